@@ -31,6 +31,7 @@ from koordinator.cli.input.live import LiveObjects, is_live, read_gates, readabl
 from koordinator.cli.input.manifests import read_manifests
 from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.output import Output, console, print_data, warn
+from koordinator.domain.amounts import Amounts
 from koordinator.domain.quota import (
     Loan,
     QuotaFigures,
@@ -40,7 +41,6 @@ from koordinator.domain.quota import (
     figures_of,
     loans,
 )
-from koordinator.domain.quota.amounts import Amounts
 from koordinator.domain.quota.tree_report import (
     children_of,
     counted_quotas,

@@ -12,10 +12,9 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.descheduler.contract import ClusterView
-from koordinator.domain.node_selection import admits_pod
+from koordinator.domain.node_selection import FORBIDDING, admits_pod, untolerated
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.domain.pod_requests import Requests, bounded, pod_requests
-from koordinator.domain.tolerations import FORBIDDING, untolerated
 
 
 def is_ready(node: Node) -> bool:

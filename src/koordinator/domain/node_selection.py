@@ -1,13 +1,51 @@
 """Whether a node has the labels, and the name, that a pod or a term asks for: one node at a time.
 
-Source: k8s.io/component-helpers scheduling/corev1/nodeaffinity.
+Source: k8s.io/component-helpers scheduling/corev1/nodeaffinity; k8s.io/api core/v1/toleration.go
+``ToleratesTaint``.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
-from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from koordinator.api.core import (
+    NodeSelector,
+    NodeSelectorRequirement,
+    NodeSelectorTerm,
+    Taint,
+    Toleration,
+)
 from koordinator.api.node import Node
 from koordinator.api.pod import PodSpec
+
+UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule")
+FORBIDDING = ("NoSchedule", "NoExecute")
+
+
+def tolerates(toleration: Toleration, taint: Taint) -> bool:
+    """Return whether it covers the taint.
+
+    An empty effect or key covers all; ``Exists`` covers every value.
+    """
+    if toleration.effect and toleration.effect != taint.effect:
+        return False
+    if toleration.key and toleration.key != taint.key:
+        return False
+    if toleration.operator == "Exists":
+        return True
+    return bool(toleration.key) and toleration.value == taint.value
+
+
+def untolerated(
+    taints: Iterable[Taint], tolerations: Iterable[Toleration], effects: Iterable[str]
+) -> list[Taint]:
+    """Return the taints of these effects that no toleration covers."""
+    tolerations = tuple(tolerations)
+    effects = tuple(effects)
+    return [
+        taint
+        for taint in taints
+        if taint.effect in effects and not any(tolerates(t, taint) for t in tolerations)
+    ]
+
 
 _NAME = "metadata.name"
 _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {

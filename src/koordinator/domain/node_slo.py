@@ -1,13 +1,37 @@
-"""What a NodeSLO says where nobody says anything: of the manager that renders it, and of the agent.
+"""Defaults of a NodeSLO that manager and node agent share, and one strategy laid over another.
 
-QoS classes are not among it: the manager renders none, the agent has defaults for each.
-Source: koordinator pkg/util/sloconfig/nodeslo_config.go.
+The defaults contain no QoS classes: the manager renders none, the node agent has its own.
+Source: koordinator pkg/util/sloconfig/nodeslo_config.go; pkg/util/utils.go, ``MergeCfg``.
 """
 
-from typing import Final
+from typing import Final, TypeVar
+
+import msgspec
 
 from koordinator.api.node_slo import CpuBurstStrategy, ResourceThresholdStrategy, SystemStrategy
 from koordinator.foundation.quantity import Quantity
+
+StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)
+
+
+def overlaid(base: StrategyT, over: msgspec.Struct) -> StrategyT:
+    """Return ``base`` with what ``over`` says in its place.
+
+    What ``over`` leaves at its default says nothing.  Parts are overlaid in turn, dictionaries key
+    by key; lists are replaced.  The two may have fields of their own, such as a selector.
+    """
+    changes = {}
+    for name in base.__struct_fields__:
+        new, old = getattr(over, name, None), getattr(base, name)
+        if new is None or new in ("", {}, ()):
+            continue
+        if isinstance(new, msgspec.Struct) and isinstance(old, msgspec.Struct):
+            new = overlaid(old, new)
+        elif isinstance(new, dict):
+            new = {**old, **new}
+        changes[name] = new
+    return msgspec.structs.replace(base, **changes) if changes else base
+
 
 THRESHOLD: Final = ResourceThresholdStrategy(
     enable=False,

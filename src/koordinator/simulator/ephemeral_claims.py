@@ -14,7 +14,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import AlreadyExistsError
-from koordinator.scheduler.rules.volumes.volume_claims import claim_name
+from koordinator.scheduler.rules.volumes import claim_name
 
 
 def create_ephemeral_claims(cluster: Cluster, pod: Pod) -> None:

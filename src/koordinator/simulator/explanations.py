@@ -11,7 +11,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.domain.dynamic_resources.missing_claims import NOT_MADE, template_to_create
+from koordinator.domain.dynamic_resources.extended_resources import NOT_MADE, template_to_create
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.domain.reserve_pod import OVER, spoken_name
 from koordinator.foundation.errors import InputError, NotFoundError

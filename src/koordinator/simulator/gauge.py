@@ -12,8 +12,8 @@ import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import GPU_MEMORY_RATIO, NVIDIA_GPU
-from koordinator.domain.gpus.fragmentation import Fragmentation
 from koordinator.domain.gpus.mix import GpuClass, PodMix
+from koordinator.domain.gpus.options import Fragmentation
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.explain.sentences import sentence, without_names
 from koordinator.scheduler.snapshot import Snapshot

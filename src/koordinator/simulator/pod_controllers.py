@@ -39,7 +39,7 @@ from koordinator.api.workload import (
     StatefulSet,
     WorkloadSpec,
 )
-from koordinator.domain.tolerations import FORBIDDING, untolerated
+from koordinator.domain.node_selection import FORBIDDING, untolerated
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.snapshot import ClusterState, Snapshot

@@ -31,7 +31,7 @@ from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.rules.volumes.volume_claims import SELECTED_NODE
+from koordinator.scheduler.rules.volumes import SELECTED_NODE
 from koordinator.simulator.embedded import Embedded
 from koordinator.simulator.recording import (
     Comparison,

@@ -180,7 +180,7 @@ class RunSample:
     scheduling_s: float  # so far, wall time spent in the scheduler only
     allocated: Mapping[str, Allocation]  # by node group, all of them
     #: share of the free GPU milli that a typical pod could not use, 0..1 (FGD's definition:
-    #: ``domain.gpus.fragmentation``); None where no GPU is free
+    #: ``domain.gpus.options``); None where no GPU is free
     gpu_fragmentation: float | None = None
     #: one reason per pod; pods without one count as ``UNTRIED``
     pending_by_reason: Mapping[str, int] = field(default_factory=dict)

@@ -29,7 +29,7 @@ from msgspec.structs import replace
 from koordinator.api.core import Taint, Toleration
 from koordinator.api.meta import Condition
 from koordinator.api.node import Node
-from koordinator.domain.tolerations import tolerates
+from koordinator.domain.node_selection import tolerates
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import BugError
 

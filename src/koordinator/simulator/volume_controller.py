@@ -26,7 +26,7 @@ from koordinator.api.volume import (
 from koordinator.cluster.memory.admission import WriteOperation, default_storage_class
 from koordinator.cluster.port import Cluster, EventType
 from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     BIND_COMPLETED,
     BOUND_BY_CONTROLLER,
     NO_PROVISIONER,

@@ -20,7 +20,7 @@ from koordinator.cluster.port import Binding
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import AlreadyExistsError, ClusterError, NotFoundError
 from koordinator.scheduler.loop import Bound, Scheduler, SchedulerOptions, Unschedulable
-from koordinator.scheduler.rules.volumes.volume_claims import SELECTED_NODE
+from koordinator.scheduler.rules.volumes import SELECTED_NODE
 from koordinator.simulator import Embedded
 from koordinator.simulator.volume_controller import VolumeController
 

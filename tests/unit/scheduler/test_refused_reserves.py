@@ -32,8 +32,8 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.rules.cpus.binding import POLICY_CONFLICT
-from koordinator.scheduler.rules.numa.amplification import INSUFFICIENT_CPU
-from koordinator.scheduler.rules.numa.policy import POLICY_MISMATCH
+from koordinator.scheduler.rules.numa.align import POLICY_MISMATCH
+from koordinator.scheduler.rules.numa.rows import INSUFFICIENT_CPU
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.simulator import Embedded, default_configuration
 

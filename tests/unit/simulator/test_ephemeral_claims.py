@@ -9,7 +9,7 @@ from koordinator.api.meta import JsonObject, KubeObject, OwnerReference
 from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.scheduler.loop import Bound, Unschedulable
-from koordinator.scheduler.rules.volumes.volume_claims import SELECTED_NODE
+from koordinator.scheduler.rules.volumes import SELECTED_NODE
 from koordinator.simulator import Embedded, schedule
 from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.world import Submission, World

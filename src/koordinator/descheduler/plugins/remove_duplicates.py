@@ -18,8 +18,7 @@ from koordinator.descheduler.configuration import (
 )
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.pod_filters import CandidateFilter
-from koordinator.domain.node_selection import admits_pod
-from koordinator.domain.tolerations import FORBIDDING, untolerated
+from koordinator.domain.node_selection import FORBIDDING, admits_pod, untolerated
 
 Owner = tuple[str, str, str, tuple[str, ...]]  # namespace, kind, name, images
 _FEWEST_NODES = 2  # feasible nodes needed to distribute pods

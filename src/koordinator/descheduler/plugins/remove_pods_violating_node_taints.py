@@ -15,7 +15,7 @@ from koordinator.descheduler.pod_filters import (
     ScopedPluginArgs,
     scoped_candidates,
 )
-from koordinator.domain.tolerations import untolerated
+from koordinator.domain.node_selection import untolerated
 
 
 class RemovePodsViolatingNodeTaintsArgs(ScopedPluginArgs, frozen=True, kw_only=True):

@@ -26,9 +26,8 @@ from koordinator.descheduler.pod_filters import (
     scoped_candidates,
 )
 from koordinator.descheduler.pod_traits import is_terminating
-from koordinator.domain.node_selection import admits_pod
+from koordinator.domain.node_selection import FORBIDDING, admits_pod, untolerated
 from koordinator.domain.pod_affinity import narrowed
-from koordinator.domain.tolerations import FORBIDDING, untolerated
 
 _HARD: Final = ("DoNotSchedule",)
 _KINDS: Final = ("DoNotSchedule", "ScheduleAnyway")

@@ -7,8 +7,13 @@
 What writes the trail is ``scheduler.features.audit``.
 """
 
-from koordinator.domain.audit.choice import AuditChoice
-from koordinator.domain.audit.entry import AuditedPod, AuditEntry, AuditOutcome, ScoredNode
+from koordinator.domain.audit.entry import (
+    AuditChoice,
+    AuditedPod,
+    AuditEntry,
+    AuditOutcome,
+    ScoredNode,
+)
 from koordinator.domain.audit.summary import AuditSummary, summarise
 
 __all__ = [

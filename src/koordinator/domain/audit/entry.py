@@ -1,7 +1,9 @@
 """One entry of the audit trail, and its form as a line of JSON."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from enum import StrEnum
+from fnmatch import fnmatchcase
 
 import msgspec
 
@@ -111,3 +113,27 @@ def from_lines(
         raise first
     if first is not None:
         complain(f"{odd} lines are left out, the first: {first}")
+
+
+@dataclass(frozen=True, slots=True)
+class AuditChoice:
+    """Every restriction that is given must hold; ``pod``, ``node`` and ``job`` may have ``*``."""
+
+    pod: str = ""  # namespace/name
+    node: str = ""
+    job: str = ""
+    plugin: str = ""
+    outcomes: frozenset[AuditOutcome] = frozenset()
+    since_s: float = 0.0  # seconds since the epoch
+
+    def takes(self, entry: AuditEntry) -> bool:
+        """Return whether the entry is chosen."""
+        nodes = (entry.node, *(it.node for it in entry.pods)) if self.node else ()
+        return (
+            entry.at_s >= self.since_s
+            and (not self.outcomes or entry.outcome in self.outcomes)
+            and (not self.plugin or entry.plugin == self.plugin)
+            and (not self.job or fnmatchcase(entry.job, self.job))
+            and (not self.pod or any(fnmatchcase(it.pod, self.pod) for it in entry.pods))
+            and (not self.node or any(fnmatchcase(node, self.node) for node in nodes))
+        )

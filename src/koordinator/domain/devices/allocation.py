@@ -20,7 +20,7 @@ from koordinator.api.codec import encode_part
 from koordinator.api.device import DeviceType
 from koordinator.api.meta import ApiStruct
 from koordinator.domain.devices.amounts import MEMORY, RATIO, Amounts, amounts_of, resources_of
-from koordinator.domain.devices.masks import MAX_MINOR
+from koordinator.domain.masks import MAX_MINOR
 from koordinator.foundation.errors import InputError
 
 

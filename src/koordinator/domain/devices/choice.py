@@ -3,21 +3,22 @@
 Everything that changes with pods comes in as ``DeviceStanding``: bit masks, and scores where it
 matters which of several possible devices is taken.  So the answer whether a claim has room is a
 function of a few integers (see ``plan``).
+
 Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go ``Allocate``,
-``tryJointAllocate``; allocator_gpu.go.
+``tryJointAllocate``; allocator_gpu.go; koordinator pkg/scheduler/plugins/deviceshare:
+device_allocator.go ``defaultAllocateDevices``; device_resources.go
+``sortDeviceResourcesByPreferredPCIe``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.claim import DeviceClaim
-from koordinator.domain.devices.masks import minors_of
-from koordinator.domain.devices.model import NodeModel
+from koordinator.domain.devices.model import DeviceGroup, NodeModel
 from koordinator.domain.devices.partitions import Partition, PartitionRequest, choose_partition
 from koordinator.domain.devices.parts import DevicePart
-from koordinator.domain.devices.plain_list import best_first, round_robin
 from koordinator.domain.devices.shortage import (
     NO_DEVICE,
     NO_GPU,
@@ -29,6 +30,35 @@ from koordinator.domain.devices.shortage import (
     DeviceShortage,
 )
 from koordinator.domain.devices.templates import model_key
+from koordinator.domain.masks import minors_of
+
+
+def best_first(minors: Sequence[int], scores: Sequence[int]) -> list[int]:
+    """Return devices by highest score, those of equal score in the order they are in."""
+    ranked = sorted(zip(scores, minors, strict=True), key=lambda each: -each[0])
+    return [minor for _, minor in ranked]
+
+
+def round_robin(group: DeviceGroup, minors: Sequence[int], roots: Collection[str]) -> list[int]:
+    """Return those on the PCIe ``roots`` before others.
+
+    The roots take turns: the first of every root, then the second of every root, ….  Within each
+    turn, and among the others, the order stays as it is.
+    """
+    attempts: list[list[int]] = []
+    others: list[int] = []
+    seen: dict[str, int] = {}
+    for minor in minors:
+        root = group.by_minor[minor].pcie
+        if root is None or root not in roots:
+            others.append(minor)
+            continue
+        attempt = seen[root] = seen.get(root, -1) + 1
+        if attempt == len(attempts):
+            attempts.append([])
+        attempts[attempt].append(minor)
+    return [minor for attempt in attempts for minor in attempt] + others
+
 
 NO_PARTITION_REQUEST: Final = PartitionRequest()
 

@@ -1,7 +1,8 @@
 """All that a pod says about devices: what it asks for, and its wishes in annotations.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``preparePod``,
-``parsePodDeviceShareExtensions``, ``parseGPURequirements``.
+``parsePodDeviceShareExtensions``, ``parseGPURequirements``; koordinator
+pkg/scheduler/plugins/deviceshare/plugin.go, ``Filter``.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -20,6 +21,7 @@ from koordinator.api.annotations.devices import (
     JointAllocateScope,
 )
 from koordinator.api.device import DeviceType
+from koordinator.api.labels import GPU_MODEL, GPU_VENDOR, gpu_isolation_provider
 from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.selector_validation import check_label_selector
 from koordinator.domain.devices.amounts import NAMES
@@ -29,7 +31,7 @@ from koordinator.domain.devices.requests import (
     DeviceRequestError,
     device_requests,
 )
-from koordinator.domain.devices.shortage import NO_TEMPLATE
+from koordinator.domain.devices.shortage import NO_TEMPLATE, DeviceShortage
 from koordinator.domain.devices.templates import TemplateTable
 from koordinator.domain.devices.topology import LEVELS
 
@@ -143,3 +145,28 @@ def _templates(
     if not matching:
         raise DeviceRequestError(NO_TEMPLATE.reason)
     return matching
+
+
+def sharing_shortage(
+    claim: DeviceClaim,
+    pod_labels: Mapping[str, str],
+    node_labels: Mapping[str, str],
+    unsupported: Collection[tuple[str, str]],
+) -> DeviceShortage | None:
+    """Return why the node's GPUs can't be shared as the pod wants; None if they can.
+
+    ``unsupported`` are (vendor, model) pairs whose GPUs are given out whole only.
+    """
+    if claim.gpu is None or not claim.gpu.is_share:
+        return None
+    wanted = gpu_isolation_provider(pod_labels)
+    if wanted and wanted != gpu_isolation_provider(node_labels):
+        # An error in the original, which as little as this is helped by removing pods.
+        return DeviceShortage(
+            "GPUIsolationProviderHAMICore not found on the node", resolvable=False
+        )
+    vendor, model = node_labels.get(GPU_VENDOR, ""), node_labels.get(GPU_MODEL, "")
+    if (vendor, model) in unsupported:
+        reason = f'model "{model}" of vendor "{vendor}" does not support GPU Share'
+        return DeviceShortage(reason, resolvable=False)
+    return None

@@ -16,10 +16,9 @@ from koordinator.api.device import NUMA_UNKNOWN, DeviceType, VirtualFunction
 from koordinator.api.meta import LabelSelector
 from koordinator.api.selectors import matches
 from koordinator.domain.devices.amounts import NAMES, Amounts
-from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.partitions import PartitionTable
 from koordinator.domain.devices.topology import Scopes
-from koordinator.domain.numa_masks import subsets, zones_of
+from koordinator.domain.masks import mask_of, subsets, zones_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
 

@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from koordinator.api.annotations.devices import GPU_PARTITIONS, GpuPartition, GpuPartitionTable
-from koordinator.domain.devices.masks import mask_of, minors_of
 from koordinator.domain.devices.shortage import (
     NO_PARTITION,
     NO_PARTITION_OF_SIZE,
     NO_PARTITION_TABLE,
     DeviceShortage,
 )
+from koordinator.domain.masks import mask_of, minors_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 

@@ -11,10 +11,10 @@ from koordinator.domain.devices.allocation import Allocation, Taken, completed
 from koordinator.domain.devices.choice import Chooser, DeviceChoice, DeviceStanding, Ranking
 from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.free_devices import FreeDevices
-from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.model import NodeModel
 from koordinator.domain.devices.parts import DevicePart, early_parts_of, parts_of
 from koordinator.domain.devices.shortage import DeviceShortage
+from koordinator.domain.masks import mask_of
 from koordinator.foundation.arrays import IntArray
 
 #: What is left for each early part of a claim, as masks: devices that fit, devices in use, ….

@@ -18,7 +18,6 @@ from koordinator.api.labels import (
     is_true,
 )
 from koordinator.domain.devices.amounts import amounts_of
-from koordinator.domain.devices.masks import MAX_MINOR, mask_of
 from koordinator.domain.devices.model import (
     DeviceGroup,
     Labels,
@@ -30,7 +29,7 @@ from koordinator.domain.devices.model import (
 )
 from koordinator.domain.devices.partitions import check_partitions, partition_table
 from koordinator.domain.devices.vendors import vendor_named
-from koordinator.domain.numa_masks import MAX_ZONE
+from koordinator.domain.masks import MAX_MINOR, MAX_ZONE, mask_of
 from koordinator.foundation.errors import InputError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from koordinator.api.annotations.devices import DeviceTopologyScope
-from koordinator.domain.devices.masks import lowest, minors_of
+from koordinator.domain.masks import lowest, minors_of
 
 #: From the whole to the part; no scope is as small as a device, so that it can't be had.
 LEVELS = {

@@ -178,3 +178,14 @@ def _request(name: str, device_class: str, amount: int) -> DeviceClaimRequest:
         device_class_name=device_class, allocation_mode=EXACT_COUNT, count=amount
     )
     return DeviceClaimRequest(name=name, exactly=exactly)
+
+
+NOT_MADE: Final = "waiting for the resourceclaim of {!r} to be created"
+
+
+def template_to_create(namespace: str, name: str) -> str:
+    """Return what makes the claim, where it is not known whether the template exists."""
+    return (
+        f"create the ResourceClaimTemplate {namespace}/{name} if it is not there: "
+        "kube-controller-manager makes the claim from it"
+    )

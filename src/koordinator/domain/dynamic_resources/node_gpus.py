@@ -14,9 +14,9 @@ from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.resource_names import WHOLE_DEVICE
 from koordinator.domain.devices.allocation import Allocation, Taken, completed
 from koordinator.domain.devices.amounts import CORE, MEMORY, NAMES, RATIO
-from koordinator.domain.devices.masks import MAX_MINOR
 from koordinator.domain.dynamic_resources.allocation import devices_of
 from koordinator.domain.dynamic_resources.inventory import DeviceId
+from koordinator.domain.masks import MAX_MINOR
 from koordinator.foundation.quantity import NANOS
 
 DRIVER: Final = "gpu.koordinator.sh"

@@ -11,8 +11,12 @@ from typing import Final
 from weakref import WeakValueDictionary
 
 from koordinator.api.codec import encode_part
-from koordinator.domain.dynamic_resources.allocator import AllocatorGates, is_offered, needs_gate
-from koordinator.domain.dynamic_resources.constraints import AttributeConstraint
+from koordinator.domain.dynamic_resources.allocator import (
+    AllocatorGates,
+    AttributeConstraint,
+    is_offered,
+    needs_gate,
+)
 from koordinator.domain.dynamic_resources.inventory import (
     OfferedDevice,
     OfferedSlice,

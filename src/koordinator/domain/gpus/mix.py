@@ -5,12 +5,15 @@ are bits.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
+from koordinator.api.kubescheduler import ConfigStruct
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 
 #: Milli of one whole GPU.
@@ -125,3 +128,25 @@ class PodMix:
 
     def _column(self, read: Callable[[GpuClass], int]) -> IntArray:
         return np.array([read(pod) for pod in self.classes], np.int64)
+
+
+class ExpectedPods(ConfigStruct, frozen=True, kw_only=True):
+    """``count`` pods of one shape; only the proportions between shapes matter."""
+
+    count: Annotated[float, Meta(gt=0)]
+    cpu_milli: Annotated[int, Meta(ge=0)] = 0
+    gpus: Annotated[int, Meta(ge=0)] = 0
+    gpu_milli: Annotated[int, Meta(ge=0, le=1000)] = 0  # of each GPU; 1000 is whole
+    models: tuple[str, ...] = ()  # values of the label node.koordinator.sh/gpu-model; empty: any
+
+
+def mix_of(expected: Sequence[ExpectedPods], bits: Mapping[str, int]) -> PodMix:
+    """Return the mix; ``bits`` numbers the models of the cluster, others match nothing."""
+    counts: dict[GpuClass, float] = {}
+    for pods in expected:
+        models = sum(1 << bits[name] for name in set(pods.models) if name in bits)
+        shape = GpuClass(
+            pods.cpu_milli, pods.gpus, pods.gpu_milli, models if pods.models else ANY_MODEL
+        )
+        counts[shape] = counts.get(shape, 0.0) + pods.count
+    return PodMix.of(counts)

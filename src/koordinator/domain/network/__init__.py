@@ -10,12 +10,17 @@ No I/O, no clock.  A *domain* is all nodes under one switch of a *layer*; the ro
 ``status``    what ClusterNetworkTopology says about the domains
 """
 
-from koordinator.domain.network.plan import DomainPlan, OfferSlots, Planner, Share, plan
-from koordinator.domain.network.rank import rank_key
+from koordinator.domain.network.plan import (
+    DomainPlan,
+    OfferSlots,
+    Planner,
+    Share,
+    plan,
+    rank_key,
+    shortage,
+)
 from koordinator.domain.network.rules import GatherRules, rules_of, warnings_about
-from koordinator.domain.network.shortage import shortage
-from koordinator.domain.network.status import status_of
-from koordinator.domain.network.tree import OUTSIDE, DomainLayer, NetworkTree, layers_of
+from koordinator.domain.network.tree import OUTSIDE, DomainLayer, NetworkTree, layers_of, status_of
 
 __all__ = [
     "OUTSIDE",

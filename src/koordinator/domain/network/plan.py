@@ -7,17 +7,22 @@ the part that it fits best.
 
 Pure functions over arrays: whoever asks "and if these pods were gone?" gives other slots.
 
-Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_solver.go.  Different
+Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_solver.go. Different
 here: the number of domains below counts; the last domain of a layer that is used is the best
-fitting one, not the largest; members that are placed already count (upstream wants none); where the
-deepest level has room but no division that respects the multiples, wider domains are tried.
+fitting one, not the largest; members that are placed already count (upstream wants none); where
+the deepest level has room but no division that respects the multiples, wider domains are tried;
+koordinator apis/extension/network_topology.go (the index). Different here: the index counts to
+the end (upstream sorts by name again), and without one w-2 comes before w-10.
 """
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from koordinator.api.annotations.gang import network_topology_index
+from koordinator.api.meta import ObjectMeta
 from koordinator.domain.network.rules import GatherRules
 from koordinator.domain.network.tree import OUTSIDE, Level, NetworkTree
 from koordinator.foundation.arrays import IntArray
@@ -308,3 +313,49 @@ def _total(domains: IntArray, values: IntArray, count: int) -> IntArray:
     sums = np.zeros(count, np.int64)
     np.add.at(sums, domains, values)
     return sums
+
+
+_LAST = 1 << 31  # above every index
+_NUMBERS = re.compile(r"(\d+)")
+
+#: index; text and numbers of the name in turn; namespace
+RankKey = tuple[int, tuple[str | int, ...], str]
+
+
+def rank_key(meta: ObjectMeta) -> RankKey:
+    """Return what members of a gang are sorted by: index, then name with numbers as numbers."""
+    index = network_topology_index(meta)
+    parts: list[str | int] = [*_NUMBERS.split(meta.name)]
+    parts[1::2] = map(int, parts[1::2])
+    return (_LAST if index is None else index, tuple(parts), meta.namespace)
+
+
+LISTED = 16  # domains; those with the most room
+
+
+def shortage(planner: Planner, count: int, why_nodes: str) -> str:
+    """Return why ``count`` members can't be gathered; ``why_nodes`` is why no node takes more."""
+    tree, level = planner.tree, planner.rules.must
+    layer, headroom = tree.layer_names[level], planner.headroom[level]
+    names: Sequence[str] = tree.node_names if level == tree.depth else planner.levels[level].names
+    domains = sorted(planner.allowed().tolist(), key=lambda d: (-int(headroom[d]), names[d]))
+    listed = sorted(
+        f"topology topologyNode {layer}/{names[d]}: {headroom[d]}" for d in domains[:LISTED]
+    )
+    text = ";".join(listed)
+    if len(domains) > LISTED:
+        text += f";and {len(domains) - LISTED} with no more room"
+    multiples = ", ".join(
+        sorted(f"{tree.layer_names[at]}={n}" for at, n in planner.rules.multiples.items())
+    )
+    said = (
+        f"no candidate topology nodes can accommodate job, desiredOfferSlot: {count}, "
+        f"{text}, {why_nodes}"
+    )
+    if multiples:
+        said += f"; podCountMultiple constraints: {multiples}"
+    if domains:
+        best = domains[0]
+        name = f"{layer}/{names[best]}" if level else "the cluster"
+        said += f"; best was {name} with room for {min(int(headroom[best]), count)} of {count}"
+    return said

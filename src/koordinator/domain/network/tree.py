@@ -4,12 +4,12 @@ Nodes are rows, as in the scheduler's snapshot.  *Levels* count from the root: l
 cluster, level ``depth`` are the nodes themselves, and what is between are the layers of the
 ClusterNetworkTopology.
 
-Source: koordinator pkg/scheduler/frameworkext/networktopology/tree.go.  Different here: domains of
-one name under different parents are different domains, and a change of a node costs as much as that
-node.
+Source: koordinator pkg/scheduler/frameworkext/networktopology/tree.go. Different here: domains of
+one name under different parents are different domains, and a change of a node costs as much as
+that node; koordinator pkg/scheduler/frameworkext/networktopology/tree_manager.go ``makeStatus``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -18,6 +18,9 @@ from koordinator.api.cluster_network_topology import (
     CLUSTER_LAYER,
     NODE_LAYER,
     ClusterNetworkTopology,
+    ClusterNetworkTopologyStatus,
+    TopologyDetail,
+    TopologyInfo,
     validate_cluster_network_topology,
 )
 from koordinator.foundation.arrays import IntArray, extended
@@ -253,3 +256,27 @@ def _places(names: Sequence[str]) -> IntArray:
     places = np.empty(len(names), np.int64)
     places[sorted(range(len(names)), key=names.__getitem__)] = np.arange(len(names))
     return places
+
+
+def status_of(tree: NetworkTree) -> ClusterNetworkTopologyStatus:
+    """Return all domains but the nodes; those of one parent by name."""
+    return ClusterNetworkTopologyStatus(detail_status=tuple(_details(tree, 0, 0, None)))
+
+
+def _details(
+    tree: NetworkTree, level: int, domain: int, parent: TopologyInfo | None
+) -> Iterator[TopologyDetail]:
+    names, levels = tree.layer_names, tree.levels()
+    info = TopologyInfo(topology_layer=names[level], topology_name=levels[level].names[domain])
+    children = levels[level].children_of(domain).tolist()
+    above_nodes = level + 1 == tree.depth
+    below = [] if above_nodes else sorted((levels[level + 1].names[c], c) for c in children)
+    yield TopologyDetail(
+        topology_info=info,
+        parent_topology_info=parent,
+        child_topology_layer=names[level + 1] if children else "",
+        child_topology_names=tuple(name for name, _ in below),
+        node_num=int(levels[level].sizes[domain]),
+    )
+    for _, child in below:
+        yield from _details(tree, level + 1, child, info)

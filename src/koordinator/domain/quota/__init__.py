@@ -25,23 +25,24 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 """
 
 from koordinator.domain.quota.admission import AdmissionRules, how_many, limit_of, why_not
-from koordinator.domain.quota.default_values import with_quota_defaults
-from koordinator.domain.quota.figures import QuotaFigures, figures_of
+from koordinator.domain.quota.figures import Loan, QuotaFigures, figures_of, loans, with_status
 from koordinator.domain.quota.hooks import HookFactory, QuotaHooks
-from koordinator.domain.quota.loans import Loan, loans
 from koordinator.domain.quota.place_validation import PlaceRules
-from koordinator.domain.quota.pods import QuotaPod, quota_pod
 from koordinator.domain.quota.preemption import (
     QuotaHeadroom,
     headroom_for,
     is_allowed_victim,
 )
-from koordinator.domain.quota.queue_terms import QueueTerms, check_queue_terms
 from koordinator.domain.quota.refusal import message_for_clients
 from koordinator.domain.quota.remedies import raised_maximums, what_helps
 from koordinator.domain.quota.revoke import OveruseTimer, pods_to_revoke
-from koordinator.domain.quota.spec import QuotaSpec
-from koordinator.domain.quota.status import with_status
+from koordinator.domain.quota.spec import (
+    QueueTerms,
+    QuotaPod,
+    QuotaSpec,
+    check_queue_terms,
+    quota_pod,
+)
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.domain.quota.tree import QuotaTree
 from koordinator.domain.quota.trees import DEFAULT_TREE, QuotaRules, QuotaTrees
@@ -52,6 +53,7 @@ from koordinator.domain.quota.validation import (
     check_new_quota,
     check_pod_quota,
     is_unchanged,
+    with_quota_defaults,
 )
 from koordinator.domain.quota.warnings import QuotaWarnings, warning_about
 

@@ -6,9 +6,9 @@ Source: koordinator pkg/scheduler/plugins/elasticquota/plugin.go, ``PreFilter``;
 
 from dataclasses import dataclass
 
-from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
-from koordinator.domain.quota.pods import QuotaPod
+from koordinator.domain.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.domain.quota.shares import UNLIMITED
+from koordinator.domain.quota.spec import QuotaPod
 from koordinator.domain.quota.tree import QuotaNode, QuotaTree
 
 

@@ -1,13 +1,28 @@
-"""The figures of a quota that others see: in annotations, in metrics and at the debug endpoint.
+"""Figures of a quota in annotations, status, metrics and pages, and loans among siblings.
 
-Source: koordinator pkg/scheduler/plugins/elasticquota/core/quota_summary.go.
+Source: koordinator pkg/scheduler/plugins/elasticquota/core/quota_summary.go; koordinator
+pkg/scheduler/plugins/elasticquota/controller.go, ``updateElasticQuotaStatusIfChanged``.
 """
 
 from dataclasses import dataclass
 
-from koordinator.api.elastic_quota import ROOT_QUOTA
-from koordinator.domain.quota.amounts import NOTHING, Amounts
+from msgspec.structs import replace
+
+from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.annotations.quota import (
+    ALLOCATED,
+    CHILD_REQUEST,
+    GUARANTEED,
+    NON_PREEMPTIBLE_REQUEST,
+    NON_PREEMPTIBLE_USED,
+    REQUEST,
+    RUNTIME,
+)
+from koordinator.api.core import ResourceList
+from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
+from koordinator.domain.amounts import NOTHING, Amounts, to_quantities
 from koordinator.domain.quota.tree import QuotaTree
+from koordinator.foundation.errors import InputError
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,3 +80,84 @@ def figures_of(tree: QuotaTree, name: str) -> QuotaFigures:
         self_non_preemptible_request=shown(node.self_non_preemptible_request),
         self_non_preemptible_used=shown(node.self_non_preemptible_used),
     )
+
+
+def with_status(quota: ElasticQuota, figures: QuotaFigures) -> ElasticQuota:
+    """Return the quota with its figures; the very same object if it says so already.
+
+    A resource that is missing counts as 0, so a quota nobody ever used is left alone.
+    """
+    reported = {
+        RUNTIME: figures.runtime,
+        REQUEST: figures.request,
+        CHILD_REQUEST: figures.child_request,
+        GUARANTEED: figures.guaranteed,
+        ALLOCATED: figures.allocated,
+        NON_PREEMPTIBLE_REQUEST: figures.non_preemptible_request,
+        NON_PREEMPTIBLE_USED: figures.non_preemptible_used,
+    }
+    annotations = dict(quota.metadata.annotations)
+    for annotation, amounts in reported.items():
+        quantities = to_quantities(amounts)
+        if not _says(quota, annotation, quantities):
+            annotations |= annotation.entry(quantities)
+    if annotations != quota.metadata.annotations:
+        quota = replace(quota, metadata=replace(quota.metadata, annotations=annotations))
+    used = to_quantities(figures.used)
+    if _without_zeros(quota.status.used) != _without_zeros(used):
+        quota = replace(quota, status=replace(quota.status, used=used))
+    return quota
+
+
+def _says(
+    quota: ElasticQuota, annotation: AnnotationCodec[ResourceList], quantities: ResourceList
+) -> bool:
+    try:
+        found = annotation.read(quota.metadata) or {}
+    except InputError:
+        return False
+    return _without_zeros(found) == _without_zeros(quantities)
+
+
+def _without_zeros(quantities: ResourceList) -> ResourceList:
+    return {name: quantity for name, quantity in quantities.items() if quantity.nanos}
+
+
+@dataclass(frozen=True, slots=True)
+class Loan:
+    """An amount of a resource that a quota uses beyond its minimum.
+
+    ``lender`` is the sibling whose minimum it comes out of; empty: nobody is guaranteed it.
+    """
+
+    borrower: str
+    lender: str
+    resource: str
+    amount: int
+
+
+def loans(tree: QuotaTree, parent: str) -> list[Loan]:
+    """Return the loans among the children of a quota or of the root; KeyError if there is none.
+
+    What siblings leave of their minimums is taken first, in order of names: nobody keeps books
+    about whose unused core is lent to whom, so this is one fair reading of many.
+    """
+    children = [tree.node(name) for name in sorted(tree.node(parent).children) if name in tree]
+    found = []
+    for resource in sorted({name for child in children for name in child.max}):
+        left = {
+            child.name: child.min.get(resource, 0) - child.used.get(resource, 0)
+            for child in children
+            if child.lends
+        }
+        for child in children:
+            beyond = child.used.get(resource, 0) - child.min.get(resource, 0)
+            for lender, rest in left.items():
+                if beyond > 0 and rest > 0:
+                    amount = min(beyond, rest)
+                    left[lender] -= amount
+                    beyond -= amount
+                    found.append(Loan(child.name, lender, resource, amount))
+            if beyond > 0:
+                found.append(Loan(child.name, "", resource, beyond))
+    return found

@@ -23,7 +23,7 @@ from typing import Any, Protocol
 
 from koordinator.api.annotations.quota import REPORTED
 from koordinator.api.elastic_quota import ElasticQuota
-from koordinator.domain.quota.pods import QuotaPod
+from koordinator.domain.quota.spec import QuotaPod
 from koordinator.domain.quota.trees import QuotaTrees
 
 #: Makes a hook of its key, the text of its arguments, and the quotas, which it may read.

@@ -9,9 +9,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA
+from koordinator.domain.amounts import Amounts, add, exceeded, multiple, named_by, plus
 from koordinator.domain.quota.admission import AdmissionRules, limit_of
-from koordinator.domain.quota.amounts import Amounts, add, exceeded, multiple, named_by, plus
-from koordinator.domain.quota.pods import QuotaPod
+from koordinator.domain.quota.spec import QuotaPod
 from koordinator.domain.quota.tree import QuotaTree
 
 

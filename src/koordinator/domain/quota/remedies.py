@@ -4,10 +4,9 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
+from koordinator.domain.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.domain.quota.admission import AdmissionRules, limit_of, why_not
-from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
-from koordinator.domain.quota.pods import QuotaPod
-from koordinator.domain.quota.spec import QuotaSpec
+from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
 from koordinator.domain.quota.tree import QuotaTree
 
 

@@ -9,8 +9,8 @@ is short stay, and so do pods whose eviction would be refused.
 
 from collections.abc import Callable, Iterable
 
-from koordinator.domain.quota.amounts import Amounts, add, exceeded, multiple, plus
-from koordinator.domain.quota.pods import QuotaPod, by_importance
+from koordinator.domain.amounts import Amounts, add, exceeded, multiple, plus
+from koordinator.domain.quota.spec import QuotaPod, by_importance
 
 
 class OveruseTimer:

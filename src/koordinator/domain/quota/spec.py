@@ -1,20 +1,81 @@
-"""What an ElasticQuota says, in amounts.
+"""An ElasticQuota in amounts, the queue of its jobs, and its pods in order of importance.
 
 Source: koordinator apis/extension/elastic_quota.go; pkg/scheduler/plugins/elasticquota/core/
-quota_info.go, ``NewQuotaInfoFromQuota``; pkg/util/transformer/elastic_quota_transformer.go.
+quota_info.go, ``NewQuotaInfoFromQuota``; pkg/util/transformer/elastic_quota_transformer.go;
+koordinator pkg/scheduler/plugins/elasticquota/core/quota_info.go, ``PodInfo``; kubernetes
+pkg/scheduler/util/utils.go, ``MoreImportantPod``.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
+from math import inf
 from typing import Final, Self
 
-from koordinator.api.annotations.quota import TOTAL_RESOURCE, bound_namespaces, shared_weight
+from koordinator.api.annotations.codec import annotation_path
+from koordinator.api.annotations.quota import (
+    QUEUE_DEPTH,
+    QUEUE_ORDER,
+    QUEUE_POLICY,
+    TOTAL_RESOURCE,
+    bound_namespaces,
+    shared_weight,
+)
+from koordinator.api.annotations.quota import QueueOrder as Order
+from koordinator.api.annotations.quota import QueuePolicy as Policy
 from koordinator.api.core import ResourceList
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, SYSTEM_QUOTA, ElasticQuota
-from koordinator.api.labels import QUOTA_IGNORE_DEFAULT_TREE, is_true
+from koordinator.api.labels import (
+    QUOTA_IGNORE_DEFAULT_TREE,
+    QUOTA_NAME,
+    is_quota_preemptible,
+    is_true,
+    parse_int32,
+)
+from koordinator.api.pod import Pod
 from koordinator.api.resource_names import CURRENT_BATCH_NAMES
-from koordinator.domain.quota.amounts import Amounts, amounts_of
-from koordinator.domain.quota.queue_terms import NO_TERMS, QueueTerms
+from koordinator.api.syntax import refusal
+from koordinator.domain.amounts import Amounts, amounts_of
+from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
+
+QUEUE_KEYS = (QUEUE_POLICY, QUEUE_ORDER, QUEUE_DEPTH)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueTerms:
+    """What a quota says; None where it says nothing that can be read."""
+
+    policy: Policy | None = None
+    order: Order | None = None
+    depth: int | None = None
+
+    @classmethod
+    def of(cls, quota: ElasticQuota) -> "QueueTerms":
+        """Return what the annotations say; what can't be read counts as missing."""
+        said = quota.metadata.annotations
+        depth = parse_int32(said.get(QUEUE_DEPTH, ""))
+        return cls(
+            next((one for one in Policy if one == said.get(QUEUE_POLICY)), None),
+            next((one for one in Order if one == said.get(QUEUE_ORDER)), None),
+            depth if depth is not None and depth > 0 else None,
+        )
+
+
+NO_TERMS = QueueTerms()
+
+
+def check_queue_terms(quota: ElasticQuota) -> None:
+    """Raise InputError, without subject, if an annotation about the queue can't be read."""
+    read = QueueTerms.of(quota)
+    for key, value, accepted in (
+        (QUEUE_POLICY, read.policy, f"one of {', '.join(Policy)}"),
+        (QUEUE_ORDER, read.order, f"one of {', '.join(Order)}"),
+        (QUEUE_DEPTH, read.depth, "a whole number above 0"),
+    ):
+        text = quota.metadata.annotations.get(key, "")
+        if text and value is None:
+            raise refusal(annotation_path(key), text, accepted)
+
 
 _BUILT_IN: Final = (DEFAULT_QUOTA, SYSTEM_QUOTA)
 
@@ -96,3 +157,37 @@ def _tree_total(quota: ElasticQuota) -> Amounts | None:
     except InputError:
         return None
     return None if total is None else amounts_of(total)
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaPod:
+    """A pod that exists and has not ended."""
+
+    key: str
+    namespace: str
+    requests: Amounts
+    quota_label: str = ""  # the quota that it names; empty if none
+    is_preemptible: bool = True  # if not, it has to fit into the minimum, and is never evicted
+    priority: int = 0
+    labels: Mapping[str, str] = field(default_factory=dict)
+    started_s: float = inf  # since the epoch; not yet started is later than all that have
+
+
+def quota_pod(pod: Pod, requests: Amounts) -> QuotaPod:
+    """Return the pod as quotas see it; ``requests`` as ``pod_requests`` returns them."""
+    labels = pod.metadata.labels
+    return QuotaPod(
+        key=pod.key,
+        namespace=pod.metadata.namespace,
+        requests=requests,
+        quota_label=labels.get(QUOTA_NAME, ""),
+        is_preemptible=is_quota_preemptible(labels),
+        priority=pod.spec.priority or 0,
+        labels=labels,
+        started_s=to_epoch_s(pod.status.start_time, default=inf),
+    )
+
+
+def by_importance(pod: QuotaPod) -> tuple[int, float, str]:
+    """Return a sort key, the most important pod first: priority, then who started earlier."""
+    return -pod.priority, pod.started_s, pod.key

@@ -18,11 +18,10 @@ from itertools import pairwise
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_PARENT
 from koordinator.api.syntax import refusal
-from koordinator.domain.quota.amounts import NOTHING, Amounts, add, multiple, named_by
-from koordinator.domain.quota.pods import QuotaPod
+from koordinator.domain.amounts import NOTHING, Amounts, add, multiple, named_by
 from koordinator.domain.quota.shares import UNLIMITED
 from koordinator.domain.quota.siblings import Siblings
-from koordinator.domain.quota.spec import QuotaSpec
+from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
 
 
 @dataclass(slots=True, eq=False)

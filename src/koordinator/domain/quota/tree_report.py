@@ -9,11 +9,10 @@ from koordinator.api.kubescheduler import ElasticQuotaArgs
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.domain.amounts import Amounts, add, amounts_of, to_quantities
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.quota.amounts import Amounts, add, amounts_of, to_quantities
-from koordinator.domain.quota.figures import figures_of
-from koordinator.domain.quota.loans import Loan, loans
-from koordinator.domain.quota.pods import quota_pod
+from koordinator.domain.quota.figures import Loan, figures_of, loans
+from koordinator.domain.quota.spec import quota_pod
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.domain.quota.tree import QuotaTree
 from koordinator.domain.quota.trees import QuotaRules, QuotaTrees

@@ -22,9 +22,8 @@ from koordinator.api.kubescheduler.gates import (
     IGNORE_TERMINATING_POD_AT_ONCE,
     MULTI_QUOTA_TREE,
 )
-from koordinator.domain.quota.amounts import NOTHING, Amounts, add, amounts_of, multiple
-from koordinator.domain.quota.pods import QuotaPod
-from koordinator.domain.quota.spec import QuotaSpec
+from koordinator.domain.amounts import NOTHING, Amounts, add, amounts_of, multiple
+from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
 from koordinator.domain.quota.tree import QuotaTree
 
 DEFAULT_TREE = ""

@@ -1,14 +1,14 @@
-"""When a quota may be created, changed or deleted, and which pods may use it.
+"""Defaults of a new quota; validation of created, changed and deleted quotas and of their pods.
 
-All checks raise InputError with the object, the field and what is accepted there.  ``pods`` are the
-names of pods that use the quota.
-
-Source: koordinator pkg/webhook/elasticquota/quota_topology.go, pod_check.go.  Unlike there,
-namespaces must be readable, an update of nothing but the weights is checked too, and a quota can't
-move to a parent without room for what it uses.
+Source: koordinator pkg/webhook/elasticquota/quota_topology.go, pod_check.go. Unlike there,
+namespaces must be readable, an update of nothing but the weights is checked too, and a quota
+can't move to a parent without room for what it uses; koordinator
+pkg/webhook/elasticquota/quota_topology.go, ``fillQuotaDefaultInformation``.
 """
 
 from collections.abc import Sequence
+
+from msgspec.structs import replace
 
 from koordinator.api.annotations.quota import (
     MAX_STRICT_CHECK_RESOURCE_KEYS,
@@ -28,8 +28,8 @@ from koordinator.api.pod import Pod
 from koordinator.api.quota_validation import validate_elastic_quota
 from koordinator.api.syntax import refusal
 from koordinator.domain.quota.place_validation import PlaceRules, check_move, check_place
-from koordinator.domain.quota.queue_terms import QUEUE_KEYS, check_queue_terms
 from koordinator.domain.quota.refusal import QuotaInputError, original_of_amounts, refused_as
+from koordinator.domain.quota.spec import QUEUE_KEYS, check_queue_terms
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.errors import InputError
 
@@ -215,3 +215,38 @@ def _listed(names: Sequence[str], kind: str) -> str:
     more = ", ..." if len(names) > _SHOWN else ""
     plural = "" if len(names) == 1 else "s"
     return f"{len(names)} {kind}{plural} ({', '.join(names[:_SHOWN])}{more})"
+
+
+def with_quota_defaults(quota: ElasticQuota, topology: QuotaTopology) -> ElasticQuota:
+    """Return the quota with parent, tree and weights; the very same if nothing is missing.
+
+    The parent is the root, the tree that of the parent, and the weights are of exactly the
+    resources of ``spec.max``, where they are as large as that.
+    Raises InputError if the parent isn't known, or the weights can't be read.
+    """
+    if quota.metadata.name == ROOT_QUOTA:
+        return quota
+    try:
+        labels = dict(quota.metadata.labels)
+        labels[QUOTA_PARENT] = quota.parent
+        if not quota.tree_id and quota.parent != ROOT_QUOTA:
+            parent = topology.get(quota.parent)
+            if parent is None:
+                path = f"metadata.labels[{QUOTA_PARENT}]"
+                error = refusal(path, quota.parent, "the name of an existing quota")
+                original = f"fill quota {quota.metadata.name} failed, parent not exist"
+                raise refused_as(original, error)
+            if parent.tree_id:
+                labels[QUOTA_TREE_ID] = parent.tree_id
+        weights = SHARED_WEIGHT.read(quota.metadata)
+    except InputError as error:
+        raise error.within(subject=subject_of(quota)) from None
+    annotations = dict(quota.metadata.annotations)
+    if weights is None or weights.keys() != quota.spec.max.keys():
+        known = weights or {}
+        wanted = {name: known.get(name, most) for name, most in quota.spec.max.items()}
+        annotations |= SHARED_WEIGHT.entry(wanted)
+    if (labels, annotations) == (quota.metadata.labels, quota.metadata.annotations):
+        return quota
+    meta = replace(quota.metadata, labels=labels, annotations=annotations)
+    return replace(quota, metadata=meta)

@@ -11,7 +11,7 @@ from koordinator.api.codec import subject_of
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.quota_validation import validate_elastic_quota
 from koordinator.domain.quota.place_validation import PlaceRules, check_above, check_below
-from koordinator.domain.quota.queue_terms import QUEUE_KEYS, check_queue_terms
+from koordinator.domain.quota.spec import QUEUE_KEYS, check_queue_terms
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.errors import InputError
 

@@ -38,13 +38,13 @@ from koordinator.api.labels import (
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE_DEVICE
-from koordinator.domain.devices.masks import MAX_MINOR
 from koordinator.domain.dynamic_resources.node_gpus import (
     CORE_CAPACITY,
     DRIVER,
     MEMORY_CAPACITY,
     device_name,
 )
+from koordinator.domain.masks import MAX_MINOR
 from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.report.topology import owner_of
 

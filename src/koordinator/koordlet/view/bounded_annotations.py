@@ -49,7 +49,7 @@ from koordinator.domain.devices.requests import (
     DeviceRequestError,
     device_requests,
 )
-from koordinator.domain.overlay import overlaid
+from koordinator.domain.node_slo import overlaid
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.resized_pods import least_requests
 from koordinator.foundation.cpu_list import lowest, parse_cpu_list

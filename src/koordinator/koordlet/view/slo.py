@@ -22,8 +22,7 @@ from koordinator.api.resource_qos import (
     ResourceQosStrategy,
 )
 from koordinator.domain.cgroups.layout import CgroupLayout
-from koordinator.domain.node_slo import CPU_BURST, SYSTEM, THRESHOLD
-from koordinator.domain.overlay import overlaid
+from koordinator.domain.node_slo import CPU_BURST, SYSTEM, THRESHOLD, overlaid
 from koordinator.foundation.errors import InputError
 
 NO_CPU_QOS: Final = CpuQos(enable=False, group_identity=0, sched_idle=0, core_expeller=False)

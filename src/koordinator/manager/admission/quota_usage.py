@@ -15,9 +15,7 @@ from msgspec.structs import replace
 from koordinator.api.annotations.quota import ADMISSION, CHILD_REQUEST
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
 from koordinator.api.pod import Pod
-from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.pod_transformers import replaced_resources
-from koordinator.domain.quota.amounts import (
+from koordinator.domain.amounts import (
     Amounts,
     amounts_of,
     exceeded,
@@ -26,6 +24,8 @@ from koordinator.domain.quota.amounts import (
     to_quantities,
     to_texts,
 )
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.pod_transformers import replaced_resources
 from koordinator.domain.quota.spec import QuotaSpec
 from koordinator.foundation.errors import ClusterError, ConflictError
 from koordinator.manager.admission.gates import ManagerFeature

@@ -36,7 +36,7 @@ from koordinator.api.slo_config import (
     ThresholdConfig,
 )
 from koordinator.domain import node_slo
-from koordinator.domain.overlay import overlaid
+from koordinator.domain.node_slo import overlaid
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity

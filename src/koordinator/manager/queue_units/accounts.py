@@ -11,7 +11,7 @@ from typing import Final, Protocol
 
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.resource_quota import ResourceQuota
-from koordinator.domain.quota.amounts import (
+from koordinator.domain.amounts import (
     Amounts,
     add,
     amounts_of,

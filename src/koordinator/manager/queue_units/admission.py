@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from koordinator.api.queue_unit import QueueUnit, UnitPolicy
-from koordinator.domain.quota.amounts import Amounts
+from koordinator.domain.amounts import Amounts
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 from koordinator.manager.queue_units.accounts import UnitAccount, UnitClaim, UnitPlace

@@ -34,7 +34,7 @@ from koordinator.api.queue_unit import (
 )
 from koordinator.api.quota_tree import ElasticQuotaTree
 from koordinator.api.resource_quota import ResourceQuota
-from koordinator.domain.quota.amounts import to_quantities
+from koordinator.domain.amounts import to_quantities
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError
 from koordinator.manager.queue_units.admission import AdmissionPlan, WaitingUnit, plan_admission

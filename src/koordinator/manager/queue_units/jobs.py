@@ -10,7 +10,7 @@ from koordinator.api.codec import to_manifest
 from koordinator.api.labels import QUOTA_NAME, QUOTA_PREEMPTIBLE
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.workload import Job
-from koordinator.domain.quota.amounts import Amounts, add, multiple
+from koordinator.domain.amounts import Amounts, add, multiple
 from koordinator.foundation.errors import InputError
 from koordinator.manager.queue_units.kinds import JobKind
 from koordinator.manager.queue_units.pod_sets import JobPodSet, at, pod_sets_of

@@ -34,7 +34,7 @@ from koordinator.api.queue_unit import (
     UnitPodState,
     UnitRequeueState,
 )
-from koordinator.domain.quota.amounts import Amounts, add, amounts_of, to_quantities
+from koordinator.domain.amounts import Amounts, add, amounts_of, to_quantities
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.manager.queue_units.jobs import ADMISSION, QueuedJobState, WaitingJob
 

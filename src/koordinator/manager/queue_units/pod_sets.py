@@ -22,8 +22,8 @@ from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Container, Pod, PodSpec, PodTemplateSpec
 from koordinator.api.syntax import refusal
+from koordinator.domain.amounts import NOTHING, Amounts
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.quota.amounts import NOTHING, Amounts
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.queue_units.kinds import (

@@ -16,7 +16,7 @@ from typing import Final
 from koordinator.api.codec import decode
 from koordinator.api.core import ResourceList
 from koordinator.api.quota_tree import ElasticQuotaTree, QuotaTreeNode
-from koordinator.domain.quota.amounts import (
+from koordinator.domain.amounts import (
     NOTHING,
     Amounts,
     add,

@@ -8,7 +8,7 @@ import numpy as np
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract.advanced import PluginHints
 from koordinator.scheduler.contract.plugin import Refusal
-from koordinator.scheduler.rules.numa.hints import ResourceHints
+from koordinator.scheduler.rules.numa.align import ResourceHints
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.rules.usage_kernels import RowUsage
 from koordinator.scheduler.snapshot import PodClass, Snapshot

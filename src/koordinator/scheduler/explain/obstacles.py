@@ -15,7 +15,7 @@ from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import reasons_of
-from koordinator.scheduler.rules.reservations.fit import BY_NODE
+from koordinator.scheduler.rules.reservations.match import BY_NODE
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 

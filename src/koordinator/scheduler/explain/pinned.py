@@ -6,7 +6,7 @@ from koordinator.api.annotations.scheduling import SCHEDULING_HINT
 from koordinator.api.core import NodeSelector
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     NO_PROVISIONER,
     named_claims,
     storage_class_name,

@@ -8,7 +8,7 @@ quota …").  The plugin's ``detail`` gives the amounts per node.
 import re
 from typing import Final
 
-from koordinator.scheduler.rules.reservations.fit import BY_NODE, PREFIX
+from koordinator.scheduler.rules.reservations.match import BY_NODE, PREFIX
 
 #: Pattern of the whole reason -> sentence with the pattern's groups.  The first match counts.  "It"
 #: is the pod.

@@ -25,7 +25,7 @@ from koordinator.cluster.port import Cluster, ObjectPatch, PodReport
 from koordinator.domain.reserve_pod import is_reserve_pod, reservation_name
 from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.scheduler.diagnosis import shortened
-from koordinator.scheduler.rules.reservations.message import reservation_message
+from koordinator.scheduler.rules.reservations.lifecycle import reservation_message
 
 SCHEDULED = "PodScheduled"
 BOUND = ("Normal", "Scheduled", "Binding")

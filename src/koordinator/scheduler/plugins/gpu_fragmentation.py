@@ -1,6 +1,6 @@
 """Fragmentation gradient descent: the placement that costs the expected pods the least GPU.
 
-Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023; see ``domain.gpus.fragmentation``.
+Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023; see ``domain.gpus.options``.
 """
 
 from collections import Counter
@@ -10,10 +10,8 @@ from typing import Annotated, ClassVar
 from msgspec import Meta
 
 from koordinator.api.kubescheduler import PluginArgs
-from koordinator.domain.gpus.expectation import ExpectedPods
-from koordinator.domain.gpus.fragmentation import Fragmentation, fgd_score
-from koordinator.domain.gpus.mix import GpuClass, PodMix
-from koordinator.domain.gpus.options import BestOptions
+from koordinator.domain.gpus.mix import ExpectedPods, GpuClass, PodMix
+from koordinator.domain.gpus.options import BestOptions, Fragmentation, fgd_score
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
     PluginHints,

@@ -9,8 +9,7 @@ from collections.abc import Hashable
 from typing import ClassVar
 
 from koordinator.api.kubescheduler import PluginArgs
-from koordinator.domain.gpus.expectation import ExpectedPods
-from koordinator.domain.gpus.mix import GpuClass, PodMix
+from koordinator.domain.gpus.mix import ExpectedPods, GpuClass, PodMix
 from koordinator.domain.gpus.options import BestOptions
 from koordinator.domain.gpus.price import MAX_PRICE_SCORE, PriceModel, price_score
 from koordinator.foundation.arrays import IntArray

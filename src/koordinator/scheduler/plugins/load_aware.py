@@ -43,8 +43,7 @@ from koordinator.scheduler.rules.load.kernels import (
     Option,
     judged,
 )
-from koordinator.scheduler.rules.load.limits import limits_of
-from koordinator.scheduler.rules.load.rules import LoadRules, Window, tracked_resources
+from koordinator.scheduler.rules.load.rules import LoadRules, Window, limits_of, tracked_resources
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.load_ledger import class_load
 

@@ -26,7 +26,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Rejections,
 )
-from koordinator.scheduler.rules.declared_features import needed_features
+from koordinator.scheduler.rules.node_facts import needed_features
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 REASON = "node(s) didn't match Pod's required features"

@@ -17,7 +17,7 @@ from koordinator.scheduler.contract import (
     PluginSpec,
     Reads,
 )
-from koordinator.scheduler.rules.rounding import percent_floor
+from koordinator.scheduler.rules.curves import percent_floor
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 

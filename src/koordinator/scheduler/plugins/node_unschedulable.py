@@ -5,7 +5,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/nodeunschedulable.
 
 from typing import ClassVar
 
-from koordinator.domain.tolerations import UNSCHEDULABLE, tolerates
+from koordinator.domain.node_selection import UNSCHEDULABLE, tolerates
 from koordinator.scheduler.contract import (
     Action,
     EventHint,

@@ -21,8 +21,8 @@ from koordinator.api.pod import Pod
 from koordinator.api.selectors import matches
 from koordinator.api.service import Service
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
+from koordinator.domain.node_selection import FORBIDDING, untolerated
 from koordinator.domain.pod_affinity import PodScope, narrowed
-from koordinator.domain.tolerations import FORBIDDING, untolerated
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (

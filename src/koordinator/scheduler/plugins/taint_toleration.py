@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from koordinator.api.core import Taint, Toleration
 from koordinator.api.pod import Pod
-from koordinator.domain.tolerations import FORBIDDING, UNSCHEDULABLE, untolerated
+from koordinator.domain.node_selection import FORBIDDING, UNSCHEDULABLE, untolerated
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
     Action,

@@ -26,7 +26,7 @@ from koordinator.scheduler.contract import (
     Refusal,
     Rejections,
 )
-from koordinator.scheduler.rules.volumes.volume_claims import claim_not_found, named_claims
+from koordinator.scheduler.rules.volumes import claim_not_found, named_claims
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 
 REASON_DISK = "node(s) had no available disk"

@@ -28,7 +28,7 @@ from koordinator.scheduler.contract import (
     Rejections,
 )
 from koordinator.scheduler.diagnosis import place
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     UNBOUND,
     VOLUME_MISSING,
     claim_not_found,

@@ -3,9 +3,14 @@
 A label that names the hardware, the machine type or the place of a node is a fact: with another
 value, pods would be sent to what is not there.  A taint that the control plane puts on goes when
 its cause goes, and comes back as long as it does not.
+
+Source: kubernetes component-helpers nodedeclaredfeatures, ``InferForScheduling`` of its features.
 """
 
 from typing import Final
+
+from koordinator.api.kube_version import V1_36, V1_37, KubeVersion
+from koordinator.api.pod import PodSpec
 
 #: Last parts of keys (after ``/``) that say what a node is or where.
 _FACTS: Final = frozenset(
@@ -83,3 +88,23 @@ def what_ends(taint: str, node: str) -> str:
     """Return what has to happen for the control plane to take a taint off, such as "n is Ready"."""
     told = _ENDS.get(taint.rpartition("/")[2], "its cause on {node} has gone")
     return told.format(node=node)
+
+
+RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
+HOST_NETWORK_IN_USER_NAMESPACE: Final = "UserNamespacesHostNetworkSupport"
+BIND_MOUNT_OPTIONS: Final = "VolumeBindMountOptions"
+#: Those that any pod needs in order to be placed; nodes declare others, too.
+NEEDED_BY_PODS: Final = (RESTART_ALL, HOST_NETWORK_IN_USER_NAMESPACE, BIND_MOUNT_OPTIONS)
+
+
+def needed_features(spec: PodSpec, level: KubeVersion) -> tuple[str, ...]:
+    """Return the features that a node must declare to be a place for a pod."""
+    containers = (*spec.init_containers, *spec.containers)
+    needed = []
+    if any(rule.action == "RestartAllContainers" for c in containers for rule in c.restart_rules):
+        needed.append(RESTART_ALL)
+    if level >= V1_36 and spec.host_network and spec.host_users is False:
+        needed.append(HOST_NETWORK_IN_USER_NAMESPACE)
+    if level >= V1_37 and any(mount.bind_mount_options for c in containers for mount in c.mounts):
+        needed.append(BIND_MOUNT_OPTIONS)
+    return tuple(needed)

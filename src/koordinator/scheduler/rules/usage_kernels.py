@@ -13,7 +13,7 @@ import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.kernel import Kernel
-from koordinator.scheduler.rules.rounding import percent_floor
+from koordinator.scheduler.rules.curves import percent_floor
 
 MAX_SCORE: Final = 100
 _HALF: Final = MAX_SCORE // 2

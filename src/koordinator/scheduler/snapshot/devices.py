@@ -13,9 +13,9 @@ from koordinator.api.device import Device, DeviceType
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.domain.devices.amounts import NAMES
 from koordinator.domain.devices.free_devices import FreeDevices
-from koordinator.domain.devices.masks import mask_of
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.report import node_devices
+from koordinator.domain.masks import mask_of
 from koordinator.foundation.arrays import BoolArray, IntArray, extended
 from koordinator.foundation.errors import BugError, InputError
 

@@ -7,12 +7,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from koordinator.domain.gpus.expectation import ExpectedPods, mix_of
 from koordinator.domain.gpus.mix import (
     ANY_MODEL,
     WHOLE_GPU,
+    ExpectedPods,
     GpuClass,
     PodMix,
+    mix_of,
 )
 from koordinator.domain.gpus.options import (
     BestOptions,

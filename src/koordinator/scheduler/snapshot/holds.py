@@ -13,10 +13,10 @@ from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
-from koordinator.scheduler.rules.reservations.fit import GPU_SPELLINGS, in_terms_of
-from koordinator.scheduler.rules.reservations.offer import ReservationOffer
-from koordinator.scheduler.rules.reservations.owners import (
+from koordinator.scheduler.rules.reservations.match import GPU_SPELLINGS, in_terms_of
+from koordinator.scheduler.rules.reservations.offer import (
     OwnerCandidate,
+    ReservationOffer,
     index_keys,
     look_up_keys,
     names_pods,

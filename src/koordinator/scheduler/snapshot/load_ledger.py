@@ -27,15 +27,20 @@ from koordinator.scheduler.rules.load.kernels import (
     takes_of,
     weigh,
 )
-from koordinator.scheduler.rules.load.limits import limits_on, most_within
-from koordinator.scheduler.rules.load.measurement import NodeMeasurement, measured_by
 from koordinator.scheduler.rules.load.pod_load import (
     Addends,
     PodLoad,
     Sum,
     pod_load,
 )
-from koordinator.scheduler.rules.load.rules import LoadRules, Window
+from koordinator.scheduler.rules.load.rules import (
+    LoadRules,
+    NodeMeasurement,
+    Window,
+    limits_on,
+    measured_by,
+    most_within,
+)
 from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod

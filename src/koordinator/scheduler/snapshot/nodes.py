@@ -17,7 +17,7 @@ from koordinator.api.device import DeviceType
 from koordinator.api.node import Node
 from koordinator.domain.devices.amounts import MEMORY, RATIO
 from koordinator.foundation.arrays import BoolArray, IntArray, extended
-from koordinator.scheduler.rules.declared_features import NEEDED_BY_PODS
+from koordinator.scheduler.rules.node_facts import NEEDED_BY_PODS
 from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.devices import DeviceColumns, DeviceTable
 from koordinator.scheduler.snapshot.numa import NumaTable

@@ -19,13 +19,13 @@ from koordinator.api.node import Node
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.resource_names import CPU
 from koordinator.domain.amounts import ZoneAmounts
-from koordinator.domain.numa_masks import MAX_COMBINED, zones_of
+from koordinator.domain.masks import MAX_COMBINED, zones_of
 from koordinator.foundation.arrays import FloatArray, extended
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.rules.cpus.binding import node_bind_policy, packs
+from koordinator.scheduler.rules.numa.align import node_policy
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger
 from koordinator.scheduler.rules.numa.node import NumaNode
-from koordinator.scheduler.rules.numa.policy import node_policy
 from koordinator.scheduler.rules.numa.rows import NumaRows
 from koordinator.scheduler.rules.numa.topology import NodeTopology, read_topology
 

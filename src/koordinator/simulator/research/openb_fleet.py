@@ -1,7 +1,7 @@
 """The GPU nodes of the trace as arrays, and a placement policy over them.
 
 The policies are those of the scheduler's plugins, by the same functions (``domain.gpus.price``,
-``domain.gpus.fragmentation``, ``domain.gpus.options``); a test places the same arrivals through the
+``domain.gpus.options``, ``domain.gpus.options``); a test places the same arrivals through the
 scheduler and finds them on the same nodes.  Here pods also go, and a week of them takes minutes.
 """
 
@@ -12,13 +12,14 @@ from typing import Final, Protocol
 
 import numpy as np
 
-from koordinator.domain.gpus.fragmentation import Fragmentation, fgd_score
 from koordinator.domain.gpus.mix import WHOLE_GPU, GpuClass, PodMix
 from koordinator.domain.gpus.options import (
     BestOptions,
+    Fragmentation,
     GpuNodes,
     NodeKinds,
     best_options,
+    fgd_score,
 )
 from koordinator.domain.gpus.price import PriceModel, price_score
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray

@@ -37,9 +37,8 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node, NodeStatus
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO
-from koordinator.domain.gpus.expectation import ExpectedPods
-from koordinator.domain.gpus.fragmentation import Fragmentation
-from koordinator.domain.gpus.mix import WHOLE_GPU
+from koordinator.domain.gpus.mix import WHOLE_GPU, ExpectedPods
+from koordinator.domain.gpus.options import Fragmentation
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.decoders import convert
 from koordinator.foundation.errors import InputError

@@ -30,7 +30,7 @@ from koordinator.descheduler.migration.reservation_template import job_uid_of
 from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.rules.reservations import lifecycle
-from koordinator.scheduler.rules.reservations.owners import is_owner, owner_candidate_of
+from koordinator.scheduler.rules.reservations.offer import is_owner, owner_candidate_of
 
 NODES = ("n1", "n2", "n3")
 REPLICAS = 6

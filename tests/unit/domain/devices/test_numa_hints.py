@@ -18,12 +18,11 @@ from tests.unit.domain.devices.machines import (
 )
 
 from koordinator.domain.devices.claim import DeviceClaim
-from koordinator.domain.devices.free_devices import headrooms
+from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.numa_hints import NumaHint, NumaHintTable, numa_hints
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.shortage import DeviceShortage
-from koordinator.domain.devices.usage import DeviceUsage
 
 NIC = "koordinator.sh/rdma"
 

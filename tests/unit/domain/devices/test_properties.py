@@ -36,12 +36,11 @@ from koordinator.domain.devices.allocation import (
     to_annotation,
 )
 from koordinator.domain.devices.claim import DeviceClaim
-from koordinator.domain.devices.free_devices import headrooms
-from koordinator.domain.devices.masks import lowest, mask_of, minors_of
+from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.shortage import DeviceShortage
-from koordinator.domain.devices.usage import DeviceUsage
+from koordinator.domain.masks import lowest, mask_of, minors_of
 
 pytestmark = pytest.mark.slow
 

@@ -8,12 +8,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from koordinator.domain.devices.masks import masks_of
 from koordinator.domain.devices.row_kernels import (
     ANYWHERE,
     SELECTED,
     judge_devices,
 )
+from koordinator.domain.masks import masks_of
 from koordinator.foundation.arrays import IntArray
 
 ROWS, MINORS, AMOUNTS = 4, 5, 3

@@ -25,13 +25,12 @@ from tests.unit.domain.devices.machines import (
 )
 
 from koordinator.domain.devices.amounts import NAMES
-from koordinator.domain.devices.free_devices import headrooms
-from koordinator.domain.devices.masks import minors_of
+from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.row_kernels import percentages_left
 from koordinator.domain.devices.scorer import Scorer, scorer_of
-from koordinator.domain.devices.usage import DeviceUsage
+from koordinator.domain.masks import minors_of
 
 NIC = "koordinator.sh/rdma"
 SMALL = {CORE: "100", MEMORY: "40Gi", RATIO: "100"}

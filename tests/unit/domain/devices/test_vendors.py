@@ -24,8 +24,8 @@ from koordinator.api.annotations.devices import (
     DeviceAllocations,
 )
 from koordinator.domain.devices.adaptation import Adaptation, adaptation
+from koordinator.domain.devices.claim import sharing_shortage
 from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
-from koordinator.domain.devices.share_restrictions import sharing_shortage
 from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.devices.vendors import VENDORS, AdaptationError, vendor_named
 from koordinator.foundation.errors import InputError

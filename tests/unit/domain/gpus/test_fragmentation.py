@@ -5,9 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordinator.domain.gpus.fragmentation import Fragmentation, fgd_score
 from koordinator.domain.gpus.mix import GpuClass, PodMix
-from koordinator.domain.gpus.options import GpuNodes, NodeKinds
+from koordinator.domain.gpus.options import Fragmentation, GpuNodes, NodeKinds, fgd_score
 
 KINDS = NodeKinds(np.array([0, 1]), np.array([2, 3]), np.array([32_000, 64_000]))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordinator.domain.gpus.holes import HoleWorth, Knapsack
+from koordinator.domain.gpus.price import HoleWorth, Knapsack
 
 
 def test_a_hole_that_no_share_fits_is_worth_nothing() -> None:

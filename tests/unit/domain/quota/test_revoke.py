@@ -4,8 +4,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.domain.quota.quotas import CHIP, pod
 
+from koordinator.domain.amounts import Amounts, add, exceeded
 from koordinator.domain.quota import OveruseTimer, QuotaPod, pods_to_revoke
-from koordinator.domain.quota.amounts import Amounts, add, exceeded
 
 
 def everybody(_pod: QuotaPod) -> bool:

@@ -14,7 +14,7 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import JsonObject
 from koordinator.cluster.memory.server import MemoryCluster
-from koordinator.domain.quota.amounts import amounts_of
+from koordinator.domain.amounts import amounts_of
 from koordinator.foundation.clock import VirtualClock
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature, parse_gates
 from koordinator.manager.admission.pod_validation import validate_pod

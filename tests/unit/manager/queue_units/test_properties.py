@@ -16,7 +16,7 @@ from koordinator.api.meta import JsonObject
 from koordinator.api.queue_unit import QueueUnit
 from koordinator.api.workload import Job
 from koordinator.cluster.port import Cluster
-from koordinator.domain.quota.amounts import amounts_of
+from koordinator.domain.amounts import amounts_of
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.manager.queue_units.configuration import QueueConfiguration, UnitPlugin
 from koordinator.manager.queue_units.controller import NO_QUEUE, QueueChoice

@@ -51,7 +51,7 @@ from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_NONE,
     REASON_SPACE,
 )
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     BOUND_BY_CONTROLLER,
     NO_PROVISIONER,
     SELECTED_NODE,

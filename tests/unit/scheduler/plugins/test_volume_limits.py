@@ -29,7 +29,7 @@ from koordinator.api.volume import (
 from koordinator.scheduler.contract import Action, ClusterEvent, NoArgs, QueueingHint
 from koordinator.scheduler.plugins.node_volume_limits import PLUGIN
 from koordinator.scheduler.plugins.node_volume_limits.plugin import REASON
-from koordinator.scheduler.rules.volumes.csi_migration import MIGRATED_PLUGINS
+from koordinator.scheduler.rules.volumes import MIGRATED_PLUGINS
 from koordinator.scheduler.snapshot import ResourceAxis
 
 EBS = "ebs.csi.aws.com"

@@ -35,7 +35,7 @@ from koordinator.scheduler.plugins.volume_binding import PLUGIN as BINDING_PLUGI
 from koordinator.scheduler.plugins.volume_binding.matches import match_volumes
 from koordinator.scheduler.plugins.volume_binding.reach import reach
 from koordinator.scheduler.plugins.volume_restrictions import PLUGIN as RESTRICTIONS_PLUGIN
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     SELECTED_NODE,
     capacity,
     claim_name,

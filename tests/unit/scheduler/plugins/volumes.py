@@ -36,7 +36,7 @@ from koordinator.api.volume import (
 )
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import AllocationResult, Refusal, Rejections
-from koordinator.scheduler.rules.volumes.volume_claims import BIND_COMPLETED
+from koordinator.scheduler.rules.volumes import BIND_COMPLETED
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 NAMESPACE = "shop"

@@ -2,7 +2,7 @@
 
 import pytest
 
-from koordinator.scheduler.rules.rounding import round_half_away
+from koordinator.scheduler.rules.curves import round_half_away
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from koordinator.descheduler.configuration import (
     check_selector,
     field_error,
 )
-from koordinator.domain.gpus.expectation import ExpectedPods
+from koordinator.domain.gpus.mix import ExpectedPods
 from koordinator.foundation.duration import Duration
 
 _MOST_MOVES = 1000

@@ -10,8 +10,7 @@ import numpy as np
 from koordinator.descheduler.moves import MoveGain, Relocation
 from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster
 from koordinator.descheduler.plugins.gpu_defragmentation.room import RoomLedger, RoomPod
-from koordinator.domain.gpus.expectation import ExpectedPods, mix_of
-from koordinator.domain.gpus.mix import GpuClass, PodMix
+from koordinator.domain.gpus.mix import ExpectedPods, GpuClass, PodMix, mix_of
 from koordinator.domain.gpus.options import GpuNodes, NodeKinds
 from koordinator.domain.gpus.price import PriceModel
 from koordinator.foundation.arrays import FloatArray, IntArray

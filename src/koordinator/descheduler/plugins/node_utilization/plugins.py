@@ -25,8 +25,8 @@ from koordinator.descheduler.plugins.node_utilization.requested import (
     requested_nodes,
 )
 from koordinator.descheduler.pod_order import in_low_priority_order
+from koordinator.domain.node_selection import untolerated
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.tolerations import untolerated
 
 _EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 

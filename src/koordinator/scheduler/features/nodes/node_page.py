@@ -15,7 +15,7 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.loop.go_amounts import go_amounts
-from koordinator.scheduler.rules.volumes.volume_claims import named_claims
+from koordinator.scheduler.rules.volumes import named_claims
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 

@@ -14,8 +14,7 @@ from koordinator.domain.amounts import ZoneAmounts
 from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
-from koordinator.scheduler.rules.numa.node import NumaNode
-from koordinator.scheduler.rules.numa.request import NOTHING
+from koordinator.scheduler.rules.numa.node import NOTHING, NumaNode
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.numa import POLICIES
 

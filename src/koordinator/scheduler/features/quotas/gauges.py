@@ -4,8 +4,8 @@ from dataclasses import dataclass
 
 from koordinator.api.annotations.quota import UNSCHEDULABLE_RESOURCE
 from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.domain.amounts import NOTHING, Amounts, amounts_of
 from koordinator.domain.quota import QuotaFigures
-from koordinator.domain.quota.amounts import NOTHING, Amounts, amounts_of
 from koordinator.foundation.errors import InputError
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
-from koordinator.domain.quota.amounts import Amounts
+from koordinator.domain.amounts import Amounts
 from koordinator.scheduler.features.quotas.gauges import QuotaGauges
 from koordinator.scheduler.loop.attempts import Stopwatch
 from koordinator.scheduler.loop.instruments import Histogram, exponential

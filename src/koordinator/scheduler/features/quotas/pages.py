@@ -6,8 +6,8 @@ Source: koordinator pkg/scheduler/plugins/elasticquota/plugin_service.go, core/q
 from typing import Any
 
 from koordinator.api.elastic_quota import ROOT_QUOTA
+from koordinator.domain.amounts import to_texts
 from koordinator.domain.quota import QuotaTree, figures_of
-from koordinator.domain.quota.amounts import to_texts
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.plugins.elastic_quota import QuotaLedger
 

@@ -1,9 +1,9 @@
 """Quota data for job queues: rules, quota of a pod, and usage shares."""
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.domain.amounts import NOTHING, Amounts
 from koordinator.domain.quota import QueueTerms
-from koordinator.domain.quota.amounts import NOTHING, Amounts
-from koordinator.domain.quota.queue_terms import NO_TERMS
+from koordinator.domain.quota.spec import NO_TERMS
 from koordinator.scheduler.plugins.elastic_quota import (
     ElasticQuotaPlugin,
     QuotaLedger,

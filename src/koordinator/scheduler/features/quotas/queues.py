@@ -10,8 +10,8 @@ from dataclasses import replace
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
+from koordinator.domain.amounts import add
 from koordinator.domain.gangs import GangCache
-from koordinator.domain.quota.amounts import add
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.scheduler.contract import (
     Action,

@@ -10,8 +10,8 @@ from koordinator.api.elastic_quota import SYSTEM_QUOTA
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.cluster.port import Cluster
+from koordinator.domain.amounts import add, exceeded, multiple
 from koordinator.domain.quota import OveruseTimer, QuotaPod, QuotaTrees, pods_to_revoke, quota_pod
-from koordinator.domain.quota.amounts import add, exceeded, multiple
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
 from koordinator.scheduler.loop.outcomes import Evicted

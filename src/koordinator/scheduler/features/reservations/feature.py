@@ -22,7 +22,7 @@ from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import Fact, PodTold
-from koordinator.scheduler.rules.reservations.owners import owner_candidate_of
+from koordinator.scheduler.rules.reservations.offer import owner_candidate_of
 
 
 class ReservationFeature(Feature):

@@ -13,7 +13,6 @@ import numpy as np
 
 from koordinator.api.device import NUMA_UNKNOWN
 from koordinator.domain.devices.claim import DeviceClaim
-from koordinator.domain.devices.masks import masks_of
 from koordinator.domain.devices.model import NodeModel
 from koordinator.domain.devices.numa_hints import NumaHint, NumaHintTable
 from koordinator.domain.devices.parts import DevicePart
@@ -26,7 +25,7 @@ from koordinator.domain.devices.row_kernels import (
 )
 from koordinator.domain.devices.scorer import Scorer
 from koordinator.domain.devices.shortage import DeviceShortage
-from koordinator.domain.numa_masks import mask_of
+from koordinator.domain.masks import mask_of, masks_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import Snapshot

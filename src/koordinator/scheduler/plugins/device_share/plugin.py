@@ -30,15 +30,15 @@ from koordinator.api.labels import (
 from koordinator.api.meta import KubeObject
 from koordinator.domain.devices.allocation import Allocation, annotation_entry, to_annotation
 from koordinator.domain.devices.choice import Ranking
+from koordinator.domain.devices.claim import sharing_shortage
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.devices.scorer import Scorer, scorer_of
-from koordinator.domain.devices.share_restrictions import sharing_shortage
 from koordinator.domain.devices.shortage import NOT_TOGETHER, DeviceShortage
 from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus
-from koordinator.domain.numa_masks import mask_of, zones_of
+from koordinator.domain.masks import mask_of, zones_of
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -75,7 +75,7 @@ from koordinator.scheduler.plugins.device_share.rows import (
     hints_of,
     scores_of,
 )
-from koordinator.scheduler.rules.numa.hints import ResourceHints, TopologyHint
+from koordinator.scheduler.rules.numa.align import ResourceHints, TopologyHint
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import PodAllocation, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import PODS

@@ -29,12 +29,12 @@ from koordinator.domain.dynamic_resources.allocation import (
     is_reserved_for,
 )
 from koordinator.domain.dynamic_resources.extended_resources import (
+    NOT_MADE,
     UNNAMED,
     ExtendedRequests,
     extended_requests,
     made_claim,
 )
-from koordinator.domain.dynamic_resources.missing_claims import NOT_MADE
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim
 from koordinator.foundation.arrays import BoolArray

@@ -10,8 +10,8 @@ from koordinator.domain.dynamic_resources.allocator import (
     is_tolerated,
     needs_gate,
 )
+from koordinator.domain.dynamic_resources.extended_resources import template_to_create
 from koordinator.domain.dynamic_resources.inventory import OfferedDevice, Pool
-from koordinator.domain.dynamic_resources.missing_claims import template_to_create
 from koordinator.domain.dynamic_resources.requests import (
     AllocationError,
     RequestOption,

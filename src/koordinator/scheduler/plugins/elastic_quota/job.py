@@ -5,6 +5,7 @@ Victims are of the same quota and less important than every member, as for a sin
 
 from collections.abc import Iterable, Mapping
 
+from koordinator.domain.amounts import add, exceeded
 from koordinator.domain.quota import (
     AdmissionRules,
     QuotaPod,
@@ -12,7 +13,6 @@ from koordinator.domain.quota import (
     is_allowed_victim,
     limit_of,
 )
-from koordinator.domain.quota.amounts import add, exceeded
 from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.plugins.elastic_quota.ledger import as_quota_pod
 from koordinator.scheduler.post_filter import Shortfall

@@ -12,6 +12,7 @@ from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.codec import subject_of
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_NAME, is_quota_preemptible
+from koordinator.domain.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.quota import (
     QuotaHooks,
@@ -21,7 +22,6 @@ from koordinator.domain.quota import (
     QuotaTrees,
     QuotaWarnings,
 )
-from koordinator.domain.quota.amounts import Amounts, exceeded, named_by, plus, to_text
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot import Changed, ClusterState, PodClass

@@ -7,7 +7,7 @@ from functools import cache
 import numpy as np
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
-from koordinator.domain.numa_masks import subsets
+from koordinator.domain.masks import subsets
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -15,18 +15,14 @@ from koordinator.scheduler.contract import (
     Refusal,
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
-from koordinator.scheduler.rules.numa.align import align
+from koordinator.scheduler.rules.numa.align import ResourceHints, align, policy_on
 from koordinator.scheduler.rules.numa.align_kernel import AlignedScores, align_and_score
-from koordinator.scheduler.rules.numa.hints import ResourceHints
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
-from koordinator.scheduler.rules.numa.node import NumaNode
-from koordinator.scheduler.rules.numa.offer import MISSING_ZONES, resource_hints
-from koordinator.scheduler.rules.numa.policy import policy_on
-from koordinator.scheduler.rules.numa.request import NOTHING, NumaRequest, Reusable
+from koordinator.scheduler.rules.numa.node import NOTHING, NumaNode, NumaRequest, Reusable
+from koordinator.scheduler.rules.numa.rows import fits_of
 from koordinator.scheduler.rules.numa.rows_align import OtherHints, align_rows, score_rows
-from koordinator.scheduler.rules.numa.rows_fit import fits_of
 from koordinator.scheduler.rules.numa.trial import NumaShortage, NumaTrial
-from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer
+from koordinator.scheduler.rules.numa.zone_scorer import MISSING_ZONES, ZoneScorer, resource_hints
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 

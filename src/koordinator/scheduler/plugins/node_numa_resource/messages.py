@@ -13,8 +13,8 @@ from koordinator.scheduler.plugins.node_numa_resource.alignment import (
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
 from koordinator.scheduler.rules.cpus.binding import CpuBinding
+from koordinator.scheduler.rules.numa.align import policy_on
 from koordinator.scheduler.rules.numa.node import MILLI
-from koordinator.scheduler.rules.numa.policy import policy_on
 from koordinator.scheduler.rules.numa.trial import NumaTrial
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.numa import POLICIES

@@ -47,7 +47,7 @@ from koordinator.scheduler.plugins.node_numa_resource.rows import is_plain, scor
 from koordinator.scheduler.rules.cpus.binding import FRACTIONAL_CPUS, completed_spec
 from koordinator.scheduler.rules.numa.align_kernel import AlignedScores
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
-from koordinator.scheduler.rules.numa.request import NumaRequest
+from koordinator.scheduler.rules.numa.node import NumaRequest
 from koordinator.scheduler.rules.numa.trial import INVALID_LAYOUT, NumaShortage, NumaTrial
 from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer
 from koordinator.scheduler.rules.usage_kernels import MeanShare

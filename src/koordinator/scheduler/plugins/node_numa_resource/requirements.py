@@ -37,9 +37,9 @@ from koordinator.scheduler.rules.cpus.binding import (
     binding_on,
     pod_binding,
 )
+from koordinator.scheduler.rules.numa.align import pod_exclusive, pod_policy, policy_on
 from koordinator.scheduler.rules.numa.align_kernel import KernelRequest, kernel_request
-from koordinator.scheduler.rules.numa.policy import pod_exclusive, pod_policy, policy_on
-from koordinator.scheduler.rules.numa.request import NumaRequest
+from koordinator.scheduler.rules.numa.node import NumaRequest
 from koordinator.scheduler.rules.numa.rows import NumaRows
 from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, ZoneScorer
 from koordinator.scheduler.rules.usage_kernels import MeanShare

@@ -15,21 +15,24 @@ from koordinator.scheduler.plugins.node_numa_resource.alignment import (
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
 from koordinator.scheduler.rules.cpus.binding import FRACTIONAL_CPUS, PARTIAL_CORES, POLICY_CONFLICT
+from koordinator.scheduler.rules.numa.align import POLICY_MISMATCH
 from koordinator.scheduler.rules.numa.align_kernel import AlignedScores
-from koordinator.scheduler.rules.numa.amplification import (
+from koordinator.scheduler.rules.numa.node import MILLI, NumaRequest
+from koordinator.scheduler.rules.numa.rows import (
     INSUFFICIENT_CPU,
     INVALID_RATIO,
     amplified_request,
     amplified_rows,
     short_of_cpu,
 )
-from koordinator.scheduler.rules.numa.node import MILLI
-from koordinator.scheduler.rules.numa.offer import MISSING_ZONES
-from koordinator.scheduler.rules.numa.policy import POLICY_MISMATCH
-from koordinator.scheduler.rules.numa.request import NumaRequest
 from koordinator.scheduler.rules.numa.rows import POLICIES as BINDABLE
 from koordinator.scheduler.rules.numa.trial import INVALID_LAYOUT, NOT_ENOUGH_CPUS
-from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
+from koordinator.scheduler.rules.numa.zone_scorer import (
+    ALWAYS_SCORED,
+    MAX_SCORE,
+    MISSING_ZONES,
+    ZoneScorer,
+)
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.numa import BIND_POLICIES, POLICIES
 

@@ -28,8 +28,7 @@ from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     countable,
     inline,
 )
-from koordinator.scheduler.rules.volumes.csi_migration import migrated_plugins
-from koordinator.scheduler.rules.volumes.volume_claims import claim_name, is_made_for
+from koordinator.scheduler.rules.volumes import claim_name, is_made_for, migrated_plugins
 from koordinator.scheduler.snapshot import PlacedPod, Snapshot
 
 UNLIMITED = -1

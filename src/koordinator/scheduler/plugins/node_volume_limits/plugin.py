@@ -37,7 +37,7 @@ from koordinator.scheduler.plugins.node_volume_limits.volumes import (
     inline,
     may_count,
 )
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     claim_name,
     claim_not_found,
     claim_of_another,

@@ -13,8 +13,7 @@ from koordinator.api.volume import (
     Volume,
 )
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.rules.volumes.csi_migration import DRIVERS, in_tree_volume
-from koordinator.scheduler.rules.volumes.volume_claims import storage_class_name
+from koordinator.scheduler.rules.volumes import DRIVERS, in_tree_volume, storage_class_name
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.snapshot.objects import ObjectTable
 

@@ -10,11 +10,12 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordinator.scheduler.rules.reservations.fit import (
+from koordinator.scheduler.rules.reservations.match import (
     BY_NODE,
     PODS,
     PREFIX,
     IgnoredResources,
+    ReservationRequester,
     first_by_order,
     in_terms_of,
     remaining,
@@ -22,7 +23,6 @@ from koordinator.scheduler.rules.reservations.fit import (
     short_in_reservation,
     short_on_node,
 )
-from koordinator.scheduler.rules.reservations.match import ReservationRequester
 from koordinator.scheduler.snapshot import Hold, PodClass, Snapshot
 from koordinator.scheduler.snapshot.axis import PODS as PODS_COLUMN
 

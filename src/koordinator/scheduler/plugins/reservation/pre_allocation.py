@@ -25,31 +25,27 @@ from koordinator.scheduler.contract import (
     NOTHING,
     Refusal,
 )
-from koordinator.scheduler.rules.reservations.fit import (
+from koordinator.scheduler.rules.reservations.match import (
     PODS,
     PREFIX,
+    TAKEN,
     IgnoredResources,
+    ReservationRequester,
+    read_reservation_selector,
     score,
     short_in_reservation,
     short_on_node,
 )
-from koordinator.scheduler.rules.reservations.match import (
-    TAKEN,
-    ReservationRequester,
-    read_reservation_selector,
-)
 from koordinator.scheduler.rules.reservations.offer import (
     AllocatePolicy,
     Amounts,
+    OwnerCandidate,
     ReservationOffer,
+    is_owner,
+    owner_candidate_of,
     restricted_of,
     takes_over_any,
     withheld_in,
-)
-from koordinator.scheduler.rules.reservations.owners import (
-    OwnerCandidate,
-    is_owner,
-    owner_candidate_of,
 )
 from koordinator.scheduler.rules.reservations.remainder import missing_parts
 from koordinator.scheduler.snapshot import (

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from koordinator.scheduler.rules.reservations.fit import PREFIX
-from koordinator.scheduler.rules.reservations.match import MatchResult
+from koordinator.scheduler.rules.reservations.match import PREFIX, MatchResult
 
 _ORIGINAL_TEXTS: Final = (
     (MatchResult.NAME_MATCHED, "exactly matches the requested reservation name"),

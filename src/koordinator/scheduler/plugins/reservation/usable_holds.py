@@ -13,7 +13,7 @@ from koordinator.scheduler.rules.reservations.match import (
     ReservationRequester,
     read_reservation_selector,
 )
-from koordinator.scheduler.rules.reservations.owners import OwnerCandidate
+from koordinator.scheduler.rules.reservations.offer import OwnerCandidate
 from koordinator.scheduler.snapshot import Hold, PodClass, RestorableHolds, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from koordinator.api.volume import PersistentVolumeClaim, StorageClass, Volume
 from koordinator.scheduler.contract import Refusal
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     UNBOUND,
     claim_name,
     claim_not_created,

@@ -15,8 +15,7 @@ from koordinator.api.volume import (
 )
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint
 from koordinator.scheduler.plugins.volume_binding.provisioning import volume_limit
-from koordinator.scheduler.rules.volumes.csi_migration import migrated_plugins
-from koordinator.scheduler.rules.volumes.volume_claims import uses_claim
+from koordinator.scheduler.rules.volumes import migrated_plugins, uses_claim
 
 
 def _if(helps: bool) -> QueueingHint:

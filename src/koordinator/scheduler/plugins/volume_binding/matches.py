@@ -17,7 +17,7 @@ import numpy as np
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.plugins.volume_binding.reach import Reach
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     capacity,
     is_available_for,
     is_large_enough,

@@ -12,7 +12,7 @@ from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_NONE,
     REASON_SPACE,
 )
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     STORAGE,
     claim_name,
     is_bound,

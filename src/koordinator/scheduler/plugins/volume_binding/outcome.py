@@ -23,7 +23,7 @@ from koordinator.scheduler.plugins.volume_binding.provisioning import (
 )
 from koordinator.scheduler.plugins.volume_binding.reach import Reach, reach
 from koordinator.scheduler.rules.curves import Curve
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     SELECTED_NODE,
     STORAGE,
     VOLUME_MISSING,

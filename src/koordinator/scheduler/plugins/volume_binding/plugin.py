@@ -45,7 +45,7 @@ from koordinator.scheduler.plugins.volume_binding.outcome import (
     score,
 )
 from koordinator.scheduler.rules.curves import Curve, piecewise
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     SELECTED_NODE,
     claim_name,
     claim_not_found,

@@ -19,7 +19,7 @@ from koordinator.domain.pod_requests import bounded
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.plugins.volume_binding.reach import Reach
-from koordinator.scheduler.rules.volumes.volume_claims import (
+from koordinator.scheduler.rules.volumes import (
     NO_PROVISIONER,
     STORAGE,
     requested,

@@ -1,9 +1,12 @@
 """Which pods get CPUs of their own, and by which policy.
 
 A pod asks for it with its QoS class; a node can give it to every pod.
+
 Source: koordinator pkg/scheduler/plugins/nodenumaresource/plugin.go, ``PreFilter``, ``Filter``,
 ``appendResourceSpecIfMissed``; util.go, ``getCPUBindPolicy``, ``requestCPUBind``; apis/extension
-numa_aware.go, ``GetNodeCPUBindPolicy``.
+numa_aware.go, ``GetNodeCPUBindPolicy``; koordinator
+pkg/scheduler/plugins/nodenumaresource/resource_manager.go, ``filterCPUsByRequiredCPUBindPolicy``,
+``satisfiedRequiredCPUBindPolicy``.
 """
 
 from collections.abc import Mapping
@@ -21,6 +24,7 @@ from koordinator.api.annotations.numa import (
 )
 from koordinator.api.labels import CPU_BIND_POLICY, NUMA_ALLOCATE_STRATEGY
 from koordinator.api.qos import PriorityBand, QosClass
+from koordinator.scheduler.rules.cpus.layout import CpuLayout
 
 FRACTIONAL_CPUS: Final = "the requested CPUs must be integer"
 POLICY_CONFLICT: Final = "node(s) cpu bind policy conflicts with pod's required cpu bind policy"
@@ -136,3 +140,30 @@ def _binding(
     if not cpu_milli:
         return None
     return CpuBinding(cpu_milli // _MILLI, policy, required, exclusive_policy)
+
+
+def usable_under(policy: str, layout: CpuLayout, free: int) -> int:
+    """Return the free CPUs that a required policy may take.
+
+    FullPCPUs: those of cores that are free as a whole.  SpreadByPCPUs: the lowest free one of each
+    core.
+    """
+    if policy == CpuBindPolicy.FULL_PCPUS:
+        return layout.cpus_of(layout.whole_cores(free)) & free
+    if policy == CpuBindPolicy.SPREAD_BY_PCPUS:
+        usable = seen = 0
+        for rank, among in enumerate(layout.threads(free)):
+            usable |= layout.thread(among & ~seen, rank)
+            seen |= among
+        return usable
+    return free
+
+
+def obeys(policy: str, layout: CpuLayout, cpus: int) -> bool:
+    """Return whether the CPUs are whole cores (FullPCPUs), or each of another (SpreadByPCPUs)."""
+    cores = layout.cores_of(cpus).bit_count()
+    if policy == CpuBindPolicy.FULL_PCPUS:
+        return cores * layout.cpus_per_core == cpus.bit_count()
+    if policy == CpuBindPolicy.SPREAD_BY_PCPUS:
+        return cores == cpus.bit_count()
+    return True

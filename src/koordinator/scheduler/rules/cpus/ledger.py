@@ -1,21 +1,92 @@
-"""Which pod holds which CPUs of one node.
+"""CPUs of one node: free ones, exclusive ones, and the pods that hold them.
 
-Needs no layout: pods may be known before their node is.  The state depends on who holds what, not
-on the order in which that became known, so it is rebuilt from annotations as it was.
-Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go, ``addPodAllocation``,
-``release``, ``getAvailableCPUs``.  There, the exclusive policy of a CPU that two pods hold is that
-of the pod seen last; here it is that of both.
+Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go,
+``addPodAllocation``, ``release``, ``getAvailableCPUs``. There, the exclusive policy of a CPU that
+two pods hold is that of the pod seen last; here it is that of both.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
+from typing import NamedTuple
 
 from msgspec import Struct
 
 from koordinator.api.annotations.numa import CpuExclusivePolicy
 from koordinator.foundation.errors import BugError
-from koordinator.scheduler.rules.cpus.free_cpus import FreeCpus
-from koordinator.scheduler.rules.cpus.holders import HolderCounts
 from koordinator.scheduler.rules.cpus.layout import CpuLayout
+
+
+class FreeCpus(NamedTuple):
+    """CPUs by the number of pods that hold them already: none, one and so on.
+
+    One group unless CPUs may be shared.
+    """
+
+    groups: tuple[int, ...]
+    core_exclusive: int = 0  # held by pods that would rather not share a core (PCPULevel)
+    numa_exclusive: int = 0  # held by pods that would rather not share a NUMA node
+
+    @property
+    def cpus(self) -> int:
+        """All of them."""
+        if len(self.groups) == 1:
+            return self.groups[0]
+        everything = 0
+        for group in self.groups:
+            everything |= group
+        return everything
+
+    def within(self, cpus: int) -> "FreeCpus":
+        """Keep only these."""
+        groups = tuple([group & cpus for group in self.groups])
+        return FreeCpus(groups, self.core_exclusive, self.numa_exclusive)
+
+    def without(self, cpus: int) -> "FreeCpus":
+        """Keep all but these."""
+        return self.within(~cpus)
+
+
+class HolderCounts:
+    """Counts per CPU; usually there is one layer or none."""
+
+    __slots__ = ("_layers",)
+
+    def __init__(self, layers: Iterable[int] = ()) -> None:
+        self._layers = [layer for layer in layers if layer]
+
+    @property
+    def held(self) -> int:
+        """The CPUs that anybody holds."""
+        return self._layers[0] if self._layers else 0
+
+    def at_least(self, count: int) -> int:
+        """Return the CPUs that ``count`` (1 or more) pods or more hold."""
+        return self._layers[count - 1] if count <= len(self._layers) else 0
+
+    def add(self, cpus: int) -> None:
+        """Count one holder more of each."""
+        for index, layer in enumerate(self._layers):
+            self._layers[index] = layer | cpus
+            cpus &= layer
+        if cpus:
+            self._layers.append(cpus)
+
+    def remove(self, cpus: int) -> None:
+        """Count one holder less of each; CPUs that nobody holds stay free."""
+        for index in reversed(range(len(self._layers))):
+            layer = self._layers[index]
+            self._layers[index] = layer & ~cpus
+            cpus &= ~layer
+        while self._layers and not self._layers[-1]:
+            self._layers.pop()
+
+    def copy(self) -> "HolderCounts":
+        """Return counts that change on their own."""
+        return HolderCounts(self._layers)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, HolderCounts) and self._layers == other._layers
+
+    __hash__ = None  # type: ignore[assignment]  # mutable
 
 
 class ExclusiveCpus(Struct, frozen=True):

@@ -11,11 +11,12 @@ No I/O, no clock.  A job is a gang group all of whose members are there, or a si
 The original has no queues; the idea is that of kube-queue (github.com/kube-queue/kube-queue).
 """
 
-from koordinator.scheduler.rules.job_queues.cache import JobQueueCache
-from koordinator.scheduler.rules.job_queues.job import QueuedJob
-from koordinator.scheduler.rules.job_queues.positions import QueuePosition, ReportedPositions
-from koordinator.scheduler.rules.job_queues.queue import JobQueue, is_smaller
-from koordinator.scheduler.rules.job_queues.rules import QueueRules
+from koordinator.scheduler.rules.job_queues.cache import (
+    JobQueueCache,
+    QueuePosition,
+    ReportedPositions,
+)
+from koordinator.scheduler.rules.job_queues.queue import JobQueue, QueuedJob, QueueRules, is_smaller
 
 __all__ = [
     "JobQueue",

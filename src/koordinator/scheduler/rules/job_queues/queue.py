@@ -1,20 +1,55 @@
-"""The jobs that wait in one quota, in order.
-
-Jobs of the highest priority are first.  Among these it is who came first (FIFO), or a job of the
-namespace that uses the smallest part of the quota (fair share): what counts is the resource of
-which it uses most, and jobs further in front count as if they ran already.
-"""
+"""Jobs that wait in one quota, and their order."""
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
 from heapq import heapify, heappop, heapreplace
 from itertools import islice
 
 from koordinator.api.annotations.quota import QueueOrder, QueuePolicy
-from koordinator.domain.quota.amounts import NOTHING, Amounts, add
+from koordinator.api.kubescheduler import ElasticQuotaArgs
+from koordinator.domain.amounts import NOTHING, Amounts, add
+from koordinator.domain.quota.spec import QueueTerms
 from koordinator.foundation.errors import BugError
-from koordinator.scheduler.rules.job_queues.job import QueuedJob, Rank
-from koordinator.scheduler.rules.job_queues.rules import QueueRules
+
+Rank = tuple[int, float, int]
+
+
+@dataclass(frozen=True, slots=True)
+class QueuedJob:
+    """A gang group or a single pod; all its members wait where the first of them does."""
+
+    id: str  # of the gang group; of a single pod its key
+    pod: str  # key of the pod that is tried for the job
+    namespace: str
+    priority: int
+    arrived_s: float  # since the epoch
+    sequence: int  # who was seen first; breaks ties
+    request: Amounts = field(default_factory=dict)  # of all members together
+
+    @property
+    def rank(self) -> Rank:
+        """Sorts jobs: the highest priority first, then who came first."""
+        return -self.priority, self.arrived_s, self.sequence
+
+
+@dataclass(frozen=True, slots=True)
+class QueueRules:
+    """In which order jobs wait, and how many may be tried at once."""
+
+    policy: QueuePolicy
+    order: QueueOrder = QueueOrder.FIFO
+    depth: int = 32  # jobs from the first on that policies other than strict look at
+
+    @classmethod
+    def of(cls, terms: QueueTerms, args: ElasticQuotaArgs) -> "QueueRules | None":
+        """Return the rules of a quota; None if its jobs don't wait for each other."""
+        policy = terms.policy or QueuePolicy(args.default_queue_policy)
+        if policy is QueuePolicy.NONE:
+            return None
+        order = terms.order or QueueOrder(args.default_queue_order)
+        return cls(policy, order, terms.depth or args.default_queue_depth)
+
 
 #: What part of the quota a namespace uses, if it used so much more: 1 is all of it.
 ShareOf = Callable[[str, Amounts], float]

@@ -20,9 +20,9 @@ import numpy.typing as npt
 
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.kernel import Kernel
+from koordinator.scheduler.rules.curves import EXACT_BELOW, percent_floor
 from koordinator.scheduler.rules.load.pod_load import Addends, Sum
 from koordinator.scheduler.rules.load.rules import Amounts
-from koordinator.scheduler.rules.rounding import EXACT_BELOW, percent_floor
 
 ByteArray = npt.NDArray[np.int8]
 

@@ -32,9 +32,8 @@ from koordinator.domain.pod_requests import pod_limits, pod_requests
 from koordinator.domain.resized_pods import HeldAmounts
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.rules.load.measurement import NodeMeasurement
-from koordinator.scheduler.rules.load.rules import Amounts, LoadRules
-from koordinator.scheduler.rules.rounding import round_half_away
+from koordinator.scheduler.rules.curves import round_half_away
+from koordinator.scheduler.rules.load.rules import Amounts, LoadRules, NodeMeasurement
 
 #: What a pod uses that asks for nothing: milli-CPU, bytes.
 DEFAULT_USE: Mapping[str, int] = {

@@ -1,13 +1,22 @@
-"""What load-aware scheduling is told to count; with it, a cluster's load is determined.
+"""Arguments of load-aware scheduling, thresholds of nodes, and usage of a NodeMetric.
 
-Source: koordinator pkg/scheduler/plugins/loadaware/helper.go.
+Source: koordinator pkg/scheduler/plugins/loadaware/helper.go; koordinator
+pkg/scheduler/plugins/loadaware/helper.go ``generateUsageThresholdsFilterProfile``; koordinator
+pkg/scheduler/plugins/loadaware/pod_assign_cache.go ``AddOrUpdateNodeMetric``,
+``getTargetAggregatedUsage``; helper.go.
 """
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import inf
 
+import msgspec
+
+from koordinator.api.annotations.node import CustomUsageThresholds
+from koordinator.api.node_metric import AggregatedUsage, NodeMetric, PodUsage
 from koordinator.domain.pod_requests import LARGEST, nanos_of_one
+from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.quantity import Quantity
 
 #: One number per resource of the rules, canonical units (milli-CPU, bytes) or percent.
@@ -81,3 +90,116 @@ class LoadRules:
 def tracked_resources(*named: Iterable[str]) -> tuple[str, ...]:
     """Return all resources that are named anywhere, CPU and memory in any case."""
     return tuple(sorted({"cpu", "memory"}.union(*named)))
+
+
+UNLIMITED = 1 << 62
+
+
+def limits_of(
+    usage: Mapping[str, int],
+    prod: Mapping[str, int],
+    aggregated: Mapping[str, int],
+    window: Window | None,
+    resources: tuple[str, ...],
+) -> Limits:
+    """Return the limits; aggregated ones count in place of ``usage`` if they have a window."""
+    if not aggregated or window is None:
+        aggregated, window = usage, None
+    return Limits(
+        usage=tuple(aggregated.get(name, 0) for name in resources),
+        prod=tuple(prod.get(name, 0) for name in resources),
+        window=window,
+    )
+
+
+def limits_on(rules: LoadRules, custom: CustomUsageThresholds | None) -> Limits:
+    """Return the limits of a node that may have its own.
+
+    Each part that it names replaces that of the arguments; its plain thresholds do not matter
+    where aggregated ones are in force.  Resources that are not tracked are left out.
+    """
+    general = rules.limits
+    if custom is None:
+        return general
+    own = custom.aggregated_usage
+    usage, window = general.usage, general.window
+    if own is not None and own.usage_thresholds and own.usage_aggregation_type:
+        duration = own.usage_aggregated_duration
+        seconds = duration.total_seconds() if duration is not None else 0.0
+        window = Window(own.usage_aggregation_type, seconds)
+        usage = rules.numbers(own.usage_thresholds)
+    elif window is None and custom.usage_thresholds:
+        usage = rules.numbers(custom.usage_thresholds)
+    prod = custom.prod_usage_thresholds
+    return Limits(usage, rules.numbers(prod) if prod else general.prod, window)
+
+
+def most_within(has: int, percent: int) -> int:
+    """Return the most that may be used, the share of which rounds to no more than ``percent``.
+
+    ``UNLIMITED`` where there is nothing to check: 0 of either; -1 where nothing is little enough.
+    The share is a floating point number, and half a percent rounds up, as in the original.
+    """
+    if not has or not percent:
+        return UNLIMITED
+    above = percent + 0.5
+    most = min((2 * percent + 1) * has // 200, UNLIMITED)
+    while most >= 0 and most / has * 100 >= above:
+        most -= 1
+    while 0 <= most < UNLIMITED and (most + 1) / has * 100 < above:
+        most += 1
+    return max(most, -1)
+
+
+REPORT_INTERVAL_S = 60.0  # of a koordlet that has not been told otherwise
+
+
+class NodeMeasurement(msgspec.Struct, frozen=True):  # a struct: one is made per report
+    """The newest measurement of a node."""
+
+    updated_s: float  # since the epoch; -inf if the report doesn't say
+    interval_s: float  # between two reports
+    usage: Amounts | None  # the latest; None: the report has no body
+    windows: tuple[AggregatedUsage, ...]
+    system: Amounts  # the part of the usage that is no pod's, as far as the rules count it
+    pods: Mapping[str, PodUsage]  # those of which anything was, by ``namespace/name``
+
+    def over(self, window: Window | None, rules: LoadRules) -> Amounts | None:
+        """Return the usage over a window.
+
+        Where no window has been filled yet, the longest one is the latest usage; a certain one is
+        None.
+        """
+        if window is None:
+            return self.usage
+        found, longest_s = None, -1.0
+        for aggregated in self.windows:
+            usage = aggregated.usage.get(window.statistic)
+            duration_s = aggregated.duration.total_seconds()
+            wanted = not window.duration_s or duration_s == window.duration_s
+            if usage is not None and usage.resources and wanted and duration_s >= longest_s:
+                found, longest_s = usage.resources, duration_s
+        if found is None:
+            return None if window.duration_s else self.usage
+        return rules.amounts(found)
+
+
+def measured_by(metric: NodeMetric, rules: LoadRules) -> NodeMeasurement:
+    """Return what the report says about the resources of the rules."""
+    status, body = metric.status, metric.status.node_metric
+    policy = metric.spec.metric_collect_policy
+    interval_s = policy.report_interval_seconds if policy is not None else None
+    return NodeMeasurement(
+        updated_s=to_epoch_s(status.update_time, -inf),
+        interval_s=REPORT_INTERVAL_S if interval_s is None else float(interval_s),
+        usage=None if body is None else rules.amounts(body.node_usage.resources),
+        windows=() if body is None else body.aggregated_node_usages,
+        system=rules.nothing
+        if body is None or not rules.includes_system
+        else rules.amounts(body.system_usage.resources),
+        pods={
+            f"{report.namespace}/{report.name}": report
+            for report in status.pods_metric
+            if report.pod_usage.resources
+        },
+    )

@@ -1,25 +1,126 @@
-"""The one set of NUMA nodes that all resources of a pod come from.
+"""Hints, topology policies, and the one set of NUMA nodes for all resources of a pod.
 
-Source: koordinator pkg/scheduler/frameworkext/topologymanager: policy.go, policy_best_effort.go,
-policy_restricted.go, policy_single_numa_node.go.
-
-The original tries every combination of one hint per resource and keeps the best.  Combinations that
-all resources prefer name one set throughout, so they are found set by set here; others count under
-BestEffort only.
+Source: koordinator pkg/scheduler/plugins/nodenumaresource/util.go, ``getNUMATopologyPolicy``,
+``mergeTopologyPolicy``; plugin.go, ``Filter``; koordinator
+pkg/scheduler/frameworkext/topologymanager: policy.go, policy_best_effort.go,
+policy_restricted.go, policy_single_numa_node.go. The original tries every combination of one hint
+per resource and keeps the best. Combinations that all resources prefer name one set throughout,
+so they are found set by set here; others count under BestEffort only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from enum import StrEnum
 from functools import reduce
 from itertools import chain, product
 from math import prod
 from operator import and_
-from typing import Final
+from typing import Final, NamedTuple
 
 from msgspec import Struct
 
-from koordinator.api.annotations.numa import NumaTopologyPolicy
-from koordinator.domain.numa_masks import mask_text, subsets
-from koordinator.scheduler.rules.numa.hints import NumaMachine, ResourceHints, TopologyHint
+from koordinator.api.annotations.numa import (
+    NUMA_TOPOLOGY_SPEC,
+    NumaTopologyExclusive,
+    NumaTopologyPolicy,
+    NumaTopologySpec,
+)
+from koordinator.api.labels import NUMA_TOPOLOGY_POLICY
+from koordinator.domain.masks import mask_of, mask_text, subsets, zones_of
+from koordinator.foundation.errors import InputError
+
+
+class TopologyHint(NamedTuple):
+    """A set of NUMA nodes that has enough of a resource; None says that any will do."""
+
+    zones: int | None
+    preferred: bool
+    score: int = 0
+
+
+#: By resource.  None: any set will do.  No hints: no set will do.
+ResourceHints = Mapping[str, Sequence[TopologyHint] | None]
+
+
+class ZoneState(StrEnum):
+    """Who has bound CPUs on a NUMA node."""
+
+    IDLE = "idle"
+    SINGLE = "single"  # only pods that are on this NUMA node alone
+    SHARED = "shared"  # also pods that are on several
+
+
+class NumaMachine(Struct, frozen=True):
+    """The NUMA nodes of a node, ascending, and who has bound CPUs there."""
+
+    states: Mapping[int, ZoneState]
+
+    @property
+    def zones(self) -> tuple[int, ...]:
+        """The ids."""
+        return tuple(self.states)
+
+    @property
+    def all_zones(self) -> int:
+        """The set of all."""
+        return mask_of(self.states)
+
+    def accepts(self, zones: int, exclusive: str) -> bool:
+        """Return whether a pod may come onto these NUMA nodes, given who is there.
+
+        Only pods that require it (a NumaTopologyExclusive) keep apart: one on several NUMA nodes
+        from those on one, and the other way round.
+        """
+        if exclusive != NumaTopologyExclusive.REQUIRED:
+            return True
+        bar = ZoneState.SINGLE if zones.bit_count() > 1 else ZoneState.SHARED
+        return all(self.states.get(zone) is not bar for zone in zones_of(zones))
+
+
+POLICY_MISMATCH: Final = "node(s) NUMA Topology policy not match"
+
+_POLICIES = {policy.value: policy for policy in NumaTopologyPolicy}
+
+
+def pod_policy(spec: NumaTopologySpec) -> NumaTopologyPolicy:
+    """Return the policy that a pod names, NONE if it leaves it to the node.
+
+    Raises InputError if there is no such policy; the original breaks down on it.
+    """
+    policy = _POLICIES.get(spec.numa_topology_policy)
+    if policy is None:
+        accepted = ", ".join(policy for policy in _POLICIES if policy)
+        raise InputError(
+            f"must be one of {accepted}, got {spec.numa_topology_policy!r}",
+            path=f"{NUMA_TOPOLOGY_SPEC.path}.numaTopologyPolicy",
+        )
+    return policy
+
+
+def pod_exclusive(spec: NumaTopologySpec) -> str:
+    """Return whether the pod keeps apart from pods on more or fewer NUMA nodes.
+
+    A pod that names a policy does unless it says otherwise.
+    """
+    default = NumaTopologyExclusive.REQUIRED if spec.numa_topology_policy else ""
+    return spec.single_numa_node_exclusive or default
+
+
+def node_policy(labels: Mapping[str, str], reported: NumaTopologyPolicy) -> NumaTopologyPolicy:
+    """Return the policy of a node: that of its label, else the reported one.
+
+    An unknown policy in the label is none.
+    """
+    label = labels.get(NUMA_TOPOLOGY_POLICY, "")
+    return _POLICIES.get(label, NumaTopologyPolicy.NONE) if label else reported
+
+
+def policy_on(node: NumaTopologyPolicy, pod: NumaTopologyPolicy) -> NumaTopologyPolicy | None:
+    """Return the policy for a pod on a node; None if they contradict (POLICY_MISMATCH)."""
+    none = NumaTopologyPolicy.NONE
+    if node is not none and pod is not none and node is not pod:
+        return None
+    return node if pod is none else pod
+
 
 #: More combinations than this (four NUMA nodes, three resources) are not tried under BestEffort.
 MAX_COMBINATIONS: Final = 15**3

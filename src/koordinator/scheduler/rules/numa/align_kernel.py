@@ -17,10 +17,10 @@ from koordinator.api.annotations.numa import (
     NumaTopologyPolicy,
 )
 from koordinator.api.resource_names import CPU
-from koordinator.domain.numa_masks import subsets
+from koordinator.domain.masks import subsets
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.kernel import Kernel
-from koordinator.scheduler.rules.numa.request import NumaRequest
+from koordinator.scheduler.rules.numa.node import NumaRequest
 from koordinator.scheduler.rules.numa.rows import POLICIES, NumaRows
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, ZoneScorer

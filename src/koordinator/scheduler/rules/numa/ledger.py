@@ -29,7 +29,7 @@ from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Notation, Quantity
 from koordinator.scheduler.rules.cpus.layout import CpuLayout
 from koordinator.scheduler.rules.cpus.ledger import CpuLedger, ExclusiveCpus
-from koordinator.scheduler.rules.numa.hints import ZoneState
+from koordinator.scheduler.rules.numa.align import ZoneState
 
 
 class NumaAllocation(Struct, frozen=True):

@@ -12,11 +12,8 @@ import numpy as np
 from koordinator.api.annotations.numa import NumaTopologyExclusive, NumaTopologyPolicy
 from koordinator.api.resource_names import CPU
 from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.scheduler.rules.numa.amplification import amplified_rows
-from koordinator.scheduler.rules.numa.node import MILLI
-from koordinator.scheduler.rules.numa.request import NumaRequest
-from koordinator.scheduler.rules.numa.rows import NumaRows
-from koordinator.scheduler.rules.numa.rows_fit import Fits
+from koordinator.scheduler.rules.numa.node import MILLI, NumaRequest
+from koordinator.scheduler.rules.numa.rows import Fits, NumaRows, amplified_rows
 from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, MAX_SCORE, ZoneScorer
 
 

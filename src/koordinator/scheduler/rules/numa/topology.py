@@ -20,7 +20,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_resource_topology import NUMA_ZONE, NodeResourceTopology, Zone
 from koordinator.api.resource_names import CPU
 from koordinator.domain.amounts import ZoneAmounts, amplified, read_amounts
-from koordinator.domain.numa_masks import MAX_ZONE
+from koordinator.domain.masks import MAX_ZONE
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.rules.cpus.layout import CpuLayout, read_layout

@@ -11,15 +11,12 @@ from typing import Final
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.api.resource_names import CPU
 from koordinator.domain.amounts import ZoneAmounts
-from koordinator.domain.numa_masks import zones_of
-from koordinator.scheduler.rules.cpus.accumulator import CpuPreference
-from koordinator.scheduler.rules.cpus.binding import CpuBinding
+from koordinator.domain.masks import zones_of
+from koordinator.scheduler.rules.cpus.binding import CpuBinding, obeys, usable_under
 from koordinator.scheduler.rules.cpus.layout import CpuLayout
-from koordinator.scheduler.rules.cpus.required_policy import obeys, usable_under
-from koordinator.scheduler.rules.cpus.take import take_preferred_cpus
+from koordinator.scheduler.rules.cpus.take import CpuPreference, take_preferred_cpus
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
-from koordinator.scheduler.rules.numa.node import MILLI, NumaNode
-from koordinator.scheduler.rules.numa.request import NOTHING, NumaRequest, Reusable
+from koordinator.scheduler.rules.numa.node import MILLI, NOTHING, NumaNode, NumaRequest, Reusable
 
 NOT_ENOUGH_CPUS: Final = "not enough cpus available to satisfy request"
 INVALID_LAYOUT: Final = "node(s) invalid CPU Topology"

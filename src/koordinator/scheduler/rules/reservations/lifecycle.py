@@ -1,13 +1,18 @@
 """The status of a reservation as time passes and pods come and go.
 
 Every function takes the reservation and returns its new status, or whether something is due.
+
 Source: koordinator pkg/util/reservation/reservation.go, ``SetReservation…``;
-pkg/scheduler/plugins/reservation/controller.  Different here: what is due is due at its time, not
-at the next of the original's rounds (3 to 15 s).
+pkg/scheduler/plugins/reservation/controller. Different here: what is due is due at its time, not
+at the next of the original's rounds (3 to 15 s); koordinator
+pkg/scheduler/frameworkext/eventhandlers/reservation_handler.go,
+``generatePodEventOnReservationLevel``.
 """
 
 import datetime as dt
+import re
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
@@ -26,7 +31,7 @@ from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.domain.reserve_pod import OVER, held_amounts, is_available
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.rules.reservations.fit import in_terms_of
+from koordinator.scheduler.rules.reservations.match import in_terms_of
 
 SCHEDULED, READY = ReservationConditionType.SCHEDULED, ReservationConditionType.READY
 
@@ -186,3 +191,28 @@ def _condition(
         last_probe_time=now,
         last_transition_time=now,
     )
+
+
+_HEAD: Final = re.compile(r"^0/\d+ nodes are available: ")
+_ITEM: Final = re.compile(r"^\d+ Reservation\(s\) ")
+_TOTAL: Final = re.compile(r"^(\d+) Reservation\(s\) matched owner total$")
+_FIRST: Final = "exactly matches the requested reservation name"
+_LAST: Final = "for node reason that"
+
+
+def reservation_message(message: str) -> str:
+    """Return the part of a pod's message about reservations; empty if it owns none.
+
+    Named ones come first, reasons of nodes last.
+    """
+    items = [
+        item.strip().rstrip(".")
+        for item in _HEAD.sub("", message).replace(". ", ", ").split(",")
+        if _ITEM.match(item.strip())
+    ]
+    totals = [found.group(1) for item in items if (found := _TOTAL.match(item))]
+    if not totals:
+        return ""
+    left = [item for item in items if not _TOTAL.match(item)]
+    left.sort(key=lambda item: (_LAST in item) - (_FIRST in item))
+    return f"0/{totals[0]} reservations are available: {', '.join(left)}."

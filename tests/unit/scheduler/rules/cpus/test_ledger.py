@@ -7,10 +7,8 @@ from tests.machines import machine
 
 from koordinator.api.annotations.numa import CpuBindPolicy, CpuExclusivePolicy
 from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
-from koordinator.scheduler.rules.cpus.accumulator import CpuPreference
-from koordinator.scheduler.rules.cpus.free_cpus import FreeCpus
-from koordinator.scheduler.rules.cpus.ledger import CpuLedger, ExclusiveCpus
-from koordinator.scheduler.rules.cpus.take import take_cpus
+from koordinator.scheduler.rules.cpus.ledger import CpuLedger, ExclusiveCpus, FreeCpus
+from koordinator.scheduler.rules.cpus.take import CpuPreference, take_cpus
 
 LAYOUT = machine(2, 1, 4, 2)
 PODS = ("a", "b", "c", "d")

@@ -7,7 +7,7 @@ from tests.machines import machine
 
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
-from koordinator.scheduler.rules.cpus.required_policy import obeys, usable_under
+from koordinator.scheduler.rules.cpus.binding import obeys, usable_under
 
 FULL, SPREAD = CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS
 LAYOUT = machine(2, 1, 4, 2)

@@ -11,11 +11,9 @@ from tests.machines import machine
 
 from koordinator.api.annotations.numa import CpuBindPolicy, CpuExclusivePolicy
 from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
-from koordinator.scheduler.rules.cpus.accumulator import CpuPreference
-from koordinator.scheduler.rules.cpus.free_cpus import FreeCpus
 from koordinator.scheduler.rules.cpus.layout import CpuLayout
-from koordinator.scheduler.rules.cpus.ledger import CpuLedger, ExclusiveCpus
-from koordinator.scheduler.rules.cpus.take import take_cpus, take_preferred_cpus
+from koordinator.scheduler.rules.cpus.ledger import CpuLedger, ExclusiveCpus, FreeCpus
+from koordinator.scheduler.rules.cpus.take import CpuPreference, take_cpus, take_preferred_cpus
 
 FULL, SPREAD = CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS
 PCPU, NUMA = CpuExclusivePolicy.PCPU_LEVEL, CpuExclusivePolicy.NUMA_NODE_LEVEL

@@ -5,8 +5,8 @@ from hypothesis import strategies as st
 
 from koordinator.api.annotations.quota import QueueOrder, QueuePolicy
 from koordinator.api.kubescheduler import ElasticQuotaArgs
+from koordinator.domain.amounts import Amounts
 from koordinator.domain.quota import QueueTerms
-from koordinator.domain.quota.amounts import Amounts
 from koordinator.scheduler.rules.job_queues import (
     JobQueue,
     JobQueueCache,

@@ -22,8 +22,8 @@ from koordinator.scheduler.rules.load.kernels import (
     takes_of,
     weigh,
 )
-from koordinator.scheduler.rules.load.limits import UNLIMITED
 from koordinator.scheduler.rules.load.pod_load import Sum
+from koordinator.scheduler.rules.load.rules import UNLIMITED
 
 NODES, WIDTH = 5, 3
 amounts = st.sampled_from((0, 1, 99, 100, 6500, 10_000, 1 << 40))

@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordinator.scheduler.rules.load.limits import UNLIMITED, most_within
-from koordinator.scheduler.rules.rounding import round_half_away
+from koordinator.scheduler.rules.curves import round_half_away
+from koordinator.scheduler.rules.load.rules import UNLIMITED, most_within
 
 amounts = st.integers(1, 1 << 44) | st.integers(1, 300)
 

@@ -6,8 +6,7 @@ from math import inf
 import pytest
 from tests.worlds import metric, used
 
-from koordinator.scheduler.rules.load.measurement import measured_by
-from koordinator.scheduler.rules.load.rules import Limits, LoadRules, Window
+from koordinator.scheduler.rules.load.rules import Limits, LoadRules, Window, measured_by
 
 RULES = LoadRules(
     resources=("cpu", "memory"), factors=(), limits=Limits((0, 0), (0, 0)), expiration_s=180.0

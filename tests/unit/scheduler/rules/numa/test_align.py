@@ -7,18 +7,19 @@ from typing import Any
 import pytest
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
-from koordinator.domain.numa_masks import (
+from koordinator.domain.masks import (
     mask_of,
     mask_text,
     subsets,
     zones_of,
 )
-from koordinator.scheduler.rules.numa.align import Alignment, align
-from koordinator.scheduler.rules.numa.hints import (
+from koordinator.scheduler.rules.numa.align import (
+    Alignment,
     NumaMachine,
     ResourceHints,
     TopologyHint,
     ZoneState,
+    align,
 )
 
 BEST_EFFORT, RESTRICTED = NumaTopologyPolicy.BEST_EFFORT, NumaTopologyPolicy.RESTRICTED

@@ -17,9 +17,9 @@ from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Notation
 from koordinator.scheduler.rules.cpus.binding import CpuBinding
-from koordinator.scheduler.rules.numa.hints import ZoneState
+from koordinator.scheduler.rules.numa.align import ZoneState
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger, read_allocation
-from koordinator.scheduler.rules.numa.request import NOTHING, NumaRequest
+from koordinator.scheduler.rules.numa.node import NOTHING, NumaRequest
 from koordinator.scheduler.rules.numa.trial import NumaTrial
 
 LAYOUT = machine(2, 2, 2, 2)

@@ -4,7 +4,7 @@ import pytest
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy, NumaTopologySpec
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.rules.numa.policy import (
+from koordinator.scheduler.rules.numa.align import (
     node_policy,
     pod_exclusive,
     pod_policy,

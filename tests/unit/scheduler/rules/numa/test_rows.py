@@ -13,14 +13,11 @@ from koordinator.scheduler.rules.cpus.binding import CpuBinding
 from koordinator.scheduler.rules.numa.align import align
 from koordinator.scheduler.rules.numa.align_kernel import align_and_score, kernel_request
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger
-from koordinator.scheduler.rules.numa.node import NumaNode
-from koordinator.scheduler.rules.numa.offer import resource_hints
-from koordinator.scheduler.rules.numa.request import NumaRequest
-from koordinator.scheduler.rules.numa.rows import NumaRows
+from koordinator.scheduler.rules.numa.node import NumaNode, NumaRequest
+from koordinator.scheduler.rules.numa.rows import NumaRows, fits_of
 from koordinator.scheduler.rules.numa.rows_align import OtherHints, align_rows, score_rows
-from koordinator.scheduler.rules.numa.rows_fit import fits_of
 from koordinator.scheduler.rules.numa.trial import NumaTrial
-from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer
+from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer, resource_hints
 
 RESOURCES = ("cpu", "memory", "hugepages-2Mi")
 RESTRICTED, SINGLE = NumaTopologyPolicy.RESTRICTED, NumaTopologyPolicy.SINGLE_NUMA_NODE

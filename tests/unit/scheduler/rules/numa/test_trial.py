@@ -12,17 +12,14 @@ from tests.machines import GIB, machine, numa_node
 
 from koordinator.api.annotations.numa import CpuBindPolicy, NumaTopologyPolicy
 from koordinator.domain.amounts import amplified
-from koordinator.domain.numa_masks import mask_of, zones_of
+from koordinator.domain.masks import mask_of, zones_of
 from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.scheduler.rules.cpus.binding import CpuBinding
-from koordinator.scheduler.rules.numa.align import align
-from koordinator.scheduler.rules.numa.hints import TopologyHint
+from koordinator.scheduler.rules.numa.align import TopologyHint, align
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger
-from koordinator.scheduler.rules.numa.node import NumaNode
-from koordinator.scheduler.rules.numa.offer import resource_hints
-from koordinator.scheduler.rules.numa.request import NumaRequest, Reusable
+from koordinator.scheduler.rules.numa.node import NumaNode, NumaRequest, Reusable
 from koordinator.scheduler.rules.numa.trial import NumaShortage, NumaTrial
-from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer
+from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer, resource_hints
 
 FULL, SPREAD = CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS
 BOTH = 0b11

@@ -8,9 +8,9 @@ from tests.unit.scheduler.rules.numa.holding_score import score_allocation
 
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.scheduler.rules.cpus.binding import CpuBinding
-from koordinator.scheduler.rules.numa.amplification import amplified_request, short_of_cpu
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger
-from koordinator.scheduler.rules.numa.request import NumaRequest, Reusable
+from koordinator.scheduler.rules.numa.node import NumaRequest, Reusable
+from koordinator.scheduler.rules.numa.rows import amplified_request, short_of_cpu
 from koordinator.scheduler.rules.numa.trial import NumaTrial
 from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer, bound_cpu_milli, score_zones
 

@@ -15,8 +15,12 @@ from koordinator.scheduler.rules.reservations.match import (
     ReservationRequester,
     read_reservation_selector,
 )
-from koordinator.scheduler.rules.reservations.offer import ReservationOffer, offer_of
-from koordinator.scheduler.rules.reservations.owners import OwnerCandidate, is_owner
+from koordinator.scheduler.rules.reservations.offer import (
+    OwnerCandidate,
+    ReservationOffer,
+    is_owner,
+    offer_of,
+)
 
 WEB = {"app": "web"}
 TAINT = {"key": "pool", "value": "warm", "effect": "NoSchedule"}

@@ -1,12 +1,15 @@
-"""Sets of NUMA nodes as bit masks: bit i stands for NUMA node i.
+"""Sets of NUMA nodes or of devices as bit masks: bit i represents NUMA node i, or minor i.
 
 Source: koordinator pkg/util/bitmask/bitmask.go.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from itertools import combinations
 from typing import Final
+
+import numpy as np
+import numpy.typing as npt
 
 #: Of more NUMA nodes than this, only single ones and all of them are looked at: the number of sets
 #: doubles with each.
@@ -50,3 +53,37 @@ def mask_text(mask: int | None) -> str:
     while mask > 1 << width:
         width += 2
     return f"{mask:0{width}b}"
+
+
+#: The largest minor of a device that counts: what others write must not make masks large.
+MAX_MINOR: Final = 1023
+
+
+def masks_of(sets: npt.NDArray[np.bool_]) -> list[int]:
+    """Return the set that each row ``(n, width)`` of flags by minor stands for."""
+    bits = np.packbits(sets, axis=1, bitorder="little")
+    data, width = bits.tobytes(), bits.shape[1]
+    if not width:
+        return [0] * len(sets)
+    return [
+        int.from_bytes(data[start : start + width], "little")
+        for start in range(0, len(data), width)
+    ]
+
+
+def minors_of(mask: int) -> Iterator[int]:
+    """Yield the minors of a set, ascending."""
+    while mask:
+        lowest = mask & -mask
+        yield lowest.bit_length() - 1
+        mask ^= lowest
+
+
+def lowest(mask: int, count: int) -> int:
+    """Return the ``count`` lowest minors of a set that has as many."""
+    taken = 0
+    for _ in range(count):
+        bit = mask & -mask
+        taken |= bit
+        mask ^= bit
+    return taken

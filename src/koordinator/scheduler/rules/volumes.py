@@ -1,9 +1,11 @@
-"""What claims and volumes say about each other: names, classes, who is bound to whom.
+"""Volumes of pods: claims and their volumes, and CSI volumes that replace in-tree volumes.
 
-Source: k8s.io/component-helpers storage/volume (helpers.go, pv_helpers.go) and storage/ephemeral.
+Source: k8s.io/component-helpers storage/volume (helpers.go, pv_helpers.go) and storage/ephemeral;
+k8s.io/csi-translation-lib plugins: aws_ebs.go, gce_pd.go, azure_disk.go.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 
 import msgspec
 
@@ -13,6 +15,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.selectors import matches
 from koordinator.api.volume import (
     BETA_STORAGE_CLASS,
+    CsiNode,
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
@@ -170,3 +173,59 @@ def select_node(claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClai
 
 def _annotated(metadata: ObjectMeta, key: str, value: str) -> ObjectMeta:
     return msgspec.structs.replace(metadata, annotations={**metadata.annotations, key: value})
+
+
+MIGRATED_PLUGINS = "storage.alpha.kubernetes.io/migrated-plugins"
+
+#: In-tree plugin -> CSI driver.
+DRIVERS: Mapping[str, str] = {
+    "kubernetes.io/aws-ebs": "ebs.csi.aws.com",
+    "kubernetes.io/gce-pd": "pd.csi.storage.gke.io",
+    "kubernetes.io/azure-disk": "disk.csi.azure.com",
+}
+_ZONES = ("topology.kubernetes.io/zone", "failure-domain.beta.kubernetes.io/zone")
+_UNKNOWN = "UNSPECIFIED"
+
+
+@dataclass(frozen=True, slots=True)
+class InTreeVolume:
+    """A volume of an in-tree plugin and the handle that its CSI driver knows it by."""
+
+    plugin: str
+    handle: str
+
+    @property
+    def driver(self) -> str:
+        """The CSI driver that took over."""
+        return DRIVERS[self.plugin]
+
+
+def in_tree_volume(item: Volume | PersistentVolume) -> InTreeVolume | None:
+    """Return what the volume is to CSI; None if no driver took it over."""
+    source = item.spec if isinstance(item, PersistentVolume) else item
+    labels = item.metadata.labels if isinstance(item, PersistentVolume) else {}
+    if source.aws_elastic_block_store is not None:
+        volume_id = source.aws_elastic_block_store.volume_id
+        handle = volume_id.rpartition("/")[2] if volume_id.startswith("aws://") else volume_id
+        return InTreeVolume("kubernetes.io/aws-ebs", handle)
+    if source.gce_persistent_disk is not None:
+        disk = source.gce_persistent_disk.pd_name
+        handle = f"projects/{_UNKNOWN}/{_gce_place(labels)}/disks/{disk}"
+        return InTreeVolume("kubernetes.io/gce-pd", handle)
+    if source.azure_disk is not None:
+        return InTreeVolume("kubernetes.io/azure-disk", source.azure_disk.disk_uri)
+    return None
+
+
+def migrated_plugins(node: CsiNode) -> frozenset[str]:
+    """Return the in-tree plugins whose volumes the node leaves to CSI."""
+    listed = node.metadata.annotations.get(MIGRATED_PLUGINS, "")
+    return frozenset(listed.split(",")) & DRIVERS.keys()
+
+
+def _gce_place(labels: Mapping[str, str]) -> str:
+    label = next((labels[key] for key in _ZONES if key in labels), _UNKNOWN)
+    zones = label.split("__")
+    if len(zones) > 1:  # a regional disk: zones are named region-letter
+        return f"regions/{zones[0].rpartition('-')[0]}"
+    return f"zones/{zones[0]}"

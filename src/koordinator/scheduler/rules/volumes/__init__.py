@@ -1,1 +1,0 @@
-"""Volumes of a pod: its claims, and plugins of the tree that CSI drivers replace."""
