@@ -1,9 +1,9 @@
-"""The table of releases of Kubernetes that the e2e tests ran on, for the README.
+"""The table of releases of Kubernetes that the e2e tests ran on, for the page of features.
 
     KUBERNETES_VERSION=1.35 python -m pytest tests/e2e/stock --junitxml e2e-1.35.xml
     python -m tests.e2e.compatibility v1.37.2=e2e-1.37.xml v1.35.4=e2e-1.35.xml
 
-writes what passed, folder by folder, between the two marks in README.md.
+writes what passed, folder by folder, between the two marks in docs/features.md.
 """
 
 import argparse
@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-README = Path(__file__).parents[2] / "README.md"
+PAGE = Path(__file__).parents[2] / "docs/features.md"
 BEGIN, END = "<!-- compatibility: begin -->", "<!-- compatibility: end -->"
 _ONE_FOLDER = 4  # parts of tests.e2e.FOLDER.test_file
 
@@ -53,16 +53,16 @@ def _cell(outcomes: Outcomes, folder: str) -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Write the table into the README."""
+    """Write the table into the page of features."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("reports", nargs="+", metavar="RELEASE=REPORT")
     pairs = [each.partition("=") for each in parser.parse_args(arguments).reports]
     by_release: dict[str, Outcomes] = {}
     for release, _, report in pairs:
         by_release.setdefault(release, Counter()).update(read_outcomes(Path(report)))
-    before, _, rest = README.read_text("utf-8").partition(BEGIN)
+    before, _, rest = PAGE.read_text("utf-8").partition(BEGIN)
     after = rest.partition(END)[2]
-    README.write_text(f"{before}{BEGIN}\n{table(by_release)}\n{END}{after}", "utf-8")
+    PAGE.write_text(f"{before}{BEGIN}\n{table(by_release)}\n{END}{after}", "utf-8")
 
 
 if __name__ == "__main__":
