@@ -1,1 +1,1 @@
-"""How components see Kubernetes: the port and its adapters."""
+"""The port through which components use Kubernetes, and its adapters."""

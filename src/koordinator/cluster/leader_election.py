@@ -18,7 +18,7 @@ the time, and the times in the lease are for people only.  What is assumed:
   This fails when the process is stopped for longer just between ``holds`` and sending, within
   milliseconds, or the whole machine while a write is in the kernel's buffers: then one write comes
   late, and only its own preconditions guard against it.
-- No two processes have one identity, and nobody deletes the lease or edits it by hand.
+- No two processes have one identity, and the lease is neither deleted nor edited by hand.
 
 Source: client-go tools/leaderelection/leaderelection.go, healthzadaptor.go and
 resourcelock/leaselock.go.  Different here: who leads asks the clock, and needs no loop to notice
@@ -78,7 +78,7 @@ class LeaderElector:
         self._rng = rng
         self._identity = identity
         self._namespace, self._name = namespace, name
-        # Rounded up: a fraction cut off could let the lease run out before the fence falls.
+        # Rounded up: a fraction cut off could expire the lease before the fence.
         self._lease_duration_s = math.ceil(lease_duration_s)
         self._renew_deadline_s = renew_deadline_s
         self._retry_period_s = retry_period_s
@@ -97,7 +97,7 @@ class LeaderElector:
 
     @property
     def leader(self) -> str:
-        """The identity of who led when the lease was last seen; empty if nobody."""
+        """Identity of the leader when the lease was last read; empty if there is none."""
         return _holder(self._seen)
 
     @property
@@ -159,7 +159,7 @@ class LeaderElector:
             self._problem = problem
 
     def release(self) -> None:
-        """Give up the lease, or the candidacy, so that nobody needs to wait for it to run out.
+        """Release the lease or the candidacy, so that others need not wait for its expiry.
 
         Whatever was done as a leader must have ended before.  Failures are not raised.
         """
@@ -221,7 +221,7 @@ class LeaderElector:
         return True
 
     def _see(self, lease: Lease) -> None:
-        # The content counts, not the version: an annotation is no sign of life.
+        # Compare the content, not the version: a changed annotation is no renewal.
         if self._seen is None or self._seen.spec != lease.spec:
             self._seen_since_s = self._clock.now_s()
         self._seen = lease
@@ -261,7 +261,7 @@ class LeaderElector:
         )
 
     def _report(self, what: str) -> None:
-        """Write an event about the lease; it is for people, nobody waits for it."""
+        """Write an event about the lease in the background."""
         now_s = self.wall_clock.now_s()
         meta = self._seen.metadata if self._seen is not None else ObjectMeta()
         event = Event(

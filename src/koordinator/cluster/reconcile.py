@@ -1,7 +1,7 @@
-"""Which objects have to be looked at, and when: the queue of a level-based controller.
+"""Work queue of a level-based controller, with retry and backoff.
 
-A key stands for an object, not for what happened to it: however often it is added, it is looked at
-once, in the order in which it was first added.  Who fails comes again, later each time.
+A key names an object, not an event: however often it is added, it is reconciled once, in the order
+of its first addition.  A failed key is retried with exponential backoff.
 Source: client-go util/workqueue/default_rate_limiters.go, ``ItemExponentialFailureRateLimiter``;
 controller-runtime pkg/reconcile.
 """
@@ -30,7 +30,7 @@ class ReconcileQueue(Generic[KeyT]):
         self._failures: dict[KeyT, int] = {}
 
     def __len__(self) -> int:
-        """Return how many keys are due, as far as ``pop`` has looked."""
+        """Return how many keys are due at the time of the last ``pop``."""
         return len(self._due)
 
     def add(self, key: KeyT) -> None:

@@ -1,4 +1,4 @@
-"""A watch that knows whether it has told everything that existed when it was last asked."""
+"""Watch that knows whether it has delivered all objects that existed at the last request."""
 
 from collections.abc import Callable, Iterator
 
@@ -16,11 +16,11 @@ class SyncedWatch:
 
     @property
     def is_open(self) -> bool:
-        """Whether anything has been asked for."""
+        """Return whether the watch has been started."""
         return self._watch is not None
 
     def ask(self) -> None:
-        """Ask for all that exists, once; from then on for what a slow stream still owes."""
+        """List all objects at the first call; later, catch up with a slow stream."""
         self._asked()
 
     def events(self) -> Iterator[WatchEvent]:

@@ -4,7 +4,7 @@ from typing import Any
 
 from koordinator.api.meta import JsonObject
 
-_LIST_KEYS = ("name", "key", "type")  # by which items of a list are told apart, as kubectl does
+_LIST_KEYS = ("name", "key", "type")  # keys that identify items of a list, as in kubectl
 
 
 def carried_over(manifest: JsonObject, before: JsonObject, after: JsonObject) -> JsonObject:

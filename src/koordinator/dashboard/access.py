@@ -176,7 +176,7 @@ class ReviewedAccess:
             request = ResourceAttributes(namespace=namespace, verb="list", resource="pods")
             allowed: bool | ClusterError
             try:
-                allowed = self._authorizer.permits(user.info, request, anew=True)
+                allowed = self._authorizer.permits(user.info, request, uncached=True)
             except ClusterError as error:
                 allowed = error
             except Exception as error:  # noqa: BLE001 -- must not end the worker of all users

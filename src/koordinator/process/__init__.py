@@ -1,1 +1,1 @@
-"""What every long-running component needs of its process: serving, leading, logs, signals."""
+"""Process services of long-running components: servers, leader election, logs, signals."""

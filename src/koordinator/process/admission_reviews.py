@@ -101,7 +101,7 @@ class ReviewMetrics:
         self._log(fault)
 
     def failed(self, path: str, error: Exception) -> None:
-        """Count a review that failed for a reason nobody expected."""
+        """Count a review that failed with an unexpected error."""
         self._failures.labels(path, type(error).__name__).inc()
 
     def observe(self, path: str, operation: str, *, allowed: bool, seconds: float) -> None:

@@ -1,7 +1,7 @@
-"""Who may read what a component serves: the API server is asked, as by every Kubernetes component.
+"""Delegated authentication and authorization of requests by the API server.
 
-A bearer token goes into a TokenReview, the user that comes back and the path into a
-SubjectAccessReview.  Without a token the user is anonymous.  Client certificates are not looked at.
+A TokenReview authenticates the bearer token, and a SubjectAccessReview authorizes its user for the
+path.  Without a token the user is anonymous.  Client certificates are ignored.
 Source: k8s.io/apiserver pkg/server/options/{authentication,authorization}.go,
 plugin/pkg/authenticator/token/webhook, plugin/pkg/authorizer/webhook, pkg/authorization/path.
 """
@@ -68,7 +68,7 @@ ALLOWED = Decision(AuthorizationOutcome.ALLOWED)
 
 
 class PathPatterns:
-    """Paths; one that ends in ``*`` stands for all that begin so."""
+    """Paths, and prefixes of paths written with a final ``*``."""
 
     def __init__(self, patterns: Sequence[str]) -> None:
         for pattern in patterns:
@@ -84,10 +84,10 @@ class PathPatterns:
 
 
 class Authorizer:
-    """Decides about requests; threads may share one if they may share its ``reviewer``.
+    """Cache of authorization decisions; thread-safe if its ``reviewer`` is.
 
-    Two that ask the same at the same time may both ask the API server.
-    What the API server said counts for ``cached_s`` seconds, a refusal for 30 s at most.
+    Two threads with the same request may both send a review to the API server.
+    A decision is cached for ``cached_s`` seconds, a denial for 30 s at most.
     """
 
     def __init__(
@@ -112,14 +112,14 @@ class Authorizer:
     def decide(self, token: str, verb: str, path: str) -> Decision:
         """Decide about a request for a path; ``token`` is empty if there is none.
 
-        Asks the API server, unless it said so not long ago.
+        Sends reviews to the API server unless their results are cached.
         """
         return self._decide(token, NonResourceAttributes(path=path, verb=verb), f'"{path}"')
 
     def decide_resource(self, token: str, asked: ResourceAttributes) -> Decision:
         """Decide whether the owner of a token may do something to API objects.
 
-        Asks the API server, unless it said so not long ago.
+        Sends reviews to the API server unless their results are cached.
         """
         return self._decide(token, asked, _described(asked))
 
@@ -132,23 +132,23 @@ class Authorizer:
     def decide_user(
         self, user: UserInfo, asked: NonResourceAttributes | ResourceAttributes
     ) -> Decision:
-        """Decide whether somebody may do what is asked whom others have authenticated."""
+        """Authorize the request of a user that another server has authenticated."""
         return self._permit(user, asked, _described(asked))
 
     def user_of(self, token: str) -> UserInfo | None:
         """Return the owner of a token, anonymous without one; None if it is no good.
 
-        Asks the API server, unless it said so not long ago.  Raises ClusterError if it can't.
+        Sends a TokenReview unless the result is cached.  Raises ClusterError if the review fails.
         """
         return self._user(token) if token else ANONYMOUS
 
-    def permits(self, user: UserInfo, asked: ResourceAttributes, *, anew: bool = False) -> bool:
+    def permits(self, user: UserInfo, asked: ResourceAttributes, *, uncached: bool = False) -> bool:
         """Return whether a user may do something to API objects.
 
-        Asks the API server, unless it said so not long ago; ``anew``: in any case, and remembers
-        nothing.  Raises ClusterError if it can't.
+        Sends a SubjectAccessReview unless the result is cached; ``uncached`` neither reads nor
+        writes the cache.  Raises ClusterError if the review fails.
         """
-        status = self._review(_spec(user, asked)) if anew else self._permission(user, asked)
+        status = self._review(_spec(user, asked)) if uncached else self._permission(user, asked)
         return status.allowed and not status.denied
 
     def _decide(
@@ -230,7 +230,7 @@ class _Learnt(Generic[ValueT]):
 
 
 class _Recent(Generic[ValueT]):
-    """What was learnt not long ago; ``lasts_s`` says how long a value counts.  For many threads."""
+    """Thread-safe cache whose values expire after ``lasts_s(value)`` seconds."""
 
     def __init__(self, clock: Clock, lasts_s: Callable[[ValueT], float]) -> None:
         self._clock = clock

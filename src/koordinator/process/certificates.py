@@ -78,7 +78,7 @@ class ReplaceableContext:
     """A context whose pair can be replaced while it serves; the next handshake has the new one."""
 
     def __init__(self, pair: Pair, client_ca: Path | None = None, *, proxy_ca: bytes = b"") -> None:
-        """Let in only clients with a certificate of ``client_ca`` (PEM), if there is one.
+        """Require client certificates of ``client_ca`` (PEM), if it is given.
 
         ``proxy_ca`` (PEM) are authorities of certificates that a client may show, or show none.
         Raises InputError naming the file if it can't be loaded.

@@ -1,12 +1,12 @@
-"""Connections of a server: how many, how long, how much, so that no client can use them all up.
+"""Connections of a server, with bounds on number, duration and size for each client.
 
 A connection has one request under way: what a client sends beyond it is neither parsed nor read
 until that one is answered (``BoundedConnection.data_received``).
 
 ``Listener`` accepts them and counts from the first packet on, handshakes included.  Each is a
 ``BoundedConnection``: uvicorn's HTTP protocol with bounds on what a client may send and how long it
-may take.  Where something runs short, the address that holds most of it has to give: a flood from
-one address ends connections of that address, not those of the API server or a kubelet.
+may take.  Where a resource runs short, a connection of the address with the most is closed: a flood
+from one address does not close connections of the API server or of a kubelet.
 """
 
 import asyncio
@@ -41,10 +41,10 @@ _ACCEPT_AGAIN_S = 1.0  # after running out of file descriptors
 _WARN_AGAIN_S = 60.0
 #: Among the ``extensions`` of an ASGI scope: names in the client's verified certificate.
 CLIENT_NAMES = "koordinator.client_names"
-#: Likewise, with a ``ConnectionState`` as ``state``.
+#: Among the ``extensions`` of an ASGI scope: an object with a ``ConnectionState`` as ``state``.
 CONNECTION = "koordinator.connection"
-_FAREWELL_S = 5.0  # for a client to agree to the end of TLS
-#: A request ends with an empty line, unless its Content-Length says where it ends.
+_TLS_SHUTDOWN_TIMEOUT_S = 5.0  # for a client to agree to the end of TLS
+#: A request ends with an empty line, unless its Content-Length gives its end.
 _EMPTY_LINE = re.compile(rb"\n\r?\n")
 _LINE_END = re.compile(rb"\n")
 _NOTHING = memoryview(b"")
@@ -85,7 +85,7 @@ class Phase(IntEnum):
 
 @dataclass(slots=True)
 class ConnectionState:
-    """What an application may know of the connection of a request."""
+    """State of the connection of a request, for applications."""
 
     is_lost: bool = False
 
@@ -135,7 +135,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._stops = False
         self._client_names: frozenset[str] = frozenset()
         self._ahead = _NOTHING  # requests that were sent ahead of an answer, not parsed yet
-        self._body_left = 0  # bytes of the body to come, if the request says how many
+        self._body_left = 0  # bytes of the body to come, if the request has a Content-Length
         self._running = 0  # calls of the application that have not returned
         self._state = ConnectionState()
 
@@ -368,7 +368,7 @@ def names_of_client(transport: asyncio.BaseTransport) -> frozenset[str]:
 class Listener:
     """Accepts the connections of one listening socket, in the thread of its event loop.
 
-    With ``client_names`` only clients whose certificate has one of these common names are let in.
+    With ``client_names``, the certificate of a client must have one of these common names.
     """
 
     def __init__(
@@ -418,7 +418,7 @@ class Listener:
             connection.cut()
 
     def admits(self, transport: asyncio.BaseTransport) -> bool:
-        """Whether the certificate that the client showed has a name that is let in."""
+        """Return whether the certificate of the client has an accepted name."""
         if not self._client_names:
             return True
         names = names_of_client(transport)
@@ -465,7 +465,7 @@ class Listener:
         accepted.setblocking(False)
         try:
             peer = str(accepted.getpeername()[0])
-        except OSError:  # gone already
+        except OSError:  # closed already
             accepted.close()
             return
         if len(self._all) >= self.limits.connections and not self._free_headroom(peer):
@@ -485,7 +485,7 @@ class Listener:
         timeouts: dict[str, Any] = {}
         if self._tls is not None:
             timeouts["ssl_handshake_timeout"] = self.limits.head_s
-            timeouts["ssl_shutdown_timeout"] = _FAREWELL_S
+            timeouts["ssl_shutdown_timeout"] = _TLS_SHUTDOWN_TIMEOUT_S
         try:
             await asyncio.get_running_loop().connect_accepted_socket(
                 lambda: connection, accepted, ssl=self._tls, **timeouts
@@ -495,9 +495,9 @@ class Listener:
             self.forget(connection)
 
     def _free_headroom(self, peer: str) -> bool:
-        """End a connection of the address that has most, for a new one of ``peer``.
+        """Close a connection of the address with the most, to admit one of ``peer``.
 
-        Returns False if there is none to end: whoever has fewer than ``peer`` doesn't give way.
+        Return False if no other address has as many connections as ``peer``.
         """
         count = Counter(each.peer for each in self._all)
         disposable = [
@@ -514,7 +514,7 @@ class Listener:
         return True
 
     def _warn(self, message: str, extra: dict[str, Any]) -> None:
-        """Log now and then: whoever floods a server shall not flood its log as well."""
+        """Log a warning at most once a minute, so that a flood does not fill the log."""
         now_s = asyncio.get_running_loop().time()
         if now_s >= self._quiet_until_s:
             self._quiet_until_s = now_s + _WARN_AGAIN_S

@@ -1,4 +1,4 @@
-"""How many files a process may have open."""
+"""Limit of open files of a process."""
 
 import resource
 

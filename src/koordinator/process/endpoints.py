@@ -1,4 +1,4 @@
-"""What a component tells about itself over HTTP: health, metrics, configuration, debugging.
+"""HTTP endpoints of a component: health, metrics, configuration, debugging.
 
 Paths and texts are those of Kubernetes components and of koord-scheduler's services.
 Source: kubernetes cmd/kube-scheduler/app/server.go ``newEndpointsHandler``; k8s.io/apiserver
@@ -37,13 +37,13 @@ Setter = Callable[[str], str]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Endpoints:
-    """What one component serves.
+    """Endpoints of one component.
 
     An answer is sent as text if it is a string, else as JSON.  NotFoundError becomes 404 (of a
-    service with a message in JSON), InputError 400, TimeoutError 503; any other error is told to
-    ``on_fault`` and 500, and of metrics the other families are sent.  Answers, setters and metric
-    collectors run in threads of the server: what belongs to the component's own thread they have
-    to get through ``Inquiries``.
+    service with a message in JSON), InputError 400, TimeoutError 503; any other error is passed to
+    ``on_fault`` and becomes 500; a failed metric family is left out.  Answers, setters and metric
+    collectors run in threads of the server and must read data of the component's own thread
+    through ``Inquiries``.
     """
 
     #: By name: healthz, livez, readyz.
@@ -107,7 +107,7 @@ class ReplaceableApplication:
 
 
 def probes(health: Mapping[str, Sequence[Check]]) -> Starlette:
-    """Return the ASGI application of health endpoints, and of nothing that isn't for anybody."""
+    """Return the ASGI application of health endpoints, which need no authorization."""
     indicators = Indicators()
     routes = [
         _health_routes(HealthEndpoint(name, checks, indicators))[0]
@@ -117,7 +117,7 @@ def probes(health: Mapping[str, Sequence[Check]]) -> Starlette:
 
 
 def version(_: Parameters) -> object:
-    """Tell which version runs where, in the words of Kubernetes' ``version.Info``."""
+    """Return version and platform in the form of Kubernetes' ``version.Info``."""
     number = importlib.metadata.version("koordinator")
     major, minor, *_rest = number.split(".")
     return {
@@ -130,7 +130,7 @@ def version(_: Parameters) -> object:
 
 
 def thread_stacks(_: Parameters) -> str:
-    """Tell what every thread is doing, for /debug/threads."""
+    """Return the stack of each thread, for /debug/threads."""
     names = {thread.ident: thread.name for thread in threading.enumerate()}
     return "\n".join(
         f"thread {ident} {names.get(ident, '')}\n{''.join(traceback.format_stack(frame))}"
@@ -169,14 +169,14 @@ def _exposition(registry: CollectorRegistry, on_fault: FaultHandler) -> _Handler
 
 
 def _apart(path: str, show: _Handler, on_fault: FaultHandler) -> _Handler:
-    """Return what tells of a page that breaks, and answers 500 for it."""
+    """Wrap a handler so that an exception is reported and answered with 500."""
 
     def show_or_tell(request: Request) -> Response:
         try:
             return show(request)
         except (InputError, NotFoundError, TimeoutError):
             raise
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             on_fault(fault_of("page", error, path))
             return PlainTextResponse("internal error, see the log\n", 500)
 

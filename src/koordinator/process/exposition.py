@@ -23,11 +23,11 @@ class _Families:
 
 
 def exposed(registry: CollectorRegistry, accept: str, on_fault: FaultHandler) -> tuple[bytes, str]:
-    """Return the text of all metrics, in the format that ``accept`` asks for, and its type.
+    """Return the text of all metrics in the format that ``accept`` selects, and its content type.
 
-    Collectors that break are told to ``on_fault``, and the others are in the text; of one that
-    breaks half-way, what it had given.  Raises TimeoutError of a collector: so long, nobody waits
-    for the others.
+    Exceptions of collectors are passed to ``on_fault``; the text has the families of the others,
+    and those that a failed collector had yielded before.  Raises TimeoutError of a collector,
+    since a scrape would time out as well.
     """
     encode, content_type = choose_encoder(accept)
     try:
@@ -56,7 +56,7 @@ class _Joined(Collector):
 
 
 def _sound(registry: CollectorRegistry, encode: _Encoder, on_fault: FaultHandler) -> list[Metric]:
-    """Collect anew; return the families that can be collected and encoded."""
+    """Collect again; return the families that can be collected and encoded."""
     sound: list[Metric] = []
     for collector, names in dict(registry._collector_to_names).items():  # noqa: SLF001 -- else a registry is collected as a whole only
         source = names[0] if names else type(collector).__name__
@@ -66,7 +66,7 @@ def _sound(registry: CollectorRegistry, encode: _Encoder, on_fault: FaultHandler
                     sound.append(family)  # noqa: PERF401 -- what comes before a break is kept
         except TimeoutError:
             raise
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             on_fault(fault_of("metrics", error, source))
     return sound
 
@@ -74,7 +74,7 @@ def _sound(registry: CollectorRegistry, encode: _Encoder, on_fault: FaultHandler
 def _is_sound(family: Metric, encode: _Encoder, on_fault: FaultHandler) -> bool:
     try:
         _encoded(encode, [family])
-    except Exception as error:  # noqa: BLE001 -- told
+    except Exception as error:  # noqa: BLE001 -- reported
         on_fault(fault_of("metrics", error, family.name))
         return False
     return True

@@ -27,9 +27,9 @@ class HttpExtenderTransport:
     """Posts to ``<urlPrefix>/<verb>``; one connection is kept open between questions."""
 
     def __init__(self, config: Extender, on_answer: Callable[[], None] = lambda: None) -> None:
-        """``on_answer`` is told of each answer, good or bad.
+        """``on_answer`` is called after each answer, successful or not.
 
-        Raises InputError for a URL or certificates that don't do.
+        Raises InputError for an invalid URL or invalid certificates.
         """
         url = urlsplit(config.url_prefix)
         self._path = url.path.rstrip("/")
@@ -112,7 +112,7 @@ class HttpExtenderTransport:
 
 
 class _NamedServer(http.client.HTTPSConnection):
-    """Asks for, and verifies, another name than that of the address."""
+    """HTTPS connection with a server name (SNI) other than its address."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class _NamedServer(http.client.HTTPSConnection):
 
 
 def unverified(config: Extender) -> bool:
-    """Return whether nobody looks at the certificate of an extender: as the original without CA."""
+    """Return whether the certificate is not verified, as in the original without a CA."""
     tls = config.tls_config or ExtenderTLSConfig()
     return tls.insecure or (config.enable_https and not (tls.ca_file or tls.ca_data))
 

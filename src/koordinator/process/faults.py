@@ -1,4 +1,4 @@
-"""What a process does about faults: it logs and counts them, and goes on."""
+"""Fault handler of a process: log and count a fault, and continue."""
 
 import logging
 

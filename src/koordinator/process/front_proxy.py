@@ -1,8 +1,8 @@
-"""Whom the API server vouches for when it passes a request on to an aggregated API.
+"""Authentication of requests that the API server proxies to an aggregated API.
 
-It shows a certificate of its own, and says in headers who asks.  Which certificates and headers
-these are stands in the ConfigMap ``extension-apiserver-authentication``; the headers of anybody
-else mean nothing.  Whoever comes without that certificate is asked for a token, as everywhere.
+The API server presents its front-proxy certificate and names the user in headers.  The ConfigMap
+``extension-apiserver-authentication`` has the certificate authority and the names of the headers.
+Headers of other clients are ignored; a client without that certificate must send a token.
 Source: k8s.io/apiserver pkg/authentication/request/headerrequest,
 pkg/server/options/authentication.go.
 """
@@ -46,7 +46,7 @@ class FrontProxy:
 
     @classmethod
     def of(cls, config: ConfigMap) -> "FrontProxy":
-        """Return what the ConfigMap says.  Raises InputError with the key of what it lacks."""
+        """Read the ConfigMap.  Raises InputError with the key that is missing."""
         ca = config.data.get(_CA, "")
         if not ca.strip():
             raise InputError("is required: the API server proxies nothing", path=_CA)
@@ -60,7 +60,7 @@ class FrontProxy:
         )
 
     def user_of(self, client_names: Collection[str], headers: Headers) -> UserInfo | None:
-        """Return who asks, if somebody who may says so; ``client_names`` are verified."""
+        """Return the user in the headers if the client is the front proxy; names are verified."""
         if not client_names or (self.names and not self.names & frozenset(client_names)):
             return None
         name = next(filter(None, (headers.get(each) for each in self.user_headers)), None)
@@ -79,7 +79,7 @@ class FrontProxy:
 
 
 class FrontProxyGuard:
-    """An ASGI application in front of an aggregated API: lets through whom the API server lets."""
+    """ASGI middleware that authorizes requests to an aggregated API with the API server."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""Lets through to an application only what an authorizer allows.
+"""ASGI middleware that forwards only requests that an authorizer allows.
 
 Source: k8s.io/apiserver pkg/endpoints/filters/{authentication,authorization}.go.
 """
@@ -59,7 +59,7 @@ def bearer_token(authorization: str) -> str:
 
 
 def refusal_response(decision: Decision) -> Response:
-    """Return what somebody is told who is not let through."""
+    """Return the response to a request that is not allowed."""
     if decision.outcome is AuthorizationOutcome.UNKNOWN:
         return PlainTextResponse(f"{decision.message}\n", 500)
     code, reason = _STATUS[decision.outcome]

@@ -21,7 +21,7 @@ class Check:
     """One thing that must be right.
 
     ``problem`` returns what is wrong, empty if nothing is.  It runs in the server's thread and must
-    not wait for anything.  If it ``is_public``, it gives nothing away, and anybody is told.
+    not block.  ``is_public``: the text has no secrets and is sent without authorization.
     """
 
     name: str
@@ -78,7 +78,7 @@ class Indicators:
 
 @dataclass(frozen=True, slots=True)
 class ProbeResult:
-    """Whether all is well, and the text for whoever asked."""
+    """Outcome of the checks, and the text of the response."""
 
     healthy: bool
     text: str
@@ -93,9 +93,10 @@ class HealthEndpoint:
         self._indicators = indicators
 
     def report(self, excluded: Collection[str] = (), *, verbose: bool = False) -> ProbeResult:
-        """Run the checks that are not excluded; a failure is always told in full.
+        """Run the checks that are not excluded; a failure lists all of them.
 
-        Not in full is what is wrong, unless it is public: anybody may ask, so it goes to the log.
+        The reason of a failure is withheld and logged unless the check is public, since this
+        endpoint needs no authorization.
         """
         lines, failed = [], False
         for check in self.checks:
@@ -125,7 +126,7 @@ class HealthEndpoint:
         return ProbeResult(not failed, "".join(f"{line}\n" for line in lines))
 
     def report_one(self, check: Check) -> ProbeResult:
-        """Run one check; it tells what is wrong, for its path is not open to anybody."""
+        """Run one check and return its reason: the path of a single check needs authorization."""
         problem = check.problem()
         if problem:
             return ProbeResult(healthy=False, text=f"internal server error: {problem}\n")

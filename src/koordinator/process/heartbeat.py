@@ -1,8 +1,7 @@
-"""The heartbeat of a loop, by which a process is alive or not.
+"""Heartbeat of a component's loop, for the liveness probe.
 
-A server thread that answers says nothing about the loop beside it, which may wait for a file or a
-lock that nobody will ever give.  So the loop says each time that it comes round, and livez asks
-when that was.
+A server thread answers even while the loop waits for a file or a lock that never comes.  So the
+loop records the time of each round, and livez checks the age of the last one.
 """
 
 import logging
@@ -16,7 +15,7 @@ from koordinator.process.health import Check
 
 DEADLINE_S = 60.0
 #: A step that computes may take longer than one that waits: the first list of a large cluster, the
-#: plan of a large gang.  One that never ends is found all the same.
+#: plan of a large gang.  A step that never ends still fails the probe.
 COMPUTING_FACTOR = 10
 _STACK = 8  # innermost calls to be logged
 _NS = 1e9

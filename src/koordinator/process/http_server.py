@@ -37,8 +37,8 @@ class HttpServer:
     ``address`` 0.0.0.0 or :: is every address of both IP versions, as in Go.  ``port`` 0 takes a
     free one.  Without ``tls`` it is plain HTTP.  ``periodic`` is called ten times a second in the
     thread of the server, which is the thread of the application: it must neither wait nor raise.
-    With ``client_names`` only clients are let in whose certificate, which ``tls`` has to ask for,
-    has one of these common names.
+    With ``client_names``, the certificate of a client must have one of these common names; ``tls``
+    must request it.
     """
 
     def __init__(
@@ -100,7 +100,7 @@ class HttpServer:
     def stop(self) -> None:
         """Accept no connection any more, answer what was begun within ``GRACE_S``, and return.
 
-        Every answer tells the client to close its connection.
+        Each response has the header ``Connection: close``.
         """
         if self._server is not None:
             self._server.should_exit = True

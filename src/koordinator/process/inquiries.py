@@ -1,7 +1,7 @@
 """Questions to the thread that owns the data.
 
-A component has one thread and no locks.  What the server's threads want to know of it they ask
-here, and the component's loop answers between two steps.
+A component has one thread and no locks.  Server threads submit functions that read its data, and
+the component's loop runs them between two steps.
 """
 
 import queue
@@ -16,7 +16,7 @@ PATIENCE_S = 10.0  # longer than a step of the loop takes; a client gives up abo
 
 
 class Inquiries:
-    """Asked by any thread, answered by one."""
+    """Queue of functions of any thread, run by one."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self._patience_s = patience_s
@@ -28,7 +28,7 @@ class Inquiries:
     def ask(self, question: Callable[[], AnswerT]) -> AnswerT:
         """Have the question put by the answering thread; return or raise what it does.
 
-        Raises TimeoutError if nobody answers in time or any more.
+        Raises TimeoutError if the loop does not answer in time or has ended.
         """
         answer: Future[AnswerT] = Future()
         self._waiting.put((answer, question))

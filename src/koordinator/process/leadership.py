@@ -46,7 +46,7 @@ class Leadership:
 
     @property
     def leader(self) -> str:
-        """The identity of who leads, as far as seen; empty if nobody."""
+        """Identity of the leader when the lease was last read; empty if there is none."""
         return self._elector.leader
 
     def overdue_s(self) -> float:
@@ -70,7 +70,8 @@ class Leadership:
     def stop(self, *, release: bool = True) -> None:
         """End the thread, after the request that is under way.
 
-        ``release`` lets another take over at once.  Whatever was done as a leader must have ended.
+        ``release`` gives up the lease, so that another replica can take over immediately.
+        All work of the leader must have ended.
         """
         self._releases = release
         self._stopping.set()

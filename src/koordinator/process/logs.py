@@ -18,7 +18,7 @@ from koordinator.foundation.clock import UTC
 from koordinator.foundation.errors import InputError
 
 DEBUG_FROM = 4  # the verbosity that Kubernetes calls debug level
-EVERYTHING_FROM = 8  # from here on libraries tell their details too
+EVERYTHING_FROM = 8  # from here on libraries log their details too
 _MOST_DIGITS = 3
 
 _OURS = __name__.partition(".")[0]

@@ -28,12 +28,10 @@ class QueueFullError(Exception):
 
 
 class ReviewQueue:
-    """Puts requests for a review into threads, ``at_once`` at a time.
+    """Fair queue of admission reviews: ``at_once`` run in threads, the others wait.
 
-    Beside those, ``most_waiting`` of one client may wait.
-
-    A review may wait for the API server; who has many requests waits for those of others in turn,
-    and requests whose connection is lost are passed over.  Servers in several threads may share it.
+    At most ``most_waiting`` reviews of one client wait.  Clients take turns, since a review may
+    wait for the API server.  Reviews whose connection is closed are dropped.  Thread-safe.
     """
 
     def __init__(

@@ -17,9 +17,9 @@ log = logging.getLogger(__name__)
 class RotatedFile:
     """Appends to a file; at ``largest_bytes`` it becomes ``NAME.1``, that ``NAME.2``, and so on.
 
-    The oldest of ``kept`` former files is deleted.  A disk that is full costs lines, not the
-    process: what can't be written is dropped, and said once.  Nothing is appended to a line that a
-    full disk, or the end of a process, has torn.  Only the owner may read the files.
+    The oldest of ``kept`` former files is deleted.  Lines that can't be written, such as on a full
+    disk, are dropped, and the failure is logged once.  A line that was truncated by a full disk or
+    by the end of a process is terminated before the next.  Only the owner may read the files.
     Raises InputError if the folder can't be used.
     """
 

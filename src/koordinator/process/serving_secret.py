@@ -39,7 +39,7 @@ class ServingPair:
 
 
 class ServingSecret:
-    """The Secret, looked at whenever somebody asks."""
+    """Serving certificate in a Secret, read again on each call."""
 
     def __init__(
         self, cluster: Cluster, clock: Clock, namespace: str, name: str, names: Sequence[str]

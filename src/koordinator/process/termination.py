@@ -1,4 +1,4 @@
-"""The end of a process: the first SIGTERM or SIGINT asks for it, the second forces it.
+"""Termination of a process: the first SIGTERM or SIGINT requests it, the second forces it.
 
 Source: k8s.io/apiserver pkg/server/signal.go ``SetupSignalHandler``.
 """
@@ -24,7 +24,7 @@ def stop_on_signals() -> threading.Event:
     wakeup.setblocking(False)
     signal.set_wakeup_fd(wakeup.fileno())
     for number in SIGNALS:
-        signal.signal(number, lambda *_: None)  # what has no handler wakes nobody
+        signal.signal(number, lambda *_: None)  # a signal without handler wakes no select
     threading.Thread(
         target=_follow, args=(received, wakeup, stopping), name="signals", daemon=True
     ).start()

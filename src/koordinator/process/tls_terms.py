@@ -1,4 +1,4 @@
-"""What a server asks of the TLS of its clients, in the words of Kubernetes' flags.
+"""Minimum TLS version and cipher suites of a server, from the flags of Kubernetes.
 
 Source: k8s.io/component-base cli/flag/ciphersuites_flag.go.
 """
@@ -60,7 +60,7 @@ class TlsTerms:
         return TlsTerms(version, ":".join(dict.fromkeys(older)))
 
     def apply(self, context: ssl.SSLContext) -> None:
-        """Make a context ask for it."""
+        """Set minimum version and cipher suites of a context."""
         context.minimum_version = self.minimum
         if self.suites:
             context.set_ciphers(self.suites)

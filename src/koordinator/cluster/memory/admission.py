@@ -1,4 +1,4 @@
-"""What happens to an object between the request and the store.
+"""Admission plugins of the in-memory API server: defaulting and validation before the store.
 
 An admission step is a plain callable ``(operation, obj, cluster) -> obj``: it returns the object,
 changed or not, or raises InvalidError.  Steps run in the order of the list; ``cluster`` reads the

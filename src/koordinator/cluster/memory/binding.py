@@ -1,4 +1,4 @@
-"""What binding makes of a pod.
+"""The binding subresource of pods in the in-memory API server.
 
 Source: k8s.io/kubernetes v1.35 pkg/registry/core/pod/storage/storage.go
 ``BindingREST.setPodNodeAndMetadata``.

@@ -27,12 +27,12 @@ _NEEDS_NO_BUDGET = ("Pending", "Succeeded", "Failed")
 
 
 class DisruptionBudgets:
-    """Keeps the status of budgets up to date, but of those only that nobody else gave a status."""
+    """Disruption controller: computes the status of budgets that were created without one."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
         self._stale: set[str] = set()  # namespaces
-        self._given: set[str] = set()  # uids of budgets whose status is somebody else's
+        self._given: set[str] = set()  # uids of budgets whose status a client has written
 
     def touch(self, namespace: str) -> None:
         """Note that pods, workloads or budgets of a namespace changed."""
@@ -43,7 +43,7 @@ class DisruptionBudgets:
                 self.refresh()
 
     def forget(self, budget: PodDisruptionBudget) -> None:
-        """Forget a budget that is gone."""
+        """Forget a deleted budget."""
         self._given.discard(budget.metadata.uid)
 
     def respect_status(self, budget: PodDisruptionBudget) -> None:
@@ -90,7 +90,7 @@ class DisruptionBudgets:
                 f"The disruption budget {budget.metadata.name} needs {status.desired_healthy} "
                 f"healthy pods and has {status.current_healthy} currently"
             )
-        if budget.metadata.uid in self._given:  # a computed one will see that the pod is gone
+        if budget.metadata.uid in self._given:  # a computed status follows from the deletion
             charged = replace(
                 status,
                 disruptions_allowed=status.disruptions_allowed - 1,

@@ -48,7 +48,7 @@ _OF_KIND: dict[type[KubeObject], tuple[str, ...]] = {
     ),
     ResourceSlice: ("spec.nodeName", "spec.driver"),
 }
-#: Whoever needs other fields of a kind has a type of its own for it, with the same name.
+#: A component that reads other fields of a kind declares its own type with the same name.
 _BY_NAME = {(kind.API_VERSION, kind.KIND): found for kind, found in _OF_KIND.items()}
 
 

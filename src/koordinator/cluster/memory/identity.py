@@ -13,7 +13,7 @@ from koordinator.api.meta import KubeObject
 
 _ALPHABET = "bcdfghjklmnpqrstvwxz2456789"  # apimachinery pkg/util/rand: no vowels, no bad words
 _SUFFIX_LENGTH = 5
-KEPT = 1 << 16  # names of which it is known how many there were
+KEPT = 1 << 16  # names whose number of former objects is kept
 
 
 class _Counts:
@@ -24,7 +24,7 @@ class _Counts:
         self._least = 0  # for a name that is not known: none forgotten was counted more often
 
     def of(self, name: str) -> int:
-        if not self._counts:  # as in most worlds that begin: nothing has gone
+        if not self._counts:  # nothing has been deleted, as in most new worlds
             return self._least
         return self._counts.get(_digest(name), self._least)
 
@@ -58,7 +58,7 @@ class IdentityGenerator:
         return str(uuid.uuid5(self._root, f"{obj.API_VERSION}/{name}/{born_again}"))
 
     def forget(self, obj: KubeObject) -> None:
-        """Note that the object is gone, so that the next of its name is another one."""
+        """Record the deletion, so that the next object of this name gets another uid."""
         self._deaths.add(f"{obj.KIND}/{obj.key}")
 
     def name(self, obj: KubeObject) -> str:

@@ -1,4 +1,4 @@
-"""What the server takes from a request and what it keeps to itself, kind by kind.
+"""Fields that the in-memory API server takes from a request or keeps, by kind.
 
 Pure functions of the stored object and the one in the request.
 Source: k8s.io/apiserver pkg/registry/rest/{create,update,delete}.go; k8s.io/kubernetes v1.35
@@ -52,7 +52,7 @@ def without_status(obj: KindT) -> KindT:
 
 
 def check_preconditions(obj: KubeObject, uid: str = "", resource_version: str = "") -> None:
-    """Raise ConflictError if one is given and is not that of the stored object."""
+    """Raise ConflictError if a version is given and differs from the stored object."""
     meta = obj.metadata
     if uid and uid != meta.uid:
         raise ConflictError(

@@ -1,7 +1,7 @@
 """The API server of an in-process cluster: the port of components, and what only a world needs.
 
 Carries each verb from the request through rules and admission to the store.  Behaves like
-kube-apiserver where a component could tell the difference.  One thread, no wall clock, no
+kube-apiserver where a component could observe a difference.  One thread, no wall clock, no
 randomness: the same calls give the same objects, uids and versions.
 Source: k8s.io/apiserver pkg/registry/generic/registry/store.go.
 """
@@ -98,8 +98,8 @@ class MemoryCluster:
 
     ``admission``               runs on create, update, patch and delete
     ``status_admission``        runs on writes of a status; reports of pods pass
-    ``immediate_pod_deletion``  a deleted pod is gone at once; else one that has a node is only
-                                marked, and whoever plays the kubelet deletes it with grace 0
+    ``immediate_pod_deletion``  a deleted pod is removed immediately; else a pod with a node is only
+                                marked, and the simulated kubelet deletes it with grace 0
     ``strict_namespaces``       a namespace must be created before it is used; else its first
                                 object creates it
     ``seed``                    of the uids
@@ -125,7 +125,7 @@ class MemoryCluster:
         self._manifests = Manifests()
         self._budgets = DisruptionBudgets(self._store)
         self._watches: WeakSet[MemoryWatch] = WeakSet()
-        #: What nobody created: giving it explicitly replaces it.
+        #: Objects that were implied, not created; an explicit one replaces them.
         self._implied: set[tuple[type[KubeObject], str]] = set()
         #: Events by namespace and name, and when they were written, the oldest first.
         self._reported: dict[tuple[str, str], float] = {}
@@ -349,7 +349,7 @@ class MemoryCluster:
         return self._put(obj, old)
 
     def lose(self, obj: KubeObject) -> None:
-        """Remove an object that is gone in the world, whatever its finalizers say.
+        """Remove an object regardless of its finalizers, since it has vanished from the world.
 
         Raises NotFoundError.
         """
@@ -389,7 +389,7 @@ class MemoryCluster:
         self._write_status(pod, replace(pod, status=status))
 
     def _report_event(self, event: Event) -> None:
-        """Write an event; it is gone an hour after it was written last, as in a real cluster."""
+        """Write an event; it expires an hour after its last write, as in a real cluster."""
         meta, now_s = event.metadata, self._clock.now_s()
         if self._store.find(Event, meta.namespace, meta.name) is None:
             self.create(event)
@@ -414,7 +414,7 @@ class MemoryCluster:
         return to_datetime(self._clock.now_s())
 
     def _refresh(self, *kind_types: type[KubeObject]) -> None:
-        """Write what is derived from other objects, if somebody is about to look at it."""
+        """Update derived objects before objects of these kinds are read."""
         if PodDisruptionBudget in kind_types:
             self._budgets.refresh()
 

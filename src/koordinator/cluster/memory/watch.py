@@ -19,12 +19,14 @@ Selection = Mapping[type[KubeObject], Sequence[FieldRequirement]]
 
 
 class WatchLog:
-    """All changes that somebody may still read, in order."""
+    """Ordered log of changes that an open watch may still read."""
 
     def __init__(self) -> None:
         self._events: list[WatchEvent] = []
         self._forgotten = 0  # the newest version that is no longer kept
-        self._readers: WeakSet[MemoryWatch] = WeakSet()  # one that nobody holds can't read
+        self._readers: WeakSet[MemoryWatch] = (
+            WeakSet()
+        )  # weak: a watch without references reads no more
 
     @property
     def version(self) -> int:
