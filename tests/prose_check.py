@@ -28,7 +28,6 @@ PENDING: tuple[str, ...] = (
     "src/koordinator/foundation",
     "src/koordinator/hadoop",
     "src/koordinator/manager",
-    "src/koordinator/process",
     "src/koordinator/scheduler",
     "src/koordinator/simulator",
     "src/koordinator/testing",

@@ -1,6 +1,6 @@
 """HTTP endpoints of a component: health, metrics, configuration, debugging.
 
-Paths and texts are those of Kubernetes components and of koord-scheduler's services.
+Paths and texts match Kubernetes components and koord-scheduler's services.
 Source: kubernetes cmd/kube-scheduler/app/server.go ``newEndpointsHandler``; k8s.io/apiserver
 pkg/server/routes/flags.go; koordinator pkg/scheduler/frameworkext/services.
 """
