@@ -18,7 +18,7 @@ class FaultMetrics:
     def __init__(self, component: str, registry: CollectorRegistry) -> None:
         self._counter = Counter(
             f"{component}_internal_errors",
-            "Exceptions nobody foresaw, by what was being done and who did it.",
+            "Unexpected exceptions, by operation and source.",
             ("stage", "source"),
             registry=registry,
         )
