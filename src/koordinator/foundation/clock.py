@@ -12,7 +12,7 @@ UTC = dt.UTC
 
 
 class Clock(Protocol):
-    """Seconds since the Unix epoch; never goes back in one process, unless the class says so."""
+    """Seconds since the Unix epoch; monotonic within a process, except WallClock."""
 
     def now_s(self) -> float: ...
 
@@ -20,10 +20,10 @@ class Clock(Protocol):
 class SystemClock:
     """Wall time at construction, then monotonic: a step of the wall clock moves nothing.
 
-    For deadlines of leases and heartbeats, and for what is measured.
+    For deadlines of leases and heartbeats, and for measured durations.
 
-    Time passes here also while the process is stopped and, on Linux, while the machine is
-    suspended; not while a hypervisor holds the whole machine, which no clock inside can tell.
+    Time passes while the process is stopped and, on Linux, while the machine is suspended, but not
+    while a hypervisor pauses the machine, which no clock of the guest can detect.
     """
 
     def __init__(self) -> None:
@@ -34,7 +34,7 @@ class SystemClock:
 
 
 class WallClock:
-    """What the machine believes the time is, which may be set: only for what others are told."""
+    """System time, which may be set at any moment: only for timestamps sent to others."""
 
     def now_s(self) -> float:
         return time.time()  # noqa: TID251 (this is the Clock)
@@ -82,7 +82,7 @@ class FollowingClock:
 
 
 class VirtualClock:
-    """Stands still until it is told to move."""
+    """Clock that stands still until it is advanced."""
 
     def __init__(self, start_s: float = 0.0) -> None:
         self._now_s = start_s

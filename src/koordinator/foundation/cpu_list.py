@@ -1,4 +1,4 @@
-"""Sets of CPUs as bit masks: bit i stands for CPU i.  Text is the list format of Linux, ``0-3,8``.
+"""Sets of CPUs as bit masks: bit i is CPU i.  Text is the list format of Linux, ``0-3,8``.
 
 Source: koordinator pkg/util/cpuset/cpuset.go; man 7 cpuset, "Formats".
 """

@@ -53,6 +53,6 @@ def _prepare(wanted: object) -> None:
     if wanted in _known:
         return
     with _first_time:
-        with suppress(msgspec.ValidationError):  # nothing is meant by None; the type is known now
+        with suppress(msgspec.ValidationError):  # the value is irrelevant; the type is known now
             msgspec.convert(None, wanted)  # noqa: TID251 -- here is where it is safe
         _known.add(wanted)

@@ -1,6 +1,6 @@
 """Durations as Kubernetes writes them: ``24h``, ``1m30s``, ``500ms``.
 
-Exact to the microsecond, which is as far as ``datetime`` goes; what is finer is cut off.
+Exact to the microsecond, the resolution of ``datetime``; finer parts are truncated.
 Source: Go's package time, ``ParseDuration`` and ``Duration.String``; apimachinery
 pkg/apis/meta/v1/duration.go.
 """

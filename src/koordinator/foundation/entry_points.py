@@ -1,4 +1,4 @@
-"""What packages installed beside this one offer, by the group of their entry points."""
+"""Objects that other installed packages provide through entry points."""
 
 from importlib.metadata import entry_points
 from typing import TypeVar
@@ -7,7 +7,7 @@ FoundT = TypeVar("FoundT")
 
 
 def load_entry_points(group: str, wanted: type[FoundT]) -> tuple[list[FoundT], list[str]]:
-    """Return the objects of a group in the order of names, and a sentence per one that is none."""
+    """Return the objects of a group in order of names, and one message per invalid object."""
     found: list[FoundT] = []
     broken: list[str] = []
     for point in sorted(entry_points(group=group), key=lambda point: point.name):

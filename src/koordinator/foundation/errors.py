@@ -1,16 +1,16 @@
-"""The error tree. The type says whose move it is.
+"""Error tree; the type determines who must act.
 
 KoordinatorError
 ├── InputError      a file the user gave is wrong: fix the file (exit code 2)
 ├── ClusterError    the API server refused or failed: the caller decides whether to retry
 │   ├── NotFoundError, AlreadyExistsError, ConflictError, InvalidError
 │   ├── TooManyRequestsError  the same request may succeed later
-│   └── GoneError             the history asked for is no longer kept: list again
-├── ExtenderError   a scheduler extender failed, or answered nonsense: its operator's move
+│   └── GoneError             the requested history is no longer kept: list again
+├── ExtenderError   a scheduler extender failed or sent an invalid answer: its operator must act
 │   └── SilentExtenderError   it can't be reached, or took too long
-├── HostError       this node refused or failed: what was to be written there is not
-│   └── MissingFileError      it has vanished, or never was there
-└── BugError        an invariant of ours is broken: tell us
+├── HostError       the node rejected or failed an operation: the value was not written
+│   └── MissingFileError      it does not exist any more, or never did
+└── BugError        an invariant of this program is broken: report it
 
 A rejected pod is not an error: it is a code per node and a reason.
 """

@@ -1,9 +1,9 @@
-"""Exceptions that nobody foresaw, kept to the object and the part of the program that they are of.
+"""Unexpected exceptions, confined to one object and one part of the program.
 
-A component has few places that catch everything.  Each undoes what was half done, makes a ``Fault``
-of the exception, hands it to the component's handler and goes on with the rest.  Without a handler
-the fault is raised there and then: so it is in tests and simulations.
-KeyboardInterrupt, SystemExit and MemoryError are nobody's fault: they are never caught.
+A component has few places that catch every exception.  Each undoes the incomplete work, wraps the
+exception in a ``Fault``, passes it to the component's handler and continues.  Without a handler the
+fault is raised immediately, as in tests and simulations.
+KeyboardInterrupt, SystemExit and MemoryError are never caught.
 """
 
 from collections.abc import Callable
@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 from koordinator.foundation.errors import BugError, ClusterError
 
-_SHOWN = 300  # characters of what an exception says: it may quote what a tenant wrote
+_SHOWN = 300  # characters of the exception's text, which may quote the input of a tenant
 
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """An exception nobody foresaw.
+    """Unexpected exception with its context.
 
-    ``stage`` is what was being done, of a closed set, ``source`` the plugin, controller or strategy
-    that did it, empty if it is no one's; ``about`` is the object, as messages call it.
+    ``stage`` is the operation, from a closed set; ``source`` is the plugin, controller or strategy,
+    or empty; ``about`` is the name of the object in messages.
     """
 
     stage: str
@@ -29,18 +29,18 @@ class Fault:
 
     @property
     def problem(self) -> str:
-        """What is told to whom it concerns."""
+        """Text of the fault for logs, events and conditions."""
         where = f'{self.stage} of "{self.source}"' if self.source else self.stage
-        said = str(self.error)
-        said = said if len(said) <= _SHOWN else f"{said[:_SHOWN]}…"
-        return f"internal error: {where}: {type(self.error).__name__}: {said}".removesuffix(": ")
+        text = str(self.error)
+        text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        return f"internal error: {where}: {type(self.error).__name__}: {text}".removesuffix(": ")
 
     def __str__(self) -> str:
         return f"{self.about}: {self.problem}" if self.about else self.problem
 
 
 def fault_of(stage: str, error: Exception, source: str = "", about: str = "") -> Fault:
-    """Return the fault.  Raises what is none: the cluster's refusals, and lack of memory."""
+    """Return the fault.  Raises the error itself if it is a ClusterError or MemoryError."""
     if isinstance(error, MemoryError | ClusterError):
         raise error
     return Fault(stage, error, source, about)
@@ -50,12 +50,12 @@ FaultHandler = Callable[[Fault], None]
 
 
 def raise_fault(fault: Fault) -> None:
-    """Raise what happened: the handler of whoever has none."""
+    """Raise the exception of a fault; the default handler."""
     raise fault.error
 
 
 class FaultLog:
-    """A handler for commands: the work goes on, and ``check`` tells afterwards."""
+    """Handler for commands: collects faults, which ``check`` raises at the end."""
 
     def __init__(self) -> None:
         self.faults: list[Fault] = []
@@ -66,5 +66,5 @@ class FaultLog:
     def check(self) -> None:
         """Raise BugError with every fault, if there are any."""
         if self.faults:
-            said = "; ".join(dict.fromkeys(map(str, self.faults)))
-            raise BugError(f"{said}. Please report this.") from self.faults[0].error
+            texts = "; ".join(dict.fromkeys(map(str, self.faults)))
+            raise BugError(f"{texts}. Please report this.") from self.faults[0].error

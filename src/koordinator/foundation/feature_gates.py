@@ -20,9 +20,9 @@ _VALUES: Final = {"1": True, "t": True, "true": True, "0": False, "f": False, "f
 def parse_feature_gates(
     text: str, *, alpha: Collection[str] = (), beta: Collection[str] = ()
 ) -> dict[str, bool]:
-    """Return what ``A=true,B=false`` says; the last word about a gate counts.
+    """Parse ``A=true,B=false``; the last value of a gate wins.
 
-    AllAlpha and AllBeta speak for the gates of ``alpha`` and ``beta`` about which nothing is said.
+    AllAlpha and AllBeta set the gates of ``alpha`` and ``beta`` that are not listed.
     Raises InputError for a value that is neither true nor false.
     """
     said: dict[str, bool] = {}

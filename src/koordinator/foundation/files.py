@@ -1,4 +1,4 @@
-"""Files that are read within bounds, and files that nobody but their owner may read."""
+"""Reading of files within size limits, and creation of files that only their owner may read."""
 
 import gzip
 import io
@@ -76,7 +76,7 @@ def bounded_lines(file: BinaryIO, source: str, longest_bytes: int) -> Iterator[b
 
 
 def too_long(source: str, longest_bytes: int) -> InputError:
-    """Return that a line is longer than allowed; ``source`` says which."""
+    """Return the error of a line that is too long; ``source`` names it."""
     return InputError(
         f"must not have lines longer than {longest_bytes / MEBI:,.0f} MiB",
         source=source,
@@ -84,10 +84,10 @@ def too_long(source: str, longest_bytes: int) -> InputError:
 
 
 def open_private(path: Path, flags: int) -> int:
-    """Return a descriptor of a file that only its owner may read, whatever the umask says.
+    """Return a descriptor of a file that only its owner may read, regardless of the umask.
 
-    ``flags`` are those of ``os.open``; the file is made where it is missing.  One that exists gets
-    the rights as well, but for what is no file: a pipe or a terminal keeps its own.
+    ``flags`` are passed to ``os.open``; a missing file is created.  The mode of an existing regular
+    file is changed as well; pipes and terminals keep theirs.
     Raises OSError.
     """
     descriptor = os.open(path, flags | os.O_CREAT | os.O_CLOEXEC, _OWNER_ONLY)

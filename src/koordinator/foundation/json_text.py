@@ -1,4 +1,4 @@
-"""What decoders of JSON let pass, keys that are there twice, and what they don't: streams."""
+"""Duplicate keys in JSON text, which decoders accept, and streams of JSON values."""
 
 import json
 import re
@@ -22,7 +22,7 @@ def check_keys(text: bytes, source: str) -> None:
         json.loads(text, object_pairs_hook=_checked, parse_int=str, parse_float=str)
     except _FoundTwiceError:
         _search(text, source)
-    except (ValueError, RecursionError):  # whoever decodes it will say so
+    except (ValueError, RecursionError):  # the decoder reports it
         return
 
 

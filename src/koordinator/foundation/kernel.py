@@ -1,8 +1,8 @@
 """Compiled loops beside the array code that they must agree with.
 
 A ``Kernel`` is two functions of the same arguments: ``reference`` in NumPy, and ``loop``, compiled
-by numba on first use and cached on disk.  Callers ask for the compiled one only where there is
-enough to do: importing the compiler takes half a second, which a small job should not pay.
+by numba on first use and cached on disk.  Callers use the compiled function only for
+enough work: importing the compiler takes half a second, too long for a small job.
 """
 
 import functools

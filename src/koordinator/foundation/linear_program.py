@@ -1,4 +1,4 @@
-"""Linear and integer programs: the one place that knows the solver (HiGHS)."""
+"""Linear and integer programs, solved by HiGHS."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

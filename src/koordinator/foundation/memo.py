@@ -1,4 +1,4 @@
-"""What was worked out about an object, kept with the object."""
+"""Derived values that are cached with their object."""
 
 from collections.abc import Callable, Hashable
 from typing import Any, Generic, Protocol, TypeVar, TypeVarTuple

@@ -1,7 +1,7 @@
-"""Names of others that become part of a path on this machine.
+"""Validated names from API objects for paths on this machine.
 
-Whoever makes a pod chooses some of its strings, and a string such as ``../../etc`` in a path leads
-anywhere.  So every string of an API object that ends up in a path is a ``PathComponent`` first.
+The author of a pod chooses some of its strings, and a string such as ``../../etc`` in a path would
+lead outside its folder.  So every string of an API object must become a ``PathComponent`` first.
 """
 
 from typing import Final, NewType
@@ -11,7 +11,7 @@ from koordinator.foundation.errors import InputError
 MOST_BYTES: Final = 255  # NAME_MAX of Linux
 
 
-#: A text that ``path_component`` has let through; at run time a plain string.
+#: A string that ``path_component`` has validated; at run time a plain string.
 PathComponent = NewType("PathComponent", str)
 
 

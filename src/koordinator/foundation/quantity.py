@@ -142,8 +142,8 @@ def _rounded(nanos: int, unit: int) -> int:
     return nanos // unit if nanos < 0 else -(-nanos // unit)
 
 
-#: What most texts are, digits and one of these suffixes, is multiplied by this many nanos, and
-#: capped where that is said.
+#: Most texts are digits and one of these suffixes: notation, factor in nanos, and the largest
+#: number if there is a limit.
 _PLAIN: Final[dict[str, tuple[Notation, int, int | None]]] = {
     **{
         suffix: (Notation.DECIMAL_SI, 10 ** (9 + exponent), None)

@@ -1,8 +1,8 @@
 """YAML as Kubernetes reads it, within bounds: text in, containers of JSON out.
 
 YAML 1.1 but for dates and numbers to the base of 60, which stay text, and ``1e3``, which is a
-number; keys are text.  A key that is there twice is refused.  A short text can't become a large
-tree, nor a deep one: what aliases stand for is counted.
+number; keys are text.  A duplicate key is an error.  A short text can't become a large or deep
+tree: the values of aliases are counted.
 Source: sigs.k8s.io/yaml (how scalars of YAML become JSON).
 """
 
@@ -17,7 +17,7 @@ from koordinator.foundation.errors import InputError
 
 DEEPEST = 100  # levels, as of JSON (api.nesting); Kubernetes' own schemas need half of it
 MOST_NODES = 4_000_000  # of one document: 25,000 pods as the API server shows them, 2 GiB meanwhile
-MOST_ALIASED = 100_000  # nodes of one document that are there because an alias says so
+MOST_ALIASED = 100_000  # nodes of one document that come from aliases
 LONGEST_NUMBER = 400  # characters; the largest double has 309 digits
 _LONGEST_PATH = 200  # characters of a path in a message; what is above it is left out
 
@@ -34,7 +34,7 @@ _ACCEPTED = "must be maps, sequences, strings, numbers, true, false or null"
 def yaml_documents(
     text: str | bytes, source: str, on_position: Callable[[int], None] | None = None
 ) -> Iterator[Any]:
-    """Yield every document of a text, each once it is asked for.
+    """Yield the documents of a text lazily.
 
     ``on_position`` is called with the characters that have been read, document by document.
     Raises InputError with ``source``, line and field path, also later.
@@ -91,7 +91,7 @@ class _Loader(yaml.CSafeLoader):
         self.begun()
 
     def begun(self) -> "_Loader":
-        """Count anew: another document begins."""
+        """Reset the counters at the start of a document."""
         self._depth = self.nodes = 0
         return self
 
@@ -120,7 +120,7 @@ class _Tree:
         self._visited = 0
 
     def value(self, node: Any, depth: int) -> Any:
-        """Return what a node stands for."""
+        """Return the value of a node."""
         tag = node.tag
         if tag == _TEXT:
             return node.value
@@ -190,7 +190,7 @@ def _at(error: InputError, step: str) -> InputError:
 
 
 class _TooDeepError(Exception):
-    """A node is nested too deep; its path is of no use to anybody."""
+    """A node is nested too deep; its path would be too long to be useful."""
 
 
 def _odd_tag(node: Any) -> InputError:

@@ -17,9 +17,9 @@ from typing import Any, Final
 from koordinator.api.dynamic_resources import DeviceAttribute, DeviceCapacity, PoolDevice
 from koordinator.foundation.cel import (
     BOOL,
+    COST_LIMIT_EXCEEDED,
     DYN,
     STRING,
-    TOO_DEAR,
     CelCostError,
     CelEnvironment,
     CelError,
@@ -327,7 +327,7 @@ _NOT_BOOL: Final = {
 def matches(program: CelProgram, variables: Mapping[str, Any]) -> bool:
     """Return whether the expression is true of a device.  Raises CelError."""
     if program.text in _TOO_DEAR:  # nor is it tried on other devices: there may be thousands
-        raise CelCostError(TOO_DEAR)
+        raise CelCostError(COST_LIMIT_EXCEEDED)
     try:
         value = program.evaluate(variables, MAX_COST)
     except CelCostError:

@@ -1,19 +1,19 @@
-"""The Common Expression Language: small conditions that users write and programs evaluate.
+"""Common Expression Language: compiler and evaluator of user-written conditions.
 
-An exact subset of what Kubernetes evaluates; whatever is missing is refused when the expression is
-compiled, as a reference that is not declared (``library`` names it).
+An exact subset of the CEL of Kubernetes.  Compilation rejects missing functions as undeclared
+references (``library`` lists them).
 
 ``syntax``     text to tree, macros included
 ``types``      types, and values that Python has none for
 ``checker``    static types
 ``library``    the functions of every environment
-``addresses``  those of IP addresses and their ranges
-``visitor``    a tree, node by node
-``reads``      what of its variables an expression depends on
+``addresses``  functions of IP addresses and CIDR ranges
+``visitor``    visitor of syntax trees
+``reads``      the paths of variables that an expression reads
 ``program``    the tree as nested functions, evaluated within a number of steps
 """
 
-from koordinator.foundation.cel.program import TOO_DEAR, CelEnvironment, CelProgram
+from koordinator.foundation.cel.program import COST_LIMIT_EXCEEDED, CelEnvironment, CelProgram
 from koordinator.foundation.cel.types import (
     BOOL,
     DYN,
@@ -30,10 +30,10 @@ from koordinator.foundation.cel.types import (
 
 __all__ = [
     "BOOL",
+    "COST_LIMIT_EXCEEDED",
     "DYN",
     "INT",
     "STRING",
-    "TOO_DEAR",
     "CelCostError",
     "CelEnvironment",
     "CelError",

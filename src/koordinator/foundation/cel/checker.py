@@ -221,7 +221,7 @@ def _inner(kind: CelType) -> CelType:
 
 
 def _unifies(param: CelType, arg: CelType, bound: dict[str, CelType]) -> bool:
-    """Return whether an argument may be what the parameter asks for; binds type variables."""
+    """Return whether the argument type fits the parameter type; bind type variables."""
     if param.is_variable:
         known = bound.get(param.name)
         if known is None or known == DYN:

@@ -1,10 +1,10 @@
-"""Expressions made ready to be evaluated many times.
+"""Compiled expressions that are evaluated many times.
 
-A tree becomes nested functions, so that nothing is looked at twice.  Evaluation is bounded in time
-and memory by a number of steps: each call costs one, and what it touches and makes; each round of
-a macro one, and the nodes of its body; a list or map its elements.  The number of steps is the
-same wherever and however often an expression is evaluated, so that it decides.  A bound on
-processor time, which no known expression reaches, is there for what is not known.
+The syntax tree is compiled to closures, so that evaluation does not inspect it again.  A number of
+steps bounds time and memory: a call costs one step and the size of its operands and result; a round
+of a macro costs one and the nodes of its body; a list or map costs its elements.  The number of
+steps does not depend on the machine, so evaluation is deterministic.  A limit on processor time,
+which no known expression reaches, guards against unknown cases.
 
 Source: https://github.com/google/cel-spec doc/langdef.md, "Evaluation".
 """
@@ -49,7 +49,7 @@ from koordinator.foundation.cel.types import (
 from koordinator.foundation.cel.visitor import NodeVisitor
 from koordinator.foundation.errors import InputError
 
-TOO_DEAR: Final = "operation cancelled: actual cost limit exceeded"
+COST_LIMIT_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 LONGEST_S: Final = 5.0  # of processor time, for one evaluation
 _STEPS_PER_LOOK = 4096  # at the time
 _NODES_PER_STEP = 8  # of the body of a macro, in each round
@@ -75,12 +75,12 @@ class Activation:
 
     def _look(self) -> None:
         if self.steps < 0:
-            raise CelCostError(TOO_DEAR)
+            raise CelCostError(COST_LIMIT_EXCEEDED)
         now_s = time.thread_time()
         self._until_s = self._until_s or now_s + self._longest_s
         if now_s > self._until_s:
-            self.steps = -1  # whatever follows fails likewise
-            raise CelCostError(TOO_DEAR)
+            self.steps = -1  # later steps fail with the same error
+            raise CelCostError(COST_LIMIT_EXCEEDED)
         self._look_at = max(self.steps - _STEPS_PER_LOOK, 0)
 
 

@@ -1,6 +1,6 @@
-"""What an expression reads of its variables, by names that stand in it.
+"""Paths of variables that an expression reads.
 
-Who knows that can tell which evaluations must have the same outcome.
+Evaluations with equal values at these paths have the same result.
 """
 
 from collections.abc import Container, Iterator
@@ -22,7 +22,7 @@ _INDEX = ("_[_]", "_[?_]")
 
 
 def reads_of(tree: Node, variables: Container[str]) -> frozenset[Path] | None:
-    """Return the longest paths that an expression reads; None if that can't be told."""
+    """Return the longest paths that an expression reads; None if they are unknown."""
     found: set[Path] = set()
     open_nodes = [tree]
     while open_nodes:
@@ -40,7 +40,7 @@ def reads_of(tree: Node, variables: Container[str]) -> frozenset[Path] | None:
 
 
 def _path(node: Node, variables: Container[str]) -> Path:
-    """Return the path that a node stands for; empty if it is something else."""
+    """Return the path that a node denotes; empty if it is no path."""
     if isinstance(node, Identifier):
         return (node.name,) if node.name in variables else ()
     if isinstance(node, Select):

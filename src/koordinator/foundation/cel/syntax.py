@@ -51,7 +51,7 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class ListOf:
-    """``[a, ?b]``; the second of a pair says whether the element is optional."""
+    """``[a, ?b]``; the second of a pair is true for an optional element."""
 
     elements: "tuple[tuple[Node, bool], ...]"
 
@@ -87,7 +87,7 @@ class Fold:
 
 @dataclass(frozen=True, slots=True)
 class Bind:
-    """``cel.bind(variable, value, body)``; likewise ``optMap``, whose value is an optional."""
+    """``cel.bind(variable, value, body)``, and ``optMap``, whose value is an optional."""
 
     variable: str
     value: "Node"
@@ -162,7 +162,7 @@ class _Token:
 
 
 def parse(text: str) -> Node:
-    """Return the tree of an expression.  Raises InputError, which says where it breaks off."""
+    """Return the tree of an expression.  Raises InputError with the position of the error."""
     return _Parser(text).whole()
 
 
@@ -378,7 +378,7 @@ class _Parser:
             return self._fold_of_pairs(function, target, args, at)
         if function in ("optMap", "optFlatMap") and len(args) == 2:  # noqa: PLR2004 -- name, body
             return Bind(self._variable(args[0], at), target, args[1], function)
-        if function == "bind" and target == Identifier("cel") and len(args) == 3:  # noqa: PLR2004 -- likewise
+        if function == "bind" and target == Identifier("cel") and len(args) == 3:  # noqa: PLR2004 -- the arity of bind
             return Bind(self._variable(args[0], at), args[1], args[2])
         return Call(function, args, target)
 

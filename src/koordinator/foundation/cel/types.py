@@ -23,14 +23,14 @@ Spend = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class CelType:
-    """A type such as ``int`` or ``list(string)``; a single capital letter stands for any type."""
+    """A type such as ``int`` or ``list(string)``; a single capital letter is a type variable."""
 
     name: str
     params: "tuple[CelType, ...]" = ()
 
     @property
     def is_variable(self) -> bool:
-        """Whether it stands for any type."""
+        """Whether the type is a variable."""
         return len(self.name) == 1 and self.name.isupper()
 
     def __str__(self) -> str:
@@ -97,7 +97,7 @@ _KINDS: dict[type, str] = {
 
 
 def register_kind(python_type: type, name: str) -> None:
-    """Let values of a Python type be of the CEL type of that name."""
+    """Map a Python type to the CEL type of that name."""
     _KINDS[python_type] = name
 
 

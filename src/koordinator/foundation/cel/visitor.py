@@ -1,4 +1,4 @@
-"""Goes through a tree: one method for each kind of node, so that nobody forgets one."""
+"""Abstract visitor of syntax trees, with one method per kind of node."""
 
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar, assert_never
