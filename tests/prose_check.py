@@ -25,7 +25,6 @@ PENDING: tuple[str, ...] = (
     "src/koordinator/cluster",
     "src/koordinator/descheduler",
     "src/koordinator/domain",
-    "src/koordinator/foundation",
     "src/koordinator/hadoop",
     "src/koordinator/manager",
     "src/koordinator/scheduler",
