@@ -1,10 +1,10 @@
-"""The one port through which components see Kubernetes.
+"""Port through which components use Kubernetes.
 
-A component is a pure core in a thin shell: the shell polls watches, asks its core, and sends what
-the core answers.  Calls are synchronous and return when the API server has answered, but for two:
-``bind`` returns with many requests in flight, and ``report`` is for what nobody waits for.  An
-adapter that needs threads for the network hides them here.  Nothing in a component may know which
-adapter it has; ``tests/contract/cluster`` is what every adapter must pass.
+A component is a pure core in a thin shell: the shell polls watches, calls its core, and sends the
+resulting instructions.  Calls are synchronous and return when the API server has answered, except
+two: ``bind`` returns with requests in flight, and ``report`` writes in the background.  An adapter
+hides its network threads.  Components must not depend on an adapter; every adapter must pass
+``tests/contract/cluster``.
 
 Objects are frozen: what a call returns may be kept, shared and compared, and never changes.  JSON
 fields that our types don't have survive every write.  An instance belongs to one thread.
@@ -35,9 +35,9 @@ NO_TRANSFORMS: Mapping[type[KubeObject], Transform] = MappingProxyType({})
 
 @dataclass(frozen=True, slots=True)
 class Listing(Generic[KindT]):
-    """All objects asked for, as they were together at one moment.
+    """Consistent list of objects at one version.
 
-    ``items`` are in the order of namespace, then name.
+    ``items`` are sorted by namespace, then name.
     """
 
     items: Sequence[KindT]
@@ -68,9 +68,9 @@ class WatchEvent(msgspec.Struct, frozen=True, gc=False):  # a struct: one is mad
 
 
 class Binding(msgspec.Struct, frozen=True, gc=False):  # a struct: one is made per pod
-    """Puts one pod on a node.
+    """Binding of one pod to a node.
 
-    ``annotations`` and ``labels`` are merged into those of the pod in the same write.  ``uid``
+    ``annotations`` and ``labels`` are merged into the pod's in the same write.  ``uid``
     guards against a pod of the same name that was created since; empty means any.
     """
 
@@ -100,10 +100,10 @@ class PodReport:
 
 @dataclass(frozen=True, slots=True)
 class ObjectPatch:
-    """A JSON merge patch for which nobody waits, such as of a status that is derived anyway.
+    """JSON merge patch that is written in the background, such as of a derived status.
 
-    What it says of an object is not to be half known: patches that have not been sent yet become
-    one.  ``uid`` guards against an object of the same name that was created since; empty means any.
+    Patches of one object that have not been sent yet are merged into one.  ``uid`` guards against
+    an object of the same name that was created since; empty means any.
     """
 
     kind_type: type[KubeObject]
@@ -180,10 +180,10 @@ class Reader(Protocol):
         label_selector: LabelSelector | None = None,
         field_selector: str = "",
     ) -> Listing[KindT]:
-        """Return all objects of a kind that pass every given restriction; None restricts nothing.
+        """Return the objects of a kind that match all given selectors; None selects every object.
 
         ``field_selector`` is a list such as ``spec.nodeName=n1,status.phase!=Failed``.  Every kind
-        has ``metadata.name`` and ``metadata.namespace``; the others are those of the Kubernetes API
+        has ``metadata.name`` and ``metadata.namespace``; further fields match the Kubernetes API
         (pods: spec.nodeName, spec.schedulerName, status.phase, …).
 
         Raises InvalidError for a malformed selector and for a field that the kind doesn't offer.
@@ -212,7 +212,7 @@ class Cluster(Reader, Protocol):
         deleted removes it.
 
         Raises NotFoundError; ConflictError if ``metadata.resourceVersion`` or ``metadata.uid`` is
-        set and not that of the stored object; InvalidError.
+        set and differs from the stored object; InvalidError.
         """
 
     def update_status(self, obj: KindT) -> KindT:
@@ -232,8 +232,8 @@ class Cluster(Reader, Protocol):
         """Apply a JSON merge patch (RFC 7396) and return what is stored.
 
         ``subresource`` is empty or ``status``.  Without it a status in the patch is ignored, with
-        it everything else is, but for labels and annotations of a node: whoever reports on a node
-        may change both in one write; a kind whose status is no subresource (PodGroup, ElasticQuota)
+        it everything else is, except labels and annotations of a node, so that a node agent can
+        change both in one write; a kind whose status is no subresource (PodGroup, ElasticQuota)
         takes it like any other field.  A ``metadata.resourceVersion`` or ``metadata.uid`` in the
         patch is a precondition.  The patch may have fields that our types don't have.
 
@@ -254,29 +254,29 @@ class Cluster(Reader, Protocol):
         Such an object has a deletionTimestamp from then on.  ``grace_period_s`` None means the
         pod's own period; only pods have one.
 
-        Raises NotFoundError; ConflictError if ``uid`` is given and not that of the object.
+        Raises NotFoundError; ConflictError if ``uid`` is given and differs from the object's.
         """
 
     def bind(self, bindings: Sequence[Binding]) -> Binds:
-        """Begin to bind pods to nodes.
+        """Start to bind pods to nodes.
 
         Bindings are independent of one another: one may fail and the next succeed.  In one write a
         success sets spec.nodeName and the condition PodScheduled, merges annotations and labels,
         and clears the nominated node.
 
-        Results: NotFoundError; ConflictError if the pod has a node already (be it the same one), is
-        being deleted, has scheduling gates or another uid.  Whether the node exists is not asked.
+        Results: NotFoundError; ConflictError if the pod has a node already (even this one), is
+        being deleted, has scheduling gates or another uid.  The node need not exist.
         """
 
     def report(self, reports: Sequence[Report]) -> None:
-        """Write, some time soon, what people should be able to read.  Never fails, never waits.
+        """Write reports in the background.  Never fails, never waits.
 
-        Reports about one pod are written in order, and a newer one may take in those that have not
-        been sent yet.  What is not sent when the pod's binding begins is dropped; a deletion of
-        the pod waits for them.  An event of a name that exists takes its place.  So it is with
-        patches of one object, but for the binding.  What the server refuses is dropped, and so
-        is what waits longest when too much waits: whoever needs a patch to arrive looks whether it
-        has, and reports it again.
+        Reports about one pod are written in order, and a newer one may be merged with those that
+        have not been sent yet.  Reports that are not sent when the pod's binding begins are
+        dropped; a deletion of the pod waits for them.  An event replaces the event of its name.
+        Patches of one object are merged as well; bindings do not drop them.  Rejected
+        reports are dropped, as are the oldest when the queue is full: a caller that needs a patch
+        must check the object and report again.
         """
 
     def evict(

@@ -61,7 +61,7 @@ class Background:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def soon(self, function: Callable[..., object], *arguments: object) -> None:
-        """Call a function on the loop; calls come in the order in which they were asked for."""
+        """Schedule a function on the loop; calls run in the order of scheduling."""
         if self.loop.is_closed():
             raise ClusterError("the connection is closed")
         self.loop.call_soon_threadsafe(function, *arguments)
@@ -87,7 +87,7 @@ async def _end(disconnect: Callable[[], Coroutine[Any, Any, None]]) -> None:
     for task in others:
         task.cancel()
     # Before the tasks notice: they would close their connections with a TLS farewell, for whose
-    # answer nobody waits.
+    # answer no caller waits.
     await disconnect()
     await asyncio.gather(*others, return_exceptions=True)
     loop = asyncio.get_running_loop()

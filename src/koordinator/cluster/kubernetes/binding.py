@@ -31,7 +31,7 @@ from koordinator.foundation.errors import ClusterError, ConflictError
 _SERVER_S = 5  # how long the server may work on one binding
 _ANSWER_S = _SERVER_S + 1.0
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.2, 5.0
-#: What the server says with 409 if it means it.  An error of etcd is a 409 as well, but leaves open
+#: Parts of the messages of final 409 responses.  An error of etcd is a 409 as well, but leaves open
 #: whether the pod is bound.
 _REFUSALS = ("already assigned", "being deleted", "schedulingGates", "Precondition failed")
 
@@ -75,7 +75,7 @@ _Job = tuple[KubernetesBinds, int, Binding]
 
 
 class BindingSender:
-    """Sends bindings, ``in_flight`` at a time, in the order in which they were asked for.
+    """Sender of bindings: ``in_flight`` at a time, in the order of the calls.
 
     Runs on the loop.
     """
@@ -89,7 +89,7 @@ class BindingSender:
 
     @property
     def is_busy(self) -> bool:
-        """Whether more is asked for than can be in flight: then the server is the bottleneck."""
+        """Return whether bindings wait for others in flight: the server is the bottleneck."""
         return bool(self._jobs)
 
     def start(self, binds: KubernetesBinds, bindings: Sequence[Binding]) -> None:
@@ -160,7 +160,7 @@ class BindingSender:
         return _Tried(error, is_final=not is_broken, may_have_happened=is_broken)
 
     async def _is_bound(self, binding: Binding, patience_s: float) -> bool:
-        """Ask the pod.  Raises ConflictError if somebody else has bound it, NotFoundError."""
+        """Return whether the pod is bound to this node.  Raises ConflictError for another node."""
         path = object_path(Pod, binding.name, binding.namespace)
         body = await self._transport.call(Request("GET", path), patience_s=patience_s)
         pod = decode_json(body, _BoundPod)

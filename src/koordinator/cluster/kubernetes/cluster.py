@@ -83,7 +83,7 @@ class KubernetesCluster:
     ``page_size``        objects per page of a list
     ``silence_s``        after how long without a word a stream counts as broken
     ``kubelet``          where pods are watched; None: at the API server, as everything else
-    ``observe``          is told verb, status, host and duration in seconds of every request, in
+    ``observe``          called with verb, status, host and duration in seconds of every request, in
                          the network's thread
     """
 
@@ -254,8 +254,8 @@ class KubernetesCluster:
     def report(self, reports: Sequence[Report]) -> None:
         """Write conditions, nominations and events in the background.
 
-        Whether a condition changes, and so its transition time, is judged by what the watches of
-        this instance know of the pod; of a pod unknown to them it does.
+        The transition time of a condition changes if its status differs from the pod in the watches
+        of this instance, or if they do not have the pod.
         """
         if self._background.is_closed:
             return
@@ -287,7 +287,7 @@ class KubernetesCluster:
                 return False
 
     def server_version(self, patience_s: float | None = None) -> KubeVersion:
-        """Return the minor release of the API server; asked for ``patience_s`` at most.
+        """Return the minor release of the API server; wait ``patience_s`` at most.
 
         Raises ClusterError if there is no answer, and for an answer without a version.
         """

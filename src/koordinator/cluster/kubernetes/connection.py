@@ -43,7 +43,7 @@ class ApiServer:
 
 @dataclass(frozen=True, slots=True)
 class ExecPlugin:
-    """A command that prints credentials, and what it may be told about the cluster."""
+    """Credential plugin: a command that prints credentials, and the cluster passed to it."""
 
     entry: ExecEntry
     place: EntryLocation
@@ -65,9 +65,9 @@ class Identity:
 
 @dataclass(frozen=True, slots=True)
 class Connection:
-    """A server and an identity; ``source`` says in messages where they came from.
+    """A server and an identity; ``source`` names their origin in messages.
 
-    ``namespace`` is meant where none is named; empty: default.
+    ``namespace`` is the default namespace; empty: ``default``.
     """
 
     server: ApiServer
@@ -86,11 +86,12 @@ def find_connection(
     environ: Mapping[str, str] = os.environ,
     service_account: Path = SERVICE_ACCOUNT,
 ) -> Connection:
-    """Return the connection that the user means.
+    """Return the connection that flags, environment and files configure.
 
     ``kubeconfig`` if it is given; else the files of the variable KUBECONFIG; else
-    ``~/.kube/config``; else that of the pod that we run in.  ``context`` empty is the current one.
-    Raises InputError that names file and field, or all of these ways if there is none.
+    ``~/.kube/config``; else the service account of the pod.  ``context``
+    defaults to the current one.
+    Raises InputError with file and field, or with all of these sources if none exists.
     """
     files = _files(kubeconfig, environ)
     if files:

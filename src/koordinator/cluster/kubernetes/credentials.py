@@ -1,8 +1,7 @@
-"""What a request carries to prove who we are, renewed before it runs out.
+"""Credentials of requests, renewed before they expire.
 
-Files (tokens of service accounts, client certificates, authorities) are read again every minute,
-as whoever rotates them expects; a credential plugin runs again when what it gave has expired or
-is refused.
+Files (service account tokens, client certificates, authorities) are read again every minute, since
+they are rotated; a credential plugin runs again when its credentials have expired or are rejected.
 Source: k8s.io/client-go transport/{token_source,cert_rotation}.go.
 """
 
@@ -78,7 +77,7 @@ class Credentials:
                 self._renew_s = now_s + _LEAST_S
                 if self.connection.identity.plugin is not None:
                     raise ClusterError(f"credentials can't be renewed: {error}") from error
-                # Whoever replaces the file may be at it; what we have is good for a while.
+                # The file may be in rotation; the old credentials are valid for a while.
                 log.warning("credentials kept: a file can't be read", extra={"error": str(error)})
             return self._access
 
@@ -136,7 +135,7 @@ def _context(
     ca: bytes | None, certificate: bytes | None, key: bytes | None, *, verified: bool
 ) -> ssl.SSLContext:
     context = ssl.create_default_context(cadata=ca.decode("ascii") if ca else None)
-    # Python 3.13 began to ask for extensions that many cluster authorities don't have.
+    # Python 3.13 began to require extensions that many cluster authorities don't have.
     context.verify_flags &= ~ssl.VERIFY_X509_STRICT
     if not verified:
         context.check_hostname = False

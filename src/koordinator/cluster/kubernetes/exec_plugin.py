@@ -17,7 +17,7 @@ from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
 
 _TIMEOUT_S = 60.0
-_SHOWN = 500  # characters of what a failed plugin says
+_SHOWN = 500  # characters of the output of a failed plugin
 _CONFIG = "client.authentication.k8s.io/exec"  # the extension of a cluster that plugins may read
 _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
 
@@ -51,7 +51,7 @@ def run_plugin(plugin: ExecPlugin, environ: Mapping[str, str]) -> PluginCredenti
         command = str(place.file.absolute().parent / command)
     variables = {variable.name: variable.value for variable in entry.env}
     try:
-        done = subprocess.run(  # noqa: S603 -- the user's kubeconfig says so
+        done = subprocess.run(  # noqa: S603 -- the user's kubeconfig names it
             [command, *entry.args],
             env={**environ, **variables, "KUBERNETES_EXEC_INFO": _question(plugin)},
             stdin=subprocess.DEVNULL,

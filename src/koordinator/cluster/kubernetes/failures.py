@@ -1,4 +1,4 @@
-"""What an answer that is no success means: from HTTP status and ``Status`` object to our errors.
+"""Mapping of failed responses (HTTP status and ``Status`` object) to errors.
 
 Source: k8s.io/apimachinery pkg/api/errors/errors.go; pkg/apis/meta/v1/types.go ``Status``.
 """
@@ -35,7 +35,7 @@ class FencedError(ClusterError):
 
 
 class ForbiddenError(InvalidError):
-    """We may not do that (HTTP 403), until somebody gives us the right to."""
+    """The request is forbidden (HTTP 403) until the role is changed."""
 
 
 _BY_STATUS: dict[int, type[ClusterError]] = {
@@ -87,7 +87,7 @@ def read_status(body: bytes) -> ServerStatus:
 def error_of(code: int, status: ServerStatus, request: str, source: str = "") -> ClusterError:
     """Return the error for an answer with an HTTP status of 300 or more.
 
-    ``request`` (verb and path) and ``source`` of the credentials tell the reader what was asked.
+    The message names ``request`` (verb and path) and ``source`` of the credentials.
     """
     message = f"{status.message or HTTPStatus(code).phrase} ({request}: {code})"
     if code == HTTPStatus.UNAUTHORIZED:
@@ -98,5 +98,5 @@ def error_of(code: int, status: ServerStatus, request: str, source: str = "") ->
     if code == HTTPStatus.CONFLICT and status.reason == "AlreadyExists":
         return AlreadyExistsError(message)
     if any(cause.field == "metadata.uid" for cause in status.causes):
-        return ConflictError(message)  # of a patch: its uid is not that of the object
+        return ConflictError(message)  # of a patch: its uid differs from the object's
     return _BY_STATUS.get(code, ClusterError)(message)

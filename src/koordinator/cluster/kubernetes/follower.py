@@ -1,4 +1,4 @@
-"""A task that follows something on the network, and puts what it hears into a mailbox."""
+"""Base of tasks that follow a remote source and put its pages and events into a mailbox."""
 
 import asyncio
 from abc import ABC, abstractmethod
@@ -10,7 +10,7 @@ from koordinator.foundation.errors import BugError
 class Follower(ABC):
     """Runs until stopped; must be started on a loop.
 
-    ``_refresh`` is how many new beginnings were asked for: the pages that it hands over carry it.
+    ``_refresh`` counts the requested relists; each page carries the number of its relist.
     """
 
     def __init__(self, mailbox: Mailbox) -> None:
@@ -38,7 +38,7 @@ class Follower(ABC):
     async def _run(self) -> None: ...
 
     def _tell_of_fault(self, ended: "asyncio.Task[None]") -> None:
-        """Let the reader of the mailbox raise what nobody foresaw, rather than wait for ever."""
+        """Raise an unexpected exception in the reader of the mailbox, which would wait forever."""
         if not ended.cancelled() and (error := ended.exception()) is not None:
             fault = BugError(f"{type(self).__name__} broke down: {error!r}")
             self._mailbox.put_at_once(WatchRefusal(fault))

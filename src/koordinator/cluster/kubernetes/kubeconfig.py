@@ -69,7 +69,7 @@ class UserEntry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 
 class ContextEntry(msgspec.Struct, frozen=True):
-    """A cluster and a user by name, and the namespace that is meant where none is named."""
+    """Names of a cluster and a user, and the default namespace."""
 
     cluster: str
     user: str = ""

@@ -1,8 +1,8 @@
-"""Follows the pods of one node by asking its kubelet, instead of a watch of the API server.
+"""Pods of one node, polled from its kubelet instead of watched at the API server.
 
-The kubelet has no watch: it is asked for all of its pods, in an interval and when ``running`` says
-that the machine has other pods than before.  Who answers has to have a certificate of this node
-before it is told who we are.
+The kubelet has no watch: all of its pods are listed at an interval, and when ``running`` returns
+other pods than before.  The kubelet must present a certificate of this node before credentials are
+sent to it.
 Source: koordinator pkg/koordlet/statesinformer/impl/kubelet_stub.go, states_pods.go; kubernetes
 pkg/kubelet/server/server.go (``/pods``), pkg/kubelet/certificate/kubelet.go (kubelet.crt).
 """
@@ -40,13 +40,14 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletSource:
-    """Which kubelet is asked for pods, and who is told.
+    """Kubelet to poll, and callbacks.
 
-    ``read_only_port`` 0 asks with TLS and as whom the API server knows us; another one in plain
-    HTTP, as nobody.  ``authorities`` are files of certificates that are trusted besides the API
-    server's authority; those that don't exist are left out.  ``running`` returns UIDs of pods that
-    have processes on this machine, ``observe`` is told path, status and seconds of each request,
-    ``on_problem`` what keeps us from asking, empty when it is over; all in threads of their own.
+    ``read_only_port`` 0 uses TLS and the credentials of the API server; another port uses plain
+    HTTP without credentials.  ``authorities`` are files of certificates that are trusted besides
+    the API server's authority; missing files are ignored.  ``running`` returns UIDs of pods that
+    have processes on this machine; ``observe`` is called with path, status and seconds of each
+    request, ``on_problem`` with the reason why the kubelet can't be polled, empty when it can
+    again.  Callbacks run in threads of their own.
     """
 
     node_name: str
@@ -87,9 +88,9 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 class KubeletFollower(Follower):
-    """Hands over what the kubelet says of all pods, as one page each time; must start on a loop.
+    """Follower that delivers all pods of the kubelet as one page; must start on a loop.
 
-    While the kubelet does not answer nothing is handed over: everything stays as it was said last.
+    While the kubelet does not answer, no page is delivered, and readers keep the last one.
     """
 
     def __init__(
@@ -150,14 +151,14 @@ class KubeletFollower(Follower):
                 is_first=True,
                 refresh=self._refresh,
                 kept=frozenset(running),
-                versioned=False,  # statuses are the newest, versions those of the specs
+                versioned=False,  # statuses are newer than the versions, which belong to the specs
             )
             await self._mailbox.put(page)
             self._handed_over = found
         return ""
 
     async def _ask(self) -> bytes:
-        """Return the kubelet's list; after a failure, by what its Node tells now, if it can."""
+        """Return the kubelet's list; after a failure, read the address from its Node again."""
         if self._client is None or self._is_doubted:
             try:
                 found = await self._find()
@@ -176,7 +177,7 @@ class KubeletFollower(Follower):
         return body
 
     async def _find(self) -> "KubeletClient":
-        """Return a client of the kubelet, whose address its Node tells."""
+        """Return a client of the kubelet at the address in its Node."""
         source = self._source
         request = Request("GET", f"/api/v1/nodes/{source.node_name}")
         try:

@@ -1,10 +1,10 @@
-"""How fast we may ask: a token bucket, as client-go's ``flowcontrol`` has it."""
+"""Rate limiter of requests: a token bucket, as in client-go's ``flowcontrol``."""
 
 import asyncio
 
 
 class TokenBucket:
-    """Lets through ``rate_per_s`` on average and ``burst`` at once; a rate of None everything.
+    """Token bucket of ``rate_per_s`` and ``burst``; a rate of None does not limit.
 
     Belongs to one event loop.
     """

@@ -1,6 +1,6 @@
-"""What has arrived and was not yet taken: between the thread of the network and that of the caller.
+"""Bounded queue between the network thread and the thread of the caller.
 
-Bounded: when it is full, the network side waits, stops reading, and the server notices.
+When it is full, the network thread stops reading, which slows down the server.
 """
 
 import asyncio

@@ -21,7 +21,7 @@ from koordinator.foundation.protobuf import (
 )
 
 PROTOBUF = "application/vnd.kubernetes.protobuf"
-REFUSAL = "field is immutable"  # what the server says to such a patch
+REFUSAL = "field is immutable"  # the server's response to such a patch
 _MAGIC = b"k8s\0"
 
 

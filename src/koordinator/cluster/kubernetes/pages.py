@@ -1,7 +1,7 @@
-"""Lists, page after page: asking for them and decoding them.
+"""Paginated lists: requests and decoding.
 
-A page is decoded at once; only if that fails, object by object, and what can't be decoded is left
-out.  Items of a list have no ``apiVersion`` and ``kind``: the list says them.
+A page is decoded as a whole; if that fails, object by object, and objects that can't be decoded are
+left out.  Items of a list have no ``apiVersion`` and ``kind``, which are in the list.
 """
 
 import logging
@@ -66,9 +66,9 @@ class _Named(msgspec.Struct, frozen=True):
 class Page:
     """A part of a list as the server sent it.
 
-    ``refresh`` is for whoever asked: the number of the request that this list answers.  What is
-    not in the list has gone, but for objects whose UID is in ``kept``.  Objects that are not
-    ``versioned`` may change while their version stays.
+    ``refresh`` is the number of the relist request that this list answers.  Objects that are not in
+    the list were deleted, except those whose UID is in ``kept``.  Objects that are not
+    ``versioned`` may change without a new version.
     """
 
     body: bytes
@@ -82,16 +82,16 @@ class Page:
 
 @dataclass(frozen=True, slots=True)
 class Name:
-    """An object of which only this is known, since the rest can't be decoded."""
+    """Name of an object that can't be decoded otherwise."""
 
     namespace: str
     name: str
 
 
 class Pager:
-    """Asks for a list from its beginning, and again if the server forgets it half-way.
+    """Reader of a list, page by page; starts again if the server drops the continuation.
 
-    After some of these everything is asked for at once, which can't be forgotten.
+    After some restarts it requests the whole list in one page.
     """
 
     def __init__(self, transport: Transport, selection: Selection, page_size: int) -> None:
@@ -126,9 +126,9 @@ class Pager:
 
 
 def read_list_head(body: bytes, what: str) -> tuple[bytes, _ListMeta]:
-    """Return a list and what it says of itself; values nested too deep are cut out of it.
+    """Return a list and its metadata; values that are nested too deep are removed.
 
-    Raises ClusterError, which says ``what`` was asked, if it is no list.
+    Raises ClusterError with ``what``, the request, if the body is no list.
     """
     try:
         try:

@@ -1,4 +1,4 @@
-"""Whether a request goes through a proxy, by the environment variables that Go programs read.
+"""Selection of a proxy by the environment variables that Go programs read.
 
 Unlike Python's own rules NO_PROXY may hold networks (10.0.0.0/8): clusters use them.
 Source: golang.org/x/net http/httpproxy/proxy.go.

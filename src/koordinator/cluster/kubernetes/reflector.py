@@ -62,10 +62,10 @@ class _Place:
 
 
 class Reflector(Follower):
-    """One kind.
+    """List and watch of one kind.
 
-    After ``silence_s`` without a word a stream is opened anew: the server sends a bookmark every
-    minute, but none while a cluster is idle, so that this is no failure.
+    After ``silence_s`` without an event the watch is opened again: the server sends a bookmark
+    every minute, but none while the cluster is idle, so that silence is no failure.
     """
 
     def __init__(
@@ -84,7 +84,7 @@ class Reflector(Follower):
         self._silence_s = silence_s
         self._backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, transport.chance)
         self._absent_since_refresh: int | None = (
-            None  # None: the kind is installed, as far as known
+            None  # None: the kind is installed, or this is unknown
         )
         self._was_listed = False
         self._failures = 0  # in a row
@@ -126,7 +126,7 @@ class Reflector(Follower):
         return page.resource_version
 
     async def _read_stream(self, place: _Place) -> None:
-        """Hand over events until the stream ends; ``place`` tells afterwards how far it came."""
+        """Deliver events until the stream ends; ``place`` has the last version afterwards."""
         loop = asyncio.get_running_loop()
         opened_s, last, rest = loop.time(), b"", b""
         request = self._stream_request(place)
@@ -205,7 +205,7 @@ class Reflector(Follower):
 
 
 def _version_of(line: bytes) -> str:
-    """Return where the stream can be taken up again; empty, to list anew, if that is unknown."""
+    """Return the version at which the watch can resume; empty requires a new list."""
     try:
         return decode_json(line, _Versioned).object.metadata.resource_version
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):

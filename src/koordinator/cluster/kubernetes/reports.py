@@ -1,7 +1,7 @@
-"""What is written in the background: conditions of pods, nominations, patches, events.
+"""Background writes: conditions of pods, nominations, patches, events.
 
-They hardly slow a binding: while bindings wait for their turn, reports trickle at a rate of their
-own.  Only so many wait; then the oldest events are forgotten first.
+While bindings are queued, reports are sent at a low rate, so that they hardly delay bindings.  The
+queue is bounded; the oldest events are dropped first.
 Source: kubernetes pkg/scheduler/backend/api_dispatcher (one waiting call per pod);
 k8s.io/client-go tools/events (an event that exists is patched).
 """
@@ -105,7 +105,7 @@ class _Note:
 
 
 class Reports:
-    """The queue and who works it off; ``is_busy`` tells whether bindings are in flight.
+    """Queue of reports and its workers; ``is_busy`` returns whether bindings are queued.
 
     Runs on the loop.
     """
@@ -122,7 +122,7 @@ class Reports:
         self._patches_in_flight: set[_PatchKey] = set()
         self._notes_in_flight: set[_Key] = set()
         self._worker_pool = WorkerPool(self._work)
-        self._lacks_rights = False  # and it was said so
+        self._lacks_rights = False  # logged once
         self._resume_s = 0.0  # on the clock of the loop; the server failed
 
     def add(self, reports: Sequence[Report]) -> None:
@@ -159,7 +159,7 @@ class Reports:
     async def deliver(self, namespace: str, name: str) -> None:
         """Send at once what waits to be written to the status of a pod, and wait for the answers.
 
-        What fails is tried again later, without whoever waits here.
+        A failed write is retried later, and the caller does not wait for the retry.
         """
         pod = (namespace, name)
         while (flight := self._statuses_in_flight.get(pod)) is not None:
@@ -327,7 +327,7 @@ def _condition_patch(condition: Condition) -> JsonObject:
 
 
 def _event_patch(event: Event) -> JsonObject:
-    """Return the event in the spelling of the core API, which lets all of its fields change."""
+    """Return the event as an event of the core API, all of whose fields may change."""
     core = CoreEvent(
         type=event.type,
         reason=event.reason,

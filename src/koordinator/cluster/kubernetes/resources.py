@@ -1,4 +1,4 @@
-"""Where each kind is found in the API, and how restrictions are spelled there.
+"""Paths of kinds and objects in the API, and query parameters of selectors.
 
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/.
 """

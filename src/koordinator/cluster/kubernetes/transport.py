@@ -82,9 +82,9 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """An answer, whatever it says.
+    """Response of the server with any status.
 
-    ``retry_after_s`` is when the server wants to be asked again: then it has done nothing.
+    ``retry_after_s`` is set if the server rejected the request before it did any work.
     """
 
     code: int
@@ -294,7 +294,7 @@ class Transport:
                     while chunk := await response.content.readany():
                         yield chunk
                 finally:
-                    # If the server isn't done: no farewell, whose answer nobody would wait for.
+                    # If the server isn't done: no TLS shutdown, whose answer would not be awaited.
                     if connection is not None and connection.transport is not None:
                         connection.transport.abort()
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
@@ -338,7 +338,7 @@ class Transport:
                 self._observe(request.verb, code, self._host, loop.time() - started_s)
 
     def _note_outage(self, error: UnreachableError | None) -> None:
-        """Log once that nobody is there, and once that somebody is again."""
+        """Log once that the server can't be reached, and once that it can again."""
         if error is not None and not error.sent and not self._is_away:
             self._is_away = True
             extra = {"server": self._url, "error": str(error)}
@@ -415,9 +415,10 @@ def _seconds(header: str | None) -> float | None:
 
 
 def _socket_with_keepalive(address: tuple[Any, ...], unacknowledged_ms: int) -> socket.socket:
-    """Return a socket that notices that the other side is gone.
+    """Return a socket that detects a lost peer.
 
-    What is sent and not acknowledged ends it after ``unacknowledged_ms``, silence in a minute.
+    It fails when sent data is not acknowledged in ``unacknowledged_ms``, or after a minute of
+    failed keepalive probes.
     """
     family, kind, protocol = address[:3]
     made = socket.socket(family, kind, protocol)

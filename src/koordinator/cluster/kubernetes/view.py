@@ -129,7 +129,7 @@ def _by_creation(obj: KubeObject) -> tuple[float, int]:
     """Return a sort key: the creation timestamp, then the version.
 
     Timestamps are whole seconds. Among pods of one second without a later write, the
-    version tells which was created first.
+    version is the order of creation.
     """
     version = obj.metadata.resource_version
     created_s = to_epoch_s(obj.metadata.creation_timestamp)

@@ -37,7 +37,7 @@ class KubernetesWatch:
         ]
         self._followers = [follower for _, follower in channels]
         self._is_started = False
-        self._refreshes = 0  # asked for
+        self._refreshes = 0  # requested
         self._refreshed = 0  # done
 
     @property
@@ -70,7 +70,7 @@ class KubernetesWatch:
             self._background.soon(follower.refresh)
 
     def known(self, kind_type: type[KindT], key: str) -> KindT | None:
-        """Return an object as it was delivered last; None if it was not, or is gone."""
+        """Return the last delivered state of an object; None if it is unknown or deleted."""
         view = self._views.get(kind_type)
         found = view.objects.get(key) if view is not None else None
         return found if isinstance(found, kind_type) else None

@@ -1,7 +1,7 @@
 """Manifests beside their typed objects, so that JSON fields which our types don't have survive.
 
-A manifest is kept as it came, with the object as decoded from it.  Writes don't touch it: only who
-asks for the whole object pays for carrying over what changed since.
+A manifest is kept unchanged, with the object that was decoded from it.  Writes don't change it: the
+changes are applied only when the whole object is read.
 """
 
 import msgspec
