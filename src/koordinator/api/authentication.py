@@ -1,4 +1,4 @@
-"""Whose token is this?  A kind that is asked, not stored: creating one returns the answer.
+"""TokenReview: authentication of a bearer token.  It is not stored: a create returns the result.
 
 Source: k8s.io/api authentication/v1/types.go.
 """
@@ -25,7 +25,7 @@ class TokenReviewSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class TokenReviewStatus(ApiStruct, frozen=True, kw_only=True):
-    """``error`` says why the token could not be judged."""
+    """Result; ``error`` is the reason why the token could not be checked."""
 
     authenticated: bool = False
     user: UserInfo = UserInfo()

@@ -16,7 +16,7 @@ class NonResourceAttributes(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceAttributes(ApiStruct, frozen=True, kw_only=True):
-    """A request for API objects; without ``namespace`` for those of all namespaces."""
+    """Request for API objects; an empty ``namespace`` means all namespaces."""
 
     namespace: str = ""
     verb: str = ""

@@ -1,8 +1,8 @@
-"""What a field accepts, said once: at the field, in its type.
+"""Bounds and choices of fields, declared once in the type of the field.
 
     GroupIdentity = Annotated[int, bounded(Bounds(-1, 2), decoded=ANY, node=Bounds(-1, 2))]
 
-All who check it read it from there: decoding and the CRD (``decoded``), the manager's webhook and
+All validation reads them: decoding and the CRD (``decoded``), the manager's webhook and
 configuration (``configured``), and the node agent (``node``).  They are not always equal: the
 originals of CRD, webhook and agent aren't.
 Source: koordinator apis/slo/v1alpha1/nodeslo_types.go and
@@ -83,7 +83,7 @@ def bounded(
     written: Bounds = ANY,
     exceeds: str = "",
 ) -> Meta:
-    """Declare the bounds of a number; ``decoded`` are those of ``configured`` unless given.
+    """Declare the bounds of a number; ``decoded`` defaults to ``configured``.
 
     Raises BugError for an excluded bound of what is decoded: CRDs have included ones.
     """

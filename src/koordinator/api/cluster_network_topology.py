@@ -51,7 +51,7 @@ class ClusterNetworkTopologyStatus(ApiStruct, frozen=True, kw_only=True):
     """All domains but the nodes, parents first."""
 
     detail_status: tuple[TopologyDetail, ...] = ()
-    conditions: tuple[StandardCondition, ...] = ()  # ours: whether what it says can be meant
+    conditions: tuple[StandardCondition, ...] = ()  # ours: whether the object is valid
 
 
 class ClusterNetworkTopology(CustomResource, frozen=True, kw_only=True):

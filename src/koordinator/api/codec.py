@@ -156,7 +156,7 @@ def merge_patch(before: KindT, after: KindT) -> JsonObject:
 
 
 def apply_merge_patch(target: JsonObject, patch: JsonObject) -> JsonObject:
-    """Return ``target`` changed as ``patch`` says; neither argument is changed."""
+    """Return ``target`` with ``patch`` applied; neither argument is changed."""
     patched = dict(target)
     for key, change in patch.items():
         if change is None:
@@ -213,7 +213,7 @@ def _to_json(value: Any) -> Any:
     raise BugError(f"no encoder for {type(value)}")
 
 
-_SPELT = (Quantity, Duration)  # a union would be made anew at every call
+_SPELT = (Quantity, Duration)  # a union would be created at every call
 _ENCODER = msgspec.json.Encoder(enc_hook=_to_json)
 _SORTING_ENCODER = msgspec.json.Encoder(enc_hook=_to_json, order="deterministic")
 _HEADER_DECODER = decoder_of(_Header)
@@ -318,7 +318,7 @@ def without_nulls(tree: Any) -> Any:
 
 
 def _explain(tree: Any, kind: type[Any], message: str) -> InputError:
-    """Say in the terms of the manifest what msgspec said in those of the type."""
+    """Translate an error of msgspec into the terms of the manifest."""
     subject = ""
     if isinstance(kind, type) and issubclass(kind, KubeObject):
         subject = _name_in(tree, kind.KIND, namespaced=kind.NAMESPACED)

@@ -1,6 +1,6 @@
-"""What the agent of another runtime on the node, such as YARN's, is asked over its socket.
+"""Messages to the agent of another runtime on the node, such as YARN, over its socket.
 
-Fields without a value are written all the same, as the original's are.
+Fields without a value are written as well, as by the original.
 Source: yarn-copilot pkg/copilot-agent/server/server.go; CopilotAgent of koordlet.
 """
 
@@ -56,7 +56,7 @@ class CopilotKillRequest(ApiStruct, frozen=True, kw_only=True):
     """Which container is to end, or how much is to be released.
 
     Of ``resources`` batch-cpu is milli-CPU and batch-memory bytes.  The ratios say how busy the
-    node is, 0..1; -1 says nothing.
+    node is, 0..1; -1: unknown.
     """
 
     container_id: str = field(name="containerID", default="")

@@ -44,7 +44,7 @@ class ResourceClaimReference(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
-    """What a container, a whole pod or a volume claim asks for, and at most gets."""
+    """Requests and limits of a container, a pod or a volume claim."""
 
     requests: ResourceList = {}
     limits: ResourceList = {}

@@ -1,4 +1,4 @@
-"""What custom resources have that built-in kinds have not, and the words their types share.
+"""Base of custom resources, and the types that they share.
 
 ``koordinator.api.schema`` makes the CRD of a kind from all this.
 Source: k8s.io/apiextensions-apiserver pkg/apis/apiextensions/v1/types.go;

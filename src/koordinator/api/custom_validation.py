@@ -1,4 +1,4 @@
-"""Which rule belongs to which custom resource, where the schema can't express all of it."""
+"""Validation rules of custom resources that their schemas can't express."""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""What the API server fills in before it stores an object.
+"""Defaults that the API server sets before it stores an object.
 
 Source: k8s.io/kubernetes pkg/apis/{core,storage,scheduling,apps,batch,resource}/v1/defaults.go;
 plugin/pkg/admission/defaulttolerationseconds/admission.go.
@@ -131,7 +131,7 @@ def _fill_port(port: ContainerPort, host_network: bool) -> ContainerPort:
 
 
 def _fill_tolerations(tolerations: tuple[Toleration, ...]) -> tuple[Toleration, ...]:
-    """Append what lets a pod stay five minutes on a node that is gone, unless that is settled."""
+    """Tolerate lost nodes for five minutes, unless the pod has such a toleration."""
     missing = [
         default
         for default in (NOT_READY, UNREACHABLE)

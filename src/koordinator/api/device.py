@@ -87,7 +87,7 @@ class DeviceTypeAllocation(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceStatus(ApiStruct, frozen=True, kw_only=True):
-    """In the schema only: nobody fills it."""
+    """In the schema only: no component writes it."""
 
     allocations: tuple[DeviceTypeAllocation, ...] = ()
 

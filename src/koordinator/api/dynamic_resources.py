@@ -41,13 +41,13 @@ class OpaqueDeviceConfiguration(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceConfiguration(ApiStruct, frozen=True, kw_only=True):
-    """What a class says to the drivers of its devices."""
+    """Configuration that a class passes to the drivers of its devices."""
 
     opaque: OpaqueDeviceConfiguration | None = None
 
 
 class DeviceClaimConfiguration(ApiStruct, frozen=True, kw_only=True):
-    """What a claim says to drivers about some of its requests; of none: about all."""
+    """Configuration that a claim passes to drivers for some of its requests; none: for all."""
 
     requests: tuple[str, ...] = ()
     opaque: OpaqueDeviceConfiguration | None = None
@@ -76,7 +76,7 @@ class DeviceToleration(ApiStruct, frozen=True, kw_only=True):
 
 
 class CapacityRequirements(ApiStruct, frozen=True, kw_only=True):
-    """How much of a device's capacity is asked for.  Gate DRAConsumableCapacity."""
+    """Requested amount of a device's capacity.  Gate DRAConsumableCapacity."""
 
     requests: dict[str, Quantity] = {}
 
@@ -233,7 +233,7 @@ class ResourceClaimTemplate(KubeObject, frozen=True, kw_only=True):
 class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
     """Which devices are of the class.
 
-    Pods may ask for them by ``extended_resource_name``, too.  Gate DRAExtendedResource.
+    Pods may request them by ``extended_resource_name`` as well.  Gate DRAExtendedResource.
     """
 
     selectors: tuple[DeviceSelector, ...] = ()
@@ -242,7 +242,7 @@ class DeviceClassSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class DeviceClass(KubeObject, frozen=True, kw_only=True):
-    """Devices that can be asked for by one name."""
+    """Devices that can be requested by one name."""
 
     API_VERSION: ClassVar[str] = "resource.k8s.io/v1"
     KIND: ClassVar[str] = "DeviceClass"
@@ -270,7 +270,7 @@ class CapacityRequestPolicyRange(ApiStruct, frozen=True, kw_only=True):
 
 
 class CapacityRequestPolicy(ApiStruct, frozen=True, kw_only=True):
-    """Which amounts of a capacity can be asked for.  Gate DRAConsumableCapacity."""
+    """Amounts of a capacity that can be requested.  Gate DRAConsumableCapacity."""
 
     default: Quantity | None = None
     valid_values: tuple[Quantity, ...] = ()
@@ -363,7 +363,7 @@ class ResourceSlice(KubeObject, frozen=True, kw_only=True):
 
 
 class DeviceTaintSelector(ApiStruct, frozen=True, kw_only=True):
-    """Which devices: those for which all that is said holds; all, if nothing is said."""
+    """Selector of devices by all given fields; without fields, of all devices."""
 
     driver: str | None = None
     pool: str | None = None
@@ -383,7 +383,7 @@ class DeviceTaintRuleSpec(ApiStruct, frozen=True, kw_only=True):
 class DeviceTaintRule(KubeObject, frozen=True, kw_only=True):
     """Taints devices beside what their drivers say; on by default from Kubernetes 1.37 on.
 
-    What its status tells, of evictions, is for people.
+    Its status describes evictions for people.
     Source: k8s.io/api resource/v1/types.go.
     """
 

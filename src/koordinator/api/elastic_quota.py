@@ -24,7 +24,7 @@ DEFAULT_QUOTA: Final = "koordinator-default-quota"  # of pods without quota
 
 
 class ElasticQuotaSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is always there when asked for, and the most there ever is."""
+    """Guaranteed and maximum amounts of the quota."""
 
     min: ResourceList = {}
     max: ResourceList = {}
@@ -34,7 +34,7 @@ class ElasticQuotaStatus(ApiStruct, frozen=True, kw_only=True):
     """What its pods hold."""
 
     used: ResourceList = {}
-    conditions: tuple[StandardCondition, ...] = ()  # ours: whether what it says can be meant
+    conditions: tuple[StandardCondition, ...] = ()  # ours: whether the object is valid
 
 
 class ElasticQuota(CustomResource, frozen=True, kw_only=True):

@@ -1,4 +1,4 @@
-"""Events, in the newer spelling and in that of the core API.
+"""Events of the events.k8s.io and of the core API.
 
 Source: k8s.io/api events/v1/types.go, core/v1/types.go.
 """

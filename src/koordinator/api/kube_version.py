@@ -47,7 +47,7 @@ _VERSION: Final = re.compile(
 OLDEST: Final = KubeVersion(33)
 NEWEST: Final = KubeVersion(37)
 SERVED: Final = tuple(KubeVersion(minor) for minor in range(OLDEST.minor, NEWEST.minor + 1))
-#: Where nothing says otherwise.
+#: Default without a cluster or a flag.
 DEFAULT_LEVEL: Final = KubeVersion(37)
 
 V1_35: Final = KubeVersion(35)
@@ -56,7 +56,7 @@ V1_37: Final = KubeVersion(37)
 
 
 def emulated_level(flag: str) -> KubeVersion | None:
-    """Return what ``--emulated-version`` says, such as ``1.36`` or ``kube=1.36``; None if empty.
+    """Parse ``--emulated-version``, such as ``1.36`` or ``kube=1.36``; None if empty.
 
     Raises InputError for another component, for what is no version, and for one that is not
     served.

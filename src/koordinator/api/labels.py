@@ -11,7 +11,7 @@ from typing import Final
 _MAX_INT32 = 2**31 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
-# Of pods, for everybody.
+# Of pods, read by all components.
 POD_QOS_CLASS: Final = "koordinator.sh/qosClass"
 POD_PRIORITY: Final = "koordinator.sh/priority"  # order within a band; a number
 POD_PRIORITY_CLASS: Final = "koordinator.sh/priority-class"  # a PriorityBand
@@ -131,7 +131,7 @@ def gpu_isolation_provider(labels: Mapping[str, str]) -> str:
 
 
 def is_true(entries: Mapping[str, str], key: str) -> bool:
-    """Return whether a label or an annotation is there and says ``true``."""
+    """Return whether a label or an annotation has the value ``true``."""
     return entries.get(key) == "true"
 
 
@@ -148,7 +148,7 @@ def gpu_partition_policy(labels: Mapping[str, str]) -> GpuPartitionPolicy:
 
 
 def core_sched_policy(labels: Mapping[str, str]) -> CoreSchedPolicy:
-    """Return the policy of a pod; an unknown one is that of the node."""
+    """Return the policy of a pod; an unknown policy means the policy of the node."""
     found = labels.get(CORE_SCHED_POLICY, "")
     return next((policy for policy in CoreSchedPolicy if policy == found), CoreSchedPolicy.DEFAULT)
 

@@ -1,4 +1,4 @@
-"""Parts of objects that are decoded once somebody looks at them."""
+"""Parts of objects that are decoded at the first access."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, overload
@@ -11,7 +11,7 @@ ItemT = TypeVar("ItemT")
 class LazySequence(Sequence[ItemT]):
     """A tuple as JSON text until then: equal to it, and written as it was read.
 
-    ``read`` decodes it.  What can't be meant is told by then, and not before.
+    ``read`` decodes it.  Invalid content is reported at that time.
     """
 
     __slots__ = ("_items", "_read", "text")

@@ -8,7 +8,7 @@ from typing import ClassVar, Final
 from koordinator.api.core import MicroTime
 from koordinator.api.meta import ApiStruct, KubeObject
 
-#: Names of the Leases: the chart gives that of the scheduler, the others are defaults.
+#: Names of the Leases: the chart sets the scheduler's, the others are defaults.
 SCHEDULER_LEASE: Final = "koord-scheduler"
 MANAGER_LEASE: Final = "koordinator-manager"
 DESCHEDULER_LEASE: Final = "koord-descheduler"

@@ -1,4 +1,4 @@
-"""What every Kubernetes object has in common, and the base classes of all API types.
+"""Object metadata, and the base classes of all API types.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1/types.go.
 """

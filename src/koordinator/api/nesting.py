@@ -1,7 +1,7 @@
-"""How deep and how long JSON may be where it becomes objects.
+"""Limits on the depth and length of JSON that becomes objects.
 
-Whoever may create a pod writes text into its annotations.  Nested deep enough it would exhaust the
-stack of whatever walks over what was decoded; so it is refused, or cut, before.
+The author of a pod writes text into its annotations.  Deep nesting would exhaust the stack of code
+that walks the decoded value; so such text is rejected, or cut, before.
 Source: apimachinery pkg/api/validation/objectmeta.go ``TotalAnnotationSizeLimitB``.
 """
 
@@ -28,7 +28,7 @@ def check_nesting(text: bytes) -> None:
     """
     if len(text) <= DEEPEST or text.count(b"[") + text.count(b"{") <= DEEPEST:
         return
-    # Backslashes stand in strings only; once escaped ones are gone, each quote is a string's end.
+    # Backslashes occur in strings only; without escaped ones, each quote delimits a string.
     plain = text.replace(rb"\\", b"").replace(rb"\"", b"")
     brackets = b"".join(plain.split(b'"')[::2]).translate(None, _NO_BRACKETS)
     if max(accumulate(map(_STEPS.__getitem__, brackets)), default=0) > DEEPEST:

@@ -1,4 +1,4 @@
-"""Nodes, as far as scheduling reads them.
+"""Nodes, with the fields that scheduling reads.
 
 Source: k8s.io/api core/v1/types.go.
 """
@@ -41,7 +41,7 @@ class NodeAddress(ApiStruct, frozen=True, kw_only=True):
 
 
 class NodeSystemInfo(ApiStruct, frozen=True, kw_only=True):
-    """What the kubelet says of the machine."""
+    """Facts about the machine that the kubelet reports."""
 
     architecture: str = ""
     operating_system: str = ""

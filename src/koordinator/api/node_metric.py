@@ -1,4 +1,4 @@
-"""What a node and its pods use, as koordlet reports it.
+"""NodeMetric: usage of a node and its pods, reported by koordlet.
 
 Source: koordinator apis/slo/v1alpha1/nodemetric_types.go, resources.go.
 """
@@ -52,7 +52,7 @@ class NodeMetricSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceMap(ApiStruct, frozen=True, kw_only=True):
-    """Amounts in use; those of devices per device."""
+    """Used amounts; devices are listed one by one."""
 
     resources: ResourceList = {}
     devices: tuple[DeviceInfo, ...] = ()

@@ -1,4 +1,4 @@
-"""What koordlet has to do on a node: protect what is important, contain what is not.
+"""NodeSLO: strategies of koordlet on a node.
 
 Everything is optional; the manager renders it from its configuration.
 Source: koordinator apis/slo/v1alpha1/nodeslo_types.go, host_application.go.

@@ -1,4 +1,4 @@
-"""Pods, as far as scheduling reads them.
+"""Pods, with the fields that scheduling reads.
 
 Source: k8s.io/api core/v1/types.go.
 """
@@ -162,7 +162,7 @@ class PodResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class ContainerExtendedResourceRequest(ApiStruct, frozen=True, kw_only=True):
-    """Which request of the claim serves what a container asks for of an extended resource."""
+    """Request of the claim that serves an extended resource of a container."""
 
     container_name: str
     resource_name: str

@@ -13,7 +13,7 @@ from koordinator.api.meta import ApiStruct, Int32
 
 
 class PodGroupPhase(StrEnum):
-    """Nobody sets Unknown; a group that was never looked at has no phase."""
+    """Phase of a group, empty before the first sync; Unknown is never set."""
 
     PENDING = "Pending"
     PRE_SCHEDULING = "PreScheduling"
@@ -43,7 +43,7 @@ class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
     succeeded: Int32 = 0
     failed: Int32 = 0
     schedule_start_time: dt.datetime | None = None
-    conditions: tuple[StandardCondition, ...] = ()  # ours: whether what it says can be meant
+    conditions: tuple[StandardCondition, ...] = ()  # ours: whether the object is valid
 
 
 class PodGroup(CustomResource, frozen=True, kw_only=True):

@@ -22,7 +22,7 @@ class PodMigrationJobMode(StrEnum):
 
 
 class PodMigrationJobPhase(StrEnum):
-    """Nobody sets Aborted; a job that was never looked at has no phase."""
+    """Phase of a job, empty before the first sync; Aborted is never set."""
 
     PENDING = "Pending"
     RUNNING = "Running"

@@ -1,4 +1,4 @@
-"""Rules for pods, as far as scheduling relies on them.
+"""Validation of the pod fields on which scheduling relies.
 
 What the API server fills in is expected to be there: see ``koordinator.api.defaults``.
 Source: k8s.io/kubernetes pkg/apis/core/validation/validation.go, ``ValidatePodSpec`` and below.
@@ -320,7 +320,7 @@ def _check_claims(spec: PodSpec) -> None:
 
 
 def _check_against_containers(spec: PodSpec, whole: ResourceRequirements) -> None:
-    """Check that a pod asks for no less, and is limited to no less, than its containers."""
+    """Check that requests and limits of a pod are no less than the sums of its containers."""
     for field, all_amounts in (("requests", whole.requests), ("limits", whole.limits)):
         for resource, amount in all_amounts.items():
             if field == "limits" and not resource.startswith("hugepages-"):

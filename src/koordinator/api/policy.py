@@ -19,7 +19,7 @@ class PodDisruptionBudgetSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodDisruptionBudgetStatus(ApiStruct, frozen=True, kw_only=True):
-    """How many pods may go now.  ``disrupted_pods`` are gone already but not yet counted."""
+    """Allowed disruptions.  ``disrupted_pods`` are being deleted but not counted yet."""
 
     disruptions_allowed: int = 0
     current_healthy: int = 0

@@ -53,7 +53,7 @@ BAND_PRIORITIES: Final = MappingProxyType(
         PriorityBand.FREE: range(3000, 4000),
     }
 )
-# Stands for a band where only the band is known; bands are compared by it.
+# Priority of a band where only the band is known; bands are compared by it.
 DEFAULT_PRIORITIES: Final = MappingProxyType(
     {
         PriorityBand.PROD: 9500,
@@ -117,7 +117,7 @@ def declared_band(pod: Pod) -> PriorityBand:
 
 
 def band_of_qos(qos: QosClass) -> PriorityBand:
-    """Return the band of pods of which only the QoS class is known."""
+    """Return the priority band of a QoS class."""
     if qos is QosClass.NONE:
         return PriorityBand.NONE
     return PriorityBand.BATCH if qos is QosClass.BE else PriorityBand.PROD
@@ -130,7 +130,7 @@ def band_of(pod: Pod) -> PriorityBand:
 
 
 def priority_of(pod: Pod) -> int:
-    """Return the priority; where there is none or 0, the one that stands for the band."""
+    """Return the priority of a pod; if it is absent or 0, the default of its band."""
     return pod.spec.priority or DEFAULT_PRIORITIES[band_of(pod)]
 
 

@@ -1,8 +1,8 @@
-"""Queues of jobs that have no pods yet, and what waits in them.
+"""Queues of suspended jobs, and the units that wait in them.
 
 Source: koord-queue (github.com/koordinator-sh/koord-queue) 1.8, chart and CRDs
-scheduling.x-k8s.io_queues.yaml and scheduling.x-k8s.io_queueunits.yaml; the fields after 1.8.0 are
-those of its main branch.
+scheduling.x-k8s.io_queues.yaml and scheduling.x-k8s.io_queueunits.yaml; fields after 1.8.0 are
+from its main branch.
 """
 
 import datetime as dt
@@ -36,9 +36,9 @@ class UnitPhase(StrEnum):
 
     ENQUEUED = "Enqueued"
     RESERVED = "Reserved"  # its quota counts it; it waits for admission checks
-    SCHED_READY = "SchedReady"  # likewise, and for what a scheduler says (strict mode)
-    SCHED_SUCCEEDED = "SchedSucceed"  # a scheduler has said that its job may start
-    SCHED_FAILED = "SchedFailed"  # or that it may not: it comes again
+    SCHED_READY = "SchedReady"  # ready, and waiting for a scheduler (strict mode)
+    SCHED_SUCCEEDED = "SchedSucceed"  # a scheduler has allowed its job to start
+    SCHED_FAILED = "SchedFailed"  # a scheduler has rejected it: it is requeued
     DEQUEUED = "Dequeued"  # its quota counts it, its job may start
     RUNNING = "Running"
     TIMEOUT_BACKOFF = "TimeoutBackoff"  # its pods did not run in time
@@ -90,7 +90,7 @@ class Queue(CustomResource, frozen=True, kw_only=True):
 
 
 class ConsumerRef(ApiStruct, frozen=True, kw_only=True):
-    """The job that a unit stands for."""
+    """Reference to the job of a unit."""
 
     api_version: str = ""
     kind: str = ""
@@ -102,7 +102,7 @@ class ConsumerRef(ApiStruct, frozen=True, kw_only=True):
 
 
 class UnitPodSet(ApiStruct, frozen=True, kw_only=True):
-    """Pods of a job that are alike; ``min_count`` lets in no fewer than ``count`` all the same."""
+    """Identical pods of a job; ``min_count`` does not allow admission of fewer than ``count``."""
 
     name: str = "main"
     template: UntypedPodTemplate | None = None
@@ -111,7 +111,7 @@ class UnitPodSet(ApiStruct, frozen=True, kw_only=True):
 
 
 class QueueUnitSpec(ApiStruct, frozen=True, kw_only=True):
-    """What is asked for.
+    """Requested resources and placement of a job.
 
     ``resource`` and ``request`` are of all pods together.  ``active`` false: it must not start, and
     is stopped if it has.
@@ -138,13 +138,13 @@ class UnitPodState(ApiStruct, frozen=True, kw_only=True):
 
 
 class UnitReclaimState(ApiStruct, frozen=True, kw_only=True):
-    """How many pods are to be given back; nobody asks for any here."""
+    """Number of pods to reclaim; never set by this project."""
 
     replicas: Int64 = 0
 
 
 class UnitAdmission(ApiStruct, frozen=True, kw_only=True):
-    """What of a pod set has been let in.
+    """Admission of a pod set.
 
     The original's CRD demands ``replicas`` and ``running``, also where they are 0.
     """
@@ -167,9 +167,9 @@ class UnitPodSetUpdate(ApiStruct, frozen=True, kw_only=True):
 
 
 class AdmissionCheckState(ApiStruct, frozen=True, kw_only=True):
-    """What a check says of a unit; ``state`` is Pending, Ready, Retry or Rejected.
+    """State of an admission check for a unit; ``state`` is Pending, Ready, Retry or Rejected.
 
-    The original's CRD demands a ``message``, be it empty.
+    The original's CRD requires a ``message``, which may be empty.
     """
 
     name: str = ""

@@ -1,4 +1,4 @@
-"""Jobs of other operators, as far as queues read them: as they come, untyped.
+"""Jobs of other operators, with the untyped fields that queues read.
 
 Which of their fields say what is data: ``koordinator.manager.queue_units.kinds``.
 

@@ -1,6 +1,6 @@
-"""Rules for elastic quotas and their profiles, as far as one object alone can break them.
+"""Validation of single elastic quotas and quota profiles.
 
-What a quota says of its place in the tree is checked by the manager, which knows the tree.
+The manager, which knows the tree, validates the place of a quota in it.
 Source: koordinator pkg/webhook/elasticquota/quota_topology_check.go, ``validateQuotaSelfItem``.
 """
 
@@ -13,7 +13,7 @@ from koordinator.foundation.errors import InputError
 
 
 def validate_elastic_quota(quota: ElasticQuota) -> None:
-    """Check what a quota says of itself; what it says of its place needs the tree.
+    """Validate a quota without its place in the tree.
 
     Raises InputError if an amount is negative, or a minimum above the maximum or without one.
     """

@@ -24,7 +24,7 @@ DEFAULT_TTL = Duration(hours=24)
 
 
 class ReservationPhase(StrEnum):
-    """Nobody sets Waiting."""
+    """Phase of a reservation; Waiting is never set."""
 
     PENDING = "Pending"
     AVAILABLE = "Available"
@@ -34,7 +34,7 @@ class ReservationPhase(StrEnum):
 
 
 class ReservationConditionType(StrEnum):
-    """What is said of a reservation."""
+    """Types of conditions of a reservation."""
 
     SCHEDULED = "Scheduled"
     READY = "Ready"
@@ -81,8 +81,8 @@ class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
     """What is kept, and for whom.
 
     An ``allocate_policy`` of None is Aligned that shares no node with reservations of the other
-    policies.  A ``ttl`` of 0 means for ever, whatever ``expires`` says; else the earlier of both
-    counts.
+    policies.  A ``ttl`` of 0 means no expiry, even if ``expires`` is set; else the earlier of both
+    applies.
     """
 
     template: UntypedPodTemplate
@@ -144,7 +144,7 @@ def validate_reservation(reservation: Reservation) -> None:
 
 
 def check_owners(owners: tuple[ReservationOwner, ...], path: str) -> None:
-    """Raise InputError for an owner that names nobody or a selector that can't be read."""
+    """Raise InputError for an owner without criteria and for an invalid selector."""
     for index, owner in enumerate(owners):
         where = f"{path}[{index}]"
         if owner == ReservationOwner():

@@ -26,7 +26,7 @@ NPU_CORE: Final = "huawei.com/npu-core"
 NPU_CPU: Final = "huawei.com/npu-cpu"
 NPU_DVPP: Final = "huawei.com/npu-dvpp"
 
-GPU: Final = "koordinator.sh/gpu"  # percent of one; stands for GPU_CORE and GPU_MEMORY_RATIO
+GPU: Final = "koordinator.sh/gpu"  # percent of one; sets both GPU_CORE and GPU_MEMORY_RATIO
 GPU_SHARED: Final = "koordinator.sh/gpu.shared"  # over how many GPUs a request is spread
 GPU_CORE: Final = "koordinator.sh/gpu-core"  # percent
 GPU_MEMORY: Final = "koordinator.sh/gpu-memory"  # bytes

@@ -1,4 +1,4 @@
-"""How the kernel treats the pods of a QoS class: CPU, memory, disks, caches and network.
+"""Kernel settings for the pods of a QoS class: CPU, memory, disks, caches and network.
 
 Everything is optional: koordlet fills in what is left out, and undoes what is not enabled.
 Source: koordinator apis/slo/v1alpha1/nodeslo_types.go.
@@ -12,7 +12,7 @@ from koordinator.api.bounds import ANY, FLAG, NOT_NEGATIVE, PERCENT, Bounds, bou
 from koordinator.api.crd import NotNegative, Percent, Positive
 from koordinator.api.meta import ApiStruct
 
-#: The agent writes these into files of the kernel, whatever the manager has let pass.
+#: The agent writes these into files of the kernel and validates them itself.
 KernelFlag = Annotated[int, bounded(FLAG, decoded=ANY, node=FLAG)]
 PercentOfRequest = Annotated[int, bounded(PERCENT, decoded=NOT_NEGATIVE)]
 IoWeight = Annotated[int, bounded(Bounds(1, 100))]
@@ -32,7 +32,7 @@ class CpuQos(ApiStruct, frozen=True, kw_only=True):
 
 
 class MemorySettings(ApiStruct, frozen=True, kw_only=True):
-    """Files of the memory cgroup; percentages are of the request, of caches those of the limit."""
+    """Files of the memory cgroup; percentages of the request, for caches of the limit."""
 
     min_limit_percent: PercentOfRequest | None = None  # memory.min
     low_limit_percent: PercentOfRequest | None = None  # memory.low

@@ -1,4 +1,4 @@
-"""The most that a namespace may ask for.
+"""ResourceQuota: limits on the requests of a namespace.
 
 Source: k8s.io/api core/v1/types.go.
 """
@@ -16,7 +16,7 @@ class ResourceQuotaSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class ResourceQuota(KubeObject, frozen=True, kw_only=True):
-    """A limit of a namespace, as far as queues read it."""
+    """Limit of a namespace, with the fields that queues read."""
 
     API_VERSION: ClassVar[str] = "v1"
     KIND: ClassVar[str] = "ResourceQuota"

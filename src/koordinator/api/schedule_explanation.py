@@ -1,4 +1,4 @@
-"""Why a pod can or can't be scheduled, as an object.
+"""ScheduleExplanation: reasons why a pod is pending.
 
 Source: koordinator apis/scheduling/v1alpha1/schedule_explanation.go.
 """

@@ -68,7 +68,7 @@ class SchedulingPodGroupSpec(ApiStruct, frozen=True, kw_only=True):
 
     @property
     def topology_key(self) -> str:
-        """The label of which all members need one value; empty if they may run anywhere."""
+        """Label whose value must be equal on the nodes of all members; empty: no constraint."""
         constraints = self.scheduling_constraints
         return constraints.topology[0].key if constraints and constraints.topology else ""
 

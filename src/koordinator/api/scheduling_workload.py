@@ -36,7 +36,7 @@ class WorkloadPodGroup(ApiStruct, frozen=True, kw_only=True):
 
 
 class ControllerReference(ApiStruct, frozen=True, kw_only=True):
-    """What made the Workload; for people, nobody schedules by it."""
+    """Reference to the creator of the Workload; informational."""
 
     api_group: str = ""
     kind: str = ""

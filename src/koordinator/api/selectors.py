@@ -1,4 +1,4 @@
-"""Which labels a label selector selects, and selectors that are spelt as text.
+"""Matching of labels, and label selectors in text form.
 
 Source: k8s.io/apimachinery pkg/apis/meta/v1/helpers.go ``LabelSelectorAsSelector``,
 pkg/labels/selector.go ``Requirement.Matches``, ``Parse``.

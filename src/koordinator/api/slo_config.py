@@ -39,7 +39,7 @@ class NodeColocation(ColocationStrategy, frozen=True, kw_only=True):
 
 
 class ColocationConfig(ColocationStrategy, frozen=True, kw_only=True):
-    """The strategy of the cluster, and those of nodes."""
+    """Strategy of the cluster, and strategies of nodes that override it."""
 
     node_configs: tuple[NodeColocation, ...] = ()
 
@@ -140,7 +140,7 @@ class NodeCpuNormalization(CpuNormalizationStrategy, frozen=True, kw_only=True):
 
 
 class CpuNormalizationConfig(CpuNormalizationStrategy, frozen=True, kw_only=True):
-    """The strategy of the cluster, and those of nodes."""
+    """Strategy of the cluster, and strategies of nodes that override it."""
 
     node_configs: tuple[NodeCpuNormalization, ...] = ()
 
@@ -160,6 +160,6 @@ class NodeResourceAmplification(ResourceAmplificationStrategy, frozen=True, kw_o
 
 
 class ResourceAmplificationConfig(ResourceAmplificationStrategy, frozen=True, kw_only=True):
-    """The strategy of the cluster, and those of nodes."""
+    """Strategy of the cluster, and strategies of nodes that override it."""
 
     node_configs: tuple[NodeResourceAmplification, ...] = ()

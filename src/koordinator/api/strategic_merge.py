@@ -14,7 +14,7 @@ from koordinator.foundation.errors import InputError
 _DIRECTIVE = "$patch"
 _RETAIN = "$retainKeys"
 _DELETE_FROM = "$deleteFromPrimitiveList/"
-_ORDER = "$setElementOrder/"  # only says in which order, which is kept anyway
+_ORDER = "$setElementOrder/"  # only gives the order, which is kept anyway
 
 #: By the name of the list, in pods and everything in them.
 MERGE_KEYS: Final[Mapping[str, str]] = MappingProxyType(
@@ -40,7 +40,7 @@ _PRIMITIVE: Final = frozenset(("finalizers",))
 
 
 def strategic_merge(target: JsonObject, patch: Mapping[str, Any]) -> JsonObject:
-    """Return ``target`` changed as a patch of a pod says; neither argument is changed.
+    """Return ``target`` with a patch of a pod applied; neither argument is changed.
 
     Raises InputError for a directive that doesn't exist, and for an entry without its key.
     """

@@ -1,4 +1,4 @@
-"""What names, label keys and label values may look like.
+"""Syntax of names, label keys and label values.
 
 Texts recur by the hundred thousand, so the answers for labels are remembered.
 Source: k8s.io/apimachinery pkg/util/validation/validation.go.
@@ -92,7 +92,7 @@ def check_label_value(text: str, path: str) -> None:
 
 
 def check_labels(labels: Mapping[str, str], path: str) -> None:
-    """Raise InputError unless all keys and values are those of labels."""
+    """Raise InputError for an invalid label key or value."""
     for key, value in labels.items():
         if not is_label_key(key):
             raise refusal(path, key, _LABEL_KEY_RULE)
@@ -101,7 +101,7 @@ def check_labels(labels: Mapping[str, str], path: str) -> None:
 
 
 def check_annotation_keys(annotations: Mapping[str, str], path: str) -> None:
-    """Raise InputError unless all keys are those of annotations: of labels, in any case."""
+    """Raise InputError for an invalid annotation key: as for labels, in any case."""
     for key in annotations:
         if not is_label_key(key) and not is_label_key(key.lower()):
             raise refusal(path, key, _LABEL_KEY_RULE)

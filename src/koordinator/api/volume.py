@@ -55,7 +55,7 @@ class AzureDisk(ApiStruct, frozen=True, kw_only=True):
 
 
 class Rbd(ApiStruct, frozen=True, kw_only=True):
-    """A block device of Ceph; ``monitors`` tell one Ceph cluster from another."""
+    """A block device of Ceph; ``monitors`` identify the Ceph cluster."""
 
     monitors: tuple[str, ...]
     image: str

@@ -1,6 +1,6 @@
-"""Which requests the API server sends to which webhooks.
+"""Webhook configurations of the API server.
 
-Entries are not typed: they belong to whoever installed them, and are written as a whole.
+Entries are not typed: they belong to their installer, and are written as a whole.
 Source: k8s.io/api admissionregistration/v1/types.go.
 """
 

@@ -174,7 +174,7 @@ class PodControllerStatus(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodController(ApiStruct, frozen=True, kw_only=True):
-    """What of a workload of any kind says which pods it makes."""
+    """Fields of a workload of any kind that determine its pods."""
 
     spec: PodControllerSpec
     metadata: ObjectMeta = ObjectMeta()

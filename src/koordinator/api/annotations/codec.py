@@ -1,4 +1,4 @@
-"""How the text of an annotation becomes a value, and back.
+"""Decoding and encoding of annotations.
 
 Source: koordinator apis/extension (every Get and Set function).
 """
@@ -44,7 +44,7 @@ class AnnotationCodec(Generic[ValueT]):
         return None
 
     def is_in(self, annotations: Mapping[str, str]) -> bool:
-        """Return whether there is such an annotation, whatever it says."""
+        """Return whether the annotation exists, valid or not."""
         return self.key in annotations or self.former_key in annotations
 
     def write(self, value: ValueT) -> str:

@@ -29,7 +29,7 @@ _COST = re.compile(r"0|-[0-9]+|[1-9][0-9]*")
 
 
 class EvictionPolicy(StrEnum):
-    """How a pod goes: through the eviction API, at once, or when somebody takes care of it."""
+    """Way to remove a pod: the eviction API, deletion, or a request to an external controller."""
 
     EVICTION = "Eviction"
     DELETE = "Delete"
@@ -37,7 +37,7 @@ class EvictionPolicy(StrEnum):
 
 
 class SoftEviction(ApiStruct, frozen=True, kw_only=True):
-    """A request to evict the pod, for whoever takes care of it."""
+    """Request to an external controller to evict the pod."""
 
     timestamp: dt.datetime | None = None
     delete_options: DeleteOptions | None = None
@@ -54,7 +54,7 @@ def eviction_cost(meta: ObjectMeta) -> int:
 
 
 def pod_deletion_cost(meta: ObjectMeta) -> int:
-    """Return what its controller is told it costs to delete the pod; 0 for what is no number."""
+    """Return the deletion cost of the pod for its controller; 0 if it is not a number."""
     return _cost(meta, POD_DELETION_COST)
 
 
@@ -64,10 +64,10 @@ def _cost(meta: ObjectMeta, key: str) -> int:
 
 
 class EvictionAttempt(ApiStruct, frozen=True, kw_only=True):
-    """Written on a job right before its pod is evicted: the answer may be lost.
+    """Record on a job, written right before the eviction, whose response may be lost.
 
-    ``workload_uid`` is that of the controller of the pod, by which evictions are limited, and
-    ``workload_replicas`` how many pods it wanted.
+    ``workload_uid`` is the uid of the pod's controller, by which evictions are limited, and
+    ``workload_replicas`` is its number of replicas.
     """
 
     pod_uid: str

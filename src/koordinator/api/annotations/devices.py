@@ -62,14 +62,14 @@ class DeviceExclusivePolicy(StrEnum):
 
 
 class GpuPartitionAllocatePolicy(StrEnum):
-    """Whether partitions of a worse score will do."""
+    """Whether partitions with a lower score are accepted."""
 
     RESTRICTED = "Restricted"
     BEST_EFFORT = "BestEffort"
 
 
 class DeviceHint(ApiStruct, frozen=True, kw_only=True):
-    """Wishes for devices of one type; a ``vf_selector``, even an empty one, asks for VFs."""
+    """Preferences for devices of one type; a ``vf_selector``, even an empty one, requests VFs."""
 
     selector: LabelSelector | None = None
     vf_selector: LabelSelector | None = None

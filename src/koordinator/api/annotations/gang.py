@@ -26,7 +26,7 @@ MODE: Final = "gang.scheduling.koordinator.sh/mode"
 MATCH_POLICY: Final = "gang.scheduling.koordinator.sh/match-policy"
 MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
 WAITING_TIME: Final = "gang.scheduling.koordinator.sh/waiting-time"
-TIMEOUT: Final = "gang.scheduling.koordinator.sh/timeout"  # reserved: nobody reads it
+TIMEOUT: Final = "gang.scheduling.koordinator.sh/timeout"  # reserved: no component reads it
 NETWORK_TOPOLOGY_INDEX: Final = "gang.scheduling.koordinator.sh/network-topology-index"
 NETWORK_TOPOLOGY_SELECTOR: Final = "scheduling.koordinator.sh/network-topology-selector"
 BIND_GANG_GROUP_ID: Final = "internal.scheduling.koordinator.sh/bind-gang-group-id"
@@ -34,7 +34,7 @@ BIND_GANG_MEMBER_COUNT: Final = "internal.scheduling.koordinator.sh/bind-gang-me
 FORMER_BIND_GANG_GROUP_ID: Final = "scheduling.koordinator.sh/bind-gang-group-id"
 FORMER_BIND_GANG_MEMBER_COUNT: Final = "scheduling.koordinator.sh/bind-gang-member-count"
 QUEUE_POSITION: Final = "gang.scheduling.koordinator.sh/queue-position"  # on a PodGroup; ours
-QUEUE_REASON: Final = "gang.scheduling.koordinator.sh/queue-reason"  # likewise
+QUEUE_REASON: Final = "gang.scheduling.koordinator.sh/queue-reason"  # written by the scheduler
 
 
 class GangMode(StrEnum):
@@ -60,7 +60,7 @@ class GatherStrategy(StrEnum):
 
 
 class GatherRule(ApiStruct, frozen=True, kw_only=True):
-    """A rule for one layer; a multiple above 1 asks for that granularity per domain."""
+    """Rule for one layer; a multiple above 1 is the granularity of pods per domain."""
 
     layer: str = ""
     strategy: str = ""  # a GatherStrategy
@@ -128,7 +128,7 @@ def network_topology_index(meta: ObjectMeta) -> int | None:
 
 
 def bind_gang_entries(group_id: str, member_count: int) -> dict[str, str]:
-    """Return what a bound pod says of its gang, under the former keys too."""
+    """Return the gang annotations of a bound pod, under the former keys too."""
     count = str(member_count)
     return {
         BIND_GANG_GROUP_ID: group_id,

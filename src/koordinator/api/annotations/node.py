@@ -75,7 +75,7 @@ class ColocationStrategy(ApiStruct, frozen=True, kw_only=True):
 
 
 class OriginExtendedAllocatable(ApiStruct, frozen=True, kw_only=True):
-    """Batch resources before those of third parties are taken off."""
+    """Batch resources before the allocations of third parties are subtracted."""
 
     resources: ResourceList = {}
 
@@ -103,7 +103,7 @@ class CustomAggregatedUsage(ApiStruct, frozen=True, kw_only=True):
 
 
 class CustomUsageThresholds(ApiStruct, frozen=True, kw_only=True):
-    """Thresholds, in percent, that replace those of load-aware scheduling on this node."""
+    """Thresholds, in percent, that replace the arguments of load-aware scheduling on this node."""
 
     usage_thresholds: dict[str, int] = {}
     prod_usage_thresholds: dict[str, int] = {}
@@ -124,7 +124,7 @@ USAGE_THRESHOLDS = AnnotationCodec(
 
 
 def read_cpu_normalization_ratio(meta: ObjectMeta) -> float | None:
-    """Return what a CPU of this node is worth, None if nothing is said.
+    """Return the CPU amplification ratio of this node, None if it is not set.
 
     Raises InputError if it isn't a number above 0.
     """
@@ -164,7 +164,7 @@ def amplification_entry(ratios: dict[str, float]) -> dict[str, str]:
 
 
 def read_network_bandwidth(meta: ObjectMeta) -> Quantity | None:
-    """Return the bandwidth of the node, None if nothing is said.
+    """Return the bandwidth of the node, None if it is not set.
 
     Raises InputError if it isn't a quantity.
     """

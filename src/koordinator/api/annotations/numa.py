@@ -35,7 +35,7 @@ class CpuExclusivePolicy(StrEnum):
 
 
 class NodeCpuBindPolicy(StrEnum):
-    """What a node does with every pod, as its label says."""
+    """CPU bind policy that the label of a node applies to all pods."""
 
     NONE = "None"
     FULL_PCPUS_ONLY = "FullPCPUsOnly"
@@ -81,7 +81,7 @@ class NumaTopologySpec(ApiStruct, frozen=True, kw_only=True):
 
 
 class CpuBindSpec(ApiStruct, frozen=True, kw_only=True):
-    """What a pod wants of its CPUs; a policy that nobody knows binds nothing."""
+    """CPU preferences of a pod; an unknown policy binds no CPUs."""
 
     required_cpu_bind_policy: str = field(name="requiredCPUBindPolicy", default="")
     preferred_cpu_bind_policy: str = field(name="preferredCPUBindPolicy", default="")
@@ -128,7 +128,7 @@ class PodCpuAllocation(ApiStruct, frozen=True, kw_only=True):
 
 
 class CpuSharedPool(ApiStruct, frozen=True, kw_only=True):
-    """CPUs of one NUMA node that nobody has for himself."""
+    """Shared CPUs of one NUMA node."""
 
     socket: int
     node: int

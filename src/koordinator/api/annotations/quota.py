@@ -19,7 +19,7 @@ class QueuePolicy(StrEnum):
 
     NONE = "none"  # all: there is no queue
     STRICT = "strict"  # the first
-    BACKFILL = "backfill"  # the first, and of those close behind the ones that ask for less
+    BACKFILL = "backfill"  # the first, and close followers that request less
     BEST_EFFORT = "best-effort"  # the first, and those close behind
 
 

@@ -12,7 +12,7 @@ from koordinator.api.meta import ApiStruct, ObjectMeta
 from koordinator.api.reservation import ReservationOwner
 from koordinator.api.selector_validation import check_node_selector_term
 
-RESERVE_POD: Final = "scheduling.koordinator.sh/reserve-pod"  # "true": stands for a reservation
+RESERVE_POD: Final = "scheduling.koordinator.sh/reserve-pod"  # "true": a reserve pod
 RESERVATION_NAME: Final = "scheduling.koordinator.sh/reservation-name"
 RESERVATION_NODE: Final = "scheduling.koordinator.sh/reservation-node"
 IS_PRE_ALLOCATION: Final = "scheduling.koordinator.sh/is-pre-allocation"
@@ -43,7 +43,7 @@ class ReservationAffinity(ApiStruct, frozen=True, kw_only=True):
 
 
 class ExactMatchReservation(ApiStruct, frozen=True, kw_only=True):
-    """Resources of which a reservation must have exactly what the pod requests."""
+    """Resources whose reserved amount must equal the request of the pod."""
 
     resource_names: tuple[str, ...] = ()
 
@@ -80,7 +80,7 @@ AFFINITY = AnnotationCodec("scheduling.koordinator.sh/reservation-affinity", Res
 
 
 def read_reservation_affinity(meta: ObjectMeta) -> ReservationAffinity | None:
-    """Return the affinity; an empty annotation asks for any reservation.
+    """Return the affinity; an empty annotation selects any reservation.
 
     Raises InputError if the annotation can't be read, or has terms that can't be meant.
     """

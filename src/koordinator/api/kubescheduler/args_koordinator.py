@@ -301,7 +301,7 @@ class NodeResourcesFitPlusArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class ScarceResourceAvoidanceArgs(PluginArgs, frozen=True, kw_only=True):
-    """Resources that only pods which ask for them should sit beside."""
+    """Scarce resources, whose nodes other pods should avoid."""
 
     resources: tuple[str, ...] = ()
 

@@ -68,7 +68,7 @@ class NodeResourcesFitArgs(PluginArgs, frozen=True, kw_only=True):
     """What is ignored is ignored by the filter only, not by the score."""
 
     ignored_resources: tuple[str, ...] = ()
-    ignored_resource_groups: tuple[str, ...] = ()  # example.com stands for example.com/*
+    ignored_resource_groups: tuple[str, ...] = ()  # example.com means example.com/*
     scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
 
     def validate(self) -> None:
@@ -133,7 +133,7 @@ class InterPodAffinityArgs(PluginArgs, frozen=True, kw_only=True):
 class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
     """What pods without constraints of their own get; their selector is that of their workload.
 
-    System stands for hosts (maxSkew 3) and zones (maxSkew 5), ScheduleAnyway.
+    System means hosts (maxSkew 3) and zones (maxSkew 5), ScheduleAnyway.
     """
 
     default_constraints: tuple[TopologySpreadConstraint, ...] = ()

@@ -1,6 +1,6 @@
 """The configuration file of the scheduler: ``KubeSchedulerConfiguration``.
 
-Where Go can't tell 0 or "" from nothing, neither do we: both mean the default.
+As in Go, 0 and "" of some fields mean the default.
 Source: k8s.io/kube-scheduler config/v1/types.go; k8s.io/component-base config/v1alpha1;
 kubernetes pkg/scheduler/apis/config v1/defaults.go and validation/validation.go; client-go
 tools/leaderelection/leaderelection.go, ``NewLeaderElector``.
@@ -152,7 +152,7 @@ class KubeSchedulerProfile(ConfigStruct, frozen=True, kw_only=True):
     """How pods with that ``schedulerName`` are scheduled."""
 
     scheduler_name: str = ""  # default-scheduler if there is one profile
-    percentage_of_nodes_to_score: Percent | None = None  # None is that of the configuration
+    percentage_of_nodes_to_score: Percent | None = None  # None: the value of the configuration
     plugins: Plugins | None = None
     plugin_config: tuple[PluginConfig, ...] = ()
 
@@ -184,14 +184,14 @@ class ExtenderTLSConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class ExtenderManagedResource(ConfigStruct, frozen=True, kw_only=True):
-    """A resource of which only the extender knows how much there is, if ignored by us."""
+    """Resource of an extender; if ignored by the scheduler, only the extender counts it."""
 
     name: str
     ignored_by_scheduler: bool = False
 
 
 class Extender(ConfigStruct, frozen=True, kw_only=True):
-    """An HTTP service that has a say; an empty verb is not asked for."""
+    """HTTP service that filters, scores, preempts or binds; an empty verb is not called."""
 
     url_prefix: str = ""
     filter_verb: str = ""

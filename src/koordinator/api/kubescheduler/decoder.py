@@ -104,7 +104,7 @@ def _type_of(wanted: Hashable) -> inspect.Type:
 
 @functools.lru_cache(maxsize=256)
 def _has_fields(args_type: type[PluginArgs]) -> bool:
-    """Return whether the plugin has arguments at all: a type that says none is not its own kind."""
+    """Return whether the plugin has arguments; a type without fields has no kind of its own."""
     return msgspec.structs.fields(args_type) != msgspec.structs.fields(PluginArgs)
 
 

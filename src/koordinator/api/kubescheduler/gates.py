@@ -1,7 +1,7 @@
 """Feature gates of koord-scheduler and kube-scheduler that change something here.
 
-Those of Koordinator are off by default, but for ``ON_BY_DEFAULT``; those of Kubernetes are as in
-the release whose behaviour is reproduced.
+Koordinator's gates are off by default, except ``ON_BY_DEFAULT``; Kubernetes' gates have the
+defaults of the reproduced release.
 Source: koordinator pkg/features/scheduler_features.go, features.go; k8s.io/component-base
 featuregate/feature_gate.go ``unsafeSetFromMap``.
 """
@@ -31,7 +31,7 @@ GANG_PENDING_PODS_CONDITION: Final = "GangPendingPodsConditionPatch"  # on by de
 
 DEVICE_PLUGIN_ADAPTION: Final = "DevicePluginAdaption"  # spelt as in the original
 
-#: Labels of nodes don't count for reservation affinity, only those of reservations.
+#: Only labels of reservations count for reservation affinity, not labels of nodes.
 OMIT_NODE_LABELS: Final = "OmitNodeLabelsForReservation"
 #: A reservation of devices has their cores and memory among its amounts.
 RESIZE_POD: Final = "ResizePod"
@@ -44,10 +44,10 @@ STRICT_TENANCY: Final = "StrictTenancy"
 
 #: More important pods keep the places to which other schedulers have nominated them.
 CROSS_SCHEDULER_NOMINATION: Final = "CrossSchedulerNomination"
-#: The label ``preemption-policy`` says who preempts; without it nobody does.
+#: Only pods with the label ``preemption-policy`` may preempt.
 PREEMPTION_POLICY_TRANSFORMER: Final = "PreemptionPolicyTransformer"
 
-#: A pod without priority has the one that stands for its Koordinator priority class.
+#: A pod without priority gets the default of its Koordinator priority class.
 PRIORITY_TRANSFORMER: Final = "PriorityTransformer"
 #: The annotation ``replace-resources`` renames and removes resources of a pod.
 REPLACE_RESOURCES_TRANSFORMER: Final = "ReplaceResourcesTransformer"
@@ -65,11 +65,10 @@ POD_LEVEL_RESIZE: Final = "InPlacePodLevelResourcesVerticalScaling"
 NODE_DECLARED_FEATURES: Final = "NodeDeclaredFeatures"
 #: Of Kubernetes: nodes are scored by the capacity that is left for volumes.
 STORAGE_CAPACITY_SCORING: Final = "StorageCapacityScoring"
-#: Of Kubernetes: a driver may ask that its pods stay off nodes without it.
+#: Of Kubernetes: a driver may request that its pods avoid nodes without it.
 VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
 
-#: Of Kubernetes: the Workloads that pods name count, and their gangs.  From 1.37 on the first gate
-#: stands for both.
+#: Of Kubernetes: Workloads of pods and their gangs.  From 1.37 on the first gate covers both.
 GENERIC_WORKLOAD: Final = "GenericWorkload"
 GANG_SCHEDULING: Final = "GangScheduling"
 WORKLOAD_AWARE_PREEMPTION: Final = "WorkloadAwarePreemption"
@@ -163,9 +162,9 @@ class FeatureGates:
 
     @classmethod
     def parse(cls, text: str, level: KubeVersion = DEFAULT_LEVEL) -> Self:
-        """Return what a flag such as ``MultiQuotaTree=true,Other=false`` says at a level.
+        """Parse a flag such as ``MultiQuotaTree=true,Other=false`` at a level.
 
-        Raises InputError for a value that is neither true nor false, for a gate that nobody knows,
+        Raises InputError for a value that is neither true nor false, for an unknown gate,
         for a change of a locked one, and for one that is on while one that it needs is off.
         """
         known = kubernetes_gates(level)

@@ -1,4 +1,4 @@
-"""What all structs of the configuration file have in common.
+"""Base of all structs of the configuration file.
 
 Unlike API objects they forbid unknown fields: a misspelt setting must not be silently ignored.
 Source: k8s.io/kube-scheduler config/v1, register.go.
