@@ -95,7 +95,7 @@ def documents_and_lists(
 ) -> Iterator[tuple[int, Any]]:
     """Yield number (from 1) and content of each document: a ``YamlList`` of long lists, or a tree.
 
-    ``is_list`` tells by everything but the items whether a document is a list of objects.
+    ``is_list`` returns whether a document, given without its items, is a list of objects.
     ``on_position`` is called with the bytes that have been read, document by document.
     Raises InputError with ``source``, line and field path, also later.
     """
