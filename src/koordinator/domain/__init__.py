@@ -1,4 +1,4 @@
-"""Rules of the trade without I/O.
+"""Rules that at least two components share, without I/O.
 
-What a pod asks for, selectors, GPU shares, fragmentation, prices.
+Pod requests, quotas, gangs, the network, devices, GPU fragmentation and prices.
 """
