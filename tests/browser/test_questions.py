@@ -275,7 +275,7 @@ def test_descheduler_plan(reader: Reader) -> None:
     """Nothing has to be entered, and nothing is written."""
     reader.open("What if")
     reader.click(reader.page.get_by_role("button", name="Plan moves"))
-    reader.reads("Nothing moves.")
+    reader.reads("No pod moves.")
 
 
 def test_causes_by_longest_waiting_pod(open_page: OpenPage) -> None:

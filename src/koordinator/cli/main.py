@@ -130,10 +130,41 @@ def main() -> None:
         _tell(f"failed: {error}")
         sys.exit(1)
     except Exception as error:
+        if isinstance(error, ModuleNotFoundError) and (text := missing_extra(error, sys.argv)):
+            _tell(f"error: {text}")
+            sys.exit(2)
         if os.environ.get(TRACEBACK):
             raise
         _tell(f"failed: {_internal_error(error)}; {TRACEBACK}=1 in the environment shows where")
         sys.exit(1)
+
+
+#: Optional parts: extra by package.
+EXTRAS: Final = {
+    "koordinator.dashboard": "dashboard",
+    "koordinator.hadoop": "yarn",
+    "koordinator.simulator.research": "research",
+    "koordinator.simulator.yarn": "yarn",
+    "koordinator.yarn": "yarn",
+}
+#: Extra by command, for a missing library.
+_EXTRA_OF_COMMAND: Final = {
+    "dashboard": "dashboard",
+    "yarn-operator": "yarn",
+    "yarn-copilot": "yarn",
+}
+
+
+def missing_extra(error: ModuleNotFoundError, argv: Sequence[str]) -> str | None:
+    """Return the message for a missing optional part or its library; None for another module."""
+    module, command = error.name or "", next(iter(_arguments(argv)[:1]), "")
+    own = (extra for package, extra in EXTRAS.items() if f"{module}.".startswith(f"{package}."))
+    extra = next(own, None)
+    if extra is None and not module.startswith(_PACKAGE):
+        extra = _EXTRA_OF_COMMAND.get(command)
+    if extra is None:
+        return None
+    return f"{module} is not installed; run: pip install '{_PACKAGE}[{extra}]'"
 
 
 def _internal_error(error: Exception) -> str:

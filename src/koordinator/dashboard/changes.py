@@ -11,7 +11,7 @@ from koordinator.dashboard.node_facts import NodeHealth
 from koordinator.dashboard.overview import COLUMNS, ClusterOverview
 from koordinator.dashboard.sources import TimelineMark
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
-from koordinator.simulator.disruptions import why_disrupted
+from koordinator.simulator.device_bars import why_disrupted
 
 MAX_MARKS = 2000
 MAX_NAMED = 20  # pods or nodes in one comparison, per kind of change

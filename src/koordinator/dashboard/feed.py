@@ -234,7 +234,7 @@ class Feed:
         overview = self.overview = self._builder[1].build(self._status())
         self.timeline.add(overview)
         if self.source.devices is None:
-            self.devices.look(handle.state, overview.status.now_s)
+            self.devices.update(handle.state, overview.status.now_s)
         # A simulation reports its own events; its pods come and go by the thousand.
         self.changes.update(handle.state, overview, pods=overview.status.speed is None)
         return overview

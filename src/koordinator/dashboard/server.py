@@ -75,7 +75,7 @@ from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.process.guard import bearer_token
 from koordinator.process.review_queue import QueueFullError, ReviewQueue
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.simulator.device_bars import MOST_LANES
+from koordinator.simulator.device_bars import MAX_LANES
 from koordinator.simulator.limited_descheduler import owned_by_jobs
 
 #: A stream ends when its rights expire; the page reconnects, and its rights are reviewed again.
@@ -400,7 +400,7 @@ class _Pages:
 
     def _lanes(self, feed: Feed, parameters: Mapping[str, str], scope: ViewScope) -> object:
         first = _number(parameters.get("first", "0"), "first")
-        most = _number(parameters.get("most", str(MOST_LANES)), "most")
+        most = _number(parameters.get("most", str(MAX_LANES)), "most")
         text = parameters.get("text", "")
 
         def lanes(handle: SchedulerHandle) -> object:

@@ -1,4 +1,4 @@
-"""Of the ResourceManagers of a cluster, the one that is active, found by asking."""
+"""Client of the active ResourceManager of a cluster with high availability."""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -15,9 +15,10 @@ AnswerT = TypeVar("AnswerT")
 
 
 class ActiveResourceManager:
-    """``port.ResourceManager`` that asks whichever of several is active.
+    """``port.ResourceManager`` that uses the active one of several candidates.
 
-    Who is active is asked at first and after every failure.  One that is alone is active.
+    The active one is determined at the first call and after every failure.  A single candidate is
+    always used.
     """
 
     def __init__(self, candidates: Sequence[ResourceManager]) -> None:

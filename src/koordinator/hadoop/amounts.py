@@ -1,8 +1,8 @@
-"""Batch resources of Kubernetes and resources of YARN, and the way between them.
+"""Batch resources of Kubernetes, resources of YARN, and conversions between them.
 
 Kubernetes counts milli-CPU and bytes, YARN whole vcores and MiB.  ``whole_units`` rounds down, so
-that YARN is never told of more than there is; ``original_units`` is what the original sends, which
-rounds up and divides memory by 10^6: some 4.9 % more memory than there is.
+that YARN never gets more than there is; ``original_units`` is the original's conversion, which
+rounds up and divides memory by 10^6, about 4.9 % more memory than there is.
 Source: yarn-copilot pkg/yarn/cache and controller/noderesource, ``calculate``.
 """
 
@@ -33,7 +33,7 @@ class BatchAmounts(NamedTuple):
         )
 
     def minus(self, other: "BatchAmounts") -> "BatchAmounts":
-        """Return what is left, each amount at least 0."""
+        """Return the difference, each amount at least 0."""
         return BatchAmounts(
             max(self.cpu_milli - other.cpu_milli, 0),
             max(self.memory_bytes - other.memory_bytes, 0),
@@ -48,7 +48,7 @@ class BatchAmounts(NamedTuple):
         return BatchAmounts(*map(min, self, other))
 
     def percent(self, percent: int) -> "BatchAmounts":
-        """Return so many percent, rounded up."""
+        """Return a percentage of each amount, rounded up."""
         return BatchAmounts(*(-(-amount * percent // 100) for amount in self))
 
     def covers(self, other: "BatchAmounts") -> bool:
@@ -64,13 +64,13 @@ class BatchAmounts(NamedTuple):
 
 
 class YarnResource(NamedTuple):
-    """What YARN counts: vcores and MiB; ``available`` may be negative in YARN, this never is."""
+    """Resources of YARN: vcores and MiB, never negative."""
 
     vcores: int = 0
     memory_mb: int = 0
 
     def batch(self) -> BatchAmounts:
-        """Return the batch resources that this is worth."""
+        """Return the equivalent batch resources."""
         return BatchAmounts(self.vcores * MILLI_PER_VCORE, self.memory_mb * BYTES_PER_MIB)
 
     def larger(self, other: "YarnResource") -> "YarnResource":
@@ -110,7 +110,7 @@ def units_that_cover(amounts: BatchAmounts) -> YarnResource:
 
 
 def original_units(amounts: BatchAmounts) -> YarnResource:
-    """Return what the original sends: both rounded up, memory in megabytes of 10^6 bytes."""
+    """Return the original's conversion: both rounded up, memory in megabytes of 10^6 bytes."""
     vcores = min(-(-amounts.cpu_milli // MILLI_PER_VCORE), _MOST_VCORES)
     return YarnResource(vcores, -(-amounts.memory_bytes // _BYTES_PER_MEGABYTE))
 

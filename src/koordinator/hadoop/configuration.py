@@ -1,9 +1,8 @@
-"""What Hadoop's configuration files say about ResourceManagers.
+"""ResourceManager addresses from Hadoop's configuration files.
 
-A folder as ``HADOOP_CONF_DIR`` names it: ``core-default.xml``, ``core-site.xml``,
-``yarn-default.xml``, ``yarn-site.xml``, of which later ones win and only the last must exist.
-Further clusters have files of their own with the cluster's id in front, such as
-``etl.yarn-site.xml``.
+The folder of ``HADOOP_CONF_DIR`` has ``core-default.xml``, ``core-site.xml``, ``yarn-default.xml``
+and ``yarn-site.xml``; later files override earlier ones, and only the last is required.  Files of
+further clusters have the cluster's id as a prefix, such as ``etl.yarn-site.xml``.
 Source: yarn-copilot pkg/yarn/config, ``Configuration``; Hadoop YarnConfiguration.
 """
 
@@ -30,7 +29,7 @@ Address = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class ResourceManagerAddresses:
-    """Where one ResourceManager listens; ``rm_id`` is empty without high availability."""
+    """Addresses of one ResourceManager; ``rm_id`` is empty without high availability."""
 
     rm_id: str
     client: Address
@@ -73,7 +72,7 @@ def read_properties(path: Path) -> dict[str, str]:
             raise InputError(f"larger than {_LARGEST_FILE} bytes", source=source)
         text = path.read_bytes()
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=source) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=source) from None
     try:
         _refuse_entities(text, source)
         root = ET.fromstring(text)  # noqa: S314 -- entities are refused above

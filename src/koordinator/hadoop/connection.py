@@ -1,4 +1,4 @@
-"""From configuration to a YARN cluster that can be asked."""
+"""Connections to a YARN cluster, built from its configuration."""
 
 import ssl
 from collections.abc import Callable, Sequence
@@ -14,7 +14,7 @@ from koordinator.hadoop.rpc import RpcResourceManager
 
 
 class YarnApi(StrEnum):
-    """How ResourceManagers are asked."""
+    """Protocol for ResourceManagers."""
 
     AUTO = "auto"  # REST from Hadoop 3.3 on, else RPC
     REST = "rest"
@@ -23,7 +23,7 @@ class YarnApi(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnClientOptions:
-    """``user`` is who asks: it must be in ``yarn.admin.acl``."""
+    """Options of a connection; ``user`` must be in ``yarn.admin.acl``."""
 
     user: str
     api: YarnApi = YarnApi.AUTO
@@ -32,9 +32,9 @@ class YarnClientOptions:
 
 
 class NegotiatedResourceManager:
-    """``port.ResourceManager`` by REST where Hadoop is new enough, by RPC where it is not.
+    """``port.ResourceManager`` over REST from Hadoop 3.3, over RPC for older versions.
 
-    Which is asked at the first call, and again after ``close``.
+    The version is determined at the first call, and again after ``close``.
     """
 
     def __init__(self, rest: RestResourceManager, rpc: RpcResourceManager) -> None:
@@ -73,7 +73,7 @@ class NegotiatedResourceManager:
 def connector(
     config: YarnClusterConfig, options: YarnClientOptions
 ) -> Callable[[], ResourceManager]:
-    """Return what connects to a cluster, for the thread that will ask it."""
+    """Return a function that connects to a cluster, for the thread that uses the connection."""
 
     def connect() -> ResourceManager:
         return ActiveResourceManager([_one(each, options) for each in config.resource_managers])

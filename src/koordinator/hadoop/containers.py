@@ -1,9 +1,9 @@
-"""Which containers of YARN are ended when the node has to release something.
+"""Selection of the YARN containers to end when a node must release resources.
 
-All have one priority: a NodeManager tells of no other.  The newest go first: least of their work is
-lost.  A container of an ApplicationMaster, with which its whole application would end, goes only
-where there are no others.  Size decides how many go, and spares what has nothing of what is
-missing.
+All containers have one priority, as NodeManagers report no other.  The newest are ended first,
+which loses the least work.  The container of an ApplicationMaster, whose end also ends its
+application, is a candidate only without others.  Containers without any of the missing resources
+are skipped.
 Source: yarn-copilot pkg/copilot-agent/server/server.go, ``filter`` and ``ReverseContainerSorter``;
 Hadoop ContainerId.
 """
@@ -24,9 +24,9 @@ _MASTER: Final = 1  # the number of the first container of an attempt
 
 
 class ContainerAge(NamedTuple):
-    """By which containers are in order of age.
+    """Sort key of containers by age.
 
-    ``epoch`` grows with each restart of the ResourceManager; numbers of an attempt begin anew.
+    ``epoch`` grows with each restart of the ResourceManager, which resets the other numbers.
     """
 
     cluster: int
@@ -37,7 +37,7 @@ class ContainerAge(NamedTuple):
 
 
 def container_age(container_id: str) -> ContainerAge | None:
-    """Return what a container's id says of its age, None for what is no id of a container."""
+    """Return the age in a container's id; None for an invalid id."""
     found = _CONTAINER_ID.fullmatch(container_id)
     if found is None:
         return None
@@ -51,9 +51,9 @@ def choose_containers(
     id_of: Callable[[ContainerT], str],
     amounts_of: Callable[[ContainerT], BatchAmounts],
 ) -> list[ContainerT]:
-    """Return the containers that end, in that order; all there are if they release too little.
+    """Return the containers to end, in order; all of them if they release too little.
 
-    A container that has nothing of what is still missing stays.
+    Containers without any of the missing resources are skipped.
     """
     known = [(age, each) for each in containers if (age := container_age(id_of(each))) is not None]
     others = [(age, each) for age, each in known if age.number != _MASTER]

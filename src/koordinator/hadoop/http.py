@@ -1,4 +1,4 @@
-"""One connection to a web service of Hadoop, kept open between requests.
+"""Persistent connection to a web service of Hadoop.
 
 Source: RFC 9112 by the standard library's ``http.client``; Hadoop's answers are JSON where they are
 asked to be.
@@ -24,7 +24,7 @@ _OK, _REDIRECTED, _REFUSED, _UNAUTHORIZED, _FAILED = 200, 300, 400, 401, 500
 
 
 class WebService:
-    """Asks ``http://address`` (or https, with ``tls``); ``user`` is who asks, if not empty."""
+    """Client of ``http://address`` (https with ``tls``) with an optional ``user.name``."""
 
     def __init__(
         self,
@@ -42,11 +42,11 @@ class WebService:
             self._connection = http.client.HTTPSConnection(*address, timeout=timeout_s, context=tls)
 
     def get(self, path: str, answer: type[AnswerT]) -> AnswerT:
-        """Return what is at a path.  Raises YarnError, for 404 UnknownPathError."""
+        """Return the decoded response of a path.  Raises YarnError; UnknownPathError for 404."""
         return self._decoded(self._ask("GET", path, None), answer)
 
     def post(self, path: str, body: Any, answer: type[AnswerT]) -> AnswerT:
-        """Post JSON (None: nothing) and return the answer.  Raises YarnError."""
+        """Post JSON (None for an empty body) and return the response.  Raises YarnError."""
         text = b"" if body is None else json.dumps(body).encode()
         return self._decoded(self._ask("POST", path, text), answer)
 
@@ -67,7 +67,7 @@ class WebService:
                 raise self._failure(method, path, error) from None
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(method, path, error) from None
-        try:  # a connection that was kept may have been closed just then; asking twice does no harm
+        try:  # the server may have closed the idle connection; a repeated request is harmless
             return self._exchange(method, path, body, headers)
         except (OSError, http.client.HTTPException) as error:
             raise self._failure(method, path, error) from None
@@ -105,19 +105,19 @@ class WebService:
 
     def _decoded(self, text: bytes, answer: type[AnswerT]) -> AnswerT:
         if answer is bytes:
-            return text  # type: ignore[return-value]  # is what was asked for
+            return text  # type: ignore[return-value]  # the caller requests bytes
         try:
             return decode_json(text, answer)
         except (msgspec.DecodeError, RecursionError) as error:
-            raise YarnError(f"{self.name}: answer not understood: {error}") from None
+            raise YarnError(f"{self.name}: invalid response: {error}") from None
 
 
 class UnknownPathError(YarnRefusedError):
-    """404: there is no such object, or no such call."""
+    """Status 404: the object or the call does not exist."""
 
 
 def _shown(text: bytes) -> str:
-    """Return a refusal in a line: the message of a RemoteException, or how the text begins."""
+    """Return a refusal in one line: a RemoteException's message, or the start of the text."""
     try:
         found = json.loads(text)["RemoteException"]["message"]
     except (ValueError, LookupError, TypeError):

@@ -1,4 +1,4 @@
-"""A NodeManager by its web services: which containers it runs.
+"""Client of a NodeManager's web services, which lists its containers.
 
 Source: Hadoop NMWebServices, ``getNodeContainers``; yarn-copilot pkg/copilot-agent/nm/client.go.
 """
@@ -11,7 +11,7 @@ from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.http import WebService
 from koordinator.hadoop.port import YarnContainer
 
-#: States in which a container's processes are ending or gone.
+#: States in which a container's processes are ending or have ended.
 FINISHED_STATES: Final = frozenset(
     (
         "KILLING",

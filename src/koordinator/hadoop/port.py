@@ -1,4 +1,4 @@
-"""The port through which components see a YARN cluster.
+"""Port of a YARN cluster for components.
 
 Calls are synchronous, and an instance belongs to one thread.
 """
@@ -12,18 +12,18 @@ from koordinator.hadoop.amounts import YarnResource
 
 
 class YarnError(KoordinatorError):
-    """A ResourceManager or NodeManager can't be reached, or what it answered can't be read.
+    """A ResourceManager or NodeManager is unreachable, or its response is invalid.
 
-    It is not known whether a write happened.
+    The outcome of a write is unknown.
     """
 
 
 class YarnRefusedError(YarnError):
-    """YARN has answered that it won't: nothing was written."""
+    """YARN refused the request and wrote nothing."""
 
 
 class UnknownYarnNodeError(YarnRefusedError):
-    """No NodeManager of that id has registered."""
+    """No NodeManager with the id has registered."""
 
 
 class NotActiveError(YarnRefusedError):
@@ -31,7 +31,7 @@ class NotActiveError(YarnRefusedError):
 
 
 class UnsupportedError(YarnRefusedError):
-    """Hadoop has no such call in that version."""
+    """The version of Hadoop does not have the call."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class YarnNode:
 
 @dataclass(frozen=True, slots=True)
 class YarnLimit:
-    """What a NodeManager is to have.
+    """Limit of a NodeManager.
 
     ``overcommit_timeout_ms`` is how long containers beyond that may go on: 0 ends them at once, a
     negative one never, unless an earlier call since the NodeManager registered had another.
@@ -68,7 +68,7 @@ class ResourceManager(Protocol):
         """Return one NodeManager, None where only all can be read.  Raises YarnError."""
 
     def set_limit(self, limit: YarnLimit) -> None:
-        """Change what a NodeManager has.
+        """Change the limit of a NodeManager.
 
         The ResourceManager answers before the change is made everywhere; whether it was is to be
         read back.
@@ -79,15 +79,15 @@ class ResourceManager(Protocol):
         """End a container by force.  Raises YarnError."""
 
     def is_active(self) -> bool:
-        """Return whether this ResourceManager decides.  Raises YarnError."""
+        """Return whether this ResourceManager is active.  Raises YarnError."""
 
     def close(self) -> None:
-        """Drop connections; the next call makes new ones."""
+        """Close connections; the next call opens new ones."""
 
 
 @dataclass(frozen=True, slots=True)
 class YarnContainer:
-    """A container as its NodeManager tells of it."""
+    """Container as reported by its NodeManager."""
 
     container_id: str
     application_id: str

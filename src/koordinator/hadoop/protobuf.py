@@ -1,4 +1,4 @@
-"""Protocol buffers by field number, as far as Hadoop's messages need them.
+"""Protocol buffers by field number, with the types of Hadoop's messages only.
 
 Source: protobuf.dev/programming-guides/encoding.
 """
@@ -54,16 +54,16 @@ def read_varint(data: bytes, at: int) -> tuple[int, int]:
         byte = data[at]
         at += 1
         value |= (byte & 0x7F) << 7 * count
-        if byte < 0x80:  # noqa: PLR2004 -- the bit that says that more follows
+        if byte < 0x80:  # noqa: PLR2004 -- the continuation bit
             return value & _WORD, at
-    raise YarnError("message not understood: a number does not end")
+    raise YarnError("invalid message: unterminated varint")
 
 
 def read_delimited(data: bytes, at: int) -> tuple[bytes, int]:
     """Return the message at a place, and the place after it.  Raises YarnError."""
     size, at = read_varint(data, at)
     if at + size > len(data):
-        raise YarnError("message not understood: it is cut off")
+        raise YarnError("invalid message: truncated")
     return data[at : at + size], at + size
 
 
@@ -82,7 +82,7 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
             case 1 | 5 as width:
                 at += 8 if width == 1 else 4
             case wire:
-                raise YarnError(f"message not understood: wire type {wire}")
+                raise YarnError(f"invalid message: wire type {wire}")
 
 
 def number_of(message: bytes, field: int) -> int:

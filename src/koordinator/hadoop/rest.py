@@ -1,4 +1,4 @@
-"""A ResourceManager by its web services, which can change nodes from Hadoop 3.3.0 on.
+"""Client of a ResourceManager's web services, which can change nodes since Hadoop 3.3.0.
 
 Source: Hadoop RMWebServices, ``updateNodeResource`` and ``signalToContainer``; ResourceOptionInfo.
 The body of a change has no root element: with one, the answer is 200 and the node has nothing.
@@ -111,7 +111,7 @@ class RestResourceManager:
         version = self._info().resource_manager_version
         parts = [int(part) for part in version.split("-")[0].split(".")[:2] if part.isdecimal()]
         if len(parts) < 2:  # noqa: PLR2004 -- major and minor
-            raise UnsupportedError(f"version {version!r} is not understood")
+            raise UnsupportedError(f"invalid Hadoop version {version!r}")
         return tuple(parts) >= (3, 3)
 
     def close(self) -> None:

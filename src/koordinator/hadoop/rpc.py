@@ -1,4 +1,4 @@
-"""A ResourceManager by Hadoop IPC, version 9.
+"""Client of a ResourceManager over Hadoop IPC, version 9.
 
 For Hadoop 3.2, whose web services can't change nodes.  One connection per call, SIMPLE
 authentication.  The user is sent as ``effectiveUser``, which is what the ResourceManager compares
@@ -55,7 +55,7 @@ _LARGEST_ANSWER: Final = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class RpcCaller:
-    """Who asks, and how long each step of an answer may take."""
+    """User and timeout of each step of a call."""
 
     user: str
     timeout_s: float
@@ -97,7 +97,7 @@ class RpcResourceManager:
         return number_of(answer, 1) == _ACTIVE
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: there are no persistent connections."""
 
     def _call(self, address: Address, protocol: str, method: str, request: bytes) -> bytes:
         return call_rpc(address, protocol, method, request, self._caller)
@@ -106,7 +106,7 @@ class RpcResourceManager:
 def call_rpc(
     address: Address, protocol: str, method: str, request: bytes, caller: RpcCaller
 ) -> bytes:
-    """Return the message that a method answers, by a connection of its own.  Raises YarnError."""
+    """Return the response of a method over a new connection.  Raises YarnError."""
     context = bytes_field(2, bytes_field(1, caller.user)) + bytes_field(3, protocol)
     client_id = uuid.uuid4().bytes
     connection = delimited(_request_header(_CONTEXT_CALL, -1, client_id)) + delimited(context)
@@ -131,7 +131,7 @@ def call_rpc(
 def container_id_message(text: str) -> bytes:
     """Return ContainerIdProto of such as ``container_e17_1700000000000_0003_01_000002``.
 
-    Raises YarnRefusedError for what is no container id.
+    Raises YarnRefusedError for an invalid id.
     """
     parts = text.split("_")
     epoch = 0
@@ -159,23 +159,23 @@ def _request_header(call_id: int, retry: int, client_id: bytes) -> bytes:
 
 
 def _refusal(where: str, status: bytes) -> YarnError:
-    """Return what RpcResponseHeaderProto says: exceptionClassName, errorMsg."""
+    """Return the error in an RpcResponseHeaderProto: exceptionClassName, errorMsg."""
     kind = bytes_of(status, 4).decode(errors="replace").rpartition(".")[2]
-    said = (bytes_of(status, 5).decode(errors="replace").splitlines() or [""])[0]
-    text = f"{where}: {kind}: {said}"
+    message = (bytes_of(status, 5).decode(errors="replace").splitlines() or [""])[0]
+    text = f"{where}: {kind}: {message}"
     if kind == "StandbyException":
         return NotActiveError(text)
     if kind in {"RpcNoSuchProtocolException", "RpcNoSuchMethodException"}:
         return UnsupportedError(text)
-    if "unrecognized node" in said.lower():
+    if "unrecognized node" in message.lower():
         return UnknownYarnNodeError(text)
-    if kind == "AccessControlException" and "SIMPLE authentication is not enabled" in said:
+    if kind == "AccessControlException" and "SIMPLE authentication is not enabled" in message:
         text += " (Kerberos, which is not supported)"
     return YarnRefusedError(text)
 
 
 def _node(report: bytes) -> YarnNode:
-    """Return what NodeReportProto says: nodeId 1, used 4, capability 5, containers 6, state 7."""
+    """Return the node in a NodeReportProto: nodeId 1, used 4, capability 5, state 7."""
     node_id = bytes_of(report, 1)
     host, port = bytes_of(node_id, 1).decode(errors="replace"), number_of(node_id, 2)
     return YarnNode(

@@ -1,15 +1,15 @@
-"""Clusters that exist only here: the real scheduler on the in-memory cluster and a virtual clock.
+"""Simulated clusters: the real scheduler on the in-memory cluster and a virtual clock.
 
-``embedded`` a cluster from manifests, scheduled to a fixed point: what ``koord schedule`` runs
-``run``      a workload over virtual time to a report: what ``koord simulate`` and ``demo`` run
-``workload`` types of the YAML file that ``workload_file`` reads; ``generation`` makes nodes
-             (``node_pools``), pods (``pod_streams``) and failures of it
-``world``    virtual time; ``stages`` says how pods and nodes behave in it
-``usage``    what pods use of what they ask for; ``colocation`` is services and batch pods that
-             share nodes: manager and node agents over virtual time; ``yarn`` queues beside them
-``limited_descheduler`` moves pods of a world, within a budget; ``evictions`` judges that
+``embedded`` cluster from manifests, scheduled to a fixed point (``koord schedule``)
+``run``      workload over virtual time, with a report (``koord simulate`` and ``koord demo``)
+``workload`` types of the workload file; ``workload_file`` reads it, ``generation`` draws nodes
+             (``node_pools``), pods (``pod_streams``) and failures from it
+``world``    event loop in virtual time; ``stages`` defines the behaviour of pods and nodes
+``usage``    usage of pods relative to their requests; ``colocation`` simulates services and batch
+             pods that share nodes, with manager and node agents; ``yarn`` adds YARN queues
+``limited_descheduler`` descheduler within a budget of moves; ``evictions`` evaluates the moves
 ``gauge``    samples of a world
-``report``   the report as a page and a table; ``progress`` shows a run while it goes on
+``report``   report as a page and a table; ``progress`` shows a running simulation
 ``research`` experiments on a public GPU trace
 """
 

@@ -1,4 +1,4 @@
-"""The manager's admission in the embedded cluster: what its webhooks do, in-process."""
+"""In-process admission of the manager's webhooks for the embedded cluster."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -22,10 +22,10 @@ def admission_hooks(
     subresource: str = "",
     on_fault: FaultHandler = raise_fault,
 ) -> Admission:
-    """Return the step that all enabled hooks make together; ``percent`` draws 0..99.
+    """Return the admission step of all enabled hooks; ``percent`` draws 0..99.
 
-    Those of objects, or of a ``subresource`` such as status.  ``on_fault`` is told of profiles that
-    broke and were left out.
+    ``subresource``, such as status, selects the hooks of a subresource.  ``on_fault`` receives
+    the faults of profiles that failed and were skipped.
     """
     suffix = f"/{subresource}" if subresource else ""
     hooks = enabled_hooks(options, on_fault)
@@ -34,7 +34,7 @@ def admission_hooks(
     def admit(operation: WriteOperation, obj: KubeObject, cluster: Reader) -> KubeObject:
         lookup = ReaderLookup(cluster, percent, charged, rights=_all_rights)
         for hook in hooks:
-            if not _concerns(hook, operation, obj, suffix):
+            if not _applies(hook, operation, obj, suffix):
                 continue
             request = replace(_request(operation, obj, cluster), subresource=subresource)
             try:
@@ -54,12 +54,12 @@ def admission_hooks(
     return admit
 
 
-def _all_rights(_user: UserInfo, _asked: ResourceAttributes) -> bool:
-    """Return True: what is loaded here is the operator's."""
+def _all_rights(_user: UserInfo, _attributes: ResourceAttributes) -> bool:
+    """Return True: the operator loads all objects here."""
     return True
 
 
-def _concerns(hook: Hook, operation: WriteOperation, obj: KubeObject, suffix: str) -> bool:
+def _applies(hook: Hook, operation: WriteOperation, obj: KubeObject, suffix: str) -> bool:
     group, _, version = obj.API_VERSION.rpartition("/")
     if (hook.group, hook.version) != (group, version) or obj.PLURAL + suffix not in hook.resources:
         return False

@@ -1,6 +1,6 @@
-"""What a simulation saw of services, batch pods and YARN that share nodes: columns and totals.
+"""Report on services, batch pods and YARN that share nodes: columns and totals.
 
-No clock in here; times are virtual, CPU is in shares of the cluster or in core hours.
+Times are virtual; CPU is in shares of the cluster or in core hours.
 """
 
 import msgspec
@@ -9,25 +9,24 @@ from koordinator.simulator.waiting_times import WaitingTimes
 
 
 class ColocationColumns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """One entry per sample of the run, each the mean since the sample before; shares are 0..1."""
+    """Columns with the mean since the previous sample; shares are 0..1."""
 
     services_cpu: tuple[float, ...]  # used by pods that are not best effort, of all CPUs
     best_effort_cpu: tuple[float, ...]
     batch_cpu: tuple[float, ...]  # published as batch-cpu, of all CPUs
     mid_cpu: tuple[float, ...]
     at_risk: tuple[float, ...]  # time above the safe level, of the nodes that have services
-    suppressed: tuple[float, ...]  # CPU that best-effort pods wanted and did not get, of what
-    # they wanted
+    suppressed: tuple[float, ...]  # part of the best-effort CPU demand that was not granted
 
 
 class ColocationTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """The whole run in numbers."""
+    """Totals of a run."""
 
     used_cpu: float  # share of all CPUs, mean
     services_cpu: float
     best_effort_cpu: float
     best_effort_core_hours: float  # worked
-    lost_core_hours: float  # of these, by pods that were evicted or lost before they were done
+    lost_core_hours: float  # part of the work, by pods that were evicted or lost before their end
     finished: int  # best-effort pods
     evicted: int  # by the node agent
     at_risk: float  # share of time, see ``ColocationColumns``
@@ -38,42 +37,42 @@ class ColocationTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"
 class YarnColumns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """One entry per sample of the run; shares are 0..1 of all CPUs."""
 
-    limit_cpu: tuple[float, ...]  # vcores that YARN may hand out, at the sample
-    used_cpu: tuple[float, ...]  # by containers, mean since the sample before
+    limit_cpu: tuple[float, ...]  # limit of YARN's vcores at the sample
+    used_cpu: tuple[float, ...]  # by containers, mean since the previous sample
     waiting: tuple[int, ...]  # containers
 
 
 class YarnQueueTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of the containers of one queue; one that ends too early is begun anew."""
+    """Outcomes of the containers of a queue; a container that ends early is restarted."""
 
     queue: str
     applications: int
     applications_finished: int
-    containers: int  # that applications asked for
-    started: int  # those begun anew included
+    containers: int  # requested by applications
+    started: int  # including restarts
     finished: int
-    preempted: int  # beyond a limit that fell
+    preempted: int  # above a reduced limit
     evicted: int  # by the node agent
     lost: int  # with their node
-    waiting: WaitingTimes | None  # None if none was started
+    waiting: WaitingTimes | None  # None if no container was started
 
 
 class YarnReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """YARN beside pods; what its containers use is best effort in all other figures."""
+    """Report on YARN; other figures count its containers as best effort."""
 
     samples: YarnColumns
     queues: tuple[YarnQueueTotals, ...]
     limit_cpu: float  # share of all CPUs, mean
     used_cpu: float
     core_hours: float  # worked
-    lost_core_hours: float  # of these, by containers that ended before they were done
+    lost_core_hours: float  # part of the work, by containers that ended early
 
 
 class ColocationReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """``safe_percent`` of a node's CPUs is the level above which its services are at risk."""
+    """Report on colocation; services are at risk above ``safe_percent`` of a node's CPUs."""
 
-    is_on: bool  # batch resources were given away
+    is_on: bool  # batch resources were published
     safe_percent: int
     samples: ColocationColumns
     totals: ColocationTotals
-    yarn: YarnReport | None = None  # None where no queue was described
+    yarn: YarnReport | None = None  # None without YARN queues

@@ -1,4 +1,4 @@
-"""The configurations that have a name: kube-scheduler's own and the one that the chart installs."""
+"""Named scheduler configurations: kube-scheduler's defaults and the one that the chart installs."""
 
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -16,18 +16,18 @@ SHIPPED = "data/koordinator-scheduler.yaml"
 
 @cache
 def shipped_configuration() -> KubeSchedulerConfiguration:
-    """Return what the chart installs: a profile ``koord-scheduler`` with Koordinator's plugins."""
+    """Return the chart's configuration: profile ``koord-scheduler`` with Koordinator's plugins."""
     text = files("koordinator.simulator").joinpath(SHIPPED).read_bytes()
     return decode_configuration(yaml_document(text, SHIPPED), SHIPPED)
 
 
 def default_configuration() -> KubeSchedulerConfiguration:
-    """Return kube-scheduler's profile for ``default-scheduler`` beside the shipped one."""
+    """Return a configuration with kube-scheduler's default profile and the shipped one."""
     shipped = shipped_configuration()
     return replace(shipped, profiles=(*STOCK.profiles, *shipped.profiles))
 
 
-#: What ``--config`` takes besides files.
+#: Names that ``--config`` accepts besides files.
 BY_NAME: Mapping[str, Callable[[], KubeSchedulerConfiguration]] = MappingProxyType(
     {"koordinator": shipped_configuration, "kubernetes": lambda: STOCK}
 )

@@ -1,48 +1,56 @@
-"""A descheduler in its own small world: in-memory cluster, virtual clock, and a scheduler if asked.
+"""Descheduler on an in-memory cluster with a virtual clock, with or without a scheduler.
 
-With a scheduler what is evicted comes back: pods are replaced as their workloads would do it, and
-what gets a node is ready there at once.
+With a scheduler, evicted pods are replaced as by their workloads' controllers, and a bound pod is
+ready immediately.
 """
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
+from hashlib import sha256
 from typing import Any
+
+from msgspec import structs
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.namespace import Namespace
+from koordinator.api.pod import Pod, PodStatus
 from koordinator.api.pod_migration_job import PodMigrationJob
+from koordinator.api.workload import DaemonSet, StatefulSet
 from koordinator.cluster.memory.admission import default_storage_class
 from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.port import EventType
 from koordinator.descheduler.app import Cycle, Descheduler
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.evictor import MoveObserver
 from koordinator.descheduler.migration.decisions import deadline_s
 from koordinator.descheduler.migration.jobs import is_live
+from koordinator.descheduler.migration.workloads import controller_of
+from koordinator.domain.placement_trial import replacement_of
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.faults import FaultHandler, FaultLog, raise_fault
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.trial import follow_cluster
 from koordinator.simulator.embedded import Embedded, keep_or_resolve_priority
 from koordinator.simulator.once import ChangeRecorder, Changes
-from koordinator.simulator.pod_replacements import PodReplacements
+from koordinator.simulator.stages import RUNNING_CONDITIONS
 
-#: After the last cycle jobs are arbitrated and carried out for so long.
+#: Time for the arbitration and execution of jobs after the last cycle.
 SETTLING_S = 3.0
-BETWEEN_CYCLES_S = 60.0  # where the configuration has one cycle and several are asked for
+BETWEEN_CYCLES_S = 60.0  # if several cycles are requested of a configuration without an interval
 
 
 @dataclass(frozen=True, slots=True)
 class CycleReport:
-    """What was written, and what became of each cycle."""
+    """Written objects, and the result of each cycle."""
 
     changes: Changes
     cycles: Sequence[Cycle]
 
     def as_data(self) -> list[JsonObject]:
-        """Return every object that was written as it was left, and how it came to be so."""
+        """Return the final state of every written object, with the kind of change."""
         changes = self.changes
         return [
             {"change": change, "object": to_manifest(obj)}
@@ -56,7 +64,7 @@ class CycleReport:
 
 
 class Descheduled:
-    """A cluster and a descheduler in one process, with the scheduler of a configuration or none."""
+    """In-memory cluster with a descheduler, and with a scheduler if a configuration is given."""
 
     def __init__(
         self,
@@ -73,7 +81,7 @@ class Descheduled:
         on_move: MoveObserver | None = None,
         scheduler_gates: FeatureGates = NO_GATES,
     ) -> None:
-        """Put the parts together; moves are proven by the ``prover``, without one none is."""
+        """``prover`` is the scheduler configuration that proves moves; None proves none."""
         self._embedded: Embedded | None = None
         if scheduler is None:
             self.clock = VirtualClock(now_s)
@@ -111,7 +119,7 @@ class Descheduled:
         )
 
     def load(self, objects: Iterable[KubeObject]) -> None:
-        """Add what exists; pending pods are scheduled if there is a scheduler."""
+        """Add the existing objects; schedule pending pods if there is a scheduler."""
         if self._embedded is None:
             self.cluster.load(objects)
             return
@@ -120,7 +128,7 @@ class Descheduled:
         self._schedule()
 
     def run_until_jobs_end(self) -> None:
-        """Let time pass until every job with an end has come to it; without further cycles."""
+        """Advance the time until every job with a deadline has ended, without further cycles."""
         self.descheduler.end_cycles()
         while True:
             ends_s = [
@@ -133,7 +141,7 @@ class Descheduled:
             self.run_until(min(ends_s))
 
     def run_until(self, then_s: float) -> list[Cycle]:
-        """Do all that is due by then, time passing in between; return the cycles."""
+        """Run everything that is due up to a time; return the cycles."""
         cycles: list[Cycle] = []
         while True:
             before = self.descheduler.last_cycle
@@ -149,7 +157,7 @@ class Descheduled:
             self.clock.advance_to(wakeup_s)
 
     def _schedule(self) -> bool:
-        """Have the scheduler work, and workloads and nodes follow; return whether any wrote."""
+        """Run the scheduler, controllers and kubelets once; return whether any of them wrote."""
         embedded, before = self._embedded, self._version()
         if embedded is None:
             return False
@@ -159,7 +167,8 @@ class Descheduled:
         return self._version() != before
 
     def _version(self) -> str:
-        return self.cluster.list(Namespace).resource_version  # of the last write of any kind
+        # The resource version of a list counts the writes to all kinds.
+        return self.cluster.list(Namespace).resource_version
 
     def _next_wakeup_s(self) -> float | None:
         times = [self.descheduler.next_wakeup_s()]
@@ -182,13 +191,12 @@ def deschedule_once(
     prover: KubeSchedulerConfiguration | None = None,
     on_move: MoveObserver | None = None,
 ) -> CycleReport:
-    """Run cycles over what exists and let jobs settle; return what was written.
+    """Run descheduling cycles until their jobs settle; return the written objects.
 
-    Moves are proven by the ``prover``; without one, none is.  With a ``scheduler`` every job is
-    seen through to its end.  Reports of usage stay as they are,
-    however many cycles there are.  A fault concerns its plugin alone; ``faults`` of the changes
-    tells.
-    Raises InputError for a configuration that can't work.
+    ``prover`` is the scheduler configuration that proves moves; None proves none.  With a
+    ``scheduler`` every job runs to its end.  Usage reports do not change between cycles.  A fault
+    affects its plugin only and is listed in ``faults`` of the changes.
+    Raises InputError for an invalid configuration.
     """
     faults = FaultLog()
     interval_s = configuration.descheduling_interval.total_seconds() or BETWEEN_CYCLES_S
@@ -218,3 +226,39 @@ def deschedule_once(
     if scheduler is not None:
         world.run_until_jobs_end()
     return CycleReport(replace(recorder.changes(), faults=faults), cycles)
+
+
+_KEPT_NAMES = (StatefulSet.KIND,)
+_SUFFIX = 5  # characters
+
+
+class PodReplacements:
+    """Controller that replaces deleted pods and marks bound pods as running."""
+
+    def __init__(self, cluster: MemoryCluster) -> None:
+        self._cluster = cluster
+        self._watch = cluster.watch((Pod,))
+        self._watch.poll()  # skips the existing pods
+
+    def step(self) -> None:
+        """Process the events since the last call."""
+        for event in self._watch.poll():
+            pod = event.object
+            if not isinstance(pod, Pod):
+                continue
+            if event.type is EventType.DELETED:
+                self._replace(pod)
+            elif pod.spec.node_name and pod.status.phase == "Pending":
+                status = PodStatus(phase="Running", conditions=RUNNING_CONDITIONS)
+                self._cluster.overwrite(structs.replace(pod, status=status))
+
+    def _replace(self, deleted: Pod) -> None:
+        owner, meta = controller_of(deleted), deleted.metadata
+        is_over = deleted.status.phase in {"Succeeded", "Failed"}
+        if owner is None or owner.kind == DaemonSet.KIND or is_over:
+            return
+        name = meta.name
+        if owner.kind not in _KEPT_NAMES:
+            digest = sha256(f"{meta.name} {meta.uid}".encode()).hexdigest()
+            name = f"{owner.name}-{digest[:_SUFFIX]}"
+        self._cluster.create(replacement_of(deleted, name))

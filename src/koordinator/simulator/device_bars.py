@@ -1,6 +1,6 @@
-"""Who held which GPU, and when: bars over time, as far as somebody has looked; bounded.
+"""Bounded record of the allocation of GPUs to pods over time.
 
-For reports of runs and for the dashboard.  A look costs only what has changed since the last one.
+Reports of runs and the dashboard use it.  An update costs time only for the nodes that changed.
 """
 
 import re
@@ -16,22 +16,21 @@ import numpy as np
 
 from koordinator.api.device import DeviceType
 from koordinator.api.labels import QUOTA_NAME
-from koordinator.api.pod import Pod
+from koordinator.api.pod import DISRUPTION_TARGET, Pod
 from koordinator.domain.devices.amounts import RATIO
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
-from koordinator.simulator.disruptions import why_disrupted
 from koordinator.simulator.stages import original_name
 
 POD_TEMPLATE_HASH = "pod-template-hash"
-MOST_BARS = 20_000  # that have ended; the oldest ones go
-MOST_LANES = 256  # in one answer
-_WHOLE_S = 1.0  # pods say in whole seconds when they got their nodes
-LOST = "lost its place"
+MAX_BARS = 20_000  # of ended allocations; beyond it the oldest are dropped
+MAX_LANES = 256  # in one answer
+_WHOLE_S = 1.0  # resolution of the times in pods
+LOST = "lost its node"
 
 
 class BarJob(msgspec.Struct, frozen=True, rename="camel"):
-    """To what pods belong that are drawn alike: their gang, their owner, or the pod alone."""
+    """Group of pods with one colour: a gang, an owner, or a single pod."""
 
     name: str  # namespace/name
     namespace: str
@@ -42,19 +41,19 @@ class BarJob(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class DeviceBar(msgspec.Struct, frozen=True, array_like=True):
-    """A pod on a device.  ``lane``, ``job`` are places in the lists beside it."""
+    """Allocation of a device to a pod; ``lane`` and ``job`` are indices into the lists."""
 
     lane: int
     job: int
     pod: str
     start_s: float
-    end_s: float | None  # None: it is there still
+    end_s: float | None  # None for a current allocation
     percent: int  # of the device
-    why: str  # it had to go; empty if it ended, or nobody knows
+    why: str  # reason of an eviction; empty if the pod ended or the reason is unknown
 
 
 class BarLanes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Lanes from ``first`` on, of ``count`` in all; ``since_s``: what ended before is forgotten."""
+    """Page of lanes from ``first``, of ``count`` in total; bars before ``since_s`` were dropped."""
 
     first: int
     count: int
@@ -65,8 +64,8 @@ class BarLanes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 @dataclass(slots=True)
-class _Held:
-    """A device that a pod holds, or has held; ``placed`` is the pod as it was seen last."""
+class _Allocation:
+    """Current or ended allocation; ``placed`` is the last observed state of the pod."""
 
     node: str
     minor: int
@@ -78,73 +77,78 @@ class _Held:
 
 
 class DeviceBars:
-    """Belongs to the thread that owns the scheduler."""
+    """Record of allocations; owned by the thread that owns the scheduler."""
 
-    def __init__(self, most: int = MOST_BARS) -> None:
-        self._ended: deque[_Held] = deque()
+    def __init__(self, most: int = MAX_BARS) -> None:
+        self._ended: deque[_Allocation] = deque()
         self._most = most
-        self._open: dict[int, dict[tuple[str, int], _Held]] = {}  # by row, then by pod and minor
-        self._forgotten_s: float | None = None
+        self._open: dict[
+            int, dict[tuple[str, int], _Allocation]
+        ] = {}  # by row, then by pod and minor
+        self._dropped_until_s: float | None = None
         self._state: ClusterState | None = None
         self._position = 0
-        self._looked_s = -inf
+        self._updated_s = -inf
 
-    def look(self, state: ClusterState, now_s: float) -> None:
-        """Take down what has changed; another state, or time that goes back, begins anew."""
+    def update(self, state: ClusterState, now_s: float) -> None:
+        """Record the changes; start over with another state or an earlier time."""
         rows = state.usage_log.since(self._position) if state is self._state else None
-        if state is not self._state or now_s < self._looked_s:
+        if state is not self._state or now_s < self._updated_s:
             self._ended.clear()
             self._open.clear()
-            self._forgotten_s, self._state, self._looked_s, rows = None, state, -inf, None
+            self._dropped_until_s, self._state, self._updated_s, rows = None, state, -inf, None
         every = range(len(state.nodes)) if rows is None else np.unique(rows).tolist()
         for row in every:
-            self._look_at(state, row, now_s)
-        self._position, self._looked_s = state.usage_log.position, now_s
+            self._update_row(state, row, now_s)
+        self._position, self._updated_s = state.usage_log.position, now_s
         while len(self._ended) > self._most:
-            self._forgotten_s = self._ended.popleft().end_s
+            self._dropped_until_s = self._ended.popleft().end_s
 
     def lanes(
         self,
         first: int = 0,
-        most: int = MOST_LANES,
+        most: int = MAX_LANES,
         text: str = "",
         sees: Callable[[str], bool] = lambda _: True,
     ) -> BarLanes:
-        """Return the bars of devices from ``first`` on.
+        """Return a page of lanes from ``first``, with their bars.
 
-        With a ``text`` only of those whose node, or one of whose pods or jobs, has it in its name.
-        What is in a namespace that is not to be seen is a bar without names.
+        ``text`` selects devices whose node, or one of whose pods or jobs, contains it in its name.
+        Bars of namespaces outside ``sees`` have no names.
         """
-        held = [*self._ended, *(each for row in self._open.values() for each in row.values())]
+        allocations = [
+            *self._ended,
+            *(each for row in self._open.values() for each in row.values()),
+        ]
         lanes = [lane for lane in self._lanes() if not text or text in lane[0]]
         if text:
             named = {
                 (each.node, each.minor)
-                for each in held
+                for each in allocations
                 if sees(each.placed.pod.metadata.namespace)
                 and (text in each.placed.key or text in _job_of(each.placed.pod).name)
             }
             lanes = [lane for lane in self._lanes() if lane in named or text in lane[0]]
-        shown = lanes[first : first + min(most, MOST_LANES)]
+        shown = lanes[first : first + min(most, MAX_LANES)]
         place = {lane: number for number, lane in enumerate(shown)}
         jobs: dict[BarJob, int] = {}
         bars = [
             _bar(each, place[each.node, each.minor], jobs, sees)
-            for each in held
+            for each in allocations
             if (each.node, each.minor) in place
         ]
         return BarLanes(
             first=first,
             count=len(lanes),
-            since_s=self._forgotten_s,
+            since_s=self._dropped_until_s,
             lanes=tuple(shown),
             jobs=tuple(jobs),
             bars=tuple(sorted(bars, key=lambda bar: (bar.lane, bar.start_s, bar.pod))),
         )
 
-    def _look_at(self, state: ClusterState, row: int, now_s: float) -> None:
+    def _update_row(self, state: ClusterState, row: int, now_s: float) -> None:
         known = self._open.get(row, {})
-        found: dict[tuple[str, int], _Held] = {}
+        found: dict[tuple[str, int], _Allocation] = {}
         for placed in state.pods.on_row[row].values():
             for taken in placed.pod_allocation.devices.get(DeviceType.GPU, ()):
                 key = placed.key, taken.minor
@@ -156,7 +160,7 @@ class DeviceBars:
                 percent = int(taken.amounts[RATIO])
                 start_s = self._start_s(placed, now_s)
                 name = state.nodes.names[row]
-                found[key] = _Held(name, taken.minor, percent, start_s, placed)
+                found[key] = _Allocation(name, taken.minor, percent, start_s, placed)
         for key, old in known.items():
             if found.get(key) is not old:
                 old.end_s = now_s
@@ -168,16 +172,16 @@ class DeviceBars:
             self._open.pop(row, None)
 
     def _start_s(self, placed: PlacedPod, now_s: float) -> float:
-        """Return when a pod that is seen for the first time got its node, after the last look."""
+        """Return the start of a new allocation, which is not before the last update."""
         since_s = placed.since_s
-        return now_s if now_s - since_s < _WHOLE_S else max(since_s, self._looked_s)
+        return now_s if now_s - since_s < _WHOLE_S else max(since_s, self._updated_s)
 
     def _lanes(self) -> Iterator[tuple[str, int]]:
-        """Yield all GPUs, those also that nobody holds."""
+        """Yield all GPUs of the nodes, then removed GPUs that have bars."""
         state = self._state
         if state is None:
             return
-        gone = {(each.node, each.minor) for each in self._ended}
+        removed = {(each.node, each.minor) for each in self._ended}
         for row, report in sorted(state.nodes.devices.reports.items()):
             name = state.nodes.names[row]
             if state.nodes.objects[row] is None:
@@ -185,19 +189,21 @@ class DeviceBars:
             for group in report.model.groups:
                 if group.kind is DeviceType.GPU:
                     for device in group.devices:
-                        gone.discard((name, device.minor))
+                        removed.discard((name, device.minor))
                         yield name, device.minor
-        yield from sorted(gone)
+        yield from sorted(removed)
 
 
-def _bar(held: _Held, lane: int, jobs: dict[BarJob, int], sees: Callable[[str], bool]) -> DeviceBar:
-    pod = held.placed.pod
-    bar = partial(DeviceBar, start_s=held.start_s, end_s=held.end_s, percent=held.percent)
+def _bar(
+    one: _Allocation, lane: int, jobs: dict[BarJob, int], sees: Callable[[str], bool]
+) -> DeviceBar:
+    pod = one.placed.pod
+    bar = partial(DeviceBar, start_s=one.start_s, end_s=one.end_s, percent=one.percent)
     if not sees(pod.metadata.namespace):
         hidden = BarJob("", "", "", 0, "")
         return bar(lane=lane, job=jobs.setdefault(hidden, len(jobs)), pod="", why="")
     number = jobs.setdefault(_job_of(pod), len(jobs))
-    return bar(lane=lane, job=number, pod=held.placed.key, why=held.why)
+    return bar(lane=lane, job=number, pod=one.placed.key, why=one.why)
 
 
 def _job_of(pod: Pod) -> BarJob:
@@ -215,3 +221,11 @@ def _job_of(pod: Pod) -> BarJob:
 
 #: Numbers and hexadecimal hashes at the end of the name of a job.
 _NUMBERS: Final = re.compile(r"([-.][0-9a-f]*[0-9][0-9a-f]*)+$")
+
+
+def why_disrupted(pod: Pod) -> str:
+    """Return reason and message of its condition DisruptionTarget; empty without one that holds."""
+    for condition in pod.status.conditions:
+        if condition.type == DISRUPTION_TARGET and condition.status == "True":
+            return ": ".join(filter(None, (condition.reason, condition.message)))
+    return ""

@@ -1,7 +1,7 @@
-"""Claims of devices between pods: made from templates, and free again when their pods end.
+"""ResourceClaim controller: creates claims from templates and releases them when pods end.
 
-In a cluster kube-controller-manager does it.  A reservation that was there from the start for a pod
-that was never seen here is left alone: what is known may be a part of a cluster.
+kube-controller-manager does this in a cluster.  A reservation for a pod that was never observed
+stays, as the loaded objects may be a part of a cluster.
 
 Source: kubernetes pkg/controller/resourceclaim/controller.go ``syncPod``, ``syncClaim``.
 """
@@ -33,9 +33,9 @@ _OVER = ("Succeeded", "Failed")
 
 
 class DeviceClaimController:
-    """Answers what has happened since the last step.
+    """Controller that processes the events since its last step.
 
-    Pods are looked at only where there are claims or templates at all.
+    It watches pods only after the first claim or template.
     """
 
     def __init__(self, cluster: Cluster) -> None:
@@ -43,38 +43,38 @@ class DeviceClaimController:
         self._claims_watch = cluster.watch([ResourceClaimTemplate, ResourceClaim])
         self._pods_watch: Watch | None = None
         self._claims: dict[str, ResourceClaim] = {}
-        self._owners: dict[str, str] = {}  # uids of pods: claims made for extended resources
+        self._owners: dict[str, str] = {}  # by pod uid: claim for extended resources
         self._new_users: list[tuple[ResourceClaim, ResourceClaimConsumerReference]] = []
-        self._new_made: list[ResourceClaim] = []  # for extended resources
-        self._waiting: dict[str, Pod] = {}  # for a template
+        self._new_extended: list[ResourceClaim] = []  # claims for extended resources
+        self._waiting: dict[str, Pod] = {}  # pods whose claims wait for a template
 
     def step(self) -> bool:
-        """Make and release claims; return whether there was anything to do."""
-        if not self._hear_claims() and self._pods_watch is None:
+        """Create and release claims; return whether there was work."""
+        if not self._process_claims() and self._pods_watch is None:
             return False
         if self._pods_watch is None:
             self._pods_watch = self._cluster.watch([Pod])
         did = [
-            self._hear_pod(event.object, gone=event.type is EventType.DELETED)
+            self._process_pod(event.object, is_deleted=event.type is EventType.DELETED)
             for event in self._pods_watch.poll()
             if isinstance(event.object, Pod) and self._has_claims(event.object)
         ]
         for key, pod in list(self._waiting.items()):
             made = self._make(pod)
             did.append(made)
-            if made or not _lacks(pod):
+            if made or not _missing_claims(pod):
                 del self._waiting[key]
-        did += [self._end_late_use(claim, user) for claim, user in self._new_users]
+        did += [self._release_late_use(claim, user) for claim, user in self._new_users]
         self._new_users.clear()
-        did += [self._drop_orphan(claim) for claim in self._new_made]
-        self._new_made.clear()
+        did += [self._delete_orphan(claim) for claim in self._new_extended]
+        self._new_extended.clear()
         return any(did)
 
     def _has_claims(self, pod: Pod) -> bool:
         return bool(pod.spec.resource_claims) or pod.metadata.uid in self._owners
 
-    def _hear_claims(self) -> bool:
-        """Return whether there is news of claims or templates."""
+    def _process_claims(self) -> bool:
+        """Return whether there were events of claims or templates."""
         has_news = False
         for event in self._claims_watch.poll():
             has_news |= event.type is not EventType.BOOKMARK
@@ -83,16 +83,16 @@ class DeviceClaimController:
                     self._claims.pop(event.object.key, None)
                     self._owners.pop(owner_of(event.object), None)
                 else:
-                    self._take_claim(event.object)
+                    self._store_claim(event.object)
         return has_news
 
-    def _take_claim(self, claim: ResourceClaim) -> None:
+    def _store_claim(self, claim: ResourceClaim) -> None:
         known, owner = self._claims.get(claim.key), owner_of(claim)
         self._claims[claim.key] = claim
         if owner:
             self._owners[owner] = claim.key
             if known is None:
-                self._new_made.append(claim)
+                self._new_extended.append(claim)
         if known is not None:
             self._new_users += [
                 (claim, user)
@@ -100,8 +100,8 @@ class DeviceClaimController:
                 if not is_reserved_for(known, user.uid)
             ]
 
-    def _end_late_use(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> bool:
-        """Take a claim from a pod that had gone before it was reserved for it."""
+    def _release_late_use(self, claim: ResourceClaim, user: ResourceClaimConsumerReference) -> bool:
+        """Release a claim that was reserved for a pod after the pod had ended."""
         meta = claim.metadata
         with suppress(NotFoundError):
             pod = self._cluster.get(Pod, user.name, meta.namespace)
@@ -111,8 +111,8 @@ class DeviceClaimController:
             self._end_use(claim, user.uid)
         return True
 
-    def _drop_orphan(self, claim: ResourceClaim) -> bool:
-        """Delete a claim for extended resources of a pod that had gone before it was made."""
+    def _delete_orphan(self, claim: ResourceClaim) -> bool:
+        """Delete a claim for extended resources that was created after its pod was deleted."""
         meta = claim.metadata
         owner = next(one for one in meta.owner_references if one.controller)
         with suppress(NotFoundError):
@@ -123,21 +123,21 @@ class DeviceClaimController:
             self._cluster.delete(ResourceClaim, meta.name, meta.namespace, uid=meta.uid)
         return True
 
-    def _hear_pod(self, pod: Pod, *, gone: bool) -> bool:
-        """Return whether something was released."""
-        if not gone and pod.status.phase not in _OVER:
+    def _process_pod(self, pod: Pod, *, is_deleted: bool) -> bool:
+        """Return whether a claim was released."""
+        if not is_deleted and pod.status.phase not in _OVER:
             self._waiting[pod.key] = pod
             return False
         self._waiting.pop(pod.key, None)
-        return self._release(pod, gone=gone)
+        return self._release(pod, is_deleted=is_deleted)
 
     def _make(self, pod: Pod) -> bool:
-        """Make the claims that a pod lacks, once all their templates are there."""
-        lacking, meta = _lacks(pod), pod.metadata
-        if not lacking or meta.deletion_timestamp is not None:
+        """Create the missing claims of a pod if all their templates exist."""
+        missing, meta = _missing_claims(pod), pod.metadata
+        if not missing or meta.deletion_timestamp is not None:
             return False
         made: list[PodResourceClaimStatus] = []
-        for entry in lacking:
+        for entry in missing:
             try:
                 name = entry.resource_claim_template_name or ""
                 template = self._cluster.get(ResourceClaimTemplate, name, meta.namespace)
@@ -153,8 +153,8 @@ class DeviceClaimController:
         self._cluster.update_status(replace(stored, status=status))
         return True
 
-    def _release(self, pod: Pod, *, gone: bool) -> bool:
-        """Let others have what a pod used; a claim that was made for it goes with it."""
+    def _release(self, pod: Pod, *, is_deleted: bool) -> bool:
+        """Release the claims of an ended pod; delete those created for a deleted pod."""
         did = False
         for claim in list(self._claims.values()):
             if claim.metadata.namespace != pod.metadata.namespace:
@@ -165,8 +165,9 @@ class DeviceClaimController:
                 continue
             with suppress(NotFoundError):
                 self._end_use(claim, pod.metadata.uid)
-                did = True  # one that was being deleted may be gone by now
-                if is_made_for_pod(claim, pod.metadata) and gone:
+                did = True
+                # Without its finalizer a claim in deletion may already be removed.
+                if is_made_for_pod(claim, pod.metadata) and is_deleted:
                     meta = claim.metadata
                     self._cluster.delete(ResourceClaim, meta.name, meta.namespace)
         return did
@@ -188,8 +189,8 @@ class DeviceClaimController:
             )
 
 
-def _lacks(pod: Pod) -> list[PodResourceClaim]:
-    """Return the entries of a pod whose claims have not been made yet."""
+def _missing_claims(pod: Pod) -> list[PodResourceClaim]:
+    """Return the entries of a pod whose claims have not been created."""
     made = {status.name for status in pod.status.resource_claim_statuses}
     return [
         entry
@@ -199,7 +200,7 @@ def _lacks(pod: Pod) -> list[PodResourceClaim]:
 
 
 def _claim_of(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
-    """Return the claim of an entry, which the pod owns."""
+    """Return the claim of an entry, owned by the pod."""
     wanted, meta = template.spec.metadata, pod.metadata
     owner = OwnerReference(
         api_version=pod.API_VERSION,

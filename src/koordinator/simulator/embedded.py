@@ -1,4 +1,4 @@
-"""A scheduler in its own small world: in-memory cluster, virtual clock, no threads."""
+"""Scheduler on an in-memory cluster with a virtual clock, without threads."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
@@ -43,17 +43,16 @@ from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.device_claims import DeviceClaimController
-from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
-from koordinator.simulator.volume_controller import VolumeController
+from koordinator.simulator.volume_controller import VolumeController, create_ephemeral_claims
 
-if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+if TYPE_CHECKING:  # metrics are imported by the callers that use them
     from koordinator.scheduler.features.auditor import WorkloadAuditor
     from koordinator.scheduler.features.metrics import SchedulerMetrics
 
-#: Rounds of retries without any pod placed or evicted after which waiting longer is pointless.
+#: Rounds of retries without a placement or eviction before the fixed point is assumed.
 FRUITLESS_ROUNDS = 8
 
-CHUNK = 1 << 16  # pods loaded between two looks of the scheduler: bounds the events kept for it
+CHUNK = 1 << 16  # pods loaded between two steps of the scheduler; bounds its event queue
 
 STOCK = KubeSchedulerConfiguration(
     profiles=(KubeSchedulerProfile(scheduler_name=DEFAULT_SCHEDULER_NAME),)
@@ -63,21 +62,18 @@ STOCK = KubeSchedulerConfiguration(
 def keep_or_resolve_priority(
     operation: WriteOperation, obj: KubeObject, cluster: Reader
 ) -> KubeObject:
-    """Believe the priority of a pod that comes from a cluster.
-
-    Admission has seen it there already.
-    """
+    """Resolve the priority of a pod unless it is set, as in a manifest from a cluster."""
     if isinstance(obj, Pod) and obj.spec.priority is not None:
         return obj
     return resolve_priority(operation, obj, cluster)
 
 
-#: Manifests have been defaulted and validated when they were read.
+#: Without defaulting and validation, which reading a manifest has done.
 DEFAULT_ADMISSION: tuple[Admission, ...] = (keep_or_resolve_priority, default_storage_class)
 
 
 def no_extender(_: ExtenderConfig) -> NoReturn:
-    """Refuse extenders where nothing outside is asked.  Raises InputError."""
+    """Reject extenders in commands that send no requests.  Raises InputError."""
     raise InputError(
         "must be empty: extenders are not called here "
         "(koord schedule and koord scheduler call them)"
@@ -85,13 +81,13 @@ def no_extender(_: ExtenderConfig) -> NoReturn:
 
 
 def without_binding(configuration: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
-    """Return a configuration whose extenders filter and score but never bind: for dry runs."""
+    """Return a configuration for dry runs, whose extenders filter and score but do not bind."""
     extenders = tuple(replace(one, bind_verb="") for one in configuration.extenders)
     return replace(configuration, extenders=extenders)
 
 
 class Embedded:
-    """A cluster and its scheduler in one process."""
+    """In-memory cluster with its scheduler."""
 
     def __init__(
         self,
@@ -110,10 +106,9 @@ class Embedded:
         state: ClusterState | None = None,
         connect: Connect | None = None,
     ) -> None:
-        """``state`` is an empty one, if it shall not be as by default.
+        """``state`` is an empty state with settings other than the defaults.
 
-        ``connect`` reaches extenders of the configuration.  Raises InputError if it has some and
-        nobody can be asked.
+        ``connect`` connects to extenders.  Raises InputError for extenders without ``connect``.
         """
         self.clock = VirtualClock(now_s)
         self.cluster = MemoryCluster(self.clock, admission=admission)
@@ -145,12 +140,12 @@ class Embedded:
         )
 
     def load(self, objects: Iterable[KubeObject]) -> None:
-        """Add what exists.  Pending pods are queued by creation time, then in the given order."""
+        """Add objects; queue pending pods by creation time, then in the given order."""
         objects = [_defaulted(obj) for obj in objects]
         pending = [obj for obj in objects if _is_pending(obj)]
         pending.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
         self.cluster.load((obj for obj in objects if not _is_pending(obj)), admit=True)
-        self.step_controllers()  # volumes as a user writes them are not offered to anybody yet
+        self.step_controllers()  # makes volumes from manifests available before pods need them
         if not self._synced:
             self.scheduler.sync()
             self._synced = True
@@ -165,12 +160,12 @@ class Embedded:
         self.step_controllers()
 
     def step_controllers(self) -> bool:
-        """Do what a cluster's controllers do about claims; return whether there was anything."""
+        """Run the controllers of claims and volumes once; return whether there was work."""
         did = [controller.step() for controller in self._controllers]
         return any(did)
 
     def run_to_fixed_point(self) -> list[Outcome]:
-        """Schedule until nothing moves any more, letting backoffs pass; return all outcomes."""
+        """Schedule to a fixed point, advancing the clock over backoffs; return all outcomes."""
         outcomes: list[Outcome] = []
         fruitless = 0
         while True:
@@ -180,7 +175,7 @@ class Embedded:
                 not isinstance(outcome, Unschedulable) for outcome in done
             ):
                 fruitless = 0
-                continue  # a victim is gone: somebody waits for its place
+                continue  # another pod may fit the freed resources
             fruitless += 1
             counts = self.scheduler.queue.counts()
             wakeup_s = self.scheduler.next_wakeup_s()
@@ -192,20 +187,20 @@ class Embedded:
 
 @dataclass(frozen=True, slots=True)
 class ScheduleResult:
-    """Decisions: where pods went, which found no place and why, which had to go for others."""
+    """Decisions of a scheduling run: placements, unschedulable pods, evictions."""
 
     placements: tuple[Bound, ...]
     unschedulable: tuple[Unschedulable, ...]
     evicted: tuple[Evicted, ...]
-    reservations: tuple[Bound | Unschedulable, ...] = ()  # what became of those that want a node
-    faults: FaultLog = field(default_factory=FaultLog)  # what broke; ``check`` it
+    reservations: tuple[Bound | Unschedulable, ...] = ()  # outcomes of pending reservations
+    faults: FaultLog = field(default_factory=FaultLog)  # faults of plugins; call ``check``
     #: devices of the claims of placed pods, by pod and name of the claim
     allocations: Mapping[str, Mapping[str, ClaimAllocation]] = field(default_factory=dict)
 
     def about(
         self, pods: AbstractSet[str], reservations: AbstractSet[str] = frozenset()
     ) -> "ScheduleResult":
-        """Return what concerns these pods (``namespace/name``) and reservations."""
+        """Return the decisions about these pods (``namespace/name``) and reservations."""
         return ScheduleResult(
             tuple(o for o in self.placements if o.pod in pods),
             tuple(o for o in self.unschedulable if o.pod in pods),
@@ -229,10 +224,9 @@ def schedule(
 ) -> ScheduleResult:
     """Schedule the pending pods among ``objects`` and return every decision.
 
-    Nothing else is touched.  ``explain`` keeps each decision's scorecard.  ``source`` names the
-    configuration in errors.
-    Where a plugin breaks, the others' pods go on; ``faults`` of the result tells.
-    Raises InputError, and InvalidError for an object that admission refuses.
+    ``explain`` keeps each decision's scorecard.  ``source`` names the configuration in errors.
+    A plugin's fault affects its pods only and is listed in ``faults`` of the result.
+    Raises InputError, and InvalidError for an object that admission rejects.
     """
     faults = FaultLog()
     options = SchedulerOptions(
@@ -269,7 +263,7 @@ def schedule(
 
 
 def _allocations(world: Embedded, key: str) -> dict[str, ClaimAllocation]:
-    """Return what the claims of a placed pod have got."""
+    """Return the allocations of a placed pod's claims."""
     placed = world.state.placed(key)
     if placed is None:
         return {}
@@ -286,14 +280,14 @@ def _allocations(world: Embedded, key: str) -> dict[str, ClaimAllocation]:
 
 
 def _never_tried(world: Embedded) -> Iterable[Unschedulable]:
-    """Yield what no attempt was made for: gated pods, and what is for another scheduler."""
+    """Yield gated pods and pods of other schedulers, for which no attempt was made."""
     queue, names = world.scheduler.queue, sorted(world.scheduler.cycles)
     for reservation in filter(is_active, world.cluster.list(Reservation).items):
         pod, name = reserve_pod(reservation), reservation.metadata.name
         queued = queue.get(pod.key)
         if queued is not None and queued.gated_by:
-            said = queued.message
-            yield Unschedulable(pod.key, queued.gated_by, said, said, reservation=name)
+            message = queued.message
+            yield Unschedulable(pod.key, queued.gated_by, message, message, reservation=name)
         elif queued is None and pod.key not in world.state.pods.by_key:
             reason = (
                 f"no profile schedules it: spec.template.spec.schedulerName is "
@@ -316,7 +310,7 @@ def _never_tried(world: Embedded) -> Iterable[Unschedulable]:
 
 
 def _defaulted(obj: KubeObject) -> KubeObject:
-    """Fill in what the API server would, unless that has been done: then a pod has a scheduler."""
+    """Apply the API server's defaults; a pod with a schedulerName has them already."""
     if isinstance(obj, Pod) and obj.spec.scheduler_name:
         return obj
     return with_defaults(obj)

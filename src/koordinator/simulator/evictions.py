@@ -1,4 +1,4 @@
-"""What evictions may cost, and whether they were for nothing."""
+"""Budget of evictions, and evaluation of their benefit."""
 
 from dataclasses import dataclass
 
@@ -6,22 +6,22 @@ _PER = 1000.0
 
 
 def moves_allowed(per_1000: float, arrivals: int) -> int:
-    """Return how many moves a budget per 1,000 arrivals allows after so many arrivals."""
+    """Return the moves that a budget per 1,000 arrivals allows after a number of arrivals."""
     return int(per_1000 * arrivals / _PER)
 
 
 @dataclass(frozen=True, slots=True)
 class Eviction:
-    """Which node a pod had to leave, when, and after how long."""
+    """Eviction of a pod from a node, with the time it had run."""
 
     node: str
     at_s: float
     ran_s: float
 
     def is_in_vain(self, node: str, waited_s: float) -> bool:
-        """Return whether it was for nothing, its replacement having waited so long for a node.
+        """Return whether the eviction had no benefit, given the replacement's node and wait.
 
-        It was if the replacement is where the pod had been, or waited longer than the pod had run;
-        without a node it waits still.
+        That is the case if the replacement is on the same node again, or waited (or still waits)
+        longer than the pod had run.
         """
         return node == self.node or waited_s > self.ran_s

@@ -1,6 +1,7 @@
-"""Why pods of a given world wait: the scheduler runs until nothing moves, then it is asked."""
+"""Explanations of pending pods: the scheduler runs to a fixed point, then explains them."""
 
 import difflib
+import heapq
 from collections.abc import Hashable, Iterable, Sequence
 from typing import Any
 
@@ -14,15 +15,15 @@ from koordinator.api.reservation import Reservation
 from koordinator.domain.dynamic_resources.extended_resources import NOT_MADE, template_to_create
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.domain.reserve_pod import OVER, spoken_name
+from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.explain import Explanation, Forecast
 from koordinator.scheduler.extenders import Connect
 from koordinator.scheduler.features.explanation.explainer import PLACED, explain, key_of
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Outcome, SchedulerOptions
 from koordinator.simulator.embedded import STOCK, Embedded, without_binding
-from koordinator.simulator.forecast import forecast
 
 ENDED, LOST = "ended", "lost"
 
@@ -38,11 +39,11 @@ def explain_pods(
     gates: FeatureGates = NO_GATES,
     connect: Connect | None = None,
 ) -> list[Explanation]:
-    """Explain pods, ``namespace/name``; without names all that wait.
+    """Explain pods by key, ``namespace/name``; without keys all pending pods.
 
-    A pod that is asked about by name is also told when it would start.  ``connect`` reaches the
-    extenders of the configuration; they are never asked to bind.
-    Raises InputError for a name that no pod has.
+    A pod given by key also has a forecast of its start.  ``connect`` connects to the extenders of
+    the configuration, which never bind here.
+    Raises InputError for a key without a pod.
     """
     specs = tuple(out_of_tree)
 
@@ -60,20 +61,20 @@ def explain_pods(
     now, outcomes = world()
     state, waiting = now.state, _waiting(now)
     bound = {outcome.pod for outcome in outcomes if isinstance(outcome, Bound)}
-    told = []
+    explanations = []
     for name in keys or waiting:
         key = key_of(now.scheduler.handle, name)
         if key not in state.pods.by_key and key not in state.unbound:
             names = [spoken_name(state.unbound[key][0]) for key in waiting]
-            told.append(_out_of_sight(now, name, names))
+            explanations.append(_untracked(now, name, names))
             continue
         one = _with_templates(now, key, explain(now.scheduler.handle, key))
         if one.verdict == PLACED and key in bound:
             one = replace(one, summary=f"it would be placed on {one.node} now")
         elif one.queue is not None and one.verdict != PLACED and keys:
             one = replace(one, forecast=forecast(world()[0], key))
-        told.append(one)
-    return told
+        explanations.append(one)
+    return explanations
 
 
 def explain_waiting(
@@ -86,9 +87,9 @@ def explain_waiting(
     gates: FeatureGates = NO_GATES,
     connect: Connect | None = None,
 ) -> list[tuple[Explanation, tuple[str, ...]]]:
-    """Explain one of each kind of pods that wait; with the names of all of the kind.
+    """Explain one pod of each group of similar pending pods; return it with all their names.
 
-    Members of a gang are of one kind, and pods that no plugin can tell apart.
+    A group has the members of a gang, or pods that no plugin can distinguish.
     """
     now, _ = _settled(
         objects,
@@ -112,13 +113,10 @@ def explain_waiting(
     ]
 
 
-def _with_templates(world: Embedded, key: str, told: Explanation) -> Explanation:
-    """Return the explanation with the claim templates that do not exist, which no scheduler knows.
-
-    The cluster of the world has all templates that there are.
-    """
+def _with_templates(world: Embedded, key: str, explanation: Explanation) -> Explanation:
+    """Return the explanation with the missing claim templates, which schedulers do not watch."""
     if key not in world.state.unbound:
-        return told
+        return explanation
     pod = world.state.unbound[key][0]
     namespace = pod.metadata.namespace
     templates = [one.metadata for one in world.cluster.list(ResourceClaimTemplate).items]
@@ -131,11 +129,11 @@ def _with_templates(world: Embedded, key: str, told: Explanation) -> Explanation
         hint = f" (there is one of this name in namespace {elsewhere[0]})" if elsewhere else ""
         missing = f"there is no ResourceClaimTemplate {name} in namespace {namespace}"
         reason, helps = NOT_MADE.format(entry.name), template_to_create(namespace, name)
-        told = replace(
-            told,
+        explanation = replace(
+            explanation,
             causes=tuple(
                 replace(cause, sentence=missing) if cause.reason == reason else cause
-                for cause in told.causes
+                for cause in explanation.causes
             ),
             remedies=tuple(
                 replace(
@@ -144,10 +142,10 @@ def _with_templates(world: Embedded, key: str, told: Explanation) -> Explanation
                         helps, f"create the ResourceClaimTemplate {namespace}/{name}{hint}"
                     ),
                 )
-                for one in told.remedies
+                for one in explanation.remedies
             ),
         )
-    return told
+    return explanation
 
 
 def _settled(
@@ -160,7 +158,7 @@ def _settled(
     gates: FeatureGates,
     connect: Connect | None,
 ) -> tuple[Embedded, list[Outcome]]:
-    """Return a world in which nothing moves any more, and what has happened in it."""
+    """Return a world scheduled to its fixed point, and the outcomes."""
     one = Embedded(
         without_binding(configuration),
         now_s=now_s,
@@ -183,7 +181,7 @@ def _waiting(world: Embedded) -> list[str]:
 
 
 def _kind(world: Embedded, key: str) -> Hashable:
-    """Return what pods have in common that are explained alike."""
+    """Return the grouping key of pods that share an explanation."""
     pod, pod_class = world.state.unbound[key]
     own = gang_id(pod.metadata, group_reference(pod.spec))
     queued = world.scheduler.queue.get(key)
@@ -193,10 +191,10 @@ def _kind(world: Embedded, key: str) -> Hashable:
     return pod_class.id, queued.state if queued is not None else None, nominated
 
 
-def _out_of_sight(world: Embedded, name: str, waiting: Sequence[str]) -> Explanation:
-    """Tell of a pod or reservation that the scheduler has no eye on.
+def _untracked(world: Embedded, name: str, waiting: Sequence[str]) -> Explanation:
+    """Explain a pod or reservation that the scheduler does not track.
 
-    Raises InputError if there is none of that name.
+    Raises InputError if none has this name.
     """
     kind, _, rest = name.partition("/")
     try:
@@ -204,7 +202,7 @@ def _out_of_sight(world: Embedded, name: str, waiting: Sequence[str]) -> Explana
             phase = world.cluster.get(Reservation, rest).status.phase
             if phase in OVER:
                 return Explanation(pod=name, verdict=ENDED, summary=f"it has ended: {phase}")
-            summary = "no profile has the plugin Reservation, so nobody schedules it"
+            summary = "no profile has the plugin Reservation, so it is not scheduled"
             return Explanation(pod=name, verdict=LOST, summary=summary)
         pod = world.cluster.get(Pod, rest, kind)
     except NotFoundError:
@@ -226,9 +224,53 @@ def _out_of_sight(world: Embedded, name: str, waiting: Sequence[str]) -> Explana
 
 
 def _near(name: str, known: Sequence[str]) -> str:
-    """Return a question for the names that may have been meant; empty: none comes near."""
+    """Return a suggestion of similar names; empty without similar ones."""
     own = name.partition("/")[2]
     same = [each for each in known if each.partition("/")[2] == own]
     found = [*same, *difflib.get_close_matches(name, known, n=3)]
     listed = ", ".join(dict.fromkeys(found[:3]))
     return f" (did you mean {listed}?)" if listed else ""
+
+
+# -- forecast --------------------------------------------------------------------------------
+
+
+NO_KNOWN_END = "no running pod has a known end"
+
+
+def forecast(world: Embedded, key: str) -> Forecast:
+    """Advance a world from its fixed point until the pod is bound; changes the world."""
+    leaving = [
+        (max(ends_s, world.clock.now_s()), pod.metadata.namespace, pod.metadata.name)
+        for pod in world.cluster.list(Pod).items
+        if (ends_s := _ends_s(pod)) is not None
+    ]
+    if not leaving:
+        return Forecast(why=NO_KNOWN_END)
+    heapq.heapify(leaving)
+    while leaving:
+        now_s, namespace, name = heapq.heappop(leaving)
+        world.clock.advance_to(max(now_s, world.clock.now_s()))
+        try:
+            world.cluster.delete(Pod, name, namespace, grace_period_s=0)
+        except NotFoundError:
+            continue
+        if leaving and leaving[0][0] <= now_s:
+            continue  # several pods end at the same time
+        for outcome in world.run_to_fixed_point():
+            if isinstance(outcome, Bound) and outcome.pod == key:
+                at = to_datetime(world.clock.now_s()).isoformat().replace("+00:00", "Z")
+                return Forecast(at=at, node=outcome.node)
+    return Forecast(why="it stays pending after all pods with a known end")
+
+
+def _ends_s(pod: Pod) -> float | None:
+    """Return the end of a pod on a node; None if unknown."""
+    if not pod.spec.node_name:
+        return None
+    ends: list[float] = []
+    if pod.metadata.deletion_timestamp is not None:
+        ends.append(to_epoch_s(pod.metadata.deletion_timestamp))
+    if pod.spec.active_deadline_seconds is not None and pod.status.start_time is not None:
+        ends.append(to_epoch_s(pod.status.start_time) + pod.spec.active_deadline_seconds)
+    return min(ends, default=None)

@@ -1,4 +1,4 @@
-"""What a sample of a run is taken from: how full the pools are, how fragmented the GPUs, who waits.
+"""Samples of a run: allocation of the pools, GPU fragmentation, pending pods by reason.
 
 Reads the world and its scheduler's state; changes nothing.
 """
@@ -24,22 +24,22 @@ from koordinator.simulator.run_report import Allocation, NodeGroup, RunSample
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.world import World
 
-#: Nodes that such a reason keeps away can't be had by waiting.
+#: Reasons that waiting does not remove.
 _FIXED = ("node(s) didn't match", "node(s) had untolerated taint", "node(s) were unschedulable")
-#: A gang's other members are told the reason of the one that was tried.
+#: Message of a gang's other members, with the reason of the member that was tried.
 _REJECTED = re.compile(r'GangGroup ".*?" gets rejected due to .*? with reason "(.*)"')
 _COUNT_OF_NODES = re.compile(r"^\d+/\d+ nodes are available: ")
-#: Names by which pods ask for GPUs, of which none asks by two, and what one of each is.
+#: Percent of a GPU per unit of each GPU resource; a pod uses one of the resources only.
 _PERCENT_OF_GPU = {NVIDIA_GPU: 100, GPU_MEMORY_RATIO: 1}
 _WHOLE = ("no candidate topology nodes", "Insufficient quotas", "Insufficient non-preemptible")
 _COUNTED = re.compile(r"(\d+) (.+)")
 
 
 class WorldGauge:
-    """Measures a world whose nodes are loaded.
+    """Gauge of a world with loaded nodes.
 
-    ``pools`` names the nodes by pool; ``pods`` are those to come, from which the typical GPU pods
-    of the fragmentation are taken.
+    ``pools`` are node names by pool; ``pods`` are the future pods, whose GPU requests define the
+    typical pods of the fragmentation measure.
     """
 
     def __init__(
@@ -60,7 +60,7 @@ class WorldGauge:
         self._typical = self._typical_pods(pods)
 
     def sample(self) -> RunSample:
-        """Return the state of this moment."""
+        """Return a sample of the current state."""
         world = self._world
         counts = world.counts
         return RunSample(
@@ -82,10 +82,10 @@ class WorldGauge:
 
     @staticmethod
     def _label(message: str) -> str:
-        """Return the scheduler's words for what waiting pods wait for, the same for like cases.
+        """Return the reason of a pending pod, equal for similar pods.
 
-        Programs read those words.  Where they name objects or amounts people's words are taken,
-        without these: there would be as many reasons as there are pods.
+        That is the scheduler's own reason, which programs parse.  A reason with names or amounts,
+        which would differ for each pod, is replaced by its sentence without them.
         """
         reason = main_reason(message)
         kind = without_names(waiting_cause(message))
@@ -93,10 +93,10 @@ class WorldGauge:
 
     # -- allocation --------------------------------------------------------------------------
 
-    def _asked_percent(self, rows: IntArray) -> int:
-        """Return the GPUs that pods on the rows ask for, in percent of one.
+    def _requested_percent(self, rows: IntArray) -> int:
+        """Return the GPUs requested by pods on the rows, in percent of one.
 
-        That is what is known where the profile assigns no devices, as kube-scheduler's.
+        The requests are the only source with profiles that assign no devices, as kube-scheduler's.
         """
         state = self._world.embedded.state
         return sum(
@@ -122,13 +122,13 @@ class WorldGauge:
             for column in (CPU, MEMORY)
         )
         gpus = self._gpus_of[pool]
-        used = int(nodes.gpus.used[rows, :, RATIO_OF_GPU].sum()) or self._asked_percent(rows)
+        used = int(nodes.gpus.used[rows, :, RATIO_OF_GPU].sum()) or self._requested_percent(rows)
         return Allocation(cpu=cpu, memory=memory, gpu=float(used / (100 * gpus)) if gpus else 0.0)
 
     # -- fragmentation -----------------------------------------------------------------------
 
     def _typical_pods(self, pods: Iterable[Pod]) -> dict[int, PodMix]:
-        """Return FGD's mix for each GPU model: of the GPU pods that accept it."""
+        """Return FGD's pod mix for each GPU model, from the pods that accept the model."""
         state = self._world.embedded.state
         snapshot = Snapshot(state)
         classes = Counter(state.classes.of(pod) for pod in pods)
@@ -143,7 +143,7 @@ class WorldGauge:
         return {model: PodMix.of(mix).typical() for model, mix in accepting.items() if mix}
 
     def _gpu_fragmentation(self) -> float | None:
-        """Return the share of the free GPU milli on nodes that are up; None if there is none."""
+        """Return the unusable share of the free GPUs on nodes that are up; None without any."""
         if not self._typical:
             return None
         snapshot = Snapshot(self._world.embedded.state)
@@ -161,34 +161,34 @@ class WorldGauge:
         return unusable / free
 
 
-def _own_words(message: str) -> str:
-    """Return what a message says of the pod itself: no preemption, and not who says it.
+def _core_message(message: str) -> str:
+    """Return a message without its preemption part and gang prefix.
 
-    A member of a gang waits for what the member waits for that was tried; room for a gang and
-    quotas are told in one sentence behind the count of the nodes.
+    A gang member has the reason of the member that was tried.  Reasons of gangs and quotas are one
+    sentence after the count of nodes.
     """
     message = message.partition(" preemption: ")[0]
     while (inner := _REJECTED.search(message)) is not None:
         message = inner[1]
-    said = _COUNT_OF_NODES.sub("", message)
-    if said.startswith(_WHOLE):
-        return said.partition(" Gang ")[0].rstrip(".")
+    reason = _COUNT_OF_NODES.sub("", message)
+    if reason.startswith(_WHOLE):
+        return reason.partition(" Gang ")[0].rstrip(".")
     return message
 
 
 @lru_cache(maxsize=1 << 12)
 def waiting_cause(message: str) -> str:
-    """Return the main reason of a pod's condition in words, without how near it is to be met."""
+    """Return the sentence for the main reason of a pod's condition, without its best candidate."""
     return sentence(main_reason(message)).partition("; the best, ")[0]
 
 
 def main_reason(message: str) -> str:
-    """Return the one reason of a pod's condition that the pod is waiting for to go away.
+    """Return the reason of a pod's condition that waiting may remove.
 
-    That is the one of the most nodes, where nodes that could never take the pod don't count unless
-    there are no others; ties go to the first in the alphabet.
+    That is the reason of most nodes.  Nodes that can never take the pod count only without others;
+    ties go to the alphabetically first reason.
     """
-    message = _own_words(message)
+    message = _core_message(message)
     _, found, listed = message.partition(" nodes are available: ")
     if not found or message.startswith(_WHOLE):
         return message

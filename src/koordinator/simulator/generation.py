@@ -1,12 +1,12 @@
-"""What a workload stands for: nodes with their devices, pods with their times, failures.
+"""Generation of a workload's nodes with devices, pods with arrival times, and failures.
 
-Everything is drawn before the run begins.  Each pool and each stream has a generator of its own,
-seeded by the run's seed and its name: to add a stream doesn't change the others.
+Everything is drawn before the run starts.  Each pool and stream has its own random generator,
+seeded by the run's seed and its name, so that a new stream does not change the others.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -35,16 +35,14 @@ from koordinator.simulator.pod_controllers import (
 from koordinator.simulator.pod_streams import priority_classes, submissions_of
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.world import Submission
-from koordinator.simulator.yarn.applications import (
-    SimulatedApplication,
-    applications_of,
-    node_manager_id,
-)
+
+if TYPE_CHECKING:  # YARN is an optional part
+    from koordinator.simulator.yarn.applications import SimulatedApplication
 
 
 @dataclass(frozen=True, slots=True)
 class Outage:
-    """A node is down from ``at_s`` on; infinite: until the end."""
+    """Outage of a node from ``at_s``; an infinite repair time lasts to the end."""
 
     node: str
     at_s: float
@@ -53,18 +51,18 @@ class Outage:
 
 @dataclass(frozen=True, slots=True)
 class SimulationPlan:
-    """All that will come from outside during a run."""
+    """All external events of a run."""
 
-    objects: tuple[KubeObject, ...]  # there from the beginning
-    nodes: dict[str, tuple[str, ...]]  # their names by pool
+    objects: tuple[KubeObject, ...]  # existing at the start
+    nodes: dict[str, tuple[str, ...]]  # node names by pool
     submissions: tuple[Submission, ...]
     outages: tuple[Outage, ...]
-    applications: tuple[SimulatedApplication, ...] = ()  # of YARN, in order of time
+    applications: "tuple[SimulatedApplication, ...]" = ()  # of YARN, in order of time
     node_managers: tuple[str, ...] = ()  # nodes that run one
 
 
 def generate(workload: Workload, seed: int, until_s: float) -> SimulationPlan:
-    """Draw everything up to a time."""
+    """Draw all events up to a time."""
     objects: list[KubeObject] = []
     given: list[KubeObject | OperatorWorkload]
     nodes: dict[str, tuple[str, ...]] = {}
@@ -187,13 +185,19 @@ def _generator(seed: int, role: str, name: str) -> np.random.Generator:
 
 
 def _with_node_manager(node: Node) -> Node:
+    from koordinator.simulator.yarn.applications import node_manager_id  # noqa: PLC0415 -- optional
+
     meta = node.metadata
     noted = {**meta.annotations, YARN_NODE_ID: node_manager_id(meta.name)}
     return replace(node, metadata=replace(meta, annotations=noted))
 
 
-def _applications(workload: Workload, seed: int, until_s: float) -> list[SimulatedApplication]:
-    queues = workload.yarn.queues if workload.yarn is not None else ()
+def _applications(workload: Workload, seed: int, until_s: float) -> "list[SimulatedApplication]":
+    if workload.yarn is None:
+        return []
+    from koordinator.simulator.yarn.applications import applications_of  # noqa: PLC0415 -- optional
+
+    queues = workload.yarn.queues
     found: list[SimulatedApplication] = []
     for queue in queues:
         found += applications_of(queue, until_s, _generator(seed, "queue", queue.name))

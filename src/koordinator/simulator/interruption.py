@@ -1,5 +1,5 @@
-"""How whoever watches a run ends it early."""
+"""Early end of a run."""
 
 
-class RunInterrupted(Exception):  # noqa: N818 -- no failure: the run ends with what there is
-    """Raise it in a callback of a run, which then returns what became of it so far."""
+class RunInterrupted(Exception):  # noqa: N818 -- not an error: the run returns its result so far
+    """Raised by a callback of a run to end it early, with the result so far."""

@@ -1,7 +1,7 @@
-"""The descheduler beside the scheduler of a virtual cluster, with a budget of moves.
+"""Descheduler of a virtual cluster with a budget of moves.
 
-The budget grows with the arrivals: before each cycle it is counted what may still be moved, of
-which what goes already, but has not gone, is taken off.  So it is never exceeded, at any time.
+The budget grows with the arrivals.  Moves in progress count before each cycle, so the budget is
+never exceeded.
 """
 
 from collections import Counter
@@ -43,9 +43,9 @@ _LOAD: Final = {
 
 
 def default_policy(*, by_load: bool, by_gpus: bool) -> DeschedulerConfiguration:
-    """Return what is done without a policy: look every five minutes, prove moves, evict at once.
+    """Return the default policy: a cycle every five minutes, proven moves, direct eviction.
 
-    Raises InputError if there is nothing to look at.
+    Raises InputError if no plugin applies.
     """
     names = [
         *(["LowNodeLoad"] if by_load else ()),
@@ -83,10 +83,10 @@ def default_policy(*, by_load: bool, by_gpus: bool) -> DeschedulerConfiguration:
 def owned_by_streams(
     submissions: Iterable[Submission], objects: Iterable[KubeObject]
 ) -> tuple[list[Submission], list[KubeObject]]:
-    """Give pods of streams an owner, without which no descheduler evicts them; return both.
+    """Give the pods of streams an owner, which the descheduler requires; return pods and owners.
 
-    Pods that never end are those of a ReplicaSet of the stream's name, with as many replicas as
-    come in all; others those of a Job, of which a descheduler knows no number of replicas.
+    Pods without an end belong to a ReplicaSet with the stream's name and number of pods; others
+    belong to a Job, whose number of replicas a descheduler does not use.
     """
     found, replicas = [], Counter[tuple[str, str]]()
     for submission in submissions:
@@ -125,9 +125,9 @@ def owned_by_streams(
 
 
 def owned_by_jobs(objects: Iterable[KubeObject]) -> list[KubeObject]:
-    """Return objects of a simulation whose pods without an owner have the Job of their stream.
+    """Return the objects of a simulation with a Job as the owner of pods without one.
 
-    A simulated cluster has nobody who makes pods anew, and a descheduler leaves such pods alone.
+    Simulated pods have no controller, and a descheduler ignores pods without an owner.
     """
     version, kind = _JOB
     found: list[KubeObject] = []
@@ -151,11 +151,11 @@ def _uid(kind: str, namespace: str, name: str) -> str:
 
 
 class LimitedDescheduler:
-    """Fulfils ``world.Mover``; to be made when the world is loaded.
+    """``world.EvictingController`` within a budget; create it after the world is loaded.
 
-    ``prover`` is the configuration of the scheduler by which moves are proven; ``tell`` hears of
-    each move.  Raises InputError for a policy that can't work, with the path in ``source``, and for
-    a world in which somebody else makes PodMigrationJobs: these are in no budget.
+    ``prover`` is the scheduler configuration that proves moves; ``on_event`` receives each move.
+    Raises InputError for an invalid policy, with the path in ``source``, and for a world with
+    PodMigrationJobs, which would not count in the budget.
     """
 
     def __init__(
@@ -167,10 +167,10 @@ class LimitedDescheduler:
         prover: KubeSchedulerConfiguration,
         out_of_tree: Iterable[PluginSpec[Any]] = (),
         source: str = "",
-        tell: Callable[[float, str], None] = lambda _time_s, _text: None,
+        on_event: Callable[[float, str], None] = lambda _time_s, _text: None,
         gates: FeatureGates = NO_GATES,
     ) -> None:
-        self._world, self._per_1000, self._tell = world, per_1000, tell
+        self._world, self._per_1000, self._on_event = world, per_1000, on_event
         if world.cluster.list(PodMigrationJob).items:
             raise InputError(
                 "must not contain a PodMigrationJob: the descheduler creates migrations, "
@@ -179,8 +179,8 @@ class LimitedDescheduler:
             )
         clock = world.embedded.clock
         self._moves = 0
-        self._has_jobs = False  # that have something to do
-        self._reasons: dict[str, str] = {}  # by uid of a pod that goes
+        self._has_jobs = False  # whether a job is in progress
+        self._reasons: dict[str, str] = {}  # reason of a move in progress, by pod uid
         self._descheduler = Descheduler(
             world.cluster,
             clock,
@@ -190,31 +190,31 @@ class LimitedDescheduler:
                 world.cluster, clock, prover, out_of_tree=out_of_tree, gates=gates
             ),
             on_move=self._note,
-            most_moves=self._left,
+            most_moves=self._remaining_moves,
         )
         self._descheduler.sync()
         self._watch = world.cluster.watch((Pod,))
         self._watch.poll()
-        world.employ(self)
-        world.at(world.now_s, lambda: None)  # so that the first cycle is at the beginning
+        world.attach_descheduler(self)
+        world.at(world.now_s, lambda: None)  # schedules the first cycle at the start
 
     def step(self) -> bool:
-        """See ``world.Mover``."""
+        """See ``world.EvictingController``."""
         wakeup_s = self._descheduler.next_wakeup_s()
         is_due = wakeup_s is not None and wakeup_s <= self._world.now_s
         if not (is_due or self._has_jobs):
             return False
         done = self._descheduler.step()
-        moved = self._take_in()
+        moved = self._report_moves()
         self._has_jobs = any(map(is_live, self._jobs()))
         return bool(done) or moved
 
     def next_wakeup_s(self) -> float | None:
-        """See ``world.Mover``."""
+        """See ``world.EvictingController``."""
         return self._descheduler.next_wakeup_s()
 
     def totals(self) -> MoveTotals:
-        """Return what has been moved so far, and how many evictions were in vain."""
+        """Return the moves so far, and the evictions in vain."""
         arrivals, now_s = self._world.arrivals, self._world.now_s
         in_vain = 0
         for run in self._world.history:
@@ -233,8 +233,8 @@ class LimitedDescheduler:
 
     # -- the budget --------------------------------------------------------------------------
 
-    def _left(self) -> int:
-        """Return how many more pods may be told to go."""
+    def _remaining_moves(self) -> int:
+        """Return the moves left in the budget."""
         going = {pod_key(job.spec.pod_ref) for job in self._jobs() if is_live(job)}
         allowed = moves_allowed(self._per_1000, self._world.arrivals)
         return max(allowed - self._moves - len(going & self._world.pods.keys()), 0)
@@ -242,14 +242,14 @@ class LimitedDescheduler:
     def _jobs(self) -> Sequence[PodMigrationJob]:
         return self._world.cluster.list(PodMigrationJob).items
 
-    # -- what has gone -----------------------------------------------------------------------
+    # -- completed moves ---------------------------------------------------------------------
 
     def _note(self, verdict: MoveVerdict) -> None:
         if verdict.skipped is None:
             self._reasons[verdict.pod.metadata.uid] = f"{verdict.plugin}: {verdict.reason}"
 
-    def _take_in(self) -> bool:
-        """Tell the world of pods that are gone but for the world's doing."""
+    def _report_moves(self) -> bool:
+        """Report pods that the descheduler deleted to the world."""
         moved = False
         for event in self._watch.poll():
             pod = event.object
@@ -261,6 +261,6 @@ class LimitedDescheduler:
             self._moves += 1
             moved = True
             why = self._reasons.pop(pod.metadata.uid, "")
-            self._tell(self._world.now_s, f"{pod.key} was moved off {run.node} by {why}")
+            self._on_event(self._world.now_s, f"{pod.key} was moved off {run.node} by {why}")
             self._world.moved(pod.key)
         return moved

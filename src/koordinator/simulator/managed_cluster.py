@@ -1,4 +1,4 @@
-"""A manager in its own small world: in-memory cluster, virtual clock, admission in-process."""
+"""Manager on an in-memory cluster with a virtual clock and in-process admission."""
 
 from collections.abc import Iterable, Sequence
 
@@ -27,7 +27,7 @@ _PERCENTS = 100
 
 
 class ManagedCluster:
-    """A cluster, its admission and a manager in one process; the seed is that of all lots."""
+    """In-memory cluster with admission and a manager; ``seed`` seeds all random draws."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class ManagedCluster:
         self.manager = Manager(self.cluster, self.clock, self.options, on_fault=on_fault)
 
     def load(self, objects: Iterable[KubeObject]) -> list[KubeObject]:
-        """Add what exists, then what is new; return what admission made something else of.
+        """Add existing objects, then new ones; return the new ones that admission changed.
 
-        New are pods, quotas, reservations and ConfigMaps without uid; a pod that has a node is not.
-        Raises InvalidError for what admission refuses.
+        New objects are pods without a node, quotas, reservations and ConfigMaps that have no uid.
+        Raises InvalidError for an object that admission rejects.
         """
         given = list(objects)
         given += shipped_priority_classes(given)
@@ -78,7 +78,7 @@ class ManagedCluster:
         return changed
 
     def run_to_fixed_point(self) -> None:
-        """Reconcile until nothing is due; time stands still."""
+        """Reconcile to a fixed point without advancing the clock."""
         while self.manager.step():
             pass
 
@@ -90,10 +90,10 @@ def manage_once(
     *,
     now_s: float,
 ) -> Changes:
-    """Run admission and controllers until nothing moves; return what is different.
+    """Run admission and controllers to a fixed point; return the changes.
 
-    A fault concerns its object alone; ``faults`` of the result tells.
-    Raises InvalidError for an object that admission refuses.
+    A fault affects its object only and is listed in ``faults`` of the result.
+    Raises InvalidError for an object that admission rejects.
     """
     faults = FaultLog()
     world = ManagedCluster(options, gates, now_s=now_s, on_fault=faults)
@@ -113,10 +113,10 @@ def _is_new(obj: KubeObject) -> bool:
 
 
 def _without_identity(obj: KubeObject) -> object:
-    """Return labels, annotations and all but status and what only a server sets."""
+    """Return an object without its status and without the fields that only a server sets."""
     meta = ObjectMeta(labels=obj.metadata.labels, annotations=obj.metadata.annotations)
     if isinstance(obj, Pod):
-        # A priority that follows from the class is nobody's change.
+        # The priority follows from the priority class and is not a change by admission hooks.
         spec = replace(obj.spec, priority=None, preemption_policy=None)
         return meta, spec
     return meta, [

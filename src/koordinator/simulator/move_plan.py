@@ -1,6 +1,6 @@
-"""A plan of moves, for people and programs: what goes where and why, what stays, before and after.
+"""Descheduler plan as data: moves with reasons, skipped moves, nodes before and after.
 
-In JSON the names are camelCase; shares are between 0 and 1 of what a node has.
+Names in JSON are camelCase; shares are 0..1 of a node's allocatable amount.
 """
 
 from collections.abc import Mapping
@@ -11,24 +11,24 @@ from koordinator.api.pod_migration_job import PodMigrationJob
 
 
 class BudgetLeft(Struct, frozen=True, rename="camel"):
-    """A PodDisruptionBudget that covers a pod, and how many of its pods may go now."""
+    """PodDisruptionBudget that covers a pod; ``left`` is its number of allowed disruptions."""
 
     name: str
     left: int
 
 
 class MoveCost(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What a restart costs: whose it is, and what else may still go."""
+    """Cost of a pod's restart: priority, eviction cost and disruption budgets."""
 
     priority: int
-    band: str  # koord-prod, koord-batch, …; empty: of none
-    qos: str = ""  # of Koordinator
+    band: str  # koord-prod, koord-batch, …; empty for other priorities
+    qos: str = ""  # Koordinator's QoS class
     eviction_cost: int = 0
     budgets: tuple[BudgetLeft, ...] = ()
 
 
 class PlannedMove(Struct, frozen=True, rename="camel", omit_defaults=True):
-    """One move; ``order`` counts from 1, and what has to end before stands before."""
+    """Move of a pod; ``order`` counts from 1 and respects ``after``."""
 
     order: int
     pod: str
@@ -38,7 +38,7 @@ class PlannedMove(Struct, frozen=True, rename="camel", omit_defaults=True):
     profile: str
     reason: str
     cost: MoveCost
-    target: str = ""  # empty: the move is not proven
+    target: str = ""  # empty for a move that is not proven
     gain: float = 0.0  # in the unit of the plugin
     gain_text: str = ""
     after: tuple[str, ...] = ()
@@ -46,32 +46,32 @@ class PlannedMove(Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class StayingPod(Struct, frozen=True, rename="camel"):
-    """A pod that a plugin wants to go, and that stays."""
+    """Pod that a plugin selected and that is not moved."""
 
     pod: str
     node: str
     plugin: str
-    reason: str  # the plugin's, for which it should go
+    reason: str  # the plugin's reason for the move
     why: str
     detail: str
 
 
 class NodeOutlook(Struct, frozen=True, rename="camel"):
-    """A node before and after all moves: pods, and shares of what is requested and used of it."""
+    """Node before and after all moves: number of pods, requested and used shares."""
 
     node: str
     pods: tuple[int, int]
     requested: Mapping[str, tuple[float, float]]
-    used: Mapping[str, tuple[float, float]]  # empty where nothing fresh is reported
+    used: Mapping[str, tuple[float, float]]  # empty without a usage report
 
 
 class MovePlan(Struct, frozen=True, rename="camel"):
-    """All of it; ``jobs`` are those that carry it out."""
+    """Descheduler plan; ``jobs`` are the PodMigrationJobs that execute it."""
 
     moves: tuple[PlannedMove, ...]
     stays: tuple[StayingPod, ...]
-    nodes: tuple[NodeOutlook, ...]  # that a move leaves or goes to
-    cycles: int  # how many were run until something was wanted
+    nodes: tuple[NodeOutlook, ...]  # sources and targets of the moves
+    cycles: int  # number of cycles until a pod was selected
     is_proven: bool
     problems: tuple[str, ...] = ()
     jobs: tuple[PodMigrationJob, ...] = ()

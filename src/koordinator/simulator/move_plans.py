@@ -1,7 +1,7 @@
-"""What a policy of the descheduler would do with a cluster, as a plan to look at and to apply.
+"""Descheduler plans: the moves that a policy would make in a cluster.
 
-Cycles are run on a copy, as ``koord descheduler --once`` does it, until one of them wants a pod to
-go; the verdicts of that one are the plan.
+Cycles run on a copy, as with ``koord descheduler --once``, until one of them selects a pod; its
+verdicts are the plan.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -48,7 +48,7 @@ from koordinator.simulator.move_plan import (
     StayingPod,
 )
 
-MOST_CYCLES = 10  # a node counts as hot after so many looks at most, unless told otherwise
+MAX_CYCLES = 10  # LowNodeLoad needs several cycles before a node counts as hot
 _NAMES = UUID("5b1a3c1c-7d1e-5b52-8f0e-0d6d5d1f6a37")
 _SHOWN = ("cpu", "memory", "nvidia.com/gpu", "koordinator.sh/gpu-core")
 
@@ -59,17 +59,17 @@ def plan_moves(
     *,
     now_s: float,
     prover: KubeSchedulerConfiguration,
-    most_cycles: int = MOST_CYCLES,
+    most_cycles: int = MAX_CYCLES,
     out_of_tree: Iterable[DeschedulerPluginSpec[Any]] = (),
     scheduler_plugins: Iterable[PluginSpec[Any]] = (),
     source: str = "",
     gates: frozenset[str] = frozenset(),
     scheduler_gates: FeatureGates = NO_GATES,
 ) -> MovePlan:
-    """Return what the first cycle that wants a pod to go would do.
+    """Return the plan of the first cycle that selects a pod.
 
-    Reports of usage stay as they are and are fresh in each cycle that they are fresh in now.
-    Raises InputError for a configuration that can't work, BugError for what broke.
+    Usage reports do not change and do not expire between the cycles.
+    Raises InputError for an invalid configuration, BugError for a plugin's fault.
     """
     objects, faults = list(objects), FaultLog()
     verdicts: list[MoveVerdict] = []
@@ -119,12 +119,14 @@ def plan_moves(
 
 
 def _in_order(moves: Sequence[MoveVerdict]) -> list[MoveVerdict]:
-    """Return the moves so that each comes after those that make its room; else as they are."""
-    left, ordered, done = list(moves), list[MoveVerdict](), set[str]()
+    """Return the moves in a stable order in which each follows the moves that free its room."""
+    remaining, ordered, done = list(moves), list[MoveVerdict](), set[str]()
     keys = {each.pod.key for each in moves}
-    while left:
-        ready = next((each for each in left if not (set(each.after) & keys) - done), left[0])
-        left.remove(ready)
+    while remaining:
+        ready = next(
+            (each for each in remaining if not (set(each.after) & keys) - done), remaining[0]
+        )
+        remaining.remove(ready)
         ordered.append(ready)
         done.add(ready.pod.key)
     return ordered
@@ -173,7 +175,7 @@ def _staying(verdict: MoveVerdict) -> StayingPod:
 def _as_applied(
     made: PodMigrationJob | None, verdict: MoveVerdict, now_s: float
 ) -> PodMigrationJob:
-    """Return the job to create: the one that was made on the copy, or one that evicts directly."""
+    """Return the job to create: the one created on the copy, or one that evicts directly."""
     pod = verdict.pod
     if made is not None:
         meta, spec = made.metadata, made.spec
@@ -201,13 +203,13 @@ def _as_applied(
 
 @dataclass(frozen=True, slots=True)
 class _Outlook:
-    """What nodes have, what is asked and used of them; amounts are canonical, CPU in milli."""
+    """Allocatable, requested and used amounts of nodes, in canonical units (CPU in milli)."""
 
     has: Mapping[str, Mapping[str, int]]
     requested: Mapping[str, Mapping[str, int]]
     pods: Mapping[str, int]
     used: Mapping[str, Mapping[str, int]]
-    used_by: Mapping[str, Mapping[str, int]]  # by key of a pod
+    used_by: Mapping[str, Mapping[str, int]]  # by pod key
 
     @classmethod
     def of(cls, objects: Iterable[KubeObject]) -> "_Outlook":
@@ -241,7 +243,7 @@ class _Outlook:
         return cls(has, requested, pods, used, used_by)
 
     def after(self, moves: Sequence[MoveVerdict]) -> tuple[NodeOutlook, ...]:
-        """Return the nodes that moves leave or go to, by name."""
+        """Return the source and target nodes of the moves before and after, sorted by name."""
         pods: dict[str, int] = {}
         requested: dict[str, dict[str, int]] = {}
         used: dict[str, dict[str, int]] = {}
@@ -249,11 +251,14 @@ class _Outlook:
             for node, sign in ((move.pod.spec.node_name, -1), (move.target, 1)):
                 if node:
                     pods[node] = pods.get(node, 0) + sign
-                    asked = pod_requests(move.pod.spec)
-                    held = held_requests(move.pod, DEFAULT_RULES)
-                    _add(requested.setdefault(node, {}), asked if sign > 0 else held, sign)
-                    amounts = self.used_by.get(move.pod.key, {})
-                    _add(used.setdefault(node, {}), amounts, sign)
+                    amounts = (
+                        pod_requests(move.pod.spec)
+                        if sign > 0
+                        else held_requests(move.pod, DEFAULT_RULES)
+                    )
+                    _add(requested.setdefault(node, {}), amounts, sign)
+                    usage = self.used_by.get(move.pod.key, {})
+                    _add(used.setdefault(node, {}), usage, sign)
         return tuple(
             NodeOutlook(
                 node=node,

@@ -1,4 +1,4 @@
-"""The nodes of a pool, with the Device objects of their GPUs."""
+"""Nodes of a pool, with the Device objects of their GPUs."""
 
 from collections.abc import Iterator
 
@@ -46,7 +46,7 @@ def _taints(pool: NodePool) -> tuple[Taint, ...]:
 
 
 def _device(pool: NodePool, node: str) -> Device | None:
-    """Return what koordlet reports of the node's GPUs."""
+    """Return the Device that koordlet would report for the node's GPUs."""
     if pool.gpus is None:
         return None
     whole = Quantity.from_int(resource_names.WHOLE_DEVICE)
@@ -72,7 +72,7 @@ def _device(pool: NodePool, node: str) -> Device | None:
 
 
 def _published(device: Device) -> ResourceList:
-    """Return what koord-manager and NVIDIA's device plugin make of it on the node.
+    """Return the resources that koord-manager and NVIDIA's device plugin publish on the node.
 
     Source: koordinator pkg/slo-controller/noderesource/plugins/gpudeviceresource.
     """

@@ -1,4 +1,4 @@
-"""Numbers as people read them; frontend/src/format.ts spells them the same way."""
+"""Formatting of numbers for readers; frontend/src/format.ts uses the same forms."""
 
 import math
 from enum import StrEnum
@@ -10,12 +10,12 @@ _HOUR_S = 3_600
 _DAY_S = 86_400
 _GIB = 1 << 30
 _TIB = 1 << 40
-#: Below, a tenth of a second is worth showing.
+#: Below this duration tenths of a second are shown.
 _TENTHS_BELOW_S = 9.95
 
 
 class NumberUnit(StrEnum):
-    """What a number counts, which decides how it is written."""
+    """Unit of a number, which determines its format."""
 
     SHARE = "share"  # 0..1
     COUNT = "count"
@@ -23,7 +23,7 @@ class NumberUnit(StrEnum):
     RATE = "rate"  # per second
 
     def text(self, value: float | None) -> str:
-        """Return the value for a read-out; None and NaN are a dash."""
+        """Return the formatted value; None and NaN are a dash."""
         if value is None or math.isnan(value):
             return UNKNOWN
         match self:
@@ -43,12 +43,12 @@ def percent(share: float | None) -> str:
 
 
 def count(number: float) -> str:
-    """Return a whole number with commas between the thousands."""
+    """Return a whole number with commas as thousands separators."""
     return f"{math.floor(number + 0.5):,}"
 
 
 def memory(size_bytes: int) -> str:
-    """Return whole GiB, or TiB from ten of them on."""
+    """Return whole GiB, or whole TiB from 10 TiB."""
     if size_bytes >= 10 * _TIB:
         return f"{count(size_bytes / _TIB)} TiB"
     return f"{count(size_bytes / _GIB)} GiB"
@@ -70,7 +70,7 @@ def duration(seconds: float) -> str:
 
 
 def _tenths(number: float) -> float:
-    """Round half up, as the script does."""
+    """Round half up, as frontend/src/format.ts does."""
     return math.floor(number * 10 + 0.5) / 10
 
 

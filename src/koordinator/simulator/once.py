@@ -1,4 +1,4 @@
-"""A component runs on the embedded cluster to a fixed point; what it wrote is the answer."""
+"""Recorder of the changes that a component makes in a cluster, and a single scheduler run."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,12 +17,12 @@ from koordinator.simulator.embedded import Embedded
 
 @dataclass(frozen=True, slots=True)
 class Changes:
-    """Objects as they were left, in the order in which they were first touched."""
+    """Final states of changed objects, in the order of their first change."""
 
     created: Sequence[KubeObject]
     changed: Sequence[KubeObject]
     deleted: Sequence[KubeObject]
-    faults: FaultLog = field(default_factory=FaultLog)  # what broke; ``check`` it
+    faults: FaultLog = field(default_factory=FaultLog)  # faults of plugins; call ``check``
 
     def as_data(self) -> dict[str, list[JsonObject]]:
         """Return the objects as manifests."""
@@ -34,7 +34,7 @@ class Changes:
 
 
 class ChangeRecorder:
-    """Notes what is different in a cluster from the moment it is made."""
+    """Recorder of changes to a cluster since its creation."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._watch = cluster.watch(KINDS)
@@ -44,7 +44,7 @@ class ChangeRecorder:
                 self._before[type(event.object), event.object.key] = event.object
 
     def changes(self) -> Changes:
-        """Return the difference; what was made and deleted again is not in it."""
+        """Return the changes, without objects that were created and deleted again."""
         touched: dict[tuple[type[KubeObject], str], KubeObject | None] = {}
         last: dict[tuple[type[KubeObject], str], KubeObject] = {}
         for event in self._watch.poll():
@@ -69,9 +69,9 @@ def schedule_once(
     source: str = "",
     gates: FeatureGates = NO_GATES,
 ) -> Changes:
-    """Run the scheduler until nothing moves; return what changed.
+    """Run the scheduler to a fixed point; return the changes.
 
-    Raises InputError, and InvalidError for an object that admission refuses.
+    Raises InputError, and InvalidError for an object that admission rejects.
     """
     faults = FaultLog()
     world = Embedded(

@@ -18,11 +18,12 @@ from typing import Any, Final, TypeVar
 from msgspec.structs import replace
 
 from koordinator.api.codec import decode
+from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import JsonObject, ObjectMeta
-from koordinator.api.pod import Container, PodTemplateSpec
+from koordinator.api.pod import Container, Pod, PodTemplateSpec
+from koordinator.api.validation import validate
 from koordinator.api.workload import PodControllerSpec
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.pod_templates import check_template
 
 MOST_PODS: Final = 1_000_000  # of one workload: more is a slip of the hand
 _DEPTH: Final = 12  # levels below which templates of pods are not looked for
@@ -47,7 +48,7 @@ class WorkloadPart:
 
 @dataclass(frozen=True, slots=True)
 class OperatorWorkload:
-    """A workload of an operator, as far as its pods are concerned."""
+    """Pods of an operator's workload."""
 
     api_version: str
     kind: str
@@ -403,3 +404,22 @@ _UNSIMULATED: Final[Mapping[tuple[str, str], str]] = {
 OPERATOR_GROUPS: Final = frozenset(group for group, _ in (*_READERS, *_UNSIMULATED))
 #: Ends of the names of kinds that describe pods which other objects make, or what pods may be.
 _NO_WORKLOADS: Final = ("Template", "Runtime", "Policy", "Definition", "Profile", "Quota")
+
+
+def pod_of(template: PodTemplateSpec, meta: ObjectMeta) -> Pod:
+    """Return a pod of the template with the name, labels and owner of ``meta``."""
+    return with_defaults(Pod(metadata=meta, spec=template.spec))
+
+
+def check_template(template: PodTemplateSpec, path: str) -> None:
+    """Raise InputError with the path if pods of the template are invalid."""
+    sample = ObjectMeta(
+        name="sample",
+        namespace="default",
+        labels=template.metadata.labels,
+        annotations=template.metadata.annotations,
+    )
+    try:
+        validate(pod_of(template, sample))
+    except InputError as error:
+        raise InputError(error.problem, path=f"{path}.{error.path}") from None

@@ -1,6 +1,6 @@
-"""What a page of results shows: figures, charts, tables and marks, as data.
+"""Content of a result page: figures, charts, tables and marks.
 
-The page of the dashboard draws it: see ``koordinator.dashboard.offline``.
+The dashboard's page draws it: see ``koordinator.dashboard.offline``.
 """
 
 import msgspec
@@ -10,7 +10,7 @@ from koordinator.simulator.numerals import NumberUnit
 
 
 class PageFigure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """A number that people want to know first."""
+    """Key figure at the top of a page."""
 
     label: str
     value: str
@@ -18,18 +18,18 @@ class PageFigure(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True
 
 
 class PageSeries(msgspec.Struct, frozen=True, rename="camel"):
-    """One curve; ``values`` has an entry per moment of its chart, None where nothing is known."""
+    """Curve; ``values`` has an entry for each time of its chart, None if unknown."""
 
     name: str
     values: tuple[float | None, ...]
-    tone: int  # number of the colour
+    tone: int  # index of the colour
 
 
 class PageChart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Curves over ``at_s``, seconds since the beginning, ascending."""
+    """Curves over ``at_s``, seconds since the start, ascending."""
 
     title: str
-    note: str  # what is to be seen, in a sentence
+    note: str  # description of the curves
     unit: NumberUnit
     at_s: tuple[float, ...]
     series: tuple[PageSeries, ...]
@@ -38,25 +38,25 @@ class PageChart(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_
 
 
 class PageChange(msgspec.Struct, frozen=True):
-    """A cell of a table: a share, 0..1, before and after."""
+    """Table cell with a share, 0..1, before and after."""
 
     before: float
     after: float
 
 
 class PageTable(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """Rows as long as ``heads``; the first cell names the row where ``has_figures``."""
+    """Table; each row has as many cells as ``heads``, and its first names it if ``has_figures``."""
 
     label: str
     heads: tuple[str, ...]
     rows: tuple[tuple[str | PageChange, ...], ...]
     foot: tuple[str, ...] = ()
     has_figures: bool = False  # all but the first column are numbers
-    left_out: int = 0  # rows beyond those
+    left_out: int = 0  # number of further rows
 
 
 class PageMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Something that has happened, in seconds since the beginning."""
+    """Event, in seconds since the start."""
 
     at_s: float
     text: str
@@ -64,7 +64,7 @@ class PageMark(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
 
 
 class PageSection(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
-    """A part of the page under a heading."""
+    """Section of a page with a heading."""
 
     title: str
     text: str = ""
@@ -72,11 +72,11 @@ class PageSection(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omi
     tables: tuple[PageTable, ...] = ()
     marks: tuple[PageMark, ...] = ()
     devices: BarLanes | None = None
-    is_folded: bool = False  # of interest to few
+    is_folded: bool = False
 
 
 class ResultPage(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All of it."""
+    """Page with the result of a run or plan."""
 
     title: str
     facts: tuple[str, ...]

@@ -1,4 +1,4 @@
-"""A plan of moves for people: what its page shows."""
+"""Result page of a descheduler plan."""
 
 from collections.abc import Callable, Mapping, Sequence
 
@@ -12,7 +12,7 @@ from koordinator.simulator.move_plan import (
 from koordinator.simulator.numerals import UNKNOWN, count, percent
 from koordinator.simulator.page import PageChange, PageSection, PageTable, ResultPage
 
-_MOST_ROWS = 2000  # of a table
+_MAX_ROWS = 2000  # of a table
 _SHARES = ("requested", "used")
 
 _MOVE_COLUMNS: tuple[tuple[str, Callable[[PlannedMove], str]], ...] = (
@@ -21,15 +21,15 @@ _MOVE_COLUMNS: tuple[tuple[str, Callable[[PlannedMove], str]], ...] = (
     ("from", lambda move: move.source),
     ("to", lambda move: move.target or "not proven"),
     ("gain", lambda move: move.gain_text),
-    ("cost", lambda move: spoken_cost(move.cost)),
+    ("cost", lambda move: format_cost(move.cost)),
     ("after", lambda move: ", ".join(move.after)),
-    ("wanted by", lambda move: f"{move.plugin}: {move.reason}" if move.reason else move.plugin),
+    ("requested by", lambda move: f"{move.plugin}: {move.reason}" if move.reason else move.plugin),
 )
 _STAY_COLUMNS: tuple[tuple[str, Callable[[StayingPod], str]], ...] = (
     ("pod", lambda stay: stay.pod),
     ("on", lambda stay: stay.node),
-    ("why it stays", lambda stay: f"{stay.why}: {stay.detail}" if stay.detail else stay.why),
-    ("wanted by", lambda stay: f"{stay.plugin}: {stay.reason}" if stay.reason else stay.plugin),
+    ("reason", lambda stay: f"{stay.why}: {stay.detail}" if stay.detail else stay.why),
+    ("requested by", lambda stay: f"{stay.plugin}: {stay.reason}" if stay.reason else stay.plugin),
 )
 
 
@@ -39,15 +39,15 @@ def plan_page(plan: MovePlan, title: str = "Plan of moves") -> ResultPage:
         title=title,
         facts=_facts(plan),
         sections=(
-            _section("Moves", _MOVE_COLUMNS, plan.moves, "Nothing moves."),
-            _section("What stays, and why", _STAY_COLUMNS, plan.stays, "Nothing else."),
+            _section("Moves", _MOVE_COLUMNS, plan.moves, "No pod moves."),
+            _section("Skipped moves", _STAY_COLUMNS, plan.stays, "No move was skipped."),
             *((_nodes(plan.nodes),) if plan.nodes else ()),
         ),
     )
 
 
-def spoken_cost(cost: MoveCost) -> str:
-    """Return whose restart a move costs, and which disruption budgets are left."""
+def format_cost(cost: MoveCost) -> str:
+    """Return the priority and eviction cost of a moved pod, and its disruption budgets."""
     parts = [f"{cost.band or 'priority'} {cost.priority}"]
     if cost.eviction_cost:
         parts.append(f"eviction cost {cost.eviction_cost}")
@@ -61,15 +61,11 @@ def _facts(plan: MovePlan) -> tuple[str, ...]:
         by_plugin[move.plugin] = by_plugin.get(move.plugin, 0.0) + move.gain
     return (
         f"{count(len(plan.moves))} {'move' if len(plan.moves) == 1 else 'moves'}",
-        *_if(plan.stays, f"stay although a plugin wants them to go: {count(len(plan.stays))}"),
-        *_if(plan.moves, "proven by the scheduler" if plan.is_proven else "not proven"),
+        *((f"skipped moves: {count(len(plan.stays))}",) if plan.stays else ()),
+        *(("proven by the scheduler" if plan.is_proven else "not proven",) if plan.moves else ()),
         *(f"gain of {name}: {gain:.2f}" for name, gain in sorted(by_plugin.items())),
         *plan.problems,
     )
-
-
-def _if(there_are: Sequence[object], text: str) -> tuple[str, ...]:
-    return (text,) if there_are else ()
 
 
 def _section(
@@ -83,8 +79,8 @@ def _section(
     table = PageTable(
         label=title,
         heads=tuple(name for name, _ in columns),
-        rows=tuple(tuple(text(row) for _, text in columns) for row in rows[:_MOST_ROWS]),
-        left_out=max(len(rows) - _MOST_ROWS, 0),
+        rows=tuple(tuple(text(row) for _, text in columns) for row in rows[:_MAX_ROWS]),
+        left_out=max(len(rows) - _MAX_ROWS, 0),
     )
     return PageSection(title=title, tables=(table,))
 
@@ -105,15 +101,15 @@ def _nodes(nodes: Sequence[NodeOutlook]) -> PageSection:
                     for shares in (node.requested, node.used)
                 ),
             )
-            for node in nodes[:_MOST_ROWS]
+            for node in nodes[:_MAX_ROWS]
         ),
-        left_out=max(len(nodes) - _MOST_ROWS, 0),
+        left_out=max(len(nodes) - _MAX_ROWS, 0),
     )
     return PageSection(title=title, tables=(table,))
 
 
 def share_text(shares: Mapping[str, tuple[float, float]]) -> str:
-    """Return shares before and after by name, for a line of a table."""
+    """Return shares before and after by name, for a table cell."""
     return ", ".join(
         f"{name} {percent(before)} → {percent(after)}" for name, (before, after) in shares.items()
     )

@@ -44,8 +44,13 @@ from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
-from koordinator.simulator.operator_workloads import MOST_PODS, OperatorWorkload, WorkloadPart
-from koordinator.simulator.pod_templates import check_template, pod_of
+from koordinator.simulator.operator_workloads import (
+    MOST_PODS,
+    OperatorWorkload,
+    WorkloadPart,
+    check_template,
+    pod_of,
+)
 
 CONTROLLER_KINDS: tuple[type[KubeObject], ...] = (
     Deployment,

@@ -1,4 +1,4 @@
-"""The pods of a stream: what they are, when they come, how long they work."""
+"""Pods of a stream: specs, arrival times and durations."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -51,22 +51,22 @@ _WHOLE = 100
 
 @dataclass(frozen=True, slots=True)
 class Blueprint:
-    """What the pods of one variant have in common."""
+    """Common properties of the pods of a variant."""
 
     pod: Pod
     weight: int
     duration: Distribution
     members: int = 1
-    group: PodGroup | None = None  # of pods that start together
+    group: PodGroup | None = None  # gang of the pods
     usage: UsageProfile = WHOLE
 
 
 def blueprints_of(stream: PodStream, workload: Workload) -> list[Blueprint]:
-    """Return one per variant, or the only one of a stream without variants."""
-    found = []
+    """Return a blueprint for each variant; a stream without variants has one."""
+    blueprints = []
     for variant in stream.variants or (_NOTHING_ELSE,):
         template = _template(stream, variant)
-        found.append(
+        blueprints.append(
             Blueprint(
                 with_defaults(_pod(stream, template, workload)),
                 variant.weight,
@@ -76,11 +76,11 @@ def blueprints_of(stream: PodStream, workload: Workload) -> list[Blueprint]:
                 usage_profile(template.usage or UsageConfig(), stream.name),
             )
         )
-    return found
+    return blueprints
 
 
 def priority_classes(workload: Workload) -> list[KubeObject]:
-    """Return a class per priority in use: in Kubernetes a pod's number comes from a class."""
+    """Return a class for each priority in use, as a pod's priority comes from its class."""
     classes: dict[str, KubeObject] = {}
     for stream in workload.pod_streams:
         for variant in stream.variants or (_NOTHING_ELSE,):
@@ -98,7 +98,7 @@ def priority_classes(workload: Workload) -> list[KubeObject]:
 def submissions_of(
     stream: PodStream, workload: Workload, until_s: float, rng: np.random.Generator
 ) -> Iterator[Submission]:
-    """Draw the pods that come up to ``until_s``, in order of time."""
+    """Draw the arrivals up to ``until_s``, in order of time."""
     blueprints = blueprints_of(stream, workload)
     times_s = arrival_times(stream.arrival, until_s, rng)
     weights = np.array([blueprint.weight for blueprint in blueprints], float)
@@ -119,7 +119,7 @@ def submissions_of(
 
 
 def _pods(blueprint: Blueprint, name: str) -> Iterator[Pod]:
-    """Yield the pod, or the members of the job, of one arrival."""
+    """Yield the pod of an arrival, or the members of its job."""
     meta = blueprint.pod.metadata
     if blueprint.group is None:
         yield replace(blueprint.pod, metadata=replace(meta, name=name))
@@ -134,15 +134,17 @@ def _group(stream: PodStream, template: TemplateConfig) -> PodGroup | None:
     if (template.members or 1) == 1:
         return None
     rules = tuple(GatherRule(layer=g.layer, strategy=g.strategy) for g in template.gather or ())
-    near = NETWORK_TOPOLOGY_SPEC.entry(NetworkTopologySpec(gather_strategy=rules)) if rules else {}
+    annotations = (
+        NETWORK_TOPOLOGY_SPEC.entry(NetworkTopologySpec(gather_strategy=rules)) if rules else {}
+    )
     return PodGroup(
-        metadata=ObjectMeta(name=stream.name, namespace=stream.namespace, annotations=near),
+        metadata=ObjectMeta(name=stream.name, namespace=stream.namespace, annotations=annotations),
         spec=PodGroupSpec(min_member=template.members or 1),
     )
 
 
 def usage_profile(config: UsageConfig, stream: str = "") -> UsageProfile:
-    """Return the usage that a workload describes; ``stream`` is whose spikes it takes part in."""
+    """Return the usage profile of a configuration; spikes of ``stream`` apply to it."""
     if config.high is not None:
         low, high = config.low or 0, config.high
     else:
@@ -214,31 +216,31 @@ def _amounts(template: TemplateConfig) -> ResourceList:
 
 
 def _tolerations(configs: Sequence[TolerationConfig], workload: Workload) -> tuple[Toleration, ...]:
-    """Return the stream's own, then those of dead nodes with the workload's time."""
+    """Return the stream's tolerations, then the timed tolerations of failed nodes."""
     own = tuple(
         Toleration(key=t.key, operator=t.operator, value=t.value, effect=t.effect) for t in configs
     )
     seconds = int(workload.toleration.total_seconds())
-    settled = {t.key for t in own if t.effect in {"NoExecute", ""}}
+    covered = {t.key for t in own if t.effect in {"NoExecute", ""}}
     return own + tuple(
         replace(toleration, toleration_seconds=seconds)
         for toleration in (NOT_READY, UNREACHABLE)
-        if not settled & {toleration.key, ""}
+        if not covered & {toleration.key, ""}
     )
 
 
 def _class_name(template: TemplateConfig) -> str:
-    """Return nothing for pods without a class: priority 0, free to preempt."""
+    """Return the name of the priority class; empty for priority 0 with preemption."""
     number = template.priority or 0
     if number == 0 and template.preempts is not False:
         return ""
     sign = "minus-" if number < 0 else ""
-    patient = "-never-preempting" if template.preempts is False else ""
-    return f"priority-{sign}{abs(number)}{patient}"
+    suffix = "-never-preempting" if template.preempts is False else ""
+    return f"priority-{sign}{abs(number)}{suffix}"
 
 
 def arrival_times(arrival: ArrivalConfig, until_s: float, rng: np.random.Generator) -> FloatArray:
-    """Draw when something comes, in seconds up to ``until_s``, ascending."""
+    """Draw arrival times in seconds up to ``until_s``, ascending."""
     parts = []
     if arrival.poisson is not None:
         parts.append(_poisson(arrival.poisson.per_hour, until_s, rng))
@@ -258,7 +260,7 @@ def _poisson(per_hour: float, until_s: float, rng: np.random.Generator) -> Float
 
 
 def _diurnal(config: DiurnalConfig, until_s: float, rng: np.random.Generator) -> FloatArray:
-    """Thin a process at the highest rate: a cosine between low and high, highest at ``peak_at``."""
+    """Thin a Poisson process to a cosine rate between low and high, highest at ``peak_at``."""
     times_s = _poisson(config.high_per_hour, until_s, rng)
     low, high = config.low_per_hour, config.high_per_hour
     angle = 2 * math.pi * (times_s - config.peak_at.total_seconds()) / _DAY_S

@@ -1,6 +1,6 @@
-"""A run while it goes on: a live display on a terminal, a line now and then elsewhere.
+"""Progress of a run: a live display on a terminal, a line at intervals elsewhere.
 
-Reads the recorder's latest sample and writes to the console; draws only when it is told to.
+Reads the recorder's latest sample and writes to the console, only when ``update`` is called.
 """
 
 from types import TracebackType
@@ -22,10 +22,10 @@ _BAR_COLUMNS = 40
 
 
 class LiveView:
-    """Shows the run of a recorder between ``with`` and its end.
+    """Context manager that shows the progress of a recorder's run.
 
-    ``ends_s`` is the virtual time at which the run will be over.  The console is standard error
-    unless given, so that a result on standard output stays clean.
+    ``ends_s`` is the virtual time of the run's end.  The default console is standard error, which
+    keeps results on standard output clean.
     """
 
     def __init__(
@@ -56,13 +56,13 @@ class LiveView:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """Show the last state, also after a failure."""
+        """Show the last state, also after an error."""
         self._draw()
         if self._live:
             self._live.stop()
 
     def update(self) -> None:
-        """Show the latest sample if the last drawing is old enough; cheap to call after each."""
+        """Show the latest sample if the redraw interval has passed; cheap to call often."""
         every_s = _REDRAW_EVERY_S if self._live else _LINE_EVERY_S
         if self._clock.now_s() - self._drawn_at_s >= every_s:
             self._draw()
@@ -119,7 +119,7 @@ def _bar(share: float, colour: str) -> ProgressBar:
 
 
 def _main_share(group: NodeGroup, sample: RunSample) -> tuple[float, str]:
-    """Return how much is allocated of what the group is there for."""
+    """Return the allocated share of the group's main resource, GPU or CPU."""
     allocation = sample.allocated[group.name]
     return (allocation.gpu, "GPU") if group.gpus else (allocation.cpu, "CPU")
 

@@ -1,4 +1,4 @@
-"""Writes down what a scheduler sees of a cluster: what exists, and every change with its time."""
+"""Recorder of the objects and events that a scheduler receives from a cluster."""
 
 import gzip
 import os
@@ -32,7 +32,7 @@ from koordinator.simulator.recording import (
 )
 from koordinator.simulator.recording.batch import FORMAT, EventKind, RecordedEvent
 
-#: Questions to the scheduler are nothing it decides by.
+#: Without ScheduleExplanations, which do not affect decisions.
 RECORDED: Sequence[type[KubeObject]] = (
     Namespace,
     PriorityClass,
@@ -40,16 +40,16 @@ RECORDED: Sequence[type[KubeObject]] = (
     *(kind for kind in WATCHED if kind is not ScheduleExplanation),
     Pod,
 )
-PATIENCE_S = 120.0  # until all that exists has been read
-LONGEST_WAIT_S = 0.5  # between two looks at signals and at the time
-FLUSHED_S = 10.0  # after which what was written survives whatever becomes of the recorder
+SYNC_TIMEOUT_S = 120.0  # for the initial list of all objects
+MAX_WAIT_S = 0.5  # between two checks of signals and the time
+FLUSH_INTERVAL_S = 10.0  # bounds the events that are lost if the recorder is killed
 _LEVEL = 3  # of compression: higher ones take twice the time for a tenth of the size
 
 
 class Recorder:
-    """Follows a cluster as a scheduler does; ``step`` writes what has arrived.
+    """Recorder with the watches of a scheduler; ``step`` writes the received events.
 
-    ``write`` takes whole lines.  Pods that had ended before are left out.
+    ``write`` takes whole lines.  Pods that had ended before the start are left out.
     """
 
     def __init__(
@@ -65,7 +65,7 @@ class Recorder:
         self._clock, self._write, self._anonymiser = clock, write, anonymiser
         self._cluster = cluster
         self._watch = cluster.watch(RECORDED, selectors)
-        self._first: list[RecordedEvent] | None = []  # until all that exists has been listed
+        self._first: list[RecordedEvent] | None = []  # initial objects; None after the list
         self.events = 0
         if configuration and anonymiser is not None:
             configuration = anonymiser.configuration(configuration)
@@ -76,7 +76,7 @@ class Recorder:
 
     @property
     def is_synced(self) -> bool:
-        """Whether all that existed has been written."""
+        """Whether the initial objects have been written."""
         return self._first is None
 
     def follow(
@@ -85,12 +85,13 @@ class Recorder:
         duration_s: float | None = None,
         begun: Callable[[], object] = lambda: None,
     ) -> None:
-        """Write until it is to stop, or for so long after all that existed has been read.
+        """Record until ``stopping`` is set, or for a duration after the initial list.
 
-        ``begun`` is called then.  Raises ClusterError if nothing can be read for ``PATIENCE_S``.
+        Calls ``begun`` after the initial list.  Raises ClusterError if the list takes longer than
+        ``SYNC_TIMEOUT_S``.
         """
         clock = self._clock
-        synced, until_s = self.is_synced, clock.now_s() + PATIENCE_S
+        synced, until_s = self.is_synced, clock.now_s() + SYNC_TIMEOUT_S
         while not stopping.is_set():
             self.step()
             if self.is_synced and not synced:
@@ -100,19 +101,19 @@ class Recorder:
             left_s = until_s - clock.now_s()
             if left_s <= 0:
                 break
-            self._cluster.wait(min(LONGEST_WAIT_S, left_s))
+            self._cluster.wait(min(MAX_WAIT_S, left_s))
         self.step()
         if not (self.is_synced or stopping.is_set()):
-            raise ClusterError(f"the cluster could not be read within {PATIENCE_S:g} s")
+            raise ClusterError(f"the cluster could not be read within {SYNC_TIMEOUT_S:g} s")
 
     def step(self) -> None:
-        """Write what has arrived since the last call as one batch."""
+        """Write the events since the last call as one batch."""
         events: list[RecordedEvent] = []
         for event in self._watch.poll():
             if event.type is EventType.BOOKMARK:
                 events = [*(self._first or ()), *events]
                 self._first = None
-            elif event.previous is not None or not _is_past(event.object):
+            elif event.previous is not None or not _has_ended(event.object):
                 kind = cast("EventKind", str(event.type))
                 events.append(RecordedEvent(kind, self._text(event.object)))
         if self._first is not None:
@@ -130,14 +131,14 @@ class Recorder:
         return msgspec.Raw(msgspec.json.encode(self._anonymiser.manifest(to_manifest(obj))))
 
 
-def _is_past(obj: KubeObject) -> bool:
+def _has_ended(obj: KubeObject) -> bool:
     return isinstance(obj, Pod) and is_over(obj)
 
 
 class RecordingFile:
-    """A compressed file that is written, and that only its owner may read.
+    """Compressed file for writing, readable by its owner only.
 
-    Raises InputError if it can't be.
+    Raises InputError if it cannot be written.
     """
 
     def __init__(self, path: Path, clock: Clock) -> None:
@@ -149,11 +150,11 @@ class RecordingFile:
             raise self._unwritable(error) from None
 
     def write(self, line: bytes) -> None:
-        """Append a whole line.  Raises InputError where the disk is full."""
+        """Append a whole line.  Raises InputError, for example if the disk is full."""
         now_s = self._clock.now_s()
         try:
             self._file.write(line)
-            if now_s >= self._flushed_s + FLUSHED_S:
+            if now_s >= self._flushed_s + FLUSH_INTERVAL_S:
                 self._file.flush()
                 self._flushed_s = now_s
         except OSError as error:
@@ -176,4 +177,4 @@ class RecordingFile:
                 raise self._unwritable(failure) from None
 
     def _unwritable(self, error: OSError) -> InputError:
-        return InputError(f"can't be written: {error.strerror}", source=str(self._path))
+        return InputError(f"cannot be written: {error.strerror}", source=str(self._path))

@@ -1,10 +1,10 @@
-"""A recording run again: what others did happens as it did, what the scheduler did is decided anew.
+"""Replay of a recording: external events occur as recorded, scheduling decisions are new.
 
-Others create and delete pods, change nodes, report usage; a pod that ended by itself runs as long
-as it did.  Binds, nominations, preemptions, statuses of reservations, gangs and quotas, and the
-volumes of pods that wait for their node are the replay's own.  A pod that only the recorded
-scheduler preempted stays: when it would have ended is not known.  One that only the replay
-preempts is not created again: whether it would have been is not known either.
+External events are the creation and deletion of pods, changes of nodes and usage reports; a pod
+that ended by itself keeps its recorded run time.  The replay makes its own binds, nominations,
+preemptions, statuses of reservations, gangs and quotas, and volumes of pods with
+WaitForFirstConsumer.  A pod that only the recorded scheduler preempted keeps running, as its end is
+unknown.  A pod that only the replay preempts is not recreated.
 """
 
 import heapq
@@ -44,7 +44,7 @@ from koordinator.simulator.recording import (
 )
 from koordinator.simulator.recording.reports import read_report
 
-#: A pod that is bound later or earlier by less ends when it did: that much a network takes.
+#: A pod whose bind differs by less keeps its recorded end: the difference is network latency.
 JITTER_S = 1.0
 _OWN_STATUS = (Reservation, PodGroup, ElasticQuota)
 _PREEMPTED = "PreemptionByScheduler"
@@ -52,9 +52,9 @@ _PREEMPTED = "PreemptionByScheduler"
 
 @dataclass(frozen=True, slots=True)
 class ReplayOutcomes:
-    """What became of pods that came to be decided on, by ``namespace/name`` (``#2`` the second).
+    """Outcomes of the scheduled pods, by ``namespace/name`` (``#2`` for the second of a name).
 
-    ``recorded`` says so of the recorded scheduler, ``pod_outcomes`` of this run.
+    ``recorded`` has the outcomes of the recorded scheduler, ``pod_outcomes`` of the replay.
     """
 
     recorded: dict[str, PodOutcome]
@@ -63,44 +63,46 @@ class ReplayOutcomes:
     from_s: float
     to_s: float
     foreign: Mapping[str, int] = field(default_factory=dict)
-    """Pods that came for schedulers that no profile is, by name: they went where they went."""
+    """Number of pods of schedulers without a profile, by scheduler name; bound as recorded."""
 
     def comparison(self) -> Comparison:
-        """Return what is different from what was recorded."""
+        """Return the differences from the recording."""
         return compare(self.recorded, self.pod_outcomes)
 
 
 @dataclass(slots=True, eq=False)
-class _Story:
-    """A pod of both worlds."""
+class _ReplayedPod:
+    """State of a pod in the recording and in the replay."""
 
     name: str
-    came_s: float
-    pod: Pod  # as recorded last
-    node: str = ""  # recorded
+    arrived_s: float
+    pod: Pod  # last recorded state
+    # -- in the recording
+    node: str = ""
     bound_s: float | None = None
     was_evicted: bool = False
-    wrote: dict[str, dict[str, str | None]] = field(default_factory=dict)
-    """By field: what the recorded bind changed there, with the values before."""
-    ended_s: float | None = None  # by itself
-    bound: Bound | None = None  # here, and since when
-    here_s: float | None = None
+    #: Annotations and labels that the recorded bind changed, with their values before it.
+    bind_changes: dict[str, dict[str, str | None]] = field(default_factory=dict)
+    ended_s: float | None = None  # end by itself
+    # -- in the replay
+    bound: Bound | None = None
+    replay_bound_s: float | None = None
     is_evicted: bool = False
     why: str = ""
-    existed: bool = False  # with its node, when the recording began
+    existed: bool = False  # bound before the recording started
 
     @property
     def counts(self) -> bool:
-        """Whether something was decided about it."""
+        """Whether a scheduler decided about the pod."""
         return not self.existed or self.was_evicted or self.is_evicted
 
     def recorded(self) -> PodOutcome:
-        return PodOutcome(self.came_s, self.node, self.bound_s, self.was_evicted)
+        return PodOutcome(self.arrived_s, self.node, self.bound_s, self.was_evicted)
 
     def pod_outcome(self) -> PodOutcome:
         node = self.bound.node if self.bound is not None else ""
         why = "" if node else self.why
-        return PodOutcome(self.came_s, node, self.here_s, self.is_evicted, why)
+        return PodOutcome(self.arrived_s, node, self.replay_bound_s, self.is_evicted, why)
 
 
 def replay(
@@ -112,21 +114,21 @@ def replay(
     gates: FeatureGates = NO_GATES,
     on_batch: Callable[[float], None] | None = None,
 ) -> ReplayOutcomes:
-    """Run a recording again; ``on_batch`` is told the time of each batch that is done.
+    """Replay a recording; ``on_batch`` receives the time of each replayed batch.
 
-    Raises InputError for a recording or a configuration that can't be read.
+    Raises InputError for an unreadable recording or an invalid configuration.
     """
     run = ReplayRun.begin(
         recorded.header, configuration, out_of_tree=out_of_tree, source=source, gates=gates
     )
     for batch in recorded.batches:
-        run.take_in(batch)
+        run.apply(batch)
         if on_batch is not None:
             on_batch(batch.at_s)
     run.finish()
     return ReplayOutcomes(
-        {story.name: story.recorded() for story in run.stories if story.counts},
-        {story.name: story.pod_outcome() for story in run.stories if story.counts},
+        {pod.name: pod.recorded() for pod in run.pods if pod.counts},
+        {pod.name: pod.pod_outcome() for pod in run.pods if pod.counts},
         run.events,
         recorded.header.started_s,
         run.now_s,
@@ -135,26 +137,26 @@ def replay(
 
 
 class ReplayRun:
-    """A replay under way: batches are taken in one after the other, as the recording has them."""
+    """Replay in progress; ``apply`` takes the batches in their recorded order."""
 
     def __init__(self, world: Embedded, audit: Audit | None = None) -> None:
-        """``world`` is one in which nothing is yet; ``audit`` is told what is decided there."""
+        """``world`` is empty; ``audit`` is the audit trail of its scheduler."""
         self.audit = audit
         self._world, self._cluster, self._scheduler = world, world.cluster, world.scheduler
         self._names = frozenset(world.scheduler.cycles)
-        self.stories: list[_Story] = []
+        self.pods: list[_ReplayedPod] = []
         self.events = 0
-        self.evictions: list[tuple[float, str]] = []  # when, and who made room for whom
+        self.evictions: list[tuple[float, str]] = []  # time and text
         self.foreign: Counter[str] = Counter()
-        self._live: dict[str, _Story] = {}  # by key, those that exist in the recording or here
-        self._times: dict[str, int] = {}  # pods of a name so far
-        self._ends: list[tuple[float, int, _Story]] = []  # planned; the number orders equal times
+        self._live: dict[str, _ReplayedPod] = {}  # by key, in the recording or in the replay
+        self._times: dict[str, int] = {}  # number of pods so far, by key
+        self._ends: list[tuple[float, int, _ReplayedPod]] = []  # heap; the number breaks ties
         self._planned = 0
-        self._put_off: dict[str, RecordedEvent] = {}  # the latest report of each node …
-        self._put_off_s = 0.0  # … when the last one came
+        self._deferred: dict[str, RecordedEvent] = {}  # latest deferred usage report of each node
+        self._deferred_s = 0.0  # time of the last deferred report
         self._is_first = True
-        world.load([])  # the scheduler follows from here on, and ranks nodes as they come
-        #: when something happens even without events, as of the last reply of the scheduler
+        world.load([])  # starts the scheduler, which then ranks nodes in order of arrival
+        #: Time of the next due work without further events, after the last scheduler step.
         self._due_s = self._next_due_s()
 
     @classmethod
@@ -168,9 +170,9 @@ class ReplayRun:
         gates: FeatureGates = NO_GATES,
         audit: Audit | None = None,
     ) -> Self:
-        """Return a replay of a recording of which nothing has happened yet.
+        """Return a replay at the start of a recording.
 
-        Raises InputError for a configuration that can't be meant.
+        Raises InputError for an invalid configuration.
         """
         options = SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
@@ -182,7 +184,7 @@ class ReplayRun:
                 configuration,
                 now_s=header.started_s,
                 options=options,
-                admission=(),  # everything has been admitted where it was recorded
+                admission=(),  # recorded objects have passed admission
                 out_of_tree=out_of_tree,
                 source=source,
                 gates=gates,
@@ -193,116 +195,113 @@ class ReplayRun:
 
     @property
     def handle(self) -> SchedulerHandle:
-        """The scheduler that decides here."""
+        """The scheduler of the replay."""
         return self._scheduler.handle
 
     @property
     def now_s(self) -> float:
-        """How far the replay has come."""
+        """Current time of the replay."""
         return self._world.clock.now_s()
 
     # -- time --------------------------------------------------------------------------------
 
-    def pass_to(self, until_s: float) -> None:
-        """Let time pass in which nothing was recorded."""
+    def advance_to(self, until_s: float) -> None:
+        """Advance the time without recorded events."""
         if until_s > self.now_s:
-            self._catch_up()
-            self._pass(until_s)
-            self._settle()
+            self._apply_deferred()
+            self._advance(until_s)
+            self._schedule()
 
-    def take_in(self, batch: RecordedBatch) -> None:
-        """Let time pass until the batch, then let it happen and the scheduler reply.
+    def apply(self, batch: RecordedBatch) -> None:
+        """Advance the time to the batch, apply its events and run the scheduler.
 
-        Reports of usage wait while there is nothing to decide: of a node that has reported twice by
-        then, nobody has looked at the first.
+        Usage reports are deferred while there are no pods to schedule, as a later report of the
+        same node replaces them.
         """
         self.events += len(batch.events)
-        if self._puts_off(batch):
+        if self._defers(batch):
             return
-        self._catch_up()
-        self._pass(batch.at_s)
+        self._apply_deferred()
+        self._advance(batch.at_s)
         if self._is_first:
             self._begin(batch)
             self._is_first = False
         else:
             for kind, obj in batch.objects():
                 self._apply(EventType(kind), obj)
-        self._settle()
+        self._schedule()
 
     def finish(self) -> None:
-        """Take in what has been put off."""
-        self._catch_up()
-        self._settle()
+        """Apply deferred usage reports."""
+        self._apply_deferred()
+        self._schedule()
 
-    def _puts_off(self, batch: RecordedBatch) -> bool:
-        """Note a batch for later if it reports usage only, and nothing is to be decided yet."""
+    def _defers(self, batch: RecordedBatch) -> bool:
+        """Defer a batch that has usage reports only, while there are no pods to schedule."""
         if self._is_first or batch.at_s > self._due_s or not self._scheduler.queue.is_empty:
             return False
         nodes = [event.reporting for event in batch.events]
         if not all(nodes):
             return False
-        self._put_off.update(zip(nodes, batch.events, strict=True))
-        self._put_off_s = batch.at_s
+        self._deferred.update(zip(nodes, batch.events, strict=True))
+        self._deferred_s = batch.at_s
         return True
 
-    def _catch_up(self) -> None:
-        if self._put_off:
-            self._world.clock.advance_to(self._put_off_s)
-            for event in self._put_off.values():
+    def _apply_deferred(self) -> None:
+        if self._deferred:
+            self._world.clock.advance_to(self._deferred_s)
+            for event in self._deferred.values():
                 self._store(read_report(event.object))
-            self._put_off.clear()
+            self._deferred.clear()
 
     def _next_due_s(self) -> float:
-        """Return when something happens even without events."""
+        """Return the time of the next due work without further events."""
         wakeup_s = self._scheduler.next_wakeup_s()
         end_s = self._ends[0][0] if self._ends else math.inf
         return min(math.inf if wakeup_s is None else wakeup_s, end_s)
 
-    def _pass(self, until_s: float) -> None:
+    def _advance(self, until_s: float) -> None:
         while True:
             next_s = self._due_s
-            if next_s >= until_s:  # what is due at that moment is decided with the batch
+            if next_s >= until_s:  # work due at that moment is done together with the batch
                 break
             self._world.clock.advance_to(next_s)
             while self._ends and self._ends[0][0] <= next_s:
                 self._end(heapq.heappop(self._ends)[2])
-            self._settle()
+            self._schedule()
         self._world.clock.advance_to(until_s)
         while self._ends and self._ends[0][0] <= until_s:
             self._end(heapq.heappop(self._ends)[2])
 
-    def _settle(self) -> None:
+    def _schedule(self) -> None:
         while True:
             outcomes = self._scheduler.step()
             for outcome in outcomes:
-                self._note(outcome)
+                self._record(outcome)
             evicted = any(isinstance(outcome, Evicted) for outcome in outcomes)
             if not self._world.step_controllers() and not evicted:
                 break
         self._due_s = self._next_due_s()
 
-    def _note(self, outcome: Outcome) -> None:
-        story = self._live.get(outcome.pod)
-        if story is None:
+    def _record(self, outcome: Outcome) -> None:
+        replayed = self._live.get(outcome.pod)
+        if replayed is None:
             return
         if isinstance(outcome, Bound):
-            story.bound, story.here_s = outcome, self._world.clock.now_s()
-            self._overwrite(self._laid_over(story))
-            if story.ended_s is not None:
-                self._plan_end(story)
+            replayed.bound, replayed.replay_bound_s = outcome, self._world.clock.now_s()
+            self._overwrite(self._merged(replayed))
+            if replayed.ended_s is not None:
+                self._plan_end(replayed)
         elif isinstance(outcome, Evicted):
-            story.is_evicted = True
+            replayed.is_evicted = True
             self.evictions.append((self.now_s, f"{outcome.pod} made room for {outcome.by}"))
         else:
-            story.why = outcome.message
+            replayed.why = outcome.message
 
-    # -- what happened -----------------------------------------------------------------------
+    # -- recorded events ---------------------------------------------------------------------
 
     def _begin(self, batch: RecordedBatch) -> None:
-        """Take in what existed; pods that wait come in the order in which they were created.
-
-        What changed while a recorder read it exists as it was in the end.
-        """
+        """Load the initial objects in their last state; queue pending pods by creation time."""
         objects = _last_states(batch)
         waiting = [obj for obj in objects if isinstance(obj, Pod) and not obj.spec.node_name]
         waiting.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
@@ -311,9 +310,10 @@ class ReplayRun:
         now_s = self._world.clock.now_s()
         for pod in others:
             if isinstance(pod, Pod) and pod.spec.scheduler_name in self._names:
-                story = self._tell(pod)
-                story.existed, story.node, story.bound_s = True, pod.spec.node_name, now_s
-                story.bound, story.here_s = Bound(pod.key, pod.spec.node_name), now_s
+                replayed = self._add(pod)
+                replayed.existed, replayed.node, replayed.bound_s = True, pod.spec.node_name, now_s
+                replayed.bound = Bound(pod.key, pod.spec.node_name)
+                replayed.replay_bound_s = now_s
         self._scheduler.step(limit=0)
         for pod in waiting:
             self._apply(EventType.ADDED, pod)
@@ -322,12 +322,12 @@ class ReplayRun:
         if isinstance(obj, Pod):
             self._apply_pod(kind, obj)
         elif kind is EventType.DELETED:
-            self._lose(obj)
+            self._delete(obj)
         elif not self._is_own_volume(obj):
             self._store(obj)
 
     def _store(self, obj: KubeObject) -> None:
-        """Store what is no pod as it is, but for a status that is the scheduler's own."""
+        """Store an object other than a pod, except for a status that the scheduler writes."""
         stored = self._find(obj)
         if isinstance(obj, _OWN_STATUS):
             status = type(obj.status)() if stored is None else stored.status  # type: ignore[attr-defined]
@@ -338,102 +338,99 @@ class ReplayRun:
             self._replace(stored, obj)
 
     def _apply_pod(self, kind: EventType, pod: Pod) -> None:
-        story = self._live.get(pod.key)
-        if story is not None and story.pod.metadata.uid != pod.metadata.uid:
-            self._forget(story)
-            story = None
-        if story is None:
-            self._apply_other_pod(kind, pod)
+        replayed = self._live.get(pod.key)
+        if replayed is not None and replayed.pod.metadata.uid != pod.metadata.uid:
+            self._remove(replayed)
+            replayed = None
+        if replayed is None:
+            self._apply_untracked_pod(kind, pod)
         elif kind is EventType.DELETED:
-            if not story.was_evicted and story.ended_s is None:
-                self._forget(story)
+            if not replayed.was_evicted and replayed.ended_s is None:
+                self._remove(replayed)
         else:
-            self._learn(story, pod)
+            self._update(replayed, pod)
 
-    def _apply_other_pod(self, kind: EventType, pod: Pod) -> None:
-        """Take in a pod that nobody here decides on, or that comes to be decided on."""
-        if kind is EventType.DELETED:
-            self._lose(pod)
-            return
-        if is_over(pod):
-            self._lose(pod)
+    def _apply_untracked_pod(self, kind: EventType, pod: Pod) -> None:
+        """Apply an event of a pod that is new, or that another scheduler manages."""
+        if kind is EventType.DELETED or is_over(pod):
+            self._delete(pod)
         elif self._find(pod) is not None:
             self._overwrite(pod)
         else:
             if not pod.spec.node_name:
                 if pod.spec.scheduler_name in self._names:
-                    self._tell(pod)
+                    self._add(pod)
                 else:
                     self.foreign[pod.spec.scheduler_name] += 1
             self._cluster.load([pod])
 
-    def _tell(self, pod: Pod) -> _Story:
+    def _add(self, pod: Pod) -> _ReplayedPod:
         times = self._times[pod.key] = self._times.get(pod.key, 0) + 1
         name = pod.key if times == 1 else f"{pod.key}#{times}"
-        story = _Story(name, self._world.clock.now_s(), pod)
-        self._live[pod.key] = story
-        self.stories.append(story)
-        return story
+        replayed = _ReplayedPod(name, self._world.clock.now_s(), pod)
+        self._live[pod.key] = replayed
+        self.pods.append(replayed)
+        return replayed
 
-    def _learn(self, story: _Story, pod: Pod) -> None:
-        before = story.pod
-        if not is_over(pod):  # that is the recorded one's end: here the pod may begin later
-            story.pod = pod
+    def _update(self, replayed: _ReplayedPod, pod: Pod) -> None:
+        before = replayed.pod
+        if not is_over(pod):  # the end belongs to the recording; the replayed pod may start later
+            replayed.pod = pod
         now_s = self._world.clock.now_s()
         if pod.spec.node_name and not before.spec.node_name:
-            story.node, story.bound_s = pod.spec.node_name, now_s
-            story.wrote = {
+            replayed.node, replayed.bound_s = pod.spec.node_name, now_s
+            replayed.bind_changes = {
                 name: _changed(getattr(before.metadata, name), getattr(pod.metadata, name))
                 for name in ("annotations", "labels")
             }
         conditions = pod.status.conditions
-        story.was_evicted |= any(it.reason == _PREEMPTED for it in conditions)
-        if story.is_evicted or story.was_evicted:
+        replayed.was_evicted |= any(it.reason == _PREEMPTED for it in conditions)
+        if replayed.is_evicted or replayed.was_evicted:
             return
         if is_over(pod):
-            if story.ended_s is None:
-                story.ended_s = now_s
-                if story.here_s is not None:
-                    self._plan_end(story)
-        elif story.ended_s is None:
-            self._overwrite(self._laid_over(story))
+            if replayed.ended_s is None:
+                replayed.ended_s = now_s
+                if replayed.replay_bound_s is not None:
+                    self._plan_end(replayed)
+        elif replayed.ended_s is None:
+            self._overwrite(self._merged(replayed))
 
-    def _plan_end(self, story: _Story) -> None:
-        """Let a pod that ended by itself run as long as it did."""
-        if story.ended_s is None or story.here_s is None:
+    def _plan_end(self, replayed: _ReplayedPod) -> None:
+        """Plan the end of a pod after its recorded run time."""
+        if replayed.ended_s is None or replayed.replay_bound_s is None:
             return
-        shift_s = 0.0 if story.bound_s is None else story.here_s - story.bound_s
-        end_s = story.ended_s + (shift_s if abs(shift_s) > JITTER_S else 0.0)
+        shift_s = 0.0 if replayed.bound_s is None else replayed.replay_bound_s - replayed.bound_s
+        end_s = replayed.ended_s + (shift_s if abs(shift_s) > JITTER_S else 0.0)
         if end_s <= self._world.clock.now_s():
-            self._end(story)
+            self._end(replayed)
             return
         self._planned += 1
-        heapq.heappush(self._ends, (end_s, self._planned, story))
+        heapq.heappush(self._ends, (end_s, self._planned, replayed))
 
-    def _end(self, story: _Story) -> None:
-        if self._live.get(story.pod.key) is story:
-            self._forget(story)
+    def _end(self, replayed: _ReplayedPod) -> None:
+        if self._live.get(replayed.pod.key) is replayed:
+            self._remove(replayed)
 
-    def _forget(self, story: _Story) -> None:
-        del self._live[story.pod.key]
-        if not story.is_evicted:
-            self._lose(story.pod)
+    def _remove(self, replayed: _ReplayedPod) -> None:
+        del self._live[replayed.pod.key]
+        if not replayed.is_evicted:
+            self._delete(replayed.pod)
 
-    # -- what is stored ----------------------------------------------------------------------
+    # -- storage -----------------------------------------------------------------------------
 
-    def _laid_over(self, story: _Story) -> Pod:
-        """Return the pod as others made it, with what the scheduler decided here."""
-        pod, bound = story.pod, story.bound
+    def _merged(self, replayed: _ReplayedPod) -> Pod:
+        """Return the recorded pod with the decisions of the replay's scheduler."""
+        pod, bound = replayed.pod, replayed.bound
         stored = self._find(pod)
         own = stored if isinstance(stored, Pod) else pod
         meta = pod.metadata
         for name in ("annotations", "labels"):
-            texts = _without(getattr(meta, name), story.wrote.get(name, {}))
+            texts = _reverted(getattr(meta, name), replayed.bind_changes.get(name, {}))
             if bound is not None:
                 texts |= getattr(bound, name)
             meta = replace(meta, **{name: texts})
         status = own.status
-        if bound is not None and story.node:
+        if bound is not None and replayed.node:
             kept = [it for it in pod.status.conditions if it.type != "PodScheduled"]
             scheduled = [it for it in own.status.conditions if it.type == "PodScheduled"]
             status = replace(pod.status, conditions=(*scheduled, *kept), nominated_node_name="")
@@ -441,7 +438,7 @@ class ReplayRun:
         return replace(pod, metadata=meta, spec=spec, status=status)
 
     def _is_own_volume(self, obj: KubeObject) -> bool:
-        """Return whether a volume or a change of one follows from where its pod went."""
+        """Return whether the replay's own controllers manage a volume or claim."""
         if isinstance(obj, PersistentVolumeClaim):
             stored = self._find(obj)
             return stored is not None and self._waits(obj)
@@ -470,7 +467,7 @@ class ReplayRun:
             return None
 
     def _overwrite(self, pod: Pod) -> None:
-        """Store what has changed; a pod that is gone here stays so."""
+        """Store a changed pod unless it is deleted in the replay."""
         stored = self._find(pod)
         if stored is not None:
             self._replace(stored, pod)
@@ -481,30 +478,30 @@ class ReplayRun:
         if obj != stored:
             self._cluster.overwrite(obj)
 
-    def _lose(self, obj: KubeObject) -> None:
+    def _delete(self, obj: KubeObject) -> None:
         if self._find(obj) is not None:
             self._cluster.lose(obj)
 
 
 def _last_states(batch: RecordedBatch) -> list[KubeObject]:
-    """Return what is left after a batch, in the order in which it came."""
-    left: dict[tuple[type[KubeObject], str], KubeObject] = {}
+    """Return the objects that exist after a batch, in order of arrival."""
+    states: dict[tuple[type[KubeObject], str], KubeObject] = {}
     for kind, obj in batch.objects():
         key = type(obj), obj.key
         if EventType(kind) is EventType.DELETED or (isinstance(obj, Pod) and is_over(obj)):
-            left.pop(key, None)
+            states.pop(key, None)
         else:
-            left[key] = obj
-    return list(left.values())
+            states[key] = obj
+    return list(states.values())
 
 
 def _changed(before: dict[str, str], after: dict[str, str]) -> dict[str, str | None]:
-    """Return the values before of all keys that are not as they were."""
+    """Return the previous values of all changed keys."""
     keys = before.keys() | after.keys()
     return {key: before.get(key) for key in keys if before.get(key) != after.get(key)}
 
 
-def _without(texts: dict[str, str], wrote: dict[str, str | None]) -> dict[str, str]:
-    """Return the texts with what was there before somebody wrote."""
-    kept = {key: text for key, text in texts.items() if key not in wrote}
-    return kept | {key: text for key, text in wrote.items() if text is not None}
+def _reverted(texts: dict[str, str], previous: dict[str, str | None]) -> dict[str, str]:
+    """Return the texts with some keys reset to their previous values."""
+    kept = {key: text for key, text in texts.items() if key not in previous}
+    return kept | {key: text for key, text in previous.items() if text is not None}

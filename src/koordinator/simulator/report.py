@@ -1,4 +1,4 @@
-"""A simulation run for people: what its page shows, and a table for the terminal."""
+"""Report of a simulation run: a result page and a table for the terminal."""
 
 from collections.abc import Callable
 
@@ -28,9 +28,9 @@ from koordinator.simulator.run_report import KindTotals, MoveTotals, RunReport
 def run_page(
     report: RunReport, before: RunReport | None = None, devices: BarLanes | None = None
 ) -> ResultPage:
-    """Return the whole page; ``before`` is the run to compare its colocation with.
+    """Return the page; ``before`` is the run to compare its colocation with.
 
-    ``devices`` tells who held which GPU, and when.
+    ``devices`` are the GPU bars of the run.
     """
     return ResultPage(
         title=report.title,
@@ -56,8 +56,8 @@ def _sections(
         PageMark(event.time_s - report.started_s, event.text, event.is_node_failure)
         for event in report.events
     )
-    nothing = "" if marks else "No node failed, and no pod had to go."
-    sections.append(PageSection(title="What happened", text=nothing, marks=marks))
+    nothing = "" if marks else "No node failed, and no pod was evicted."
+    sections.append(PageSection(title="Events", text=nothing, marks=marks))
     if report.parameters:
         rows = tuple((name, value) for name, value in report.parameters.items())
         table = PageTable(label="Parameters", heads=("parameter", "value"), rows=rows)
@@ -67,7 +67,7 @@ def _sections(
         sections.append(
             PageSection(
                 title="The simulator",
-                text=f"It took {duration(report.wall_s)}; the scheduler decided {speed}.",
+                text=f"The run took {duration(report.wall_s)}; scheduling decisions: {speed}.",
                 charts=(throughput(report),),
                 is_folded=True,
             )
@@ -76,7 +76,7 @@ def _sections(
 
 
 def summary_table(report: RunReport) -> Table:
-    """Return the totals per workload kind, with the figures of the cluster below."""
+    """Return the totals by workload kind, with the cluster's figures as the caption."""
     table = Table(
         title=Text(report.title),
         caption=Text(" · ".join(f"{label}: {value}" for label, value, _ in _figures(report))),
@@ -127,7 +127,7 @@ def _facts(report: RunReport) -> tuple[str, ...]:
 
 
 def _figures(report: RunReport) -> list[tuple[str, str, str]]:
-    """Return label, value and remark of what one wants to know first."""
+    """Return label, value and remark of the key figures."""
     allocated, total, waits = report.allocated(), report.total, report.total.waiting
     gpu_figures = [
         (

@@ -1,4 +1,4 @@
-"""One simulation from a workload to its report: what the CLI, a script and a notebook call."""
+"""Simulation of a workload with a report; entry point for the CLI, scripts and notebooks."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -22,7 +22,6 @@ from koordinator.api.pod import PodSpec
 from koordinator.cluster.port import Reader
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.yaml_documents import yaml_document
-from koordinator.hadoop.port import ResourceManager
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator.colocation.objects import (
@@ -41,32 +40,33 @@ from koordinator.simulator.workload import Workload
 from koordinator.simulator.workload_file import read_workload
 from koordinator.simulator.world import SimulatedPod, Submission, World
 
-if TYPE_CHECKING:  # a descheduler is not loaded where nobody asks for one
+if TYPE_CHECKING:  # imported only for runs that use them
     from koordinator.descheduler.configuration import DeschedulerConfiguration
+    from koordinator.hadoop.port import ResourceManager
 
 PROFILE = "data/demo-profile.yaml"
 
 
 @dataclass(frozen=True, slots=True)
 class PodPlacement:
-    """What became of one pod object; times are virtual, None where it didn't come to that."""
+    """Outcome of one pod object; times are virtual, None if the event did not occur."""
 
     pod: str  # namespace/name
     kind: str
-    node: str  # empty: never placed
+    node: str  # empty if never placed
     submitted_s: float
     bound_s: float | None
     ended_s: float | None
     stage: PodStage
-    message: str  # of a pending pod: why, as in its condition
+    message: str  # condition message of a pending pod
 
 
 @dataclass(frozen=True, slots=True)
 class MoveSettings:
-    """A descheduler at work: at most so many moves per 1,000 arrivals, never more at any time.
+    """Descheduler of a run, with a maximum of moves per 1,000 arrivals at any time.
 
-    Without a policy nodes are evened out by load where it is simulated, and GPUs are defragmented
-    where there are some.  ``source`` names the policy in errors.
+    The default policy balances load if it is simulated, and defragments GPUs if there are any.
+    ``source`` names the policy in errors.
     """
 
     per_1000: float
@@ -76,25 +76,25 @@ class MoveSettings:
 
 @dataclass(frozen=True, slots=True)
 class SimulationResult:
-    """The report for people, the placements for analysis, and the cluster as it was at the end."""
+    """Report, placements for analysis, and the final state of the cluster."""
 
     report: RunReport
     placements: tuple[PodPlacement, ...]  # in the order of submission
     cluster: Reader
-    devices: DeviceBars  # who held which GPU, and when
+    devices: DeviceBars  # allocation of GPUs over time
 
 
 class Simulation:
-    """A run that is ready to begin; ``recorder`` can be watched while it goes on.
+    """A run before its start; ``recorder`` has its samples while it runs.
 
-    Without a configuration the packaged one is used (``default_profile``); pods that name no
-    scheduler are for ``default-scheduler``, or else for the first profile.  ``seed`` and
-    ``until_s`` stand for those of the workload.  With ``colocates`` false its colocation is only
-    measured: no manager, no profile, no node agent.  ``audit`` is told what the scheduler decides,
-    and what its plugins take unless ``times_plugins`` is false.
-    With ``moves`` a descheduler is at work, which proves its moves by the same configuration.
+    The default configuration is ``default_profile``.  Pods without a schedulerName belong to
+    ``default-scheduler``, or to the first profile if none has that name.  ``seed`` and ``until_s``
+    override the workload's values.  With ``colocates`` false, colocation is measured only, without
+    manager, profile and node agents.  ``audit`` receives the scheduler's decisions, with plugin
+    times unless ``times_plugins`` is false.  ``moves`` adds a descheduler, which proves its moves
+    with the same configuration.
 
-    Raises InputError for a configuration or a workload that names what isn't there.
+    Raises InputError for an unknown name in the configuration or workload.
     """
 
     def __init__(
@@ -120,7 +120,7 @@ class Simulation:
         plan = generate(workload, self.seed, self.ends_s)
         colocation = workload.colocation
         is_managed = colocation is not None and colocates
-        admission = managed_admission(self._lots("admission")) if is_managed else DEFAULT_ADMISSION
+        admission = managed_admission(self._rng("admission")) if is_managed else DEFAULT_ADMISSION
         configuration = configuration or default_profile()
         self.world = World(
             configuration,
@@ -131,7 +131,7 @@ class Simulation:
             admission=admission,
             audit=audit,
             times_plugins=times_plugins,
-            reports=is_managed and workload.yarn is not None,  # its operator heeds who waits
+            reports=is_managed and workload.yarn is not None,  # its operator reads conditions
             gates=gates,
         )
         self._configuration = configuration
@@ -140,8 +140,8 @@ class Simulation:
             objects = (managed_objects if is_managed else unmanaged_objects)(objects)
         submissions = _for_profiles(plan.submissions, configuration)
         if moves is not None:
-            from koordinator.simulator.limited_descheduler import (  # noqa: PLC0415 -- takes long to
-                owned_by_streams,  # load
+            from koordinator.simulator.limited_descheduler import (  # noqa: PLC0415 -- slow import
+                owned_by_streams,
             )
 
             submissions, owners = owned_by_streams(submissions, plan.objects)
@@ -163,12 +163,12 @@ class Simulation:
                 "scheduler": source or PROFILE,
             },
         )
-        self.world.tell(self.recorder)
+        self.world.set_observer(self.recorder)
         self.devices = DeviceBars()
-        self.world.watch(self.devices.look)
+        self.world.on_decisions(self.devices.update)
         self._descheduler = None
         if moves is not None:
-            from koordinator.simulator.limited_descheduler import (  # noqa: PLC0415 -- as above
+            from koordinator.simulator.limited_descheduler import (  # noqa: PLC0415 -- slow import
                 LimitedDescheduler,
                 default_policy,
             )
@@ -184,28 +184,28 @@ class Simulation:
                 out_of_tree=out_of_tree,
                 source=moves.source,
                 gates=gates,
-                tell=self.recorder.event,
+                on_event=self.recorder.event,
             )
         self._loop = None
         if colocation is not None:
-            from koordinator.simulator.colocation.loop import (  # noqa: PLC0415 -- node agents and
-                ColocationLoop,  # their strategies are not loaded for all other commands
+            from koordinator.simulator.colocation.loop import (  # noqa: PLC0415 -- slow import
+                ColocationLoop,
             )
 
             self._loop = ColocationLoop(
                 self.world,
                 colocation,
-                self._lots("hosts"),
+                self._rng("hosts"),
                 is_on=is_managed,
-                tell=self.recorder.event,
+                on_event=self.recorder.event,
                 yarn=workload.yarn,
                 applications=plan.applications,
                 node_managers=plan.node_managers,
             )
 
     @property
-    def yarn(self) -> ResourceManager | None:
-        """The YARN of the workload as its clients see it; None if it has none."""
+    def yarn(self) -> "ResourceManager | None":
+        """The workload's YARN ResourceManager as its clients see it; None without YARN."""
         return self._loop.yarn if self._loop is not None else None
 
     def run(
@@ -214,10 +214,10 @@ class Simulation:
         *,
         record: Callable[[bytes], object] | None = None,
     ) -> SimulationResult:
-        """Run to the end; ``on_sample`` is called after each sample that ``recorder`` has taken.
+        """Run to the end; call ``on_sample`` after each sample of ``recorder``.
 
-        ``record`` takes the lines of a recording, which ``koord replay`` reads.
-        Ends early, with what there is, when ``on_sample`` raises RunInterrupted.
+        ``record`` takes the lines of a recording for ``koord replay``.
+        RunInterrupted, raised by ``on_sample``, ends the run early with its result so far.
         """
         began_s = self._stopwatch.now_s()
 
@@ -241,7 +241,7 @@ class Simulation:
         placements = tuple(_placement(run) for run in self.world.history)
         return SimulationResult(report, placements, self.world.cluster, self.devices)
 
-    def _lots(self, role: str) -> np.random.Generator:
+    def _rng(self, role: str) -> np.random.Generator:
         return np.random.default_rng([self.seed, *role.encode()])
 
 
@@ -254,7 +254,7 @@ def simulate(
     out_of_tree: Iterable[PluginSpec[Any]] = (),
     on_sample: Callable[[], None] | None = None,
 ) -> SimulationResult:
-    """Run a workload, given as such or as the name of its file.  See ``Simulation``."""
+    """Run a workload, or the workload in a file.  See ``Simulation``."""
     if not isinstance(workload, Workload):
         workload = read_workload(workload)
     simulation = Simulation(
@@ -272,11 +272,11 @@ def default_profile() -> KubeSchedulerConfiguration:
 def _for_profiles(
     submissions: Iterable[Submission], configuration: KubeSchedulerConfiguration
 ) -> list[Submission]:
-    """Give pods that name no scheduler to the first profile, if none is for them."""
+    """Assign pods without a schedulerName to the first profile if there is no default profile."""
     names = [profile.scheduler_name for profile in configuration.profiles]
     if DEFAULT_SCHEDULER_NAME in names:
         return list(submissions)
-    specs: dict[int, PodSpec] = {}  # one for all pods that share one: they stay alike
+    specs: dict[int, PodSpec] = {}  # keeps the sharing of specs, which makes pods comparable fast
     found = []
     for submission in submissions:
         pod, old = submission.pod, submission.pod.spec
@@ -284,7 +284,7 @@ def _for_profiles(
             if id(old) not in specs:
                 specs[id(old)] = structs.replace(old, scheduler_name=names[0])
             pod = structs.replace(pod, spec=specs[id(old)])
-            submission = replace(submission, pod=pod)  # noqa: PLW2901 -- the same one for another profile
+            submission = replace(submission, pod=pod)  # noqa: PLW2901 -- the same pod with another scheduler
         found.append(submission)
     return found
 

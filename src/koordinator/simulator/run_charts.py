@@ -1,30 +1,30 @@
-"""Which charts a run report has, and what each of them shows; none of what the run has not."""
+"""Charts of a run report; charts without data are left out."""
 
 import math
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from koordinator.foundation.arrays import FloatArray
 from koordinator.scheduler.explain.sentences import sentence
 from koordinator.simulator.colocation_report import YarnReport
-from koordinator.simulator.kept_rows import kept_rows
 from koordinator.simulator.numerals import NumberUnit, count, memory
 from koordinator.simulator.page import PageChart, PageSeries
 from koordinator.simulator.run_report import AllocationColumns, NodeGroup, RunReport
 
-#: Stretches of the run over which the scheduling rate is averaged.
+#: Intervals of the run over which the scheduling rate is averaged.
 _RATE_STRETCHES = 120
-_MOST_ROWS = 600
+_MAX_ROWS = 600
 
-# Numbers of colours: a resource has the same one everywhere, also in the dashboard's own charts.
+# Indices of colours: a resource has one colour everywhere, also in the dashboard's charts.
 _CPU, _MEMORY, _GPU = 0, 1, 2
 _LATE = 3
 _PODS = 4
 
 
 def has_gpus(report: RunReport) -> bool:
-    """Tell whether any node group has GPUs."""
+    """Return whether any node group has GPUs."""
     return any(group.gpus for group in report.groups)
 
 
@@ -35,18 +35,18 @@ def cluster_charts(report: RunReport) -> tuple[PageChart, ...]:
 
 
 def allocation(report: RunReport) -> PageChart:
-    """Show the allocated shares of the cluster."""
+    """Return the chart of the cluster's allocated shares."""
     return _chart(
         report,
         "Allocation",
-        "Share of the cluster that is given to pods",
+        "Share of the cluster that is allocated to pods",
         _allocation_series(report.allocated(), with_gpu=has_gpus(report)),
         unit=NumberUnit.SHARE,
     )
 
 
 def fragmentation(report: RunReport) -> PageChart | None:
-    """Show the unusable part of the free GPUs, also as a share of all; None without free GPUs."""
+    """Return the chart of the unusable share of free and of all GPUs; None without free GPUs."""
     of_free = _column(report.samples.gpu_fragmentation)
     if not has_gpus(report) or np.isnan(of_free).all():
         return None
@@ -57,7 +57,7 @@ def fragmentation(report: RunReport) -> PageChart | None:
 
 
 def pending(report: RunReport) -> PageChart | None:
-    """Show the pending pods, stacked by reason; None if no sample has any."""
+    """Return the chart of pending pods, stacked by reason; None if no sample has any."""
     reasons = report.samples.pending_by_reason
     if not any(map(any, reasons.values())):
         return None
@@ -65,28 +65,28 @@ def pending(report: RunReport) -> PageChart | None:
         (sentence(reason), _column(pods), tone)
         for tone, (reason, pods) in enumerate(reasons.items())
     ]
-    note = "What keeps the waiting pods from a node"
+    note = "Pending pods by the reason of their last scheduling attempt"
     return _chart(
         report, "Pending pods by cause", note, series, unit=NumberUnit.COUNT, is_stacked=True
     )
 
 
 def running(report: RunReport) -> PageChart:
-    """Show how many pods run."""
+    """Return the chart of the number of running pods."""
     series = (("running", _column(report.samples.pods_running), _PODS),)
     note = "Pods on a node with work left"
     return _chart(report, "Running pods", note, series, unit=NumberUnit.COUNT)
 
 
 def throughput(report: RunReport) -> PageChart:
-    """Show the decisions per second of scheduling, averaged over stretches of the run."""
+    """Return the chart of decisions per second of scheduling, averaged over intervals."""
     n = len(report.samples.time_s)
     ends = np.unique(np.linspace(0, n - 1, min(n, _RATE_STRETCHES + 1)).astype(int)).tolist()
     rates = _column(report.decision_rates(ends))
     return _chart(
         report,
         "PluginHints of the scheduler",
-        "Decisions per second of wall time spent in it",
+        "Decisions per second of wall time in the scheduler",
         (("decisions", rates, _CPU),),
         unit=NumberUnit.RATE,
         rows=ends,
@@ -94,7 +94,7 @@ def throughput(report: RunReport) -> PageChart:
 
 
 def waiting(report: RunReport) -> PageChart | None:
-    """Show how long the pods waited that were scheduled since the sample before; None: nobody."""
+    """Return the chart of waiting times of newly scheduled pods; None without any."""
     median, late = (
         _column(values) for values in (report.samples.waited_p50_s, report.samples.waited_p95_s)
     )
@@ -106,7 +106,7 @@ def waiting(report: RunReport) -> PageChart | None:
 
 
 def colocation_charts(report: RunReport) -> tuple[PageChart, ...]:
-    """Return who uses the CPUs and when services are at risk; none where that wasn't measured."""
+    """Return the charts of CPU usage and of services at risk; none without colocation."""
     found = report.colocation
     if found is None:
         return ()
@@ -120,11 +120,11 @@ def colocation_charts(report: RunReport) -> tuple[PageChart, ...]:
     )
     risk = (
         ("at risk", _column(columns.at_risk), _LATE),
-        ("held back", _column(columns.suppressed), _PODS),
+        ("suppressed", _column(columns.suppressed), _PODS),
     )
     share = NumberUnit.SHARE
-    note = f"Share of time above {found.safe_percent}% of a node, of the CPU that best effort wants"
-    use = "Share of all CPUs, and what is published of them"
+    note = f"Share of time above {found.safe_percent}% of a node, and of the best-effort CPU demand"
+    use = "Share of all CPUs in use and published"
     return (
         _chart(report, f"CPU in use, {when}", use, used, unit=share),
         _chart(report, f"Services at risk, {when}", note, risk, unit=share),
@@ -133,23 +133,23 @@ def colocation_charts(report: RunReport) -> tuple[PageChart, ...]:
 
 
 def _yarn_charts(report: RunReport, yarn: YarnReport) -> tuple[PageChart, ...]:
-    """Return what YARN may hand out and what its containers use, and how many of them wait."""
+    """Return the charts of YARN's CPU limit and usage, and of its pending containers."""
     columns = yarn.samples
     shares = (
-        ("may be handed out", _column(columns.limit_cpu), 1),
+        ("limit", _column(columns.limit_cpu), 1),
         ("in use", _column(columns.used_cpu), _PODS),
     )
-    waits = (("waiting", _column(columns.waiting), _LATE),)
-    use = "Share of all CPUs: limits of NodeManagers, and what containers use of them"
-    note = "Asked for by applications, without a node"
+    waits = (("pending", _column(columns.waiting), _LATE),)
+    use = "Share of all CPUs: limits of NodeManagers, and usage of containers"
+    note = "Requested by applications, without a node"
     return (
         _chart(report, "CPU of YARN", use, shares, unit=NumberUnit.SHARE),
-        _chart(report, "Containers of YARN that wait", note, waits, unit=NumberUnit.COUNT),
+        _chart(report, "Pending containers of YARN", note, waits, unit=NumberUnit.COUNT),
     )
 
 
 def group_charts(report: RunReport) -> tuple[PageChart, ...]:
-    """Return a small chart of the allocated shares per node group."""
+    """Return a small chart of the allocated shares for each node group."""
     return tuple(
         _chart(
             report,
@@ -177,13 +177,13 @@ def _chart(
     is_stacked: bool = False,
     is_small: bool = False,
 ) -> PageChart:
-    """Return a chart of the samples in ``rows``, all if None; peaks stay where it is thinned."""
+    """Return a chart of the samples in ``rows`` (None: all), thinned without losing peaks."""
     time_s = np.array(report.samples.time_s, float) - report.started_s
     if rows is not None:
         time_s = time_s[list(rows)]
     values = np.array([each for _, each, _ in curves])
     decisive = np.sum(values, axis=0)[None] if is_stacked else values
-    kept = kept_rows(decisive, _MOST_ROWS)
+    kept = kept_rows(decisive, _MAX_ROWS)
     return PageChart(
         title=title,
         note=note,
@@ -213,5 +213,26 @@ def _column(values: Sequence[float | None]) -> FloatArray:
 
 
 def _entries(values: FloatArray) -> tuple[float | None, ...]:
-    """Return numbers with as many digits as can be seen, None for NaN."""
+    """Return the values with six significant digits, None for NaN."""
     return tuple(None if math.isnan(value) else float(f"{value:.6g}") for value in values.tolist())
+
+
+RowArray = NDArray[np.int64]
+
+
+def kept_rows(series: FloatArray, limit: int = 600) -> RowArray:
+    """Return the rows to draw of ``series[n_series, n]``, ascending, at most ``limit``.
+
+    Keeps the first and last row, and the minimum and maximum of each series in every stretch of
+    rows.  Ignores NaN.  ``limit`` is at least 2 + 2 * n_series.
+    """
+    n_series, n = series.shape
+    if n <= limit:
+        return np.arange(n)
+    n_stretches = (limit - 2) // (2 * n_series)
+    kept = {0, n - 1}
+    for rows in np.array_split(np.arange(n), n_stretches):
+        for values in series[:, rows]:
+            if not np.isnan(values).all():
+                kept.update((int(rows[np.nanargmin(values)]), int(rows[np.nanargmax(values)])))
+    return np.array(sorted(kept))

@@ -1,7 +1,7 @@
-"""The record of a simulation run: columns over virtual time, totals per workload kind, events.
+"""Report of a simulation run: columns over virtual time, totals per workload kind, events.
 
-A simulator feeds a ``RunRecorder``; what comes out is a ``RunReport``, which knows nothing of
-pages or terminals and travels as JSON.  No clock in here: virtual and wall time come as arguments.
+A simulator feeds a ``RunRecorder``, which produces a ``RunReport``, the content of the JSON
+output.  Virtual and wall time are arguments.
 """
 
 from collections import Counter
@@ -16,16 +16,16 @@ from koordinator.foundation.errors import BugError
 from koordinator.simulator.colocation_report import ColocationReport
 from koordinator.simulator.waiting_times import WaitingTimes, waiting_times
 
-#: Reasons that get a column of their own; the rest is summed up as ``OTHER``.
+#: Number of reasons with their own column; the others are summed as ``OTHER``.
 TOP_REASONS = 6
 OTHER = "other"
-#: Pending pods that were fed without a reason.
+#: Reason of pending pods without one.
 UNTRIED = "not tried yet"
 ALL_KINDS = "all"
 
 
 class NodeGroup(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Nodes that the report shows as one; the sizes are totals of the group."""
+    """Group of nodes in the report; sizes are totals of the group."""
 
     name: str
     nodes: int
@@ -55,15 +55,15 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     pending_by_reason: dict[str, tuple[int, ...]]  # most pod-samples first, ``OTHER`` last
     decisions: tuple[int, ...]  # so far
     scheduling_s: tuple[float, ...]  # so far, wall time
-    waited_p50_s: tuple[float | None, ...]  # of the pods scheduled since the sample before
+    waited_p50_s: tuple[float | None, ...]  # of the pods scheduled since the previous sample
     waited_p95_s: tuple[float | None, ...]
 
 
 class KindTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """What became of the pods of one workload kind."""
+    """Outcomes of the pods of one workload kind."""
 
     kind: str
-    submitted: int = 0  # resubmitted ones included
+    submitted: int = 0  # including resubmissions
     scheduled: int = 0
     finished: int = 0
     failed: int = 0
@@ -72,7 +72,7 @@ class KindTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class RunEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Something worth a mark on the time line."""
+    """Event for a mark on the time line."""
 
     time_s: float
     text: str
@@ -80,21 +80,21 @@ class RunEvent(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class MoveTotals(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """How many pods a descheduler has evicted so that they run elsewhere, and what for.
+    """Totals of a descheduler's moves.
 
-    An eviction was in vain if the pod that came instead started on the node that was left, or
-    waited for a node longer than the evicted pod had run.
+    An eviction was in vain if the replacement started on the same node, or waited for a node longer
+    than the evicted pod had run.
     """
 
     moves: int
     in_vain: int
-    arrivals: int  # pods that did not come instead of others
+    arrivals: int  # submitted pods, without replacements
     per_1000: float = msgspec.field(name="per1000Arrivals")  # moves; 0 before the first arrival
     at_most_per_1000: float = msgspec.field(name="atMostPer1000Arrivals")
 
 
 class RunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """All that is known of a run after it; times are virtual unless said."""
+    """Report of a run; times are virtual except ``wall_s``."""
 
     title: str
     seed: int
@@ -108,11 +108,11 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     total: KindTotals  # over all kinds
     node_failures: int
     events: tuple[RunEvent, ...]  # in order of time
-    colocation: ColocationReport | None = None  # None where nothing was measured
-    moves: MoveTotals | None = None  # None where no descheduler was at work
+    colocation: ColocationReport | None = None  # None without measured usage
+    moves: MoveTotals | None = None  # None without a descheduler
 
     def allocated(self) -> AllocationColumns:
-        """Return the allocated shares of the whole cluster: those of the groups, by size."""
+        """Return the allocated shares of the cluster: the mean of the groups, weighted by size."""
         by_group = [self.samples.allocated[g.name] for g in self.groups]
         n_samples = len(self.samples.time_s)
         return AllocationColumns(
@@ -124,9 +124,9 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         )
 
     def decision_rates(self, rows: Sequence[int]) -> tuple[float | None, ...]:
-        """Return the decisions per second of scheduling between each row and the row before it.
+        """Return the decisions per second of scheduling between consecutive rows.
 
-        The first counts from the start of the run; None where the scheduler did not work.
+        The first rate counts from the start of the run; None where the scheduler spent no time.
         """
         points = [
             (0, 0.0),
@@ -143,7 +143,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
         return self.decision_rates([last_row])[0] if last_row >= 0 else None
 
     def mean_over_time(self, values: Sequence[float | None]) -> float | None:
-        """Return the mean of a column where a sample holds until the next one; None is left out."""
+        """Return the time-weighted mean of a column, in which a sample lasts until the next."""
         known = np.array([v is not None for v in values], bool)
         if not known.any():
             return None
@@ -160,7 +160,7 @@ def to_json(report: RunReport) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class Allocation:
-    """Allocated shares, 0..1, of a group's whole capacity, nodes that are down included."""
+    """Allocated shares, 0..1, of a group's capacity, including failed nodes."""
 
     cpu: float
     memory: float
@@ -207,7 +207,7 @@ class _Tally:
 
 
 class RunRecorder:
-    """Takes down what a simulator tells it; ``finish`` makes the report."""
+    """Observer that records a run; ``finish`` returns the report."""
 
     def __init__(
         self,
@@ -231,18 +231,18 @@ class RunRecorder:
 
     @property
     def latest(self) -> RunSample | None:
-        """The last sample taken, for those who watch the run."""
+        """The last sample; None before the first."""
         return self._samples[-1] if self._samples else None
 
     @property
     def events(self) -> tuple[RunEvent, ...]:
-        """What has been marked so far, for those who watch the run."""
+        """The events so far."""
         return tuple(self._events)
 
     def sample(self, sample: RunSample) -> None:
         """Add a row to every column.
 
-        Raises BugError if time goes back or if the node groups are not those of the run.
+        Raises BugError if time goes back or if the node groups differ from the run's.
         """
         before_s = self._samples[-1].time_s if self._samples else self.started_s
         if sample.time_s < before_s:

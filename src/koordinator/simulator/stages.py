@@ -1,11 +1,10 @@
-"""How pods and nodes behave in a virtual cluster, as data: stages, moves and how long they take.
+"""Life cycles of pods and nodes in a virtual cluster: stages, transitions and durations.
 
-Everything that must live here: the stages of a pod and of a node and the moves between them.  The
-world (``world.py``) only makes the moves happen, at their times.  Times are seconds; chance comes
-as a numpy generator.
+All stages and transitions of pods and nodes are defined here; the world (``world.py``) applies
+them at their times.  Times are seconds; random draws use a numpy generator.
 
     pod    PENDING ──bound──► RUNNING ──done──► FINISHED
-                   └─bound─► INTERRUPTED  (the node has failed, which nobody knows yet)
+                   └─bound─► INTERRUPTED  (the node has failed, unnoticed so far)
            RUNNING ◄─node back/node failed─► INTERRUPTED
            PENDING, RUNNING, INTERRUPTED ──deleted──► LOST, and its owner submits it again
 
@@ -33,12 +32,12 @@ from koordinator.domain.node_selection import tolerates
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import BugError
 
-# -- how long a stage lasts ------------------------------------------------------------------
+# -- durations -------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
 class Constant:
-    """Always the same."""
+    """Constant duration."""
 
     value_s: float
 
@@ -48,7 +47,7 @@ class Constant:
 
 @dataclass(frozen=True, slots=True)
 class Exponential:
-    """Without memory: what has lasted long lasts no less from here on."""
+    """Exponential distribution (memoryless)."""
 
     mean_s: float
 
@@ -58,11 +57,11 @@ class Exponential:
 
 @dataclass(frozen=True, slots=True)
 class LogNormal:
-    """Many short, few very long; half of them are shorter than the median."""
+    """Log-normal distribution: many short durations, few very long ones."""
 
     median_s: float
-    sigma: float  # of the logarithm; 1: one in six lasts more than 2.7 medians
-    most_s: float = math.inf  # longer draws are cut to this
+    sigma: float  # of the logarithm; with 1, one in six exceeds 2.7 medians
+    most_s: float = math.inf  # upper bound of draws
 
     def draw(self, rng: np.random.Generator) -> float:
         return min(float(rng.lognormal(math.log(self.median_s), self.sigma)), self.most_s)
@@ -70,7 +69,7 @@ class LogNormal:
 
 @dataclass(frozen=True, slots=True)
 class Uniform:
-    """Anything between two ends."""
+    """Uniform distribution."""
 
     low_s: float
     high_s: float
@@ -86,7 +85,7 @@ FOR_EVER = Constant(math.inf)
 
 
 class PodStage(StrEnum):
-    """Where a pod is in its life; the last two are its ends."""
+    """Stage of a pod; the last two are final."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -96,14 +95,14 @@ class PodStage(StrEnum):
 
 
 class PodEvent(StrEnum):
-    """What moves a pod from stage to stage."""
+    """Event that moves a pod to another stage."""
 
     BOUND = "bound"
     BOUND_TO_FAILED_NODE = "bound to a failed node"
     DONE = "done"
     NODE_FAILED = "node failed"
-    NODE_BACK = "node back"  # its containers start anew
-    DELETED = "deleted"  # by the scheduler, to make room, or because its node stayed away
+    NODE_BACK = "node back"  # its containers restart
+    DELETED = "deleted"  # preempted, or evicted from an unreachable node
 
 
 POD_MOVES: Mapping[tuple[PodStage, PodEvent], PodStage] = {
@@ -120,10 +119,10 @@ POD_MOVES: Mapping[tuple[PodStage, PodEvent], PodStage] = {
 
 @dataclass(frozen=True, slots=True)
 class PodLife:
-    """How one pod lives, and what its owner does when it is lost."""
+    """Duration of a pod's work, and resubmission by its owner after a loss."""
 
-    work_s: float = math.inf  # once bound; anew whenever it is interrupted or submitted again
-    resubmissions: int = 3  # how often at most
+    work_s: float = math.inf  # from the bind; restarts after an interruption or resubmission
+    resubmissions: int = 3  # maximum number
     resubmit_after_s: float = 0.0
 
 
@@ -132,18 +131,18 @@ ENDLESS = PodLife()
 
 
 def next_pod_stage(stage: PodStage, event: PodEvent, pod: str) -> PodStage:
-    """Return where the event leads.  Raises BugError for a move that is not in ``POD_MOVES``."""
+    """Return the next stage.  Raises BugError for a transition that is not in ``POD_MOVES``."""
     try:
         return POD_MOVES[stage, event]
     except KeyError:
-        raise BugError(f"pod {pod}: {event} can't happen in stage {stage}") from None
+        raise BugError(f"pod {pod}: event {event} is invalid in stage {stage}") from None
 
 
 _RESUBMITTED: Final = re.compile(r"(?<=\d)-r\d+$")
 
 
 def resubmitted_name(name: str, times: int) -> str:
-    """Return the name of the pod that takes the place of a lost one, ``times`` counted from 1."""
+    """Return the name of a lost pod's replacement; ``times`` counts from 1."""
     return f"{name}-r{times}"
 
 
@@ -158,7 +157,7 @@ def original_name(name: str) -> str:
 # -- nodes -----------------------------------------------------------------------------------
 
 UNREACHABLE = "node.kubernetes.io/unreachable"
-#: From the last sign of life until the control plane calls the node unreachable: the default of
+#: Time from a node's last status update to its unreachable taint: the default of
 #: kube-controller-manager's ``--node-monitor-grace-period``.
 GRACE_PERIOD_S = 50.0
 _SILENT_CONDITION = Condition(
@@ -167,7 +166,7 @@ _SILENT_CONDITION = Condition(
     reason="NodeStatusUnknown",
     message="Kubelet stopped posting node status.",
 )
-#: Of a pod that runs.
+#: Conditions of a running pod.
 RUNNING_CONDITIONS = tuple(
     Condition(type=kind, status="True") for kind in ("PodScheduled", "Initialized", "Ready")
 )
@@ -177,15 +176,15 @@ READY_CONDITION = Condition(
 
 
 class NodeStage(StrEnum):
-    """Where a node is in its life."""
+    """Stage of a node."""
 
     READY = "ready"
-    SILENT = "silent"  # failed; the scheduler may still send pods to it
-    UNREACHABLE = "unreachable"  # known to have failed; keeps pods away
+    SILENT = "silent"  # failed, unnoticed; the scheduler may still bind pods to it
+    UNREACHABLE = "unreachable"  # failed and tainted
 
 
 class NodeEvent(StrEnum):
-    """What moves a node from stage to stage."""
+    """Event that moves a node to another stage."""
 
     FAILED = "failed"
     NOTICED = "noticed"
@@ -201,12 +200,12 @@ NODE_MOVES: Mapping[tuple[NodeStage, NodeEvent], NodeStage] = {
 
 
 def next_node_stage(stage: NodeStage, event: NodeEvent) -> NodeStage | None:
-    """Return where the event leads; None where it changes nothing, as a failed node's failure."""
+    """Return the next stage; None if the event has no effect, such as a failed node's failure."""
     return NODE_MOVES.get((stage, event))
 
 
 def unreachable(node: Node, now_s: float) -> Node:
-    """Return the node as the node lifecycle controller leaves it once it is called unreachable."""
+    """Return the node with the node lifecycle controller's unreachable condition and taints."""
     now = to_datetime(now_s)
     taints = tuple(
         Taint(key=UNREACHABLE, effect=effect, time_added=now)
@@ -216,14 +215,14 @@ def unreachable(node: Node, now_s: float) -> Node:
 
 
 def reachable(node: Node, now_s: float) -> Node:
-    """Return the node after it has reported again."""
+    """Return the node with its ready condition and without the unreachable taints."""
     return _with(node, READY_CONDITION, _other_taints(node), now_s)
 
 
 def seconds_tolerated(tolerations: Iterable[Toleration]) -> float:
-    """Return how long a pod may stay on an unreachable node: 0 at once, infinite for ever.
+    """Return the seconds a pod may stay on an unreachable node; infinite without a limit.
 
-    Of several tolerations that cover the taint the shortest counts.
+    The shortest of the matching tolerations counts.
     """
     taint = Taint(key=UNREACHABLE, effect="NoExecute")
     covering = [toleration for toleration in tolerations if tolerates(toleration, taint)]

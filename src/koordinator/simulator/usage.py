@@ -1,6 +1,6 @@
-"""What a pod uses of what it asks for: a daily swing, and spikes of whole streams.
+"""Usage of pods relative to their requests: a daily cycle, and spikes of streams.
 
-Never more than it asks for, which is its limit as well.
+Usage never exceeds the request, which is the limit as well.
 """
 
 import math
@@ -16,7 +16,7 @@ _DAY_S = 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class UsageProfile:
-    """Shares of the requests, 0..1; CPU is highest at ``peak_s`` after midnight."""
+    """Shares of the requests, 0..1; the CPU peak is at ``peak_s`` after midnight."""
 
     stream: str = ""
     low: float = 1.0
@@ -25,13 +25,13 @@ class UsageProfile:
     memory: float = 1.0
 
 
-#: Of pods of which nothing is said.
+#: Default profile: the whole request.
 WHOLE = UsageProfile()
 
 
 @dataclass(frozen=True, slots=True)
 class Spike:
-    """From ``at_s`` on the pods of a stream use ``factor`` times the CPU, for ``lasts_s``."""
+    """Spike: the pods of a stream use ``factor`` times the CPU from ``at_s`` for ``lasts_s``."""
 
     stream: str
     at_s: float
@@ -40,7 +40,7 @@ class Spike:
 
 
 class UsageKinds:
-    """The different usages, numbered as they appear: columns of the fleet's arrays."""
+    """Distinct usage profiles, numbered in order of appearance: columns of the fleet's arrays."""
 
     def __init__(self, spikes: Sequence[Spike] = ()) -> None:
         self.kinds: list[UsageProfile] = []
@@ -48,7 +48,7 @@ class UsageKinds:
         self._columns: dict[UsageProfile, int] = {}
 
     def column(self, usage: UsageProfile) -> int:
-        """Return the number of a usage; a new one gets the next."""
+        """Return the number of a profile; a new profile gets the next one."""
         column = self._columns.get(usage)
         if column is None:
             column = self._columns[usage] = len(self.kinds)

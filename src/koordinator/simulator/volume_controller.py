@@ -1,21 +1,26 @@
-"""Binding of claims and volumes, which in a cluster the controller manager and provisioners do.
+"""PersistentVolume controller and provisioners of a simulated cluster.
 
-Claims of a class that waits for a pod are bound by the scheduler, which names the claim in a volume
-or a node in the claim.  All other claims are bound here: to the volume that names the claim or that
-the claim names, to the smallest available volume that fits, or to a volume that the provisioner of
-the class makes.  Every provisioner succeeds at once.
+The scheduler binds claims of a class with WaitForFirstConsumer: it names the claim in a volume or a
+node in the claim.  The controller binds all other claims: to the volume that names the claim or
+that the claim names, to the smallest available volume that fits, or to a provisioned volume.
+Provisioning succeeds immediately.  Claims of ephemeral volumes outlive their pods, as there is no
+garbage collector.
 
 Source: kubernetes pkg/controller/volume/persistentvolume/pv_controller.go ``syncUnboundClaim``,
-``checkVolumeSatisfyClaim``, ``bind``, index.go ``findByClaim``.
+``checkVolumeSatisfyClaim``, ``bind``, index.go ``findByClaim``;
+pkg/controller/volume/ephemeral/controller.go ``handleVolume``.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import suppress
 
 from msgspec.structs import replace
 
 from koordinator.api.core import NodeSelector, NodeSelectorTerm
+from koordinator.api.defaults import with_defaults
 from koordinator.api.event import reference_to
-from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.meta import KubeObject, ObjectMeta, OwnerReference
+from koordinator.api.pod import Pod
 from koordinator.api.volume import (
     PersistentVolume,
     PersistentVolumeClaim,
@@ -33,6 +38,7 @@ from koordinator.scheduler.rules.volumes import (
     SELECTED_NODE,
     bind,
     capacity,
+    claim_name,
     has_class_and_modes,
     is_available_for,
     is_bound,
@@ -50,12 +56,12 @@ def _is_offered(volume: PersistentVolume) -> bool:
 
 
 class _Volumes:
-    """The volumes that unbound claims can get in one step."""
+    """Volumes available to unbound claims in one step."""
 
     def __init__(self, volumes: Iterable[PersistentVolume]) -> None:
         self._by_name: dict[str, PersistentVolume] = {}
         self._set_aside: dict[tuple[str, str], list[PersistentVolume]] = {}
-        self._free: dict[str, list[PersistentVolume]] = {}  # by class, the best first
+        self._free: dict[str, list[PersistentVolume]] = {}  # by class, smallest first
         for volume in volumes:
             self._by_name[volume.metadata.name] = volume
             reference = volume.spec.claim_ref
@@ -68,7 +74,7 @@ class _Volumes:
             free.sort(key=lambda volume: (len(volume.spec.access_modes), capacity(volume)))
 
     def named(self, claim: PersistentVolumeClaim) -> PersistentVolume | None:
-        """Return the volume that the claim names, if it can have that."""
+        """Return the volume that the claim names, if it is available to the claim."""
         volume = self._by_name.get(claim.spec.volume_name)
         if volume is None or is_meant_for(volume, claim):
             return volume
@@ -103,7 +109,7 @@ class _Volumes:
 
 
 class VolumeController:
-    """Binds unbound claims and offers new volumes, at each step what changed since the last."""
+    """Controller that binds claims and makes new volumes available, incrementally per step."""
 
     def __init__(self, cluster: Cluster) -> None:
         self._cluster = cluster
@@ -111,7 +117,7 @@ class VolumeController:
         self._unbound: dict[str, None] = {}  # keys of claims, in the order of their arrival
 
     def step(self) -> bool:
-        """Offer volumes, bind claims, make volumes; return whether anything was written."""
+        """Make volumes available, bind claims, provision volumes; return whether it wrote."""
         did, changed = False, dict[str, None]()
         for event in self._watch.poll():
             found = event.object
@@ -139,7 +145,7 @@ class VolumeController:
         return True
 
     def _complete(self, volume: PersistentVolume) -> bool:
-        """Name a volume in the claim that the volume names."""
+        """Complete the bind of a claim that a volume names."""
         reference = volume.spec.claim_ref
         if reference is None or not reference.uid:
             return False
@@ -165,7 +171,7 @@ class VolumeController:
         return True
 
     def _bind_claims(self, keys: Sequence[str]) -> bool:
-        """Bind what can be bound; claims that name a volume go first, as nothing else fits them."""
+        """Bind claims; those that name a volume go first, as only that volume fits them."""
         if not keys:
             return False
         parts = [key.partition("/") for key in keys]
@@ -196,7 +202,7 @@ class VolumeController:
             return None
 
     def _provision(self, claim: PersistentVolumeClaim) -> bool:
-        """Make the volume of a claim, named for the claim, unless its class waits for a node."""
+        """Provision a volume for a claim, unless its class waits for a pod."""
         defaulted = default_storage_class(WriteOperation.CREATE, claim, self._cluster)
         found = self._class_of(defaulted)
         if found is None or found.provisioner in ("", NO_PROVISIONER):
@@ -223,3 +229,39 @@ class VolumeController:
         except AlreadyExistsError:
             return False
         return True
+
+
+# -- claims of ephemeral volumes -------------------------------------------------------------
+
+
+def create_ephemeral_claims(cluster: Cluster, pod: Pod) -> None:
+    """Create the claims of a stored pod; an existing claim of the same name stays unchanged."""
+    for claim in ephemeral_claims(pod):
+        with suppress(AlreadyExistsError):
+            cluster.create(claim)
+
+
+def ephemeral_claims(pod: Pod) -> Iterator[PersistentVolumeClaim]:
+    """Yield the claims that the pod needs and owns; none for a pod in deletion."""
+    if pod.metadata.deletion_timestamp is not None:
+        return
+    owner = OwnerReference(
+        api_version=pod.API_VERSION,
+        kind=pod.KIND,
+        name=pod.metadata.name,
+        uid=pod.metadata.uid,
+        controller=True,
+        block_owner_deletion=True,
+    )
+    for volume in pod.spec.volumes:
+        template = volume.ephemeral.volume_claim_template if volume.ephemeral else None
+        if template is None:
+            continue
+        meta = ObjectMeta(
+            name=claim_name(pod.metadata.name, volume),
+            namespace=pod.metadata.namespace,
+            labels=template.metadata.labels,
+            annotations=template.metadata.annotations,
+            owner_references=(owner,),
+        )
+        yield with_defaults(PersistentVolumeClaim(metadata=meta, spec=template.spec))

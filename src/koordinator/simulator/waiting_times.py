@@ -1,4 +1,4 @@
-"""How long pods, or containers, waited: a few numbers for many."""
+"""Mean and percentiles of the waiting times of pods or containers."""
 
 from collections.abc import Sequence
 
@@ -16,7 +16,7 @@ class WaitingTimes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 def waiting_times(waits_s: Sequence[float]) -> WaitingTimes | None:
-    """Return the mean and percentiles; None of nobody."""
+    """Return the mean and percentiles; None for an empty sequence."""
     if not waits_s:
         return None
     p50_s, p95_s, p99_s = np.percentile(waits_s, (50, 95, 99)).tolist()

@@ -1,7 +1,7 @@
-"""The types of a workload's YAML file: pools of nodes, streams of pods, failures.
+"""Types of the workload file: node pools, pod streams, failures.
 
-``workload_file.py`` reads and checks it, ``generation.py`` makes nodes and pods of it;
-``docs/how-to/describe-a-workload.md`` explains every field.
+``workload_file.py`` reads and validates it; ``generation.py`` draws nodes and pods from it;
+``docs/how-to/describe-a-workload.md`` documents every field.
 """
 
 from typing import Annotated, Any, Literal
@@ -20,7 +20,6 @@ from koordinator.simulator.stages import (
     LogNormal,
     Uniform,
 )
-from koordinator.yarn.account import YarnPolicy
 
 _MOST_GPUS = 64
 _HIGHEST_PRIORITY = 1_000_000_000  # higher ones are reserved for the system's classes
@@ -42,7 +41,7 @@ class LogNormalConfig(ConfigStruct, frozen=True, kw_only=True):
 
     median: Duration
     sigma: float = 1.0
-    most: Duration | None = None  # longer draws are cut to this
+    most: Duration | None = None  # upper bound of draws
 
 
 class UniformConfig(ConfigStruct, frozen=True, kw_only=True):
@@ -53,7 +52,7 @@ class UniformConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class DistributionConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Exactly one of them."""
+    """Distribution of a duration; exactly one field is set."""
 
     constant: Duration | None = None
     exponential: ExponentialConfig | None = None
@@ -74,7 +73,7 @@ class DistributionConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class GpusConfig(ConfigStruct, frozen=True, kw_only=True):
-    """The GPUs of each node of a pool."""
+    """GPUs of each node of a pool."""
 
     count: Annotated[int, Meta(ge=1, le=_MOST_GPUS)]
     memory: Quantity  # of one GPU
@@ -82,7 +81,7 @@ class GpusConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class TaintConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Keeps pods without the toleration away."""
+    """Taint of the nodes of a pool."""
 
     key: str
     effect: Literal["NoSchedule", "PreferNoSchedule", "NoExecute"]
@@ -90,7 +89,7 @@ class TaintConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class NodePool(ConfigStruct, frozen=True, kw_only=True):
-    """Nodes that are alike; they are called ``<name>-<number>``."""
+    """Equal nodes named ``<name>-<number>``."""
 
     name: str
     count: PositiveCount
@@ -100,25 +99,25 @@ class NodePool(ConfigStruct, frozen=True, kw_only=True):
     gpus: GpusConfig | None = None
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[TaintConfig, ...] = ()
-    zones: tuple[str, ...] = ()  # dealt out in turn
+    zones: tuple[str, ...] = ()  # assigned round-robin
 
 
 class PoissonConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Pods come at random, always at the same rate."""
+    """Random arrivals at a constant rate."""
 
     per_hour: float
 
 
 class DiurnalConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Pods come at random; the rate swings between two values in 24 hours."""
+    """Random arrivals at a rate that varies between two values in 24 hours."""
 
     low_per_hour: float
     high_per_hour: float
-    peak_at: Duration = Duration(hours=14)  # after midnight, which is when the run begins
+    peak_at: Duration = Duration(hours=14)  # after midnight, the start of the run
 
 
 class BurstConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Some pods at one moment, or spread evenly over some time."""
+    """Arrivals at one time, or spread evenly over a period."""
 
     count: PositiveCount
     at: Duration = Duration(0)
@@ -126,7 +125,7 @@ class BurstConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class ArrivalConfig(ConfigStruct, frozen=True, kw_only=True):
-    """At least one of them; several add up."""
+    """Arrival process; at least one field is set, and several add up."""
 
     poisson: PoissonConfig | None = None
     diurnal: DiurnalConfig | None = None
@@ -134,7 +133,7 @@ class ArrivalConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class TolerationConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Lets the pod onto tainted nodes; no key tolerates every taint."""
+    """Toleration of the pods; an empty key tolerates every taint."""
 
     key: str = ""
     operator: Literal["Exists", "Equal"] = "Exists"
@@ -143,7 +142,7 @@ class TolerationConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class SpreadConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Spreads the pods of the stream over zones, nodes, …."""
+    """Topology spread constraint for the pods of the stream."""
 
     topology_key: str
     max_skew: PositiveCount = 1
@@ -151,74 +150,74 @@ class SpreadConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class GatherConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Keeps the members of a job together in one domain of a layer of the network."""
+    """Placement of a job's members in one domain of a network layer."""
 
     layer: str
     strategy: Literal["MustGather", "PreferGather"] = "MustGather"
 
 
 class UsageConfig(ConfigStruct, frozen=True, kw_only=True):
-    """What a pod uses of what it asks for, in percent; CPU swings between two values in 24 hours.
+    """Usage in percent of the request; CPU varies between ``low`` and ``high`` in 24 hours.
 
-    ``cpu`` is a value that doesn't swing.
+    ``cpu`` is a constant CPU usage.
     """
 
     cpu: PositivePercent | None = None
     low: Percent | None = None
     high: Percent | None = None
-    peak_at: Duration = Duration(hours=14)  # after midnight, which is when the run begins
+    peak_at: Duration = Duration(hours=14)  # after midnight, the start of the run
     memory: Percent = 100
 
 
 class TemplateConfig(ConfigStruct, frozen=True, kw_only=True):
-    """What a pod is.  GPUs: so many whole ones, or so many percent of one."""
+    """Pod template.  GPUs are a number of whole GPUs, or a percentage of one."""
 
     cpu: Quantity | None = None
     memory: Quantity | None = None
     gpus: GpuCount | None = None
     gpu_percent: PositivePercent | None = None
     priority: Priority | None = None
-    preempts: bool | None = None  # whether others may have to go for it; yes if left out
+    preempts: bool | None = None  # whether the pod may preempt others; default true
     qos: Literal["LSE", "LSR", "LS", "BE", "SYSTEM"] | None = None
     tolerations: tuple[TolerationConfig, ...] | None = None
     node_selector: dict[str, str] | None = None
     spread: tuple[SpreadConfig, ...] | None = None
     labels: dict[str, str] | None = None
-    members: PositiveCount | None = None  # pods that start together or not at all; 1 if left out
+    members: PositiveCount | None = None  # gang size; default 1
     gather: tuple[GatherConfig, ...] | None = None
-    quota: str | None = None  # the ElasticQuota of the pod
-    usage: UsageConfig | None = None  # all that it asks for if left out
+    quota: str | None = None  # ElasticQuota of the pod
+    usage: UsageConfig | None = None  # default: the whole request
 
 
 class VariantConfig(TemplateConfig, frozen=True, kw_only=True):
-    """Fields given here replace those of the stream; a pod is of one variant, drawn by weight."""
+    """Variant of a stream's pods, drawn by weight; its fields override the template's."""
 
     weight: PositiveCount = 1
     duration: DistributionConfig | None = None
 
 
 class ResubmitConfig(ConfigStruct, frozen=True, kw_only=True):
-    """What the owner does when a pod is lost."""
+    """Resubmission of lost pods by their owner."""
 
     limit: Count = 3
     after: Duration = Duration(seconds=10)
 
 
 class PodStream(ConfigStruct, frozen=True, kw_only=True):
-    """Pods that are alike; they are called ``<name>-<number>``."""
+    """Stream of pods named ``<name>-<number>``."""
 
     name: str
     arrival: ArrivalConfig
     template: TemplateConfig
-    kind: str = ""  # what reports sum up; the name if empty
+    kind: str = ""  # key for sums in reports; default: the name
     namespace: str = "default"
-    duration: DistributionConfig | None = None  # for ever if left out
+    duration: DistributionConfig | None = None  # default: no end
     variants: tuple[VariantConfig, ...] = ()
     resubmit: ResubmitConfig = ResubmitConfig()
 
 
 class FailureConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Each node of the pool fails by itself."""
+    """Independent failures of the nodes of a pool."""
 
     pool: str
     mtbf: Duration  # mean time between failures of one node
@@ -226,17 +225,17 @@ class FailureConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class OutageConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Some nodes of a pool fail together: a rack, a power line."""
+    """Simultaneous failure of several nodes of a pool, such as a rack."""
 
     pool: str
     at: Duration
     nodes: PositiveCount = 1
-    first: Count = 0  # number of the first of them
+    first: Count = 0  # number of the first node
     repair: DistributionConfig = DistributionConfig(constant=HOUR)
 
 
 class SpikeConfig(ConfigStruct, frozen=True, kw_only=True):
-    """For some time the pods of a stream use more CPU, ``factor`` times what they would."""
+    """Temporary increase of the CPU usage of a stream's pods by ``factor``."""
 
     stream: str
     at: Duration
@@ -245,51 +244,51 @@ class SpikeConfig(ConfigStruct, frozen=True, kw_only=True):
 
 
 class ColocationSettings(ConfigStruct, frozen=True, kw_only=True):
-    """Usage is measured, and batch pods live on what services leave unused.
+    """Measured usage, with batch pods on the unused resources of services.
 
-    How much is given away and when is held back say slo-controller-config and the colocation
-    profiles among ``objects``.
+    The slo-controller-config and the colocation profiles in ``objects`` determine the published
+    amounts and the suppression.
     """
 
-    step: Duration = Duration(minutes=1)  # between two looks at the nodes
-    safe_percent: PositivePercent = 75  # of a node's CPUs; above, its services answer late
-    noise_percent: Percent = 5  # by which the use of each node deviates, of itself
+    step: Duration = Duration(minutes=1)  # interval of the node agents
+    safe_percent: PositivePercent = 75  # of a node's CPUs; above it, services are at risk
+    noise_percent: Percent = 5  # random deviation of each node's usage, relative to it
     spikes: tuple[SpikeConfig, ...] = ()
 
 
 class ContainerConfig(ConfigStruct, frozen=True, kw_only=True):
-    """What a container of YARN asks for, and what it uses of that."""
+    """Request and usage of a YARN container."""
 
     vcores: PositiveCount = 1
-    memory: Quantity = GIBIBYTE  # whole MiB; a part of one counts as one
+    memory: Quantity = GIBIBYTE  # rounded up to MiB
     usage: UsageConfig = UsageConfig()
 
 
 class YarnQueueConfig(ConfigStruct, frozen=True, kw_only=True):
-    """Applications of YARN that are alike: each asks for some containers at once."""
+    """Queue of YARN applications; each requests all its containers at its start."""
 
     name: str
     arrival: ArrivalConfig  # of applications
-    duration: DistributionConfig  # how long a container works, at full speed
+    duration: DistributionConfig  # of a container at full speed
     containers: PositiveCount = 1  # of an application
     container: ContainerConfig = ContainerConfig()
-    capacity: PositivePercent | None = None  # the same for all if left out
+    capacity: PositivePercent | None = None  # default: equal for all queues
 
 
 class YarnSettings(ConfigStruct, frozen=True, kw_only=True):
-    """Hadoop YARN on the batch resources that pods leave; the operator shares them out."""
+    """Hadoop YARN on the batch resources that pods leave, assigned by the operator."""
 
     queues: tuple[YarnQueueConfig, ...]
-    pools: tuple[str, ...] = ()  # whose nodes run a NodeManager; all if left out
-    headroom_percent: Percent = YarnPolicy().headroom_percent
-    shrink_grace_period: str = "30s"  # or never: containers end by themselves
+    pools: tuple[str, ...] = ()  # pools with NodeManagers; default: all
+    headroom_percent: Percent = 10  # the default of ``yarn.account.YarnPolicy``
+    shrink_grace_period: str = "30s"  # or "never": containers are not killed
 
 
 class Workload(ConfigStruct, frozen=True, kw_only=True):
-    """The whole file.
+    """Content of a workload file.
 
-    ``grace_period`` passes until the control plane notices a failed node; pods without a toleration
-    of their own then stay there for ``toleration`` before they are given up.
+    The control plane notices a failed node after ``grace_period``; pods without a toleration of
+    their own are evicted from it after ``toleration``.
     """
 
     node_pools: tuple[NodePool, ...]
@@ -300,8 +299,8 @@ class Workload(ConfigStruct, frozen=True, kw_only=True):
     seed: Count = 0
     failures: tuple[FailureConfig, ...] = ()
     outages: tuple[OutageConfig, ...] = ()
-    objects: tuple[dict[str, Any], ...] = ()  # manifests of whatever else there is: quotas, …
-    colocation: ColocationSettings | None = None  # nothing is measured if left out
-    yarn: YarnSettings | None = None  # lives on what ``colocation`` gives away
+    objects: tuple[dict[str, Any], ...] = ()  # manifests of other objects, such as quotas
+    colocation: ColocationSettings | None = None  # default: no usage is measured
+    yarn: YarnSettings | None = None  # requires ``colocation``
     grace_period: Duration = Duration(seconds=50)
     toleration: Duration = Duration(minutes=5)

@@ -1,6 +1,6 @@
-"""Read a workload's file, and refuse what is wrong in it.
+"""Reader and validator of workload files.
 
-Types and unknown fields are checked by ``decode_struct``; here is what types don't say.
+``decode_struct`` checks types and unknown fields; this module checks everything else.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -32,10 +32,9 @@ from koordinator.simulator.workload import (
     Workload,
     YarnSettings,
 )
-from koordinator.yarn.account import parse_grace_s
 
 Item = TypeVar("Item")
-_LEAST_STEP = Duration(seconds=10)  # in which a suppressed node settles
+_MIN_STEP = Duration(seconds=10)  # time in which the suppression of a node converges
 
 
 def read_workload(path: Path | str) -> Workload:
@@ -43,12 +42,12 @@ def read_workload(path: Path | str) -> Workload:
     try:
         text = read_file(Path(path), LARGEST_CONFIGURATION_BYTES)
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
     return parse_workload(text, str(path))
 
 
 def parse_workload(text: str | bytes, source: str) -> Workload:
-    """Return the workload that a YAML text describes.  Raises as ``read_workload``."""
+    """Return the workload in a YAML text.  Raises as ``read_workload``."""
     workload = decode_struct(yaml_document(text, source), Workload, source)
     try:
         _check(workload)
@@ -63,7 +62,7 @@ def demo_workload() -> Workload:
     return parse_workload(files("koordinator.simulator").joinpath(name).read_bytes(), name)
 
 
-# -- what types don't say --------------------------------------------------------------------
+# -- validation ------------------------------------------------------------------------------
 
 
 def _check(workload: Workload) -> None:
@@ -81,7 +80,7 @@ def _check(workload: Workload) -> None:
         if pool.gpus is not None:
             _check_amount(pool.gpus.memory, f"{path}.gpus.memory")
         _check_unique(pool.zones, f"{path}.zones", field="")
-        for obj in islice(nodes_of(pool), 2):  # the others are the same but for their numbers
+        for obj in islice(nodes_of(pool), 2):  # a node and its Device; the others differ in numbers
             _check_object(obj, path)
     for path, stream in _numbered(workload.pod_streams, "podStreams"):
         _check_stream(stream, path)
@@ -110,6 +109,8 @@ def _check_yarn(workload: Workload, yarn: YarnSettings) -> None:
         if name not in pools:
             accepted = ", ".join(pools)
             raise InputError(f"must be one of {accepted}, got {name!r}", path=path)
+    from koordinator.yarn.account import parse_grace_s  # noqa: PLC0415 -- an optional part
+
     try:
         parse_grace_s(yarn.shrink_grace_period)
     except InputError as error:
@@ -144,10 +145,8 @@ def _check_failures(workload: Workload) -> None:
 
 
 def _check_colocation(workload: Workload, config: ColocationSettings) -> None:
-    if config.step < _LEAST_STEP:
-        raise InputError(
-            f"must be at least {_LEAST_STEP}, got {config.step}", path="colocation.step"
-        )
+    if config.step < _MIN_STEP:
+        raise InputError(f"must be at least {_MIN_STEP}, got {config.step}", path="colocation.step")
     streams = [stream.name for stream in workload.pod_streams]
     for path, spike in _numbered(config.spikes, "colocation.spikes"):
         if spike.stream not in streams:
@@ -197,11 +196,11 @@ def _check_usage(usage: UsageConfig, path: str) -> None:
 
 
 def _check_object(obj: KubeObject, path: str) -> None:
-    """Raise InputError for names, labels and the like that Kubernetes would refuse."""
+    """Raise InputError for an object that Kubernetes would reject."""
     try:
         validate(obj)
     except InputError as error:
-        problem = f"makes a {obj.KIND} that is not valid: {error.path}: {error.problem}"
+        problem = f"gives an invalid {obj.KIND}: {error.path}: {error.problem}"
         raise InputError(problem, path=path) from None
 
 

@@ -1,14 +1,13 @@
-"""A virtual cluster in virtual time: pods come, run and end; nodes fail and are repaired.
+"""Discrete-event simulation of a cluster: pods arrive, run and end; nodes fail and are repaired.
 
-Plays everybody whom the scheduler meets: the owners that submit pods, the kubelets that run them,
-the control plane that notices dead nodes and takes their pods away.  How they behave is data
-(``stages.py``).  The scheduler is the real one and sees only the API of the in-memory cluster.
+Simulates the owners that submit pods, the kubelets that run them, and the control plane that
+notices failed nodes and evicts their pods.  Their behaviour is data (``stages.py``).  The scheduler
+is the real one and uses only the API of the in-memory cluster.
 
-Rules: time never goes back.  Events are ordered by time, rank and the order in which they were
-planned, so a run repeats exactly.  After the events of one moment the scheduler works until it has
-nothing left to do; what it decides is a reply to what has happened by then, and what follows from
-it lies at or after that moment.  The wall clock is read only to measure how long the scheduler
-takes.
+Invariants: time never goes back.  Events are ordered by time, rank and sequence number, so a run
+is deterministic.  After the events of one moment the scheduler runs until it has no work; its
+decisions only cause events at that moment or later.  The wall clock is read only to measure the
+scheduler's time.
 """
 
 import heapq
@@ -37,7 +36,6 @@ from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.embedded import DEFAULT_ADMISSION, STOCK, Embedded
-from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
 from koordinator.simulator.evictions import Eviction
 from koordinator.simulator.recorder import Recorder
 from koordinator.simulator.stages import (
@@ -57,23 +55,24 @@ from koordinator.simulator.stages import (
     unreachable,
 )
 from koordinator.simulator.usage import WHOLE, UsageProfile
+from koordinator.simulator.volume_controller import create_ephemeral_claims
 
 if TYPE_CHECKING:
     from koordinator.scheduler.features.metrics import SchedulerMetrics
 
 
 class Rank(IntEnum):
-    """What goes first at one moment."""
+    """Order of the events of one moment."""
 
-    END = 0  # pods that are done free their places
-    NODE = 1  # a node that is back in time keeps its pods
+    END = 0  # finished pods free their resources
+    NODE = 1  # before DELETE: a node that is repaired in time keeps its pods
     DELETE = 2
     SUBMIT = 3
-    HOSTS = 4  # what runs by then is measured
+    HOSTS = 4  # measures the pods that run after the other events
 
 
 class RunObserver(Protocol):
-    """Is told what happens; ``simulator.run_report.RunRecorder`` is one."""
+    """Observer of the events of a run, such as a RunRecorder."""
 
     def submitted(self, kind: str) -> None: ...
     def resubmitted(self, kind: str) -> None: ...
@@ -84,62 +83,62 @@ class RunObserver(Protocol):
     def node_failed(self, time_s: float, text: str) -> None: ...
 
 
-class Hosts(Protocol):
-    """Is told which pods run where; says how far their work has come."""
+class SimulatedNodes(Protocol):
+    """Model of the nodes, which determines the progress of the pods' work."""
 
     def started(self, run: "SimulatedPod") -> None:
-        """Take in a pod that begins its work, or begins it anew."""
+        """Add a pod that starts or restarts its work."""
 
     def stopped(self, run: "SimulatedPod") -> None:
-        """Forget a pod that works no more: it is done, gone, or its node has failed."""
+        """Remove a pod that is finished or deleted, or whose node has failed."""
 
     def work_left_s(self, run: "SimulatedPod") -> float:
-        """Return after how long its work may be done; 0 if it is."""
+        """Return the least time until the pod's work is done; 0 if it is."""
 
     def node_failed(self, node: str) -> None:
-        """Take note that nothing runs on a node any more; its pods are stopped one by one."""
+        """Record a node failure; ``stopped`` is called for each of its pods."""
 
     def node_back(self, node: str) -> None:
-        """Take note that a node works again; its pods are started one by one."""
+        """Record the repair of a node; ``started`` is called for each of its pods."""
 
 
-class Mover(Protocol):
-    """Works beside the scheduler, and evicts."""
+class EvictingController(Protocol):
+    """Controller that runs beside the scheduler and evicts pods."""
 
     def step(self) -> bool:
-        """Do what is due, telling the world of evictions; return whether there was anything."""
+        """Do the due work and report evictions to the world; return whether there was work."""
 
     def next_wakeup_s(self) -> float | None:
-        """Return when something is due although nothing happens; None if never."""
+        """Return the time of the next due work without further events; None if there is none."""
 
 
 @dataclass(frozen=True, slots=True)
 class Submission:
-    """A pod that its owner wants to run from some moment on."""
+    """Submission of a pod by its owner at a time."""
 
     at_s: float
     pod: Pod
-    kind: str = ""  # of workload, for reports
+    kind: str = ""  # workload kind for reports
     life: PodLife = ENDLESS
-    group: PodGroup | None = None  # of which the pod is a member; it goes with the last of them
+    group: PodGroup | None = None  # gang of the pod; deleted with its last member
     usage: UsageProfile = WHOLE
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedPod:
-    """One pod object and what became of it.  Only the world writes to it; others read."""
+    """State of one pod object, written by the world only."""
 
     submission: Submission
     pod: Pod  # as created
-    times: int  # how often it was submitted again before this one
+    times: int  # number of resubmissions before this pod
     submitted_s: float
     stage: PodStage = PodStage.PENDING
     node: str = ""
     bound_s: float | None = None
     ended_s: float | None = None
-    why: str = ""  # it is still pending, as of the last attempt: the pod's condition
-    moves: int = 0  # of ``times``: evicted to be moved, which its owner does not count
-    left: Eviction | None = None  # of the pod whose place it takes, if that was to be moved
+    why: str = ""  # condition message of the last failed attempt
+    moves: int = 0  # resubmissions after moves, which the owner's limit does not count
+    left: Eviction | None = None  # eviction of the pod that this one replaces after a move
 
     @property
     def key(self) -> str:
@@ -151,25 +150,26 @@ class SimulatedPod:
 class _NodeRun:
     stage: NodeStage
     pods: dict[str, SimulatedPod]
-    outage: int = 0  # number of the current or last one
+    outage: int = 0  # number of the current or last outage; identifies events of older outages
 
 
-_Event = tuple[float, int, int, Callable[[], None]]  # the sequence is unique: actions don't compare
+#: Time, rank, sequence number, action; the sequence number is unique, so actions never compare.
+_Event = tuple[float, int, int, Callable[[], None]]
 
 
 class World:
-    """See the module.
+    """Simulated cluster; see the module docstring.
 
-    ``stopwatch``       times the scheduler
-    ``grace_period_s``  from a node's failure until the control plane notices
-    ``keep_finished``   pods that are done stay as objects, marked Succeeded; else they are deleted
-    ``source``          names the configuration in errors
-    ``admission``       what becomes of objects before they are stored
-    ``audit``           remembers what the scheduler decides
-    ``times_plugins``   and what plugins take
-    ``reports``         the scheduler writes conditions of pods and events, as in a cluster
+    ``stopwatch``       clock that measures the scheduler's time
+    ``grace_period_s``  time from a node's failure to its unreachable taint
+    ``keep_finished``   keep finished pods as objects with phase Succeeded; otherwise delete them
+    ``source``          name of the configuration in errors
+    ``admission``       admission steps before objects are stored
+    ``audit``           audit trail of the scheduler's decisions
+    ``times_plugins``   record plugin times in the audit trail
+    ``reports``         write pod conditions and events, as in a cluster
 
-    Raises InputError for a configuration that names what isn't there.
+    Raises InputError for an unknown name in the configuration.
     """
 
     def __init__(
@@ -204,21 +204,25 @@ class World:
         )
         self.cluster = self.embedded.cluster
         self.scheduler = self.embedded.scheduler
-        self.scheduling_s = 0.0  # so far, on the stopwatch
-        self.pods: dict[str, SimulatedPod] = {}  # those that have not ended, by namespace/name
-        self.history: list[SimulatedPod] = []  # all, in the order of submission
-        self.counts: Counter[PodStage] = Counter()  # pods of the history by stage
-        self._journal: RunObserver = _Nobody()
-        self._hosts: Hosts | None = None
-        self._mover: Mover | None = None
-        self.arrivals = 0  # pods that came so far, without those that take another one's place
+        #: Time of the scheduler so far, by the stopwatch.
+        self.scheduling_s = 0.0
+        #: Pods that have not ended, by namespace/name.
+        self.pods: dict[str, SimulatedPod] = {}
+        #: All pods in order of submission.
+        self.history: list[SimulatedPod] = []
+        #: Number of pods in ``history`` by stage.
+        self.counts: Counter[PodStage] = Counter()
+        self._observer: RunObserver = _NullObserver()
+        self._node_model: SimulatedNodes | None = None
+        self._descheduler: EvictingController | None = None
+        self.arrivals = 0  # submitted pods, without resubmissions
         self._recorder: Recorder | None = None
-        self._looks: Callable[[ClusterState, float], None] = lambda *_: None
+        self._decision_callback: Callable[[ClusterState, float], None] = lambda *_: None
         self._stopwatch = stopwatch or SystemClock()
         self._grace_period_s = grace_period_s
         self._keep_finished = keep_finished
         self._nodes: dict[str, _NodeRun] = {}
-        self._members: Counter[str] = Counter()  # by PodGroup: those that are not done for good
+        self._members: Counter[str] = Counter()  # members that may still run, by PodGroup
         self._events: list[_Event] = []
         self._sequence = count()
         self._wakeup_s = math.inf
@@ -230,35 +234,35 @@ class World:
         """Virtual time; starts at 0."""
         return self.embedded.clock.now_s()
 
-    def tell(self, journal: RunObserver) -> None:
-        """Tell this journal, and no other any more, what happens from now on."""
-        self._journal = journal
+    def set_observer(self, observer: RunObserver) -> None:
+        """Set the observer of further events."""
+        self._observer = observer
 
-    def watch(self, look: Callable[[ClusterState, float], None]) -> None:
-        """Let somebody look at the scheduler's state whenever it has decided, and at what time."""
-        self._looks = look
+    def on_decisions(self, callback: Callable[[ClusterState, float], None]) -> None:
+        """Set the callback for the scheduler's state and the time after each of its steps."""
+        self._decision_callback = callback
 
-    def house(self, hosts: Hosts) -> None:
-        """Let the hosts decide how fast pods work; without any all work at full speed."""
-        self._hosts = hosts
+    def attach_nodes(self, model: SimulatedNodes) -> None:
+        """Set the model that determines the speed of pods; without one all run at full speed."""
+        self._node_model = model
 
-    def employ(self, mover: Mover) -> None:
-        """Let somebody evict pods that shall run elsewhere; from now on running pods are ready."""
-        self._mover = mover
+    def attach_descheduler(self, descheduler: EvictingController) -> None:
+        """Set a controller that evicts pods; further running pods get the condition Ready."""
+        self._descheduler = descheduler
 
     def record(self, write: Callable[[bytes], object], configuration: JsonObject) -> None:
-        """Write what exists, and from now on what reaches the scheduler, as lines of a recording.
+        """Start writing the objects, and further events of the scheduler, as a recording.
 
-        To be called when everything is loaded: nodes are in it as the scheduler ranks them.
+        Call it after ``load``, so that nodes have the order of the scheduler's ranking.
         """
         clock = self.embedded.clock
         self._recorder = Recorder(self.cluster, clock, write, configuration=configuration)
         self._recorder.step()
 
-    # -- what will happen --------------------------------------------------------------------
+    # -- planned events ----------------------------------------------------------------------
 
     def load(self, objects: Iterable[KubeObject]) -> None:
-        """Add what exists from the beginning: nodes and whatever scheduling reads, but no pods."""
+        """Add the initial objects: nodes and everything that scheduling reads except pods."""
         objects = [with_defaults(obj) for obj in objects]
         for obj in objects:
             if isinstance(obj, Pod):
@@ -268,20 +272,20 @@ class World:
         self.embedded.load(objects)
 
     def submit(self, submissions: Iterable[Submission]) -> None:
-        """Plan that pods are submitted; those of one moment in the given order."""
+        """Plan submissions; submissions of one moment keep the given order."""
         for submission in submissions:
             self._submit_later(submission.at_s, submission)
 
     def fail_node(self, at_s: float, node: str, repaired_after_s: float = math.inf) -> None:
-        """Plan that a node fails; if it is down at that time, nothing happens."""
+        """Plan a node failure, which has no effect if the node is down at that time."""
         if node not in self._nodes:
             raise BugError(f"there is no node {node!r} that could fail")
         self.at(at_s, partial(self._fail, node, repaired_after_s), Rank.NODE)
 
     def at(self, time_s: float, action: Callable[[], None], rank: Rank = Rank.SUBMIT) -> None:
-        """Plan anything else.  Raises BugError for a time before now: it would change the past."""
+        """Plan an event.  Raises BugError for a time in the past."""
         if time_s < self.now_s:
-            raise BugError(f"an event must not lie before {self.now_s}. Got {time_s}.")
+            raise BugError(f"an event must not be before {self.now_s}, got {time_s}")
         if time_s < math.inf:
             heapq.heappush(self._events, (time_s, rank, next(self._sequence), action))
 
@@ -294,10 +298,10 @@ class World:
         sample_every_s: float = math.inf,
         on_sample: Callable[["World"], None] | None = None,
     ) -> None:
-        """Let time pass up to and including ``until_s``; may be called again to go on.
+        """Run all events up to and including ``until_s``; a further call continues from there.
 
-        ``on_sample`` is called at 0, then at every multiple of the interval, and at the end: always
-        after all that happens at that moment.
+        ``on_sample`` is called at 0, at every multiple of the interval, and at the end, after all
+        other events of that moment.
         """
         while (time_s := self._next_s()) <= until_s:
             self.embedded.clock.advance_to(time_s)
@@ -325,39 +329,40 @@ class World:
             on_sample(self)
 
     def _schedule(self) -> None:
-        """Let the scheduler reply to the events, and to its own evictions."""
+        """Run the scheduler, controllers and descheduler until none of them has work."""
         while True:
-            self._write_down()
+            self._step_recorder()
             began_s = self._stopwatch.now_s()
             outcomes = self.scheduler.step()
             self.scheduling_s += self._stopwatch.now_s() - began_s
-            self._write_down()
-            self._looks(self.scheduler.state, self.now_s)
+            self._step_recorder()
+            self._decision_callback(self.scheduler.state, self.now_s)
             evicted = {outcome.pod for outcome in outcomes if isinstance(outcome, Evicted)}
             for outcome in outcomes:
+                # A pod that was bound and evicted in the same step has never run.
                 if not (isinstance(outcome, Bound) and outcome.pod in evicted):
-                    self._take_in(outcome)  # what has gone again by now has never run
+                    self._apply(outcome)
             busy = self.embedded.step_controllers() or bool(evicted)
-            busy |= self._mover is not None and self._mover.step()
+            busy |= self._descheduler is not None and self._descheduler.step()
             if not busy:
                 break
         wakeups_s = [self.scheduler.next_wakeup_s()]
-        if self._mover is not None:
-            wakeups_s.append(self._mover.next_wakeup_s())
+        if self._descheduler is not None:
+            wakeups_s.append(self._descheduler.next_wakeup_s())
         self._wakeup_s = min((at_s for at_s in wakeups_s if at_s is not None), default=math.inf)
 
-    def _write_down(self) -> None:
+    def _step_recorder(self) -> None:
         if self._recorder is not None:
             self._recorder.step()
 
-    def _take_in(self, outcome: Outcome) -> None:
+    def _apply(self, outcome: Outcome) -> None:
         if not isinstance(outcome, Evicted) and outcome.reservation:
-            return  # the pod only stands for it
+            return  # the reserve pod of a reservation is not simulated
         run = self.pods[outcome.pod]
         if isinstance(outcome, Bound):
             self._start(run, outcome.node)
         elif isinstance(outcome, Evicted):
-            self._journal.event(self.now_s, f"{outcome.pod} made room for {outcome.by}")
+            self._observer.event(self.now_s, f"{outcome.pod} made room for {outcome.by}")
             self._lose(run)
         else:
             run.why = outcome.message
@@ -376,16 +381,16 @@ class World:
         self.pods[run.key] = run
         self.history.append(run)
         self.counts[run.stage] += 1
-        told = self._journal.resubmitted if times else self._journal.submitted
+        notify = self._observer.resubmitted if times else self._observer.submitted
         self.arrivals += not times
-        told(submission.kind)
+        notify(submission.kind)
         return run
 
     def _start(self, run: SimulatedPod, node: str) -> None:
         host = self._nodes[node]
         host.pods[run.key] = run
         run.node, run.bound_s, run.why = node, self.now_s, ""
-        self._journal.scheduled(run.submission.kind, self.now_s - run.submitted_s)
+        self._observer.scheduled(run.submission.kind, self.now_s - run.submitted_s)
         if host.stage is NodeStage.READY:
             self._move(run, PodEvent.BOUND)
             self._work(run)
@@ -393,10 +398,10 @@ class World:
             self._move(run, PodEvent.BOUND_TO_FAILED_NODE)
 
     def _work(self, run: SimulatedPod) -> None:
-        """Report the pod as running and plan its end, which the node's next failure cancels."""
+        """Mark the pod as running and plan its end, which a failure of the node cancels."""
         self._set_phase(run, "Running")
-        if self._hosts is not None:
-            self._hosts.started(run)
+        if self._node_model is not None:
+            self._node_model.started(run)
         host = self._nodes[run.node]
         self.at(
             self.now_s + run.submission.life.work_s,
@@ -407,24 +412,24 @@ class World:
     def _finish(self, run: SimulatedPod, outage: int) -> None:
         if run.stage is not PodStage.RUNNING or self._nodes[run.node].outage != outage:
             return
-        left_s = self._hosts.work_left_s(run) if self._hosts is not None else 0.0
+        left_s = self._node_model.work_left_s(run) if self._node_model is not None else 0.0
         if left_s > 0:
             self.at(self.now_s + left_s, partial(self._finish, run, outage), Rank.END)
             return
         self._end(run, PodEvent.DONE)
         if self._keep_finished or self._recorder is not None:
-            # In a replay a pod runs as long as it did if it ended, not if somebody deleted it.
+            # A replay reproduces the run time of a pod that ended, not of one that was deleted.
             self._set_phase(run, "Succeeded")
         if not self._keep_finished:
             self._delete(run)
         self._leave(run.submission)
-        self._journal.finished(run.submission.kind)
+        self._observer.finished(run.submission.kind)
 
     def _lose(self, run: SimulatedPod) -> None:
-        """End a pod whose object is gone; its owner submits it again unless it has given up."""
+        """End a deleted pod; its owner resubmits it within its limit."""
         self._end(run, PodEvent.DELETED)
         submission, times = run.submission, run.times + 1
-        self._journal.failed(submission.kind)
+        self._observer.failed(submission.kind)
         if times - run.moves <= submission.life.resubmissions:
             again_s = self.now_s + submission.life.resubmit_after_s
             self._submit_later(again_s, submission, times, run.moves)
@@ -440,15 +445,12 @@ class World:
         self.at(at_s, submit, Rank.SUBMIT)
 
     def moved(self, key: str) -> None:
-        """Take in that somebody has evicted a pod to have it elsewhere.
-
-        Its owner makes another one at once, which begins the work anew.
-        """
+        """End a pod that the descheduler has evicted; its owner resubmits it immediately."""
         run = self.pods[key]
         ran_s = 0.0 if run.bound_s is None else self.now_s - run.bound_s
         left = Eviction(run.node, self.now_s, ran_s)
         self._end(run, PodEvent.DELETED)
-        self._journal.failed(run.submission.kind)
+        self._observer.failed(run.submission.kind)
         self._submit(run.submission, run.times + 1, run.moves + 1).left = left
 
     def _join(self, submission: Submission, times: int) -> None:
@@ -479,8 +481,8 @@ class World:
             del self._nodes[run.node].pods[run.key]
 
     def _stop(self, run: SimulatedPod) -> None:
-        if self._hosts is not None and run.stage is PodStage.RUNNING:
-            self._hosts.stopped(run)
+        if self._node_model is not None and run.stage is PodStage.RUNNING:
+            self._node_model.stopped(run)
 
     def _move(self, run: SimulatedPod, event: PodEvent) -> None:
         self.counts[run.stage] -= 1
@@ -492,7 +494,7 @@ class World:
         pod = self.cluster.get(Pod, meta.name, meta.namespace)
         start_time = pod.status.start_time or to_datetime(self.now_s)
         status = replace(pod.status, phase=phase, start_time=start_time)
-        if self._mover is not None and phase == "Running":
+        if self._descheduler is not None and phase == "Running":
             status = replace(status, conditions=RUNNING_CONDITIONS)
         self.cluster.update_status(replace(pod, status=status))
 
@@ -501,7 +503,7 @@ class World:
         self.cluster.delete(Pod, meta.name, meta.namespace, grace_period_s=0)
 
     def evict(self, key: str) -> None:
-        """Take a pod (``namespace/name``) away from its node; its owner submits it again."""
+        """Evict a pod (``namespace/name``); its owner resubmits it within its limit."""
         run = self.pods[key]
         self._delete(run)
         self._lose(run)
@@ -513,12 +515,12 @@ class World:
         if not self._move_node(host, NodeEvent.FAILED):
             return
         host.outage += 1
-        self._journal.node_failed(self.now_s, f"{name} failed with {len(host.pods)} pods")
+        self._observer.node_failed(self.now_s, f"{name} failed with {len(host.pods)} pods")
         for run in host.pods.values():
             self._stop(run)
             self._move(run, PodEvent.NODE_FAILED)
-        if self._hosts is not None:
-            self._hosts.node_failed(name)
+        if self._node_model is not None:
+            self._node_model.node_failed(name)
         noticed = partial(self._notice, name, host.outage)
         self.at(self.now_s + self._grace_period_s, noticed, Rank.NODE)
         self.at(self.now_s + repaired_after_s, partial(self._repair, name), Rank.NODE)
@@ -530,9 +532,9 @@ class World:
         self._write_node(unreachable(self.cluster.get(Node, name), self.now_s))
         for run in host.pods.values():
             leave_s = self.now_s + seconds_tolerated(run.pod.spec.tolerations)
-            self.at(leave_s, partial(self._take_away, run, outage), Rank.DELETE)
+            self.at(leave_s, partial(self._evict_from_failed, run, outage), Rank.DELETE)
 
-    def _take_away(self, run: SimulatedPod, outage: int) -> None:
+    def _evict_from_failed(self, run: SimulatedPod, outage: int) -> None:
         if run.stage is PodStage.INTERRUPTED and self._nodes[run.node].outage == outage:
             self._delete(run)
             self._lose(run)
@@ -544,9 +546,9 @@ class World:
             return
         if was_unreachable:
             self._write_node(reachable(self.cluster.get(Node, name), self.now_s))
-        self._journal.event(self.now_s, f"{name} is back")
-        if self._hosts is not None:
-            self._hosts.node_back(name)
+        self._observer.event(self.now_s, f"{name} is back")
+        if self._node_model is not None:
+            self._node_model.node_back(name)
         for run in host.pods.values():
             self._move(run, PodEvent.NODE_BACK)
             self._work(run)
@@ -563,23 +565,23 @@ class World:
         stored = self.cluster.update(node)
         self.cluster.update_status(replace(stored, status=node.status))
 
-    # -- looking -----------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------
 
     def nodes_down(self) -> Sequence[str]:
-        """Return the names of the nodes that have failed and are not repaired, noticed or not."""
+        """Return the names of the failed nodes, noticed or not."""
         return [name for name, host in self._nodes.items() if host.stage is not NodeStage.READY]
 
 
 def _metrics() -> "SchedulerMetrics":
-    from prometheus_client import CollectorRegistry  # noqa: PLC0415 -- what measures is not loaded
+    from prometheus_client import CollectorRegistry  # noqa: PLC0415 -- only for runs with metrics
 
-    from koordinator.scheduler.features.metrics import SchedulerMetrics  # noqa: PLC0415 -- … where nobody asks
+    from koordinator.scheduler.features.metrics import SchedulerMetrics  # noqa: PLC0415 -- as above
 
     return SchedulerMetrics(CollectorRegistry())
 
 
-class _Nobody:
-    """A journal for those who look at the history afterwards."""
+class _NullObserver:
+    """Observer that ignores all events."""
 
     def submitted(self, kind: str) -> None: ...
     def resubmitted(self, kind: str) -> None: ...

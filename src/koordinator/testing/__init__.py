@@ -1,7 +1,7 @@
-"""What an author of plugins tests them with; production code does not import it.
+"""Test suites and builders for authors of plugins; production code does not import them.
 
-``scheduler_plugins``    the suite that every plugin of the scheduler passes
-``descheduler_plugins``  the suite that every plugin of the descheduler passes
+``scheduler_plugins``    contract suite for scheduler plugins
+``descheduler_plugins``  contract suite for descheduler plugins
 ``worlds``               builders of nodes, pods and other objects, and of the scheduler's state
 ``strategies``           random clusters and pods for Hypothesis
 """

@@ -1,7 +1,7 @@
-"""What every plugin of the descheduler promises, be it one of ours or of anybody else.
+"""Contract suite for descheduler plugins, in and out of tree.
 
-A package with a plugin of its own calls ``check_plugin`` with a ``DeschedulerPluginExample`` in
-which the plugin wants some pod to go: a suite in which a plugin never speaks would say nothing.
+A package with a plugin calls ``check_plugin`` with a ``DeschedulerPluginExample`` in which the
+plugin evicts a pod; an example without an eviction fails, as it proves nothing.
 """
 
 from collections.abc import Mapping, Sequence
@@ -21,12 +21,12 @@ from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.foundation.clock import VirtualClock
 
 _DEFAULT_EVICTOR = {"disabled": [{"name": "*"}], "enabled": [{"name": "DefaultEvictor"}]}
-_ORDERS = 3  # in which objects become known
+_ORDERS = 3  # number of tested orders of arrival
 
 
 @dataclass(frozen=True, slots=True)
 class DeschedulerPluginExample:
-    """A cluster in which a plugin with these arguments wants pods to go, all owned by somebody."""
+    """Cluster in which a plugin with these arguments evicts pods; all pods have an owner."""
 
     spec: DeschedulerPluginSpec[Any]
     point: str  # deschedule or balance
@@ -36,22 +36,22 @@ class DeschedulerPluginExample:
 
 
 def check_plugin(example: DeschedulerPluginExample) -> None:
-    """Raise AssertionError that says which promise the plugin breaks."""
+    """Raise AssertionError with the rule that the plugin violates."""
     name = example.spec.name
-    gone = _evicted(example)
-    assert gone, f"{name} wants no pod to go: the example says nothing"
-    _check_the_dry_run(example)
-    _check_limits(example, len(gone))
-    assert _evicted(example, protects="all") == set(), f"{name} evicts pods that filters keep"
+    evicted = _evicted(example)
+    assert evicted, f"{name} evicts no pod in its example, which proves nothing"
+    _check_dry_run(example)
+    _check_limits(example, len(evicted))
+    assert _evicted(example, protects="all") == set(), f"{name} evicts pods that filters protect"
     for seed in range(_ORDERS):
-        found = _evicted(example, seed=seed)
-        assert found == gone, (
-            f"{name} depends on the order in which objects become known: "
-            f"{sorted(gone ^ found)} go in one order only"
+        other = _evicted(example, seed=seed)
+        assert other == evicted, (
+            f"{name} depends on the order of arrival of objects: "
+            f"{sorted(evicted ^ other)} are evicted in one order only"
         )
 
 
-def _check_the_dry_run(example: DeschedulerPluginExample) -> None:
+def _check_dry_run(example: DeschedulerPluginExample) -> None:
     world = _World(example, dryRun=True)
     before = world.contents()
     world.run()
@@ -63,9 +63,11 @@ def _check_limits(example: DeschedulerPluginExample, count: int) -> None:
     for limit in (0, 1):
         found = _evicted(example, maxNoOfPodsToEvictTotal=limit)
         assert len(found) <= min(limit, count), f"{name} evicts more than the limit of {limit}"
-    assert _evicted(example, maxNoOfPodsToEvictPerNode=0) == set(), f"{name} knows no node limit"
+    assert _evicted(example, maxNoOfPodsToEvictPerNode=0) == set(), (
+        f"{name} ignores the limit per node"
+    )
     per_namespace = _evicted(example, maxNoOfPodsToEvictPerNamespace=0)
-    assert per_namespace == set(), f"{name} knows no limit of a namespace"
+    assert per_namespace == set(), f"{name} ignores the limit per namespace"
 
 
 def _evicted(
@@ -82,7 +84,7 @@ def _evicted(
 
 
 class _World:
-    """The example's cluster with a descheduler that runs its plugin alone."""
+    """The example's cluster with a descheduler that runs only its plugin."""
 
     def __init__(
         self,
@@ -100,7 +102,9 @@ class _World:
         self._cluster = MemoryCluster(clock)
         if seed is None:
             self._cluster.load(objects)
-        evictor = {"labelSelector": {"matchLabels": {"nobody": "has-this"}}} if protects else {}
+        evictor = (
+            {"labelSelector": {"matchLabels": {"no-pod": "has-this-label"}}} if protects else {}
+        )
         profile = {
             "plugins": {
                 example.point: {"enabled": [{"name": example.spec.name}]},
@@ -123,7 +127,7 @@ class _World:
             self._cluster, clock, configuration, out_of_tree=[example.spec], source="suite"
         )
         self._descheduler.sync()
-        if seed is not None:  # what is there at first comes in the order of names
+        if seed is not None:  # initial objects are listed by name, later ones arrive in order
             self._cluster.load(objects)
 
     def run(self) -> None:

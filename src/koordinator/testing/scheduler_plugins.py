@@ -1,15 +1,15 @@
-"""What every scheduler plugin must keep to, whoever wrote it.
+"""Contract suite for scheduler plugins, in and out of tree.
 
-A plugin of your own runs through the same suite::
+Usage::
 
     @plugin_contract(MY_PLUGIN)
     def test_my_plugin_keeps_the_contract(check):
         check()
 
-Each check is a function of an ``Exam``: a random cluster (some rows of it dead), pods that want a
-place on it, and a plugin built for it.  What a plugin needs before it says anything (arguments,
-labels, objects) stands in the ``example`` of its spec and is laid over these clusters; a plugin
-that stays silent in all of them fails.
+Each check is a function of a ``PluginCase``: a random cluster with some dead rows, pending pods,
+and a plugin built for it.  The ``example`` of the plugin's spec has the arguments, labels and
+objects that the plugin needs to have an effect, and is merged into these clusters.  A plugin
+without an effect in all of them fails.
 """
 
 import itertools
@@ -52,30 +52,30 @@ PARTS = (
     "topology_spread_constraints",
 )
 EXAMPLES = 12
-MOST_EXAMPLES = 60  # until it speaks
+MAX_EXAMPLES = 60  # drawn until the plugin has an effect
 
 
 @dataclass(frozen=True)
-class Exam:
-    """A plugin and what it is asked about."""
+class PluginCase:
+    """Plugin with a cluster and pods to check it on."""
 
     spec: PluginSpec[Any]
     args: Args
     objects: Sequence[KubeObject]
-    gone: frozenset[str]  # nodes that were there before
+    removed: frozenset[str]  # deleted nodes
     order: Sequence[int]  # of the nodes, for a second cluster
     pods: Sequence[Pod]
     rows: Sequence[int]  # some rows, repeats allowed
 
     def _repr_pretty_(self, printer: Any, _cycle: bool) -> None:
-        """Print names alone, as Hypothesis shows an exam that a plugin fails."""
+        """Print only names when Hypothesis shows a failing case."""
         named = ", ".join(f"{obj.KIND} {obj.metadata.name}" for obj in self.objects)
-        printer.text(f"Exam({self.spec.name} on {named})")
+        printer.text(f"PluginCase({self.spec.name} on {named})")
 
     def state(self, objects: Sequence[KubeObject] | None = None) -> ClusterState:
-        """Build the cluster; nodes that are gone leave a dead row."""
+        """Build the cluster; removed nodes leave a dead row."""
         state = world(*(self.objects if objects is None else objects))
-        for name in self.gone & state.nodes.rows.keys():
+        for name in self.removed & state.nodes.rows.keys():
             state.drop_node(name)
         state.advance(self.spec.example.now_s)
         return state
@@ -84,7 +84,7 @@ class Exam:
         args = decode_args(self.spec.args, dict(self.args), "args", "test")
         return self.spec.build(args, state.axis)
 
-    def sit(
+    def build(
         self, objects: Sequence[KubeObject] | None = None
     ) -> tuple[ClusterState, Any, list[PodClass]]:
         """Return a new cluster, a new plugin, and the pods as the plugin sees them."""
@@ -101,28 +101,27 @@ class Exam:
 
     @property
     def reads(self) -> Reads:
-        """What the plugin looks at, as its class says."""
+        """Scope of the plugin's reads, as declared by its class."""
         found: Reads = vars(self.spec.plugin_type).get("reads") or self.spec.plugin_type.reads  # type: ignore[attr-defined] # of every plugin
         return found
 
     @property
     def is_local(self) -> bool:
-        """Whether every row stands alone."""
+        """Whether the plugin evaluates each row independently."""
         return self.reads is not Reads.CLUSTER
 
 
-Check = Callable[[Exam], None]
+Check = Callable[[PluginCase], None]
 
-#: Namespace of the pods ``0``, ``1`` … that are placed on top of those of an example, which may
-#: say something of them by these names.
+#: Namespace of the additional placed pods ``0``, ``1`` …; an example may refer to these names.
 COPIES = "more"
 
 
-# -- asking ----------------------------------------------------------------------------------
+# -- evaluation ------------------------------------------------------------------------------
 
 
 def seen_by(plugin: Any, state: ClusterState, pod: PodClass) -> Snapshot:
-    """Return the cluster as the plugin sees it for a pod, with the holds that it may restore."""
+    """Return the snapshot for a pod, with the reservations that the plugin may restore."""
     snapshot = Snapshot(state)
     return (
         snapshot.with_restorable(plugin.restorable(snapshot, pod))
@@ -144,7 +143,7 @@ def verdicts(plugin: Any, state: ClusterState, pod: PodClass) -> dict[str, tuple
 
 
 def final_scores(plugin: Any, state: ClusterState, pod: PodClass) -> IntArray:
-    """Return the scores as they count, with all living nodes feasible."""
+    """Return the normalized scores, with all living nodes feasible."""
     snapshot = seen_by(plugin, state, pod)
     rows = np.flatnonzero(snapshot.alive)
     if hasattr(plugin, "score_among"):
@@ -155,19 +154,19 @@ def final_scores(plugin: Any, state: ClusterState, pod: PodClass) -> IntArray:
     return final
 
 
-def says(plugin: Any, state: ClusterState, pod: PodClass) -> list[Any]:
-    """Return everything that the plugin says about a pod, by node name."""
+def evaluate(plugin: Any, state: ClusterState, pod: PodClass) -> list[Any]:
+    """Return all results of the plugin for a pod, by node name."""
     snapshot, active = seen_by(plugin, state, pod), ActivePlugin.of("", plugin)
-    said: list[Any] = []
+    results: list[Any] = []
     if hasattr(plugin, "prefilter"):
-        said.append(plugin.prefilter(snapshot, pod))
+        results.append(plugin.prefilter(snapshot, pod))
     if hasattr(plugin, "filter") and active.hints.filters(snapshot, pod):
-        said.append(verdicts(plugin, state, pod))
+        results.append(verdicts(plugin, state, pod))
     scores = hasattr(plugin, "score") or hasattr(plugin, "score_among")
     if scores and active.hints.scores(snapshot, pod):
         names = np.array(snapshot.node_names)[snapshot.alive].tolist()
-        said.append(dict(zip(names, final_scores(plugin, state, pod).tolist(), strict=True)))
-    return said
+        results.append(dict(zip(names, final_scores(plugin, state, pod).tolist(), strict=True)))
+    return results
 
 
 def fingerprint(state: ClusterState) -> tuple[Any, ...]:
@@ -202,55 +201,55 @@ def fingerprint(state: ClusterState) -> tuple[Any, ...]:
 # -- checks ----------------------------------------------------------------------------------
 
 
-def check_pure(exam: Exam) -> None:
-    """Asked twice, a plugin says the same twice, and the cluster is as before."""
-    state, plugin, classes = exam.sit()
+def check_pure(case: PluginCase) -> None:
+    """Check that a plugin returns equal results twice and does not change the cluster."""
+    state, plugin, classes = case.build()
     before = fingerprint(state)
     for pod in classes:
-        said = says(plugin, state, pod)
+        results = evaluate(plugin, state, pod)
 
-        assert says(plugin, state, pod) == said
-        if exam.filters:
-            verdicts(plugin, state, pod)  # also where it is left out
-        if exam.scores:
+        assert evaluate(plugin, state, pod) == results
+        if case.filters:
+            verdicts(plugin, state, pod)  # also where a hint skips it
+        if case.scores:
             final_scores(plugin, state, pod)
     assert fingerprint(state) == before
     state.validate()
 
 
-def check_bounded(exam: Exam) -> None:
+def check_bounded(case: PluginCase) -> None:
     """One answer per row; only codes with a reason; scores in 0..max_score."""
-    state, plugin, classes = exam.sit()
+    state, plugin, classes = case.build()
     for pod in classes:
         snapshot = seen_by(plugin, state, pod)
-        if exam.filters:
+        if case.filters:
             rejections = plugin.filter(snapshot, pod)
             assert rejections.codes.shape == (len(snapshot),)
             assert (rejections.codes >> len(rejections.reasons) == 0).all()
             assert len(set(rejections.reasons)) == len(rejections.reasons)
-        if exam.scores:
+        if case.scores:
             scores = final_scores(plugin, state, pod)
-            assert ((scores >= 0) & (scores <= exam.spec.max_score)).all()
+            assert ((scores >= 0) & (scores <= case.spec.max_score)).all()
 
 
-def check_blind_to_node_order(exam: Exam) -> None:
-    """Give the nodes the same when they are listed in another order, without dead rows."""
-    nodes = [obj for obj in exam.objects if isinstance(obj, Node)]
-    others = [obj for obj in exam.objects if not isinstance(obj, Node)]
-    left = [nodes[index] for index in exam.order if nodes[index].metadata.name not in exam.gone]
-    state, plugin, classes = exam.sit()
-    again, other, same = exam.sit([*left, *others])
+def check_node_order_invariant(case: PluginCase) -> None:
+    """Check that the order of nodes and dead rows do not change the results."""
+    nodes = [obj for obj in case.objects if isinstance(obj, Node)]
+    others = [obj for obj in case.objects if not isinstance(obj, Node)]
+    left = [nodes[index] for index in case.order if nodes[index].metadata.name not in case.removed]
+    state, plugin, classes = case.build()
+    again, other, same = case.build([*left, *others])
     for pod, there in zip(classes, same, strict=True):
-        assert says(other, again, there) == says(plugin, state, pod)
+        assert evaluate(other, again, there) == evaluate(plugin, state, pod)
 
 
-def check_subset_invariant(exam: Exam) -> None:
-    """Asked about some rows, it says what it says about them among all."""
-    state, plugin, classes = exam.sit()
-    rows = np.array(exam.rows, np.int64) % len(state.nodes)
+def check_subset_invariant(case: PluginCase) -> None:
+    """Check that results for a subset of rows equal the results among all rows."""
+    state, plugin, classes = case.build()
+    rows = np.array(case.rows, np.int64) % len(state.nodes)
     for pod in classes:
         whole = seen_by(plugin, state, pod)
-        if exam.filters:
+        if case.filters:
             all_of, some = plugin.filter(whole, pod), plugin.filter(whole[rows], pod)
             never = np.broadcast_to(all_of.unresolvable, len(whole))[rows]
             found = np.broadcast_to(some.unresolvable, len(rows))
@@ -260,48 +259,48 @@ def check_subset_invariant(exam: Exam) -> None:
                 reasons_of(all_of, row) for row in rows
             ]
             assert np.array_equal(found[rejected], never[rejected])
-        if exam.scores and exam.is_local:
+        if case.scores and case.is_local:
             assert hasattr(plugin, "score"), "only a plugin with Reads.CLUSTER has score_among"
             assert np.array_equal(plugin.score(whole[rows], pod), plugin.score(whole, pod)[rows])
 
 
-def check_key_is_honest(exam: Exam) -> None:
-    """Pods of equal key get equal results: the key has all that the plugin reads."""
-    if not exam.is_local:
+def check_key_covers_inputs(case: PluginCase) -> None:
+    """Check that pods with an equal key get equal results."""
+    if not case.is_local:
         return
-    state, plugin, classes = exam.sit()
-    classes += [state.classes.of(pod) for pod in _mixed(exam.pods)]
+    state, plugin, classes = case.build()
+    classes += [state.classes.of(pod) for pod in _mixed(case.pods)]
     active = ActivePlugin.of("", plugin)
     seen: dict[object, list[Any]] = {}
     for pod in classes:
         snapshot = seen_by(plugin, state, pod)
         key = active.hints.key(pod)
-        if exam.filters and active.hints.filters(snapshot, pod):
-            said = plugin.filter(snapshot, pod).codes.tolist()
-            assert seen.setdefault(("filter", key), said) == said
-        if exam.scores and active.hints.scores(snapshot, pod):
-            said = plugin.score(snapshot, pod).tolist()
-            assert seen.setdefault(("score", key), said) == said
+        if case.filters and active.hints.filters(snapshot, pod):
+            results = plugin.filter(snapshot, pod).codes.tolist()
+            assert seen.setdefault(("filter", key), results) == results
+        if case.scores and active.hints.scores(snapshot, pod):
+            results = plugin.score(snapshot, pod).tolist()
+            assert seen.setdefault(("score", key), results) == results
 
 
-def check_reads_no_more_than_it_says(exam: Exam) -> None:
-    """``Reads.NODE``: pods on nodes don't matter.  All but CLUSTER: other nodes don't.
+def check_reads_as_declared(case: PluginCase) -> None:
+    """Check that placed pods (``Reads.NODE``) and other nodes (all but CLUSTER) do not matter.
 
     Other nodes may matter to a plugin whose ``hints`` has a ``version``.
     """
-    state, plugin, classes = exam.sit()
+    state, plugin, classes = case.build()
     free = ActivePlugin.of("", plugin).hints.version is not None
-    if not exam.is_local or (free and exam.reads is not Reads.NODE):
+    if not case.is_local or (free and case.reads is not Reads.NODE):
         return
     living = list(state.nodes.rows)
-    kept = set(living) if free else {living[exam.order[0] % len(living)]}
-    left = [obj for obj in exam.objects if _is_kept(obj, kept, pods=exam.reads is not Reads.NODE)]
-    again, other, same = exam.sit(left)
+    kept = set(living) if free else {living[case.order[0] % len(living)]}
+    left = [obj for obj in case.objects if _is_kept(obj, kept, pods=case.reads is not Reads.NODE)]
+    again, other, same = case.build(left)
     for pod, there in zip(classes, same, strict=True):
         wants = _wants(plugin, seen_by(plugin, state, pod), pod)
-        said, alone = _answers(plugin, state, pod, wants), _answers(other, again, there, wants)
+        results, alone = _answers(plugin, state, pod, wants), _answers(other, again, there, wants)
         for name in kept:
-            assert alone[name] == said[name]
+            assert alone[name] == results[name]
 
 
 def _is_kept(obj: KubeObject, nodes: set[str], *, pods: bool) -> bool:
@@ -322,7 +321,7 @@ def _wants(plugin: Any, snapshot: Snapshot, pod: PodClass) -> tuple[bool, bool]:
 def _answers(
     plugin: Any, state: ClusterState, pod: PodClass, wants: tuple[bool, bool]
 ) -> dict[str, tuple[Any, ...]]:
-    """Return reasons and raw score by node, of what is wanted."""
+    """Return reasons and raw scores by node, for the selected results."""
     snapshot, (filters, scores) = seen_by(plugin, state, pod), wants
     rejected = verdicts(plugin, state, pod) if filters else {}
     raw = plugin.score(snapshot, pod) if scores else np.zeros(len(snapshot), np.int64)
@@ -332,11 +331,11 @@ def _answers(
     }
 
 
-def check_what_is_left_out_depends_on_the_pod(exam: Exam) -> None:
-    """On an empty cluster ``filters`` and ``scores`` of a local plugin are the same."""
-    if not exam.is_local:
+def check_skipping_depends_on_the_pod(case: PluginCase) -> None:
+    """Check that the hints of a local plugin are the same on an empty cluster."""
+    if not case.is_local:
         return
-    state, plugin, classes = exam.sit()
+    state, plugin, classes = case.build()
     active, here, nowhere = (
         ActivePlugin.of("", plugin),
         Snapshot(state),
@@ -347,9 +346,9 @@ def check_what_is_left_out_depends_on_the_pod(exam: Exam) -> None:
         assert active.hints.scores(here, pod) == active.hints.scores(nowhere, pod)
 
 
-def check_a_skipped_prefilter_refuses_nothing(exam: Exam) -> None:
-    """Where ``prefilters`` is False, ``prefilter`` does not refuse the pod."""
-    state, plugin, classes = exam.sit()
+def check_skipped_prefilter_rejects_nothing(case: PluginCase) -> None:
+    """Where ``prefilters`` is False, ``prefilter`` does not reject the pod."""
+    state, plugin, classes = case.build()
     active = ActivePlugin.of("", plugin)
     for pod in classes if hasattr(plugin, "prefilter") else ():
         snapshot = seen_by(plugin, state, pod)
@@ -357,44 +356,44 @@ def check_a_skipped_prefilter_refuses_nothing(exam: Exam) -> None:
             assert not isinstance(plugin.prefilter(snapshot, pod), Refusal)
 
 
-def check_a_filter_left_out_rejects_nothing(exam: Exam) -> None:
+def check_skipped_filter_rejects_nothing(case: PluginCase) -> None:
     """With ``filters`` False: it is a short cut, not another rule."""
-    state, plugin, classes = exam.sit()
-    for pod in classes if exam.filters else ():
+    state, plugin, classes = case.build()
+    for pod in classes if case.filters else ():
         if not ActivePlugin.of("", plugin).hints.filters(seen_by(plugin, state, pod), pod):
             assert verdicts(plugin, state, pod) == {}
 
 
-def check_ignored_pods_are_let_alone(exam: Exam) -> None:
+def check_ignored_pods_are_unaffected(case: PluginCase) -> None:
     """To whom the plugin does not apply it neither refuses, nor filters, nor scores."""
-    state, plugin, classes = exam.sit()
+    state, plugin, classes = case.build()
     active = ActivePlugin.of("", plugin)
     for pod in classes if hasattr(plugin, "applies") else ():
         if plugin.applies(pod):
             continue
         snapshot = seen_by(plugin, state, pod)
         assert not hasattr(plugin, "prefilter") or plugin.prefilter(snapshot, pod) is None
-        said = active.hints.overrides()
-        assert "filters" not in said or not active.hints.filters(snapshot, pod)
-        assert "scores" not in said or not active.hints.scores(snapshot, pod)
+        results = active.hints.overrides()
+        assert "filters" not in results or not active.hints.filters(snapshot, pod)
+        assert "scores" not in results or not active.hints.scores(snapshot, pod)
         assert not hasattr(plugin, "prefer_nodes") or not plugin.prefer_nodes(snapshot, pod)
 
 
-def check_a_score_left_out_says_nothing(exam: Exam) -> None:
-    """With ``scores`` False: all nodes would get the same."""
-    state, plugin, classes = exam.sit()
-    for pod in classes if exam.scores else ():
+def check_skipped_score_is_constant(case: PluginCase) -> None:
+    """Where the hint ``scores`` is False, all nodes have equal scores."""
+    state, plugin, classes = case.build()
+    for pod in classes if case.scores else ():
         if not ActivePlugin.of("", plugin).hints.scores(seen_by(plugin, state, pod), pod):
             assert len(set(final_scores(plugin, state, pod).tolist())) <= 1
 
 
-def check_reserves_where_it_accepts(exam: Exam) -> None:
-    """On a node that its filter accepts, ``reserve`` refuses no pod that it does not refuse as one.
+def check_reserve_accepts_feasible_nodes(case: PluginCase) -> None:
+    """``reserve`` accepts a pod on every node that the filter accepts.
 
-    A refusal that comes only then is no verdict on a node: neither preemption nor explanations see
-    it.  Pods that may use reservations are left out: what they get depends on the one nominated.
+    Preemption and explanations do not see a refusal by ``reserve`` alone.  Pods that may use
+    reservations are exempt, as their result depends on the nominated reservation.
     """
-    state, plugin, classes = exam.sit()
+    state, plugin, classes = case.build()
     active = ActivePlugin.of("", plugin)
     for pod in classes if hasattr(plugin, "reserve") else ():
         snapshot = seen_by(plugin, state, pod)
@@ -402,39 +401,39 @@ def check_reserves_where_it_accepts(exam: Exam) -> None:
             continue
         if hasattr(plugin, "prefilter") and plugin.prefilter(snapshot, pod) is not None:
             continue
-        rejected = plugin.filter(snapshot, pod).codes if exam.filters else np.zeros(len(snapshot))
+        rejected = plugin.filter(snapshot, pod).codes if case.filters else np.zeros(len(snapshot))
         for row in np.flatnonzero(snapshot.alive & (rejected == 0)):
             taken = plugin.reserve(snapshot[np.array([row])], pod, None)
             assert not isinstance(taken, Refusal), (snapshot.node_names[row], taken.reason)
 
 
-def check_follows_sums(exam: Exam) -> None:
-    """``Reads.USAGE``: with pods added to a view it says what it says once they are placed.
+def check_usage_follows_sums(case: PluginCase) -> None:
+    """``Reads.USAGE``: pods added to a view give the results of placed pods.
 
-    Unless it distinguishes them from others of their class.
+    Pods that the plugin distinguishes from others of their class are exempt.
     """
-    if exam.reads is not Reads.USAGE:
+    if case.reads is not Reads.USAGE:
         return
-    state, plugin, classes = exam.sit()
+    state, plugin, classes = case.build()
     row = np.flatnonzero(state.nodes.alive)[:1]
     for index, times in itertools.product(range(len(classes)), range(3)):
         pod, view = classes[index], Snapshot(state)[row].after(classes[index], np.array([times]))
-        later, other, same = exam.sit()
+        later, other, same = case.build()
         keys = [f"{COPIES}/{number}" for number in range(times)]
         if hasattr(plugin, "distinguishes") and plugin.distinguishes(Snapshot(state), keys):
             continue
         for key in keys:
-            later.place(key, exam.pods[index], same[index], int(row[0]))
+            later.place(key, case.pods[index], same[index], int(row[0]))
         there = Snapshot(later)[row]
-        if exam.filters:
+        if case.filters:
             assert plugin.filter(view, pod).codes == other.filter(there, same[index]).codes
-        if exam.scores:
+        if case.scores:
             assert plugin.score(view, pod) == other.score(there, same[index])
 
 
-def check_arithmetic_says_the_same(exam: Exam) -> None:
-    """Filter and score do what ``compares``, ``formula`` and ``judge`` tell, and no more."""
-    state, plugin, classes = exam.sit()
+def check_arithmetic_matches_plugin(case: PluginCase) -> None:
+    """Check that ``compares``, ``formula`` and ``judge`` equal filter and score."""
+    state, plugin, classes = case.build()
     active, snapshot = ActivePlugin.of("", plugin), Snapshot(state)
     for pod in classes:
         if active.hints.compares is not None:
@@ -458,18 +457,18 @@ def check_arithmetic_says_the_same(exam: Exam) -> None:
 CHECKS: tuple[Check, ...] = (
     check_pure,
     check_bounded,
-    check_blind_to_node_order,
+    check_node_order_invariant,
     check_subset_invariant,
-    check_key_is_honest,
-    check_reads_no_more_than_it_says,
-    check_what_is_left_out_depends_on_the_pod,
-    check_a_skipped_prefilter_refuses_nothing,
-    check_a_filter_left_out_rejects_nothing,
-    check_ignored_pods_are_let_alone,
-    check_a_score_left_out_says_nothing,
-    check_reserves_where_it_accepts,
-    check_follows_sums,
-    check_arithmetic_says_the_same,
+    check_key_covers_inputs,
+    check_reads_as_declared,
+    check_skipping_depends_on_the_pod,
+    check_skipped_prefilter_rejects_nothing,
+    check_skipped_filter_rejects_nothing,
+    check_ignored_pods_are_unaffected,
+    check_skipped_score_is_constant,
+    check_reserve_accepts_feasible_nodes,
+    check_usage_follows_sums,
+    check_arithmetic_matches_plugin,
 )
 
 
@@ -481,10 +480,9 @@ def plugin_contract(
 ) -> pytest.MarkDecorator:
     """Parametrize a test by ``check``: call it to run all checks on a plugin.
 
-    ``args`` has arguments by plugin name, in place of those of the example; ``without`` the
-    checks that a plugin is excused from;
-    ``worlds`` the strategies for clusters and for pods, in place of the example's: there nobody
-    asks whether the plugin speaks.
+    ``args`` has arguments by plugin name that replace the example's, ``without`` the checks to
+    skip by plugin name.  ``worlds`` are strategies for clusters and pods that replace the
+    example's; with them the suite does not require that the plugin has an effect.
     """
     return pytest.mark.parametrize(
         "check",
@@ -495,7 +493,7 @@ def plugin_contract(
                     (args or {}).get(spec.name, spec.example.args),
                     [c for c in CHECKS if c not in (without or {}).get(spec.name, ())],
                     worlds or _worlds(spec.example),
-                    must_speak=worlds is None and not spec.example.silent,
+                    needs_effect=worlds is None and not spec.example.silent,
                 ),
                 id=spec.name,
             )
@@ -521,37 +519,37 @@ def _check(
     checks: Sequence[Check],
     worlds: Worlds,
     *,
-    must_speak: bool,
+    needs_effect: bool,
 ) -> Callable[[], None]:
-    spoken: set[str] = set()
+    effects: set[str] = set()
 
-    def listen(exam: Exam) -> None:
-        if len(spoken) < len(_points(spec)):
-            spoken.update(_spoken(exam))
+    def collect(case: PluginCase) -> None:
+        if len(effects) < len(_points(spec)):
+            effects.update(_effects(case))
 
     @_drawn(EXAMPLES)
-    @given(exam=_exams(spec, args, worlds))
-    def draw(exam: Exam) -> None:
+    @given(case=_cases(spec, args, worlds))
+    def draw(case: PluginCase) -> None:
         for one in checks:
             try:
-                one(exam)
+                one(case)
             except Exception as error:
                 error.add_note(f"{spec.name} breaks {one.__name__}: {one.__doc__}")
                 raise
-        listen(exam)
+        collect(case)
 
-    @_drawn(MOST_EXAMPLES)
-    @given(exam=_exams(spec, args, worlds))
-    def draw_more(exam: Exam) -> None:
-        listen(exam)
+    @_drawn(MAX_EXAMPLES)
+    @given(case=_cases(spec, args, worlds))
+    def draw_more(case: PluginCase) -> None:
+        collect(case)
 
     def check() -> None:
-        spoken.clear()
+        effects.clear()
         draw()
-        if must_speak and len(spoken) < len(_points(spec)):
+        if needs_effect and len(effects) < len(_points(spec)):
             draw_more()
-        silent = [told for told in _points(spec) if told not in spoken]
-        assert not must_speak or not silent, (
+        silent = [point for point in _points(spec) if point not in effects]
+        assert not needs_effect or not silent, (
             f"{spec.name} {' and '.join(silent)} in random clusters, which "
             "prove nothing: give its PluginSpec an example (arguments, nodes, pods …) where it does"
         )
@@ -563,24 +561,24 @@ NEVER_REJECTS, NEVER_PREFERS = "never rejects a node or pod", "gives all nodes t
 
 
 def _points(spec: PluginSpec[Any]) -> list[str]:
-    """Return what a plugin is told that never does what it is there for."""
+    """Return the messages for the effects that a plugin must show."""
     has = spec.plugin_type
     scores = hasattr(has, "score") or hasattr(has, "score_among")
     return [NEVER_REJECTS] * hasattr(has, "filter") + [NEVER_PREFERS] * scores
 
 
-def _spoken(exam: Exam) -> set[str]:
-    state, plugin, classes = exam.sit()
+def _effects(case: PluginCase) -> set[str]:
+    state, plugin, classes = case.build()
     active, found = ActivePlugin.of("", plugin), set()
     for pod in classes:
         snapshot = seen_by(plugin, state, pod)
         if not active.applies(pod):
             continue
         refused = "prefilter" in active.has and plugin.prefilter(snapshot, pod)
-        filters = exam.filters and active.hints.filters(snapshot, pod)
+        filters = case.filters and active.hints.filters(snapshot, pod)
         if isinstance(refused, Refusal) or (filters and verdicts(plugin, state, pod)):
             found.add(NEVER_REJECTS)
-        scores = exam.scores and active.hints.scores(snapshot, pod)
+        scores = case.scores and active.hints.scores(snapshot, pod)
         if scores and len(set(final_scores(plugin, state, pod).tolist())) > 1:
             found.add(NEVER_PREFERS)
     return found
@@ -630,15 +628,15 @@ def _named(name: str) -> JsonObject:
 
 
 @st.composite
-def _exams(draw: st.DrawFn, spec: PluginSpec[Any], args: Args, worlds: Worlds) -> Exam:
+def _cases(draw: st.DrawFn, spec: PluginSpec[Any], args: Args, worlds: Worlds) -> PluginCase:
     some_clusters, some_pods = worlds
     objects = draw(some_clusters)
     names = [obj.metadata.name for obj in objects if isinstance(obj, Node)]
-    return Exam(
+    return PluginCase(
         spec=spec,
         args=args,
         objects=objects,
-        gone=frozenset(draw(st.sets(st.sampled_from(names), max_size=len(names) - 1))),
+        removed=frozenset(draw(st.sets(st.sampled_from(names), max_size=len(names) - 1))),
         order=draw(st.permutations(range(len(names)))),
         pods=draw(st.lists(some_pods, min_size=2, max_size=3)),
         rows=draw(st.lists(st.integers(0, len(names) - 1), max_size=6)),

@@ -43,7 +43,7 @@ def sometimes(wanted: st.SearchStrategy[Any], otherwise: Any = None) -> st.Searc
     return st.one_of(*[st.just(otherwise)] * 3, wanted)
 
 
-# Strategies are made once: made anew for each draw they cost more than what is tested with them.
+# Strategies are created once: creating them for each draw costs more than the tested code.
 _EXTENDED: st.SearchStrategy[dict[str, Any]] = st.sampled_from(
     (GPUS, GPUS | {FOO: 2}, {FOO: 2}, {})
 )

@@ -186,8 +186,8 @@ def metric(
 ) -> NodeMetric:
     """Return the report of a node's usage: by default 20 seconds before START_S.
 
-    ``at`` is empty for one that never was; ``pods`` are by name, those of ``prod`` were of that
-    band; ``windows`` are by duration and statistic, such as ``("5m", "p95")``.
+    ``at`` is empty for a report that was never updated; ``pods`` are by name, and ``prod`` names
+    pods of that band; ``windows`` are by duration and statistic, such as ``("5m", "p95")``.
     """
     body = {
         "nodeUsage": used(cpu, memory),

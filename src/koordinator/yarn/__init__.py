@@ -1,11 +1,11 @@
-"""The YARN operator: NodeManagers get the batch resources that Kubernetes does not use.
+"""YARN operator: assigns the batch resources that Kubernetes does not use to NodeManagers.
 
-``app``       the loop: news of Kubernetes and of YARN in, annotations and limits out
-``mirror``    nodes, what their pods hold, and which NodeManager runs where
-``cluster_state``  what is known of a YARN cluster, and which limits may still take effect
-``follower``  one YARN cluster, asked in a thread of its own
-``metrics``   gauges under the original's names
-``copilot``   the agent on the node: which containers run, and which one is ended
+``app``       control loop: events of Kubernetes and YARN in, annotations and limits out
+``mirror``    cache of nodes, requests of their pods, and NodeManagers
+``cluster_state``  state of a YARN cluster, with limits that may still take effect
+``follower``  client of one YARN cluster, in a separate thread
+``metrics``   gauges with the original's names
+``copilot``   agent on the node: lists and ends containers
 
 Source: yarn-copilot pkg/controller/noderesource, pkg/yarn, pkg/copilot-agent.
 """

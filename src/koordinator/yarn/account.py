@@ -1,16 +1,16 @@
-"""The account of a node: which batch resources are Kubernetes' and which are YARN's.
+"""Account of a node: the division of its batch resources between Kubernetes and YARN.
 
 Every unit is promised to one side at most.  YARN's side is the *promise*, an entry of the
-annotation ``thirdPartyAllocations``, which koord-manager takes off what the node shows to pods; the
-*limit* is what the ResourceManager may hand out on the node.  Both change in the order that keeps
-``limit + shown <= origin`` true after every single step, whoever dies in between:
+annotation ``thirdPartyAllocations``, which koord-manager subtracts from the batch resources of the
+node; the *limit* is the ResourceManager's limit for the node.  Both change in the order that keeps
+the invariant ``limit + shown <= origin`` after every step, also if a component crashes in between:
 
-growing    the promise first; the limit when the node shows that much less and no pod holds it
-shrinking  the limit first; the promise when the ResourceManager says that it has the lower limit
+growing    first the promise; the limit after the node shows less and no pod uses the difference
+shrinking  first the limit; the promise after the ResourceManager reports the lower limit
 
-The decision is a function of what the API server and the ResourceManager say, and of nothing
-else: a restart forgets nothing.  What nobody knows (a ResourceManager that is gone, a NodeManager
-that has not registered) keeps its promise: containers may be running all the same.
+The decision depends only on the state in the API server and the ResourceManager, so a restart loses
+nothing.  The promise of an unreachable ResourceManager or unregistered NodeManager stays, as its
+containers may still run.
 """
 
 from dataclasses import dataclass
@@ -26,11 +26,11 @@ from koordinator.hadoop.amounts import (
     whole_units,
 )
 
-#: What the how-to page has in yarn-site.xml; no NodeManager may register with less.
+#: Resources in the yarn-site.xml of the how-to page; the minimum with which NodeManagers register.
 SMALLEST_NODE_MANAGER: Final = YarnResource(1, 1024)
 NO_CONTAINERS: Final = YarnResource()
 _ALL_PERCENT: Final = 100
-#: How long containers beyond a lower limit go on: to their end.
+#: Grace period without an end: containers above a lower limit are not preempted.
 NEVER: Final = "never"
 NO_PREEMPTION: Final = -1.0
 
@@ -47,13 +47,12 @@ def parse_grace_s(text: str) -> float:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnPolicy:
-    """How what nobody holds is shared.
+    """Policy for the unused batch resources.
 
-    ``headroom_percent`` of ``origin`` stay with Kubernetes, so that a pod finds room at once,
-    unless containers use them.  ``registered`` is what a NodeManager has when it registers:
-    it is always promised where one runs, since the ResourceManager hands it out before anybody can
-    say no.
-    ``is_original``: what the original does, which promises what is free to both sides.
+    ``headroom_percent`` of ``origin`` stay with Kubernetes for new pods, unless containers use
+    them.  ``registered`` are the resources with which a NodeManager registers; they are always
+    promised, as the ResourceManager assigns them immediately.  ``is_original`` selects the
+    behaviour of the original, which promises free resources to both sides.
     """
 
     headroom_percent: int = 10
@@ -63,7 +62,7 @@ class YarnPolicy:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnHolding:
-    """What the ResourceManager says of a node."""
+    """Limit and usage of a node according to the ResourceManager."""
 
     limit: YarnResource
     used: YarnResource = NO_CONTAINERS
@@ -71,12 +70,12 @@ class YarnHolding:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeAccount:
-    """Everything that is known of one node on which a NodeManager runs.
+    """State of a node with a NodeManager.
 
-    ``origin`` is what koord-manager calculated, ``others`` what further third parties hold,
-    ``shown`` the batch resources that pods are scheduled by, ``requested`` what pods on the node
-    ask for.  ``waiting`` is the largest request for which some pod found no room.
-    ``in_doubt`` are limits that were sent and may still take effect.
+    ``origin`` is the amount calculated by koord-manager, ``others`` the allocations of other third
+    parties, ``shown`` the allocatable batch resources of the node, ``requested`` the requests of
+    its pods.  ``waiting`` is the largest request of an unschedulable pod.  ``in_doubt`` is the
+    largest limit that was sent and may still take effect.
     """
 
     origin: BatchAmounts
@@ -91,7 +90,7 @@ class NodeAccount:
 
 @dataclass(frozen=True, slots=True)
 class Settlement:
-    """What is to be promised, and the limit to be sent; None leaves the limit as it is."""
+    """Promise to write, and limit to send; None keeps the limit."""
 
     promise: BatchAmounts
     limit: YarnResource | None = None
@@ -114,9 +113,10 @@ def settle(account: NodeAccount, policy: YarnPolicy) -> Settlement:
 
 
 def goal_of(account: NodeAccount, yarn: YarnHolding, policy: YarnPolicy) -> YarnResource:
-    """Return what YARN is to have in the end, if nothing else changes.
+    """Return the target limit of YARN.
 
-    All but what pods hold and the headroom; containers that run may use up the headroom.
+    That is the origin without the requests of pods and the headroom; running containers may use
+    the headroom.
     """
     ours = account.origin.minus(account.others).minus(account.requested)
     headroom = account.origin.percent(min(policy.headroom_percent, _ALL_PERCENT))
@@ -126,14 +126,14 @@ def goal_of(account: NodeAccount, yarn: YarnHolding, policy: YarnPolicy) -> Yarn
 
 
 def _confirmed(account: NodeAccount) -> YarnResource:
-    """Return what Kubernetes has let go: promised to YARN, not shown to pods, held by none."""
+    """Return the amounts that are promised to YARN, not shown to pods and not used by any."""
     ours = account.origin.minus(account.others)
     theirs = account.shown.larger(account.requested)
     return whole_units(account.promised.smaller(ours.minus(theirs)))
 
 
 def _settle_as_the_original(account: NodeAccount) -> Settlement:
-    """Return all of ``origin`` as the limit, and what is used as the promise."""
+    """Return ``origin`` as the limit and the usage as the promise."""
     if account.yarn is None:
         return Settlement(account.promised)
     limit = original_units(account.origin)

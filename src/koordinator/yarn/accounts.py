@@ -1,7 +1,7 @@
-"""Between the annotations of a node and its account.
+"""Conversion between the annotations of a node and its account.
 
-The formats are the original's: ``originExtendedAllocatable`` is koord-manager's, the entry
-``hadoop-yarn`` of ``thirdPartyAllocations`` ours.
+The formats are the original's: koord-manager writes ``originExtendedAllocatable``, the operator
+writes the entry ``hadoop-yarn`` of ``thirdPartyAllocations``.
 Source: koordinator apis/extension/node_colocation.go; yarn-copilot pkg/controller/noderesource.
 """
 
@@ -25,9 +25,10 @@ ALLOCATION_NAME: Final = "hadoop-yarn"
 
 @dataclass(frozen=True, slots=True)
 class NodeShares:
-    """What a node's annotations and its status say of the account.
+    """Amounts in a node's annotations and status.
 
-    ``entry`` is whether there is an entry of ours; ``problem`` why ``origin`` can't be read.
+    ``has_entry`` is whether the operator's entry exists; ``problem`` is the error of reading
+    ``origin``.
     """
 
     origin: BatchAmounts
@@ -39,9 +40,9 @@ class NodeShares:
 
 
 def read_shares(node: Node) -> NodeShares:
-    """Return what a node says; an annotation of third parties that can't be read promises nothing.
+    """Return the shares of a node; an unreadable annotation of third parties counts as empty.
 
-    Without the manager's annotation the node's allocatable is what there is, as in the original.
+    Without the manager's annotation the node's allocatable is the origin, as in the original.
     """
     shown = batch_amounts(node.status.allocatable)
     problem = ""
@@ -65,10 +66,10 @@ def read_shares(node: Node) -> NodeShares:
 
 
 def promise_patch(node: Node, promise: BatchAmounts) -> JsonObject:
-    """Return the merge patch that makes our entry say that, others left as they are.
+    """Return the merge patch that sets the operator's entry and keeps the others.
 
-    It is refused with a conflict if the node has changed meanwhile: somebody else may write the
-    same annotation.
+    The patch has the resource version, as other components write the same annotation: a concurrent
+    change leads to a conflict.
     """
     ours = ThirdPartyAllocation(
         name=ALLOCATION_NAME, priority=PriorityBand.BATCH, resources=promise.resources()

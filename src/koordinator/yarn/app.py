@@ -1,7 +1,7 @@
-"""The loop: news of Kubernetes and of YARN become settled accounts of nodes.
+"""Control loop of the YARN operator, which settles the accounts of nodes.
 
-One ``step`` takes in all news and settles the nodes that they concern.  It never waits for YARN:
-limits are requested of a ``YarnFollower``, whose news say what has come of them.
+One ``step`` processes the events of Kubernetes and YARN and settles the affected nodes.  It never
+blocks on YARN: a ``YarnFollower`` sends the limits and reports their outcome.
 Source: yarn-copilot pkg/controller/noderesource, ``Reconcile``.
 """
 
@@ -37,7 +37,7 @@ from koordinator.yarn.mirror import AS_READ, NodeManagerRef, YarnMirror, node_as
 
 log = logging.getLogger(__name__)
 
-#: Pods that wait for room change what all nodes keep free, so they are looked at no oftener.
+#: Minimum interval for changes of the largest pending request, which affect all nodes.
 _WAITING_INTERVAL_S: Final = 1.0
 _MILLIS: Final = 1000
 _SELECTORS: Final[Mapping[type[KubeObject], str]] = {
@@ -48,9 +48,10 @@ _REFUSED_AGAIN_S: Final = 5.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnOptions:
-    """``shrink_grace_s`` is how long containers beyond a lower limit go on; negative: to the end.
+    """Options of the operator.
 
-    ``namespace`` is where pods of NodeManagers are looked for; empty: everywhere.
+    ``shrink_grace_s`` is the grace period of containers above a lower limit; a negative one never
+    ends.  ``namespace`` is the namespace of NodeManager pods; empty means all.
     """
 
     policy: YarnPolicy = field(default_factory=YarnPolicy)
@@ -59,7 +60,7 @@ class YarnOptions:
 
 
 class YarnOperator:
-    """Keeps the accounts of nodes that run NodeManagers."""
+    """Controller of the accounts of nodes with NodeManagers."""
 
     def __init__(
         self,
@@ -71,7 +72,7 @@ class YarnOperator:
         metrics: YarnMetrics | None = None,
         on_fault: FaultHandler = raise_fault,
     ) -> None:
-        """``followers`` are by cluster id; whoever embeds the operator has them make rounds."""
+        """``followers`` are by cluster id; the caller runs their rounds."""
         self.options = options or YarnOptions()
         self.mirror = YarnMirror(self.options.namespace)
         self._cluster, self._clock = cluster, clock
@@ -81,30 +82,30 @@ class YarnOperator:
         self._watch = SyncedWatch(lambda: cluster.watch((Node, Pod), _SELECTORS, AS_READ))
         self._references: dict[str, tuple[str, str]] = {}  # cluster and NodeManager by node
         self._unclear: set[str] = set()  # nodes whose NodeManager is not found by their host
-        self._told: dict[str, tuple[str, str]] = {}  # the last warning by node
+        self._warned: dict[str, tuple[str, str]] = {}  # last warning by node
         self._waiting = NOTHING
         self._waiting_s = 0.0
 
     @property
     def is_synced(self) -> bool:
-        """Whether everything that existed when last asked has been taken in."""
+        """Whether the initial list has been processed."""
         return self._watch.is_synced
 
     def sync(self) -> None:
-        """Take in the whole cluster and watch it from there; again, to miss nothing that happened.
+        """List and watch the cluster; a further call lists it again.
 
-        ``is_synced`` tells when that is done; until then nothing is written.
+        Nothing is written before ``is_synced``.
         """
         self._watch.ask()
         for name in self.mirror.nodes:
             self._queue.add(name)
         for state in self._clusters.values():
             state.met.clear()
-        self._take_in()
+        self._process_events()
 
     def step(self, limit: int | None = None) -> int:
-        """Take in all news and settle what they concern; return how many nodes were looked at."""
-        self._take_in()
+        """Process all events and settle the affected nodes; return the number of nodes."""
+        self._process_events()
         done = 0
         while self.is_synced and (limit is None or done < limit):
             name = self._queue.pop(self._clock.now_s())
@@ -115,39 +116,39 @@ class YarnOperator:
         return done
 
     def next_wakeup_s(self) -> float | None:
-        """Return when something is due although nothing happens; None if never."""
+        """Return the time of the next due work without further events; None if there is none."""
         return self._queue.next_s()
 
     def problem(self) -> str:
-        """Return why the operator can't work; empty if it can."""
+        """Return the reason why the operator is not ready; empty if it is."""
         if not self.is_synced:
-            return "the cluster has not been taken in yet"
+            return "the caches have not synced yet"
         return ""
 
-    # -- news --------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------
 
-    def _take_in(self) -> None:
+    def _process_events(self) -> None:
         for event in self._watch.events():
-            self._handle_apart(event.object, is_gone=event.type is EventType.DELETED)
-        heard = [self._hear(key, each) for key, each in self._clusters.items()]
-        if any(heard) and self._metrics is not None:
+            self._handle_isolated(event.object, is_deleted=event.type is EventType.DELETED)
+        changed = [self._process_news(key, each) for key, each in self._clusters.items()]
+        if any(changed) and self._metrics is not None:
             self._metrics.show(
                 {key: each.nodes for key, each in self._clusters.items()},
                 {key: each.is_known and not each.problem for key, each in self._clusters.items()},
             )
-        self._look_at_waiting()
+        self._update_waiting()
 
-    def _handle_apart(self, obj: KubeObject, *, is_gone: bool) -> None:
-        """Handle news; an object that can't be taken in is as if it weren't there."""
+    def _handle_isolated(self, obj: KubeObject, *, is_deleted: bool) -> None:
+        """Handle an event; an object that causes a fault is treated as deleted."""
         try:
-            concerned = tuple(self.mirror.drop(obj) if is_gone else self.mirror.put(obj))
-        except Exception as error:  # noqa: BLE001 -- told
-            concerned = tuple(self.mirror.drop(obj))
+            affected = tuple(self.mirror.drop(obj) if is_deleted else self.mirror.put(obj))
+        except Exception as error:  # noqa: BLE001 -- reported as a fault
+            affected = tuple(self.mirror.drop(obj))
             self._on_fault(fault_of("news", error, obj.KIND, obj.key))
-        for name in concerned:
+        for name in affected:
             self._queue.add(name)
 
-    def _hear(self, cluster_id: str, state: YarnClusterState) -> bool:
+    def _process_news(self, cluster_id: str, state: YarnClusterState) -> bool:
         wakeup = state.follower.take_news()
         if wakeup is None:
             return False
@@ -193,7 +194,7 @@ class YarnOperator:
             for _ in wakeup.failed:
                 self._metrics.limited(cluster_id, "failed")
 
-    def _look_at_waiting(self) -> None:
+    def _update_waiting(self) -> None:
         now_s = self._clock.now_s()
         if self.mirror.largest_waiting == self._waiting or now_s < self._waiting_s:
             return
@@ -209,7 +210,7 @@ class YarnOperator:
         try:
             again_s = self._settle(name, now_s)
         except ConflictError:
-            self._queue.failed(name, now_s)  # the node has changed: its news are on their way
+            self._queue.failed(name, now_s)  # the watch delivers the changed node
             return
         except NotFoundError:
             again_s = None
@@ -218,20 +219,20 @@ class YarnOperator:
             extra = {"node": name, "error": str(error), "again_after_s": delay_s}
             log.warning("account not settled", extra=extra)
             return
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported as a fault
             self._queue.failed(name, now_s)
             self._on_fault(fault_of("reconcile", error, "yarn", name))
             return
         self._queue.succeeded(name, again_s)
 
     def _settle(self, name: str, now_s: float) -> float | None:
-        """Make the next step of a node's account; return when it has to be looked at again."""
+        """Make the next step of a node's account; return the time of the next one."""
         node = self.mirror.nodes.get(name)
         reference = self.mirror.node_manager(name) if node is not None else None
         if node is None or reference is None:
             self._refer(name, None)
             self._unclear.discard(name)
-            self._told.pop(name, None)
+            self._warned.pop(name, None)
             if node is not None:
                 self._release(node)
             return None
@@ -277,7 +278,7 @@ class YarnOperator:
         grace_s = self.options.shrink_grace_s
         if account.yarn is None or resource.covers(account.yarn.used):
             state.shrinking.pop(node_id, None)
-        elif grace_s > 0:  # the ResourceManager counts from each call on: what has passed, has
+        elif grace_s > 0:  # the ResourceManager restarts the timeout with each call
             since_s = state.shrinking.setdefault(node_id, now_s)
             grace_s = max(grace_s - (now_s - since_s), 0.0)
         timeout_ms = int(grace_s * _MILLIS) if grace_s >= 0 else -1
@@ -299,17 +300,17 @@ class YarnOperator:
             self._queue.add(name)
 
     def _release(self, node: Node) -> None:
-        """Take the promise back: no NodeManager runs there any more."""
+        """Remove the promise of a node without a NodeManager."""
         shares = read_shares(node)
         if shares.promised != NOTHING:
             self._promise(node, shares, NOTHING)
 
-    # -- which NodeManager -------------------------------------------------------------------
+    # -- NodeManagers ------------------------------------------------------------------------
 
     def _find(
         self, name: str, node: Node, reference: NodeManagerRef
     ) -> tuple[YarnClusterState | None, str]:
-        """Return cluster and id of a node's NodeManager; no cluster if that isn't clear."""
+        """Return cluster and id of a node's NodeManager; no cluster if it is ambiguous."""
         state = self._clusters.get(reference.cluster_id)
         problem = reference.problem
         if state is None:
@@ -337,13 +338,13 @@ class YarnOperator:
         first = min(state.owners[node_id])
         if first != name:
             self._warn(
-                name, BAD_REFERENCE, f"NodeManager {node_id} is that of node {first} already"
+                name, BAD_REFERENCE, f"NodeManager {node_id} already belongs to node {first}"
             )
             return None, ""
         return state, node_id
 
     def _refer(self, name: str, reference: tuple[str, str] | None) -> None:
-        """Note which NodeManager a node has."""
+        """Record the NodeManager of a node."""
         before = self._references.get(name)
         if before == reference:
             return
@@ -366,8 +367,8 @@ class YarnOperator:
 
     def _warn(self, name: str, reason: str, note: str) -> None:
         node = self.mirror.nodes.get(name)
-        if node is None or self._told.get(name) == (reason, note):
+        if node is None or self._warned.get(name) == (reason, note):
             return
-        self._told[name] = reason, note
+        self._warned[name] = reason, note
         log.warning("node's YARN account", extra={"node": name, "reason": reason, "error": note})
         self._cluster.report([node_warning(node, reason, note, self._clock.now_s())])

@@ -1,4 +1,4 @@
-"""What the operator knows of one YARN cluster, and which limits may still take effect there."""
+"""The operator's state of one YARN cluster, with limits that may still take effect."""
 
 from dataclasses import dataclass, field
 
@@ -9,17 +9,18 @@ from koordinator.yarn.follower import DOUBT_S, YarnFollower
 
 @dataclass(slots=True)
 class YarnClusterState:
-    """A cluster as its follower has told of it."""
+    """State of a cluster according to its follower."""
 
     follower: YarnFollower
     nodes: dict[str, YarnNode] = field(default_factory=dict)
     by_host: dict[str, set[str]] = field(default_factory=dict)
     owners: dict[str, set[str]] = field(default_factory=dict)  # Kubernetes nodes by NodeManager
     pending: dict[str, YarnResource] = field(default_factory=dict)  # requested, not settled
-    doubted: dict[str, tuple[YarnResource, float]] = field(default_factory=dict)  # and until when
-    shrinking: dict[str, float] = field(default_factory=dict)  # since when below use
-    paused: dict[str, float] = field(default_factory=dict)  # refused: until when nothing is sent
-    met: set[str] = field(default_factory=set)  # whose accounts were looked at since we lead
+    #: Limits that may still take effect, with the time until which they may.
+    doubted: dict[str, tuple[YarnResource, float]] = field(default_factory=dict)
+    shrinking: dict[str, float] = field(default_factory=dict)  # start of a limit below the usage
+    paused: dict[str, float] = field(default_factory=dict)  # after a refusal: time of the retry
+    met: set[str] = field(default_factory=set)  # NodeManagers settled since this replica leads
     is_known: bool = False
     problem: str = ""
 
@@ -32,39 +33,39 @@ class YarnClusterState:
         return doubted.larger(self.pending.get(node_id, YarnResource()))
 
     def doubt(self, node_id: str, sent: YarnResource, now_s: float) -> None:
-        """Note that a limit may still take effect."""
+        """Record a limit that may still take effect."""
         self.doubted[node_id] = self.in_doubt(node_id, now_s).larger(sent), now_s + DOUBT_S
 
     def set_problem(self, problem: str, now_s: float) -> None:
-        """Note why the cluster can't be read; what was sent may still wait when it can be again."""
+        """Record the read error; after a recovery, sent limits may still take effect for a time."""
         if not problem:
             again_s = now_s + DOUBT_S
             self.doubted = {node_id: (sent, again_s) for node_id, (sent, _) in self.doubted.items()}
         self.problem = problem
 
     def drop_old_doubts(self, now_s: float) -> None:
-        """Forget what can't take effect any more, also of NodeManagers that no node has."""
+        """Remove expired limits, also of NodeManagers without a node."""
         for node_id in [each for each, (_, until_s) in self.doubted.items() if until_s <= now_s]:
             self.in_doubt(node_id, now_s)
 
     def meet(self, node_id: str, promised: BatchAmounts, now_s: float) -> None:
-        """Look at a NodeManager for the first time since we lead.
+        """Record the first settlement of a NodeManager by this leader.
 
-        Whoever led before may just have requested up to what is promised.
+        The previous leader may just have requested a limit up to the promise.
         """
         if node_id not in self.met:
             self.met.add(node_id)
             self.doubt(node_id, whole_units(promised), now_s)
 
     def forget(self, node_id: str) -> None:
-        """Forget what was done about a NodeManager: no node has it any more."""
+        """Remove the state of a NodeManager without a node."""
         self.owners.pop(node_id, None)
         self.shrinking.pop(node_id, None)
         self.paused.pop(node_id, None)
         self.met.discard(node_id)
 
     def put(self, node_id: str, node: YarnNode | None) -> None:
-        """Take in a NodeManager as it is now; None: it is gone."""
+        """Set the state of a NodeManager; None removes it."""
         host = node_id.rpartition(":")[0]
         if node is not None:
             self.nodes[node_id] = node

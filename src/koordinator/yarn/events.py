@@ -1,4 +1,4 @@
-"""Events about nodes whose NodeManager can't be given what it should have."""
+"""Events about nodes whose YARN account cannot be settled."""
 
 from hashlib import sha256
 
@@ -12,11 +12,11 @@ COMPONENT = "koord-yarn-operator"
 BAD_REFERENCE = "YarnNodeManagerUnclear"
 REFUSED = "YarnLimitRefused"
 UNREADABLE = "YarnAccountUnreadable"
-_LONGEST_NOTE = 1024  # what the API server accepts
+_LONGEST_NOTE = 1024  # limit of the API server
 
 
 def node_warning(node: Node, reason: str, note: str, now_s: float) -> Event:
-    """Return a Warning about a node; a later one of the same reason and text takes its place."""
+    """Return a Warning about a node; a later one with the same reason and text replaces it."""
     digest = sha256(f"{reason} {note}".encode()).hexdigest()[:16]
     return Event(
         metadata=ObjectMeta(name=f"{node.metadata.name}.{digest}", namespace="default"),

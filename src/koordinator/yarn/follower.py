@@ -1,8 +1,8 @@
-"""One YARN cluster: what its ResourceManager says, and limits on their way to it.
+"""Client of one YARN cluster, which reads its nodes and sends limits.
 
-A thread of its own calls ``round``, so that a ResourceManager that answers late delays nobody else;
-the operator's loop only takes news and puts requests.  Within a round limits are sent first and
-nodes are read afterwards: what is read is never older than what was sent.
+A separate thread calls ``round``, so that a slow ResourceManager does not delay other clusters; the
+operator's loop only takes news and adds requests.  A round sends limits before it reads nodes, so
+the read state is never older than the sent limits.
 """
 
 import logging
@@ -23,31 +23,31 @@ from koordinator.hadoop.port import (
 
 log = logging.getLogger(__name__)
 
-#: So long a limit that was sent, and not answered, may still take effect.
+#: Time for which a sent limit without an answer may still take effect.
 DOUBT_S = 30.0
-#: The problem of a cluster that another operator looks after.
+#: Problem of a cluster while another replica leads.
 STANDS_BY = "another operator leads"
-#: A limit shows a moment after the answer; so long is waited between two looks, and in all.
+#: A limit becomes visible shortly after the answer: interval of the checks, and their total time.
 READ_BACK_S = 0.02
 READ_BACK_WITHIN_S = 5.0
-_READ_SINGLY = 16  # NodeManagers; more are read all at once
+_READ_SINGLY = 16  # NodeManagers read one by one; above it all are read together
 _NEVER_S = float("-inf")
 
 
 @dataclass(frozen=True, slots=True)
 class YarnNews:
-    """What has changed since the last call: nodes by id, None for one that is gone.
+    """Changes since the last call: nodes by id, None for a removed node.
 
-    ``settled`` are nodes whose request is over; ``failed`` those whose request may still take
-    effect.  ``refused`` says what was wrong with a request.
+    ``settled`` are nodes with a completed request, ``failed`` nodes whose request may still take
+    effect.  ``refused`` has the errors of requests.
     """
 
     changed: Mapping[str, YarnNode | None] = field(default_factory=dict)
     refused: Mapping[str, str] = field(default_factory=dict)
     settled: frozenset[str] = frozenset()
     failed: frozenset[str] = frozenset()
-    problem: str = ""  # why the cluster can't be read now
-    is_known: bool = False  # it has been read once
+    problem: str = ""  # current read error
+    is_known: bool = False  # the cluster has been read at least once
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class _Findings:
 
 
 class YarnFollower:
-    """Follows one cluster; ``connect`` is called in the thread that calls ``round``."""
+    """Follower of one cluster; the thread that runs ``round`` calls ``connect``."""
 
     def __init__(
         self,
@@ -85,23 +85,23 @@ class YarnFollower:
         self._manager: ResourceManager | None = None
         self._nodes: dict[str, YarnNode] = {}
         self._read_s = _NEVER_S
-        self._awaited: dict[str, tuple[YarnResource, float]] = {}  # sent, and until when to show
+        self._awaited: dict[str, tuple[YarnResource, float]] = {}  # sent limit, deadline to show
         self._lock = threading.Lock()
         self._has_work = threading.Event()
         self._requests: dict[str, YarnLimit] = {}
         self._findings = _Findings()
         self._problem, self._is_known, self._has_changes = "", False, False
 
-    # -- of the loop -------------------------------------------------------------------------
+    # -- called by the loop ------------------------------------------------------------------
 
     def request(self, limit: YarnLimit) -> None:
-        """Send a limit soon; news will say that it is settled or has failed."""
+        """Queue a limit to send; the news report its outcome."""
         with self._lock:
             self._requests[limit.node_id] = limit
         self._has_work.set()
 
     def take_news(self) -> YarnNews | None:
-        """Return what has changed since the last call, None if nothing has been heard."""
+        """Return the changes since the last call; None without any."""
         with self._lock:
             if not self._has_changes:
                 return None
@@ -116,10 +116,10 @@ class YarnFollower:
                 self._is_known,
             )
 
-    # -- of the thread -----------------------------------------------------------------------
+    # -- called by the thread ----------------------------------------------------------------
 
     def run(self, stopping: threading.Event) -> None:
-        """Make rounds until ``stopping``."""
+        """Run rounds until ``stopping`` is set."""
         while not stopping.is_set():
             try:
                 self.round()
@@ -131,7 +131,7 @@ class YarnFollower:
             self._manager.close()
 
     def round(self) -> None:
-        """Send what is to be sent, look what has come of it, and read the nodes if that is due."""
+        """Send queued limits, check their effect, and read the nodes if that is due."""
         with self._lock:
             requests, self._requests = self._requests, {}
         if not self._may_write():
@@ -144,10 +144,10 @@ class YarnFollower:
             problem = f"{type(error).__name__}: {error}"
             raise
         finally:
-            self._tell(requests, found, problem)
+            self._publish(requests, found, problem)
 
     def _exchange(self, requests: Mapping[str, YarnLimit], found: _Findings) -> str:
-        """Send, read back, and read; return why the cluster can't be read."""
+        """Send, read back, and read; return the read error."""
         if self._manager is None:
             self._manager = self._connect()
         must_read = self._send_all(self._manager, requests, found)
@@ -161,8 +161,8 @@ class YarnFollower:
         self._compare(found, read)
         return problem
 
-    def _tell(self, requests: Mapping[str, YarnLimit], found: _Findings, problem: str) -> None:
-        """Add to the news; of what nobody knows anything any more, it may still take effect."""
+    def _publish(self, requests: Mapping[str, YarnLimit], found: _Findings, problem: str) -> None:
+        """Add to the news; requests with an unknown outcome count as failed."""
         found.failed |= requests.keys() - found.settled - self._awaited.keys()
         with self._lock:
             is_news = bool(found) or problem != self._problem
@@ -173,7 +173,7 @@ class YarnFollower:
             self._has_changes |= is_news
 
     def _stand_by(self, requests: Mapping[str, YarnLimit]) -> None:
-        """Leave YARN to the operator that leads: what is known here grows old."""
+        """Discard requests while another replica leads."""
         self._read_s = _NEVER_S
         with self._lock:
             self._findings.settled |= requests.keys()
@@ -185,9 +185,9 @@ class YarnFollower:
     def _send_all(
         self, manager: ResourceManager, requests: Mapping[str, YarnLimit], found: _Findings
     ) -> bool:
-        """Send limits; return whether only reading all nodes tells what came of them.
+        """Send limits; return whether all nodes must be read to find their effect.
 
-        Once the ResourceManager can't be reached, what is left is not sent.
+        Stops at a connection error; the remaining limits are not sent.
         """
         must_read = is_lost = False
         for limit in requests.values():
@@ -207,7 +207,7 @@ class YarnFollower:
                 found.failed.add(node_id)
                 must_read = is_lost = True
                 continue
-            except Exception as error:  # one strange NodeManager is no reason to forget the others
+            except Exception as error:  # must not affect the other NodeManagers
                 log.exception("limit not sent", extra={"node_manager": node_id})
                 found.refused[node_id] = f"{type(error).__name__}: {error}"
                 found.failed.add(node_id)
@@ -216,9 +216,9 @@ class YarnFollower:
         return must_read
 
     def _read_back(self, manager: ResourceManager, changed: dict[str, YarnNode | None]) -> set[str]:
-        """Read the nodes whose limits were sent, if they are few; return which were read.
+        """Read the nodes with sent limits one by one, if they are few; return the read ones.
 
-        An answer to a change is no proof: it may say what was asked for, or what was before.
+        The answer to a change is not reliable: it may have the requested or the previous limit.
         """
         read: set[str] = set()
         if len(self._awaited) > _READ_SINGLY:
@@ -236,7 +236,7 @@ class YarnFollower:
         return read
 
     def _compare(self, found: _Findings, read: Collection[str]) -> None:
-        """Settle the requests whose limits show in what was read, and those that had their time."""
+        """Settle requests whose limit is visible, and fail requests after their deadline."""
         now_s = self._clock.now_s()
         for node_id, (wanted, until_s) in tuple(self._awaited.items()):
             known = self._nodes.get(node_id)
@@ -244,21 +244,21 @@ class YarnFollower:
                 if now_s < until_s:
                     continue
                 has = _text(known.limit) if known is not None else "no such NodeManager"
-                found.refused[node_id] = f"asked for {_text(wanted)}, found {has}"
+                found.refused[node_id] = f"requested {_text(wanted)}, got {has}"
                 found.failed.add(node_id)
             else:
                 found.settled.add(node_id)
             del self._awaited[node_id]
 
     def _read(self, manager: ResourceManager, changed: dict[str, YarnNode | None]) -> str:
-        """Read all nodes; return the problem if that fails."""
+        """Read all nodes; return the error if that fails."""
         self._read_s = self._clock.now_s()
         try:
             found = manager.nodes()
         except YarnError as error:
             if str(error) != self._problem:
                 extra = {"cluster": self.cluster_id, "error": str(error)}
-                log.warning("cluster can't be read", extra=extra)
+                log.warning("cluster not readable", extra=extra)
             return str(error)
         nodes = {node.node_id: node for node in found}
         known = self._nodes

@@ -1,4 +1,4 @@
-"""What the operator tells of its work; the gauges of nodes have the original's names.
+"""Metrics of the YARN operator; the gauges of nodes have the original's names.
 
 Source: yarn-copilot pkg/yarn/metrics.
 """
@@ -18,7 +18,7 @@ _LABELS = ("instance", "cluster")
 
 
 class YarnMetrics(Collector):
-    """Gauges of NodeManagers, made at each scrape, and counters of writes."""
+    """Gauges of NodeManagers, collected at each scrape, and counters of writes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._nodes: ClusterNodes = MappingProxyType({})
@@ -38,7 +38,7 @@ class YarnMetrics(Collector):
         )
 
     def show(self, nodes: ClusterNodes, readable: Mapping[str, bool]) -> None:
-        """Show these nodes from now on; whoever gave them may not change them any more."""
+        """Set the nodes to export; the caller must not modify them afterwards."""
         self._nodes, self._readable = nodes, readable
 
     def limited(self, cluster: str, status: str) -> None:
@@ -50,7 +50,7 @@ class YarnMetrics(Collector):
         self._promises.labels("succeeded" if succeeded else "failed").inc()
 
     def collect(self) -> Iterable[GaugeMetricFamily]:
-        """Yield what Prometheus reads."""
+        """Return the metric families for a scrape."""
         cpu = _gauge("yarn_node_cpu_resource", "vcores that the NodeManager has")
         memory = _gauge("yarn_node_memory_resource", "bytes that the NodeManager has")
         used_cpu = _gauge("yarn_node_cpu_allocated_resource", "vcores that containers have")

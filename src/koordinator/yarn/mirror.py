@@ -1,4 +1,4 @@
-"""Nodes, what their pods hold of batch resources, and which NodeManager runs where.
+"""Cache of nodes, batch requests of their pods, and NodeManagers.
 
 Source: yarn-copilot pkg/controller/noderesource (which takes the first pod of the label).
 """
@@ -46,15 +46,15 @@ _PORTS: Final = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class NodeManagerRef:
-    """Which NodeManager a pod or a node names; no ``node_id``: it is to be found by its host."""
+    """Reference to a NodeManager in an annotation; without ``node_id`` it is found by host."""
 
     cluster_id: str
     node_id: str = ""
-    problem: str = ""  # what is wrong with the annotation
+    problem: str = ""  # error in the annotation
 
 
 class YarnMirror:
-    """What the watch of Kubernetes has told.  ``namespace``: of NodeManager pods, empty for all."""
+    """Cache of the Kubernetes watch; ``namespace`` is that with NodeManager pods, empty for all."""
 
     def __init__(self, namespace: str = "") -> None:
         self.nodes: dict[str, Node] = {}
@@ -63,10 +63,10 @@ class YarnMirror:
         self._managers: dict[str, dict[str, tuple[float, str, NodeManagerRef]]] = {}
         self._node_of: dict[str, str] = {}
         self._waiting: dict[str, BatchAmounts] = {}
-        self._largest: BatchAmounts | None = NOTHING  # None: to be found anew
+        self._largest: BatchAmounts | None = NOTHING  # None if outdated
 
     def put(self, obj: KubeObject) -> Iterator[str]:
-        """Take in an object as it is now; yield the nodes that it concerns."""
+        """Add or update an object; yield the affected nodes."""
         if isinstance(obj, Node):
             known = self.nodes.get(obj.key)
             self.nodes[obj.key] = obj
@@ -76,7 +76,7 @@ class YarnMirror:
             yield from self._put_pod(obj)
 
     def drop(self, obj: KubeObject) -> Iterator[str]:
-        """Take out an object; yield the nodes that it concerns."""
+        """Remove an object; yield the affected nodes."""
         if isinstance(obj, Node):
             self.nodes.pop(obj.key, None)
             yield obj.key
@@ -85,7 +85,7 @@ class YarnMirror:
 
     @property
     def largest_waiting(self) -> BatchAmounts:
-        """The most that a pod asks for which found no node; of each resource."""
+        """Largest request of an unschedulable pod, for each resource."""
         if self._largest is None:
             self._largest = NOTHING
             for each in self._waiting.values():
@@ -93,7 +93,7 @@ class YarnMirror:
         return self._largest
 
     def requested(self, node: str) -> BatchAmounts:
-        """Return the batch resources that pods on a node ask for."""
+        """Return the batch requests of the pods on a node."""
         total = NOTHING
         for each in self._requests.get(node, {}).values():
             total = total.plus(each)
@@ -215,7 +215,7 @@ def pod_as_read(obj: KubeObject) -> KubeObject:
 
 @lru_cache(maxsize=_SHARED)
 def _spec(node_name: str, amounts: BatchAmounts) -> PodSpec:
-    """Return a spec that asks for so much; equal ones are one."""
+    """Return a shared pod spec with these requests."""
     containers: tuple[Container, ...] = ()
     if amounts != NOTHING:
         requests = ResourceRequirements(requests=amounts.resources())
@@ -271,7 +271,7 @@ def _is_unschedulable(pod: Pod) -> bool:
 
 
 def _as_read(node: Node) -> object:
-    """Return what decisions read of a node."""
+    """Return the parts of a node that affect decisions."""
     shown: Mapping[str, object] = node.status.allocatable
     return (
         node.metadata.annotations,

@@ -135,10 +135,10 @@ def test_judging_by_row_number_fails(spec: PluginSpec[Any]) -> None:
         return snapshot.row_numbers % 2
 
     assert told(faulty(spec, odd)) in {
-        "check_blind_to_node_order",
-        "check_reads_no_more_than_it_says",
-        "check_a_score_left_out_says_nothing",
-        "check_a_filter_left_out_rejects_nothing",
+        "check_node_order_invariant",
+        "check_reads_as_declared",
+        "check_skipped_score_is_constant",
+        "check_skipped_filter_rejects_nothing",
     }
 
 
@@ -153,7 +153,7 @@ def test_refusing_a_node_only_when_it_is_chosen_fails(spec: PluginSpec[Any]) -> 
     def accept(snapshot: Snapshot, _pod: PodClass) -> IntArray:
         return np.zeros(len(snapshot), np.int64)
 
-    assert told(faulty(spec, accept, reserve=refuse)) == "check_reserves_where_it_accepts"
+    assert told(faulty(spec, accept, reserve=refuse)) == "check_reserve_accepts_feasible_nodes"
 
 
 @pytest.mark.slow

@@ -15,9 +15,9 @@ from koordinator.scheduler.profile import BUILTIN_PLUGINS, UPSTREAM_POINTS
 from koordinator.testing.scheduler_plugins import (
     Args,
     Check,
-    check_a_filter_left_out_rejects_nothing,
-    check_a_score_left_out_says_nothing,
-    check_what_is_left_out_depends_on_the_pod,
+    check_skipped_filter_rejects_nothing,
+    check_skipped_score_is_constant,
+    check_skipping_depends_on_the_pod,
     plugin_contract,
 )
 from koordinator.testing.strategies import FOO, clusters, pods
@@ -25,15 +25,15 @@ from koordinator.testing.strategies import FOO, clusters, pods
 #: What a plugin is excused from.
 WITHOUT: Mapping[str, tuple[Check, ...]] = {
     # Whom the filter is about is said by ``filters`` alone; it does not look at the pod again.
-    "NodeUnschedulable": (check_a_filter_left_out_rejects_nothing,),
-    "NodeName": (check_a_filter_left_out_rejects_nothing,),
-    "SchedulingHint": (check_a_filter_left_out_rejects_nothing,),
+    "NodeUnschedulable": (check_skipped_filter_rejects_nothing,),
+    "NodeName": (check_skipped_filter_rejects_nothing,),
+    "SchedulingHint": (check_skipped_filter_rejects_nothing,),
     # Pods that ask for nothing would all go to the emptiest node: kube-scheduler leaves them out.
-    "NodeResourcesBalancedAllocation": (check_a_score_left_out_says_nothing,),
+    "NodeResourcesBalancedAllocation": (check_skipped_score_is_constant,),
     # As with filters: who wants to be near to others is said by ``scores`` alone.
-    "Coscheduling": (check_a_score_left_out_says_nothing,),
+    "Coscheduling": (check_skipped_score_is_constant,),
     # Pods without GPUs are left to the other plugins.
-    "GPUPacking": (check_a_score_left_out_says_nothing,),
+    "GPUPacking": (check_skipped_score_is_constant,),
 }
 
 _RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}
@@ -97,7 +97,7 @@ def test_device_share_keeps_the_contract_when_it_packs() -> None:
 @pytest.mark.slow
 @plugin_contract(
     *(_BY_NAME[name] for name in ("DeviceShare", "NodeNUMAResource", "NodeResourcesFit")),
-    without={"NodeNUMAResource": (check_what_is_left_out_depends_on_the_pod,)},
+    without={"NodeNUMAResource": (check_skipping_depends_on_the_pod,)},
     worlds=(machine_rooms(), machine_pods()),
 )
 def test_the_contract_on_machines_with_devices_and_numa_nodes(check: Callable[[], None]) -> None:
@@ -124,7 +124,7 @@ def test_the_contract_on_nodes_that_report_their_usage(check: Callable[[], None]
 @pytest.mark.slow
 @plugin_contract(
     *(_BY_NAME[name] for name in ("Reservation", "NodeResourcesFit", "InterPodAffinity")),
-    without={"Reservation": (check_what_is_left_out_depends_on_the_pod,)},
+    without={"Reservation": (check_skipping_depends_on_the_pod,)},
     worlds=(reserved_rooms(), reserving_pods()),
 )
 def test_the_contract_where_nodes_have_reservations(check: Callable[[], None]) -> None:

@@ -59,7 +59,7 @@ def test_plan_lists_moves_and_changes_nothing(browser: Browser) -> None:
 
 def test_sample_policy_is_valid(browser: Browser) -> None:
     page = browser.post("/api/plan", {"policy": example_policy(SCHEDULER)}).json
-    assert section(page, "Moves")["text"] == "Nothing moves."
+    assert section(page, "Moves")["text"] == "No pod moves."
 
 
 @pytest.mark.parametrize(

@@ -126,7 +126,7 @@ def test_a_limit_by_rest_has_no_root_element() -> None:
             YarnRefusedError,
             "not authorized .Kerberos, which is not supported",
         ),
-        ((200, b"<html>", {}), YarnError, "not understood"),
+        ((200, b"<html>", {}), YarnError, "invalid response"),
         ((200, {}, {}), YarnError, "no resourceInfo"),
     ],
 )
@@ -317,8 +317,8 @@ def test_a_limit_by_rpc() -> None:
         ),
         (refusal("o.StandbyException", "standby"), NotActiveError, "standby"),
         (refusal("o.RpcNoSuchProtocolException", "x"), UnsupportedError, "x"),
-        (b"\xff" * 30, YarnError, "not understood"),
-        (b"\x7f", YarnError, "cut off"),
+        (b"\xff" * 30, YarnError, "invalid message"),
+        (b"\x7f", YarnError, "truncated"),
     ],
 )
 def test_answers_of_rpc_that_are_no_success(

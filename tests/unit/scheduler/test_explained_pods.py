@@ -220,7 +220,7 @@ def test_terminating_pod_is_explained() -> None:
         (
             reservation("r", 1),
             "reservation/r",
-            "no profile has the plugin Reservation, so nobody schedules it",
+            "no profile has the plugin Reservation, so it is not scheduled",
         ),
     ],
 )

@@ -48,7 +48,7 @@ def holding(name: str, *minors: int, namespace: str = "default", share: int = 10
 def shown(state: ClusterState) -> list[tuple[str, int, str]]:
     """Return what is held now, as the state has it: node, minor and pod."""
     bars = DeviceBars()
-    bars.look(state, START_S)
+    bars.update(state, START_S)
     found = bars.lanes()
     return [(*found.lanes[bar.lane], bar.pod) for bar in found.bars]
 
@@ -57,7 +57,7 @@ def test_what_is_there_at_first_has_begun_when_it_got_its_node() -> None:
     """The lanes of a node are all of its GPUs, held or not."""
     found = world(*gpu_node("a", 4), holding("p", 1, 2), holding("q", 3, share=50))
     bars = DeviceBars()
-    bars.look(found, START_S + 100)
+    bars.update(found, START_S + 100)
     told = bars.lanes()
     assert (told.count, told.lanes) == (4, (("a", 0), ("a", 1), ("a", 2), ("a", 3)))
     assert [(bar.lane, bar.pod, bar.end_s, bar.percent) for bar in told.bars] == [
@@ -72,7 +72,7 @@ def test_who_had_to_go_is_told_why() -> None:
     """By the condition that an eviction leaves; one that waits again has lost its place."""
     state = world(*gpu_node("a", 4), *(holding(f"p{minor}", minor) for minor in range(4)))
     bars = DeviceBars()
-    bars.look(state, START_S)
+    bars.update(state, START_S)
     evicted = state.pods.by_key["default/p0"]
     condition = Condition(
         type="DisruptionTarget", status="True", reason="PreemptionByScheduler", message="for q"
@@ -83,7 +83,7 @@ def test_who_had_to_go_is_told_why() -> None:
     state.displace("default/p1")
     state.put_unbound(back.pod, back.pod_class)
     state.displace("default/p2")
-    bars.look(state, START_S + 60)
+    bars.update(state, START_S + 60)
     told = {bar.pod: (bar.end_s, bar.why) for bar in bars.lanes().bars}
     assert told == {
         "default/p0": (START_S + 60, "PreemptionByScheduler: for q"),
@@ -112,7 +112,7 @@ def test_pods_in_place_of_others_belong_to_the_same_job_and_workload(
     owners = (OwnerReference(name=owner, kind="Any", controller=True),) if owner else ()
     meta = replace(pod.metadata, owner_references=owners, labels=labels)
     bars = DeviceBars()
-    bars.look(world(*gpu_node("a", 1), replace(pod, metadata=meta)), START_S)
+    bars.update(world(*gpu_node("a", 1), replace(pod, metadata=meta)), START_S)
 
     (found,) = bars.lanes().jobs
     assert (found.name, found.workload) == (f"default/{job}", f"default/{workload}")
@@ -131,7 +131,7 @@ def test_others_are_bars_without_names() -> None:
     """Nothing of their names, jobs, quotas or reasons is told, nor found by looking for it."""
     state = world(*gpu_node("a", 2), holding("own", 0), holding("secret", 1, namespace="red"))
     bars = DeviceBars()
-    bars.look(state, START_S)
+    bars.update(state, START_S)
     told = bars.lanes(sees=lambda namespace: namespace == "default")
     assert [(bar.lane, bar.pod) for bar in told.bars] == [(0, "default/own"), (1, "")]
     assert "red" not in repr(told)
@@ -142,7 +142,7 @@ def test_others_are_bars_without_names() -> None:
 def test_lanes_come_in_pages_and_by_name() -> None:
     objects = [obj for name in ("a", "b", "c") for obj in gpu_node(name, 2)]
     bars = DeviceBars()
-    bars.look(world(*objects, holding("p", 1)), START_S)
+    bars.update(world(*objects, holding("p", 1)), START_S)
     assert bars.lanes(first=4, most=10).lanes == (("c", 0), ("c", 1))
     assert bars.lanes(most=3).count == 6
     assert bars.lanes(text="b").lanes == (("b", 0), ("b", 1))
@@ -155,9 +155,9 @@ def test_the_oldest_are_forgotten_and_that_is_told() -> None:
     bars = DeviceBars(most=3)
     for number in range(5):
         add(state, holding(f"p{number}", 0))
-        bars.look(state, START_S + 10 * number)
+        bars.update(state, START_S + 10 * number)
         state.displace(f"default/p{number}")
-        bars.look(state, START_S + 10 * number + 5)
+        bars.update(state, START_S + 10 * number + 5)
     told = bars.lanes()
     assert [bar.pod for bar in told.bars] == ["default/p2", "default/p3", "default/p4"]
     assert told.since_s == START_S + 15
@@ -166,8 +166,8 @@ def test_the_oldest_are_forgotten_and_that_is_told() -> None:
 def test_another_state_or_time_that_goes_back_begins_anew() -> None:
     """As when somebody moves back in a recording."""
     bars = DeviceBars()
-    bars.look(world(*gpu_node("a", 1), holding("p", 0)), START_S)
-    bars.look(world(*gpu_node("a", 1), holding("q", 0)), START_S + 10)
+    bars.update(world(*gpu_node("a", 1), holding("p", 0)), START_S)
+    bars.update(world(*gpu_node("a", 1), holding("q", 0)), START_S + 10)
     assert [bar.pod for bar in bars.lanes().bars] == ["default/q"]
 
 
@@ -189,8 +189,8 @@ def test_looking_at_changes_shows_what_a_look_at_everything_does(
         else:
             add(state, holding(name, minor))
         if looks:
-            bars.look(state, START_S + at)
-    bars.look(state, START_S + len(written))
+            bars.update(state, START_S + at)
+    bars.update(state, START_S + len(written))
     told = bars.lanes()
     now = [(*told.lanes[bar.lane], bar.pod) for bar in told.bars if bar.end_s is None]
     assert sorted(now) == sorted(shown(state))

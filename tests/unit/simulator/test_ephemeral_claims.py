@@ -11,7 +11,7 @@ from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.scheduler.rules.volumes import SELECTED_NODE
 from koordinator.simulator import Embedded, schedule
-from koordinator.simulator.ephemeral_claims import create_ephemeral_claims
+from koordinator.simulator.volume_controller import create_ephemeral_claims
 from koordinator.simulator.world import Submission, World
 
 DEFAULT = {"storageclass.kubernetes.io/is-default-class": "true"}

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from koordinator.simulator.kept_rows import kept_rows
+from koordinator.simulator.run_charts import kept_rows
 
 values = st.lists(st.floats(-1e6, 1e6) | st.just(float("nan")), min_size=1, max_size=150)
 

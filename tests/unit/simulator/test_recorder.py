@@ -15,7 +15,7 @@ from koordinator.cluster.memory.watch import MemoryWatch
 from koordinator.cluster.port import NO_TRANSFORMS, Transform
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
-from koordinator.simulator.recorder import FLUSHED_S, PATIENCE_S, Recorder, RecordingFile
+from koordinator.simulator.recorder import FLUSH_INTERVAL_S, SYNC_TIMEOUT_S, Recorder, RecordingFile
 from koordinator.simulator.recording import read_recording
 
 
@@ -73,12 +73,12 @@ def test_a_recording_without_an_end_goes_on_until_it_is_stopped() -> None:
 
     def write(line: bytes) -> None:
         lines.append(line)
-        if cluster.clock.now_s() > START_S + 2 * PATIENCE_S:
+        if cluster.clock.now_s() > START_S + 2 * SYNC_TIMEOUT_S:
             stopping.set()
 
     Recorder(cluster, cluster.clock, write).follow(stopping)
 
-    assert recorded(lines)[-1] > 2 * PATIENCE_S
+    assert recorded(lines)[-1] > 2 * SYNC_TIMEOUT_S
 
 
 def test_a_cluster_that_does_not_answer_ends_the_recording() -> None:
@@ -96,7 +96,7 @@ def test_what_was_written_a_while_ago_is_in_the_file(tmp_path: Path) -> None:
     path = tmp_path / "r.gz"
     with RecordingFile(path, clock) as file:
         file.write(b"first\n")
-        clock.advance_to(START_S + FLUSHED_S)
+        clock.advance_to(START_S + FLUSH_INTERVAL_S)
         file.write(b"second\n")
 
         with gzip.open(path) as lines:

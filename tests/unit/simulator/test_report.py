@@ -101,7 +101,7 @@ def test_charts_show_what_was_sampled(page: ResultPage) -> None:
     assert last(found["GPU servers"]) == {"GPU": 0.8, "CPU": 0.25, "memory": 0.1}
     assert last(found["CPU servers"]) == {"CPU": 0.75, "memory": 0.5}
     assert last(found["GPU fragmentation"]) == {"of the free GPUs": 0.4, "of all GPUs": 0.08}
-    waiting = found["Pods that wait, by cause"]
+    waiting = found["Pending pods by cause"]
     assert waiting.is_stacked
     assert last(waiting) == {"too little cpu is free": 4, "too many pods": 52}
     assert last(found["Running pods"]) == {"running": 1_283}
@@ -115,7 +115,7 @@ def test_times_count_from_the_start_of_the_run() -> None:
 
     assert allocation.at_s == (0, 10, 20)
     assert allocation.series[1].values == (0.5, 0.625, 0.5)
-    assert [one.at_s for one in section(page, "What happened").marks] == [61, 130]
+    assert [one.at_s for one in section(page, "Events").marks] == [61, 130]
 
 
 def test_long_runs_are_thinned_out_without_losing_peaks() -> None:
@@ -136,7 +136,7 @@ def test_workloads_and_events_are_listed(page: ResultPage) -> None:
     (table,) = section(page, "Workloads").tables
 
     assert (table.rows, table.foot) == ((("GPU servers", *figures),), ("all", *figures))
-    assert [(one.text, one.is_failure) for one in section(page, "What happened").marks] == [
+    assert [(one.text, one.is_failure) for one in section(page, "Events").marks] == [
         ("node of GPU servers failed", True),
         ("node is back", False),
     ]
@@ -150,7 +150,7 @@ def test_a_run_in_which_nothing_happened_has_a_page(n_groups: int) -> None:
     page = run_page(report)
 
     assert charts(page) == {}
-    assert section(page, "What happened").text == "No node failed, and no pod had to go."
+    assert section(page, "Events").text == "No node failed, and no pod was evicted."
 
 
 def test_a_page_has_no_cards_of_what_the_run_has_not() -> None:

@@ -211,7 +211,7 @@ def test_nodes_fail_by_themselves_and_together() -> None:
         ),
         (
             {"nodePools": [POOL | {"name": "Not_a_name"}]},
-            "nodePools[0]: makes a Node that is not valid: metadata.name: must be ",
+            "nodePools[0]: gives an invalid Node: metadata.name: must be ",
         ),
         (
             {"podStreams": [STREAM | {"arrival": {}}]},
@@ -242,7 +242,7 @@ def test_nodes_fail_by_themselves_and_together() -> None:
         ),
         (
             {"podStreams": [STREAM | {"template": {"labels": {"a b": "c"}}}]},
-            "podStreams[0]: makes a Pod that is not valid: metadata.labels",
+            "podStreams[0]: gives an invalid Pod: metadata.labels",
         ),
         (
             {"failures": [{"pool": "q", "mtbf": "1h"}]},

@@ -154,7 +154,7 @@ def test_one_that_cannot_be_ended_leaves_its_place_to_the_next(asked: Asked) -> 
     assert set(asked.host.killed) == {7}
 
     asked.has_processes(OLD)
-    with pytest.raises(HostError, match="no ResourceManager to ask"):
+    with pytest.raises(HostError, match="no ResourceManager is configured"):
         client.release(need, node_cpu_ratio=-1, node_memory_ratio=-1)
 
 

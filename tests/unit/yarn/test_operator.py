@@ -238,7 +238,7 @@ def test_two_nodes_that_name_one_node_manager() -> None:
     assert it.limit().vcores == 10
     assert it.shown("n2") == BatchAmounts(9_000, 15 * GIB), "as much as one registers with"
     assert [note for _, note in it.warnings()] == [
-        f"NodeManager {NODE_ID} is that of node n1 already"
+        f"NodeManager {NODE_ID} already belongs to node n1"
     ]
 
 

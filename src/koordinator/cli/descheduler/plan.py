@@ -30,7 +30,6 @@ from koordinator.cli.output import (
     print_with_reasons,
     warn,
 )
-from koordinator.dashboard.offline import offline_page
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.profile import choose_profiles
@@ -39,7 +38,7 @@ from koordinator.foundation.errors import AlreadyExistsError, ClusterError, Inpu
 from koordinator.scheduler.trial import FOLLOWED
 from koordinator.simulator.move_plan import MovePlan
 from koordinator.simulator.move_plans import plan_moves
-from koordinator.simulator.plan_page import plan_page, share_text, spoken_cost
+from koordinator.simulator.plan_page import format_cost, plan_page, share_text
 
 
 def plan(flags: PlanFlags) -> None:
@@ -74,6 +73,8 @@ def plan(flags: PlanFlags) -> None:
     for problem in made.problems:
         warn(f"the cycle ended early: {problem}")
     if flags.html is not None:
+        from koordinator.dashboard.offline import offline_page  # noqa: PLC0415 -- an optional part
+
         flags.html.write_text(offline_page(plan_page(made)), encoding="utf-8")
     if flags.output is Output.TABLE:
         _print(console(), made)
@@ -126,7 +127,7 @@ def _print(out: Console, made: MovePlan) -> None:
                 each.pod,
                 each.source,
                 each.target or "not proven",
-                spoken_cost(each.cost),
+                format_cost(each.cost),
                 "; ".join(
                     filter(
                         None,

@@ -6,7 +6,7 @@ from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from math import isfinite
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -22,7 +22,6 @@ from koordinator.cli.input.live import read_gates
 from koordinator.cli.interruption import INTERRUPTED
 from koordinator.cli.output import Output, check_writable, warn
 from koordinator.cli.simulate.reports import print_comparison, print_report, run_watched, write_html
-from koordinator.cli.simulate.trace import Replay, replay
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
@@ -33,6 +32,9 @@ from koordinator.simulator.generation import unsimulated
 from koordinator.simulator.recorder import RecordingFile
 from koordinator.simulator.run import MoveSettings, default_profile
 from koordinator.simulator.workload import Workload
+
+if TYPE_CHECKING:
+    from koordinator.cli.simulate.trace import Replay
 
 
 class TraceFormat(enum.StrEnum):
@@ -155,10 +157,12 @@ class SimulateFlags:
 
         return MoveSettings(self.migrate, read_descheduler_configuration(path), str(path))
 
-    def replay(self) -> Replay:
+    def replay(self) -> "Replay":
         """Return what is to be replayed of a trace.  Raises InputError without its files."""
         if self.data is None:
             raise InputError("required with --trace: the folder with its files", source="--data")
+        from koordinator.cli.simulate.trace import Replay  # noqa: PLC0415 -- optional
+
         return Replay(
             self.data,
             self.workload,
@@ -192,6 +196,8 @@ def simulate(flags: SimulateFlags) -> None:
                 "descheduler_config",
             ),
         )
+        from koordinator.cli.simulate.trace import replay  # noqa: PLC0415 -- as above
+
         replay(flags.replay())
         return
     flags.refuse(

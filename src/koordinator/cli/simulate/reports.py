@@ -8,7 +8,6 @@ import msgspec
 
 from koordinator.cli.interruption import Interruption, tell_interrupted
 from koordinator.cli.output import Output, console, print_data
-from koordinator.dashboard.offline import offline_page
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import Simulation, SimulationResult
 from koordinator.simulator.colocation.comparison import comparison_table, queue_table
@@ -73,6 +72,8 @@ def write_html(result: SimulationResult, path: Path, before: RunReport | None = 
 
     Raises InputError if the file can't be written.
     """
+    from koordinator.dashboard.offline import offline_page  # noqa: PLC0415 -- an optional part
+
     try:
         path.write_text(
             offline_page(run_page(result.report, before, result.devices.lanes())), encoding="utf-8"

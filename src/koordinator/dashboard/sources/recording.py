@@ -154,12 +154,12 @@ class RecordingSource:
         """Apply the batches up to a moment; return the first batch after it."""
         taken = 0
         while ahead is not None and ahead.at_s <= until_s:
-            run.take_in(ahead)
+            run.apply(ahead)
             ahead = next(batches, None)
             taken += 1
             if taken % _BATCHES_PER_PAUSE == 0:
                 pause(0.0)
                 if self._target_s is not None and self._target_s != until_s:
                     return ahead
-        run.pass_to(min(until_s, self._to_s))
+        run.advance_to(min(until_s, self._to_s))
         return ahead

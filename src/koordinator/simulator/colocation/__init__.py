@@ -1,11 +1,11 @@
-"""Services and batch pods that share nodes, over virtual time.
+"""Simulation of services and batch pods that share nodes, in virtual time.
 
-``fleet``       who is on which node, and what that adds up to
-``objects``     what a manager's cluster has, and one without
-``thresholds``  what the NodeSLOs say
-``suppression`` the node agent's CPU suppress, of all nodes at once
-``reporters``   the reports that the node agents write
-``evictors``    the node agent's evictions, of the nodes that need them
-``tally``       what is counted for the report
-``loop``        one step after the other: use, hold back, evict, report, publish
+``fleet``       pods by node, their usage and the progress of their work
+``objects``     objects of a cluster with and without a manager
+``thresholds``  best-effort thresholds of the NodeSLOs
+``suppression`` the node agent's CPU suppression, vectorised over nodes
+``reporters``   reports of the node agents
+``evictors``    the node agent's evictions, for the nodes above a threshold
+``tally``       sums for the report
+``loop``        steps of the simulation: usage, suppression, eviction, report, publication
 """

@@ -1,4 +1,4 @@
-"""The figures of colocation, of one run or of two side by side: as a table, and on the page."""
+"""Tables with the figures of colocation, of one run or of two runs side by side."""
 
 from collections.abc import Callable, Sequence
 
@@ -15,18 +15,18 @@ _FIGURES: tuple[tuple[str, Callable[[ColocationTotals], str]], ...] = (
     ("by services", lambda t: percent(t.services_cpu)),
     ("by best-effort pods", lambda t: percent(t.best_effort_cpu)),
     ("best-effort work, core hours", lambda t: count(t.best_effort_core_hours)),
-    ("of it lost, core hours", lambda t: count(t.lost_core_hours)),
+    ("best-effort work lost, core hours", lambda t: count(t.lost_core_hours)),
     ("best-effort pods finished", lambda t: count(t.finished)),
     ("best-effort pods evicted", lambda t: count(t.evicted)),
-    ("best-effort CPU held back", lambda t: percent(t.suppressed)),
+    ("best-effort CPU suppressed", lambda t: percent(t.suppressed)),
     ("services at risk, share of time", lambda t: percent(t.at_risk)),
     ("services at risk, node hours", lambda t: f"{t.at_risk_hours:.1f}"),
 )
 _YARN_FIGURES: tuple[tuple[str, Callable[[YarnReport], str]], ...] = (
     ("by containers of YARN", lambda y: percent(y.used_cpu)),
-    ("CPU that YARN may hand out", lambda y: percent(y.limit_cpu)),
+    ("CPU limit of YARN", lambda y: percent(y.limit_cpu)),
     ("work of YARN, core hours", lambda y: count(y.core_hours)),
-    ("of it lost, core hours", lambda y: count(y.lost_core_hours)),
+    ("work of YARN lost, core hours", lambda y: count(y.lost_core_hours)),
 )
 _QUEUE_COLUMNS: tuple[tuple[str, Callable[[YarnQueueTotals], str]], ...] = (
     ("queue", lambda q: q.queue),
@@ -46,7 +46,7 @@ BEFORE, AFTER = "without colocation", "with colocation"
 
 
 def comparison_table(before: RunReport, after: RunReport) -> Table:
-    """Return the figures of two runs of one workload; both have measured colocation."""
+    """Return the figures of two runs of one workload with measured colocation."""
     table = Table(title=Text("Before and after colocation"), title_justify="left")
     table.add_column("")
     for name in (BEFORE, AFTER):
@@ -57,8 +57,8 @@ def comparison_table(before: RunReport, after: RunReport) -> Table:
 
 
 def queue_table(yarn: YarnReport) -> Table:
-    """Return what became of the containers of YARN, by queue."""
-    shares = f"{percent(yarn.used_cpu)} of all CPUs in use, {percent(yarn.limit_cpu)} handed out"
+    """Return the outcomes of YARN's containers by queue."""
+    shares = f"{percent(yarn.used_cpu)} of all CPUs in use, limit {percent(yarn.limit_cpu)}"
     work = f"{count(yarn.core_hours)} core hours, {count(yarn.lost_core_hours)} of them lost"
     table = Table(
         title=Text("Queues of YARN"),
@@ -74,7 +74,7 @@ def queue_table(yarn: YarnReport) -> Table:
 
 
 def queue_page_table(yarn: YarnReport) -> PageTable:
-    """Return the same for the page of a report."""
+    """Return the outcomes of YARN's containers by queue, for a report's page."""
     return PageTable(
         label="Queues of YARN",
         heads=tuple(name for name, _ in _QUEUE_COLUMNS),
@@ -84,7 +84,7 @@ def queue_page_table(yarn: YarnReport) -> PageTable:
 
 
 def comparison_page_table(runs: Sequence[RunReport]) -> PageTable:
-    """Return the figures of one run, or of two (before, after), for the page of a report."""
+    """Return the figures of one run, or of two (before, after), for a report's page."""
     return PageTable(
         label="Colocation",
         heads=("", *(BEFORE, AFTER)[-len(runs) :]),

@@ -1,8 +1,8 @@
-"""The node agent's evictions of best-effort pods: the real strategies, where something is amiss.
+"""Evictions of best-effort pods by the node agent's own strategies.
 
-Most nodes are well at most times, which a look at all of them at once tells; only the others are
-put before ``koordlet.qos.cpu_evict`` and ``memory_evict``.  Where containers of YARN run, a pod of
-their NodeManager is among the candidates: when it is its turn, they end in its place.
+A vectorised check selects the few nodes above a threshold; ``koordlet.qos.cpu_evict`` and
+``memory_evict`` run for these nodes only.  With YARN containers, the NodeManager's pod is a
+candidate, and its containers are ended in its place.
 """
 
 from collections.abc import Mapping, Sequence
@@ -33,13 +33,13 @@ from koordinator.simulator.colocation.thresholds import NodeThresholds
 
 _LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
 _FEATURES = (SATISFACTION, BEST_EFFORT)  # the gates that the chart switches on
-_LEAST_RETENTION_S = 600.0
+_MIN_RETENTION_S = 600.0
 _MILLI = 1000
 _PERCENT = 100
 
 
 class _NoCgroups:
-    """Evictions read none."""
+    """Cgroup reader without data; the eviction strategies read none."""
 
     def number(self, file: CgroupFile, folder: str) -> int | None: ...
 
@@ -54,25 +54,25 @@ class _NoCgroups:
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """What is known of all nodes; milli-CPU by node but for ``shares``."""
+    """State of all nodes at one time; milli-CPU by node except ``shares``."""
 
     now_s: float
     loads: Loads
-    shares: FloatArray  # of the CPU requests in use, by kind
-    limit: FloatArray  # what best effort may use
-    granted: FloatArray  # what it does
+    shares: FloatArray  # used share of the CPU requests, by kind
+    limit: FloatArray  # CPU limit of best effort
+    granted: FloatArray  # CPU used by best effort
 
 
 @dataclass(frozen=True, slots=True)
 class Evictions:
-    """Who goes: pods, and by node what containers of YARN are to release."""
+    """Pods to evict, and amounts that YARN containers must release, by node."""
 
     pods: list[EvictPod] = field(default_factory=list)
     containers: dict[str, EndContainers] = field(default_factory=dict)
 
 
 class Evictors:
-    """The evicting part of the node agents."""
+    """Eviction part of the node agents."""
 
     def __init__(
         self, fleet: Fleet, nodes: Sequence[Node], thresholds: NodeThresholds, step_s: float
@@ -81,33 +81,33 @@ class Evictors:
         self._thresholds = thresholds
         self._nodes = nodes
         self._step_s = step_s
-        self._stores: dict[int, MetricStore] = {}  # of the nodes where something is amiss
+        self._stores: dict[int, MetricStore] = {}  # of the nodes above a threshold, by row
 
     def victims(self, slos: Mapping[int, NodeSloSpec], moment: Moment) -> Evictions:
-        """Return whom the node agents evict now; ``slos`` are by row."""
-        found = Evictions()
-        rows = np.flatnonzero(self._amiss(moment)).tolist()
+        """Return the current evictions of the node agents; ``slos`` are by row."""
+        evictions = Evictions()
+        rows = np.flatnonzero(self._over_threshold(moment)).tolist()
         for row in self._stores.keys() - set(rows):
             del self._stores[row]
         for row in rows:
-            victims, asked = self._look_at(row, slos[row], moment)
-            found.pods.extend(victims)
-            if asked is not None and asked.amounts:
-                found.containers[self._fleet.names[row]] = asked
-        return found
+            victims, containers = self._evaluate(row, slos[row], moment)
+            evictions.pods.extend(victims)
+            if containers is not None and containers.amounts:
+                evictions.containers[self._fleet.names[row]] = containers
+        return evictions
 
-    def _amiss(self, moment: Moment) -> BoolArray:
-        """Return the nodes where a strategy may find something to do, and some more."""
+    def _over_threshold(self, moment: Moment) -> BoolArray:
+        """Return a superset of the nodes where a strategy evicts."""
         thresholds, fleet = self._thresholds, self._fleet
         requested, loads = fleet.best_effort_requested, moment.loads
         used = (loads.services_memory + loads.best_effort_memory) * _PERCENT
         hungry = moment.limit * _PERCENT <= requested * thresholds.satisfaction_percent
         full = (thresholds.memory_percent >= 0) & (used >= thresholds.memory_percent * fleet.memory)
         has_some = (requested > 0) | (loads.yarn_memory > 0)
-        amiss: BoolArray = thresholds.is_enabled & has_some & (hungry | full)
-        return amiss
+        over: BoolArray = thresholds.is_enabled & has_some & (hungry | full)
+        return over
 
-    def _look_at(
+    def _evaluate(
         self, row: int, slo: NodeSloSpec, moment: Moment
     ) -> tuple[list[EvictPod], EndContainers | None]:
         fleet, now_s, loads = self._fleet, moment.now_s, moment.loads
@@ -116,7 +116,7 @@ class Evictors:
         window_s = float(threshold.cpu_evict_time_window_seconds or 0) if threshold else 0.0
         store = self._stores.get(row)
         if store is None:
-            retention_s = max(window_s, _LEAST_RETENTION_S) + self._step_s
+            retention_s = max(window_s, _MIN_RETENTION_S) + self._step_s
             store = self._stores[row] = MetricStore(retention_s, self._step_s)
         wanted = max(float(loads.best_effort_cpu[row]), 1.0)
         speed = granted / wanted
@@ -136,7 +136,7 @@ class Evictors:
         runtimes: tuple[str, ...] = ()
         if loads.yarn_memory[row] > 0:
             runtimes = (_NODE_MANAGER.uid,)
-            pods.append(_NODE_MANAGER)  # its containers are in cgroups of their own
+            pods.append(_NODE_MANAGER)  # without usage: its containers have separate cgroups
             store.add(Metric.POD_CPU, _NODE_MANAGER.uid, now_s, 0.0)
             store.add(Metric.POD_MEMORY, _NODE_MANAGER.uid, now_s, 0.0)
         machine = Machine(self._nodes[row], ())
@@ -147,7 +147,7 @@ class Evictors:
 
 
 def _node_manager() -> PodView:
-    """Return the pod of a NodeManager, as docs/how-to/run-yarn.md has it."""
+    """Return the pod of a NodeManager with the labels of docs/how-to/run-yarn.md."""
     own = {COMPONENT: NODE_MANAGER, POD_QOS_CLASS: QosClass.BE}
     meta = ObjectMeta(name="node-manager", namespace="hadoop-yarn", uid="node-manager", labels=own)
     spec = PodSpec(containers=(), priority=SHIPPED_PRIORITY_CLASSES[PriorityBand.BATCH])

@@ -1,6 +1,6 @@
-"""Who is on which node, what that adds up to, and how far the work of each pod has come.
+"""Pods by node, sums of their usage, and the progress of their work.
 
-Rows are nodes, columns are kinds of usage.  Amounts are milli-CPU and bytes.
+Rows are nodes, columns are usage profiles.  Amounts are milli-CPU and bytes.
 """
 
 from collections.abc import Sequence
@@ -21,13 +21,13 @@ from koordinator.simulator.usage import UsageKinds
 from koordinator.simulator.world import SimulatedPod
 
 _MILLI = 1000
-#: Work that is left by rounding only.
+#: Remaining work below this is a rounding error.
 DONE_S = 1e-6
-_SLOWEST = 1e-6  # of full speed: what gets nothing is looked at again at the next step
+_MIN_SPEED = 1e-6  # of full speed; avoids a division by zero
 
 
 class Tenant(Enum):
-    """Whose use it is."""
+    """Group of consumers on a node."""
 
     SERVICES = auto()
     BEST_EFFORT = auto()  # pods
@@ -36,7 +36,7 @@ class Tenant(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Demand:
-    """What one tenant asks for on a node; ``column`` is its kind of usage."""
+    """Requests of a consumer on a node; ``column`` is its usage profile."""
 
     tenant: Tenant
     column: int
@@ -46,10 +46,10 @@ class Demand:
 
 @dataclass(slots=True, eq=False)
 class Resident:
-    """A pod at work.  ``began`` is the progress of its node's best-effort pods at that time."""
+    """Running pod; ``began`` is the progress of the node's best-effort pods at its start."""
 
     run: SimulatedPod
-    pod: Pod  # as it was admitted
+    pod: Pod  # after admission
     column: int
     cpu_milli: int
     memory_bytes: int
@@ -63,18 +63,18 @@ class Resident:
 
 @dataclass(frozen=True, slots=True)
 class Loads:
-    """What is in use, or wanted, by node: milli-CPU and bytes."""
+    """Usage of services and demand of best effort by node: milli-CPU and bytes."""
 
     services_cpu: FloatArray
-    best_effort_cpu: FloatArray  # wanted
+    best_effort_cpu: FloatArray  # demand
     services_memory: FloatArray
     best_effort_memory: FloatArray
-    yarn_cpu: FloatArray  # of what best effort wants
-    yarn_memory: FloatArray  # of what best effort uses
+    yarn_cpu: FloatArray  # YARN's part of the best-effort demand
+    yarn_memory: FloatArray  # YARN's part of the best-effort usage
 
 
 class Fleet:
-    """The nodes; ``noise`` is what the use of each is multiplied by."""
+    """Nodes with their running pods; ``noise`` is a factor for each node's usage."""
 
     def __init__(self, nodes: Sequence[Node], kinds: UsageKinds) -> None:
         self.kinds = kinds
@@ -87,12 +87,12 @@ class Fleet:
         self.best_effort_requested = np.zeros(len(nodes))  # milli-CPU
         self._cpu = {tenant: np.zeros((len(nodes), 0)) for tenant in Tenant}
         self._memory = {tenant: np.zeros((len(nodes), 0)) for tenant in Tenant}
-        self._progress = np.zeros(len(nodes))  # seconds of full speed, as of ``_as_of_s``
+        self._progress = np.zeros(len(nodes))  # seconds of full speed until ``_as_of_s``
         self._speed = np.ones(len(nodes))
         self._as_of_s = self._until_s = 0.0
 
     def add(self, run: SimulatedPod, pod: Pod, now_s: float) -> None:
-        """Take in a pod that begins to work."""
+        """Add a pod that starts its work."""
         band = band_of(pod)
         requests = pod_requests(pod.spec)
         names = BAND_RESOURCES.get(band, {})
@@ -117,7 +117,7 @@ class Fleet:
         self._count(row, resident, 1)
 
     def remove(self, run: SimulatedPod) -> Resident | None:
-        """Forget a pod; None if it was not there."""
+        """Remove a pod; return None if it is unknown."""
         row = self.rows[run.node]
         resident = self.residents[row].pop(run.key, None)
         if resident is not None:
@@ -125,7 +125,7 @@ class Fleet:
         return resident
 
     def loads(self, now_s: float) -> Loads:
-        """Return what is in use at a time, with the current noise."""
+        """Return the loads at a time, with the current noise."""
         self._widen()
         cpu, memory = self.kinds.cpu_shares(now_s), self.kinds.memory_shares()
         yarn_cpu, yarn_memory = self._cpu[Tenant.YARN] @ cpu, self._memory[Tenant.YARN] @ memory
@@ -141,11 +141,11 @@ class Fleet:
     # -- progress ----------------------------------------------------------------------------
 
     def progress(self, row: int, now_s: float) -> float:
-        """Return the seconds of full speed that best effort on a node has had so far."""
+        """Return the progress of best effort on a node in seconds of full speed."""
         return float(self._progress[row] + self._speed[row] * (now_s - self._as_of_s))
 
     def worked_s(self, run: SimulatedPod, now_s: float) -> float:
-        """Return how far a pod has come, in seconds of full speed."""
+        """Return the work that a pod has done, in seconds of full speed."""
         row = self.rows[run.node]
         resident = self.residents[row][run.key]
         if not resident.is_best_effort:
@@ -153,35 +153,35 @@ class Fleet:
         return self.progress(row, now_s) - resident.began
 
     def speed_of(self, run: SimulatedPod) -> float:
-        """Return how fast a pod works now; 1 is full speed."""
+        """Return the current speed of a pod; 1 is full speed."""
         row = self.rows[run.node]
         is_best_effort = self.residents[row][run.key].is_best_effort
         return self.best_effort_speed(row) if is_best_effort else 1.0
 
     def set_speed(self, speed: FloatArray, now_s: float, until_s: float) -> None:
-        """Let best effort on each node work at this share of full speed for some time."""
+        """Set the speed of best effort on each node, as a share of full speed, until a time."""
         self._progress += self._speed * (now_s - self._as_of_s)
         self._speed, self._as_of_s, self._until_s = speed, now_s, until_s
 
     def may_end_in_s(self, left_s: float, speed: float, now_s: float) -> float:
-        """Return after how long work may be done; 0 if it is.
+        """Return the least time until work is done; 0 if it is.
 
-        When the speed has been set anew it may be another one; it is never above 1.
+        After the next change of speed full speed is assumed, the maximum.
         """
         if left_s <= DONE_S:
             return 0.0
-        ends_s = left_s / max(speed, _SLOWEST)
+        ends_s = left_s / max(speed, _MIN_SPEED)
         step_left_s = self._until_s - now_s
         return ends_s if ends_s <= step_left_s else max(left_s, step_left_s)
 
     def best_effort_speed(self, row: int) -> float:
-        """Return how fast best effort on a node works now; 1 is full speed."""
+        """Return the current speed of best effort on a node; 1 is full speed."""
         return float(self._speed[row])
 
     # -- sums --------------------------------------------------------------------------------
 
     def count(self, row: int, demand: Demand, sign: int) -> None:
-        """Count a demand that comes (1) or goes (-1)."""
+        """Add (1) or remove (-1) a demand."""
         self._widen()
         self._cpu[demand.tenant][row, demand.column] += sign * demand.cpu_milli
         self._memory[demand.tenant][row, demand.column] += sign * demand.memory_bytes
@@ -191,11 +191,11 @@ class Fleet:
         if resident.is_best_effort:
             tenant = Tenant.BEST_EFFORT
             self.best_effort_requested[row] += sign * resident.cpu_milli
-        asked = Demand(tenant, resident.column, resident.cpu_milli, resident.memory_bytes)
-        self.count(row, asked, sign)
+        demand = Demand(tenant, resident.column, resident.cpu_milli, resident.memory_bytes)
+        self.count(row, demand, sign)
 
     def _widen(self) -> None:
-        """Give every kind a column."""
+        """Add the missing columns of new usage profiles."""
         for table in (self._cpu, self._memory):
             for key, sums in table.items():
                 missing = len(self.kinds.kinds) - sums.shape[1]
@@ -208,5 +208,5 @@ class Fleet:
 
 
 def is_best_effort(pod: Pod) -> bool:
-    """Tell whether a pod is of class BE by its label."""
+    """Return whether a pod has the QoS class BE by its label."""
     return POD_QOS_CLASS in pod.metadata.labels and qos_of(pod) is QosClass.BE

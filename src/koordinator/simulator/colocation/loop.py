@@ -1,14 +1,15 @@
-"""The co-location loop: use, hold back, evict, report, publish; the scheduler does the rest.
+"""Colocation loop: usage, suppression, eviction, reports and publication of batch resources.
 
-The node agents are their pure strategies on all nodes at once, the manager is the real one on the
-in-memory cluster.  Without it (``is_on`` false) usage is only counted: nobody gives anything away
-and nobody is held back.
+The node agents are simulated by their strategies, vectorised over nodes; the manager is the real
+one on the in-memory cluster.  Without a manager (``is_on`` false) usage is counted only, without
+batch resources and suppression.
 
-Between two steps the load stands still.  When it changes, best effort has for one interval of the
-node agent what it had before: for that second the new load meets the old limit.
+The load is constant between two steps.  For one interval of the node agent after a change, best
+effort keeps its previous limit under the new load.
 """
 
 from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -19,7 +20,6 @@ from koordinator.api.resource_names import BATCH_CPU, MID_CPU
 from koordinator.cluster.port import EventType
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.foundation.arrays import FloatArray
-from koordinator.hadoop.port import ResourceManager
 from koordinator.koordlet.view.slo import effective_slo
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.switches import Controller
@@ -29,15 +29,18 @@ from koordinator.simulator.colocation.reporters import Reporters
 from koordinator.simulator.colocation.suppression import Suppressor
 from koordinator.simulator.colocation.tally import Sums, Tally
 from koordinator.simulator.colocation.thresholds import NodeThresholds
-from koordinator.simulator.colocation.yarn import ColocatedYarn, yarn_cores
 from koordinator.simulator.colocation_report import ColocationReport
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.usage import Spike, UsageKinds
 from koordinator.simulator.workload import ColocationSettings, YarnSettings
 from koordinator.simulator.world import Rank, SimulatedPod, World
-from koordinator.simulator.yarn.applications import SimulatedApplication
 
-#: How often the node agent looks at the CPU.
+if TYPE_CHECKING:  # YARN is an optional part
+    from koordinator.hadoop.port import ResourceManager
+    from koordinator.simulator.colocation.yarn import ColocatedYarn
+    from koordinator.simulator.yarn.applications import SimulatedApplication
+
+#: Interval of the node agent's CPU suppression.
 REACTION_S = 1.0
 _MILLI = 1000
 _PERCENT = 100
@@ -45,7 +48,7 @@ _LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
 
 
 class ColocationLoop:
-    """The hosts of a world whose nodes are loaded; ``tell`` hears of evictions."""
+    """SimulatedNodes of a world with loaded nodes; ``on_event`` receives evictions."""
 
     def __init__(
         self,
@@ -54,16 +57,16 @@ class ColocationLoop:
         rng: np.random.Generator,
         *,
         is_on: bool = True,
-        tell: Callable[[float, str], None] = lambda _time_s, _text: None,
+        on_event: Callable[[float, str], None] = lambda _time_s, _text: None,
         yarn: YarnSettings | None = None,
-        applications: Sequence[SimulatedApplication] = (),
+        applications: "Sequence[SimulatedApplication]" = (),
         node_managers: Sequence[str] = (),
     ) -> None:
-        """``applications`` come to the queues of ``yarn``, for ``node_managers`` to run."""
+        """``applications`` arrive at the queues of ``yarn`` and run on ``node_managers``."""
         self._world = world
         self._config = config
         self._rng = rng
-        self._tell = tell
+        self._on_event = on_event
         self._step_s = config.step.total_seconds()
         nodes = world.cluster.list(Node).items
         self._fleet = Fleet(nodes, UsageKinds(_spikes(config)))
@@ -73,8 +76,8 @@ class ColocationLoop:
         self._reporters = Reporters(self._fleet, world.cluster)
         self._evictors = Evictors(self._fleet, nodes, self._thresholds, self._step_s)
         self._slos: dict[int, NodeSloSpec] = {}
-        self._sums = Sums()  # per second, of the load since the last step
-        self._first_sums = Sums()  # while the node agents had not reacted to it yet
+        self._sums = Sums()  # per second since the last step
+        self._first_sums = Sums()  # per second before the reaction of the node agents
         self._counted_s = 0.0
         self._step_began_s = 0.0
         self._manager: Manager | None = None
@@ -86,26 +89,28 @@ class ColocationLoop:
             self._watch = world.cluster.watch((NodeSlo,))
         self._yarn: ColocatedYarn | None = None
         if yarn is not None:
-            running = node_managers if is_on else ()  # without a manager nothing is given to YARN
-            self._yarn = ColocatedYarn(world, self._fleet, yarn, applications, running)
-        world.house(self)
+            from koordinator.simulator.colocation import yarn as optional  # noqa: PLC0415
+
+            running = node_managers if is_on else ()  # without a manager YARN gets no resources
+            self._yarn = optional.ColocatedYarn(world, self._fleet, yarn, applications, running)
+        world.attach_nodes(self)
         world.at(world.now_s, self._step, Rank.HOSTS)
 
     @property
-    def yarn(self) -> ResourceManager | None:
-        """YARN as its clients see it."""
+    def yarn(self) -> "ResourceManager | None":
+        """The ResourceManager as its clients see it; None without YARN."""
         return self._yarn.manager if self._yarn is not None else None
 
-    # -- what the world tells ----------------------------------------------------------------
+    # -- SimulatedNodes ---------------------------------------------------------------------------
 
     def started(self, run: SimulatedPod) -> None:
-        """See ``world.Hosts``."""
+        """See ``world.SimulatedNodes``."""
         meta = run.pod.metadata
         pod = self._world.cluster.get(Pod, meta.name, meta.namespace)
         self._fleet.add(run, pod, self._world.now_s)
 
     def stopped(self, run: SimulatedPod) -> None:
-        """See ``world.Hosts``."""
+        """See ``world.SimulatedNodes``."""
         now_s = self._world.now_s
         worked_s = self._fleet.worked_s(run, now_s)
         resident = self._fleet.remove(run)
@@ -119,18 +124,18 @@ class ColocationLoop:
             self._tally.lost_core_s += worked_s * cores
 
     def work_left_s(self, run: SimulatedPod) -> float:
-        """See ``world.Hosts``."""
+        """See ``world.SimulatedNodes``."""
         now_s, fleet = self._world.now_s, self._fleet
         left_s = run.submission.life.work_s - fleet.worked_s(run, now_s)
         return fleet.may_end_in_s(left_s, fleet.speed_of(run), now_s)
 
     def node_failed(self, node: str) -> None:
-        """See ``world.Hosts``."""
+        """See ``world.SimulatedNodes``."""
         if self._yarn is not None:
             self._yarn.node_failed(node)
 
     def node_back(self, node: str) -> None:
-        """See ``world.Hosts``."""
+        """See ``world.SimulatedNodes``."""
         if self._yarn is not None:
             self._yarn.node_back(node)
 
@@ -143,31 +148,31 @@ class ColocationLoop:
         noise = self._config.noise_percent / _PERCENT
         fleet.noise = np.clip(self._rng.normal(1.0, noise, len(fleet.names)), 0.0, 2.0)
         if self._manager is not None:
-            self._take_in_slos()
+            self._update_slos()
         loads = fleet.loads(now_s)
-        granted = self._hold_back(loads, now_s)
+        granted = self._suppress(loads, now_s)
         if self._manager is not None:
             shares = fleet.kinds.cpu_shares(now_s)
             self._evict(Moment(now_s, loads, shares, self._suppressor.limit, granted))
             speed = granted / np.maximum(loads.best_effort_cpu, 1.0)
             self._reporters.report(now_s, shares, speed, loads, self._up())
-            self._settle(self._manager)
+            self._reconcile(self._manager)
         self._world.at(now_s + self._step_s, self._step, Rank.HOSTS)
 
-    def _settle(self, manager: Manager) -> None:
-        """Let the manager and YARN's operator work until neither has anything left to do."""
+    def _reconcile(self, manager: Manager) -> None:
+        """Run the manager and YARN's operator until neither has work."""
         busy = True
         while busy:
             busy = bool(manager.step())
             if self._yarn is not None:
                 busy |= self._yarn.step()
 
-    def _hold_back(self, loads: Loads, now_s: float) -> FloatArray:
-        """Return the milli-CPU that best effort gets on each node until the next step."""
+    def _suppress(self, loads: Loads, now_s: float) -> FloatArray:
+        """Return the milli-CPU granted to best effort on each node until the next step."""
         headroom = self._fleet.cpu - loads.services_cpu
         before = np.minimum(np.minimum(loads.best_effort_cpu, self._suppressor.limit), headroom)
-        nothing = np.zeros(len(headroom), np.int64)
-        self._suppressor.settle(loads.services_cpu.astype(np.int64), nothing)
+        system = np.zeros(len(headroom), np.int64)
+        self._suppressor.converge(loads.services_cpu.astype(np.int64), system)
         granted = np.minimum(np.minimum(loads.best_effort_cpu, self._suppressor.limit), headroom)
         wants = loads.best_effort_cpu > 0
         speed = np.divide(granted, loads.best_effort_cpu, out=np.ones_like(headroom), where=wants)
@@ -178,18 +183,20 @@ class ColocationLoop:
         return granted
 
     def _evict(self, moment: Moment) -> None:
-        found = self._evictors.victims(self._slos, moment)
-        for victim in found.pods:
+        evictions = self._evictors.victims(self._slos, moment)
+        for victim in evictions.pods:
             key = f"{victim.namespace}/{victim.name}"
             if self._world.pods[key].stage is PodStage.RUNNING:
                 self._tally.evicted += 1
-                self._tell(moment.now_s, f"{key} was evicted by the node agent: {victim.reason}")
+                text = f"{key} was evicted by the node agent: {victim.reason}"
+                self._on_event(moment.now_s, text)
                 self._world.evict(key)
-        for node, asked in found.containers.items():
-            if self._yarn is not None and (ended := self._yarn.release(node, asked.amounts)):
-                self._tell(moment.now_s, f"{ended} containers on {node} were ended: {asked.reason}")
+        for node, request in evictions.containers.items():
+            if self._yarn is not None and (ended := self._yarn.release(node, request.amounts)):
+                text = f"{ended} containers on {node} were ended: {request.reason}"
+                self._on_event(moment.now_s, text)
 
-    def _take_in_slos(self) -> None:
+    def _update_slos(self) -> None:
         for event in self._watch.poll():
             slo = event.object
             if event.type is EventType.BOOKMARK or not isinstance(slo, NodeSlo):
@@ -208,7 +215,7 @@ class ColocationLoop:
     # -- counting ----------------------------------------------------------------------------
 
     def count(self, now_s: float) -> None:
-        """Count the time since it was counted last."""
+        """Add the time since the last call to the sums."""
         early_until_s = min(now_s, self._step_began_s + REACTION_S)
         early_s = max(early_until_s - self._counted_s, 0.0)
         late_s = now_s - self._counted_s - early_s
@@ -234,7 +241,7 @@ class ColocationLoop:
             self._yarn.sample()
 
     def report(self) -> ColocationReport:
-        """Return what was counted."""
+        """Return the report of the run so far."""
         return self._tally.report(self._yarn.report() if self._yarn is not None else None)
 
     def _sums_of(self, loads: Loads, granted: FloatArray) -> Sums:
@@ -250,6 +257,12 @@ class ColocationLoop:
             serving=float(np.count_nonzero(serving)),
             at_risk=float(np.count_nonzero(at_risk)),
         )
+
+
+def yarn_cores(loads: Loads, granted: FloatArray) -> float:
+    """Return the cores that containers use of the milli-CPU granted to best effort."""
+    wanted = np.maximum(loads.best_effort_cpu, 1e-9)
+    return float((granted * loads.yarn_cpu / wanted).sum()) / _MILLI
 
 
 def _over(sums: Sums, span_s: float) -> Sums:

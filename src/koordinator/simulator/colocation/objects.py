@@ -1,4 +1,4 @@
-"""The objects of a cluster that has a manager, and of the same cluster without one."""
+"""Objects of a cluster with and without a manager."""
 
 from collections.abc import Iterable, Sequence
 
@@ -18,19 +18,17 @@ _PERCENTS = 100
 
 
 def managed_admission(rng: np.random.Generator) -> Sequence[Admission]:
-    """Return what becomes of objects where a manager's webhooks are asked."""
-    from koordinator.manager.admission.hooks import (  # noqa: PLC0415 -- admission is not loaded
-        HookOptions,  # for workloads without a manager, nor for all other commands
-    )
+    """Return the admission steps of a cluster with the manager's webhooks."""
+    from koordinator.manager.admission.hooks import HookOptions  # noqa: PLC0415 -- slow import
     from koordinator.simulator.admission_hooks import admission_hooks  # noqa: PLC0415 -- as above
 
     hooks = HookOptions(gates=frozenset(DEFAULT_GATES), config=(CONFIG_NAMESPACE, CONFIG_NAME))
-    asked = admission_hooks(hooks, lambda: int(rng.integers(_PERCENTS)))
-    return (keep_or_resolve_priority, asked, default_storage_class)
+    webhooks = admission_hooks(hooks, lambda: int(rng.integers(_PERCENTS)))
+    return (keep_or_resolve_priority, webhooks, default_storage_class)
 
 
 def is_configuration(obj: KubeObject) -> bool:
-    """Tell whether it is the manager's configuration."""
+    """Return whether an object is the manager's configuration."""
     meta = obj.metadata
     return isinstance(obj, ConfigMap) and (meta.namespace, meta.name) == (
         CONFIG_NAMESPACE,
@@ -39,7 +37,7 @@ def is_configuration(obj: KubeObject) -> bool:
 
 
 def unmanaged_objects(objects: Iterable[KubeObject]) -> list[KubeObject]:
-    """Return the objects without those that only a manager reads."""
+    """Return the objects except the manager's configuration and colocation profiles."""
     return [
         obj
         for obj in objects
@@ -48,13 +46,13 @@ def unmanaged_objects(objects: Iterable[KubeObject]) -> list[KubeObject]:
 
 
 def managed_objects(objects: Iterable[KubeObject]) -> list[KubeObject]:
-    """Return the objects and what every installation of a manager has."""
+    """Return the objects and the missing priority classes of the manager's installation."""
     given = list(objects)
     return [*given, *shipped_priority_classes(given)]
 
 
 def shipped_priority_classes(given: Iterable[KubeObject]) -> list[KubeObject]:
-    """Return the priority classes that every installation has."""
+    """Return the priority classes of an installation that are not among the objects."""
     known = {obj.metadata.name for obj in given if isinstance(obj, PriorityClass)}
     return [
         PriorityClass(

@@ -1,7 +1,7 @@
-"""The reports that the node agents write: one NodeMetric per node and report interval.
+"""NodeMetric reports of the node agents, one per node and report interval.
 
-Usage is that of the moment, nothing is aggregated.  What prod pods will hardly use is predicted
-from the node agent's histograms, of all prod pods of a node together (there also pod by pod).
+Usage is the current usage, without aggregation.  The reclaimable amounts of prod pods are predicted
+from one histogram over all prod pods of a node; the node agent also has one for each pod.
 
 Source: koordinator pkg/koordlet/statesinformer/impl/states_nodemetric.go;
 pkg/koordlet/prediction/peak_predictor.go.
@@ -65,7 +65,7 @@ class _Forecast:
 
 
 class Reporters:
-    """The reporting part of the node agents."""
+    """Report part of the node agents."""
 
     def __init__(self, fleet: Fleet, cluster: MemoryCluster) -> None:
         self._fleet = fleet
@@ -77,10 +77,10 @@ class Reporters:
     def report(
         self, now_s: float, shares: FloatArray, speed: FloatArray, loads: Loads, up: FloatArray
     ) -> int:
-        """Write what is due; return how many reports that were.
+        """Write the due reports; return their number.
 
-        ``shares`` are those of the CPU requests by kind, ``speed`` what best effort gets of what
-        it wants by node, ``up`` is 0 where a node is down: it reports nothing.
+        ``shares`` are the used shares of the CPU requests by kind, ``speed`` the granted share of
+        the best-effort demand by node; ``up`` is 0 for a failed node, which does not report.
         """
         yarn_cpu = np.minimum(speed, 1.0) * loads.yarn_cpu
         written = 0
@@ -89,7 +89,7 @@ class Reporters:
             try:
                 metric = self._cluster.get(NodeMetric, self._fleet.names[row])
             except NotFoundError:
-                continue  # the manager has not made it yet
+                continue  # the manager has not created it yet
             yarn = int(yarn_cpu[row]), int(loads.yarn_memory[row])
             status = self._status(row, now_s, by_kind, float(speed[row]), yarn)
             self._cluster.update_status(replace(metric, status=status))
@@ -132,7 +132,7 @@ class Reporters:
         )
 
     def _reclaimable(self, row: int, now_s: float, forecast: _Forecast) -> ResourceEstimate:
-        """Return what the prod pods that are old enough to be known will hardly use."""
+        """Return the requests that prod pods beyond the cold start are not expected to use."""
         fleet = self._fleet
         known = [
             resident
@@ -160,7 +160,7 @@ def _pod_usage(resident: Resident, cpu_milli: int) -> PodUsage:
 
 
 def _host_applications(cpu_milli: int, memory_bytes: int) -> tuple[HostApplicationUsage, ...]:
-    """Return what containers of YARN use, where they are: of their priority, not the system's."""
+    """Return the usage of YARN containers as a host application of priority batch."""
     if not cpu_milli and not memory_bytes:
         return ()
     usage = _amounts(cpu_milli, memory_bytes)

@@ -1,8 +1,8 @@
-"""The node agent's CPU suppress, of all nodes at once.
+"""CPU suppression of the node agent, vectorised over nodes.
 
-Element by element the same as ``koordlet.qos.cpu_suppress``: ``CpuDemand.headroom_milli``,
-``wanted_quota_us`` and the number of ``wanted_cpus`` on a node where nobody has CPUs of its own.
-A test holds both together.
+Elementwise equal to ``koordlet.qos.cpu_suppress``: ``CpuDemand.headroom_milli``,
+``wanted_quota_us`` and the number of ``wanted_cpus`` on a node without exclusive CPUs.  A test
+compares both.
 """
 
 import numpy as np
@@ -19,13 +19,13 @@ from koordinator.simulator.colocation.thresholds import NodeThresholds
 
 _MILLI = 1000
 _PERCENT = 100
-_MOST_ROUNDS = 10  # a tenth of the CPUs may be added in one round
+_MAX_ROUNDS = 10  # a round adds at most a tenth of the CPUs
 
 
 def headroom_milli(
     thresholds: NodeThresholds, capacity: IntArray, services: IntArray, system: IntArray
 ) -> IntArray:
-    """Return what is left for best effort on each node, all in milli-CPU; may be below 0."""
+    """Return the milli-CPU left for best effort on each node; may be negative."""
     headroom = capacity * thresholds.suppress_percent // _PERCENT - services - system
     least = capacity * thresholds.suppress_least_percent // _PERCENT
     return np.where(thresholds.suppress_least_percent >= 0, np.maximum(headroom, least), headroom)
@@ -42,7 +42,7 @@ def next_quota_us(capacity: IntArray, headroom: IntArray, current: IntArray) -> 
 
 
 def next_cpus(cpus: IntArray, headroom: IntArray, current: IntArray) -> IntArray:
-    """Return the numbers of CPUs after one round; more than there are changes nothing."""
+    """Return the numbers of CPUs after one round; a number above ``cpus`` leaves it unchanged."""
     growth = np.ceil(cpus * MAX_GROWTH).astype(np.int64)
     wanted = np.minimum(np.maximum(-(-headroom // _MILLI), MIN_CPUS), current + growth)
     after: IntArray = np.where(wanted > cpus, current, wanted)
@@ -50,7 +50,7 @@ def next_cpus(cpus: IntArray, headroom: IntArray, current: IntArray) -> IntArray
 
 
 class Suppressor:
-    """Keeps what best effort has on each node: ``limit``, in milli-CPU."""
+    """State of the best-effort CPU limit on each node, in milli-CPU."""
 
     def __init__(self, capacity: IntArray, thresholds: NodeThresholds) -> None:
         self._capacity = capacity
@@ -61,20 +61,20 @@ class Suppressor:
 
     @property
     def limit(self) -> FloatArray:
-        """What best effort may use at most, ``(n_nodes,)``."""
+        """CPU limit of best effort, ``(n_nodes,)``."""
         by_quota = np.where(
             self._quota == UNLIMITED, self._capacity, self._quota * (_MILLI / CFS_PERIOD_US)
         )
         least: FloatArray = np.minimum(by_quota, self._count * float(_MILLI))
         return least
 
-    def settle(self, services: IntArray, system: IntArray) -> None:
-        """Let as many rounds pass as there are in ten seconds of the same load."""
+    def converge(self, services: IntArray, system: IntArray) -> None:
+        """Run the rounds of ten seconds of constant load."""
         thresholds = self._thresholds
         headroom = headroom_milli(thresholds, self._capacity, services, system)
         by_quota = thresholds.suppresses & thresholds.by_quota
         by_cpus = thresholds.suppresses & ~thresholds.by_quota
-        for _ in range(_MOST_ROUNDS):
+        for _ in range(_MAX_ROUNDS):
             quota = next_quota_us(self._capacity, headroom, self._quota)
             quota = np.where(by_quota, quota, UNLIMITED)
             count = np.where(by_cpus, next_cpus(self._cpus, headroom, self._count), self._cpus)

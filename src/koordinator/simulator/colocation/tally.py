@@ -1,6 +1,6 @@
-"""What is counted of services and batch pods that share nodes, from step to step.
+"""Sums over the steps of services and batch pods that share nodes.
 
-Core seconds are summed over the nodes, node seconds count those that have services.
+Core seconds are sums over all nodes; node seconds count the nodes with services.
 """
 
 from dataclasses import dataclass, field, fields
@@ -17,7 +17,7 @@ _HOUR_S = 3600.0
 
 @dataclass(slots=True)
 class Sums:
-    """Integrals over some time; published amounts are those of its end."""
+    """Integrals over a time span."""
 
     span_s: float = 0.0
     services: float = 0.0  # core seconds
@@ -28,7 +28,7 @@ class Sums:
     at_risk: float = 0.0
 
     def add(self, other: "Sums") -> None:
-        """Add up."""
+        """Add the integrals of another span."""
         for each in fields(self):
             setattr(self, each.name, getattr(self, each.name) + getattr(other, each.name))
 
@@ -39,7 +39,7 @@ class Sums:
 
     @property
     def suppressed(self) -> float:
-        """The share of the wanted CPU that was not given."""
+        """The share of the best-effort demand that was not granted."""
         return 1 - self.best_effort / self.wanted if self.wanted else 0.0
 
     def used(self, core_seconds: float, cores: float) -> float:
@@ -56,7 +56,7 @@ class _Row:
 
 @dataclass(slots=True)
 class Tally:
-    """``cores`` are those of all nodes."""
+    """Counters of a run; ``cores`` is the sum over all nodes."""
 
     cores: float
     safe_percent: int
@@ -69,18 +69,18 @@ class Tally:
     _rows: list[_Row] = field(default_factory=list)
 
     def add(self, sums: Sums) -> None:
-        """Count a step."""
+        """Add the sums of a step."""
         self._total.add(sums)
         self._since_sample.add(sums)
 
     def sample(self, batch_cores: float, mid_cores: float) -> None:
-        """End a row of the columns; amounts are those that the nodes show now."""
+        """End a row of the columns, with the currently published amounts."""
         row = _Row(self._since_sample, batch_cores / self.cores, mid_cores / self.cores)
         self._rows.append(row)
         self._since_sample = Sums()
 
     def report(self, yarn: YarnReport | None = None) -> ColocationReport:
-        """Return all that was counted, and what was counted of YARN."""
+        """Return the report, with the report of YARN if given."""
         rows, total, cores = self._rows, self._total, self.cores
         columns = ColocationColumns(
             services_cpu=tuple(r.sums.used(r.sums.services, cores) for r in rows),

@@ -1,4 +1,4 @@
-"""What the NodeSLOs say about best effort, of all nodes at once."""
+"""Best-effort thresholds of the NodeSLOs, as arrays over nodes."""
 
 from dataclasses import dataclass
 
@@ -13,28 +13,28 @@ NOT_STATED = -1
 
 @dataclass(slots=True)
 class NodeThresholds:
-    """An entry per node; percentages are ``NOT_STATED`` where nothing is said."""
+    """Thresholds with an entry per node; unset percentages are ``NOT_STATED``."""
 
     is_enabled: BoolArray
     by_quota: BoolArray  # CPU suppress by cfs quota, not by CPU set
     suppress_percent: IntArray
     suppress_least_percent: IntArray
-    satisfaction_percent: IntArray  # below it best effort is evicted
-    memory_percent: IntArray  # from here on best effort is evicted
+    satisfaction_percent: IntArray  # lower bound, below which best effort is evicted
+    memory_percent: IntArray  # memory usage from which best effort is evicted
 
     @classmethod
     def none(cls, n_nodes: int) -> "NodeThresholds":
-        """Return those of nodes without a NodeSLO."""
+        """Return the thresholds of nodes without a NodeSLO."""
         off, unstated = np.zeros(n_nodes, bool), np.full(n_nodes, NOT_STATED, np.int64)
         return cls(off, off.copy(), *(unstated.copy() for _ in range(4)))
 
     @property
     def suppresses(self) -> BoolArray:
-        """Where best effort is held back."""
+        """Mask of the nodes with CPU suppression."""
         return self.is_enabled & (self.suppress_percent >= 0)
 
     def put(self, row: int, slo: NodeSloSpec) -> None:
-        """Take over what the NodeSLO of a node says, defaults filled in."""
+        """Set the thresholds of a node's NodeSLO, which has its defaults applied."""
         strategy = slo.resource_used_threshold_with_be or ResourceThresholdStrategy()
         self.is_enabled[row] = bool(strategy.enable)
         self.by_quota[row] = strategy.cpu_suppress_policy == CFS_QUOTA_POLICY

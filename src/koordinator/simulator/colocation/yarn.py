@@ -1,13 +1,11 @@
-"""YARN beside pods: its containers on the nodes of the fleet, the real operator between both.
+"""YARN beside pods: containers on the nodes of the fleet, with the real YARN operator.
 
-The operator works when the manager does, at each step, until neither has anything left to do; the
-ResourceManager hands out containers at any time.
+The operator runs at each step together with the manager, until neither has work; the
+ResourceManager starts containers at any time.
 """
 
 from collections.abc import Mapping, Sequence
 from functools import partial
-
-import numpy as np
 
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordinator.cluster.port import Cluster
@@ -15,7 +13,7 @@ from koordinator.foundation.clock import Clock
 from koordinator.hadoop.amounts import BatchAmounts
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 from koordinator.hadoop.containers import choose_containers
-from koordinator.simulator.colocation.fleet import DONE_S, Demand, Fleet, Loads, Tenant
+from koordinator.simulator.colocation.fleet import DONE_S, Demand, Fleet, Tenant
 from koordinator.simulator.colocation_report import YarnColumns, YarnReport
 from koordinator.simulator.workload import YarnSettings
 from koordinator.simulator.world import Rank, World
@@ -36,7 +34,7 @@ _HOUR_S = 3600.0
 
 
 class ColocatedYarn:
-    """Queues, NodeManagers on some nodes, and the operator; ``nodes`` have a NodeManager."""
+    """YARN queues, the operator, and NodeManagers on ``nodes``."""
 
     def __init__(
         self,
@@ -63,22 +61,24 @@ class ColocatedYarn:
         self._operator, self._follower = _operator(
             world.cluster, clock, self.manager, settings, policy
         )
-        self._running: dict[SimulatedContainer, tuple[str, float]] = {}  # attempt, its beginning
+        self._running: dict[
+            SimulatedContainer, tuple[str, float]
+        ] = {}  # attempt, progress at start
         self._core_s = self._lost_core_s = 0.0
         self._limit_s = self._used_s = 0.0  # vcores and cores, times seconds
         self._counted_s = 0.0
-        self._samples: list[tuple[int, float, int]] = []  # limit, used since the last, waiting
+        self._samples: list[tuple[int, float, int]] = []  # limit, usage since the last, pending
         self._used_before_s = self._sampled_s = 0.0
         for each in applications:
             world.at(each.at_s, partial(self.manager.submit, each), Rank.SUBMIT)
 
     def step(self) -> bool:
-        """Let the operator and its follower do what they can; return whether they did anything."""
+        """Run the operator and its follower once; return whether there was work."""
         self._follower.round()
         return bool(self._operator.step())
 
     def release(self, node: str, amounts: Mapping[str, float]) -> int:
-        """End containers of a node as the copilot does; return how many."""
+        """End containers of a node as the copilot does; return their number."""
         containers = self.manager.containers_of(node_manager_id(node))
         chosen = choose_containers(
             containers,
@@ -94,7 +94,7 @@ class ColocatedYarn:
         return node_manager_id(node) in self._node_of
 
     def node_failed(self, node: str) -> None:
-        """Stop the containers of a node; YARN will know later."""
+        """Stop the containers of a node; YARN notices the failure later."""
         node_id = node_manager_id(node)
         if node_id in self._node_of:
             for container in self.manager.containers_of(node_id):
@@ -102,24 +102,24 @@ class ColocatedYarn:
             self.manager.lose_heartbeat(node_id)
 
     def node_back(self, node: str) -> None:
-        """Let the NodeManager of a node begin anew."""
+        """Register the restarted NodeManager of a node."""
         node_id = node_manager_id(node)
         if node_id in self._node_of:
             self.manager.register(node_id)
 
-    # -- what the ResourceManager tells ------------------------------------------------------
+    # -- ContainerHosts ----------------------------------------------------------------------
 
     def container_started(self, container: SimulatedContainer) -> None:
         """See ``resource_manager.ContainerHosts``."""
         now_s, row = self._world.now_s, self._row(container)
         self._fleet.count(row, self._demands[container.queue.name], 1)
         self._running[container] = container.container_id, self._fleet.progress(row, now_s)
-        self._look_again(container, container.work_s)
+        self._check_later(container, container.work_s)
 
     def container_ended(self, container: SimulatedContainer) -> None:
         """See ``resource_manager.ContainerHosts``."""
         if container not in self._running:
-            return  # its node had failed before
+            return  # stopped before by a node failure
         left_s = self._left_s(container)
         del self._running[container]
         row, demand = self._row(container), self._demands[container.queue.name]
@@ -128,21 +128,21 @@ class ColocatedYarn:
             cores = demand.cpu_milli * container.queue.usage.high / _MILLI
             self._lost_core_s += (container.work_s - left_s) * cores
 
-    def _look_again(self, container: SimulatedContainer, left_s: float) -> None:
+    def _check_later(self, container: SimulatedContainer, left_s: float) -> None:
         now_s = self._world.now_s
         speed = self._fleet.best_effort_speed(self._row(container))
         in_s = self._fleet.may_end_in_s(left_s, speed, now_s)
-        look = partial(self._look_at, container, container.container_id)
-        self._world.at(now_s + in_s, look, Rank.END)
+        check = partial(self._check, container, container.container_id)
+        self._world.at(now_s + in_s, check, Rank.END)
 
-    def _look_at(self, container: SimulatedContainer, container_id: str) -> None:
+    def _check(self, container: SimulatedContainer, container_id: str) -> None:
         if self._running.get(container, ("", 0.0))[0] != container_id:
-            return  # that attempt is over
+            return  # the attempt has ended
         left_s = self._left_s(container)
         if left_s <= DONE_S:
             self.manager.finish(container)
         else:
-            self._look_again(container, left_s)
+            self._check_later(container, left_s)
 
     def _left_s(self, container: SimulatedContainer) -> float:
         _, began = self._running[container]
@@ -160,7 +160,7 @@ class ColocatedYarn:
     # -- counting ----------------------------------------------------------------------------
 
     def count(self, used_cores: float, span_s: float) -> None:
-        """Count some time in which containers used so many cores."""
+        """Add a time span with a usage of containers in cores."""
         self._used_s += used_cores * span_s
         self._limit_s += self.manager.limit_vcores * span_s
         self._counted_s += span_s
@@ -173,7 +173,7 @@ class ColocatedYarn:
         self._used_before_s, self._sampled_s = self._used_s, self._counted_s
 
     def report(self) -> YarnReport:
-        """Return what was counted."""
+        """Return the report of the run so far."""
         cores = float(self._fleet.cpu.sum()) / _MILLI
         mean = 1 / (cores * self._counted_s) if self._counted_s else 0.0
         samples = YarnColumns(
@@ -189,12 +189,6 @@ class ColocatedYarn:
             core_hours=float(self._used_s) / _HOUR_S,
             lost_core_hours=self._lost_core_s / _HOUR_S,
         )
-
-
-def yarn_cores(loads: Loads, granted: np.ndarray) -> float:
-    """Return how many cores containers use when best effort is granted so much, in milli-CPU."""
-    wanted = np.maximum(loads.best_effort_cpu, 1e-9)
-    return float((granted * loads.yarn_cpu / wanted).sum()) / _MILLI
 
 
 def _operator(

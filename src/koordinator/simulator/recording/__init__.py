@@ -1,9 +1,9 @@
-"""What a scheduler saw, in one file, and what became of its pods.
+"""Recordings of a scheduler's watch events, and comparison of the outcomes of pods.
 
-``batch``       the lines of a recording: what arrived together, and when
-``reports``     those of usage, whose windows stay text until somebody looks at them
-``anonymous``   names replaced, the same one always by the same
-``comparison``  the decisions of two runs, pod by pod and in totals
+``batch``       lines of a recording: header and batches of events
+``reports``     usage reports, whose time windows are decoded on access
+``anonymous``   replacement of names by pseudonyms
+``comparison``  decisions of two runs, by pod and in total
 """
 
 from koordinator.simulator.recording.anonymous import Anonymiser

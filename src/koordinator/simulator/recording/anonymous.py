@@ -1,10 +1,10 @@
-"""Secrets replaced in recordings, the same one always by the same, whatever they are secrets of.
+"""Anonymisation of recordings: each secret text is replaced by a consistent pseudonym.
 
-Kept is what is known to be structure: the fields and words of ``vocabulary``, and what a type says
-to be a number, an amount, a time or a choice.  Every other text is replaced, part by part: names,
-keys and values of labels, resources of vendors, addresses, images, paths, reasons.  Messages,
-versions of objects, the content of ConfigMaps and annotations that nobody decides by are left out.
-A short number at the end of a pod's name stays: ranks of members go by it.
+Structure is kept: the fields and words of ``vocabulary``, and values typed as a number, quantity,
+time or enumeration.  Every other text is replaced part by part: names, keys and values of labels,
+vendors' resources, addresses, images, paths, reasons.  Messages, resource versions, the content of
+ConfigMaps and annotations that do not affect decisions are left out.  A short number at the end of
+a pod's name is kept, as it gives the rank of a gang member.
 """
 
 import re
@@ -52,19 +52,19 @@ _DISGUISED = {
         _NUMBER_OR_PERCENT,
     ),
 }
-#: Types whose field ``name`` is that of a pod, unless a field ``kind`` says otherwise.
+#: Types whose field ``name`` is a pod's name, unless a field ``kind`` names another kind.
 _NAMING_PODS = frozenset(("PodUsage", "PodCpuAllocation", "DeviceHolder", "ObjectReference"))
 _DROPPED = frozenset(("message", "generateName", "resourceVersion", "containerID", "description"))
 _PSEUDONYM_BYTES = 8
-_MOST_KNOWN = 100_000  # texts whose pseudonyms are kept, to be faster
+_MAX_CACHED = 100_000  # pseudonyms
 
 _Shape = Callable[["Anonymiser", Any], Any]
 
 
 class Anonymiser:
-    """Replaces secrets by a keyed hash: who has the file, but not the key, can't try secrets.
+    """Replaces secrets by a keyed hash, which prevents guessing without the key.
 
-    ``words`` are kept beside those that are known: names of plugins.
+    ``words`` are further words to keep, such as names of plugins.
     """
 
     def __init__(self, key: bytes, words: Iterable[str] = ()) -> None:
@@ -73,7 +73,7 @@ class Anonymiser:
         self._known: dict[str, str] = {}
 
     def manifest(self, manifest: JsonObject) -> JsonObject:
-        """Return an object of a kind that is in the registry without secrets."""
+        """Return the anonymous manifest of an object of a registered kind."""
         kind = find_kind(manifest["apiVersion"], manifest["kind"])
         head = {"apiVersion": kind.API_VERSION, "kind": kind.KIND}
         if kind is ConfigMap:
@@ -84,31 +84,31 @@ class Anonymiser:
         return head | shown
 
     def configuration(self, tree: JsonObject) -> JsonObject:
-        """Return a scheduler's configuration without secrets; numbers and durations stay."""
+        """Return an anonymous scheduler configuration; numbers and durations are kept."""
         shown: JsonObject = self.tree(tree, numbers=True)
         return shown
 
     def name(self, text: str) -> str:
-        """Return what stands for a name, or for each of the names in a text."""
+        """Return the pseudonym of a name, or of each name in a comma-separated text."""
         known = self._known.get(text)
         if known is None:
-            if len(self._known) >= _MOST_KNOWN:
+            if len(self._known) >= _MAX_CACHED:
                 self._known.clear()
             known = self._known[text] = ",".join(map(self._item, text.split(",")))
         return known
 
     def pod_name(self, text: str) -> str:
-        """Return what stands for the name of a pod; the number at its end stays."""
+        """Return the pseudonym of a pod's name; the number at its end is kept."""
         if numbered := _ORDINAL.fullmatch(text):
             return self.name(numbered[1]) + numbered[2]
         return self.name(text)
 
     def text(self, text: str, pattern: re.Pattern[str] | None) -> str:
-        """Return a text as it is if the pattern fits it, else what stands for it."""
+        """Return a text that matches the pattern unchanged, and the pseudonym of any other."""
         return text if pattern is not None and pattern.fullmatch(text) else self.name(text)
 
     def tree(self, tree: Any, *, numbers: bool = False) -> Any:
-        """Return JSON of which no type is known; with ``numbers`` texts that are one stay."""
+        """Return anonymous untyped JSON; ``numbers`` keeps texts that are numbers."""
         match tree:
             case dict():
                 return {
@@ -124,7 +124,7 @@ class Anonymiser:
                 return tree
 
     def entries(self, entries: dict[str, str]) -> dict[str, str]:
-        """Return labels: those that are numbers stay."""
+        """Return anonymous labels; numeric values are kept."""
         _expect(dict, entries)
         shown: dict[str, str] = {}
         for key, value in entries.items():
@@ -134,7 +134,7 @@ class Anonymiser:
         return shown
 
     def annotations(self, annotations: dict[str, str]) -> dict[str, str]:
-        """Return the annotations that somebody decides by."""
+        """Return the anonymous annotations that affect decisions."""
         types = annotation_types()
         shown: dict[str, str] = {}
         for key, text in annotations.items():
@@ -150,10 +150,10 @@ class Anonymiser:
             tree = decode_json(text)
             return msgspec.json.encode(_shape(kind)(self, tree)).decode()
         except (msgspec.DecodeError, RecursionError, _OtherShapeError):
-            return self.name(text)  # what can't be read can't be read then, either
+            return self.name(text)  # unreadable text stays unreadable
 
     def _config_map(self, manifest: JsonObject) -> JsonObject:
-        """Return a ConfigMap with the templates of devices, if it has any."""
+        """Return a ConfigMap with its device templates only."""
         shown: JsonObject = _shape(ConfigMap)(self, manifest | {"data": {}})
         text = (manifest.get("data") or {}).get(DATA_KEY)
         if isinstance(text, str):
@@ -198,12 +198,12 @@ class Anonymiser:
 
 
 class _OtherShapeError(Exception):
-    """JSON is not what its type says."""
+    """JSON does not match its type."""
 
 
 @cache
 def _fields() -> frozenset[str]:
-    """Return the fields of all types: a key of them, where no type is known, is no secret."""
+    """Return the field names of all API types, which are kept in untyped JSON."""
     found: set[str] = set()
     todo: list[type[msgspec.Struct]] = [msgspec.Struct]
     while todo:
@@ -223,7 +223,7 @@ def _shape(kind: Any) -> _Shape:
 def _shape_of(  # noqa: C901, PLR0911 -- one branch for each form of types
     kind: inspect.Type, pattern: re.Pattern[str] | None
 ) -> _Shape:
-    """Return what makes a value of a type anonymous; texts that the pattern fits stay."""
+    """Return the anonymiser of a type; texts that match the pattern are kept."""
     match kind:
         case inspect.Metadata(type=inner):
             return _shape_of(inner, pattern)
@@ -250,7 +250,7 @@ def _shape_of(  # noqa: C901, PLR0911 -- one branch for each form of types
             return _text_shape(_any_of(values))
         case inspect.EnumType(cls=cls):
             return _text_shape(_any_of(each.value for each in cls))
-        case _:  # numbers and truth values; what they should not be is replaced
+        case _:  # numbers and booleans; a value of another type is replaced
             return Anonymiser.tree
 
 
@@ -317,7 +317,7 @@ def _list_shape(item_shape: _Shape) -> _Shape:
 
 
 def _union_shape(types: Iterable[inspect.Type], pattern: re.Pattern[str] | None) -> _Shape:
-    """Return what makes the value anonymous by the type that it turns out to have."""
+    """Return the anonymiser that selects by the type of the value."""
     shapes = {_json_type(each): _shape_of(each, pattern) for each in types}
 
     def either(anonymiser: Anonymiser, tree: Any) -> Any:

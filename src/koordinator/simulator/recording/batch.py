@@ -1,8 +1,7 @@
-"""The lines of a recording.
+"""Lines of a recording: a header, then batches of watch events.
 
-The first is the header, every other one a batch: what a watch delivered at one moment, in order.
-The first batch is what existed in the beginning.  A file that ends in the middle of a line is one
-whose recorder was stopped hard; what is whole counts.
+A batch has the events of one moment in order; the first batch has the initial objects.  An
+incomplete last line, as left by a killed recorder, is ignored.
 """
 
 from collections.abc import Iterable, Iterator
@@ -20,14 +19,14 @@ from koordinator.foundation.json_text import check_keys
 from koordinator.simulator.recording.reports import read_report
 
 FORMAT = "koordinator-recording/v1"
-LONGEST_LINE_BYTES = 1 << 30  # all that exists is one line: some 300,000 pods
-LONGEST_S = 366 * 86400.0  # from begin to end: a replay lets pods wait through all of it
-_LATEST_S = 250e9  # which calendars still know
-LONGEST_HEADER_BYTES = 1 << 24  # it has the scheduler's configuration
+LONGEST_LINE_BYTES = 1 << 30  # the initial objects are one line: about 300,000 pods
+LONGEST_S = 366 * 86400.0  # bounds the virtual time of a replay
+_LATEST_S = 250e9  # upper bound of ``datetime``
+LONGEST_HEADER_BYTES = 1 << 24  # the header has the scheduler's configuration
 
 
 class RecordingHeader(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """``configuration`` is that of the scheduler as its file had it, if who recorded gave it."""
+    """First line of a recording; ``configuration`` is the scheduler's configuration, if given."""
 
     format: str
     started_s: float  # seconds since the epoch
@@ -35,33 +34,33 @@ class RecordingHeader(msgspec.Struct, frozen=True, rename="camel", omit_defaults
     configuration: JsonObject | None = None
 
 
-#: What decoding JSON raises; the last for what is nested too deep.
+#: Errors of decoding JSON; RecursionError for nesting that is too deep.
 UNDECODABLE = (msgspec.MsgspecError, UnicodeDecodeError, RecursionError)
 
 EventKind = Literal["ADDED", "MODIFIED", "DELETED"]
 
 
 class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
-    """A watch event."""
+    """Watch event."""
 
     type: EventKind
     object: msgspec.Raw
 
     @property
     def reporting(self) -> str:
-        """The node whose usage it reports; empty if it is anything else."""
+        """The node of a usage report; empty for any other event."""
         if self.type == "DELETED":
             return ""
         try:
             head = _HEAD.decode(self.object)
-        except UNDECODABLE:  # whoever wants the object will say so
+        except UNDECODABLE:  # ``decoded`` raises the error
             return ""
         return head.metadata.name if head.is_report else ""
 
     def decoded(self) -> KubeObject:
-        """Return the object; of a report of usage, windows are decoded once they are looked at.
+        """Return the object; the time windows of a usage report are decoded on access.
 
-        Raises InputError for what is no object.
+        Raises InputError for an invalid object.
         """
         try:
             is_report = _HEAD.decode(self.object).is_report
@@ -74,13 +73,13 @@ class RecordedEvent(msgspec.Struct, frozen=True, gc=False):
 
 
 class RecordedBatch(msgspec.Struct, frozen=True, rename="camel"):
-    """What arrived together."""
+    """Events of one moment."""
 
     at_s: float  # seconds since the epoch
     events: list[RecordedEvent]
 
     def objects(self) -> Iterator[tuple[str, KubeObject]]:
-        """Yield type and object of each event.  Raises InputError for what is no object."""
+        """Yield type and object of each event.  Raises InputError for an invalid object."""
         for event in self.events:
             yield event.type, event.decoded()
 
@@ -90,7 +89,7 @@ class _Name(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Head(msgspec.Struct, frozen=True, rename="camel", gc=False):
-    """What of an object is read to know whether it has to be read."""
+    """Identifying fields of an object, decoded first."""
 
     kind: str = ""
     api_version: str = ""
@@ -103,7 +102,7 @@ class _Head(msgspec.Struct, frozen=True, rename="camel", gc=False):
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recording that is read while it is looked at: ``batches`` can be gone through once."""
+    """Recording that is read lazily; ``batches`` can be iterated once."""
 
     header: RecordingHeader
     batches: Iterator[RecordedBatch]
@@ -115,12 +114,12 @@ _BATCH = decoder_of(RecordedBatch)
 
 
 def to_line(part: RecordingHeader | RecordedBatch) -> bytes:
-    """Return a line of the file, its end included."""
+    """Return a line of the file, including the newline."""
     return msgspec.json.encode(part) + b"\n"
 
 
 def read_recording(lines: Iterable[bytes], source: str) -> Recording:
-    """Read the header at once, and the batches one by one.  Raises InputError, also later."""
+    """Read the header, and the batches lazily.  Raises InputError, also while iterating."""
     rest = iter(lines)
     line = next(rest, b"")
     check_keys(line, f"{source}:1")

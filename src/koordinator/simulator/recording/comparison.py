@@ -1,4 +1,4 @@
-"""The decisions of two runs over the same events."""
+"""Comparison of the decisions of two runs over the same events."""
 
 from collections.abc import Mapping
 from statistics import fmean
@@ -9,22 +9,22 @@ PLACED, WAITED, EVICTED = "placed", "waited", "evicted"
 
 
 class PodOutcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """What became of a pod in one run: where it went, after how long, and whether it had to go."""
+    """Outcome of a pod in one run."""
 
     came_s: float
-    node: str = ""  # empty: it had no place until it went, or the run ended
+    node: str = ""  # empty if it was never bound
     bound_s: float | None = None
-    evicted: bool = False  # to make room for others
-    why: str = ""  # it waits, as of the last attempt; only of a replay
+    evicted: bool = False  # preempted by others
+    why: str = ""  # reason of the last failed attempt, in a replay only
 
     @property
     def waited_s(self) -> float | None:
-        """Seconds from its coming to its place; None without one."""
+        """Seconds from its arrival to its bind; None if it was never bound."""
         return None if self.bound_s is None else self.bound_s - self.came_s
 
 
 class PodDifference(msgspec.Struct, frozen=True, rename="camel"):
-    """A pod that fared differently."""
+    """Pod with different outcomes."""
 
     pod: str
     before: PodOutcome
@@ -32,18 +32,18 @@ class PodDifference(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class Totals(msgspec.Struct, frozen=True, rename="camel"):
-    """A run in figures."""
+    """Totals of a run."""
 
     pods: int
     placed: int
     evicted: int
-    nodes: int  # that got a pod
+    nodes: int  # with a pod
     mean_wait_s: float  # of the pods placed
     longest_wait_s: float
 
 
 class Comparison(msgspec.Struct, frozen=True, rename="camel"):
-    """Pods of both runs; ``differences`` in the order in which the pods came."""
+    """Comparison of two runs; ``differences`` are in order of arrival."""
 
     before: Totals
     after: Totals
@@ -55,9 +55,9 @@ class Comparison(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def compare(before: Mapping[str, PodOutcome], after: Mapping[str, PodOutcome]) -> Comparison:
-    """Compare by pod; one that only one run knows is left out.
+    """Compare the pods that both runs have.
 
-    Pods differ if their nodes do or just one was evicted; waiting longer is shown in the totals.
+    Pods differ in their node or eviction; waiting times count in the totals only.
     """
     both = [name for name in before if name in after]
     differences = tuple(

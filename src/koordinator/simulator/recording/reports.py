@@ -1,7 +1,7 @@
-"""Reports of usage as a recording has them: hundreds of thousands, of which little is looked at.
+"""Lazily decoded usage reports of a recording, which has hundreds of thousands of them.
 
-The statistics over time windows are nine tenths of a report, and schedulers that go by the latest
-usage never read them: they stay text until somebody does.
+The statistics over time windows are nine tenths of a report, and schedulers that use the latest
+usage never read them, so they are decoded on access.
 """
 
 from functools import partial
@@ -22,7 +22,7 @@ from koordinator.foundation.errors import InputError
 
 Windows = tuple[AggregatedUsage, ...]
 
-_NOTHING = msgspec.Raw(b"null")  # as JSON has it, what is null is not there
+_NOTHING = msgspec.Raw(b"null")
 
 
 class _Usage(NodeUsage, frozen=True, kw_only=True):

@@ -1,7 +1,7 @@
-"""The words that anonymous recordings keep: what is known to be structure, and nobody's secret.
+"""Vocabulary of words that anonymous recordings keep, as they are structure and not secret.
 
-Kinds, fields, enumerations, and the keys of labels, annotations and resources are taken from
-``koordinator.api``; what it has as plain text, Kubernetes' own words, is listed here.
+Kinds, fields, enumerations, and the keys of labels, annotations and resources come from
+``koordinator.api``; words of Kubernetes that are plain text there are listed here.
 """
 
 import pkgutil
@@ -123,7 +123,7 @@ def vocabulary() -> frozenset[str]:
 def annotation_types() -> dict[str, object]:
     """Return the types of annotations that are JSON, by key; ``str`` for those that are text.
 
-    Prose is left out, and so is what nobody decides by.
+    Leaves out prose and annotations that do not affect decisions.
     """
     found: dict[str, object] = {}
     for module in _modules(koordinator.api.annotations):

@@ -1,7 +1,7 @@
-"""Experiments on a public trace; nothing that runs on a cluster or a described workload needs them.
+"""Experiments on a public GPU trace, independent of clusters and workload files.
 
-``openb``           the GPU trace: its files, its nodes and pods, and orders of arrival
-``openb_topology``  GPU partitions for nodes of the trace, which says nothing of them
-``openb_replay``    every arrival through the real scheduler, by one of the GPU policies
-``bound``           what no placement of these arrivals can exceed, proven
+``openb``           files, nodes, pods and orders of arrival of the trace
+``openb_topology``  assumed GPU partitions of the trace's nodes
+``openb_replay``    replay of all arrivals with the real scheduler and a GPU policy
+``bound``           proven upper bound of the allocation for any placement
 """

@@ -1,6 +1,6 @@
-"""A proven upper bound of the GPU that any placement of some pods on some nodes could give out.
+"""Proven upper bound of the GPU that any placement of given pods on given nodes can allocate.
 
-What it proves.  Let a *filling* be a set of pods that one node can take.  A placement chooses one
+Proof.  A *filling* is a set of pods that fits one node.  A placement chooses one
 filling per node and uses no class more often than it arrived, so the best placement is at most the
 optimum of
 
@@ -11,13 +11,13 @@ optimum of
 For *any* prices >= 0 on the classes, ``arrivals @ prices + sum over nodes of the best filling's
 (gpu - price)`` is at least that optimum (weak duality), so stopping early or rounding the prices
 costs tightness, never truth.  The best filling of a node is found by dynamic programming over GPUs
-and CPU.  It keeps whole numbers of pods, single GPUs and the node's CPU, and lets go of the rest,
-each of which can only raise the bound: memory; CPU finer than ``_CPU_UNIT`` (pods are rounded
-down); how often a class arrived, within one node; that the parts of a pod which takes less than a
-whole of several GPUs belong together; order of arrival; pods without GPUs.
+and CPU.  It keeps whole numbers of pods, single GPUs and the node's CPU, and ignores the following,
+which can only raise the bound: memory; CPU finer than ``_CPU_UNIT`` (pods are rounded
+down); the number of arrivals of a class within one node; that a pod with shares of several GPUs
+needs all of them on one node; the order of arrival; pods without GPUs.
 
-``repacked_bound`` is about pods some of which run and may be moved, but not dropped: used(., class)
-is also at least their number, with a price >= 0 of its own that is paid for each.
+``repacked_bound`` includes running pods, which may move but must keep a place: used(., class) is
+also at least their number, with another price >= 0 that each of them pays.
 """
 
 import math
@@ -244,7 +244,7 @@ class _Search:
         ]
 
     def add_filling(self, shape: NodeShape, filling: Mapping[GpuClass, float]) -> None:
-        """Let a node of a shape be filled like that."""
+        """Add the column of a filling for a node shape."""
         number = {pod: index for index, pod in enumerate(self._classes)}
         counts = {number[pod]: float(count) for pod, count in filling.items()}
         self._add_column(self.shapes.index(shape), counts)

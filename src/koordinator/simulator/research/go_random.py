@@ -19,7 +19,7 @@ _LENGTH: Final = 607
 _TAP: Final = 273
 _MODULUS: Final = (1 << 31) - 1
 _FACTOR: Final = 48271
-_ZERO_SEED: Final = 89482311  # what stands for a seed of 0
+_ZERO_SEED: Final = 89482311  # replaces a seed of 0
 _SKIPPED: Final = 20  # numbers of the small generator before the first one that counts
 _STEPS: Final = 7_800_000_000_000
 _MASK_63: Final = (1 << 63) - 1
@@ -30,7 +30,7 @@ _Words = npt.NDArray[np.uint64]
 
 
 class GoRandom:
-    """A source of numbers with one seed; its methods draw as those of the same names in Go."""
+    """Random number source with the results of the Go methods of the same names."""
 
     def __init__(self, seed: int) -> None:
         filled = _filled(seed, (40, 20, 0))

@@ -1,4 +1,4 @@
-"""The openb GPU trace: reads the files, and says in which order the pods arrive.
+"""Reader of the openb GPU trace, and orders of arrival of its pods.
 
 Source: Alibaba cluster-trace-gpu-v2023 (Weng et al., "Beware of Fragmentation", USENIX ATC 2023);
 arrival protocol as kubernetes-scheduler-simulator's ``tuning``: every pod once, shuffled, then pods
@@ -91,7 +91,7 @@ class OpenbTrace:
         return tuple(sorted({node.model for node in self.nodes if node.model}))
 
     def gpu_class(self, pod: TracePod) -> GpuClass:
-        """Return what a pod asks for.  A model that no node has adds nothing to what it accepts."""
+        """Return the GPU class of a pod.  GPU models that no node has are ignored."""
         models = ANY_MODEL
         if pod.gpu_spec:
             bits = {model: 1 << bit for bit, model in enumerate(self.models)}

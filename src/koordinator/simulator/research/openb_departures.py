@@ -142,7 +142,7 @@ class DepartureWeek:
     def run(
         self, mover: "Callable[[DepartureWeek], None] | None" = None, span_s: float = WEEK_S
     ) -> tuple[HourOfWeek, ...]:
-        """Let the time pass; the mover is asked every hour."""
+        """Run the week; call the mover every hour."""
         hours: list[HourOfWeek] = []
         number, n_drawn = 0, len(self.drawn.pod)
         hour_s = _PERIOD_S
@@ -192,7 +192,7 @@ class DepartureWeek:
         self._relocate({number: place})
 
     def swap(self, one: int, other: int) -> None:
-        """Let two pods that take as much of their GPUs change places, as two moves."""
+        """Swap two pods with equal GPU requests, as two moves."""
         places = {one: self.running[other].place, other: self.running[one].place}
         self._relocate(places)
 

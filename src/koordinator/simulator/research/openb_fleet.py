@@ -1,8 +1,8 @@
-"""The GPU nodes of the trace as arrays, and a placement policy over them.
+"""GPU nodes of the trace as arrays, with placement policies.
 
-The policies are those of the scheduler's plugins, by the same functions (``domain.gpus.price``,
-``domain.gpus.options``, ``domain.gpus.options``); a test places the same arrivals through the
-scheduler and finds them on the same nodes.  Here pods also go, and a week of them takes minutes.
+The policies use the functions of the scheduler's plugins (``domain.gpus.price``,
+``domain.gpus.options``); a test compares their placements with the
+scheduler's.  Unlike in a replay, pods also end, and a week takes minutes.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.research.openb import OpenbTrace
 
-#: Rows changed since a class was judged last, from which on all rows are judged anew.
+#: Number of rows changed since the last evaluation of a class that forces a full evaluation.
 _MANY_ROWS: Final = 300
 
 
@@ -134,7 +134,7 @@ FLEET_POLICIES: Final[Mapping[str, type[PricePolicy] | type[FgdPolicy]]] = {
 
 @dataclass(slots=True)
 class _Judgement:
-    """What a policy said of a shape on every node, and how much has changed since."""
+    """Result of a policy for a shape on every node, with its position in the log of changes."""
 
     version: int
     seen: int  # entries of the log of changed rows
@@ -196,7 +196,7 @@ class GpuFleet:
         return GpuNodes(self.cpu_free, self.gpu_free, self._kind)
 
     def arrive(self) -> None:
-        """Let the policy take note of an arrival."""
+        """Report an arrival to the policy."""
         if self.policy.arrive(self.nodes):
             self._version += 1
 

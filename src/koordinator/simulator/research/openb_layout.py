@@ -1,4 +1,4 @@
-"""Gives out the GPUs of nodes whose pods are to be others, so that few of those that stay shift."""
+"""Assignment of GPUs on nodes whose pods change, with few shifts of the remaining pods."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -82,7 +82,7 @@ def _with_others_shifted(
     leaves: Mapping[int, int],
     joining: Sequence[int],
 ) -> Laid | None:
-    """Let shares that stay change GPUs of their node too, as few as need be."""
+    """Return a layout that also shifts shares on their node, as few as possible."""
     mix = week.classes.mix
     leaving = next(iter(_choices(here, leaves)))
     staying = [each for each in here if each not in leaving]

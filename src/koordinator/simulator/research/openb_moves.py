@@ -1,12 +1,11 @@
-"""Moves on the openb cluster: few that let waiting pods in, and, for comparison, all packed anew.
+"""Movers on the openb cluster: few moves that admit pending pods, and a full repacking to compare.
 
-With a queue, whatever fits anywhere is in use already: what is left are parts of GPUs that are too
-small, and GPUs on nodes without CPU.  What helps is the solver's plan for who waits
-(``openb_repack``) or, where that finds nothing, a *swap* of two pods with equal GPUs and unlike
-CPU: a waiting pod lacks only CPU (or memory) on a node, and elsewhere a pod with less of it runs
-beside CPU that nobody can use.  When nobody waits for GPUs, pods move by price: a pod goes where
-the potential of the policy grows less than it falls where the pod was, so that less GPU is expected
-to be of no use.
+With pending pods, the free GPUs are parts that are too small, or on nodes without CPU.  The solver
+plans moves for the pending pods (``openb_repack``).  Where it finds none, a *swap* of two pods with
+equal GPUs and different CPU may help: a pending pod lacks only CPU (or memory) on a node, and
+elsewhere a pod with less of it runs beside unusable CPU.  Without pods pending for GPUs, a pod
+moves to a node where the policy's potential grows less than it falls on the old node, which
+lowers the expected unusable GPU.
 """
 
 from dataclasses import dataclass
@@ -22,9 +21,9 @@ from koordinator.simulator.research.openb_departures import DepartureWeek
 from koordinator.simulator.research.openb_fleet import FleetPlace, GpuFleet
 from koordinator.simulator.research.openb_repack import Repacking
 
-#: A swap that lets in less GPU than this is not worth two moves.
+#: Minimum GPU gain of a swap, which takes two moves.
 LEAST_GAIN_MILLI: Final = 100
-#: What a move that lets pods in has to be worth: a whole GPU justifies twenty.
+#: Minimum GPU gain per move of the solver's plan: a whole GPU justifies twenty moves.
 MOVE_MILLI: Final = 50.0
 #: A move by price that lowers the potential by less is not worth one.
 LEAST_FALL_MILLI: Final = 30.0
@@ -49,7 +48,7 @@ class MoveBudget:
 
 
 class LimitedMoves:
-    """A mover: what lets in who waits or, when nobody does, by price; within a budget."""
+    """Mover within a budget: moves that admit pending pods; without any, moves by price."""
 
     def __init__(self, trace: OpenbTrace, budget: MoveBudget) -> None:
         self._repacking, self._budget = Repacking(trace), budget
@@ -67,7 +66,7 @@ class LimitedMoves:
 
 
 class RepackedWeek:
-    """A mover without limits: all that the solver finds, however many moves it takes."""
+    """Mover without a limit, which makes all moves of the solver's plans."""
 
     def __init__(self, trace: OpenbTrace) -> None:
         self._repacking = Repacking(trace)
@@ -78,11 +77,10 @@ class RepackedWeek:
 
 
 def _next_in_turn(week: DepartureWeek) -> IntArray:
-    """Return for how many pods of each class room is made.
+    """Return the number of pods of each class to make room for.
 
-    For pods of several GPUs only while nobody waits who needs less, and while so much is free that
-    those who come next need not wait, either: large pods are few and stay long, and what they take
-    makes many others wait.
+    Pods of several GPUs count only while no smaller pod is pending and enough GPUs are free for the
+    next arrivals: large pods are few and run long, and delay many others.
     """
     mix = week.classes.mix
     waiting = np.where(mix.total_gpu_milli > 0, week.n_waiting, 0)

@@ -36,9 +36,9 @@ def published_order(
 ) -> PublishedOrder:
     """Return the order of a seed.
 
-    ``gpu_milli`` is what each pod asks for in all, ``milli_of_one`` of one GPU.  Every pod arrives
-    once, shuffled; then pods are drawn until one would exceed the published ratio, or are left out
-    at random until it is not exceeded.
+    ``gpu_milli`` is each pod's total request, ``milli_of_one`` its request per GPU.  Every pod
+    arrives once, shuffled.  Then pods are drawn until one would exceed the published ratio, or
+    removed at random until the ratio is met.
     """
     random, most = GoRandom(seed), PUBLISHED_RATIO * cluster_gpu_milli
     order = _shuffled(random, len(gpu_milli))

@@ -1,9 +1,9 @@
-"""Packs the openb cluster anew by a solver: the most GPU for who waits, by few moves.
+"""Repacking of the openb cluster by a solver: the most GPU for pending pods with few moves.
 
-A node's *filling* is what of each class of pods it has.  Column generation finds fillings that
-would use the GPUs better (``bound.useful_fillings``); an integer program then says which nodes get
-which of them, or the filling of another node, so that all pods that run have a place, no more of a
-class is let in than waits, and moves stay below a limit.
+A node's *filling* is its number of pods by class.  Column generation finds fillings that use the
+GPUs better (``bound.useful_fillings``).  An integer program then assigns these fillings, or the
+fillings of other nodes, to nodes, under three conditions: all running pods have a place, no more
+pods of a class are admitted than are pending, and the number of moves stays below a limit.
 """
 
 from collections.abc import Iterator
@@ -69,7 +69,7 @@ class Repacking:
     def improve(
         self, week: DepartureWeek, waiting: IntArray, most_moves: int, price_milli: float
     ) -> int:
-        """Make moves, let in who waits, and return how many moves there were.
+        """Make moves, admit pending pods, and return the number of moves.
 
         ``waiting`` is for how many pods of each class ``(n_classes,)`` room is made, at most.  A
         move has to be worth ``price_milli`` of GPU.
@@ -189,8 +189,8 @@ def _nearest(keys: FloatArray) -> BoolArray:
 class _Program:
     """Which changes to make: ``values @ x`` at most, rows as ``lowest <= A @ x <= highest``.
 
-    The rows: each node changes once; of no kind more is let in than waits, nor fewer than run;
-    and the moves, in the last row.
+    The rows: each node changes once; the admitted pods of a kind are at most the pending ones, and
+    no running pod is lost; the last row has the moves.
     """
 
     values: FloatArray  # (n_changes,)
@@ -231,7 +231,7 @@ def _program(
 
 
 def _chosen(program: _Program) -> IntArray:
-    """Return the changes that let in nearly the most GPU, a move counting as its price."""
+    """Return the changes that admit nearly the most GPU, less the price of the moves."""
     few = np.sort(np.argsort(_regrets(program), kind="stable")[:_MOST_CHANGES])
     ends = np.append(program.starts, len(program.rows))
     exact = IntegerProgram()

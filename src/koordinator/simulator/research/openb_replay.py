@@ -1,6 +1,4 @@
-"""Replays of the openb trace.
-
-Every arrival comes once, through the same scheduler that a cluster would have.
+"""Replays of the openb trace through the real scheduler.
 
 Protocol: pods arrive in the given order and never leave; one that fits nowhere is dropped for good.
 The figure is the GPU allocation ratio as a function of the GPU demand that has arrived.
@@ -60,7 +58,7 @@ POLICIES: Mapping[str, str] = {
 }
 DEFAULT_POLICY = "price"
 _FORMULA = ("=", "+", "-", "@", "\t", "\r")  # with which a cell begins that spreadsheets run
-MARKS = (80, 90, 95, 100, 110, 120, 130)  # percent of the GPUs asked for, at which to report
+MARKS = (80, 90, 95, 100, 110, 120, 130)  # reported points, in percent of requested GPUs
 _KNOWS_MIX = ("fgd", "price")
 _PODS_PER_NODE = Quantity.parse("10000")
 _CARD_MEMORY = Quantity.parse("16Gi")  # the trace does not say; shares are of the ratio anyway
@@ -133,9 +131,9 @@ def replay(
     *,
     with_topology: bool = False,
 ) -> ReplayResult:
-    """Place every arrival.  ``on_arrival(done)`` is told now and then.
+    """Place every arrival; call ``on_arrival(done)`` at intervals.
 
-    When it raises RunInterrupted, the result is of the arrivals so far.
+    RunInterrupted, raised by ``on_arrival``, ends the replay with the result so far.
 
     ``with_topology``: GPUs are wired as ``openb_topology`` has it, and chosen accordingly.
 
@@ -192,7 +190,7 @@ def replay(
 
 
 def demand_ratio(trace: OpenbTrace) -> float:
-    """Return what all pods of the list ask for, as a ratio of the cluster's GPUs."""
+    """Return the GPU requests of all pods as a ratio of the cluster's GPUs."""
     return sum(pod.total_gpu_milli for pod in trace.pods) / max(trace.gpu_milli, 1)
 
 
@@ -315,7 +313,7 @@ def policy_configuration(policy: str, trace: OpenbTrace) -> KubeSchedulerConfigu
 
 
 def expected_pods(trace: OpenbTrace) -> list[dict[str, Any]]:
-    """Return the pod list as the argument that tells a policy which mix to expect."""
+    """Return the pod list as the policy argument ``expected``."""
     counts = Counter((p.cpu_milli, p.num_gpu, p.gpu_milli, p.gpu_spec) for p in trace.pods)
     return [
         {"count": count, "cpuMilli": cpu, "gpus": gpus, "gpuMilli": milli, "models": list(models)}

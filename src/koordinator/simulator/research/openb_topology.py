@@ -1,7 +1,7 @@
-"""How the GPUs of the openb machines could be wired; the trace does not say.
+"""Assumed GPU topology of the openb machines, which the trace does not contain.
 
-As usual for such machines: two GPUs to a PCIe root, half of the roots to each of two NUMA nodes,
-and NVLink between neighbours, so that groups of two, four and eight are worth having whole.
+The topology is the usual one of such machines: two GPUs per PCIe root, half of the roots on each of
+two NUMA nodes, and NVLink between neighbours in groups of two, four and eight.
 """
 
 from koordinator.api.annotations.devices import GpuPartition, gpu_partitions_entry
@@ -12,7 +12,7 @@ _NUMA_NODES = 2
 
 
 def place_of(minor: int, gpus: int) -> DeviceTopology:
-    """Return where a GPU sits on a machine with so many."""
+    """Return the topology of a GPU on a machine with ``gpus`` GPUs."""
     numa = minor * _NUMA_NODES // gpus
     return DeviceTopology(
         socket_id=numa, node_id=numa, pcie_id=f"pci{minor // _PER_ROOT}", bus_id=f"0000:{minor:02x}"

@@ -1,6 +1,6 @@
-"""Applications of a queue: when they come, what their containers ask for, how long they work.
+"""Applications of a YARN queue: arrivals, requests of containers and their durations.
 
-ApplicationMasters are left out: they are small, and none is ever preempted while tasks can be.
+ApplicationMasters are not simulated: they are small, and YARN preempts tasks before them.
 """
 
 import math
@@ -15,13 +15,13 @@ from koordinator.simulator.usage import UsageProfile
 from koordinator.simulator.workload import YarnQueueConfig
 
 _NODE_MANAGER_PORT = 8041
-_CLUSTER = 0  # number of the cluster in the ids of its containers
-_MASTER = 1  # number of the container that is left out
+_CLUSTER = 0  # number of the cluster in container ids
+_MASTER = 1  # number of the ApplicationMaster's container, which is not simulated
 
 
 @dataclass(frozen=True, slots=True)
 class YarnQueue:
-    """A leaf queue; ``capacity`` is its weight, ``resource`` what each of its containers has."""
+    """Leaf queue; ``capacity`` is its weight, ``resource`` the request of each container."""
 
     name: str
     capacity: float
@@ -31,7 +31,7 @@ class YarnQueue:
 
 @dataclass(slots=True, eq=False)
 class SimulatedContainer:
-    """A container and its attempts; ``node_id`` is empty while it waits."""
+    """Container with its attempts; ``node_id`` is empty while it is pending."""
 
     queue: YarnQueue
     application: "SimulatedApplication"
@@ -39,12 +39,12 @@ class SimulatedContainer:
     waiting_since_s: float
     node_id: str = ""
     container_id: str = ""  # of this attempt
-    started: int = 0  # in the order of all containers of the cluster
+    started: int = 0  # sequence number of the start, over all containers
 
 
 @dataclass(slots=True, eq=False)
 class SimulatedApplication:
-    """Containers that are asked for together; ``number`` is unique in the cluster."""
+    """Application that requests all its containers at its start; ``number`` is unique."""
 
     number: int
     at_s: float
@@ -55,18 +55,18 @@ class SimulatedApplication:
     containers: list[SimulatedContainer] = field(default_factory=list)
 
     def next_container_id(self) -> str:
-        """Return the id of the container that is started next."""
+        """Return the id of the next container attempt."""
         self.attempts += 1
         return f"container_{_CLUSTER}_{self.number:04}_01_{self.attempts + _MASTER:06}"
 
 
 def node_manager_id(node: str) -> str:
-    """Return how the NodeManager of a node registers."""
+    """Return the id with which the NodeManager of a node registers."""
     return f"{node}:{_NODE_MANAGER_PORT}"
 
 
 def queue_of(config: YarnQueueConfig) -> YarnQueue:
-    """Return what the containers of a queue have in common."""
+    """Return the queue of a configuration."""
     memory_mb = math.ceil(config.container.memory.value() / BYTES_PER_MIB)
     return YarnQueue(
         config.name,
@@ -79,7 +79,7 @@ def queue_of(config: YarnQueueConfig) -> YarnQueue:
 def applications_of(
     config: YarnQueueConfig, until_s: float, rng: np.random.Generator
 ) -> Iterator[SimulatedApplication]:
-    """Draw the applications that come up to ``until_s``, in order of time, without numbers."""
+    """Draw the applications that arrive up to ``until_s``, in order of time, unnumbered."""
     queue, duration = queue_of(config), config.duration.build()
     for at_s in arrival_times(config.arrival, until_s, rng).tolist():
         work_s = tuple(duration.draw(rng) for _ in range(config.containers))

@@ -1,13 +1,13 @@
-"""A ResourceManager over virtual time: ``hadoop.port.ResourceManager`` for the operator.
+"""Simulated YARN ResourceManager in virtual time, a ``hadoop.port.ResourceManager``.
 
-It behaves as one of Hadoop 3.3.6 with the CapacityScheduler was seen to (tests/e2e/yarn asks a real
-one).  The next container is that of the queue which has least of its capacity, by the resource of
-which it has most; within a queue first come, first served; on the node with most vcores free.
-Queues may grow over their capacity as long as there is room, and no queue takes from another one.
+The behaviour is that observed with Hadoop 3.3.6 and the CapacityScheduler (tests/e2e/yarn runs a
+real one).  The queue with the lowest dominant share of its capacity gets the next container, on the
+node with the most free vcores; a queue is served in order of arrival.  Queues may exceed their
+capacity while there is room, without preemption between queues.
 
-A limit below what containers have ends the newest of them when the over-commit timeout has passed;
-the timeout is kept per node until its NodeManager registers anew, and a negative one does not
-clear it.  A node without heartbeats gets nothing more; after ``EXPIRY_S`` its containers are lost.
+A limit below the usage ends the newest containers after the over-commit timeout.  The timeout is
+kept per node until its NodeManager registers again; a negative timeout does not clear it.  A node
+without heartbeats gets no containers, and after ``EXPIRY_S`` its containers are lost.
 """
 
 from collections import Counter, deque
@@ -31,13 +31,13 @@ from koordinator.simulator.yarn.applications import (
     YarnQueue,
 )
 
-#: yarn.nm.liveness-monitor.expiry-interval-ms, as Hadoop has it.
+#: Hadoop's default of yarn.nm.liveness-monitor.expiry-interval-ms.
 EXPIRY_S = 600.0
 _MILLIS = 1000
 
 
 class ContainerEnd(StrEnum):
-    """Why a container ended before its work was done."""
+    """Reason of a container's early end."""
 
     PREEMPTED = "preempted"
     EVICTED = "evicted"
@@ -45,17 +45,17 @@ class ContainerEnd(StrEnum):
 
 
 class ContainerHosts(Protocol):
-    """Where containers run."""
+    """Observer of the start and end of containers."""
 
     def container_started(self, container: SimulatedContainer) -> None:
-        """Take in a container that begins its work."""
+        """Add a container that starts its work."""
 
     def container_ended(self, container: SimulatedContainer) -> None:
-        """Forget a container that works no more; its node may be down."""
+        """Remove a container; its node may be down."""
 
 
 class DelayedCalls(Protocol):
-    """Has something done at a later time; ``World.at`` does."""
+    """Scheduler of delayed calls, such as ``World.at``."""
 
     def __call__(self, time_s: float, action: Callable[[], None]) -> None: ...
 
@@ -65,9 +65,9 @@ class _NodeManager:
     node_id: str
     row: int
     is_registered: bool = True
-    timeout_s: float | None = None  # None: none was ever set
+    timeout_s: float | None = None  # None before the first one
     preempts_at_s: float | None = None
-    silent: int = 0  # how often its heartbeats have ceased
+    silent: int = 0  # number of losses of heartbeats; identifies stale expiry events
     containers: dict[str, SimulatedContainer] = field(default_factory=dict)
 
 
@@ -79,13 +79,13 @@ class _QueueState:
     memory_mb: int = 0
     applications: int = 0
     applications_finished: int = 0
-    asked: int = 0
+    requested: int = 0
     finished: int = 0
     ends: Counter[ContainerEnd] = field(default_factory=Counter)
     waits_s: list[float] = field(default_factory=list)
 
     def take(self, sign: int) -> None:
-        """Count a container that starts (1) or ends (-1)."""
+        """Add (1) or remove (-1) a container's resources."""
         self.vcores += sign * self.queue.resource.vcores
         self.memory_mb += sign * self.queue.resource.memory_mb
 
@@ -94,7 +94,7 @@ class _QueueState:
             queue=self.queue.name,
             applications=self.applications,
             applications_finished=self.applications_finished,
-            containers=self.asked,
+            containers=self.requested,
             started=len(self.waits_s),
             finished=self.finished,
             preempted=self.ends[ContainerEnd.PREEMPTED],
@@ -105,7 +105,7 @@ class _QueueState:
 
 
 class SimulatedResourceManager:
-    """Belongs to one thread.  ``registered`` is what a NodeManager has when it registers."""
+    """ResourceManager for one thread; ``registered`` are the resources of a new NodeManager."""
 
     def __init__(
         self,
@@ -122,26 +122,26 @@ class SimulatedResourceManager:
         self._queues = {queue.name: _QueueState(queue) for queue in queues}
         self._managers = {i: _NodeManager(i, row) for row, i in enumerate(node_ids)}
         self._rows = tuple(self._managers.values())
-        # A row per node, vcores and MiB; what is not registered has nothing to hand out.
+        # A row per node: vcores and MiB; 0 for a node that is not registered.
         self._limits = np.tile(np.array(registered, np.int64), (len(node_ids), 1))
         self._used = np.zeros_like(self._limits)
-        self._is_heard = np.ones(len(node_ids), bool)
+        self._has_heartbeat = np.ones(len(node_ids), bool)
         self._starts = count(1)
 
-    # -- what applications do ----------------------------------------------------------------
+    # -- applications ------------------------------------------------------------------------
 
     def submit(self, application: SimulatedApplication) -> None:
-        """Ask for the containers of an application."""
+        """Request the containers of an application."""
         state, now_s = self._queues[application.queue.name], self._clock.now_s()
         state.applications += 1
-        state.asked += len(application.work_s)
+        state.requested += len(application.work_s)
         application.unfinished = len(application.work_s)
         for work_s in application.work_s:
             state.waiting.append(SimulatedContainer(application.queue, application, work_s, now_s))
         self._grant()
 
     def finish(self, container: SimulatedContainer) -> None:
-        """Take note that the work of a container is done."""
+        """Record that the work of a container is done."""
         self._remove(container)
         state, application = self._queues[container.queue.name], container.application
         state.finished += 1
@@ -150,7 +150,7 @@ class SimulatedResourceManager:
         self._grant()
 
     def end(self, containers: Sequence[SimulatedContainer], why: ContainerEnd) -> None:
-        """End containers early; their applications ask for others at once, before all others."""
+        """End containers early and requeue them at the head of their queues."""
         now_s = self._clock.now_s()
         for container in reversed(containers):
             self._remove(container)
@@ -160,29 +160,29 @@ class SimulatedResourceManager:
             state.waiting.appendleft(container)
         self._grant()
 
-    # -- what NodeManagers do ----------------------------------------------------------------
+    # -- NodeManagers ------------------------------------------------------------------------
 
     def lose_heartbeat(self, node_id: str) -> None:
-        """Hear no more of a NodeManager, whose containers are gone with it."""
+        """Stop the heartbeats of a NodeManager, whose containers have ended with it."""
         manager = self._managers[node_id]
         manager.silent += 1
-        self._is_heard[manager.row] = False
+        self._has_heartbeat[manager.row] = False
         expired = partial(self._expire, node_id, manager.silent)
         self._at(self._clock.now_s() + EXPIRY_S, expired)
 
     def register(self, node_id: str) -> None:
-        """Take in a NodeManager that has begun anew, without containers."""
+        """Register a restarted NodeManager, which has no containers."""
         manager = self._managers[node_id]
         manager.silent += 1
         lost = tuple(manager.containers.values())
         manager.is_registered = True
         manager.timeout_s = manager.preempts_at_s = None
         self._limits[manager.row] = self._registered
-        self._is_heard[manager.row] = True
+        self._has_heartbeat[manager.row] = True
         self.end(lost, ContainerEnd.LOST)
 
     def containers_of(self, node_id: str) -> Sequence[SimulatedContainer]:
-        """Return the containers of a node, the oldest first."""
+        """Return the containers of a node, oldest first."""
         return tuple(self._managers[node_id].containers.values())
 
     def _expire(self, node_id: str, silent: int) -> None:
@@ -222,25 +222,25 @@ class SimulatedResourceManager:
         return True
 
     def close(self) -> None:
-        """Nothing is kept open."""
+        """Do nothing: there are no connections."""
 
-    # -- what reports say --------------------------------------------------------------------
+    # -- figures -----------------------------------------------------------------------------
 
     @property
     def limit_vcores(self) -> int:
-        """What may be handed out on all nodes."""
+        """Sum of the vcore limits of all nodes."""
         return int(self._limits[:, 0].sum())
 
     @property
     def waiting(self) -> int:
-        """How many containers wait."""
+        """Number of pending containers."""
         return sum(len(state.waiting) for state in self._queues.values())
 
     def totals(self) -> tuple[YarnQueueTotals, ...]:
-        """Return what became of the containers, by queue."""
+        """Return the outcomes of the containers by queue."""
         return tuple(state.totals() for state in self._queues.values())
 
-    # -- who gets what -----------------------------------------------------------------------
+    # -- allocation --------------------------------------------------------------------------
 
     def _grant(self) -> None:
         while True:
@@ -254,15 +254,15 @@ class SimulatedResourceManager:
                 return
 
     def _share(self, state: _QueueState) -> float:
-        """Return what a queue has of its capacity."""
+        """Return the dominant share of a queue relative to its capacity."""
         has = np.array((state.vcores, state.memory_mb))
         dominant = (has / np.maximum(self._limits.sum(axis=0), 1)).max()
         return float(dominant) / state.queue.capacity
 
     def _roomiest(self, resource: YarnResource) -> _NodeManager | None:
-        """Return the node with most vcores free among those with room."""
+        """Return the node with the most free vcores that fits a container."""
         free = self._limits - self._used
-        fits = self._is_heard & (free >= np.array(resource)).all(axis=1)
+        fits = self._has_heartbeat & (free >= np.array(resource)).all(axis=1)
         if not fits.any():
             return None
         return self._rows[int(np.where(fits, free[:, 0], -1).argmax())]
@@ -286,7 +286,7 @@ class SimulatedResourceManager:
         self._hosts.container_ended(container)
 
     def _preempt(self, node_id: str, at_s: float) -> None:
-        """End the newest containers beyond the limit, unless another one has been set since."""
+        """End the newest containers above the limit, unless the limit has changed since."""
         manager = self._managers[node_id]
         if manager.preempts_at_s != at_s:
             return
@@ -303,7 +303,7 @@ class SimulatedResourceManager:
         self.end(ended, ContainerEnd.PREEMPTED)
 
     def _over(self, manager: _NodeManager) -> YarnResource:
-        """Return by how much containers are beyond the limit."""
+        """Return the usage above the limit."""
         beyond = np.maximum(self._used[manager.row] - self._limits[manager.row], 0)
         return YarnResource(*beyond.tolist())
 

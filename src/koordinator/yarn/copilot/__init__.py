@@ -1,7 +1,7 @@
-"""The agent of YARN on a node: which containers run, and which are ended.
+"""Copilot, the agent on a node that lists and ends YARN containers.
 
-``agent``   what is asked of it, answered; no HTTP
-``socket``  the same over a socket of the node
+``agent``   operations without HTTP
+``socket``  HTTP server on a Unix socket of the node
 
 Source: yarn-copilot pkg/copilot-agent.
 """

@@ -1,7 +1,7 @@
-"""Tells of the containers of one NodeManager, and ends them.
+"""Lists the containers of one NodeManager and ends them.
 
-A container is ended by the processes of its cgroup.  Where it has none, because the NodeManager
-uses no cgroups, the ResourceManager is asked to signal it, if there is a way to one.
+The agent kills the processes in the container's cgroup.  Without cgroups it has the ResourceManager
+signal the container, if one is configured.
 """
 
 import logging
@@ -22,18 +22,18 @@ from koordinator.host.port import Host
 
 log = logging.getLogger(__name__)
 
-_LOOKS: Final = 3  # at a cgroup: what is forked while its processes are ended
+_ATTEMPTS: Final = 3  # to empty a cgroup, whose processes may fork meanwhile
 
 
 class ContainerSource(Protocol):
-    """Who knows which containers run: a NodeManager."""
+    """Source of running containers, such as a NodeManager."""
 
     def containers(self) -> Sequence[YarnContainer]:
         """Return the containers whose processes may run.  Raises YarnError."""
 
 
 class ContainerSignaller(Protocol):
-    """Who ends containers: a ResourceManager."""
+    """Client that ends containers, such as a ResourceManager's."""
 
     def signal_container(self, container_id: str) -> None:
         """End a container by force.  Raises YarnError."""
@@ -41,7 +41,7 @@ class ContainerSignaller(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ContainerCgroups:
-    """Where the cgroups of containers are: ``folder`` is in its hierarchy, below ``root``."""
+    """Location of the containers' cgroups: ``folder`` in a hierarchy below ``root``."""
 
     root: str
     folder: str
@@ -49,7 +49,7 @@ class ContainerCgroups:
 
 
 class YarnCopilot:
-    """Belongs to one thread.  ``ended`` counts containers by how they were ended."""
+    """Operations on containers, for one thread; ``ended`` counts ended containers by method."""
 
     def __init__(
         self,
@@ -63,24 +63,24 @@ class YarnCopilot:
         self._cgroups, self._signaller = cgroups, signaller
 
     def containers(self) -> list[CopilotContainer]:
-        """Return the containers that run.  Raises YarnError."""
-        return [self._told(each) for each in self._source.containers()]
+        """Return the running containers.  Raises YarnError."""
+        return [self._as_data(each) for each in self._source.containers()]
 
     def container(self, container_id: str) -> CopilotContainer:
-        """Return one of them.  Raises YarnRefusedError if there is none of that id, YarnError."""
-        return self._told(self._find(container_id))
+        """Return a container.  Raises YarnRefusedError for an unknown id, YarnError."""
+        return self._as_data(self._find(container_id))
 
-    def kill(self, container_id: str, why: str = "asked for by its id") -> CopilotContainer:
-        """End a container and return what it was.  Raises as ``container``, and HostError."""
+    def kill(self, container_id: str, why: str = "requested by id") -> CopilotContainer:
+        """End a container and return it.  Raises as ``container``, and HostError."""
         found = self._find(container_id)
         self._end(found, why)
-        return self._told(found)
+        return self._as_data(found)
 
     def kill_by_resource(self, need: BatchAmounts, why: str) -> BatchAmounts:
-        """End containers until so much is released; return how much was.
+        """End containers until the amounts are released; return the released amounts.
 
-        One that can't be ended releases nothing, and the next one goes.  Raises YarnError if the
-        containers aren't known, and for the last problem if none could be ended.
+        A container that cannot be ended is skipped.  Raises YarnError if the containers cannot be
+        listed, and the last error if none could be ended.
         """
         left = list(self._source.containers())
         released = NOTHING
@@ -119,13 +119,15 @@ class YarnCopilot:
         if container_age(container_id) is None:
             raise YarnRefusedError(f"must be the id of a container, got {container_id!r}")
         extra = {"container": container_id, "user": container.user, "why": why}
-        log.warning("ending container", extra=extra)  # told also if this is killed right after
+        log.warning(
+            "ending container", extra=extra
+        )  # before the action, in case the agent is killed with it
         way = "processes"
         if not self._end_processes(container_id):
             if self._signaller is None:
                 raise YarnRefusedError(
-                    f"{container_id} has no processes in {self._folder(container_id)}, and there "
-                    "is no ResourceManager to ask"
+                    f"{container_id} has no processes in {self._folder(container_id)}, and no "
+                    "ResourceManager is configured"
                 )
             way = "ResourceManager"
             self._signaller.signal_container(container_id)
@@ -133,11 +135,11 @@ class YarnCopilot:
         log.warning("container ended", extra={**extra, "by": way})
 
     def _end_processes(self, container_id: str) -> int:
-        """End the processes of a container's cgroup; return how many there were."""
+        """Kill the processes of a container's cgroup; return their number."""
         cgroups, folder = self._cgroups, self._folder(container_id)
         below = cgroup_path(CgroupFile.PROCS, folder, cgroups.version)
         ended = 0
-        for _ in range(_LOOKS):
+        for _ in range(_ATTEMPTS):
             try:
                 pids = [int(pid) for pid in self._host.read(f"{cgroups.root}/{below}").split()]
             except MissingFileError:
@@ -152,7 +154,7 @@ class YarnCopilot:
     def _folder(self, container_id: str) -> str:
         return f"{self._cgroups.folder}/{container_id}"
 
-    def _told(self, container: YarnContainer) -> CopilotContainer:
+    def _as_data(self, container: YarnContainer) -> CopilotContainer:
         amounts = container.resource.batch()
         resources = {
             CPU: Quantity.from_int(container.resource.vcores),

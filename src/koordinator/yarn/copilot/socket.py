@@ -1,6 +1,6 @@
-"""The copilot over a Unix socket, with the paths, fields and statuses of the original.
+"""HTTP server of the copilot on a Unix socket, with the original's paths, fields and statuses.
 
-Only who may open the socket may ask: its file belongs to the user that runs this, alone.
+Only the user that runs the copilot may open the socket.
 """
 
 import json
@@ -44,7 +44,7 @@ METRICS_PATH: Final = "/metrics"
 
 
 class CopilotSocket:
-    """Answers one request at a time; ``metrics`` returns the text of /metrics."""
+    """Server that handles one request at a time; ``metrics`` returns the text of /metrics."""
 
     def __init__(self, path: Path, copilot: YarnCopilot, metrics: Callable[[], bytes]) -> None:
         self._path, self._copilot, self._metrics = path, copilot, metrics
@@ -53,9 +53,9 @@ class CopilotSocket:
         self._thread = threading.Thread(target=self._run, name="copilot", daemon=True)
 
     def start(self) -> None:
-        """Begin to answer; a socket that somebody left is replaced.
+        """Start the server; a stale socket is replaced.
 
-        Raises InputError if that is impossible.
+        Raises InputError if the socket cannot be created.
         """
         try:
             self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -67,12 +67,12 @@ class CopilotSocket:
             finally:
                 os.umask(before)
         except OSError as error:
-            problem = f"can't listen: {error.strerror or error}"
+            problem = f"cannot listen: {error.strerror or error}"
             raise InputError(problem, source=str(self._path)) from None
         self._thread.start()
 
     def stop(self) -> None:
-        """Answer nobody any more, and remove the socket."""
+        """Stop the server and remove the socket."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
@@ -84,10 +84,10 @@ class CopilotSocket:
             self._server.serve_forever(poll_interval=0.1)
 
     def _answer(self, method: str, target: str, body: bytes) -> tuple[HTTPStatus, bytes]:
-        """Return status and body of an answer."""
+        """Return status and body of a response."""
         with self._lock:
             try:
-                return HTTPStatus.OK, self._asked(method, target, body)
+                return HTTPStatus.OK, self._handle(method, target, body)
             except InputError as error:
                 return HTTPStatus.BAD_REQUEST, _text(error)
             except KeyError:
@@ -100,7 +100,7 @@ class CopilotSocket:
                 log.exception("request failed", extra={"path": target})
                 return HTTPStatus.INTERNAL_SERVER_ERROR, _text(error)
 
-    def _asked(self, method: str, target: str, body: bytes) -> bytes:
+    def _handle(self, method: str, target: str, body: bytes) -> bytes:
         url, copilot = urlsplit(target), self._copilot
 
         def container() -> object:
@@ -129,7 +129,7 @@ class CopilotSocket:
 
 
 def _released(amounts: BatchAmounts) -> dict[str, Quantity]:
-    """Return what was released; CPU in CPUs, unlike in a request: so the original."""
+    """Return the released amounts, with CPU in whole CPUs as in the original."""
     return {
         BATCH_CPU: Quantity(amounts.cpu_milli * NANOS_PER_MILLI),
         BATCH_MEMORY: Quantity.from_int(amounts.memory_bytes, binary=True),
@@ -164,7 +164,7 @@ def _server(
         def do_GET(self) -> None:
             length = self.headers.get("Content-Length", "0")
             if not length.isdecimal() or int(length) > _LARGEST_BODY:
-                problem = f"a body of at most {_LARGEST_BODY} bytes is accepted"
+                problem = f"the body must not exceed {_LARGEST_BODY} bytes"
                 self._send(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, _text(problem))
                 return
             status, body = answer(self.command, self.path, self.rfile.read(int(length)))
@@ -186,7 +186,7 @@ def _server(
         daemon_threads = True
 
         def process_request(self, request: object, client_address: object) -> None:
-            """Handle a request, if not too many are being handled."""
+            """Handle a request unless the maximum number is in progress."""
             if not places.acquire(blocking=False):
                 self.shutdown_request(request)  # type: ignore[arg-type]  # a socket
                 return
@@ -199,6 +199,6 @@ def _server(
                 places.release()
 
         def handle_error(self, request: object, client_address: object) -> None:
-            """Leave a client alone that has gone."""
+            """Ignore clients that disconnect."""
 
     return Server(str(path), Handler)

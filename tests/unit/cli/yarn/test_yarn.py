@@ -74,5 +74,5 @@ def test_a_copilot_that_cannot_listen(tmp_path: Path) -> None:
     """The socket is named."""
     (tmp_path / "file").write_text("")
     flags = [f"--server-endpoint={tmp_path}/file/x.sock", "--sync-memory-cgroup=false"]
-    assert f"{tmp_path}/file/x.sock: can't listen" in refusal("yarn-copilot", *flags)
+    assert f"{tmp_path}/file/x.sock: cannot listen" in refusal("yarn-copilot", *flags)
     assert "--node-manager-endpoint" in refusal("yarn-copilot", "--node-manager-endpoint=x")

@@ -88,7 +88,7 @@ def test_best_effort_and_services_stay_below_the_threshold(
     suppressor = Suppressor(of(capacity), known)
     for load in loads:
         services = min(load, capacity)
-        suppressor.settle(of(services), of(0))
+        suppressor.converge(of(services), of(0))
         headroom = capacity * 65 // 100 - services
         slack = math.ceil(capacity * 0.01) if by_quota else 1000
         least = 20 if by_quota else min(2000, capacity)
@@ -99,6 +99,6 @@ def test_best_effort_and_services_stay_below_the_threshold(
 def test_without_a_node_slo_nobody_is_held_back() -> None:
     """So is a node before the manager has rendered its NodeSLO."""
     suppressor = Suppressor(of(8000), NodeThresholds.none(1))
-    suppressor.settle(of(7900), of(0))
+    suppressor.converge(of(7900), of(0))
 
     assert suppressor.limit.tolist() == [8000]

@@ -195,7 +195,7 @@ def test_the_example_has_queues_beside_batch_pods() -> None:
     assert {each.queue for each in yarn_of(result).queues if each.finished} == {"etl", "reports"}
     assert yarn_of(result).limit_cpu > yarn_of(result).used_cpu > 0
     shown = {chart.title for chart in run_page(result.report).sections[0].charts}
-    assert {"CPU of YARN", "Containers of YARN that wait"} <= shown
+    assert {"CPU of YARN", "Pending containers of YARN"} <= shown
 
 
 def test_runs_repeat_exactly() -> None:
