@@ -16,8 +16,8 @@ STRATEGY = "koordinator.koordlet.qos.dirty_pages"
 MADE = {
     "src/koordinator/koordlet/qos/dirty_pages.py",
     "tests/unit/koordlet/qos/test_dirty_pages.py",
-    "src/koordinator/cli/sweeper_flags.py",
-    "src/koordinator/cli/sweeper.py",
+    "src/koordinator/cli/sweeper/flags.py",
+    "src/koordinator/cli/sweeper/command.py",
 }
 
 
@@ -43,7 +43,7 @@ def test_the_strategy_of_the_page_passes_the_test_of_the_page() -> None:
     written = ModuleType("written")
     exec(test, written.__dict__)  # noqa: S102 -- our own page
 
-    written.test_best_effort_pods_make_writers_wait_earlier()
+    written.test_best_effort_pods_lower_the_dirty_ratio()
 
 
 @pytest.mark.parametrize("page", PAGES)

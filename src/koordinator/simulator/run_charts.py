@@ -85,7 +85,7 @@ def throughput(report: RunReport) -> PageChart:
     rates = _column(report.decision_rates(ends))
     return _chart(
         report,
-        "PluginHints of the scheduler",
+        "Speed of the scheduler",
         "Decisions per second of wall time in the scheduler",
         (("decisions", rates, _CPU),),
         unit=NumberUnit.RATE,

@@ -145,7 +145,7 @@ def test_the_how_to_declares_a_command_that_works() -> None:
         done = RUNNER.invoke(app, ["--sweep-interval=1m", "--max-per-sweep", "100"])
         assert done.output == "10260 60 100\n"
         assert RUNNER.invoke(app, ["--max-per-sweep", "101"]).exit_code == 2
-        with pytest.raises(InputError, match="--sweep-interval: found"):
+        with pytest.raises(InputError, match="--sweep-interval: must be more than 0"):
             RUNNER.invoke(app, ["--sweep-interval=0s"], catch_exceptions=False)
     finally:
         del sys.modules["sweeper"]

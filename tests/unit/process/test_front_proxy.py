@@ -60,7 +60,7 @@ def test_any_certificate_of_the_authority_will_do_if_no_name_is_asked_for() -> N
 
 def test_a_config_that_can_t_be_read_is_told() -> None:
     """With the key."""
-    with pytest.raises(InputError, match="requestheader-client-ca-file: required"):
+    with pytest.raises(InputError, match="requestheader-client-ca-file: is required"):
         proxy(**{"requestheader-client-ca-file": ""})
     with pytest.raises(InputError, match="requestheader-allowed-names"):
         proxy(**{"requestheader-allowed-names": "{"})

@@ -130,7 +130,7 @@ def test_invalid_quota_has_one_event(embedded: NewEmbedded) -> None:
 
     assert (event.regarding.kind, event.regarding.name) == ("ElasticQuota", "b")
     assert event.type == "Warning"
-    assert "nor below it" in event.note
+    assert "nor a descendant of it" in event.note
 
 
 # -- revoke ----------------------------------------------------------------------------------

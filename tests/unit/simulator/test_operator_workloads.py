@@ -320,5 +320,5 @@ def test_workload_files_with_pods_that_are_not_simulated_are_reported() -> None:
 )
 def test_misspelt_kinds_are_rejected_in_workload_files(manifest: dict[str, Any]) -> None:
     """A workload file is written for the simulation; a kind that it cannot use is a slip."""
-    with pytest.raises(InputError, match=r"objects\[0\]\.kind: unknown apiVersion/kind"):
+    with pytest.raises(InputError, match=r"objects\[0\]\.kind: unknown kind"):
         workload_file(manifest)

@@ -129,5 +129,5 @@ def test_another_server_is_told_from_a_scheduler(url: str, certificate: Path) ->
 
 def test_credentials_are_for_a_server(tmp_path: Path) -> None:
     """Files need none."""
-    with pytest.raises(InputError, match="--server only"):
+    with pytest.raises(InputError, match="requires --server"):
         run(str(tmp_path), "--token", TOKEN)

@@ -78,7 +78,7 @@ def test_no_audit_is_said_so(tmp_path: Path) -> None:
     ("flags", "problem"),
     [
         ([], "--node-name: is required"),
-        (["--node-name=n", "--feature-gates=Typo=true"], "got 'Typo'"),
+        (["--node-name=n", "--feature-gates=Typo=true"], "unknown feature gate 'Typo'"),
         (["--node-name=n", "--feature-gates=BECPUEvict=yes"], "must be BECPUEvict=true or"),
     ],
 )

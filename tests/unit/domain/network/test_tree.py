@@ -49,7 +49,10 @@ def test_layers_are_put_in_order_from_the_top() -> None:
     ("layers", "message"),
     [
         ([("NodeTopologyLayer", "A", ()), ("A", "B", ("a",)), ("B", "A", ("b",))], "itself"),
-        ([("NodeTopologyLayer", "A", ()), ("A", "", ("a",)), ("B", "", ("b",))], "outside of the"),
+        (
+            [("NodeTopologyLayer", "A", ()), ("A", "", ("a",)), ("B", "", ("b",))],
+            "not connected to",
+        ),
         ([("NodeTopologyLayer", "A", ())], "layer A has no entry"),
         ([("A", "", ("a",))], "layer NodeTopologyLayer has no entry"),
     ],

@@ -184,9 +184,9 @@ def test_a_circle_changes_nothing() -> None:
     made = trees(has_trees=True)
     made.put(quota("a", most={CHIP: 4}))
     made.put(quota("b", "a", most={CHIP: 4}))
-    with pytest.raises(InputError, match="nor below it"):
+    with pytest.raises(InputError, match="nor a descendant of it"):
         made.put(quota("a", "b", most={CHIP: 4}))
-    with pytest.raises(InputError, match="nor below it"):
+    with pytest.raises(InputError, match="nor a descendant of it"):
         made.put(quota("a", "a", most={CHIP: 4}, tree="t"))
 
     assert made.tree_of("b").path("b") == ("b", "a")

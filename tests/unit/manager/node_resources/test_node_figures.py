@@ -134,7 +134,7 @@ def test_amplification_takes_in_what_cpus_are_worth(
 
 def test_nothing_is_made_smaller() -> None:
     """A ratio below 1 is refused."""
-    with pytest.raises(InputError, match=r"memory is 0\.5"):
+    with pytest.raises(InputError, match=r"memory must be at least 1, got 0\.5"):
         amplification_ratios({"memory": 0.5}, None)
 
 
