@@ -1,11 +1,11 @@
-"""The manager: what nodes give to batch and mid pods, how they treat them, and what pods become.
+"""The manager: controllers of node resources, NodeSLOs, quotas and queues, and admission webhooks.
 
-``configuration``  the ConfigMap slo-controller-config: read, checked, resolved for a node
+``configuration``  the ConfigMap slo-controller-config: read, checked, resolved per node
 ``node_resources`` batch, mid and device resources of nodes
 ``queue_units``    jobs that wait in the queues of koord-queue
-``controllers``    objects in, writes out: pure functions over what is mirrored
-``admission``      what becomes of a request: pure functions of objects and ``Lookup``
-``mirror``         what exists, as the watches tell it
+``controllers``    pure functions from mirrored objects to writes
+``admission``      webhooks as pure functions of the request and ``Lookup``
+``mirror``         objects as last seen by the watches
 ``writes``         creations, patches and deletions as data
-``app``            the only loop
+``app``            the reconcile loop
 """

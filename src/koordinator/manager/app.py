@@ -1,7 +1,7 @@
-"""The loop: events of the cluster become keys, keys become writes.
+"""Reconcile loop of the manager: watch events become keys of a queue, and keys become writes.
 
-One ``step`` takes in all events and then works until no key is due, or ``limit`` are done.  Between
-steps nothing happens, so whoever embeds the manager decides when time passes.
+One ``step`` processes all pending events and then reconciles due keys, at most ``limit``.  Nothing
+runs between steps, so the caller controls time.
 """
 
 import logging
@@ -44,7 +44,7 @@ from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.controllers.colocation_profile import chosen_pods, is_managed, pod_patch
 from koordinator.manager.controllers.node_metric import reconcile_node_metric
 from koordinator.manager.controllers.node_slo import reconcile_node_slo
-from koordinator.manager.controllers.quota_profile import AGAIN_S, reconcile_quota_profile
+from koordinator.manager.controllers.quota_profile import RESYNC_S, reconcile_quota_profile
 from koordinator.manager.events import warning
 from koordinator.manager.metrics import ManagerMetrics
 from koordinator.manager.mirror import Key, Mirror
@@ -57,7 +57,7 @@ from koordinator.manager.rate_limiter import ProfileOptions, RateLimiter
 from koordinator.manager.switches import Controller, NodePlugin
 from koordinator.manager.writes import Create, Delete, Patch, Write
 
-#: All that is watched by default; quotas and their profiles only by who keeps these.
+#: Kinds that only the controller of quota profiles watches.
 _KEPT_QUOTAS: tuple[type[KubeObject], ...] = (ElasticQuota, ElasticQuotaProfile)
 _KEPT_NODES: tuple[type[KubeObject], ...] = (
     ConfigMap,
@@ -67,10 +67,11 @@ _KEPT_NODES: tuple[type[KubeObject], ...] = (
     NodeResourceTopology,
     Device,
 )
-#: What else is watched for colocation profiles, and pods that have no node yet.
+#: Kinds that the controller of colocation profiles watches, in addition to pods without a node.
 _RELABELLING: tuple[type[KubeObject], ...] = (ClusterColocationProfile, Namespace)
+#: Kinds that are watched by default.
 WATCHED: tuple[type[KubeObject], ...] = (*_KEPT_NODES, *_KEPT_QUOTAS, Pod)
-#: What is written by default, and how; of nodes the status, too.
+#: Verbs of the writes by default, by kind; the status of nodes is patched, too.
 WRITTEN: Mapping[type[KubeObject], tuple[str, ...]] = MappingProxyType(
     {
         Node: ("patch",),
@@ -84,9 +85,9 @@ WRITTEN: Mapping[type[KubeObject], tuple[str, ...]] = MappingProxyType(
 SYNC_GPU_SHARED = "EnableSyncGPUSharedResource"
 PROFILE_CONTROLLER = "ColocationProfileController"
 REPLACE_RESOURCES = "ReplaceResourcesTransformer"
-#: A report is too old only *after* its time.
+#: Added to the expiry of a NodeMetric, which is too old only *after* that time.
 _JUST_AFTER_S = 0.001
-RETRY_S = 1.0  # after which a queue is looked at again that could not be written
+RETRY_S = 1.0  # delay before failed writes of queues are retried
 _OF_NODES = (Controller.NODE_METRIC, Controller.NODE_SLO, Controller.NODE_RESOURCE)
 
 log = logging.getLogger(__name__)
@@ -94,7 +95,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerOptions:
-    """Which controllers work, and where their configuration lies."""
+    """Controllers that run, and the name of the ConfigMap that configures them."""
 
     config_namespace: str = CONFIG_NAMESPACE
     config_name: str = CONFIG_NAME
@@ -106,7 +107,7 @@ class ManagerOptions:
 
     @property
     def working(self) -> AbstractSet[Controller]:
-        """Controllers that are neither left out nor behind a gate that is off."""
+        """Controllers that are neither excluded by a flag nor disabled by a feature gate."""
         off = set()
         if PROFILE_CONTROLLER not in self.gates:
             off.add(Controller.COLOCATION_PROFILE)
@@ -116,7 +117,7 @@ class ManagerOptions:
 
 
 class Manager:
-    """Keeps nodes and the objects beside them as the configuration wants them."""
+    """Controllers over one cluster, driven by ``step``."""
 
     def __init__(
         self,
@@ -128,10 +129,10 @@ class Manager:
         metrics: ManagerMetrics | None = None,
         on_fault: FaultHandler = raise_fault,
     ) -> None:
-        """Build the controllers; deadlines are counted with ``clock``.
+        """Create the controllers; ``clock`` measures deadlines.
 
-        ``wall_clock`` is what times of objects are compared with, ``clock`` if there is none.
-        ``on_fault`` is told what broke; by default it is raised, and nothing goes on.
+        Timestamps of objects are compared with ``wall_clock``, which defaults to ``clock``.
+        ``on_fault`` receives unexpected errors; by default they are raised and end the loop.
         """
         self._on_fault = on_fault
         self.options = options or ManagerOptions()
@@ -158,40 +159,42 @@ class Manager:
         }
         has_queues = Controller.QUEUE_UNITS in self._controllers
         self._queue_mirror = QueueMirror(self.options.queue_units) if has_queues else None
-        self._unreadable: dict[str, str] = {}  # jobs that can't be read, as they were told
-        self.unwritten_queues: dict[str, str] = {}  # likewise, of the last pass over them
+        #: Problems of jobs that can't be queued, as last reported, by job.
+        self._unreadable: dict[str, str] = {}
+        #: Errors of the writes that failed in the last pass over the queues, by object.
+        self.unwritten_queues: dict[str, str] = {}
 
     @property
     def config(self) -> SloConfig:
-        """The configuration that counts."""
+        """The configuration in effect."""
         return self._strategies.config
 
     @property
     def is_synced(self) -> bool:
-        """Whether everything that existed when last asked has been taken in."""
+        """Whether the watch has delivered every object that existed at the last ``sync``."""
         return self._watch.is_synced
 
     def queue_visibility(self) -> QueueVisibility:
-        """Return what is to be seen of queues now; for the thread of the loop.
+        """Return the current state of the queues; call it on the thread of the loop.
 
-        Raises ClusterError before everything has been taken in, or without queues.
+        Raises ClusterError before the first sync has completed, or without queue controller.
         """
         if self._queue_mirror is None or not self.is_synced:
-            raise ClusterError("the cluster has not been taken in yet")
+            raise ClusterError("the manager has not synced with the cluster yet")
         return QueueVisibility(self._queue_mirror.world(), self.options.queue_units)
 
     def sync(self) -> None:
-        """Take in the whole cluster and watch it from there.
+        """List the whole cluster and watch it from there.
 
-        Called again, it makes sure that nothing that happened before is missed.  ``is_synced``
-        tells when that is so; until then nothing is written.
+        A further call repeats the list, so that no earlier change is missed.  Nothing is written
+        until ``is_synced``.
         """
         self._watch.ask()
-        self._take_in()
+        self._process_events()
 
     def step(self, limit: int | None = None) -> int:
-        """Take in all events, reconcile what is due; return how many objects were looked at."""
-        self._take_in()
+        """Process all events and reconcile due keys; return the number of keys reconciled."""
+        self._process_events()
         done = 0
         while self.is_synced and (limit is None or done < limit):
             key = self._queue.pop(self._clock.now_s())
@@ -202,7 +205,7 @@ class Manager:
         return done
 
     def next_wakeup_s(self) -> float | None:
-        """Return when something is due although nothing happens; None if never."""
+        """Return the time at which the next key is due; None if no key is queued."""
         return self._queue.next_s()
 
     # -- events --------------------------------------------------------------------------------
@@ -225,17 +228,17 @@ class Manager:
             pods = f"spec.nodeName!=,{pods}"
         return {ConfigMap: only, Pod: pods}
 
-    def _take_in(self) -> None:
+    def _process_events(self) -> None:
         for event in self._watch.events():
-            self._handle_apart(event)
+            self._handle_isolated(event)
         if self.is_synced and not self._is_configured:
             self._configure(None)
 
-    def _handle_apart(self, event: WatchEvent) -> None:
-        """Handle events; an object that can't be taken in is as if it weren't there."""
+    def _handle_isolated(self, event: WatchEvent) -> None:
+        """Handle an event; treat an object that raises an unexpected error as absent."""
         try:
             self._handle(event)
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported to on_fault
             obj, kind = event.object, event.object.KIND
             fault = fault_of("news", error, kind, subject_of(obj))
             with suppress(Exception):
@@ -249,7 +252,7 @@ class Manager:
     def _handle(self, event: WatchEvent) -> None:
         obj = event.object
         if isinstance(obj, ConfigMap):
-            if event.type is not EventType.DELETED:  # without a ConfigMap the last one counts
+            if event.type is not EventType.DELETED:  # after a deletion the last one stays in effect
                 self._configure(obj)
             return
         deleted = event.type is EventType.DELETED
@@ -285,7 +288,7 @@ class Manager:
         self._is_configured = True
         for problem in problems:
             log.warning(
-                "configuration not taken over", extra={"key": problem.key, "error": problem.message}
+                "configuration rejected", extra={"key": problem.key, "error": problem.message}
             )
             if self._metrics is not None:
                 self._metrics.rejected(problem.key)
@@ -319,11 +322,11 @@ class Manager:
                 "controller": controller,
                 "object": name,
                 "error": str(error),
-                "again_after_s": delay_s,
+                "retry_after_s": delay_s,
             }
             log.warning("reconciliation failed", extra=extra)
             return
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported to on_fault
             fault = fault_of("reconcile", error, controller, name)
             self._queue.failed(key, self._clock.now_s())
             self._on_fault(fault)
@@ -344,7 +347,7 @@ class Manager:
         mirror = self.mirror
         outcome = reconcile_node_slo(mirror.nodes.get(name), mirror.slos.get(name), self.config)
         if outcome.problem:
-            log.warning("node ignored in part", extra={"node": name, "error": outcome.problem})
+            log.warning("node partly ignored", extra={"node": name, "error": outcome.problem})
         if self._metrics is not None:
             self._metrics.rendered(succeeded=not outcome.problem)
         for write in outcome.writes:
@@ -364,7 +367,7 @@ class Manager:
         )
         for plugin, problem in outcome.problems:
             extra = {"node": name, "plugin": plugin, "error": problem}
-            log.debug("nothing calculated", extra=extra)
+            log.debug("node resources not calculated", extra=extra)
         if self._metrics is not None:
             self._metrics.calculated(name, outcome)
         for write in outcome.writes:
@@ -377,7 +380,7 @@ class Manager:
         profile = mirror.quota_profiles.get(key)
         if profile is None or profile.metadata.deletion_timestamp is not None:
             return None
-        again_s = self._wall_clock.now_s() + AGAIN_S
+        again_s = self._wall_clock.now_s() + RESYNC_S
         quota = mirror.quotas.get(f"{profile.metadata.namespace}/{profile.spec.quota_name}")
         try:
             writes = reconcile_quota_profile(profile, quota, mirror.nodes.values())
@@ -387,8 +390,8 @@ class Manager:
         for write in writes:
             try:
                 self._write(Controller.QUOTA_PROFILE, write)
-            except InvalidError as error:  # refused by admission: again later, and somebody is told
-                self._tell_of_quota(profile, write, error)
+            except InvalidError as error:  # denied by admission: report it and retry later
+                self._report_quota_failure(profile, write, error)
         return again_s
 
     def _reconcile_colocation_profile(self, name: str) -> float | None:
@@ -429,7 +432,7 @@ class Manager:
         again_s, unwritten = done.again_s, dict[str, str]()
         for about, writes in done.steps:
             try:
-                for write in writes:  # none without those before it
+                for write in writes:  # in order; a failed write skips those that depend on it
                     self._send(write)
             except ClusterError as error:
                 extra = {"about": about, "error": str(error)}
@@ -452,7 +455,7 @@ class Manager:
         )
         self._cluster.report([event])
 
-    def _tell_of_quota(
+    def _report_quota_failure(
         self, profile: ElasticQuotaProfile, write: Write, error: InvalidError
     ) -> None:
         verb = "create" if isinstance(write, Create) else "update"
@@ -467,12 +470,15 @@ class Manager:
         self._cluster.report([event])
 
     def _write(self, controller: Controller, write: Write) -> None:
-        """Do it.  That it is done already, or too late, is as good.  Raises ClusterError."""
+        """Send a write; ignore that it was done already or its object is missing.
+
+        Raises ClusterError.
+        """
         action = f"{type(write).__name__.lower()}{_kind_of(write).KIND}"
         try:
             self._send(write)
         except (NotFoundError, AlreadyExistsError):
-            pass  # the events of it are on their way
+            pass  # the watch delivers the object's state
         except ClusterError:
             if self._metrics is not None:
                 self._metrics.wrote(controller, action, succeeded=False)
@@ -499,7 +505,7 @@ class Manager:
         if not self.mirror.keeps(written):
             return
         for key in self.mirror.put_written(written):
-            self._add(key)  # of one annotation another may follow
+            self._add(key)  # a written annotation may require a further write
 
 
 def _kind_of(write: Write) -> type[KubeObject]:

@@ -1,4 +1,4 @@
-"""Events about what was refused."""
+"""Warning events about rejected configuration and failed writes."""
 
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event
@@ -12,7 +12,7 @@ _LONGEST_NOTE = 1024  # what the API server accepts
 def warning(
     about: KubeObject, reason: str, note: str, *, action: str, name: str, now_s: float
 ) -> Event:
-    """Return a Warning about an object; an event of the same ``name`` takes its place."""
+    """Return a Warning event about an object; an event of the same ``name`` replaces it."""
     meta = about.metadata
     return Event(
         metadata=ObjectMeta(name=name, namespace=meta.namespace or "default"),

@@ -1,4 +1,4 @@
-"""Who may bind pods; off unless asked for.
+"""Validation of pod bindings by user name; off by default.
 
 Source: koordinator pkg/webhook/pod/validating/binding_admission.go.
 """
@@ -16,7 +16,7 @@ _FORBIDDEN = 403
 
 
 class BindingDecision(StrEnum):
-    """Why a binding is let through, or not; the words of the original's metric."""
+    """Reason why a binding is allowed or denied; the values are those of the original's metric."""
 
     USER = "allowed_username"
     EXCLUDED = "excluded_ns"
@@ -29,11 +29,11 @@ class BindingDecision(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingRules:
-    """The flags ``--binding-admission-…``; no user names: nobody is checked."""
+    """The flags ``--binding-admission-…``; without user names, every binding is allowed."""
 
-    user_names: tuple[str, ...] = ()  # parts of names
+    user_names: tuple[str, ...] = ()  # substrings of user names
     dry_run: bool = False
-    namespaces: tuple[str, ...] = ()  # none: nowhere
+    namespaces: tuple[str, ...] = ()  # empty: no namespace is checked
     excluded_namespaces: tuple[str, ...] = ("kube-system",)
     bypass_labels: tuple[str, ...] = (BINDING_ADMISSION_BYPASS,)
     bypass_annotations: tuple[str, ...] = ()
@@ -45,9 +45,9 @@ def validate_binding(
     rules: BindingRules,
     decided: Callable[[str], object],
 ) -> None:
-    """Raise Denial if the user may not bind this pod; ``decided`` is told why it may or not.
+    """Raise Denial if the user may not bind this pod; call ``decided`` with the reason.
 
-    It is told nothing where nothing had to be decided.
+    ``decided`` is not called for requests that the rules do not cover.
     """
     decision = _decision(request, lookup, rules)
     if decision is not None:
@@ -59,7 +59,7 @@ def validate_binding(
 def _decision(
     request: AdmissionRequest, lookup: Lookup, rules: BindingRules
 ) -> BindingDecision | None:
-    """Return what holds for a request; a pod that can't be read may be bound."""
+    """Return the decision on a request; None if the rules do not cover it or the pod is unknown."""
     if request.operation != AdmissionOperation.CREATE or not rules.user_names:
         return None
     by_user_and_place = _by_user_and_place(request, rules)
@@ -76,7 +76,7 @@ def _decision(
 
 
 def _by_user_and_place(request: AdmissionRequest, rules: BindingRules) -> BindingDecision | None:
-    """Return why it may be bound whatever it is; None: that depends on the pod."""
+    """Return the reason for which any pod may be bound; None if that depends on the pod."""
     if any(name in request.user for name in rules.user_names):
         return BindingDecision.USER
     if request.namespace in rules.excluded_namespaces:

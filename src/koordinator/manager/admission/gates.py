@@ -11,7 +11,7 @@ from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
 
 
 class ManagerFeature(StrEnum):
-    """What can be switched by the flag ``--feature-gates``."""
+    """Features that the flag ``--feature-gates`` turns on or off."""
 
     WEBHOOK_FRAMEWORK = "WebhookFramework"
     POD_MUTATING = "PodMutatingWebhook"
@@ -41,15 +41,15 @@ class ManagerFeature(StrEnum):
     QUOTA_TRANSFORMS_POD = "ElasticQuotaEvaluationTransformPod"
     NO_DEFAULT_QUOTA = "DisableDefaultQuota"
     REPLACE_RESOURCES = "ReplaceResourcesTransformer"
-    PRIORITY_TRANSFORMER = "PriorityTransformer"  # priorities are looked up so in any case
+    PRIORITY_TRANSFORMER = "PriorityTransformer"  # no effect: priorities are always resolved
     TREE_QUEUES = "ElasticQuotaTreeBuildQueueForQuota"  # of koord-queue, as the next
     TREE_AVAILABLE_QUOTAS = "ElasticQuotaTreeCheckAvailableQuota"
     STRICT_TENANCY = "StrictTenancy"  # ours: the original has no rules between namespaces
-    PREEMPTION_TRANSFORMER = "PreemptionPolicyTransformer"  # nobody here looks at the policy
+    PREEMPTION_TRANSFORMER = "PreemptionPolicyTransformer"  # no effect: the policy is not read
 
 
-#: Those of the original and SYNC_GPU_SHARED: the pod webhook asks for ``gpu.shared`` on behalf of
-#: every pod that wants a GPU, so nodes have to offer it.
+#: The original's defaults and SYNC_GPU_SHARED: the pod webhook adds a request for ``gpu.shared``
+#: to every pod that requests a GPU, so nodes must advertise it.
 DEFAULT_GATES: Final = frozenset(
     (
         ManagerFeature.WEBHOOK_FRAMEWORK,
@@ -62,10 +62,10 @@ DEFAULT_GATES: Final = frozenset(
     )
 )
 _ALPHA: Final = frozenset((*ManagerFeature,)) - DEFAULT_GATES | {ManagerFeature.SYNC_GPU_SHARED}
-#: In the original's list, since all its components share one, and of the descheduler alone.
+#: Gates of the descheduler; the original lists the gates of all its components together.
 OF_DESCHEDULER: Final = frozenset(("DisablePVCReservation",))
 
-#: Gates of koord-queue for what is always so here.
+#: Gates of koord-queue for behaviour that is always on here.
 ALWAYS_ON: Final = frozenset(
     (
         "ElasticQuota",
@@ -81,7 +81,8 @@ ALWAYS_ON: Final = frozenset(
 def parse_gates(text: str) -> frozenset[ManagerFeature]:
     """Return the gates that are on after ``A=true,B=false``.
 
-    Raises InputError for an unknown gate, a value that is none, and one that a gate can't have.
+    Raises InputError for an unknown gate, a value that is no boolean, and a fixed gate that is
+    set to its other value.
     """
     gates = set(DEFAULT_GATES)
     for name, is_on in parse_feature_gates(text, alpha=_ALPHA, beta=DEFAULT_GATES - _ALPHA).items():

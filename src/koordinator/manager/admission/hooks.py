@@ -1,4 +1,4 @@
-"""All hooks: path, name, which objects they see, and by which gate they are on.
+"""Table of all admission hooks: path, name, objects and feature gate.
 
 Source: koordinator config/webhook/manifests.yaml; pkg/webhook.
 """
@@ -37,7 +37,10 @@ def validate_config_map(
     *,
     needs_names: bool = False,
 ) -> None:
-    """Raise Denial for sections that changed and can't be meant; other ConfigMaps pass."""
+    """Raise Denial if a changed section of slo-controller-config is invalid.
+
+    Other ConfigMaps are not checked.
+    """
     if (
         request.operation == AdmissionOperation.DELETE
         or (request.namespace, request.name) != config
@@ -59,19 +62,19 @@ QUOTA_PATH: Final = "scheduling-sigs-k8s-io-v1alpha1-elasticquota"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HookOptions:
-    """What the command line says about admission."""
+    """Command-line options of admission."""
 
     gates: AbstractSet[ManagerFeature]
     config: tuple[str, str] = (CONFIG_NAMESPACE, CONFIG_NAME)  # namespace and name
     needs_names: bool = False
     binding: BindingRules = field(default_factory=BindingRules)
-    validator: tuple[str, str] = (VALIDATOR_NAMESPACE, VALIDATOR_NAME)  # likewise
-    binding_decided: Callable[[str], object] = lambda _decision: None  # counts them
+    validator: tuple[str, str] = (VALIDATOR_NAMESPACE, VALIDATOR_NAME)  # namespace and name
+    binding_decided: Callable[[str], object] = lambda _decision: None  # counts decisions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """An entry of a webhook configuration; ``label`` is one that objects must have."""
+    """An entry of a webhook configuration; only objects with ``label`` are sent to the hook."""
 
     name: str
     operations: Sequence[str]
@@ -80,7 +83,7 @@ class Entry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Hook:
-    """One path of the server.  Exactly one of ``mutate`` and ``validate`` is there."""
+    """One path of the webhook server.  Exactly one of ``mutate`` and ``validate`` is set."""
 
     path: str
     entries: Sequence[Entry]
@@ -88,28 +91,29 @@ class Hook:
     group: str
     version: str = "v1"
     resource: str
-    subresources: Sequence[str] = ()  # of that resource, which are judged as well
-    policy: str  # in the chart: which failure policy is that of this hook
+    subresources: Sequence[str] = ()  # of that resource, which the hook checks as well
+    policy: str  # key of the hook's failure policy in the chart's values
     mutate: Mutating | None = None
     validate: Validating | None = None
 
     @property
     def resources(self) -> tuple[str, ...]:
-        """The resources of its rule, as a webhook configuration lists them."""
+        """The resources and subresources of the rule, as a webhook configuration lists them."""
         return (self.resource, *(f"{self.resource}/{each}" for each in self.subresources))
 
 
 def enabled_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tuple[Hook, ...]:
-    """Return the hooks that are on."""
+    """Return the hooks whose feature gates are on."""
     if ManagerFeature.WEBHOOK_FRAMEWORK not in options.gates:
         return ()
     return tuple(hook for hook in all_hooks(options, on_fault) if hook.gate in options.gates)
 
 
 def all_hooks(options: HookOptions, on_fault: FaultHandler = raise_fault) -> tuple[Hook, ...]:
-    """Return all hooks, whether they are on or not.
+    """Return all hooks, regardless of feature gates.
 
-    ``on_fault`` is told of profiles that broke and were left out; its source is the hook's path.
+    ``on_fault`` is called for each profile that was skipped because it raised an unexpected
+    error; the source of the fault is the hook's path.
     """
     gates = options.gates
     return (

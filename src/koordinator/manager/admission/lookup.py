@@ -1,4 +1,4 @@
-"""Objects that admission reads besides the request, and admitted changes of quotas."""
+"""Port to the objects that admission reads besides the request, and admitted quota changes."""
 
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
@@ -32,9 +32,9 @@ _ANNOTATIONS = (NAMESPACES.key, GUARANTEED.key)
 
 
 class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
-    """What was admitted.  ``quota`` is as it will be stored; of a deletion, as it was.
+    """An admitted change.  ``quota`` is the object to be stored, or the one to be deleted.
 
-    ``previous_version`` is the resourceVersion of what it replaces, empty of a creation.
+    ``previous_version`` is the resourceVersion that the change replaces; empty for a creation.
     """
 
     operation: AdmissionOperation
@@ -47,7 +47,7 @@ class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
         return self.quota.key
 
     def shortened(self) -> "QuotaChange":
-        """Return the change with no more of the quota than decisions about others read."""
+        """Return the change with only the fields that decisions about other quotas read."""
         meta = self.quota.metadata
         if self.operation is AdmissionOperation.DELETE:
             named = ObjectMeta(name=meta.name, namespace=meta.namespace)
@@ -62,13 +62,13 @@ class QuotaChange(msgspec.Struct, frozen=True, kw_only=True):
 
 
 ResultT = TypeVar("ResultT")
-#: What becomes of a request with these quotas, and what is to be known of it to later ones.
-#: Raises InputError to refuse it.  May be asked several times, each with newer quotas.
+#: Decision on a request, given the quotas: the result, and the change that later requests must
+#: see.  Raises InputError to deny the request.  May be called repeatedly, with newer quotas.
 QuotaDecision = Callable[[QuotaTopology], tuple[ResultT, QuotaChange | None]]
 
 
 class Lookup(Protocol):
-    """The objects of the cluster, as far as known."""
+    """The objects of the cluster that admission has seen."""
 
     def namespace(self, name: str) -> Namespace | None: ...
 
@@ -80,17 +80,17 @@ class Lookup(Protocol):
     def quota_profiles(self) -> Iterable[ElasticQuotaProfile]: ...
 
     def quotas(self) -> QuotaTopology:
-        """Return all quotas; not to be changed."""
+        """Return all quotas; the caller must not modify them."""
 
     def decide_on_quota(self, quota: ElasticQuota, decide: QuotaDecision[ResultT]) -> ResultT:
-        """Return what ``decide`` makes of a request about a quota, which is as it would be stored.
+        """Return the result of ``decide`` for a request on a quota, given as it would be stored.
 
-        Everything that was admitted before counts, by whichever replica and however little of it
-        has been seen stored.  Raises what ``decide`` raises, and ClusterError.
+        ``decide`` sees every change that was admitted before by any replica, including changes
+        that the watch has not delivered yet.  Raises what ``decide`` raises, and ClusterError.
         """
 
     def quotas_named(self, name: str) -> Sequence[ElasticQuota]:
-        """Return the quotas of that name in all namespaces, as they are stored."""
+        """Return the stored quotas of that name in all namespaces."""
 
     def charge_quota(
         self,
@@ -99,14 +99,14 @@ class Lookup(Protocol):
         *,
         is_dry_run: bool,
     ) -> None:
-        """Store what ``charge`` makes of a quota, unless it is the same object, or nothing counts.
+        """Store the result of ``charge``, unless it is the same object or this is a dry run.
 
-        It may be asked several times, each with a newer quota.  Raises what it raises,
-        ConflictError if others were faster each time, and ClusterError.
+        ``charge`` may be called repeatedly, each time with a newer quota.  Raises what ``charge``
+        raises, ConflictError if every attempt met a concurrent update, and ClusterError.
         """
 
     def pods_of_quota(self, name: str, namespaces: Sequence[str]) -> Sequence[str]:
-        """Return the names of pods that use a quota: labelled so, or unlabelled in a namespace."""
+        """Return the names of the pods that use a quota, by label or by their namespace."""
 
     def nodes(self) -> Iterable[Node]: ...
 
@@ -114,8 +114,11 @@ class Lookup(Protocol):
 
     def pod(self, namespace: str, name: str) -> Pod | None: ...
 
-    def permits(self, user: UserInfo, asked: ResourceAttributes) -> bool:
-        """Return whether a user has a right.  Raises ClusterError if that can't be asked now."""
+    def permits(self, user: UserInfo, access: ResourceAttributes) -> bool:
+        """Return whether a user has access.  Raises ClusterError if the API server is unavailable.
+
+        The API server decides it by a SubjectAccessReview.
+        """
 
     def percent(self) -> int:
-        """Return a random number of 0..99."""
+        """Return a random number in 0..99."""

@@ -20,9 +20,9 @@ _DOMAIN = "koordinator.sh/"
 
 
 def check_annotations(new: KubeObject, old: KubeObject | None) -> None:
-    """Raise InputError for an annotation of ours that nobody would read.
+    """Raise InputError for a new ``koordinator.sh`` annotation that no component would read.
 
-    One that is there already does not keep an object from being changed otherwise.
+    An annotation that the update does not change is not checked.
     """
     before = old.metadata.annotations if old is not None else {}
     for key, text in new.metadata.annotations.items():
@@ -37,7 +37,7 @@ CONFIG_NAME: Final = "pod-enhanced-validator-config"
 
 
 class LabelRule(ApiStruct, frozen=True, kw_only=True):
-    """Pods must have these labels, unless they are in one of these namespaces."""
+    """Labels that pods must have, except in the whitelisted namespaces."""
 
     name: str = ""
     required_labels: tuple[str, ...] = ()
@@ -45,7 +45,7 @@ class LabelRule(ApiStruct, frozen=True, kw_only=True):
 
 
 def read_label_rules(config: ConfigMap | None) -> tuple[LabelRule, ...]:
-    """Return the rules; none if they are off or can't be read."""
+    """Return the rules; empty if they are disabled or can't be parsed."""
     if config is None or config.data.get("enable", "").strip().lower() != "true":
         return ()
     try:
@@ -55,7 +55,7 @@ def read_label_rules(config: ConfigMap | None) -> tuple[LabelRule, ...]:
 
 
 def missing_labels(pod: Pod, rules: tuple[LabelRule, ...]) -> str:
-    """Return what is missing by the first rule that is broken; empty if none is."""
+    """Return a message with the labels that the first violated rule requires; empty if none is."""
     labels = pod.metadata.labels
     if is_true(labels, POD_SKIP_ENHANCED_VALIDATION):
         return ""

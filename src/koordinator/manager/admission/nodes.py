@@ -25,7 +25,10 @@ def mutate_node_status(
     lookup: Lookup,  # noqa: ARG001 -- the signature of a hook
     gates: AbstractSet[ManagerFeature],  # noqa: ARG001
 ) -> JsonObject:
-    """Return the node with what it shows; a creation changes nothing.  Raises Denial."""
+    """Return the node with its amplified allocatable; only updates of the status change it.
+
+    Raises Denial for a node that can't be decoded.
+    """
     if request.operation != AdmissionOperation.UPDATE or request.subresource != "status":
         return request.obj
     try:
@@ -43,7 +46,7 @@ def validate_node(
     gates: AbstractSet[ManagerFeature],  # noqa: ARG001 -- the signature of a hook
     config: tuple[str, str] = ("koordinator-system", "slo-controller-config"),
 ) -> None:
-    """Raise Denial if labels change so that two strategies of one section select the node."""
+    """Raise Denial if a label change makes two strategies of one section select the node."""
     if request.operation != AdmissionOperation.UPDATE or request.subresource:
         return
     old_labels = ((request.old or {}).get("metadata") or {}).get("labels") or {}

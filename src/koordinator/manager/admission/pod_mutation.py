@@ -1,4 +1,4 @@
-"""What becomes of a pod when it is created.
+"""Mutation of pods on creation: profiles, resource translation, quota tree affinity, devices.
 
 Source: koordinator pkg/webhook/pod/mutating/mutating_handler.go.
 """
@@ -35,11 +35,11 @@ def mutate_pod(
     gates: AbstractSet[ManagerFeature],
     on_fault: FaultHandler = raise_fault,
 ) -> JsonObject:
-    """Return the pod as it is to be created; an update changes nothing.
+    """Return the pod to be created; updates are returned unchanged.
 
-    What the scheduler writes with the binding is taken off: nobody was given anything before.  A
-    profile that breaks is told to ``on_fault`` and left out.
-    Raises Denial if it can't be read, or a profile can't be applied.
+    Annotations and labels that only the scheduler may write are removed.  A profile that raises
+    an unexpected error is skipped and reported to ``on_fault``.
+    Raises Denial if the pod can't be decoded, or a profile can't be applied.
     """
     pod = request.obj
     if request.operation != AdmissionOperation.CREATE or request.subresource:
@@ -59,7 +59,7 @@ def mutate_pod(
         raise Denial(str(error)) from None
 
 
-def _made(  # noqa: PLR0917 -- the request and what it is judged by
+def _made(  # noqa: PLR0917 -- the request and the sources of the mutation
     pod: JsonObject,
     matched: MatchedProfiles,
     namespace: str,

@@ -1,6 +1,6 @@
 """Validation of pods: combinations of QoS class, priority and devices; quotas; labels.
 
-Messages are those of the original, in the form of Kubernetes' field errors.
+Messages reproduce the original's, in the form of Kubernetes' field errors.
 Source: koordinator pkg/webhook/pod/validating/cluster_colocation_profile.go,
 verify_device_resource.go, verify_annotations.go.
 """
@@ -59,13 +59,16 @@ FORBIDDEN: Mapping[QosClass, frozenset[PriorityBand]] = {
 
 
 def reserve_problems(pod: Pod) -> Iterator[str]:
-    """Yield what is wrong with annotations that only the scheduler may set."""
+    """Yield problems of annotations that only the scheduler may set."""
     if RESERVE_POD in pod.metadata.annotations:
         yield f"annotations.{RESERVE_POD}: Forbidden: cannot set in annotations"
 
 
 def change_problems(old: Pod, new: Pod, *, keeps_priority: bool) -> Iterator[str]:
-    """Yield what an update may not change; ``keeps_priority``: nor the order within a band."""
+    """Yield immutable fields that an update changes.
+
+    ``keeps_priority``: the priority within a band is immutable, too.
+    """
     before, after = labelled_qos(old.metadata.labels), labelled_qos(new.metadata.labels)
     if before != after:
         yield _immutable(_QOS, after)
@@ -77,7 +80,7 @@ def change_problems(old: Pod, new: Pod, *, keeps_priority: bool) -> Iterator[str
 
 
 def colocation_problems(pod: Pod) -> Iterator[str]:
-    """Yield what is wrong with QoS class, priority and requests."""
+    """Yield problems of QoS class, priority and requests."""
     qos, band = labelled_qos(pod.metadata.labels), declared_band(pod)
     requests = pod_requests(pod.spec)
     if (requests.get(BATCH_CPU) or requests.get(BATCH_MEMORY)) and qos is not QosClass.BE:
@@ -103,7 +106,7 @@ def colocation_problems(pod: Pod) -> Iterator[str]:
 
 
 def device_problems(pod: Pod) -> Iterator[str]:
-    """Yield what is wrong with the GPUs of each container, init containers last."""
+    """Yield problems of the GPU requests of each container, init containers last."""
     for container in (*pod.spec.containers, *pod.spec.init_containers):
         requests = container.resources.requests
         if GPU in requests and GPU_SHARED in requests:
@@ -141,12 +144,12 @@ def _share_problems(requests: Mapping[str, Quantity]) -> Iterator[str]:
             yield _invalid(ratio, "the requested gpuMemoryRatio must multiple of shared")
 
 
-def _immutable(path: str, found: str) -> str:
-    return f'{path}: Invalid value: "{found}": field is immutable'
+def _immutable(path: str, value: str) -> str:
+    return f'{path}: Invalid value: "{value}": field is immutable'
 
 
-def _invalid(found: Quantity, problem: str) -> str:
-    return f'{_REQUESTS}: Invalid value: "{found.canonical()}": {problem}'
+def _invalid(value: Quantity, problem: str) -> str:
+    return f'{_REQUESTS}: Invalid value: "{value.canonical()}": {problem}'
 
 
 VALIDATOR_NAMESPACE = "koordinator-system"
@@ -159,11 +162,11 @@ def validate_pod(
     gates: AbstractSet[ManagerFeature],
     validator: tuple[str, str] = (VALIDATOR_NAMESPACE, CONFIG_NAME),
 ) -> None:
-    """Raise Denial with the problems of the first group of rules that is broken.
+    """Raise Denial with the problems of the first group of rules that the pod violates.
 
-    A resize in place is judged as any other update; other subresources are not judged.
+    An in-place resize is validated as any other update; other subresources are not validated.
 
-    ``validator`` is the ConfigMap with the labels that pods need: namespace and name.
+    ``validator`` is the namespace and name of the ConfigMap with required labels.
     """
     if request.subresource not in ("", RESIZE) or request.operation == AdmissionOperation.DELETE:
         return
@@ -171,7 +174,7 @@ def validate_pod(
         new = _in_namespace(decode(request.obj, Pod), request.namespace)
         old = decode(request.old, Pod) if request.old is not None else None
         check_annotations(new, old)
-        _refuse(reserve_problems(new))
+        _deny_if_any(reserve_problems(new))
         if old is not None:
             check_scheduler_keys(request, old, new, lookup)
         if ManagerFeature.STRICT_TENANCY in gates:
@@ -181,27 +184,27 @@ def validate_pod(
             if old is None
             else change_problems(old, new, keeps_priority=ManagerFeature.SKIP_PRIORITY not in gates)
         )
-        _refuse([*changed, *colocation_problems(new)])
+        _deny_if_any([*changed, *colocation_problems(new)])
         if ManagerFeature.VALIDATE_DEVICES in gates:
-            _refuse(device_problems(new))
+            _deny_if_any(device_problems(new))
         if ManagerFeature.ENHANCED_VALIDATOR in gates:
             rules = read_label_rules(lookup.config_map(*validator))
             if missing := missing_labels(new, rules):
                 raise Denial(missing)
-        dry = request.is_dry_run  # last: a pod that is refused must not be charged
+        dry = request.is_dry_run  # last: a pod that is denied must not be charged to its quota
         check_pod_in_quota(request.operation, old, new, lookup, gates, is_dry_run=dry)
     except InputError as error:
         raise Denial(message_for_clients(error)) from None
 
 
-def _refuse(problems: Iterable[str]) -> None:
-    found = list(dict.fromkeys(problems))
-    if found:
-        raise Denial(found[0] if len(found) == 1 else f"[{', '.join(found)}]")
+def _deny_if_any(problems: Iterable[str]) -> None:
+    distinct = list(dict.fromkeys(problems))
+    if distinct:
+        raise Denial(distinct[0] if len(distinct) == 1 else f"[{', '.join(distinct)}]")
 
 
 def _in_namespace(pod: Pod, namespace: str) -> Pod:
-    """Return the pod in its namespace: one made of a template doesn't name it yet."""
+    """Return the pod with its namespace set; a pod created from a template may lack it."""
     if pod.metadata.namespace or not namespace:
         return pod
     return replace(pod, metadata=replace(pod.metadata, namespace=namespace))

@@ -34,15 +34,15 @@ _INTERNAL = 500
 
 @dataclass(frozen=True, slots=True)
 class MatchedProfiles:
-    """Profiles that apply to an object, by name."""
+    """Profiles that apply to an object, sorted by name."""
 
     profiles: tuple[ClusterColocationProfile, ...]
 
     @property
     def translates(self) -> bool:
-        """Whether CPU and memory become batch or mid resources.
+        """Whether CPU and memory are translated to batch or mid resources.
 
-        A profile that is left out by its probability counts here, too: so the original.
+        As in the original, a profile that its probability skips counts here, too.
         """
         return bool(self.profiles) and not any(
             SKIP_UPDATE_RESOURCES in profile.metadata.annotations for profile in self.profiles
@@ -55,30 +55,32 @@ def match_profiles(
     lookup: Lookup,
     on_fault: FaultHandler = raise_fault,
 ) -> MatchedProfiles:
-    """Return the profiles whose selectors both fit; ``namespace`` None: that one isn't asked.
+    """Return the profiles whose selectors match the labels and the namespace.
 
-    A selector that can't be read, and a namespace that isn't known, fit: so the original.  A
-    profile that breaks is told to ``on_fault`` and left out.
+    With ``namespace`` None, the namespace selector is ignored.  As in the original, an invalid
+    selector and an unknown namespace match.  A profile that raises an unexpected error is skipped
+    and reported to ``on_fault``.
     """
-    found = []
+    matched = []
     for profile in lookup.profiles():
         try:
             if _fits(profile.spec.selector, labels) and (
                 namespace is None or _fits_namespace(profile.spec, namespace, lookup)
             ):
-                found.append(profile)
-        except Exception as error:  # noqa: BLE001 -- told
+                matched.append(profile)
+        except Exception as error:  # noqa: BLE001 -- reported to on_fault
             on_fault(fault_of(STAGE, error, about=f"{profile.KIND} {profile.key}"))
-    return MatchedProfiles(tuple(sorted(found, key=lambda profile: profile.metadata.name)))
+    return MatchedProfiles(tuple(sorted(matched, key=lambda profile: profile.metadata.name)))
 
 
 def made_with(
     matched: MatchedProfiles, make: Callable[[MatchedProfiles], ResultT], on_fault: FaultHandler
 ) -> ResultT:
-    """Return what is made of an object with all profiles but those with which that breaks.
+    """Return the result of ``make`` with all profiles that it can process.
 
-    These are told to ``on_fault``.  What breaks without any profile is raised: it is the object's
-    own trouble.  Raises what ``make`` raises on purpose: Denial, InputError, ClusterError.
+    A profile with which ``make`` raises an unexpected error is skipped and reported to
+    ``on_fault``.  An error that occurs without any profile is raised, since the object causes it.
+    Raises Denial, InputError and ClusterError as ``make`` does.
     """
     try:
         return make(matched)
@@ -95,8 +97,8 @@ def made_with(
         try:
             result, refusal = make(MatchedProfiles(more)), None
         except (Denial, InputError) as error:
-            refusal = error  # unless a later profile puts it right
-        except Exception as error:  # noqa: BLE001 -- told
+            refusal = error  # raised unless a later profile corrects it
+        except Exception as error:  # noqa: BLE001 -- reported to on_fault
             on_fault(fault_of(STAGE, error, about=f"{profile.KIND} {profile.key}"))
             continue
         kept = more
@@ -108,7 +110,7 @@ def made_with(
 def applied(
     obj: JsonObject, profiles: Iterable[ClusterColocationProfile], lookup: Lookup
 ) -> JsonObject:
-    """Return metadata and spec of a pod or of a template with the profiles applied in order.
+    """Return a pod or pod template with the profiles applied in order.
 
     Raises Denial for a probability, a priority class or a patch that can't be used.
     """
@@ -119,9 +121,10 @@ def applied(
 
 
 def is_left_out(profile: ClusterColocationProfile, draw: Callable[[], int]) -> bool:
-    """Draw lots; 99 percent are as good as all, for what is drawn is 0..99 and must be above.
+    """Return whether the profile's probability skips an object, by a number drawn from 0..99.
 
-    Raises Denial for a probability that can't be read.
+    The profile is skipped if the number is greater than the percentage, so 99 acts as 100.
+    Raises Denial for a probability that can't be parsed.
     """
     percent = _percent(profile)
     return percent == 0 or (percent != _WHOLE and draw() > percent)
@@ -138,7 +141,7 @@ def with_entries(obj: JsonObject, part: str, entries: Mapping[str, str]) -> Json
 def relabelled(
     spec: ClusterColocationProfileSpec, labels: Mapping[str, str], annotations: Mapping[str, str]
 ) -> tuple[dict[str, str], dict[str, str]]:
-    """Return labels and annotations that a profile adds to those that are there."""
+    """Return the labels and annotations that a profile adds to the given ones."""
     new_labels, new_annotations = dict(spec.labels), dict(spec.annotations)
     for source, target in sorted(spec.label_keys_mapping.items()):
         new_labels[target] = {**labels, **new_labels}.get(source, "")
@@ -177,28 +180,29 @@ def _applied_one(obj: JsonObject, spec: ClusterColocationProfileSpec, lookup: Lo
 
 
 def _priority(name: str, lookup: Lookup) -> dict[str, Any]:
-    found = lookup.priority_class(name)
-    if found is None:
+    priority_class = lookup.priority_class(name)
+    if priority_class is None:
         raise Denial(f'PriorityClass.scheduling.k8s.io "{name}" not found', _INTERNAL)
     return {
         "priorityClassName": name,
-        "priority": found.value,
-        "preemptionPolicy": found.preemption_policy,
+        "priority": priority_class.value,
+        "preemptionPolicy": priority_class.preemption_policy,
     }
 
 
 def _percent(profile: ClusterColocationProfile) -> int:
-    found = profile.spec.probability
-    if found is None:
+    probability = profile.spec.probability
+    if probability is None:
         return _WHOLE
-    if isinstance(found, int):
-        return found
+    if isinstance(probability, int):
+        return probability
+    digits = probability.removesuffix("%") if probability.endswith("%") else ""
     try:
-        return int(found.removesuffix("%")) if found.endswith("%") else int("no percentage")
+        return int(digits)
     except ValueError:
         raise Denial(
             f"profile {profile.metadata.name}: spec.probability: must be 0..100 or 0%..100%, "
-            f"got {found!r}",
+            f"got {probability!r}",
             _INTERNAL,
         ) from None
 
@@ -226,9 +230,10 @@ def mutate_reservation(
     gates: AbstractSet[ManagerFeature],  # noqa: ARG001 -- the signature of a hook
     on_fault: FaultHandler = raise_fault,
 ) -> JsonObject:
-    """Return the reservation with the profiles of its template applied.
+    """Return the reservation with the profiles that match its template applied.
 
-    A profile that breaks is told to ``on_fault`` and left out.  Raises Denial.
+    A profile that raises an unexpected error is skipped and reported to ``on_fault``.
+    Raises Denial if a profile can't be applied.
     """
     spec = request.obj.get("spec") or {}
     template = spec.get("template")

@@ -1,4 +1,4 @@
-"""The nodes of the quota tree that a pod belongs to.
+"""Node affinity of pods for the nodes of their quota tree.
 
 Source: koordinator pkg/webhook/pod/mutating/multi_quota_tree_affinity.go.
 """
@@ -19,7 +19,7 @@ def with_tree_affinity(
 ) -> JsonObject:
     """Return the pod with the node selector of its tree's profile in every required term.
 
-    A profile that breaks is told to ``on_fault`` and left out.
+    A profile that raises an unexpected error is skipped and reported to ``on_fault``.
     """
     meta = pod.get("metadata") or {}
     name = (meta.get("labels") or {}).get(QUOTA_NAME) or namespace
@@ -48,24 +48,24 @@ def with_tree_affinity(
 def _requirements_of(
     tree: str, lookup: Lookup, on_fault: FaultHandler
 ) -> list[dict[str, Any]] | None:
-    """Return what the first profile of a tree wants of nodes; None if there is no profile."""
+    """Return the node requirements of the first profile of a tree; None if there is no profile."""
     for profile in sorted(lookup.quota_profiles(), key=lambda each: each.key):
         try:
             if profile.metadata.labels.get(QUOTA_TREE_ID) == tree:
                 return _requirements(profile.spec.node_selector)
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported to on_fault
             on_fault(fault_of(STAGE, error, about=f"{profile.KIND} {profile.key}"))
     return None
 
 
 def _requirements(selector: LabelSelector) -> list[dict[str, Any]]:
     labels = sorted(selector.match_labels.items())
-    found: list[dict[str, Any]] = [
+    requirements: list[dict[str, Any]] = [
         {"key": key, "operator": "In", "values": [value]} for key, value in labels
     ]
     for each in selector.match_expressions:
         requirement: dict[str, Any] = {"key": each.key, "operator": each.operator}
         if each.values:
             requirement["values"] = list(each.values)
-        found.append(requirement)
-    return found
+        requirements.append(requirement)
+    return requirements

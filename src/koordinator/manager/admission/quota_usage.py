@@ -1,7 +1,7 @@
-"""Whether the quota of a new pod has room for it: gate EnableQuotaAdmission.
+"""Quota check of new pods at admission: feature gate EnableQuotaAdmission.
 
-What all pods of a quota ask for stands in its annotation ``child-request``, to which each pod that
-is let in is added at once; the scheduler, which knows the pods, corrects it.
+The annotation ``child-request`` of a quota holds the requests of all its pods.  Admission adds
+each pod that it admits; the scheduler, which sees the pods, corrects the sum.
 
 Source: koordinator pkg/webhook/quotaevaluate/evaluator.go, ``checkRequest``; pkg/webhook/
 elasticquota/quota_handler.go.
@@ -32,7 +32,7 @@ from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import Lookup
 from koordinator.manager.admission.request import AdmissionOperation, Denial
 
-#: A quota that limits none of these is not looked at.
+#: Resources that are checked; a quota that limits none of them is skipped.
 COUNTED: Final = frozenset(
     (
         "cpu",
@@ -66,10 +66,10 @@ def charge_pod(
     old_quota: str,
     is_dry_run: bool = False,
 ) -> None:
-    """Add a pod to what its quota has let in; raise Denial if there is no room.
+    """Charge a pod to its quota; raise Denial if the quota would be exceeded.
 
-    ``quota`` and ``old_quota`` are the names of the quotas that it is in and was in.  Of a pod
-    that is resized and stays in its quota, what it asks for in addition is added.
+    ``quota`` and ``old_quota`` are the names of the quotas of the new and of the old pod.  A pod
+    that is resized within its quota is charged for the increase of its requests.
     """
     if ManagerFeature.QUOTA_ADMISSION not in gates or quota in _EXEMPT:
         return
@@ -81,15 +81,15 @@ def charge_pod(
             return
     if not usage:
         return
-    found = lookup.quotas_named(quota)
-    if not found:
+    quotas = lookup.quotas_named(quota)
+    if not quotas:
         raise Denial(f"elastic quota {quota} not found")
-    if len(found) > 1:
+    if len(quotas) > 1:
         raise Denial(f"more than one elastic quota {quota} found")
     try:
         is_strict, namespace = ManagerFeature.STRICT_TENANCY in gates, pod.metadata.namespace
         lookup.charge_quota(
-            found[0],
+            quotas[0],
             lambda stored: charged(stored, usage, namespace, is_strict=is_strict),
             is_dry_run=is_dry_run,
         )
@@ -104,21 +104,21 @@ def charge_pod(
 def charged(
     quota: ElasticQuota, usage: Amounts, namespace: str, *, is_strict: bool
 ) -> ElasticQuota:
-    """Return the quota with the usage of one more pod; the same object if nothing of it counts.
+    """Return the quota charged with the usage of a pod; the same object if the quota limits none.
 
-    Raises Denial if that is too much, InputError for annotations that can't be read.
+    Raises Denial if the limit would be exceeded, InputError for annotations that can't be parsed.
     """
     limit = amounts_of(quota.spec.max)
     if COUNTED.isdisjoint(limit):
         return quota
-    asked = {name: amount for name, amount in named_by(usage, limit).items() if amount}
-    if not asked:
+    requested = {name: amount for name, amount in named_by(usage, limit).items() if amount}
+    if not requested:
         return quota
     ceiling = amounts_of(ADMISSION.read(quota.metadata) or {}) or limit
     used = amounts_of(CHILD_REQUEST.read(quota.metadata) or {})
-    after = plus(used, asked)
-    if over := exceeded(named_by(after, asked), ceiling):
-        text = f"exceeded quota: {quota.key}, requested: {_listed(asked, over)}"
+    after = plus(used, requested)
+    if over := exceeded(named_by(after, requested), ceiling):
+        text = f"exceeded quota: {quota.key}, requested: {_listed(requested, over)}"
         spec = QuotaSpec.of(quota)
         if spec.shows_figures_to(namespace, spec, is_strict=is_strict):
             text += f", used: {_listed(used, over)}, limited: {_listed(ceiling, over)}"
@@ -140,7 +140,7 @@ def _usage(pod: Pod, gates: AbstractSet[ManagerFeature]) -> Amounts:
 
 
 def _growth(before: Amounts, after: Amounts) -> Amounts:
-    """Return what is asked for now in addition."""
+    """Return the positive increase of each resource."""
     more = {name: amount - before.get(name, 0) for name, amount in after.items()}
     return {name: amount for name, amount in more.items() if amount > 0}
 

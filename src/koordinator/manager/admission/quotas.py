@@ -1,4 +1,4 @@
-"""ElasticQuotas and the pods that use them.
+"""Mutation and validation of ElasticQuotas and of the quota of a pod.
 
 Source: koordinator pkg/webhook/elasticquota.
 """
@@ -38,7 +38,7 @@ def mutate_quota(
     lookup: Lookup,
     gates: AbstractSet[ManagerFeature],  # noqa: ARG001 -- the signature of a hook
 ) -> JsonObject:
-    """Return the quota with parent, tree and weights.  Raises Denial."""
+    """Return the quota with default parent, tree and weights.  Raises Denial if it is invalid."""
     if request.operation == AdmissionOperation.DELETE:
         return request.obj
     try:
@@ -104,7 +104,7 @@ def _checked(
     lookup: Lookup,
     rules: PlaceRules,
 ) -> QuotaChange | None:
-    """Return what the request changes for other quotas.  Raises InputError if it may not be."""
+    """Return the change that later requests must see.  Raises InputError if it is not allowed."""
     if operation == AdmissionOperation.DELETE:
         check_deleted_quota(new, quotas, _pods_of(new, lookup))
         previous = new.metadata.resource_version
@@ -116,7 +116,7 @@ def _checked(
         check_new_quota(new, quotas, rules)
         return QuotaChange(operation=AdmissionOperation.CREATE, quota=new)
     check_annotations(new, old)
-    if is_unchanged(old, new):  # such as by the scheduler, that reports what is used
+    if is_unchanged(old, new):  # for example, the scheduler updates the reported usage
         return None
     pods = _pods_of(new, lookup) if new.is_parent and not old.is_parent else []
     check_changed_quota(old, new, quotas, rules, pods)
@@ -125,7 +125,9 @@ def _checked(
 
 
 def _undecided(error: ClusterError) -> Denial:
-    return Denial(f"it can't be known now what else is being changed: {error}; try again", 503)
+    return Denial(
+        f"concurrent changes of quotas can't be read from the API server: {error}; try again", 503
+    )
 
 
 def check_pod_in_quota(
@@ -137,9 +139,9 @@ def check_pod_in_quota(
     *,
     is_dry_run: bool = False,
 ) -> None:
-    """Raise InputError if a pod may not be in its quota, or becomes preemptible or the reverse.
+    """Raise InputError if the quota does not take the pod, or the update changes preemptibility.
 
-    Raises Denial if its quota has no room for it, where that is looked at.
+    Raises Denial if the pod would exceed its quota and feature gate EnableQuotaAdmission is on.
     """
     if old is not None:
         check_changed_pod(old, new)
@@ -165,7 +167,7 @@ def check_pod_in_quota(
 
 
 def _quota_of(pod: Pod, quotas: QuotaTopology, gates: AbstractSet[ManagerFeature]) -> str:
-    """Return the name of the quota that a pod is in by its label or, failing that, namespace."""
+    """Return the name of a pod's quota, by its label or else by its namespace."""
     name = pod.metadata.labels.get(QUOTA_NAME, "")
     if name or ManagerFeature.NO_DEFAULT_QUOTA in gates:
         return name

@@ -1,4 +1,4 @@
-"""What is asked of admission, and the answers.
+"""Admission requests and denials.
 
 Source: k8s.io/api admission/v1/types.go.
 """
@@ -13,7 +13,7 @@ from koordinator.foundation.errors import KoordinatorError
 
 
 class AdmissionOperation(StrEnum):
-    """What the request wants to do."""
+    """Operation of an admission request."""
 
     CREATE = "CREATE"
     UPDATE = "UPDATE"
@@ -22,7 +22,10 @@ class AdmissionOperation(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdmissionRequest:
-    """An object as it would be stored, ``old`` as it is; objects are not to be changed."""
+    """An admission request: ``obj`` as it would be stored, ``old`` as it is stored.
+
+    Hooks must not modify either object.
+    """
 
     operation: str
     namespace: str = ""
@@ -40,7 +43,7 @@ class AdmissionRequest:
         return self.requester.username
 
     def service_account_of(self, pod: Pod) -> UserInfo:
-        """Return the user as which the containers of a pod act."""
+        """Return the service account of a pod as a user."""
         name = pod.spec.service_account_name or "default"
         prefix = "system:serviceaccount"
         return UserInfo(
@@ -49,8 +52,8 @@ class AdmissionRequest:
         )
 
 
-class Denial(KoordinatorError):  # noqa: N818 -- it is an answer, not an error of anybody
-    """The request is refused; ``code`` is the HTTP status that the user sees."""
+class Denial(KoordinatorError):  # noqa: N818 -- a regular response, not a failure
+    """Denial of an admission request; ``code`` is the HTTP status that the client receives."""
 
     def __init__(self, message: str, code: int = 400) -> None:
         self.code = code

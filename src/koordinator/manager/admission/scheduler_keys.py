@@ -1,7 +1,8 @@
-"""Annotations and labels of pods that the scheduler and the manager write, and nobody else.
+"""Annotations and labels of pods that only the scheduler and the manager may write.
 
-They say which CPUs, devices and reservation a pod was given: whoever writes them into another pod
-takes what is not his.  They are taken off pods that are created, and stay as they are afterwards.
+They record the CPUs, devices and reservation allocated to a pod; a user who could set them would
+take resources that were never allocated.  Mutation removes them from new pods, and validation
+denies updates that change them.
 """
 
 from typing import Final
@@ -49,7 +50,7 @@ _FORBIDDEN = 403
 
 
 def without_scheduler_keys(pod: JsonObject) -> JsonObject:
-    """Return a pod without what its author says that it was given; the same one if nothing is."""
+    """Return the pod without scheduler keys; the same object if it has none."""
     meta = pod.get("metadata") or {}
     changed = {
         part: {key: text for key, text in entries.items() if key not in keys}
@@ -60,7 +61,7 @@ def without_scheduler_keys(pod: JsonObject) -> JsonObject:
 
 
 def check_scheduler_keys(request: AdmissionRequest, old: Pod, new: Pod, lookup: Lookup) -> None:
-    """Raise Denial if an update changes one of the keys, unless its user may bind the pod."""
+    """Raise Denial if an update changes a scheduler key, unless the user may bind the pod."""
     changed = [
         f"metadata.{part}[{key}]"
         for part, keys, before, after in (

@@ -1,8 +1,8 @@
-"""What a quota or a pod may bind that belongs to another namespace.
+"""Tenancy: use of another namespace's quotas, pods and reservations by a quota or a pod.
 
-It may bind what is of its own namespace, what the other side has agreed to, and what the user of
-the request has the right to: the API server is asked by a SubjectAccessReview.  The original asks
-for none of this.
+A quota or pod may use objects of its own namespace, objects whose owner has agreed, and objects on
+which the user of the request has the right, by a SubjectAccessReview of the API server.  The
+original has no such checks.
 """
 
 from collections.abc import Iterator
@@ -45,19 +45,21 @@ def check_quota_tenancy(
     components: str,
     is_strict: bool,
 ) -> None:
-    """Raise Denial if a quota would bind what is another tenant's; only what is new is checked.
+    """Raise Denial if a quota claims objects of another tenant; only new claims are checked.
 
     ``components`` is the namespace of Koordinator, to which the built-in quotas belong.
-    ``is_strict``: also below the root quota, whose resources are everybody's, a quota needs rights.
+    ``is_strict``: a quota directly below the root quota, which all tenants share, needs the right
+    to update the root quota.
     """
     if request.is_of_component:
         return
-    for problem, asked in _wanted(old, new, quotas, lookup, components, is_strict=is_strict):
-        if not is_permitted(request, lookup, asked):
+    rights = _required_rights(old, new, quotas, lookup, components, is_strict=is_strict)
+    for problem, right in rights:
+        if not is_permitted(request, lookup, right):
             raise Denial(f"ElasticQuota {new.key}: {problem}", _FORBIDDEN)
 
 
-def _wanted(
+def _required_rights(
     old: ElasticQuota | None,
     new: ElasticQuota,
     quotas: QuotaTopology,
@@ -66,7 +68,7 @@ def _wanted(
     *,
     is_strict: bool,
 ) -> Iterator[tuple[str, ResourceAttributes]]:
-    """Yield what the quota binds without agreement, and the right that would make it good."""
+    """Yield each claim that the owner has not agreed to, and the right that would permit it."""
     name, own = new.metadata.name, new.metadata.namespace
     if old is None and name in _BUILT_IN and own != components:
         problem = f"metadata.name: must not be that of a built-in quota, got {name!r}"
@@ -87,7 +89,8 @@ def _wanted(
             )
             yield problem, _right(ElasticQuota, "create", namespace)
     if old is None or old.parent != new.parent:
-        yield from _wanted_of_parent(new, quotas.get(new.parent), components, is_strict=is_strict)
+        parent = quotas.get(new.parent)
+        yield from _required_rights_on_parent(new, parent, components, is_strict=is_strict)
     if new.is_tree_root and not (old is not None and old.is_tree_root):
         problem = (
             f"metadata.labels[{QUOTA_IS_ROOT}]: must not be set by users who may not create "
@@ -96,7 +99,7 @@ def _wanted(
         yield problem, _right(ElasticQuotaProfile, "create", own)
 
 
-def _wanted_of_parent(
+def _required_rights_on_parent(
     new: ElasticQuota, parent: ElasticQuota | None, components: str, *, is_strict: bool
 ) -> Iterator[tuple[str, ResourceAttributes]]:
     own, path = new.metadata.namespace, f"metadata.labels[{QUOTA_PARENT}]"
@@ -128,17 +131,17 @@ def _admits(parent: ElasticQuota, namespace: str) -> bool:
 
 
 def _namespace_agrees(namespace: str, quota: str, lookup: Lookup) -> bool:
-    found = lookup.namespace(namespace)
-    return found is not None and found.metadata.labels.get(QUOTA_NAME) == quota
+    known = lookup.namespace(namespace)
+    return known is not None and known.metadata.labels.get(QUOTA_NAME) == quota
 
 
 def check_pod_tenancy(
     request: AdmissionRequest, old: Pod | None, new: Pod, quotas: QuotaTopology, lookup: Lookup
 ) -> None:
-    """Raise Denial if a pod uses a quota, or what reservations hold, of others: strict tenancy.
+    """Raise Denial if a pod uses another tenant's quota, or ignores reservations without a right.
 
-    The right may be the user's or, since most pods are made by controllers, that of the service
-    account of the pod.
+    Either the user or the pod's service account must have the right, since controllers create
+    most pods.
     """
     if request.is_of_component:
         return
@@ -156,8 +159,8 @@ def check_pod_tenancy(
                 _FORBIDDEN,
             )
     if is_true(labels, RESERVATION_IGNORED) and not is_true(before, RESERVATION_IGNORED):
-        found = lookup.namespace(namespace)
-        if found is None or not is_true(found.metadata.labels, RESERVATION_IGNORED):
+        known = lookup.namespace(namespace)
+        if known is None or not is_true(known.metadata.labels, RESERVATION_IGNORED):
             raise Denial(
                 f"metadata.labels[{RESERVATION_IGNORED}]: must not be set in namespace "
                 f"{namespace!r}, which has no label {RESERVATION_IGNORED}: true",
@@ -184,16 +187,16 @@ def _right(kind: type[KubeObject], verb: str, namespace: str, name: str = "") ->
 
 
 def is_permitted(
-    request: AdmissionRequest, lookup: Lookup, asked: ResourceAttributes, pod: Pod | None = None
+    request: AdmissionRequest, lookup: Lookup, access: ResourceAttributes, pod: Pod | None = None
 ) -> bool:
-    """Return whether the user, or the service account of a pod, has a right.
+    """Return whether the user, or the service account of a pod, has access.
 
-    Raises Denial where the API server can't be asked now.
+    Raises Denial if the API server is unavailable.
     """
     try:
-        if lookup.permits(request.requester, asked):
+        if lookup.permits(request.requester, access):
             return True
-        return pod is not None and lookup.permits(request.service_account_of(pod), asked)
+        return pod is not None and lookup.permits(request.service_account_of(pod), access)
     except ClusterError as error:
-        problem = f"the API server can't be asked about the rights of the user: {error}; try again"
+        problem = f"the API server can't review the access of the user: {error}; try again"
         raise Denial(problem, _UNAVAILABLE) from None

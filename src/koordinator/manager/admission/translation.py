@@ -1,4 +1,4 @@
-"""Batch, mid and GPU resources in place of what a pod wrote.
+"""Translation of a pod's resources to batch, mid and shared GPU resources.
 
 Source: koordinator pkg/webhook/pod/mutating/cluster_colocation_profile.go,
 ``mutatePodResourceSpec``; extended_resource_spec.go; device_resource_spec.go.
@@ -39,9 +39,9 @@ Resources = dict[str, Any]
 
 
 def translated(pod: JsonObject, band: PriorityBand) -> JsonObject:
-    """Return the pod with the band's resources in place of CPU and memory.
+    """Return the pod with the resources of the priority band in place of CPU and memory.
 
-    Bands other than batch and mid have none of their own.  Raises InputError for bad amounts.
+    Bands other than batch and mid are returned unchanged.  Raises InputError for bad amounts.
     """
     names = BAND_RESOURCES.get(band)
     if names is None:
@@ -56,10 +56,10 @@ def translated(pod: JsonObject, band: PriorityBand) -> JsonObject:
 
 
 def with_extended_spec(pod: JsonObject) -> JsonObject:
-    """Return the pod with an annotation of the batch resources of all its containers.
+    """Return the pod with an annotation that lists the batch resources of all its containers.
 
-    Init containers, such as sidecars, stand in it as well: the original leaves them out.
-    The node's runtime hooks see annotations only.  Raises InputError for one that can't be read.
+    The runtime hooks on the node see only annotations.  Init containers, such as sidecars, are
+    included; the original omits them.  Raises InputError for an annotation that can't be parsed.
     """
     meta = pod.get("metadata") or {}
     annotations = meta.get("annotations") or {}
@@ -67,12 +67,12 @@ def with_extended_spec(pod: JsonObject) -> JsonObject:
     spec = pod.get("spec") or {}
     for container in (*(spec.get("initContainers") or ()), *(spec.get("containers") or ())):
         resources = container.get("resources") or {}
-        found = ExtendedContainerResources(
+        listed = ExtendedContainerResources(
             requests=_only(resources.get("requests"), _BATCH),
             limits=_only(resources.get("limits"), _BATCH),
         )
-        if found.requests or found.limits:
-            containers[container.get("name", "")] = found
+        if listed.requests or listed.limits:
+            containers[container.get("name", "")] = listed
     wanted = ExtendedResourceSpec(containers=containers)
     known = EXTENDED_RESOURCE_SPEC.read(ObjectMeta(annotations=annotations))
     if wanted == (known or ExtendedResourceSpec()):
@@ -82,11 +82,11 @@ def with_extended_spec(pod: JsonObject) -> JsonObject:
 
 
 def with_device_spec(pod: JsonObject) -> JsonObject:
-    """Return the pod with GPUs spelt out: cores, memory, and over how many cards they spread."""
+    """Return the pod with GPU requests expanded to core, memory ratio and number of cards."""
     spec = pod.get("spec") or {}
     parts = {part: spec[part] for part in _CONTAINERS if spec.get(part)}
-    spelt = {part: _each(containers, _spelt_gpus) for part, containers in parts.items()}
-    return pod if spelt == parts else {**pod, "spec": {**spec, **spelt}}
+    expanded = {part: _each(containers, _expanded_gpus) for part, containers in parts.items()}
+    return pod if expanded == parts else {**pod, "spec": {**spec, **expanded}}
 
 
 def _each(containers: list[Any], change: Callable[[Resources], Resources]) -> list[Any]:
@@ -121,11 +121,11 @@ def _renamed_list(amounts: Resources, names: Mapping[str, str]) -> Resources:
 
 
 def _only(amounts: Resources | None, names: tuple[str, ...]) -> ResourceList:
-    found = {name: amounts[name] for name in names if name in amounts} if amounts else {}
-    return decode({"found": found}, dict[str, ResourceList])["found"]
+    kept = {name: amounts[name] for name in names if name in amounts} if amounts else {}
+    return decode({"found": kept}, dict[str, ResourceList])["found"]
 
 
-def _spelt_gpus(resources: Resources) -> Resources:
+def _expanded_gpus(resources: Resources) -> Resources:
     requests, limits = dict(resources.get("requests") or {}), dict(resources.get("limits") or {})
     if not any(name in requests or name in limits for name in _GPU):
         return resources

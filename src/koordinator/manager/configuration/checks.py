@@ -1,4 +1,4 @@
-"""What is refused of slo-controller-config: by the webhook, and by the manager that reads it.
+"""Validation of slo-controller-config, by the webhook and by the manager that reads it.
 
 Source: koordinator pkg/webhook/cm/plugins/sloconfig.
 """
@@ -41,11 +41,11 @@ from koordinator.manager.configuration.ranges import Tree, range_problems
 
 @dataclass(frozen=True, slots=True)
 class CheckedKey:
-    """A key that is checked: its type, and how messages call it."""
+    """A validated key of the ConfigMap: its type, and its names in messages."""
 
     key: str
     type: type[msgspec.Struct]
-    title: str  # in the message of a text that can't be read
+    title: str  # in the message about a text that can't be parsed
     root: str  # the Go type: the beginning of every path
     strategy: str  # the Go type of a strategy
 
@@ -87,9 +87,9 @@ CHECKED: Final[Mapping[str, CheckedKey]] = MappingProxyType(
 def check_config(
     new: ConfigMap, old: ConfigMap | None, nodes: Iterable[Node], *, needs_names: bool = False
 ) -> None:
-    """Raise InputError for a ConfigMap that the webhook refuses; what didn't change is not checked.
+    """Raise InputError for a ConfigMap that the webhook denies; only changed keys are checked.
 
-    ``nodes`` is asked for only if two strategies could pick the same one.
+    ``nodes`` is iterated only if two strategies could select the same node.
     """
     changed: list[tuple[CheckedKey, Sequence[NodeEntry]]] = []
     for checked in CHECKED.values():
@@ -112,7 +112,10 @@ def check_config(
 
 
 def check_node(node: Node, config: ConfigMap) -> None:
-    """Raise InputError if two strategies of one section pick a node; what can't be read doesn't."""
+    """Raise InputError if two strategies of one section select the node.
+
+    Sections that can't be parsed are skipped.
+    """
     for checked in CHECKED.values():
         text = config.data.get(checked.key, "")
         if not text:
@@ -125,9 +128,9 @@ def check_node(node: Node, config: ConfigMap) -> None:
 
 
 def check_section(checked: CheckedKey, text: str, source: str) -> None:
-    """Raise InputError for a section that the manager won't follow, as far as it is read alone.
+    """Raise InputError for a section that the manager rejects, independent of other sections.
 
-    That is what the webhook refuses, but for one of a pair of numbers without the other.
+    Unlike the webhook, the manager accepts one number of a pair without the other.
     """
     section = parse_section(checked, text, source)
     _check_numbers(checked, text, one_sided=False)
@@ -135,9 +138,9 @@ def check_section(checked: CheckedKey, text: str, source: str) -> None:
 
 
 def parse_section(checked: CheckedKey, text: str, source: str) -> msgspec.Struct:
-    """Return a section.  Raises InputError if it is no JSON, or doesn't fit the type.
+    """Return a section.  Raises InputError if it is no JSON, or doesn't match the type.
 
-    A number that is out of range is told as such if nothing else is wrong.
+    If only numbers are out of range, the error lists these numbers.
     """
     try:
         return decode(text.encode(), checked.type)

@@ -16,30 +16,34 @@ from koordinator.foundation.duration import Duration
 USAGE: Final = "usage"
 REQUEST: Final = "request"
 MAX_USAGE_REQUEST: Final = "maxUsageRequest"
-STATIC: Final = "static"  # the mode of mid resources that looks at no metric
+STATIC: Final = "static"  # the mode of mid resources that uses no metric
 
 MINUTE_S: Final = 60
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Strategy:
-    """Percentages are of the capacity, but for that of what is unallocated."""
+    """Resolved colocation strategy of a node.
+
+    Percentages are of the capacity, except ``mid_unallocated_percent``, which is of the
+    unallocated amount.
+    """
 
     cpu_reclaim_percent: int = 60  # may be above 100
     memory_reclaim_percent: int = 65
     cpu_policy: str = USAGE  # anything but maxUsageRequest is usage
     memory_policy: str = USAGE
-    batch_cpu_percent: int | None = None  # at most so much; None: as it comes
+    batch_cpu_percent: int | None = None  # upper limit; None: unlimited
     batch_memory_percent: int | None = None
     mid_is_static: bool = False
-    mid_cpu_percent: int = 100  # at most
+    mid_cpu_percent: int = 100  # upper limit
     mid_memory_percent: int = 100
     mid_unallocated_percent: int = 0
     mid_static_cpu_percent: int = 0
     mid_static_memory_percent: int = 0
-    degrade_s: int = 15 * MINUTE_S  # the age at which a report says nothing any more
-    update_s: int = 300  # the age at which what was written is written again
-    difference: float = 0.1  # the least change worth a write, as a part of the old value
+    degrade_s: int = 15 * MINUTE_S  # age at which a NodeMetric expires
+    update_s: int = 300  # age at which an unchanged node is written again
+    difference: float = 0.1  # smallest change that is written, as a fraction of the old value
 
 
 COLOCATION: Final = ColocationStrategy(

@@ -1,4 +1,4 @@
-"""Bandwidths that can't all be kept.
+"""Validation of network bandwidths of a resource QoS configuration.
 
 Source: koordinator pkg/webhook/cm/plugins/sloconfig/resource_qos_checker.go.
 """
@@ -16,10 +16,10 @@ Bandwidth = int | str | None
 
 
 def check_network_qos(config: ResourceQosConfig, system: SystemConfig) -> None:
-    """Raise InputError for bandwidths that are no bandwidths, are mixed up or are too much.
+    """Raise InputError for invalid bandwidths, mixed units, or sums above the total.
 
-    Percentages may add up to 100, quantities to the bandwidth of the nodes; without that neither
-    means anything.  The original counts a quantity as a percentage, too, and so refuses all.
+    Percentages may add up to 100, and quantities to the bandwidth of the nodes.  The original
+    counts quantities as percentages, too, and therefore denies all of them.
     """
     strategies = [
         *([("ClusterStrategy", config.cluster_strategy)] if config.cluster_strategy else []),
@@ -53,7 +53,7 @@ def _check_totals(config: ResourceQosConfig, system: SystemConfig) -> None:
 
 
 def _bandwidth_of(selector: LabelSelector | None, system: SystemConfig) -> int:
-    """Return the bandwidth of the nodes of a selector: their own, else that of the cluster."""
+    """Return the bandwidth of the nodes of a selector, by default the cluster's."""
     found: Quantity | None = None
     for each in system.node_strategies:
         if each.node_selector == selector:
@@ -99,7 +99,7 @@ def _exceeds_whole(strategy: ResourceQosStrategy) -> bool:
 
 
 def _exceeds(strategy: ResourceQosStrategy, total: int) -> bool:
-    """Return whether more is requested than a bandwidth; anything is more than none."""
+    """Return whether requests exceed a bandwidth; with a total of 0, any request does."""
     return any(
         sum(_amount(each, total) for each in requests) > total
         for requests in (_ingress(strategy), _egress(strategy))

@@ -29,7 +29,7 @@ def refused(reason: str, message: Message) -> InputError:
     return InputError(f"___{text}___")
 
 
-_MAX_SAMPLES = 4096  # label sets made up for one selector: bounds the work one text can cause
+_MAX_SAMPLES = 4096  # label sets generated per selector: bounds the work one text can cause
 
 
 class NodeEntry(Protocol):
@@ -46,12 +46,12 @@ EntryT = TypeVar("EntryT", bound=NodeEntry)
 
 
 def entry_for(entries: Iterable[EntryT], labels: Mapping[str, str]) -> EntryT | None:
-    """Return the first entry that picks a node of these labels; a broken selector picks none."""
+    """Return the first entry that selects these labels; an invalid selector selects nothing."""
     return next((entry for entry in entries if _picks(entry, labels)), None)
 
 
 def check_entries(entries: Sequence[NodeEntry], key: str, *, needs_names: bool) -> None:
-    """Raise InputError for a selector that is missing, broken, or picks what another one picks.
+    """Raise InputError for a selector that is missing, invalid, or overlaps another one.
 
     ``needs_names`` is the flag node-strategy-name-need-check.
     """
@@ -79,7 +79,7 @@ def check_entries(entries: Sequence[NodeEntry], key: str, *, needs_names: bool) 
 
 
 def check_nodes(entries: Sequence[NodeEntry], key: str, nodes: Iterable[Node]) -> None:
-    """Raise InputError if two entries pick one of the nodes."""
+    """Raise InputError if two entries select the same node."""
     if len(entries) < 2:  # noqa: PLR2004 -- two make a conflict
         return
     for node in nodes:
@@ -116,7 +116,7 @@ def _picks(entry: NodeEntry, labels: Mapping[str, str]) -> bool:
 
 
 def _samples(selector: LabelSelector | None) -> Iterable[Mapping[str, str]]:
-    """Return labels that a selector was written for; not every combination, as the original."""
+    """Yield labels that a selector matches; as in the original, not every combination."""
     if selector is None:
         return
     count = 1

@@ -1,7 +1,7 @@
-"""Numbers that are out of range, and pairs of them in the wrong order.
+"""Validation of numbers: values out of range, and pairs of them in the wrong order.
 
-Looks at the JSON as written, before types do: types refuse the first wrong number, here all are
-found.  Messages and paths are those of the original's validator, whose paths have Go's names.
+The JSON is validated before it is decoded: decoding fails at the first invalid number, validation
+reports all.  Messages and paths reproduce the original's validator, which uses Go's field names.
 Source: koordinator apis/configuration/slo_controller_config.go and
 apis/slo/v1alpha1/nodeslo_types.go, the validate tags; go-playground/validator translations/en.
 """
@@ -26,7 +26,7 @@ _STRATEGIES = (
     ResourceQosStrategy,
 )
 _INITIALISMS = ("cpu", "cfs", "cat", "mba", "lsr", "ls", "be")
-#: Go embeds these structs into others: their names stand in the path twice.
+#: Go embeds these structs into others: their names appear twice in the path.
 _EMBEDDED = frozenset(("cpuQOS", "memoryQOS", "resctrlQOS"))
 _BURST_CONFIG = frozenset(("cpuBurstPercent", "cfsQuotaBurstPercent", "cfsQuotaBurstPeriodSeconds"))
 _UNCHECKED = frozenset(("nodeSelector", "extensions", "blkioQOS", "networkQOS", "schedFeatures"))
@@ -34,7 +34,7 @@ _UNCHECKED = frozenset(("nodeSelector", "extensions", "blkioQOS", "networkQOS", 
 
 @cache
 def declared() -> Mapping[str, Accepted]:
-    """Return what the types say of their fields, by JSON name: no two have one name."""
+    """Return the accepted values of the fields of all strategies, by their unique JSON name."""
     return {
         name: accepted
         for kind in _STRATEGIES
@@ -43,16 +43,16 @@ def declared() -> Mapping[str, Accepted]:
 
 
 def range_problems(strategy: Tree, path: str, *, one_sided: bool) -> dict[str, str]:
-    """Return what is wrong by the path of the field, in Go's names.
+    """Return problems by the path of the field, in Go's names.
 
-    ``one_sided``: a number without its pair is wrong, too.  So the original; it can't mean it.
+    ``one_sided``: a number without its counterpart is a problem, too, as in the original.
     """
     return dict(_problems(strategy, path, one_sided))
 
 
 @lru_cache(maxsize=1 << 10)
 def go_name(name: str) -> str:
-    """Return what Go calls a JSON field: cpuSuppressPolicy is CPUSuppressPolicy."""
+    """Return the Go name of a JSON field: CPUSuppressPolicy for cpuSuppressPolicy."""
     for short in _INITIALISMS:
         rest = name[len(short) :]
         if name.startswith(short) and (not rest or rest[0].isupper()):
@@ -75,7 +75,7 @@ def _problems(strategy: Tree, path: str, one_sided: bool) -> Iterator[tuple[str,
 
 
 def _problem(bounds: Bounds, number: float) -> str:
-    """Return what a number must be instead; empty if it is within the bounds."""
+    """Return the bound that a number violates; empty if it is within the bounds."""
     if bounds.least is not None and number < bounds.least:
         return f"must be {bounds.least:,} or greater"
     if bounds.above is not None and number <= bounds.above:
@@ -87,7 +87,7 @@ def _problem(bounds: Bounds, number: float) -> str:
 
 @cache
 def _exceeded_by() -> Mapping[str, str]:
-    """Return the upper one of each pair by the lower one."""
+    """Return the upper field of each pair by the lower field."""
     return {each.exceeds: name for name, each in declared().items() if each.exceeds}
 
 
@@ -96,10 +96,10 @@ def _pair_problem(strategy: Tree, name: str, one_sided: bool) -> str:
     other = lower or upper
     if not other:
         return ""
-    number, found = strategy[name], strategy.get(other)
+    number, counterpart = strategy[name], strategy.get(other)
     is_wrong, word = one_sided, "greater" if lower else "less"
-    if _is_number(found):
-        is_wrong = number <= found if lower else number >= found
+    if _is_number(counterpart):
+        is_wrong = number <= counterpart if lower else number >= counterpart
     return f"must be {word} than {go_name(other)}" if is_wrong else ""
 
 

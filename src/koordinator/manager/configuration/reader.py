@@ -1,8 +1,9 @@
-"""slo-controller-config as it counts: every section as it was last valid.
+"""slo-controller-config in effect: every section as it was last valid.
 
-A section that the webhook would refuse never takes effect: the one before stays, and somebody is
-told.  Only one number of a pair without the other, which the webhook refuses, is read with the
-default of the other.  Where there was none before, None: nothing is known, and nothing is changed.
+A section that the webhook would deny never takes effect: the last valid one stays, and a Warning
+event reports the problem.  The exception is one number of a pair without the other, which is read
+with the default of the other.  A section that was never valid is None, and its objects are not
+changed.
 Source: koordinator pkg/slo-controller/config/colocation_cm_event_handler.go;
 nodeslo/resource_strategy.go; noderesource/plugins/{cpunormalization,resourceamplification}.
 """
@@ -54,7 +55,7 @@ _SLO_FAILED: Final = "SLOCfgUnmarshalFailed"
 
 @dataclass(frozen=True, slots=True)
 class ConfigurationProblem:
-    """A section that was not taken over; becomes a Warning event on the ConfigMap."""
+    """A rejected section; it is reported as a Warning event on the ConfigMap."""
 
     key: str
     reason: str
@@ -63,10 +64,10 @@ class ConfigurationProblem:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SloConfig:
-    """Sections with the strategies of the cluster over the defaults, and of nodes over both.
+    """Sections: cluster strategies laid over the defaults, and node strategies laid over both.
 
-    None is a section that was never valid.  ``rejected`` names the keys whose last text was
-    refused.
+    None is a section that was never valid.  ``rejected`` are the keys whose last text was
+    rejected.
     """
 
     colocation: ColocationConfig | None = None
@@ -83,9 +84,9 @@ class SloConfig:
 def read_config(
     config_map: ConfigMap | None, last: SloConfig | None = None
 ) -> tuple[SloConfig, Sequence[ConfigurationProblem]]:
-    """Return what the ConfigMap says, and what of it is not taken over.
+    """Return the configuration of a ConfigMap, and its rejected sections.
 
-    Without a ConfigMap the last one stays; if there never was one, all is default.
+    Without a ConfigMap, the last configuration stays; by default all sections are defaults.
     """
     if config_map is None and last is not None:
         return last, ()
@@ -96,7 +97,7 @@ def read_config(
 
 
 class _Reader:
-    """Reads section by section; notes what is wrong."""
+    """Reader of one ConfigMap; ``problems`` collects the rejected sections."""
 
     def __init__(self, data: dict[str, str], source: str, last: SloConfig) -> None:
         self._data, self._source, self._last = data, source, last
@@ -140,7 +141,7 @@ class _Reader:
         return replace(config, rejected=frozenset(problem.key for problem in self.problems))
 
     def _colocation(self) -> ColocationConfig | None:
-        """Read a section; a node's strategy that is refused leaves those nodes to the cluster's."""
+        """Read the section; nodes of an invalid entry get the strategy of the cluster."""
         text = self._data.get(COLOCATION, "")
         if not text:
             return cluster_fields(defaults.COLOCATION)
@@ -213,7 +214,7 @@ class _Reader:
         try:
             system = decode(self._data.get(SYSTEM, "{}").encode() or b"{}", SystemConfig)
         except InputError:
-            system = SystemConfig()  # told of by its own section
+            system = SystemConfig()  # its own section reports the problem
         try:
             check_network_qos(decode(text.encode(), ResourceQosConfig), system)
         except InputError as error:
@@ -223,7 +224,7 @@ class _Reader:
         return found
 
     def _system(self) -> SystemConfig | None:
-        """Read a section; a node's strategy without bandwidth has one of 0: so the original."""
+        """Read the section; as in the original, an entry without bandwidth gets bandwidth 0."""
         found = self._strategies(SYSTEM, SystemConfig, node_slo.SYSTEM, self._last.system, "System")
         text = self._data.get(SYSTEM, "")
         if found is None or SYSTEM in {problem.key for problem in self.problems} or not text:

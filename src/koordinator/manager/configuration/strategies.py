@@ -1,4 +1,4 @@
-"""What the configuration says about one node.
+"""Strategies of one node, resolved from the configuration.
 
 Source: koordinator pkg/util/sloconfig/colocation_config.go, ``GetNodeColocationStrategy``,
 ``UpdateColocationStrategyForNode``; pkg/slo-controller/nodeslo/resource_strategy.go.
@@ -56,15 +56,15 @@ _RATIO_LABELS = (
     (keys.MID_STATIC_MEMORY_RESERVED_RATIO, "mid_static_memory_reserved_percent"),
 )
 _PERCENT = 100
-_MOST_KINDS = 1 << 12  # of nodes whose strategies are kept: bounds the memory
+_MOST_KINDS = 1 << 12  # size of the cache of resolved strategies
 
 StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)
 
 
 def colocation_strategy(config: ColocationConfig, meta: ObjectMeta) -> ColocationStrategy:
-    """Return the strategy of a node: cluster < first fitting entry < annotation < ratio labels.
+    """Return the strategy of a node: cluster < first matching entry < annotation < ratio labels.
 
-    An annotation that can't be read says nothing.
+    An annotation that can't be parsed is ignored.
     """
     strategy = overlaid(defaults.COLOCATION, config)
     entry = entry_for(config.node_configs, meta.labels)
@@ -85,12 +85,12 @@ def colocation_strategy(config: ColocationConfig, meta: ObjectMeta) -> Colocatio
 
 
 def is_colocated(config: ColocationConfig, strategy: ColocationStrategy) -> bool:
-    """Return whether the node gives batch and mid resources: cluster and node both say so."""
+    """Return whether the node offers batch and mid resources: cluster and node both enable it."""
     return bool(config.enable) and bool(strategy.enable)
 
 
 def resolved(strategy: ColocationStrategy) -> Strategy:
-    """Return the numbers of a strategy that is laid over the defaults."""
+    """Return a strategy with defaults for all fields that it does not set."""
     known = overlaid(defaults.COLOCATION, strategy)
     return Strategy(
         cpu_reclaim_percent=known.cpu_reclaim_threshold_percent or 0,
@@ -112,7 +112,7 @@ def resolved(strategy: ColocationStrategy) -> Strategy:
 
 
 def is_valid(strategy: ColocationStrategy) -> bool:
-    """Return whether koordlet can go by the numbers about metrics."""
+    """Return whether all numbers of the strategy are within their ranges."""
     numbers = {
         "metricAggregateDurationSeconds": strategy.metric_aggregate_duration_seconds,
         "metricReportIntervalSeconds": strategy.metric_report_interval_seconds,
@@ -127,7 +127,7 @@ def is_valid(strategy: ColocationStrategy) -> bool:
 def normalization_strategy(
     config: CpuNormalizationConfig, meta: ObjectMeta
 ) -> CpuNormalizationStrategy:
-    """Return what CPUs of a node are worth."""
+    """Return the CPU normalization strategy of a node."""
     strategy = overlaid(CpuNormalizationStrategy(enable=False), config)
     entry = entry_for(config.node_configs, meta.labels)
     return strategy if entry is None else overlaid(strategy, entry)
@@ -136,7 +136,7 @@ def normalization_strategy(
 def amplification_strategy(
     config: ResourceAmplificationConfig, meta: ObjectMeta
 ) -> ResourceAmplificationStrategy:
-    """Return how much more a node is to show."""
+    """Return the resource amplification strategy of a node."""
     strategy = overlaid(ResourceAmplificationStrategy(enable=False), config)
     entry = entry_for(config.node_configs, meta.labels)
     return strategy if entry is None else overlaid(strategy, entry)
@@ -144,17 +144,17 @@ def amplification_strategy(
 
 @dataclass(frozen=True, slots=True)
 class NodeStrategies:
-    """What a configuration says about one node; None where it was never valid."""
+    """Strategies of one node; None for a section that was never valid."""
 
     written: ColocationStrategy | None
-    colocation: Strategy | None  # ``written`` with every choice made
+    colocation: Strategy | None  # ``written``, resolved
     is_colocated: bool
     normalization: CpuNormalizationStrategy | None
     amplification: ResourceAmplificationStrategy | None
 
 
 class Strategies:
-    """A configuration and what it says about nodes; alike nodes share the answer."""
+    """A configuration with the resolved strategies of nodes, cached by the labels that it reads."""
 
     def __init__(self, config: SloConfig) -> None:
         self.config: Final = config
@@ -165,14 +165,14 @@ class Strategies:
         ]
         selected = {key for entries in lists for entry in entries for key in _keys_read(entry)}
         self._labels = tuple(sorted(selected | {label for label, _ in _RATIO_LABELS}))
-        self._alike = lru_cache(_MOST_KINDS)(self._worked_out)
+        self._resolved = lru_cache(_MOST_KINDS)(self._resolve)
 
     def of(self, meta: ObjectMeta) -> NodeStrategies:
-        """Return what counts for a node of this metadata."""
+        """Return the strategies of a node with this metadata."""
         values = tuple(map(meta.labels.get, self._labels))
-        return self._alike(values, meta.annotations.get(COLOCATION_STRATEGY.key, ""))
+        return self._resolved(values, meta.annotations.get(COLOCATION_STRATEGY.key, ""))
 
-    def _worked_out(self, values: tuple[str | None, ...], annotation: str) -> NodeStrategies:
+    def _resolve(self, values: tuple[str | None, ...], annotation: str) -> NodeStrategies:
         labels = {key: v for key, v in zip(self._labels, values, strict=True) if v is not None}
         meta = ObjectMeta(labels=labels, annotations={COLOCATION_STRATEGY.key: annotation})
         config = self.config
@@ -192,16 +192,16 @@ class Strategies:
 
 @dataclass(frozen=True, slots=True)
 class RenderedSlo:
-    """A spec, and what of the node could not be read."""
+    """A NodeSLO spec, and the problem of the node's annotations; empty if there is none."""
 
     spec: NodeSloSpec
     problem: str = ""
 
 
 def render_slo(config: SloConfig, node: Node, old: NodeSloSpec | None) -> RenderedSlo:
-    """Return the objectives of a node.
+    """Return the NodeSLO spec of a node.
 
-    A section that was never valid stays as it is in the old spec; without one it is the default.
+    A section that was never valid keeps its value of the old spec, by default the default.
     """
     labels = node.metadata.labels
     before = old or NodeSloSpec(
@@ -249,9 +249,9 @@ def render_slo(config: SloConfig, node: Node, old: NodeSloSpec | None) -> Render
 def _chosen(
     blank: StrategyT, cluster: msgspec.Struct | None, entry: msgspec.Struct | None
 ) -> StrategyT:
-    """Return the entry's strategy, else that of the cluster, as a strategy and nothing else."""
-    found = entry if entry is not None else cluster
-    return blank if found is None else overlaid(blank, found)
+    """Return the strategy of the entry, by default the cluster's, as the type of ``blank``."""
+    strategy = entry if entry is not None else cluster
+    return blank if strategy is None else overlaid(blank, strategy)
 
 
 def _keys_read(entry: NodeEntry) -> Iterable[str]:

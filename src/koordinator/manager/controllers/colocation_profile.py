@@ -1,8 +1,8 @@
 """Colocation profiles for pods that were created before them: labels, annotations and a patch.
 
-Priority class and scheduler are left as they are, and so are the resources: so the original.
-Unlike there, the lot of a pod stays the same however often it is looked at, and a suffix that a
-label ends with already is not appended again.
+As in the original, priority class, scheduler and resources stay unchanged.  Unlike there, the
+random number of a pod is the same in every reconciliation, and a suffix that a label already has is
+not appended again.
 Source: koordinator pkg/controller/colocationprofile.
 """
 
@@ -27,7 +27,7 @@ _PERCENTS = 100
 
 
 def is_managed(profile: ClusterColocationProfile, *, by_default: bool) -> bool:
-    """Return whether pods that exist are changed, too; ``by_default``: without the label."""
+    """Return whether the profile applies to existing pods; ``by_default``: without the label."""
     if profile.metadata.deletion_timestamp is not None:
         return False
     return by_default or profile.metadata.labels.get(CONTROLLER_MANAGED) == "true"
@@ -36,9 +36,9 @@ def is_managed(profile: ClusterColocationProfile, *, by_default: bool) -> bool:
 def chosen_pods(
     profile: ClusterColocationProfile, pods: Iterable[Pod], namespaces: Mapping[str, Namespace]
 ) -> Iterator[Pod]:
-    """Yield the pods that a profile is for; one without a selector is for none.
+    """Yield the pods that a profile selects; a profile without a selector selects none.
 
-    Raises InputError for a selector that can't be read, Denial for such a probability.
+    Raises InputError for an invalid selector, Denial for an invalid probability.
     """
     spec = profile.spec
     if spec.selector is None:
@@ -48,15 +48,15 @@ def chosen_pods(
         if (
             matches(spec.selector, meta.labels)
             and _picks(spec.namespace_selector, namespaces.get(meta.namespace))
-            and not is_left_out(profile, partial(_lot, profile.metadata.name, meta.uid))
+            and not is_left_out(profile, partial(_bucket, profile.metadata.name, meta.uid))
         ):
             yield pod
 
 
 def pod_patch(profile: ClusterColocationProfile, pod: Pod) -> Patch | None:
-    """Return what a profile changes of a pod, None if nothing.
+    """Return the patch by which a profile changes a pod; None if it changes nothing.
 
-    Raises InputError for a patch that can't be used.
+    Raises InputError for a patch that can't be applied.
     """
     meta, spec = pod.metadata, profile.spec
     suffixes = {
@@ -84,7 +84,7 @@ def _picks(selector: LabelSelector | None, namespace: Namespace | None) -> bool:
     return namespace is not None and matches(selector, namespace.metadata.labels)
 
 
-def _lot(profile: str, uid: str) -> int:
-    """Return 0..99: the same for a profile and a pod whenever it is drawn."""
+def _bucket(profile: str, uid: str) -> int:
+    """Return the hash bucket 0..99 of a profile and a pod."""
     digest = sha256(f"{profile}/{uid}".encode()).digest()
     return int.from_bytes(digest[:8], "big") % _PERCENTS

@@ -1,4 +1,4 @@
-"""A NodeMetric per node: the manager says what is measured, koordlet what was measured.
+"""Controller of NodeMetrics: the manager writes the collect policy, koordlet the measurements.
 
 Source: koordinator pkg/slo-controller/nodemetric/nodemetric_controller.go, collect_policy.go.
 """
@@ -19,9 +19,9 @@ from koordinator.manager.writes import Create, Delete, Patch, Write
 def reconcile_node_metric(
     node: Node | None, metric: NodeMetric | None, strategies: Strategies
 ) -> Sequence[Write]:
-    """Return what makes the NodeMetric of a node as it should be.
+    """Return the writes that create, update or delete the NodeMetric of a node.
 
-    While the configuration can't be read, those that are there keep what they say.
+    While the configuration is invalid, existing NodeMetrics keep their spec.
     """
     config = strategies.config
     if node is None:

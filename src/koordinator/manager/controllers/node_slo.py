@@ -1,4 +1,4 @@
-"""A NodeSLO per node: what koordlet has to protect there, and how.
+"""Controller of NodeSLOs, the QoS configuration of koordlet per node.
 
 Source: koordinator pkg/slo-controller/nodeslo/nodeslo_controller.go.
 """
@@ -17,14 +17,14 @@ from koordinator.manager.writes import Create, Delete, Patch, Write
 
 @dataclass(frozen=True, slots=True)
 class SloOutcome:
-    """Writes, and what of the node could not be read."""
+    """Writes, and the problem of the node's annotations; empty if there is none."""
 
     writes: Sequence[Write] = ()
     problem: str = ""
 
 
 def reconcile_node_slo(node: Node | None, slo: NodeSlo | None, config: SloConfig) -> SloOutcome:
-    """Return what makes the NodeSLO of a node as it should be."""
+    """Return the writes that create, update or delete the NodeSLO of a node."""
     if node is None:
         if slo is None:
             return SloOutcome()

@@ -1,4 +1,4 @@
-"""The root of a quota tree, as large as the nodes of its profile are.
+"""Controller of quota profiles: a root quota with the sum of the profile's nodes.
 
 Source: koordinator pkg/quota-controller/profile/profile_controller.go.
 """
@@ -27,7 +27,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.writes import Create, Patch, Write
 
-AGAIN_S: Final = 10.0  # nodes come and go; a profile isn't told
+RESYNC_S: Final = 10.0  # changes of nodes do not enqueue profiles
 _UNLIMITED: Final = (2**63 - 1) // 2000
 _FNV_OFFSET, _FNV_PRIME, _FNV_BITS = 0xCBF29CE484222325, 0x100000001B3, 64
 _READY = "Ready"
@@ -36,9 +36,9 @@ _READY = "Ready"
 def reconcile_quota_profile(
     profile: ElasticQuotaProfile, quota: ElasticQuota | None, nodes: Iterable[Node]
 ) -> Sequence[Write]:
-    """Return what gives a profile its tree and the tree its root.
+    """Return the writes that label a profile with its tree and update the root of the tree.
 
-    Raises InputError for a node selector that can't be read.
+    Raises InputError for an invalid node selector.
     """
     meta = profile.metadata
     writes: list[Write] = []
@@ -90,11 +90,11 @@ def reconcile_quota_profile(
 
 
 def tree_id(key: str) -> str:
-    """Return the tree of a profile: the FNV-1a hash of ``namespace/name``, decimal."""
-    found = _FNV_OFFSET
+    """Return the tree ID of a profile: the decimal FNV-1a hash of ``namespace/name``."""
+    digest = _FNV_OFFSET
     for byte in key.encode():
-        found = (found ^ byte) * _FNV_PRIME % (1 << _FNV_BITS)
-    return str(found)
+        digest = (digest ^ byte) * _FNV_PRIME % (1 << _FNV_BITS)
+    return str(digest)
 
 
 def _is_schedulable(node: Node) -> bool:

@@ -103,7 +103,7 @@ def test_a_configuration_that_is_not_taken_over_is_told(
     result = CliRunner().invoke(app, ["manager", "--once", "-f", node, "--config", config])
 
     (told,) = caplog.records
-    assert told.message == "configuration not taken over"
+    assert told.message == "configuration rejected"
     assert told.key == "colocation-config"  # type: ignore[attr-defined]  # an extra
     assert "DegradeTimeMinutes must be 1 or greater" in told.error  # type: ignore[attr-defined]
     assert "batch-cpu" not in result.stdout
