@@ -1,4 +1,4 @@
-"""The pages for contributors: code that they show works, and files that they name are there."""
+"""Pages for contributors: the code that they show works, and the files that they name exist."""
 
 import re
 import sys
@@ -7,18 +7,12 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
+from tests.pages_check import CREATED
 
 ROOT = Path(__file__).parents[2]
 HOW_TO = ROOT / "docs/how-to"
 PAGES = ("add-a-strategy", "add-a-metric", "add-an-api-field", "declare-flags")
 STRATEGY = "koordinator.koordlet.qos.dirty_pages"
-#: What a page makes itself.
-MADE = {
-    "src/koordinator/koordlet/qos/dirty_pages.py",
-    "tests/unit/koordlet/qos/test_dirty_pages.py",
-    "src/koordinator/cli/sweeper/flags.py",
-    "src/koordinator/cli/sweeper/command.py",
-}
 
 
 def text_of(page: str) -> str:
@@ -27,32 +21,33 @@ def text_of(page: str) -> str:
 
 @pytest.fixture
 def strategy() -> Iterator[ModuleType]:
-    """Put the strategy of the page where it would be."""
-    module, _ = re.findall(r"```python\n(.*?)```", text_of("add-a-strategy"), re.DOTALL)
-    made = ModuleType(STRATEGY)
-    exec(module, made.__dict__)  # noqa: S102 -- our own page
-    sys.modules[STRATEGY] = made
-    yield made
+    """Import the strategy of the page under the name of its module."""
+    code, _ = re.findall(r"```python\n(.*?)```", text_of("add-a-strategy"), re.DOTALL)
+    module = ModuleType(STRATEGY)
+    exec(code, module.__dict__)  # noqa: S102 -- our own page
+    sys.modules[STRATEGY] = module
+    yield module
     del sys.modules[STRATEGY]
 
 
 @pytest.mark.usefixtures("strategy")
 def test_the_strategy_of_the_page_passes_the_test_of_the_page() -> None:
-    """As a contributor would write both."""
+    """A contributor writes both files from the page alone."""
     _, test = re.findall(r"```python\n(.*?)```", text_of("add-a-strategy"), re.DOTALL)
     written = ModuleType("written")
     exec(test, written.__dict__)  # noqa: S102 -- our own page
 
-    written.test_best_effort_pods_lower_the_dirty_ratio()
+    (check,) = (member for name, member in vars(written).items() if name.startswith("test_"))
+    check()
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_files_that_a_page_names_exist(page: str) -> None:
-    """But for those that it makes."""
+    """Files that the reader of the page creates are left out."""
     named = set(re.findall(r"`((?:src|tests|charts|docs|deploy)/[\w./-]+\.\w+)`", text_of(page)))
 
     assert named
-    assert [file for file in sorted(named - MADE) if not (ROOT / file).exists()] == []
+    assert [file for file in sorted(named - CREATED) if not (ROOT / file).exists()] == []
 
 
 @pytest.mark.parametrize(
@@ -68,7 +63,7 @@ def test_files_that_a_page_names_exist(page: str) -> None:
     ],
 )
 def test_places_that_a_page_names_are_there(page: str, file: str, anchor: str) -> None:
-    """Whoever follows the page finds where the line goes."""
+    """A reader of the page finds the place of each line."""
     name = anchor.removesuffix(": Final").removesuffix("(").split()[-1]
 
     assert name in text_of(page)
