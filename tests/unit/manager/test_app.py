@@ -113,10 +113,10 @@ def test_who_deletes_or_bends_an_object_gets_it_back() -> None:
     assert policy.report_interval_seconds == 60
 
 
-def test_only_whom_a_change_concerns_is_looked_at() -> None:
-    """A report concerns the resources of its node, what was published because of it nobody.
+def test_change_requeues_only_the_objects_that_it_concerns() -> None:
+    """A report requeues its node; writes of the manager requeue nothing.
 
-    What somebody else makes of that does.
+    Changes of these fields by other clients requeue the node.
     """
     world = World()
     world.configure(colocation=ON)
@@ -152,7 +152,7 @@ def test_a_report_that_stays_away_ends_the_promise() -> None:
 
 
 def test_a_clock_that_was_fast_is_followed_when_it_is_corrected() -> None:
-    """Reports that looked old give resources again, and deadlines are those of the steady clock."""
+    """Reports that looked old yield resources again; deadlines use the monotonic clock."""
     world = World()
     wall = FastClock(world.clock)
     world.manager = Manager(world.cluster, world.clock, wall_clock=wall)
@@ -201,7 +201,7 @@ def test_a_change_of_the_configuration_reaches_every_node() -> None:
     assert [world.batch(name) for name in "ab"] == [None, None]
 
 
-def test_a_configuration_that_is_refused_is_told_and_ignored() -> None:
+def test_invalid_configuration_is_reported_and_ignored() -> None:
     """The last valid one counts; a Warning stands beside the ConfigMap."""
     world = World()
     world.configure(resource_threshold={"clusterStrategy": {"cpuSuppressThresholdPercent": 50}})
@@ -248,8 +248,8 @@ def test_pods_on_the_node_count() -> None:
     assert world.batch() == "10k"
 
 
-def test_nothing_is_done_for_a_change_that_nobody_reads() -> None:
-    """A heartbeat of the kubelet costs nothing, and neither does the echo of our own write."""
+def test_irrelevant_changes_requeue_nothing() -> None:
+    """A heartbeat of the kubelet and the event of an own write requeue no object."""
     world = World()
     world.configure(colocation=ON)
     world.add(node(amounts(10, "10G")))

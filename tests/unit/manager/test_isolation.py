@@ -26,7 +26,7 @@ from koordinator.manager.quota_view import QuotaView
 RECONCILERS = ("_reconcile_metric", "_reconcile_slo", "_reconcile_resource")
 
 
-class Boom(Exception):  # noqa: N818 -- what nobody foresaw
+class Boom(Exception):  # noqa: N818 -- an unexpected error
     """Raised by a broken part."""
 
 

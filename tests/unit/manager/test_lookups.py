@@ -1,4 +1,4 @@
-"""What admission knows of the cluster: from a watch, or asked each time."""
+"""Lookups of admission in the cluster: by a watch, or by a read per request."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_what_exists_is_found(kind: type[ReaderLookup]) -> None:
 
 
 def test_what_changes_is_known_at_the_next_request() -> None:
-    """And what is gone is gone."""
+    """Deleted objects are not returned."""
     world = cluster()
     lookup = WatchLookup(world, lambda: 0, VirtualClock())
     lookup.follow()
@@ -67,7 +67,7 @@ def test_what_changes_is_known_at_the_next_request() -> None:
 
 
 def test_the_shared_weight_of_a_quota_is_shown_while_it_is_there() -> None:
-    """The maximum where it says none; a resource that it drops, and a quota that goes, go too."""
+    """It defaults to the maximum; series of dropped resources and deleted quotas end."""
     world, registry = cluster(), CollectorRegistry()
     lookup = WatchLookup(world, lambda: 0, VirtualClock(), weights=QuotaWeights(registry))
 

@@ -1,4 +1,4 @@
-"""What was just admitted counts at once, in whichever replica, and nothing is admitted twice."""
+"""Admission of quotas by two replicas: pending changes count in both immediately."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ PREFIX = "quota.scheduling.koordinator.sh/"
 
 
 class SlowWatch:
-    """A watch that tells what has happened only when it is let."""
+    """Watch that returns events only while it is open."""
 
     def __init__(self, watch: Watch) -> None:
         self._watch = watch
@@ -47,7 +47,7 @@ class SlowWatch:
 
 
 class Replica:
-    """A manager that answers reviews of quotas; ``watch.is_open`` says whether it hears events."""
+    """Manager that reviews quotas; it receives events while ``watch.is_open``."""
 
     def __init__(self, world: MemoryCluster, clock: VirtualClock) -> None:
         watches: list[SlowWatch] = []
@@ -74,7 +74,7 @@ class Replica:
         old: JsonObject | None = None,
         **more: Any,
     ) -> str:
-        """Return why a request is refused; empty if it is admitted."""
+        """Return the reason of a denial; empty if the request is admitted."""
         self.lookup.follow()
         asked = request(obj, operation, old, **more)
         try:
@@ -103,7 +103,7 @@ class Cell:
     def stored(self, name: str) -> JsonObject:
         return to_manifest(self.world.get(ElasticQuota, name, "default"))
 
-    def go_deaf(self) -> None:
+    def stop_watches(self) -> None:
         for replica in self.replicas:
             replica.watch.is_open = False
 
@@ -129,8 +129,8 @@ def sized(made: Any, cpu: int) -> JsonObject:
 
 @pytest.mark.parametrize("second", [0, 1])
 def test_a_child_may_come_right_after_its_parent(cell: Cell, second: int) -> None:
-    """Before any watch has told of the parent, and before it is stored."""
-    cell.go_deaf()
+    """The parent counts before it is stored and before a watch delivers it."""
+    cell.stop_watches()
     assert cell.replicas[0].ask(parent()) == ""
 
     assert cell.replicas[second].ask(child("team", 1)) == ""
@@ -138,9 +138,9 @@ def test_a_child_may_come_right_after_its_parent(cell: Cell, second: int) -> Non
 
 @pytest.mark.parametrize("second", [0, 1])
 def test_the_mutating_hook_knows_a_parent_that_is_stored(cell: Cell, second: int) -> None:
-    """However late the watch is."""
+    """The delay of the watch does not matter."""
     tree = {f"{PREFIX}tree-id": "7"}
-    cell.go_deaf()
+    cell.stop_watches()
     dept = parent()
     dept["metadata"]["labels"] |= tree
     cell.store(dept)
@@ -152,7 +152,7 @@ def test_the_mutating_hook_knows_a_parent_that_is_stored(cell: Cell, second: int
 
 @pytest.mark.parametrize("second", [0, 1])
 def test_children_that_come_together_get_no_more_than_their_parent(cell: Cell, second: int) -> None:
-    """Each alone would do."""
+    """Each of them fits alone."""
     cell.store(parent())
     cell.replicas[1].lookup.follow()
     assert cell.replicas[0].ask(child("a", 6)) == ""
@@ -165,7 +165,7 @@ def test_children_that_come_together_get_no_more_than_their_parent(cell: Cell, s
 
 @pytest.mark.parametrize("second", [0, 1])
 def test_a_change_counts_before_it_is_seen(cell: Cell, second: int) -> None:
-    """One that makes a parent smaller, too."""
+    """A change that reduces the parent counts as well."""
     cell.store(parent())
     before = cell.stored("dept")
     assert cell.replicas[0].ask(parent(cpu=5), "UPDATE", before) == ""
@@ -175,7 +175,7 @@ def test_a_change_counts_before_it_is_seen(cell: Cell, second: int) -> None:
 
 @pytest.mark.parametrize("second", [0, 1])
 def test_a_parent_that_goes_gets_no_children(cell: Cell, second: int) -> None:
-    """Its deletion has been admitted, if not carried out."""
+    """Its deletion is admitted, and still pending."""
     cell.store(parent())
     assert cell.replicas[0].ask(cell.stored("dept"), "DELETE", cell.stored("dept")) == ""
 
@@ -183,12 +183,12 @@ def test_a_parent_that_goes_gets_no_children(cell: Cell, second: int) -> None:
 
 
 def test_a_parent_may_go_right_after_its_child(cell: Cell) -> None:
-    """Whoever admitted the one, and whatever the watch says."""
+    """The other replica admitted the deletion of the child, and the watches are late."""
     cell.store(parent())
     cell.store(child("a", 1))
     for replica in cell.replicas:
         replica.lookup.follow()
-    cell.go_deaf()
+    cell.stop_watches()
     kid, dept = cell.stored("a"), cell.stored("dept")
     assert cell.replicas[0].ask(kid, "DELETE", kid) == ""
     cell.world.delete(ElasticQuota, "a", "default")
@@ -197,7 +197,7 @@ def test_a_parent_may_go_right_after_its_child(cell: Cell) -> None:
 
 
 def test_what_others_refuse_after_all_ceases_to_count(cell: Cell) -> None:
-    """Another webhook did not like it; the same request may come again at once."""
+    """Another webhook denied it; an immediate retry of the same request is admitted."""
     cell.store(parent())
     assert cell.replicas[0].ask(child("a", 6)) == ""
     assert cell.replicas[1].ask(child("a", 7)) == ""
@@ -208,7 +208,7 @@ def test_what_others_refuse_after_all_ceases_to_count(cell: Cell) -> None:
     assert cell.replicas[0].ask(child("b", 6)) == ""
 
 
-def test_a_dry_run_counts_for_nobody(cell: Cell) -> None:
+def test_dry_run_does_not_count(cell: Cell) -> None:
     """It is never stored."""
     cell.store(parent())
     assert cell.replicas[0].ask(child("a", 6), is_dry_run=True) == ""
@@ -217,7 +217,7 @@ def test_a_dry_run_counts_for_nobody(cell: Cell) -> None:
 
 
 def test_reports_of_usage_are_not_recorded(cell: Cell) -> None:
-    """The scheduler makes them all the time, and nobody decides by them."""
+    """The scheduler writes them often, and admission does not depend on them."""
     cell.store(parent())
     before = cell.stored("dept")
     after = before | {"status": {"used": {"cpu": "3"}}}
@@ -283,7 +283,7 @@ def test_no_namespace_keeps_others_from_changing_quotas(cell: Cell) -> None:
 
 
 def test_refusals_cost_few_listings(cell: Cell) -> None:
-    """Whoever asks for what can't be doesn't make the API server list all quotas each time."""
+    """Repeated invalid requests do not make the API server list all quotas each time."""
     lists = 0
     real = cell.world.list
 
@@ -350,7 +350,7 @@ class Admissions(RuleBasedStateMachine):
             self.cell.world.update(decode_object(obj))
 
     @rule(who=st.integers(0, 1), is_open=st.booleans())
-    def let_news_through(self, who: int, is_open: bool) -> None:
+    def open_or_close_watch(self, who: int, is_open: bool) -> None:
         self.cell.replicas[who].watch.is_open = is_open
         self.cell.replicas[who].lookup.follow()
 
@@ -362,7 +362,7 @@ class Admissions(RuleBasedStateMachine):
     def wait(self, seconds: float) -> None:
         if not self.under_way:  # an API server waits no longer than what is admitted counts
             for who in range(2):  # nor is a watch later
-                self.let_news_through(who, is_open=True)
+                self.open_or_close_watch(who, is_open=True)
             self.cell.clock.advance_to(self.cell.clock.now_s() + seconds)
 
     @invariant()

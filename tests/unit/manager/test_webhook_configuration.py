@@ -1,4 +1,4 @@
-"""What stands in the webhook configurations: hooks that are on, and whom to trust."""
+"""Webhook configurations: enabled hooks and CA bundles."""
 
 import json
 from base64 import b64encode
@@ -18,7 +18,7 @@ def entry(path: str) -> dict[str, Any]:
 
 
 def installed(*paths: str) -> MutatingWebhookConfiguration:
-    """Return a configuration that nobody has looked after yet."""
+    """Return a configuration as installed, before the manager has updated it."""
     listed = [entry(path) for path in paths]
     return decode({"metadata": {"name": "c"}, "webhooks": listed}, MutatingWebhookConfiguration)
 
@@ -69,7 +69,7 @@ def test_a_new_certificate_is_made_known() -> None:
     assert found == entry(POD)
 
 
-def test_a_list_that_is_installed_anew_counts() -> None:
+def test_reinstalled_webhook_configuration_is_used() -> None:
     """An upgrade may bring other entries than the ones that are remembered."""
     old = after(installed(POD), {POD, QUOTA})
     upgraded = decode(
@@ -79,6 +79,6 @@ def test_a_list_that_is_installed_anew_counts() -> None:
     assert listed(after(upgraded, {POD, QUOTA})).keys() == {"mutate-quota"}
 
 
-def test_without_hooks_nobody_is_asked() -> None:
-    """All gates off."""
+def test_webhook_without_hooks_is_not_called() -> None:
+    """All gates are off."""
     assert after(installed(POD, QUOTA), set()).webhooks == ()

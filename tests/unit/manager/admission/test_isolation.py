@@ -23,7 +23,7 @@ TREE, PROFILE_TREE = "quota.scheduling.koordinator.sh/tree-id", "tree"
 QUOTA_NAME = "quota.scheduling.koordinator.sh/name"
 
 
-class Boom(Exception):  # noqa: N818 -- what nobody foresaw
+class Boom(Exception):  # noqa: N818 -- an unexpected error
     """Raised by a broken part."""
 
 
@@ -121,7 +121,7 @@ def test_a_profile_whose_pod_breaks_a_later_rule_is_left_out(
 
 
 def test_several_that_break_are_all_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Each is told."""
+    """Each failure is reported."""
 
     def broken(found: Any, *_: Any) -> Any:
         if found.metadata.name in {"a", "z"}:

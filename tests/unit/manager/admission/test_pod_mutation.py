@@ -1,4 +1,4 @@
-"""What becomes of a pod when it is created."""
+"""Mutation of pods on creation."""
 
 import json
 from copy import deepcopy
@@ -43,7 +43,7 @@ def mutated(
 
 
 def resources(manifest: Any) -> Any:
-    """Return those of the first container."""
+    """Return the resources of the first container."""
     return manifest["spec"]["containers"][0]["resources"]
 
 
@@ -51,12 +51,12 @@ BATCH_PROFILE = profile(qosClass="BE", priorityClassName="koord-batch")
 
 
 def test_a_pod_without_a_profile_is_left_alone() -> None:
-    """Whatever it asks for."""
+    """Its requests do not matter."""
     assert mutated(pod(ASKS)) == pod(ASKS)
 
 
 @pytest.mark.parametrize("node", ["", "n1"])
-def test_nobody_is_created_with_devices(node: str) -> None:
+def test_pod_is_not_created_with_devices(node: str) -> None:
     """The scheduler writes them with the binding; a copy would be another pod's."""
     key = "scheduling.koordinator.sh/device-allocated"
     annotations = {key: '{"gpu": [{"minor": 0}]}', "mine": "x"}
@@ -96,7 +96,7 @@ def test_the_annotation_has_sidecars_and_init_containers() -> None:
 
 
 def test_gpus_of_sidecars_and_init_containers_are_spelt_out() -> None:
-    """The scheduler counts what they ask for."""
+    """The scheduler counts their requests."""
     asks = {"resources": {"requests": {"koordinator.sh/gpu": "50"}}}
     manifest = pod(ASKS, initContainers=[{"name": "proxy", "restartPolicy": "Always", **asks}])
     found = mutated(manifest)
@@ -233,7 +233,7 @@ def test_a_profile_left_out_by_lot_still_translates() -> None:
         ({"patch": {"spec": {"containers": [{"image": "x"}]}}}, 500, "name"),
     ],
 )
-def test_a_profile_that_cannot_be_applied_refuses_the_pod(spec: Any, code: int, says: str) -> None:
+def test_profile_that_cannot_be_applied_denies_the_pod(spec: Any, code: int, says: str) -> None:
     """It is not simply left out."""
     with pytest.raises(Denial, match=says) as caught:
         mutated(pod(), profile(**spec))

@@ -88,7 +88,7 @@ LABEL = {f"{PREFIX}name": "t1"}
         ),
     ],
 )
-def test_a_refused_creation_says_it_in_the_words_of_the_original(new: Any, original: str) -> None:
+def test_denied_creation_has_the_message_of_the_original(new: Any, original: str) -> None:
     """Our own words, with object and field, come after it."""
     with pytest.raises(Denial) as denial:
         validate_quota(request(new), lookup(*TREE), DEFAULT_GATES)
@@ -142,9 +142,7 @@ def test_a_refused_creation_says_it_in_the_words_of_the_original(new: Any, origi
         ),
     ],
 )
-def test_a_refused_change_says_it_in_the_words_of_the_original(
-    old: Any, new: Any, original: str
-) -> None:
+def test_denied_update_has_the_message_of_the_original(old: Any, new: Any, original: str) -> None:
     """Programs know them."""
     user = pod(labels=LABEL) | {"apiVersion": "v1", "kind": "Pod"}
     user["metadata"]["namespace"] = "default"
@@ -163,7 +161,7 @@ def test_a_refused_change_says_it_in_the_words_of_the_original(
         ("koordinator-default-quota", "can not delete quotaGroup :koordinator-default-quota"),
     ],
 )
-def test_a_refused_deletion_says_it_in_the_words_of_the_original(name: str, original: str) -> None:
+def test_denied_deletion_has_the_message_of_the_original(name: str, original: str) -> None:
     """Programs know them."""
     user = pod(labels=LABEL) | {"apiVersion": "v1", "kind": "Pod"}
     user["metadata"]["namespace"] = "default"
@@ -203,7 +201,7 @@ def test_a_guarantee_that_no_ancestor_covers_is_refused_in_the_words_of_the_orig
         (pod(), {f"{PREFIX}preemptible": "false"}, "Preemptible label is forbidden modify now."),
     ],
 )
-def test_a_refused_pod_says_it_in_the_words_of_the_original(
+def test_denied_pod_has_the_message_of_the_original(
     old: Any, labels: dict[str, str], original: str
 ) -> None:
     """As quotas do."""

@@ -1,4 +1,4 @@
-"""Gate EnableQuotaAdmission: a pod is refused when its quota has let in enough."""
+"""Gate EnableQuotaAdmission: pods beyond the limit of their quota are denied."""
 
 import json
 from typing import Any
@@ -39,7 +39,7 @@ def quota(name: str = "team", namespace: str = "quotas", **more: Any) -> JsonObj
 
 
 class World:
-    """A cluster with quotas, and admission with a watch of its own."""
+    """Cluster with quotas, and admission with its own watch."""
 
     def __init__(self, *quotas: JsonObject) -> None:
         clock = VirtualClock()
@@ -51,7 +51,7 @@ class World:
     def admit(
         self, cpu: str, *, name: str = "team", gates: frozenset[ManagerFeature] = ON, **more: Any
     ) -> str:
-        """Return why a pod is refused; empty: it is let in."""
+        """Return the reason of the denial of a pod; empty if it is admitted."""
         made = pod({"resources": {"requests": {"cpu": cpu}}}, labels={QUOTA_NAME: name}, **more)
         try:
             validate_pod(request(made), self.lookup, gates)
@@ -65,8 +65,8 @@ class World:
         return str(used.get("cpu", ""))
 
 
-def test_pods_are_let_in_until_the_maximum_is_asked_for() -> None:
-    """What was let in stands in the quota at once."""
+def test_pods_are_admitted_up_to_the_maximum() -> None:
+    """The quota shows the admitted requests immediately."""
     world = World(quota())
 
     assert [world.admit("3"), world.used()] == ["", "3"]
@@ -76,8 +76,8 @@ def test_pods_are_let_in_until_the_maximum_is_asked_for() -> None:
     assert [world.admit("1"), world.used()] == ["", "4"]
 
 
-def test_without_the_gate_nobody_counts() -> None:
-    """The default."""
+def test_pods_are_not_counted_without_the_gate() -> None:
+    """The gate is off by default."""
     world = World(quota())
 
     assert [world.admit("9", gates=DEFAULT_GATES), world.used()] == ["", ""]
@@ -100,8 +100,10 @@ def test_an_annotation_limits_in_place_of_the_maximum() -> None:
         ("koordinator-system-quota", [], ""),
     ],
 )
-def test_the_quota_has_to_be_one(name: str, quotas: list[JsonObject], why: str) -> None:
-    """But for those of everybody."""
+def test_pod_needs_exactly_one_quota_of_its_name(
+    name: str, quotas: list[JsonObject], why: str
+) -> None:
+    """The default and the system quota are exceptions."""
     assert World(*quotas).admit("1", name=name) == why
 
 
@@ -154,13 +156,13 @@ def test_overhead_and_replaced_resources_count_as_gates_say() -> None:
 
 
 def test_gates_are_known_by_their_names() -> None:
-    """Those of the original."""
+    """They are named as in the original."""
     text = "EnableQuotaAdmission=true,EnableQuotaAdmissionOnUpdate=true,DisableDefaultQuota=true"
     assert parse_gates(text) > ON_UPDATE
 
 
-def test_a_world_that_writes_nothing_counts_all_the_same() -> None:
-    """``koord manager --once``: until somebody writes the quota."""
+def test_admission_without_writes_counts_pods() -> None:
+    """``koord manager --once`` counts them in memory."""
     world = World(quota())
     world.lookup = ReaderLookup(world.cluster, lambda: 0)  # type: ignore[assignment]
 
@@ -170,27 +172,27 @@ def test_a_world_that_writes_nothing_counts_all_the_same() -> None:
 @given(
     st.lists(st.tuples(st.integers(1, 3), st.integers(0, 2), st.booleans()), max_size=12),
 )
-def test_two_replicas_never_let_in_more_than_there_is(
+def test_two_replicas_never_admit_more_than_the_limit(
     pods: list[tuple[int, int, bool]],
 ) -> None:
-    """Whoever is asked, however old what it knows."""
+    """Requests go to any replica, and its cache may be out of date."""
     world = World(quota())
     second = WatchLookup(world.cluster, lambda: 0, VirtualClock())
     second.follow()
-    first, let_in = world.lookup, 0
+    first, admitted = world.lookup, 0
     for cpu, replica, follows in pods:
         world.lookup = first if replica else second
         if follows:
             world.lookup.follow()
-        let_in += 0 if world.admit(str(cpu)) else cpu
+        admitted += 0 if world.admit(str(cpu)) else cpu
     found = world.cluster.get(ElasticQuota, "team", "quotas")
 
-    assert let_in <= 4
-    assert amounts_of(CHILD_REQUEST.read(found.metadata) or {}).get("cpu", 0) == let_in * 1000
+    assert admitted <= 4
+    assert amounts_of(CHILD_REQUEST.read(found.metadata) or {}).get("cpu", 0) == admitted * 1000
 
 
 def resize(world: World, before: str, after: str, **more: Any) -> str:
-    """Return why a resize in place of a pod of the quota is refused; empty: it is let in."""
+    """Return the reason of the denial of an in-place resize; empty if it is admitted."""
     old, new = (
         pod({"resources": {"requests": {"cpu": cpu}}}, labels={QUOTA_NAME: "team"})
         for cpu in (before, after)

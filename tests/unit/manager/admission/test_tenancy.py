@@ -1,4 +1,4 @@
-"""What of another namespace a quota or a pod may bind, and who writes what a pod was given."""
+"""References of quotas and pods to other namespaces, and writers of allocations."""
 
 import json
 from collections.abc import Callable
@@ -155,7 +155,7 @@ def test_a_quota_binds_what_is_its_own_or_has_agreed(made: dict[str, Any], objec
 
 
 def test_what_a_quota_has_already_is_not_asked_about_again() -> None:
-    """An update of something else goes through, whoever makes it."""
+    """Any user may update other fields."""
     before = quota("q", namespaces=["bank"], labels={"parent": "dept"})
     after = quota("q", namespaces=["bank"], labels={"parent": "dept"}, most="4")
     there = world(DEPARTMENT, before)
@@ -167,7 +167,7 @@ def test_what_a_quota_has_already_is_not_asked_about_again() -> None:
 
 
 def test_components_bind_what_they_have_to() -> None:
-    """The scheduler makes the built-in quotas, the manager those of profiles."""
+    """The scheduler creates the built-in quotas, the manager creates quotas of profiles."""
     for made, _, _ in FOREIGN:
         asked = request(made, requester=EVE, is_of_component=True)
         validate_quota(asked, world(DEPARTMENT), DEFAULT_GATES)
@@ -219,7 +219,7 @@ def test_pods_ignore_reservations_only_in_namespaces_that_may() -> None:
 
 
 @given(st.sampled_from(sorted(ANNOTATIONS)), st.sampled_from(["{}", "", "x", '{"cpuset":"0"}']))
-def test_nobody_else_writes_what_a_pod_was_given(key: str, text: str) -> None:
+def test_only_components_write_allocations_of_pods(key: str, text: str) -> None:
     """It is taken off a pod that is created, and stays as it is when one is changed."""
     plain, forged = pod(), pod(annotations={key: text, "mine": "1"})
     made = mutate_pod(request(forged, requester=EVE), world(), DEFAULT_GATES)

@@ -1,4 +1,4 @@
-"""What is refused: pods, quotas, nodes, configuration, bindings."""
+"""Validation of pods, quotas, nodes, configuration and bindings."""
 
 import json
 from typing import Any
@@ -146,7 +146,7 @@ def test_the_order_within_a_band_may_be_set_free() -> None:
     assert not denial(new, old=old, operation="UPDATE", gates=gates)
 
 
-def test_all_problems_of_a_group_are_told_together() -> None:
+def test_all_problems_of_a_group_are_reported_together() -> None:
     """The user corrects them at once."""
     found = denial(labelled("LSR", 5500))
 
@@ -196,7 +196,7 @@ def quota(name: str, parent: str = "", *, is_parent: bool = False, **labels: str
 
 
 def test_pods_belong_to_the_leaves_of_a_quota_tree() -> None:
-    """Unless a gate lets parents have pods, too."""
+    """A gate permits pods in parents."""
     label = {"quota.scheduling.koordinator.sh/name": "dept"}
     parent = quota("dept", is_parent=True)
 
@@ -235,7 +235,7 @@ def test_a_quota_in_use_cannot_be_deleted() -> None:
             )
 
 
-def test_labels_must_be_there_where_somebody_says_so() -> None:
+def test_configured_labels_are_required() -> None:
     """By a ConfigMap, with exceptions."""
     rules = [{"name": "owner", "requiredLabels": ["team", "app"], "namespaceWhitelist": ["free"]}]
     there = {
@@ -346,7 +346,7 @@ def test_the_template_of_a_reservation_gets_profiles_too() -> None:
     ],
 )
 def test_who_may_bind(rules: BindingRules, user: str, decision: str) -> None:
-    """Whoever is named; others only where nobody looks.  It is counted, with the reason."""
+    """Listed users may bind; others only where a bypass applies.  A metric counts reasons."""
     there = pod(labels={"x": ""}, annotations={"y": ""}) | {"apiVersion": "v1", "kind": "Pod"}
     ask = request(
         {"metadata": {"name": "p"}}, subresource="binding", requester=UserInfo(username=user)
@@ -390,8 +390,8 @@ def test_gates_are_switched_by_name() -> None:
 DEEP = '{"x":' + "[" * 200 + "]" * 200 + "}"
 
 
-def test_annotations_that_nobody_would_read_are_refused() -> None:
-    """Its writer is told, instead of every component leaving it out; those of others pass."""
+def test_malformed_annotations_are_rejected() -> None:
+    """Otherwise components would ignore them silently.  Foreign annotations pass."""
     key = "scheduling.koordinator.sh/resource-spec"
     for creating in (
         request(pod(annotations={key: DEEP})),

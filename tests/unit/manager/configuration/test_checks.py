@@ -1,4 +1,4 @@
-"""What the webhook refuses of slo-controller-config, in the original's words."""
+"""Denials of slo-controller-config by the webhook, with the messages of the original."""
 
 import json
 import re
@@ -18,7 +18,7 @@ from koordinator.manager.configuration.checks import check_config, check_node
 
 
 def config(**sections: Any) -> ConfigMap:
-    """Return a ConfigMap; underscores of the names stand for dashes."""
+    """Return a ConfigMap; underscores in names become dashes."""
     data = {
         f"{name.replace('_', '-')}-config": each if isinstance(each, str) else json.dumps(each)
         for name, each in sections.items()
@@ -106,7 +106,7 @@ def selected(name: str, **labels: str) -> dict[str, Any]:
     ],
 )
 def test_numbers_out_of_range(sections: dict[str, Any], path: str, problem: str) -> None:
-    """Told by the path of the field, as the original's validator spells it."""
+    """The denial has the path of the field as the original's validator spells it."""
     assert refusal(config(**sections)) == {
         "reason": "ConfigParamInvalid",
         "message": {path: problem},
@@ -114,7 +114,7 @@ def test_numbers_out_of_range(sections: dict[str, Any], path: str, problem: str)
 
 
 def test_a_pair_must_be_in_order() -> None:
-    """Both are told."""
+    """The denial names both fields."""
     strategy = {"cpuEvictThresholdPercent": 50, "cpuEvictLowerPercent": 60}
     problems = refusal(config(resource_threshold={"clusterStrategy": strategy}))["message"]
 

@@ -1,4 +1,4 @@
-"""What slo-controller-config means for a node, and that nonsense never takes effect."""
+"""Strategies of nodes from slo-controller-config; invalid sections have no effect."""
 
 from typing import Any
 
@@ -67,14 +67,14 @@ def test_without_a_config_map_all_is_default() -> None:
     assert resolved(strategy(found)).cpu_reclaim_percent == 60
 
 
-def test_a_config_map_that_is_deleted_counts_on() -> None:
-    """Nobody can take the strategies away by mistake."""
+def test_deleted_config_map_stays_in_effect() -> None:
+    """An accidental deletion does not remove the strategies."""
     before = read(colocation={"enable": True})
 
     assert read_config(None, before)[0] is before
 
 
-def test_who_decides_about_a_node() -> None:
+def test_precedence_of_strategies_of_a_node() -> None:
     """Cluster < first entry that fits < annotation < label."""
     found = read(
         colocation={
@@ -106,7 +106,7 @@ def test_who_decides_about_a_node() -> None:
     [("0.7", 70), ("0.29", 28), ("1.5", 150), ("-1", 60), ("x", 60), ("nan", 60), ("", 60)],
 )
 def test_ratio_labels_are_cut_to_percentages(text: str, percent: int) -> None:
-    """With the rounding of floating point; nonsense says nothing."""
+    """Floating-point rounding applies; invalid values are ignored."""
     found = read()
     labels = {"node.koordinator.sh/cpu-reclaim-ratio": text}
 
@@ -245,10 +245,10 @@ def test_the_bandwidth_of_a_node_goes_before_all() -> None:
         ),
     ],
 )
-def test_nonsense_never_takes_effect(name: str, good: Any, bad: Any, reason: str) -> None:
-    """The last valid section stays, the others go on; somebody is told.
+def test_invalid_section_has_no_effect(name: str, good: Any, bad: Any, reason: str) -> None:
+    """The last valid section stays in effect, and a problem is returned.
 
-    That holds for whatever the webhook refuses, be it off.
+    This applies to all that the webhook rejects, also if the webhook is off.
     """
     before = read(**{name: good})
     found, problems = read_config(config(**{name: bad}, cpu_burst={}), before)
@@ -260,8 +260,8 @@ def test_nonsense_never_takes_effect(name: str, good: Any, bad: Any, reason: str
     assert [getattr(found, each) for each in fields] == [getattr(before, each) for each in fields]
 
 
-def test_nonsense_at_the_start_changes_nothing() -> None:
-    """Nobody knows what was valid before: what a node has been told stays."""
+def test_invalid_section_at_the_start_keeps_the_node_slo() -> None:
+    """The last valid section is unknown, so the existing NodeSLO is kept."""
     found, _ = read_config(config(resource_threshold="{", colocation="{"))
     old = render_slo(
         read(resource_threshold={"clusterStrategy": {"enable": True}}), node(amounts(1, 1)), None
@@ -273,7 +273,7 @@ def test_nonsense_at_the_start_changes_nothing() -> None:
 
 
 def test_a_refused_strategy_of_nodes_leaves_them_to_the_cluster() -> None:
-    """The rest of the section counts; somebody is told."""
+    """The rest of the section applies, and a problem names the strategy."""
     entries = [selected("a", pool="a") | {"degradeTimeMinutes": 0, "midUnallocatedPercent": 7}]
     section = {"enable": True, "midUnallocatedPercent": 5, "nodeConfigs": entries}
     found, (problem,) = read_config(config(colocation=section))

@@ -1,4 +1,4 @@
-"""What a configuration says about nodes, worked out once for those that are alike."""
+"""Strategies of nodes, computed once for nodes with equal labels and annotations."""
 
 from typing import Any
 
@@ -58,7 +58,7 @@ METAS = st.builds(
 
 @given(st.lists(METAS, max_size=8))
 def test_alike_nodes_get_what_each_would_get_alone(metas: list[ObjectMeta]) -> None:
-    """Every label and annotation that a strategy depends on tells nodes apart."""
+    """Every label and annotation that a strategy depends on distinguishes nodes."""
     assert not PROBLEMS
     assert FULL.colocation is not None
     assert FULL.normalization is not None

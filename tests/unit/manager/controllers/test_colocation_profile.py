@@ -57,7 +57,7 @@ class World:
         return self.cluster.get(Pod, name, "jobs").metadata.labels.get("team")
 
 
-def test_a_pending_pod_gets_what_the_profile_says() -> None:
+def test_pending_pod_gets_the_settings_of_its_profile() -> None:
     """But for priority class, scheduler and resources: those are for the webhook."""
     world = World()
     world.pod(release="a")
@@ -105,7 +105,7 @@ def test_a_pending_pod_gets_what_the_profile_says() -> None:
     ],
 )
 def test_which_pods_are_changed(profile: Any, pod: Any, *, changes: bool) -> None:
-    """Without a node, of a profile that asks for it, and both selectors must fit."""
+    """A labelled profile updates pods without a node that match both selectors."""
     world = World()
     if pod.get("node"):
         world.load("v1", "Node", {"name": "n"})
@@ -133,7 +133,7 @@ def test_a_flag_takes_every_profile() -> None:
 
 
 def test_a_new_pod_is_seen_at_the_next_round() -> None:
-    """A profile isn't told of pods."""
+    """Pods do not trigger the reconciliation of profiles."""
     world = World(interval_s=30.0)
     world.profile()
     world.run()

@@ -103,7 +103,7 @@ def test_a_root_follows_its_nodes() -> None:
 
 
 def test_a_selector_that_cannot_be_read_is_refused() -> None:
-    """Nobody knows whose nodes these are."""
+    """Its nodes are unknown."""
     broken = {"matchExpressions": [{"key": "a", "operator": "Like"}]}
     with pytest.raises(InputError, match="Like"):
         reconcile_quota_profile(profile(nodeSelector=broken), None, NODES)

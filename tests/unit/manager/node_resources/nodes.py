@@ -27,7 +27,7 @@ def amounts(cpu: str | int, memory: str | int) -> Resources:
 def node(
     capacity: Resources, allocatable: Resources | None = None, name: str = "n", **meta: Any
 ) -> Node:
-    """Return a node; its kubelet keeps nothing unless told otherwise."""
+    """Return a node; its kubelet reserves nothing by default."""
     status = {"capacity": capacity, "allocatable": allocatable or capacity}
     return decode({"metadata": {"name": name, **meta}, "status": status}, Node)
 
@@ -42,7 +42,7 @@ def pod(
     on: str = "n",
     annotations: dict[str, str] | None = None,
 ) -> Pod:
-    """Return a pod on a node; prod and latency-sensitive unless told otherwise."""
+    """Return a pod on a node; prod and latency-sensitive by default."""
     labels = {"koordinator.sh/qosClass": qos} if qos else {}
     resources = {"resources": {"requests": request or {}}}
     return decode(

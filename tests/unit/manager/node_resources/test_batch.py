@@ -1,4 +1,4 @@
-"""Batch resources: the formulas, what counts in them, and the words in which they are told."""
+"""Batch resources: formulas, their terms, and messages."""
 
 from typing import Any
 
@@ -154,8 +154,8 @@ def test_ended_pods_count_as_dangling_usage() -> None:
 
 
 @pytest.mark.parametrize(("band", "cpu"), [("koord-batch", 10), ("koord-free", 10), ("", 8)])
-def test_unknown_usage_counts_unless_it_is_said_to_be_low(band: str, cpu: int) -> None:
-    """An empty priority is taken for an important one."""
+def test_unknown_usage_counts_unless_the_band_is_low(band: str, cpu: int) -> None:
+    """An empty priority counts as prod."""
     report = metric(pods=[usage("x", amounts(2, 0), band)])
     machine = node(amounts(10, "10Gi"))
 
@@ -165,7 +165,7 @@ def test_unknown_usage_counts_unless_it_is_said_to_be_low(band: str, cpu: int) -
 
 
 def test_absurd_reports_give_nothing_away() -> None:
-    """Less than nothing is in use by nobody, and more than there is leaves nothing."""
+    """Negative usage counts as 0, and usage above the capacity leaves 0."""
     machine = node(amounts(10, "10Gi"))
     negative = use(metric(system=amounts(-5, "-5Gi"), pods=[usage("x", amounts(-3, 0))]))
     immense = use(metric(system=amounts(500, "500Gi")))

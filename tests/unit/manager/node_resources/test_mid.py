@@ -1,4 +1,4 @@
-"""Mid resources: what prod pods hardly use, and a part of what nobody requested."""
+"""Mid resources: unused requests of prod pods, and a part of the unallocated capacity."""
 
 from typing import Any
 

@@ -77,7 +77,7 @@ def test_without_healthy_devices_there_is_nothing() -> None:
     ("hyper", "turbo", "ratio"),
     [(True, True, 1.8), (True, False, 1.5), (False, True, 1.2), (False, False, 1.0)],
 )
-def test_a_cpu_is_worth_what_its_model_says(hyper: bool, turbo: bool, ratio: float) -> None:
+def test_cpu_ratio_depends_on_the_model(hyper: bool, turbo: bool, ratio: float) -> None:
     """By whether hyper-threading and turbo are on."""
     strategy = decode(
         {
@@ -100,7 +100,7 @@ def test_a_cpu_is_worth_what_its_model_says(hyper: bool, turbo: bool, ratio: flo
 @pytest.mark.parametrize(
     ("default", "says"), [(None, "no ratio for"), (0.9, r"0\.9"), (5.1, r"5\.1")]
 )
-def test_an_unknown_model_is_worth_the_default(default: float | None, says: str) -> None:
+def test_unknown_model_has_the_default_ratio(default: float | None, says: str) -> None:
     """Which has to be there, in 1..5."""
     info = CpuBasicInfo(cpu_model="other")
     assert normalization_ratio(CpuNormalizationStrategy(default_ratio=1.1), info) == 1.1

@@ -1,4 +1,4 @@
-"""What is written to a node, and when it is worth it."""
+"""Writes to nodes, and the thresholds below which they are skipped."""
 
 import datetime as dt
 import json
@@ -190,7 +190,7 @@ def test_third_parties_get_theirs_first() -> None:
 
 
 def shared(cpu: str, origin: str = "6k", **meta: Any) -> Node:
-    """Return a node of which a third party holds so much batch CPU, and pods are shown nothing."""
+    """Return a node with batch CPU allocated to a third party, and none shown to pods."""
     allocations = [{"name": "yarn", "priority": "koord-batch", "resources": {BATCH: cpu}}]
     resources = {BATCH: origin, BATCH_MEMORY: "0"}
     annotations = {
@@ -253,7 +253,7 @@ def test_a_new_normalization_scales_batch_at_once_and_amplification_later() -> N
 
 
 def test_an_unknown_model_changes_nothing() -> None:
-    """The ratio stays as it is, and somebody can find out why."""
+    """The ratio is unchanged, and the reason is reported."""
     annotations = {f"{PREFIX}cpu-normalization-ratio": "1.20"}
     view = ManagedNode(node(amounts(10, "10G"), annotations=annotations), IDLE)
     found = outcome(view, config={"cpu_normalization": ON})
@@ -263,7 +263,7 @@ def test_an_unknown_model_changes_nothing() -> None:
 
 
 def test_devices_are_shown_with_their_labels() -> None:
-    """Those of a Device that is gone are taken away; its labels stay."""
+    """Devices of a deleted Device object are removed from the node; its labels stay."""
     view = ManagedNode(MACHINE, IDLE, device=device(gpu(), **{"gpu-model": "A100"}))
     found = outcome(view)
 
@@ -286,7 +286,7 @@ def test_only_the_plugins_that_are_on_say_something() -> None:
 
 
 def test_numa_nodes_get_their_part() -> None:
-    """Only if nobody else has changed the topology meanwhile."""
+    """The write is skipped if the topology has changed in the meantime."""
     pods = counted([pod("p", amounts(4, 0))])
     found = outcome(
         ManagedNode(

@@ -1,6 +1,6 @@
 """Random nodes, and what the original made of them.
 
-The results are those of koordinator (July 2026, its Go plugins BatchResource and MidResource called
+The results are from koordinator (July 2026, its Go plugins BatchResource and MidResource called
 on these inputs); 4,000 such nodes were compared, 60 are kept.
 """
 

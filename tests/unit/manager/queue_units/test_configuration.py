@@ -45,7 +45,7 @@ def test_the_chart_s_file_chooses_what_is_so_by_default() -> None:
 
 
 def test_arguments_of_extensions_say_how_long_their_jobs_are_waited_for() -> None:
-    """Beside the plugins, in a file of their own; 0 is as if nothing was said."""
+    """They are in a separate file; 0 means the default."""
     found = read(CHART, "{tfjob: {runningTimeout: 1m, backoffTimeout: 30s}, job: {}}")
 
     assert found.times["tfjob"] == JobTimes(60.0, 30.0)
@@ -82,7 +82,7 @@ def test_what_can_t_be_meant_is_named(text: str, problem: str) -> None:
 
 
 def test_kinds_of_jobs_are_waited_for_as_their_arguments_say() -> None:
-    """Whatever their queue says; they back off as long each time."""
+    """They override the queue, and their backoff is constant."""
     times = {"job": JobTimes(running_s=5.0, backoff_s=40.0)}
     world = World(
         quota(cpu=1),
@@ -100,7 +100,7 @@ def test_kinds_of_jobs_are_waited_for_as_their_arguments_say() -> None:
 
 
 def test_a_queue_has_its_own_times() -> None:
-    """In the annotation queue-args; what makes no sense there is as if it was not said."""
+    """The annotation queue-args has them; invalid values in it are ignored."""
     world = World(
         quota(cpu=1),
         queue(wait_for_pods_running="true", queue_args='{podInitialBackoffSeconds: "30"}'),
@@ -126,8 +126,8 @@ def test_annotations_of_1_8_and_of_before_count_alike() -> None:
     assert not world.running()
 
 
-def test_units_that_don_t_say_are_preempted_as_the_flag_says() -> None:
-    """Either label says it for one unit, and only ``true`` lets it be preempted."""
+def test_flag_sets_the_default_preemptibility_of_units() -> None:
+    """Either label overrides it for one unit; only ``true`` allows preemption."""
     for default, victim in ((True, {"a"}), (False, set[str]())):
         world = World(
             quota(cpu=1),
@@ -151,7 +151,7 @@ def test_all_jobs_may_count_also_those_that_don_t_come_suspended() -> None:
     assert world.phases() == {"runs": "Running", "waits": "Enqueued"}
 
 
-def test_the_file_is_given_as_the_original_s_flag_says(tmp_path: Path) -> None:
+def test_flag_of_the_original_sets_the_file(tmp_path: Path) -> None:
     """``--config`` without ``--once``, ``--queue-config`` in any case."""
     file = tmp_path / "plugin.yaml"
     file.write_text(CHART.replace("Priority", "First"))

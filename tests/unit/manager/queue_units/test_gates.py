@@ -1,4 +1,4 @@
-"""What a unit waits for between its room and its start: admission checks, and a scheduler."""
+"""Admission checks and strict mode, which delay the start of a unit with reserved quota."""
 
 from typing import Any
 
@@ -15,7 +15,7 @@ ALL = QueueChoice()
 
 
 def checked(*names: str, **selectors: JsonObject) -> JsonObject:
-    """Return a queue with admission checks, some of them for certain units."""
+    """Return a queue with admission checks, some with label selectors."""
     made = queue()
     made["spec"]["admissionChecks"] = [
         *({"name": name} for name in names),
@@ -25,7 +25,7 @@ def checked(*names: str, **selectors: JsonObject) -> JsonObject:
 
 
 def answer(world: World, unit: str, **states: str) -> None:
-    """Let controllers of checks say something about a unit."""
+    """Set the states of admission checks of a unit, as their controllers do."""
     found = world.unit(unit)
     checks = tuple(
         replace(check, state=states.get(check.name, check.state), message="so it is")
@@ -38,7 +38,7 @@ def answer(world: World, unit: str, **states: str) -> None:
 
 
 def say(world: World, unit: str, phase: str, **more: Any) -> None:
-    """Let a scheduler say something about a unit."""
+    """Set the phase of a unit, as a scheduler does."""
     found = world.unit(unit)
     world.cluster.update_status(replace(found, status=replace(found.status, phase=phase, **more)))
     world.settle()
@@ -56,7 +56,7 @@ def true(unit: QueueUnit) -> set[str]:
 
 
 def test_a_unit_starts_when_all_checks_are_ready() -> None:
-    """Until then it has its room, and nobody else has it."""
+    """Until then its quota is reserved and not available to other units."""
     world = World(quota(cpu=1), checked("capacity", "budget"), job("a"))
     world.settle()
     assert world.phases() == {"a": "Reserved"}
@@ -76,8 +76,8 @@ def test_a_unit_starts_when_all_checks_are_ready() -> None:
     assert true(world.unit("a")) == {"QuotaReserved", "Admitted", "PodsReady"}
 
 
-def test_a_check_that_wants_a_unit_to_come_again_sends_it_back() -> None:
-    """It backs off, others may have its room meanwhile, and all checks are asked anew."""
+def test_unit_is_requeued_after_the_retry_of_a_check() -> None:
+    """It backs off and releases its quota, and all its checks are reset to Pending."""
     world = World(quota(cpu=1), checked("capacity"), job("a"), initial_backoff_s=5.0)
     world.settle()
     answer(world, "a", capacity="Retry")
@@ -97,7 +97,7 @@ def test_a_check_that_wants_a_unit_to_come_again_sends_it_back() -> None:
 
 
 def test_a_check_that_rejects_a_unit_deactivates_it() -> None:
-    """As in Kueue: it does not come again until somebody activates it."""
+    """As in Kueue it stays out of the queue until a user activates it."""
     world = World(quota(cpu=1), checked("capacity"), job("a"), job("b"))
     world.settle()
     answer(world, "a", capacity="Rejected")
@@ -109,8 +109,8 @@ def test_a_check_that_rejects_a_unit_deactivates_it() -> None:
     assert world.phases() == {"a": "Reserved", "b": "Enqueued"}
 
 
-def test_a_check_may_be_for_some_units_only() -> None:
-    """By their labels; who needs none starts at once."""
+def test_check_with_a_selector_applies_to_matching_units() -> None:
+    """A unit without checks starts immediately."""
     big = {"matchLabels": {"size": "big"}}
     world = World(quota(cpu=2), checked(capacity=big), job("a", labels={"size": "big"}), job("b"))
     world.settle()
@@ -118,8 +118,8 @@ def test_a_check_may_be_for_some_units_only() -> None:
     assert world.phases() == {"a": "Reserved", "b": "Running"}
 
 
-def test_checks_of_the_queue_are_those_that_it_has_now() -> None:
-    """One that was taken from the queue is not waited for, one that was added is."""
+def test_unit_waits_for_the_current_checks_of_its_queue() -> None:
+    """A removed check is ignored, and an added check is required."""
     world = World(quota(cpu=1), checked("old"), job("a"))
     world.settle()
     spec = {"spec": {"admissionChecks": [{"name": "new"}]}}
@@ -143,8 +143,8 @@ def test_checks_of_the_queue_are_those_that_it_has_now() -> None:
         ),
     ],
 )
-def test_checks_that_can_t_be_waited_for_let_nobody_in(bad: JsonObject, problem: str) -> None:
-    """They are not left out: somebody wanted them."""
+def test_invalid_checks_of_a_queue_block_its_units(bad: JsonObject, problem: str) -> None:
+    """Invalid checks are not ignored, since a user configured them."""
     world = World(quota(cpu=1), bad, job("a"))
     world.settle()
 
@@ -153,7 +153,7 @@ def test_checks_that_can_t_be_waited_for_let_nobody_in(bad: JsonObject, problem:
 
 
 def test_a_reserved_unit_may_be_preempted() -> None:
-    """Its checks are asked anew when it comes again."""
+    """Its quota goes to the preemptor, and the unit is enqueued again."""
     world = World(quota(cpu=1), checked("capacity"), job("a"))
     world.settle()
     marks = {"metadata": {"annotations": {"koord-queue/enable-queueunit-preemption": "true"}}}
@@ -164,11 +164,11 @@ def test_a_reserved_unit_may_be_preempted() -> None:
     assert world.phases() == {"a": "Enqueued", "b": "Reserved"}
 
 
-# -- a scheduler has the last word ----------------------------------------------------------------
+# -- strict mode -----------------------------------------------------------------------------------
 
 
-def test_in_strict_mode_a_scheduler_says_whether_a_job_starts() -> None:
-    """SchedReady, with its room, until SchedSucceed."""
+def test_job_in_strict_mode_starts_after_sched_succeed() -> None:
+    """Until then its unit is SchedReady with reserved quota."""
     world = World(quota(cpu=2), job("a"), strict_queues=ALL)
     world.settle()
     assert (world.phases(), world.running()) == ({"a": "SchedReady"}, set())
@@ -178,8 +178,8 @@ def test_in_strict_mode_a_scheduler_says_whether_a_job_starts() -> None:
     assert true(world.unit("a")) == {"QuotaReserved", "Admitted", "PodsReady"}
 
 
-def test_a_unit_that_no_node_takes_comes_again_after_a_while() -> None:
-    """SchedFailed, with what the scheduler says; its room is free at once."""
+def test_unit_is_requeued_with_backoff_after_sched_failed() -> None:
+    """It keeps the message of the scheduler and releases its quota immediately."""
     world = World(quota(cpu=1), job("a"), strict_queues=ALL, initial_backoff_s=5.0)
     world.settle()
     say(world, "a", "SchedFailed", message="0/3 nodes")
@@ -196,7 +196,7 @@ def test_a_unit_that_no_node_takes_comes_again_after_a_while() -> None:
     assert world.unit("a").status.attempts == 2
 
 
-def test_a_scheduler_that_knows_no_conditions_may_drop_them() -> None:
+def test_scheduler_may_drop_the_conditions_of_a_unit() -> None:
     """A client of koord-queue 1.8.0 does so when it updates the status."""
     world = World(quota(cpu=1), job("a"), strict_queues=ALL)
     world.settle()
@@ -205,8 +205,8 @@ def test_a_scheduler_that_knows_no_conditions_may_drop_them() -> None:
     assert world.running() == {"a"}
 
 
-def test_a_word_about_a_unit_that_was_sent_back_does_not_count() -> None:
-    """Its room may be somebody else's by now."""
+def test_sched_succeed_of_a_deactivated_unit_is_ignored() -> None:
+    """Another unit may use its quota by then."""
     world = World(quota(cpu=1), job("a"), strict_queues=ALL)
     world.settle()
     world.cluster.patch(QueueUnit, "a", "default", {"spec": {"active": False}})
@@ -220,8 +220,8 @@ def test_a_word_about_a_unit_that_was_sent_back_does_not_count() -> None:
     assert world.phases() == {"a": "Enqueued", "b": "Running"}
 
 
-def test_less_important_units_don_t_go_while_more_important_ones_wait_for_the_scheduler() -> None:
-    """Those as important may."""
+def test_units_of_lower_priority_wait_while_others_are_sched_ready() -> None:
+    """Units of equal priority proceed."""
     world = World(quota(cpu=4), job("a", priority=5), strict_queues=ALL)
     world.settle()
     world.add(job("b", priority=1), job("c", priority=5))
@@ -235,8 +235,8 @@ def test_less_important_units_don_t_go_while_more_important_ones_wait_for_the_sc
     assert world.phases()["b"] == "SchedReady"
 
 
-def test_strict_mode_is_for_the_queues_of_the_list() -> None:
-    """``team`` or ``!team``."""
+def test_strict_mode_applies_to_the_listed_queues() -> None:
+    """The list may include or exclude queues."""
     for choice, phase in (
         (QueueChoice(frozenset(("team",))), "SchedReady"),
         (QueueChoice(frozenset(("other",))), "Running"),
@@ -248,7 +248,7 @@ def test_strict_mode_is_for_the_queues_of_the_list() -> None:
 
 
 def test_checks_come_before_the_scheduler() -> None:
-    """Reserved, SchedReady, then it starts."""
+    """The phases are Reserved, SchedReady and Running."""
     world = World(quota(cpu=1), checked("capacity"), job("a"), strict_queues=ALL)
     world.settle()
     assert world.phases() == {"a": "Reserved"}
@@ -259,8 +259,8 @@ def test_checks_come_before_the_scheduler() -> None:
 
 
 @pytest.mark.parametrize("strict", [True, False])
-def test_a_job_that_somebody_resumes_meanwhile_keeps_its_room(*, strict: bool) -> None:
-    """It counts once, as any job that runs."""
+def test_job_that_a_user_resumes_keeps_its_quota(*, strict: bool) -> None:
+    """Its usage is counted once."""
     world = World(
         quota(cpu=1),
         *(() if strict else (checked("capacity"),)),
@@ -275,8 +275,8 @@ def test_a_job_that_somebody_resumes_meanwhile_keeps_its_room(*, strict: bool) -
     assert world.phases() == {"a": "Running", "b": "Enqueued"}
 
 
-def test_waiting_for_pods_begins_when_the_job_may_start() -> None:
-    """Not when its room was reserved."""
+def test_pods_ready_timeout_begins_with_the_start_of_the_job() -> None:
+    """The reservation of quota does not start it."""
     made = checked("capacity")
     made["metadata"]["annotations"] = {"koord-queue/wait-for-pods-running": "true"}
     world = World(quota(cpu=1), made, job("a"), pods_ready_s=60.0)
@@ -295,8 +295,8 @@ def test_waiting_for_pods_begins_when_the_job_may_start() -> None:
     assert world.phases() == {"a": "TimeoutBackoff"}
 
 
-def test_a_cluster_with_the_original_s_crd_forgets_conditions_and_all_goes_on() -> None:
-    """It stores neither conditions nor requeueState: nobody starts by an old word, or at once."""
+def test_units_proceed_without_stored_conditions() -> None:
+    """The CRD of the original drops conditions and requeueState; the backoff still applies."""
     world = World(quota(cpu=1), job("a"), strict_queues=ALL, initial_backoff_s=5.0)
     world.settle()
     say(world, "a", "SchedFailed", conditions=(), requeue_state=None)

@@ -127,7 +127,7 @@ def test_every_kind_is_tried_here() -> None:
 
 @pytest.mark.parametrize("name", SPECS)
 def test_a_job_of_each_kind_is_read(name: str) -> None:
-    """Whether it is suspended, what it asks for, how far it is."""
+    """Check suspension, requests and progress."""
     spec, cpu = SPECS[name]
     found = made(name, spec)
     assert (found.is_suspended, found.request["cpu"], found.state) == (
@@ -140,7 +140,7 @@ def test_a_job_of_each_kind_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", SPECS)
-def test_a_job_of_each_kind_is_switched_where_it_says(name: str) -> None:
+def test_job_of_each_kind_is_suspended_by_its_field(name: str) -> None:
     """The field; the annotation, where the job uses that."""
     spec, _ = SPECS[name]
     path = BY_NAME[name].suspend
@@ -196,6 +196,6 @@ def test_spark_counts_memory_in_the_words_of_java() -> None:
 def test_what_makes_no_sense_is_refused_with_its_path(
     name: str, spec: JsonObject, path: str
 ) -> None:
-    """Nobody else is harmed: see the manager's tests."""
+    """Raise InputError; tests of the manager check that other jobs continue."""
     with pytest.raises(InputError, match=path):
         made(name, spec)

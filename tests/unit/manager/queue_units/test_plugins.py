@@ -101,7 +101,7 @@ def test_a_unit_counts_in_its_quota_and_in_all_above_it() -> None:
 
 
 def test_a_job_without_quota_counts_in_that_of_its_namespace() -> None:
-    """As the tree says which namespaces a quota has."""
+    """The tree lists the namespaces of each quota."""
     world = settled(
         tree(node("a", 1, namespaces=["default"])), job("one", quota=""), job("two", quota="")
     )
@@ -118,7 +118,7 @@ def test_a_job_without_quota_counts_in_that_of_its_namespace() -> None:
     ],
 )
 def test_a_unit_whose_quota_is_not_known_waits(spec: JsonObject, problem: str) -> None:
-    """And is told so."""
+    """The message of the unit has the reason."""
     world = settled(spec, job("one", quota="a"))
 
     assert (world.running(), why(world, "one")) == (set(), problem)
@@ -170,7 +170,7 @@ def test_who_may_not_be_preempted_has_no_more_than_the_minimum() -> None:
 
 
 def test_a_quota_may_preempt_for_more_important_units() -> None:
-    """By its attribute, whatever its queue says."""
+    """Its attribute overrides the queue."""
     world = settled(
         tree(node("a", 2, attributes={"preempt-policy": "PreemptLowerPriority"})),
         job("low", 2, quota="a"),
@@ -199,7 +199,7 @@ def test_what_a_quota_does_not_lend_stays_its_own() -> None:
 
 
 def test_a_quota_with_its_minimum_waits_for_others_that_lack_theirs() -> None:
-    """With checkQuotaOversold; only while units wait there, and only for what is asked for."""
+    """Attribute checkQuotaOversold: while units wait there, and for requested resources."""
     spec = tree(node("a", 8, min_cpu=2), node("b", 8, min_cpu=4), most=8)
     objects = (spec, job("a1", 3, quota="a"), job("b1", 9, quota="b"), job("a2", 1, quota="a"))
     assert settled(*objects).running() == {"a1", "a2"}
@@ -278,8 +278,8 @@ def test_a_job_may_name_its_queue() -> None:
     ("quotas", "problem"),
     [("b", "queue own is not for quota a"), (None, "there is no queue own")],
 )
-def test_a_queue_that_does_not_take_a_quota_is_told(quotas: str | None, problem: str) -> None:
-    """Nobody gets in by a queue that is not his."""
+def test_unit_of_a_queue_without_its_quota_waits(quotas: str | None, problem: str) -> None:
+    """The message names the queue and the quota."""
     queues = () if quotas is None else (queue_for(quotas),)
     world = settled(tree(node("a", 2)), *queues, into("own", job("one", quota="a")))
 
@@ -306,7 +306,7 @@ def test_a_namespace_may_use_the_quotas_that_it_names() -> None:
     assert why(world, "one") == "quota a is not available in namespace default"
 
 
-def test_a_namespace_is_told_which_queues_take_its_quotas() -> None:
+def test_namespace_lists_the_queues_for_its_quotas() -> None:
     """In an annotation, as long as it names quotas."""
     world = settled(
         tree(node("a", 2)),
@@ -324,7 +324,7 @@ def test_a_namespace_is_told_which_queues_take_its_quotas() -> None:
 
 
 def test_what_runs_counts_also_when_the_tree_comes_later_or_goes() -> None:
-    """A tree that is made anew, with the same quotas, has no room that is taken."""
+    """A recreated tree with the same quotas still counts running jobs."""
     world = settled(tree(node("a", 2)), job("one", 2, quota="a"))
     world.cluster.delete(ElasticQuotaTree, "elasticquotatree", "kube-system")
     world.settle()
@@ -390,7 +390,7 @@ NAMESPACES = (UnitPlugin.DEFAULT_GROUP, UnitPlugin.RESOURCE_QUOTA)
 
 @pytest.mark.parametrize("name", ["cpu", "requests_cpu"])
 def test_units_have_the_room_of_their_namespace(name: str) -> None:
-    """As its ResourceQuota says; all wait in the queue ``default``, which is made."""
+    """The ResourceQuota is the limit; all wait in the queue ``default``, which is created."""
     world = grouped(
         resource_quota("only", **{name: 2}),
         *(job(each, quota="") for each in ("one", "two", "three")),
@@ -405,8 +405,8 @@ def test_units_have_the_room_of_their_namespace(name: str) -> None:
     assert len(world.running()) == 2
 
 
-def test_of_several_resource_quotas_that_of_the_namespace_s_name_counts() -> None:
-    """Without one, or without any, nobody is let in."""
+def test_resource_quota_named_like_the_namespace_is_used() -> None:
+    """Without a ResourceQuota of that name no unit is admitted."""
     one, two = resource_quota("one", cpu=1), resource_quota("default", cpu=2)
     assert grouped(one, two, job("a", 2, quota=""), plugins=NAMESPACES).running() == {"a"}
     for objects, problem in (
@@ -417,7 +417,7 @@ def test_of_several_resource_quotas_that_of_the_namespace_s_name_counts() -> Non
         assert why(world, "a") == f"namespace default has {problem}"
 
 
-def test_without_a_quota_all_units_are_let_in() -> None:
+def test_all_units_are_admitted_without_a_quota() -> None:
     """Plugin DefaultGroup alone."""
     world = grouped(job("a", 1000, quota=""), plugins=(UnitPlugin.DEFAULT_GROUP,))
 

@@ -1,4 +1,4 @@
-"""What a queued job asks for equals what the scheduler counts for the pods it makes at once."""
+"""Requests of queued jobs, compared with the requests of the pods that they create."""
 
 from typing import Any
 
@@ -150,7 +150,7 @@ def _counted(part: WorkloadPart) -> dict[str, int]:
 def test_a_unit_asks_for_what_the_scheduler_counts_for_its_pods(
     name: str, data: st.DataObject
 ) -> None:
-    """Of all kinds of which the simulator makes the pods, which reads manifests on its own."""
+    """Check all kinds whose pods the simulator creates; it parses manifests independently."""
     found = job_of(name, data.draw(_SPECS[name]))
     kind = BY_NAME[name].type
     made = read_operator_workload(kind.API_VERSION, kind.KIND, to_manifest(found.obj))

@@ -1,4 +1,4 @@
-"""Whatever happens in whatever order: no quota lets in too much, and nothing is lost."""
+"""Random events in random order: no quota admits too much, and no unit is lost."""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -26,7 +26,7 @@ PARENTS = {"left": "top", "right": "top"}
 
 
 class FaultyCluster:
-    """A cluster of which writes fail, and answers get lost, as a list of draws says."""
+    """Cluster whose writes fail and whose answers get lost, by a list of draws."""
 
     def __init__(self, real: Any, faults: list[int]) -> None:
         self._real, self._faults = real, faults
@@ -70,7 +70,7 @@ _ops = st.lists(
 
 
 def too_much(world: World) -> dict[str, int]:
-    """Return the quotas in which jobs that may have pods ask for more than there is."""
+    """Return the quotas that are exceeded by the requests of jobs that may have pods."""
     used: dict[str, int] = defaultdict(int)
     for found in world.jobs():
         if is_over(found) or (found.spec.suspend and not found.status.active):
@@ -119,7 +119,7 @@ def test_no_quota_lets_in_too_much_and_nothing_is_lost(
         assert not too_much(world)
     faults.clear()
     world.pass_time(120)
-    for _ in range(8):  # who waits for pods, backs off or is asked about comes again
+    for _ in range(8):  # units that wait for pods, back off or are checked proceed
         _let_all_pass(world)
         world.pass_time(30)
         assert not too_much(world)
@@ -157,7 +157,7 @@ def _queue(name: str, policy: str, switches: dict[str, bool]) -> JsonObject:
 
 
 def _let_all_pass(world: World) -> None:
-    """Let checks and the scheduler have nothing against any unit."""
+    """Activate all units, and pass their admission checks and strict mode."""
     for unit in world.cluster.list(QueueUnit).items:
         if unit.spec.active is False:
             patch = {"spec": {"active": True}}

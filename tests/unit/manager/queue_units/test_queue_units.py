@@ -1,4 +1,4 @@
-"""Jobs that wait for room in their quota before they have pods."""
+"""Jobs that wait for quota before their pods are created."""
 
 import pytest
 from tests.unit.manager.queue_units.worlds import (
@@ -28,8 +28,8 @@ from koordinator.manager.queue_units.queues import POLICY_LABEL
 from koordinator.manager.switches import Controller
 
 
-def test_jobs_start_as_far_as_their_quota_has_room() -> None:
-    """The others wait, and are told why."""
+def test_jobs_start_while_their_quota_has_room() -> None:
+    """The units of the other jobs stay enqueued with the reason in their status."""
     world = World(quota(cpu=4), job("a", 1, pods=3), job("b", 1, pods=2), job("c", 1))
     world.settle()
 
@@ -41,8 +41,8 @@ def test_jobs_start_as_far_as_their_quota_has_room() -> None:
     )
 
 
-def test_a_unit_is_in_the_original_s_words() -> None:
-    """Owner, labels, what is asked for, and marks on the job."""
+def test_unit_has_the_fields_of_the_original() -> None:
+    """Check its owner, labels, requests and admissions, and the annotations of the job."""
     world = World(quota(), job("a", 2, pods=2, priority=7, labels={"team": "x"}))
     world.settle()
     unit, found = world.unit("a"), world.job("a")
@@ -64,8 +64,8 @@ def test_a_unit_is_in_the_original_s_words() -> None:
     assert true == {"QuotaReserved", "Admitted", "PodsReady"}
 
 
-def test_units_have_what_the_crd_of_the_original_demands() -> None:
-    """On a cluster with its CRDs the API server would refuse them otherwise.
+def test_units_have_the_required_fields_of_the_original_crd() -> None:
+    """Without them the API server of a cluster with these CRDs rejects the units.
 
     Source: koord-queue v1.8.0 chart, templates/crd/queueunit-v1alpha1.yaml, ``required``.
     """
@@ -85,8 +85,8 @@ def test_units_have_what_the_crd_of_the_original_demands() -> None:
     assert world.phases() == {"in": "Reserved", "out": "Enqueued"}
 
 
-def test_room_that_a_job_gives_back_goes_to_the_next() -> None:
-    """Whether it ended well or badly, or was deleted."""
+def test_released_quota_goes_to_the_next_job() -> None:
+    """A job releases its quota when it succeeds, fails or is deleted."""
     world = World(quota(cpu=1), *(job(name) for name in "abcd"))
     world.settle()
     world.end("a")
@@ -101,8 +101,8 @@ def test_room_that_a_job_gives_back_goes_to_the_next() -> None:
     assert "c" not in world.phases()
 
 
-def test_the_most_important_goes_first() -> None:
-    """Of equals, who came first."""
+def test_unit_of_the_highest_priority_starts_first() -> None:
+    """The later unit starts first if its priority is higher."""
     world = World(quota(cpu=1))
     world.add(job("low", priority=1))
     world.add(job("high", priority=9))
@@ -111,8 +111,8 @@ def test_the_most_important_goes_first() -> None:
     assert world.running() == {"high"}
 
 
-def test_every_quota_above_has_to_have_room() -> None:
-    """And a quota that is not there, twice, or its own ancestor, lets nobody in."""
+def test_all_ancestors_of_a_quota_need_room() -> None:
+    """A unit waits if its quota is missing, unnamed or its own ancestor."""
     world = World(quota("top", 3), quota("team", 9, "top"), quota("other", 9, "top"))
     world.add(job("a", 2), job("b", 2, quota="other"), job("c", 1, quota="other"))
     world.settle()
@@ -128,8 +128,8 @@ def test_every_quota_above_has_to_have_room() -> None:
     assert world.unit("c").status.message == "it names no quota"
 
 
-def test_a_quota_may_be_oversold() -> None:
-    """As --oversellrate says."""
+def test_oversell_rate_raises_the_limit_of_a_quota() -> None:
+    """A rate of 1.5 admits 3 CPUs to a quota of 2."""
     world = World(quota(cpu=2), job("a", 3), oversell_rate=1.5)
     world.settle()
 
@@ -140,8 +140,8 @@ def test_a_quota_may_be_oversold() -> None:
     ("policy", "running"),
     [("Priority", {"first", "small"}), ("Block", {"first"}), ("Intelligent", {"first", "small"})],
 )
-def test_the_policy_says_who_may_pass_one_that_does_not_fit(policy: str, running: set[str]) -> None:
-    """Nobody, everybody, or who stands behind an unimportant one."""
+def test_policy_selects_the_units_that_may_overtake(policy: str, running: set[str]) -> None:
+    """Block admits none of them, Priority all, Intelligent those behind a low priority."""
     world = World(quota(cpu=4), queue(policy=policy))
     world.add(job("first", 3, priority=9), job("large", 2, priority=3), job("small", 1))
     world.settle()
@@ -149,8 +149,8 @@ def test_the_policy_says_who_may_pass_one_that_does_not_fit(policy: str, running
     assert world.running() == running
 
 
-def test_an_important_unit_blocks_an_intelligent_queue() -> None:
-    """From the threshold of the queue on."""
+def test_unit_of_high_priority_blocks_an_intelligent_queue() -> None:
+    """The annotation of the queue sets the threshold."""
     world = World(quota(cpu=4), queue(policy="Intelligent", priority_threshold="3"))
     world.add(job("first", 3, priority=9), job("large", 2, priority=3), job("small", 1))
     world.settle()
@@ -158,8 +158,8 @@ def test_an_important_unit_blocks_an_intelligent_queue() -> None:
     assert world.running() == {"first"}
 
 
-def test_only_the_first_of_a_queue_are_looked_at() -> None:
-    """As deep as the queue says."""
+def test_only_the_first_units_of_a_queue_are_tried() -> None:
+    """The annotation of the queue sets their number."""
     world = World(quota(cpu=4), queue(max_depth="1"))
     world.add(job("large", 9, priority=3), job("small", 1))
     world.settle()
@@ -167,8 +167,8 @@ def test_only_the_first_of_a_queue_are_looked_at() -> None:
     assert not world.running()
 
 
-def test_each_quota_gets_a_queue_that_shows_who_waits() -> None:
-    """In order, with places from 1; its label chooses the policy."""
+def test_each_quota_gets_a_queue_that_lists_waiting_units() -> None:
+    """Positions start at 1; a label of the quota selects the policy."""
     world = World(quota(cpu=1, **{f"koord-queue/{POLICY_LABEL}": "Block"}))
     world.settle()
     world.add(*(job(name, priority=n) for n, name in enumerate("abc")))
@@ -180,8 +180,8 @@ def test_each_quota_gets_a_queue_that_shows_who_waits() -> None:
     assert [(it.name, it.position) for it in items] == [("b", 1), ("a", 2)]
 
 
-def test_a_job_whose_pods_do_not_run_in_time_goes_back() -> None:
-    """Suspended, it waits longer each time; others have the room meanwhile."""
+def test_job_whose_pods_do_not_run_in_time_is_requeued() -> None:
+    """It is suspended with backoff, and other units use its quota in the meantime."""
     world = World(queue(wait_for_pods_running="true"), quota(cpu=1), pods_ready_s=60.0)
     world.add(job("a"))
     world.settle(pods_run=False)
@@ -201,8 +201,8 @@ def test_a_job_whose_pods_do_not_run_in_time_goes_back() -> None:
     assert world.phases()["a"] == "Running"
 
 
-def test_a_job_ends_when_it_has_run_as_long_as_it_may() -> None:
-    """Its time is counted over all attempts, and it is not tried again."""
+def test_job_fails_after_its_maximum_execution_time() -> None:
+    """The time adds up over all attempts, and the unit is deactivated."""
     world = World(quota(cpu=1), job("a"))
     world.settle()
     patch = {"spec": {"maximumExecutionTimeSeconds": 100}}
@@ -217,8 +217,8 @@ def test_a_job_ends_when_it_has_run_as_long_as_it_may() -> None:
     ]
 
 
-def test_the_least_important_goes_for_a_more_important_one() -> None:
-    """Where the queue says so; no more than have to, and never those that must not."""
+def test_unit_of_the_lowest_priority_is_preempted() -> None:
+    """The queue enables preemption; victims are as few as possible and preemptible."""
     marks = {"enable_queueunit_preemption": "true"}
     world = World(quota(cpu=4), queue(**marks))
     fixed = job("fixed", 1, priority=0, labels={QUOTA_PREEMPTIBLE: "false"})
@@ -236,8 +236,8 @@ def test_the_least_important_goes_for_a_more_important_one() -> None:
     assert world.running() == {"fixed", "mid", "low"}
 
 
-def test_nobody_goes_in_vain_or_for_an_equal() -> None:
-    """And nobody at all unless the queue says so."""
+def test_units_are_not_preempted_in_vain_or_for_equal_priority() -> None:
+    """Without the annotation of the queue no unit is preempted."""
     preempting = queue(enable_queueunit_preemption="true")
     for made in (World(quota(cpu=4), preempting), World(quota(cpu=4))):
         made.add(job("low", 4, priority=1))
@@ -247,8 +247,8 @@ def test_nobody_goes_in_vain_or_for_an_equal() -> None:
         assert made.running() == {"low"}
 
 
-def test_a_deactivated_unit_stops_and_does_not_start_again() -> None:
-    """Until it is active again."""
+def test_deactivated_unit_stops_until_it_is_activated() -> None:
+    """Activation restarts it."""
     world = World(quota(cpu=4), job("a"))
     world.settle()
     for active, running in ((False, set()), (True, {"a"})):
@@ -257,8 +257,8 @@ def test_a_deactivated_unit_stops_and_does_not_start_again() -> None:
         assert world.running() == running
 
 
-def test_a_job_that_somebody_suspends_gives_its_room_back() -> None:
-    """And comes again in its turn."""
+def test_job_that_a_user_suspends_releases_its_quota() -> None:
+    """Its unit is enqueued again."""
     world = World(quota(cpu=1), job("a"))
     world.settle()
     world.add(job("b", priority=5))
@@ -270,8 +270,8 @@ def test_a_job_that_somebody_suspends_gives_its_room_back() -> None:
     assert world.phases() == {"a": "Enqueued", "b": "Running"}
 
 
-def test_room_counts_until_the_last_pod_is_gone() -> None:
-    """A suspended job may have pods that end slowly."""
+def test_quota_stays_in_use_until_the_last_pod_ends() -> None:
+    """Pods of a suspended job may take time to terminate."""
     world = World(quota(cpu=1), job("a"), job("b"))
     world.settle()
     world.cluster.patch(Job, "a", "default", {"spec": {"suspend": True}})
@@ -282,8 +282,8 @@ def test_room_counts_until_the_last_pod_is_gone() -> None:
     assert len(world.running()) == 1
 
 
-def test_a_job_that_was_resumed_by_hand_counts() -> None:
-    """And one whose unit was deleted while it ran gets another one."""
+def test_running_job_without_a_unit_uses_quota() -> None:
+    """A new unit is created if the unit of a running job is deleted."""
     world = World(quota(cpu=1), job("a"), job("b"))
     world.settle()
     (started,) = world.running()
@@ -293,8 +293,8 @@ def test_a_job_that_was_resumed_by_hand_counts() -> None:
     assert world.phases()[started] == "Running"
 
 
-def test_what_a_job_asks_for_may_change_while_it_waits() -> None:
-    """It counts as it is when it is let in."""
+def test_requests_of_a_job_may_change_while_it_waits() -> None:
+    """Admission uses the current requests."""
     world = World(quota(cpu=2), job("a", 1, pods=3))
     world.settle()
     assert not world.running()
@@ -305,8 +305,8 @@ def test_what_a_job_asks_for_may_change_while_it_waits() -> None:
     assert str(world.unit("a").spec.resource["cpu"]) == "2"
 
 
-def test_jobs_that_are_not_suspended_or_belong_to_others_are_left_alone() -> None:
-    """A JobSet decides about its jobs itself; one of a CronJob is like any other."""
+def test_running_jobs_and_jobs_of_controllers_are_not_queued() -> None:
+    """A JobSet controls when its jobs start."""
     owned = job("owned")
     owned["metadata"]["ownerReferences"] = [
         {
@@ -324,8 +324,8 @@ def test_jobs_that_are_not_suspended_or_belong_to_others_are_left_alone() -> Non
     assert world.job("owned").spec.suspend
 
 
-def test_a_job_of_the_same_name_gets_a_unit_of_its_own() -> None:
-    """The old one goes with its job."""
+def test_new_job_of_the_same_name_gets_a_new_unit() -> None:
+    """The old unit is deleted with its job."""
     world = World(quota(cpu=1), job("a"))
     world.settle()
     uid = world.unit("a").metadata.uid
@@ -337,8 +337,8 @@ def test_a_job_of_the_same_name_gets_a_unit_of_its_own() -> None:
     assert world.running() == {"a"}
 
 
-def test_hostile_amounts_harm_nobody_else() -> None:
-    """A job that can't be read waits; the next starts."""
+def test_extreme_amounts_do_not_block_other_jobs() -> None:
+    """The job with extreme amounts waits; the next one starts."""
     world = World(quota(cpu=1))
     world.add(job("huge", 1, pods=2**31 - 1), job("zero", 0), job("fits", 1))
     world.settle()
@@ -347,7 +347,7 @@ def test_hostile_amounts_harm_nobody_else() -> None:
 
 
 def test_a_job_that_gets_no_unit_has_an_event_with_the_reason() -> None:
-    """It names the job and what is wrong with it; the next job is queued."""
+    """The event names the job and the invalid field; the next job is queued."""
     template = {"spec": {"containers": [{"name": "c", "image": "i"}]}}
     groups = [{"groupName": f"g{number}", "template": template} for number in range(7)]
     cluster = {"headGroupSpec": {"template": template}, "workerGroupSpecs": groups}
@@ -374,8 +374,8 @@ def test_a_job_that_gets_no_unit_has_an_event_with_the_reason() -> None:
     assert world.running() == {"fits"}
 
 
-def test_nothing_is_watched_without_kinds() -> None:
-    """By default."""
+def test_no_jobs_are_queued_without_kinds() -> None:
+    """The default is an empty list of kinds."""
     world = World(quota(), job("a"), kinds=())
     world.manager.step()
 
@@ -442,7 +442,7 @@ def test_what_others_say_of_a_unit_stays() -> None:
 
 
 class NoQueues(MemoryCluster):
-    """A cluster in which nobody may make Queues."""
+    """Cluster that rejects the creation of Queues."""
 
     def create(self, obj: KindT) -> KindT:
         if isinstance(obj, Queue):
@@ -450,8 +450,8 @@ class NoQueues(MemoryCluster):
         return super().create(obj)
 
 
-def test_nothing_is_kept_of_quotas_whose_queues_could_never_be_made() -> None:
-    """However many come and go: what was told of them goes with them."""
+def test_errors_of_queues_are_dropped_with_their_quotas() -> None:
+    """The manager keeps an error only while the quota exists."""
     clock = VirtualClock(START_S)
     cluster = NoQueues(clock)
     options = ManagerOptions(

@@ -108,7 +108,7 @@ class World:
             self.cluster.create(decode_object(each))
 
     def settle(self, *, pods_run: bool = True) -> None:
-        """Let manager and Job controller work until nothing changes."""
+        """Run the manager and the Job controller until nothing changes."""
         for _ in range(50):
             before = self.state()
             self.clock.advance_to(self.clock.now_s() + 0.02)
