@@ -1,0 +1,1 @@
+"""Prepared run on a machine with a real NVIDIA GPU: ``tests/gpu/run.sh``."""
