@@ -23,7 +23,6 @@ PENDING: tuple[str, ...] = (
     "src/koordinator/cli",
     "src/koordinator/descheduler",
     "src/koordinator/domain",
-    "src/koordinator/manager",
     "src/koordinator/scheduler",
     "tests",
     "benchmarks",

@@ -1,4 +1,4 @@
-"""What admission looks up, over a cluster that can be read."""
+"""Lookups of admission: one reads the API server for each request, one follows a watch."""
 
 import math
 from collections.abc import Callable, Iterable, Sequence
@@ -30,32 +30,32 @@ from koordinator.manager.quota_view import QuotaView
 KindT = TypeVar("KindT", bound=KubeObject)
 Percent = Callable[[], int]
 
-#: Whether a user has a right, as the API server says.
+#: Access review of a user by the API server.
 Rights = Callable[[UserInfo, ResourceAttributes], bool]
-#: What requests are judged by besides quotas; of everything else the API server is asked.
+#: Kinds that the watch follows besides quotas; other kinds are read from the API server.
 FOLLOWED: tuple[type[KubeObject], ...] = (
     Namespace,
     PriorityClass,
     ClusterColocationProfile,
     ElasticQuotaProfile,
 )
-#: So many times as long as listing all quotas took, they are not listed again: requests that are
-#: refused, one after the other, must not keep the server busy.
+#: Pause between two listings of all quotas, as a multiple of the time that the last one took:
+#: repeated denials must not overload the API server.
 LISTING_PAUSES: Final = 10
 REAL_TIME: Final = SystemClock()
 _ATTEMPTS = 8
 CHARGE_ATTEMPTS: Final = 3
-#: A quota with what was charged to it, by its key, and the version that was charged.
+#: Charged quotas by key: the resourceVersion that was charged, and the quota with its charges.
 ChargedQuotas = dict[str, tuple[str, ElasticQuota]]
 
 
-def no_rights(_user: UserInfo, _asked: ResourceAttributes) -> bool:
-    """Return False: where nobody can be asked, a request has no right beyond its namespace."""
+def no_rights(_user: UserInfo, _access: ResourceAttributes) -> bool:
+    """Return False: without access reviews, a request has no right beyond its namespace."""
     return False
 
 
 class ReaderLookup:
-    """Asks the cluster each time.  Implements ``admission.lookup.Lookup``."""
+    """Lookup that reads the cluster for each request.  Implements ``admission.lookup.Lookup``."""
 
     def __init__(
         self,
@@ -65,17 +65,17 @@ class ReaderLookup:
         *,
         rights: Rights = no_rights,
     ) -> None:
-        """``charged`` is what was charged before to quotas that are not written."""
+        """Create a lookup; ``charged`` keeps charges of quotas that are not written."""
         self._reader = reader
         self.permits = rights
         self._charged = {} if charged is None else charged
         self.percent = percent
 
     def namespace(self, name: str) -> Namespace | None:
-        return self._found(Namespace, name)
+        return self._get(Namespace, name)
 
     def priority_class(self, name: str) -> PriorityClass | None:
-        return self._found(PriorityClass, name)
+        return self._get(PriorityClass, name)
 
     def profiles(self) -> Iterable[ClusterColocationProfile]:
         return self._reader.list(ClusterColocationProfile).items
@@ -91,7 +91,7 @@ class ReaderLookup:
 
     def decide_on_quota(
         self,
-        quota: ElasticQuota,  # noqa: ARG002 -- nothing is under way here
+        quota: ElasticQuota,  # noqa: ARG002 -- there are no concurrent requests
         decide: QuotaDecision[ResultT],
     ) -> ResultT:
         result, _ = decide(self.quotas())
@@ -108,7 +108,7 @@ class ReaderLookup:
         *,
         is_dry_run: bool,
     ) -> None:
-        """Remember the charge until the quota is written by somebody: here nothing is."""
+        """Keep the charge in memory until the quota changes; nothing is written."""
         version, known = self._charged.get(quota.key, ("", quota))
         current = known if version == quota.metadata.resource_version else quota
         charged = charge(current)
@@ -117,22 +117,22 @@ class ReaderLookup:
 
     def pods_of_quota(self, name: str, namespaces: Sequence[str]) -> Sequence[str]:
         labelled = LabelSelector(match_labels={QUOTA_NAME: name})
-        found = {pod.key for pod in self._reader.list(Pod, label_selector=labelled).items}
+        keys = {pod.key for pod in self._reader.list(Pod, label_selector=labelled).items}
         for namespace in {name, *namespaces}:
             pods = self._reader.list(Pod, namespace=namespace).items
-            found |= {pod.key for pod in pods if QUOTA_NAME not in pod.metadata.labels}
-        return sorted(found)
+            keys |= {pod.key for pod in pods if QUOTA_NAME not in pod.metadata.labels}
+        return sorted(keys)
 
     def nodes(self) -> Iterable[Node]:
         return self._reader.list(Node).items
 
     def config_map(self, namespace: str, name: str) -> ConfigMap | None:
-        return self._found(ConfigMap, name, namespace)
+        return self._get(ConfigMap, name, namespace)
 
     def pod(self, namespace: str, name: str) -> Pod | None:
-        return self._found(Pod, name, namespace)
+        return self._get(Pod, name, namespace)
 
-    def _found(self, kind: type[KindT], name: str, namespace: str = "") -> KindT | None:
+    def _get(self, kind: type[KindT], name: str, namespace: str = "") -> KindT | None:
         try:
             return self._reader.get(kind, name, namespace)
         except NotFoundError:
@@ -140,9 +140,9 @@ class ReaderLookup:
 
 
 class WatchLookup(ReaderLookup):
-    """Knows what requests are judged by from a watch; it and the cluster belong to one thread.
+    """Lookup that follows a watch; it and its cluster client belong to one thread.
 
-    ``record`` is shared with other replicas; without one, this is the only one that admits quotas.
+    ``record`` is shared with other replicas; without one, this must be the only replica.
     """
 
     def __init__(
@@ -169,10 +169,10 @@ class WatchLookup(ReaderLookup):
         self.is_synced = False
 
     def follow(self) -> None:
-        """Take in what has happened; to be called before each request and now and then.
+        """Process pending watch events without blocking; call it before each request.
 
-        Never waits.  The first call opens the watch; ``is_synced`` says when all that existed then
-        has been taken in.
+        The first call opens the watch.  ``is_synced`` becomes true once the watch has delivered
+        all objects that existed then.
         """
         if self._watch is None:
             self._watch = self._cluster.watch((*FOLLOWED, ElasticQuota))
@@ -182,21 +182,21 @@ class WatchLookup(ReaderLookup):
                 self.is_synced = True
                 continue
             try:
-                self._take_in(event)
-            except Exception as error:  # noqa: BLE001 -- told: requests must not suffer from it
+                self._handle(event)
+            except Exception as error:  # noqa: BLE001 -- reported; requests must still be served
                 fault = fault_of("admission news", error, obj.KIND, subject_of(obj))
                 with suppress(Exception):
-                    self._take_in(WatchEvent(EventType.DELETED, obj))
+                    self._handle(WatchEvent(EventType.DELETED, obj))
                 self._on_fault(fault)
         self._quotas.expire(self._clock.now_s())
 
-    def _take_in(self, event: WatchEvent) -> None:
+    def _handle(self, event: WatchEvent) -> None:
         obj = event.object
         if isinstance(obj, ElasticQuota):
             self._quotas.take_event(event.type, obj)
             if self._weights is not None:
-                is_gone = event.type is EventType.DELETED
-                (self._weights.forget if is_gone else self._weights.show)(obj)
+                is_deleted = event.type is EventType.DELETED
+                (self._weights.forget if is_deleted else self._weights.show)(obj)
         elif event.type is EventType.DELETED:
             self._known[type(obj)].pop(obj.key, None)
         else:
@@ -212,12 +212,12 @@ class WatchLookup(ReaderLookup):
         return self._quotas.topology
 
     def decide_on_quota(self, quota: ElasticQuota, decide: QuotaDecision[ResultT]) -> ResultT:
-        """Return what ``decide`` makes of it; before it refuses, the cluster is asked for events.
+        """Return the result of ``decide``; refresh the quotas once before a denial is final.
 
-        Raises ClusterError if the record can't be written, or others were faster each time, and
-        InputError if ``decide`` does, or the record has no room for the change.
+        Raises ClusterError if the record can't be written, ConflictError if every attempt met a
+        concurrent change, and InputError if ``decide`` raises it or the record is full.
         """
-        quotas, has_asked = self._quotas, False
+        quotas, is_refreshed = self._quotas, False
         for _ in range(_ATTEMPTS):
             if quotas.lags:
                 self._list_quotas()
@@ -225,10 +225,10 @@ class WatchLookup(ReaderLookup):
                 with quotas.deciding(quota.key, (quota.metadata.name, quota.parent)) as topology:
                     result, change = decide(topology)
             except InputError:
-                if has_asked:
+                if is_refreshed:
                     raise
-                self._ask_for_changes()
-                has_asked = True
+                self._refresh()
+                is_refreshed = True
                 continue
             if change is None:
                 return result
@@ -241,7 +241,7 @@ class WatchLookup(ReaderLookup):
             quotas.admit(change, self._clock.now_s())
             return result
         raise ConflictError(
-            f"other quotas were changed {_ATTEMPTS} times while {quota.key} was judged"
+            f"other quotas were changed {_ATTEMPTS} times while {quota.key} was validated"
         )
 
     def charge_quota(
@@ -251,7 +251,7 @@ class WatchLookup(ReaderLookup):
         *,
         is_dry_run: bool,
     ) -> None:
-        """Write the charge on condition that nobody has written since the quota was read."""
+        """Write the charge with optimistic locking on the resourceVersion; retry on conflict."""
         name, namespace = quota.metadata.name, quota.metadata.namespace
         for attempt in range(self._charge_attempts + 1):
             if attempt:
@@ -268,8 +268,8 @@ class WatchLookup(ReaderLookup):
             return
         raise ConflictError(f"{quota.key} was changed {self._charge_attempts + 1} times")
 
-    def _ask_for_changes(self) -> None:
-        """Read what other replicas have admitted and, not too often, what is stored."""
+    def _refresh(self) -> None:
+        """Read the changes admitted by other replicas and, at a limited rate, the stored quotas."""
         if self._record is not None:
             self._read_record()
         if self._clock.now_s() >= self._next_listing_s:
@@ -291,9 +291,9 @@ class WatchLookup(ReaderLookup):
     def _all(self, kind: type[KindT]) -> list[KindT]:
         return [each for each in self._known[kind].values() if isinstance(each, kind)]
 
-    def _found(self, kind: type[KindT], name: str, namespace: str = "") -> KindT | None:
+    def _get(self, kind: type[KindT], name: str, namespace: str = "") -> KindT | None:
         known = self._known.get(kind)
         if known is None:
-            return super()._found(kind, name, namespace)
-        found = known.get(f"{namespace}/{name}" if kind.NAMESPACED else name)
-        return found if isinstance(found, kind) else None
+            return super()._get(kind, name, namespace)
+        obj = known.get(f"{namespace}/{name}" if kind.NAMESPACED else name)
+        return obj if isinstance(obj, kind) else None

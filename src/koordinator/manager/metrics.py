@@ -1,4 +1,4 @@
-"""What the manager tells of its work, under the original's names.
+"""Metrics of the manager, under the original's names.
 
 Source: koordinator pkg/slo-controller/metrics, pkg/webhook/metrics.
 """
@@ -24,35 +24,35 @@ _COUNTED = {
 
 
 class BindingMetrics:
-    """Counts what is said of bindings, by why."""
+    """Counter of binding decisions, by reason."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._decisions = Counter(
             "koord_manager_webhook_binding_admission_decisions",
-            "The number of decisions about bindings.",
+            "Number of admission decisions on pod bindings, by reason.",
             ("decision",),
             registry=registry,
         )
 
     def decided(self, decision: str) -> None:
-        """Count a decision, a ``BindingDecision``."""
+        """Count a decision; ``decision`` is a ``BindingDecision``."""
         self._decisions.labels(decision).inc()
 
 
 class QuotaWeights:
-    """Shows the shared weight of each quota while it is there."""
+    """Gauge of the shared weight of each existing quota."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._weight = Gauge(
             "koord_manager_webhook_quota_shared_weight",
-            "The shared weight of a quota, in cores, bytes or pieces.",
+            "Shared weight of an ElasticQuota, in cores, bytes or number of devices.",
             ("elasticquota_name", "resource_name"),
             registry=registry,
         )
         self._shown: dict[str, frozenset[str]] = {}  # resources by quota
 
     def show(self, quota: ElasticQuota) -> None:
-        """Show what a quota says by now."""
+        """Set the weights of a quota."""
         name = quota.metadata.name
         weights = shared_weight(quota)
         self._keep_only(name, frozenset(weights))
@@ -60,7 +60,7 @@ class QuotaWeights:
             self._weight.labels(name, resource).set(weight.nanos / NANOS)
 
     def forget(self, quota: ElasticQuota) -> None:
-        """Show a quota no more."""
+        """Remove the weights of a deleted quota."""
         self._keep_only(quota.metadata.name, frozenset())
 
     def _keep_only(self, name: str, resources: frozenset[str]) -> None:
@@ -72,13 +72,13 @@ class QuotaWeights:
 
 
 class ManagerMetrics:
-    """Counters of reconciliations, and the batch and mid resources as they were calculated."""
+    """Counters of reconciliations, and gauges of calculated batch and mid resources."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._reconciled = {
             controller: Counter(
                 f"{_PREFIX}_{name}_reconcile_count",
-                f"The number of writes of the controller {controller}.",
+                f"Number of writes of the controller {controller}.",
                 ("status", "reason"),
                 registry=registry,
             )
@@ -86,31 +86,31 @@ class ManagerMetrics:
         }
         self._plugins = Counter(
             f"{_PREFIX}_node_resource_run_plugin_status",
-            "The number of calculations of a plugin.",
+            "Number of calculations of a node resource plugin.",
             ("plugin", "status", "reason"),
             registry=registry,
         )
         self._rejected = Counter(
             f"{_PREFIX}_config_rejected",
-            "The number of texts in slo-controller-config that were not taken over.",
+            "Number of sections of slo-controller-config that were rejected.",
             ("key",),
             registry=registry,
         )
         self._allocatable = Gauge(
             f"{_PREFIX}_node_extended_resource_allocatable_internal",
-            "Batch and mid resources before normalization and third parties.",
+            "Batch and mid resources before CPU normalization and third-party allocations.",
             ("node", "resource", "unit"),
             registry=registry,
         )
         self._slo_parsed = Counter(
             f"{_PREFIX}_nodeslo_spec_parse_count",
-            "The number of specs that were rendered.",
+            "Number of NodeSLO specs that were rendered.",
             ("status", "reason"),
             registry=registry,
         )
         self._metric_parsed = Counter(
             f"{_PREFIX}_nodemetric_spec_parse_count",
-            "The number of collect policies that were rendered.",
+            "Number of collect policies of NodeMetrics that were rendered.",
             ("status", "reason"),
             registry=registry,
         )
@@ -122,39 +122,39 @@ class ManagerMetrics:
             counter.labels("succeeded" if succeeded else "failed", action).inc()
 
     def rejected(self, key: str) -> None:
-        """Count a section that was not taken over."""
+        """Count a rejected section of the configuration."""
         self._rejected.labels(key).inc()
 
     def rendered(self, *, succeeded: bool) -> None:
-        """Count a NodeSLO."""
+        """Count a rendered NodeSLO."""
         status = "succeeded" if succeeded else "failed"
         self._slo_parsed.labels(status, "getSystemConfigSpec").inc()
 
     def collects(self) -> None:
-        """Count a policy that was rendered; what can't be is rejected with the configuration."""
+        """Count a rendered collect policy; an invalid one is rejected with the configuration."""
         self._metric_parsed.labels("succeeded", "getNodeMetricCollectPolicy").inc()
 
     def calculated(self, node: str, outcome: NodeOutcome) -> None:
-        """Note what a node has to give."""
+        """Set the calculated batch and mid resources of a node, and count plugin failures."""
         for plugin, _ in outcome.problems:
             self._plugins.labels(plugin, "failed", "ResourceCalculate").inc()
-        found = outcome.calculated
-        if found is None:
+        result = outcome.calculated
+        if result is None:
             return
-        if found.batch is not None:
-            batch = found.batch.batch()
+        if result.batch is not None:
+            batch = result.batch.batch()
             cpu = milli(batch.cpu) / _MILLIS
             self._allocatable.labels(node, "kubernetes.io/batch-cpu", "integer").set(cpu)
             memory = float(units(batch.memory))
             self._allocatable.labels(node, "kubernetes.io/batch-memory", "byte").set(memory)
-        if found.mid is not None:
-            cpu = found.mid.cpu_milli / _MILLIS
+        if result.mid is not None:
+            cpu = result.mid.cpu_milli / _MILLIS
             self._allocatable.labels(node, "kubernetes.io/mid-cpu", "integer").set(cpu)
-            memory = float(found.mid.memory_bytes)
+            memory = float(result.mid.memory_bytes)
             self._allocatable.labels(node, "kubernetes.io/mid-memory", "byte").set(memory)
 
     def forget(self, node: str) -> None:
-        """Drop the figures of a node that is gone."""
+        """Remove the gauges of a deleted node."""
         for resource, unit in (("cpu", "integer"), ("memory", "byte")):
             for band in ("batch", "mid"):
                 with suppress(KeyError):

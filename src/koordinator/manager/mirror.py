@@ -1,6 +1,7 @@
-"""What exists, as the watches tell it, and which objects a change concerns.
+"""Objects as last seen by the watches, and the keys to reconcile after a change.
 
-A write's answer is put in at once, so nothing is written twice while its events are on their way.
+The response to a write is stored immediately, so that no write is repeated before its watch event
+arrives.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -34,7 +35,7 @@ _PUBLISHED = frozenset((BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY))
 
 
 class Mirror:
-    """Objects by kind and key, and the pods of every node as they count there."""
+    """Objects by kind and key, and the active pods of every node."""
 
     def __init__(self) -> None:
         self._objects: dict[type[KubeObject], dict[str, Any]] = {
@@ -85,11 +86,11 @@ class Mirror:
 
     @property
     def pending_pods(self) -> Mapping[str, Pod]:
-        """Pods without a node, as far as they are watched."""
+        """Pending pods without a node; empty unless they are watched."""
         return self._pending
 
     def node_view(self, name: str) -> ManagedNode | None:
-        """Return a node and all that is known of it; None if it does not exist."""
+        """Return a node with its NodeMetric, pods, topology and devices; None if it is unknown."""
         node = self.nodes.get(name)
         if node is None:
             return None
@@ -102,11 +103,11 @@ class Mirror:
         )
 
     def keeps(self, obj: KubeObject) -> bool:
-        """Return whether objects of that kind are kept here."""
+        """Return whether the mirror stores objects of that kind."""
         return isinstance(obj, Pod) or type(obj) in self._objects
 
     def put(self, obj: KubeObject) -> Iterator[Key]:
-        """Take in an object as it is now; yield whom that concerns."""
+        """Store an object; yield the keys to reconcile."""
         if isinstance(obj, Pod):
             self._put_pod(obj)
             return
@@ -114,26 +115,26 @@ class Mirror:
         old = kept.get(obj.key)
         kept[obj.key] = obj
         if old != obj:
-            yield from _concerned(old, obj)
+            yield from _affected_keys(old, obj)
 
     def put_written(self, obj: KubeObject) -> Iterator[Key]:
-        """Take in what a write of ours has made of an object; yield whom that concerns.
+        """Store the response to a write of the manager; yield the keys to reconcile.
 
-        What the manager has just published of a node concerns nobody: it is what was worked out.
+        A node that changed only in resources that the manager publishes is not reconciled again.
         """
         old = self.nodes.get(obj.key) if isinstance(obj, Node) else None
         concerned = self.put(obj)
-        if old is not None and isinstance(obj, Node) and _as_given(old) == _as_given(obj):
+        if old is not None and isinstance(obj, Node) and _unmanaged(old) == _unmanaged(obj):
             concerned = (key for key in concerned if key[0] is not Controller.NODE_RESOURCE)
         yield from concerned
 
     def drop(self, obj: KubeObject) -> Iterator[Key]:
-        """Take out an object; yield whom that concerns."""
+        """Remove an object; yield the keys to reconcile."""
         if isinstance(obj, Pod):
             self._drop_pod(obj.key)
             return
         if self._objects[type(obj)].pop(obj.key, None) is not None:
-            yield from _concerned(obj, None)
+            yield from _affected_keys(obj, None)
 
     def _put_pod(self, pod: Pod) -> None:
         key, node = pod.key, pod.spec.node_name
@@ -158,8 +159,8 @@ class Mirror:
                 del self._pods[node]
 
 
-def _concerned(old: KubeObject | None, new: KubeObject | None) -> Iterator[Key]:
-    """Yield whom a change concerns; what no controller reads concerns nobody."""
+def _affected_keys(old: KubeObject | None, new: KubeObject | None) -> Iterator[Key]:
+    """Yield the keys of controllers that read a field that the change affects."""
     present = old or new
     if present is None:
         return
@@ -169,21 +170,21 @@ def _concerned(old: KubeObject | None, new: KubeObject | None) -> Iterator[Key]:
             yield controller, present.key
 
 
-def _as_measured(node: Node) -> object:
+def _node_metric_input(node: Node) -> object:
     return node.metadata.labels, node.metadata.annotations.get(COLOCATION_STRATEGY.key)
 
 
-def _as_protected(node: Node) -> object:
+def _node_slo_input(node: Node) -> object:
     return node.metadata.labels, node.metadata.annotations.get(NETWORK_BANDWIDTH)
 
 
-def _as_shown(node: Node) -> object:
+def _node_resource_input(node: Node) -> object:
     meta, status = node.metadata, node.status
     return meta.labels, meta.annotations, status.capacity, status.allocatable
 
 
-def _as_given(node: Node) -> object:
-    """Return what a node shows but for what the manager publishes."""
+def _unmanaged(node: Node) -> object:
+    """Return the fields of a node that controllers read and the manager does not publish."""
     meta, status = node.metadata, node.status
     annotations = {
         k: v for k, v in meta.annotations.items() if k != ORIGIN_EXTENDED_ALLOCATABLE.key
@@ -199,12 +200,12 @@ def _of_topology(topology: NodeResourceTopology) -> object:
     return topology.metadata.annotations.get(CPU_BASIC_INFO.key), topology.zones
 
 
-#: What each controller reads of an object.
+#: Fields that each controller reads, by kind; a change of other fields is ignored.
 _READ: Mapping[type[KubeObject], Mapping[Controller, Callable[[Any], object]]] = {
     Node: {
-        Controller.NODE_METRIC: _as_measured,
-        Controller.NODE_SLO: _as_protected,
-        Controller.NODE_RESOURCE: _as_shown,
+        Controller.NODE_METRIC: _node_metric_input,
+        Controller.NODE_SLO: _node_slo_input,
+        Controller.NODE_RESOURCE: _node_resource_input,
     },
     NodeMetric: {
         Controller.NODE_METRIC: lambda metric: metric.spec,

@@ -1,8 +1,8 @@
-"""What was admitted of quotas just now, shared by all replicas of the manager.
+"""Record of recently admitted quota changes, shared by all replicas of the manager.
 
-Two requests that are admitted at the same time by two replicas could break together what each
-keeps alone.  So each admission is written into one ConfigMap before it is answered, on condition
-that nobody has written since it was read: who loses reads again and decides again.
+Two replicas could admit two requests at the same time that are valid separately but not together.
+Each admission is therefore written into one ConfigMap before the response is sent, with optimistic
+locking; after a conflict, the replica reads the ConfigMap and decides again.
 """
 
 import hashlib
@@ -25,8 +25,8 @@ from koordinator.manager.admission.lookup import QuotaChange
 from koordinator.manager.quota_view import ADMITTED_FOR_S
 
 NAME: Final = "koordinator-quota-admissions"
-#: Bytes that one change may take, and those of one namespace together: a ConfigMap holds 1 MiB,
-#: and whoever may change quotas in a namespace must not keep others from it.
+#: Limits in bytes of one change, and of all changes of one namespace: a ConfigMap holds 1 MiB, and
+#: the users of one namespace must not fill it.
 LARGEST: Final = 16 << 10
 SHARE: Final = 512 << 10
 
@@ -39,40 +39,40 @@ class RecordedChange(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class QuotaRecord:
-    """The ConfigMap as it was last read or written.  Methods raise ClusterError."""
+    """Copy of the ConfigMap as last read or written.  Methods raise ClusterError."""
 
     def __init__(self, cluster: Cluster, clock: Clock, namespace: str) -> None:
         self._cluster, self._clock, self._namespace = cluster, clock, namespace
-        self._version = ""  # empty: it has not been read
+        self._version = ""  # empty: the ConfigMap has not been read
         self._changes: dict[str, RecordedChange] = {}  # by key in the ConfigMap
-        self._sizes: dict[str, int] = {}  # bytes of these
+        self._sizes: dict[str, int] = {}  # in bytes, by key in the ConfigMap
 
     def changes(self) -> tuple[RecordedChange, ...]:
-        """Return what was admitted by anybody and is not too old to count."""
+        """Return the changes admitted by all replicas that have not expired."""
         now_s = self._clock.now_s()
         return tuple(each for each in self._changes.values() if not _is_over(each, now_s))
 
     def read(self) -> None:
-        """Read again what others have written; makes the ConfigMap if there is none."""
+        """Read the ConfigMap; create it if it does not exist."""
         try:
-            found = self._cluster.get(ConfigMap, NAME, self._namespace)
+            stored = self._cluster.get(ConfigMap, NAME, self._namespace)
         except NotFoundError:
             meta = ObjectMeta(name=NAME, namespace=self._namespace)
             try:
-                found = self._cluster.create(ConfigMap(metadata=meta))
+                stored = self._cluster.create(ConfigMap(metadata=meta))
             except AlreadyExistsError:
-                found = self._cluster.get(ConfigMap, NAME, self._namespace)
-        self._take(found)
+                stored = self._cluster.get(ConfigMap, NAME, self._namespace)
+        self._take(stored)
 
     def add(self, change: QuotaChange) -> None:
-        """Write a change that is about to be answered, and leave out what is too old.
+        """Write a change before its response is sent, and remove expired changes.
 
-        Raises ConflictError if somebody else has written since the last ``read``, and InputError
-        if the change is too large, or there are too many of its namespace.
+        Raises ConflictError if another replica has written since the last ``read``, and InputError
+        if the change is too large, or its namespace has too many changes.
         """
         if not self._version:
             self.read()
-            raise ConflictError("what others have admitted was not known yet")
+            raise ConflictError("the changes admitted by other replicas were not known yet")
         now_s = self._clock.now_s()
         data: JsonObject = {
             key: None for key, each in self._changes.items() if _is_over(each, now_s)
@@ -85,7 +85,7 @@ class QuotaRecord:
             self._take(self._cluster.patch(ConfigMap, NAME, self._namespace, patch))
         except NotFoundError:
             self._version = ""
-            raise ConflictError(f"ConfigMap {self._namespace}/{NAME} has gone") from None
+            raise ConflictError(f"ConfigMap {self._namespace}/{NAME} was deleted") from None
 
     def _check_size(self, key: str, text: str, now_s: float) -> None:
         size, namespace = len(text.encode()), key.partition("/")[0]
@@ -107,15 +107,15 @@ class QuotaRecord:
                 f"{ADMITTED_FOR_S:.0f} s; try again after that"
             )
 
-    def _take(self, found: ConfigMap) -> None:
-        self._version = found.metadata.resource_version
+    def _take(self, stored: ConfigMap) -> None:
+        self._version = stored.metadata.resource_version
         self._changes, self._sizes = {}, {}
-        for key, text in found.data.items():
+        for key, text in stored.data.items():
             try:
                 self._changes[key] = decode(text.encode(), RecordedChange)
                 self._sizes[key] = len(text.encode())
             except InputError:
-                continue  # nobody of ours wrote it; it is left where it is
+                continue  # not written by a manager; it is kept unchanged
 
 
 def _is_over(recorded: RecordedChange, now_s: float) -> bool:
@@ -123,4 +123,4 @@ def _is_over(recorded: RecordedChange, now_s: float) -> bool:
 
 
 def _data_key(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()  # names may be longer than such keys
+    return hashlib.sha256(key.encode()).hexdigest()  # names may exceed the length limit of keys

@@ -1,8 +1,8 @@
-"""All quotas, with what was admitted and may not be stored yet.
+"""All quotas, including admitted changes that may not be stored yet.
 
-A watch tells late what was stored, and a request that was admitted is stored a moment after its
-answer, or never: others may refuse it.  A decision about another quota must be right either way.
-A watch that is later than ``ADMITTED_FOR_S`` is not made up for.
+A watch lags behind the store, and an admitted request is stored only after its response, or never
+if another webhook denies it.  A decision on another quota must be valid in both cases.  A watch
+that lags by more than ``ADMITTED_FOR_S`` is not compensated.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,27 +21,27 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.lookup import QuotaChange
 from koordinator.manager.admission.request import AdmissionOperation
 
-#: For so long an admitted change may still be stored: as long as an API server waits for webhooks.
+#: Time within which an admitted change may be stored: the longest timeout of webhooks.
 ADMITTED_FOR_S: Final = 30.0
 _ZERO = Quantity(0)
 
 
 class QuotaView:
-    """Stored quotas, with the admitted changes over them.
+    """Stored quotas overlaid with admitted changes.
 
-    Versions are resourceVersions, which the API server counts up over all objects of a kind.
+    Versions are resourceVersions, which increase over all objects of a kind.
     """
 
     def __init__(self) -> None:
-        self.topology = QuotaTopology()  # not to be changed
+        self.topology = QuotaTopology()  # read-only for callers
         self._stored: dict[str, ElasticQuota] = {}  # by key
-        self._admitted: dict[str, tuple[QuotaChange, float]] = {}  # by key; with its end
+        self._admitted: dict[str, tuple[QuotaChange, float]] = {}  # by key; with its expiry
         self._shown: dict[str, dict[str, ElasticQuota]] = {}  # by name, by key
-        self._listed = 0  # the version of the last listing: older events are in it
-        self._seen = 0  # the newest version that a listing or the watch has told of
+        self._listed = 0  # the version of the last listing, which includes all older events
+        self._seen = 0  # the newest version of any listing or event
 
     def take_event(self, event: EventType, quota: ElasticQuota) -> None:
-        """Take in what a watch delivered; what a listing has shown already is left out."""
+        """Apply a watch event; ignore events that the last listing includes."""
         version = _number(quota.metadata.resource_version)
         if version and version <= self._listed:
             return
@@ -55,7 +55,7 @@ class QuotaView:
         self._show(key, self._current(key))
 
     def take_listing(self, listing: Listing[ElasticQuota]) -> None:
-        """Take in all quotas that are stored, as of one moment."""
+        """Replace all stored quotas by a listing."""
         before = set(self._stored)
         self._stored = {quota.key: quota for quota in listing.items}
         self._listed = max(self._listed, _number(listing.resource_version))
@@ -66,18 +66,21 @@ class QuotaView:
 
     @property
     def lags(self) -> bool:
-        """Whether a quota was changed of which not even the state before is known: list them."""
+        """Whether an admitted change replaces a version that has not been seen yet.
+
+        The quotas must then be listed before a decision.
+        """
         changes = (change for change, _ in self._admitted.values())
         return any(_number(change.previous_version) > self._seen for change in changes)
 
     def admit(self, change: QuotaChange, now_s: float) -> None:
-        """Count a change that was admitted at ``now_s``, unless it is seen stored already."""
+        """Overlay a change that was admitted at ``now_s``, unless it is stored already."""
         self._admitted[change.key] = change, now_s + ADMITTED_FOR_S
         self._settle(change.key)
         self._show(change.key, self._current(change.key))
 
     def expire(self, now_s: float) -> None:
-        """Cease to count what was admitted too long ago."""
+        """Remove admitted changes that have expired."""
         for key, (_, end_s) in tuple(self._admitted.items()):
             if end_s <= now_s:
                 del self._admitted[key]
@@ -85,10 +88,11 @@ class QuotaView:
 
     @contextmanager
     def deciding(self, key: str, names: Sequence[str]) -> Iterator[QuotaTopology]:
-        """Lend the quotas to a decision about one of them, whatever becomes of those under way.
+        """Yield the quotas for a decision on one of them, valid whether changes are stored or not.
 
-        ``names`` are of the quota and its parent.  What was admitted of others counts as is worst
-        for the decision; what was admitted of the quota itself doesn't: this request follows it.
+        ``names`` are the names of the quota and its parent.  Admitted changes of other quotas are
+        applied or not, whichever leaves less room.  Admitted changes of the quota itself are
+        ignored, since this request follows them.
         """
         admitted = tuple(self._admitted)
         try:
@@ -101,7 +105,7 @@ class QuotaView:
                 self._show(each, self._current(each))
 
     def _worst(self, key: str, names: Sequence[str]) -> ElasticQuota | None:
-        """Return a quota as it would leave the least to one of these names."""
+        """Return the state of a quota that leaves the least room to the quotas in ``names``."""
         change, _ = self._admitted[key]
         stored, quota = self._stored.get(key), change.quota
         if change.operation is AdmissionOperation.CREATE:
@@ -115,7 +119,7 @@ class QuotaView:
         return _as_child(stored, quota, names)
 
     def _settle(self, key: str) -> None:
-        """Forget an admitted change that is stored, or that something newer has overtaken."""
+        """Remove an admitted change that is stored or superseded by a newer version."""
         if key not in self._admitted:
             return
         change, _ = self._admitted[key]
@@ -131,7 +135,7 @@ class QuotaView:
             del self._admitted[key]
 
     def _show(self, key: str, quota: ElasticQuota | None) -> None:
-        """Let the topology have this quota; of several of one name, the first by namespace."""
+        """Put a quota into the topology; of several with one name, the first by namespace."""
         name = key.rpartition("/")[2]
         shown = self._shown.setdefault(name, {})
         if quota is not None:
@@ -152,7 +156,7 @@ class QuotaView:
 
 
 def _as_parent(old: ElasticQuota, new: ElasticQuota) -> ElasticQuota:
-    """Return what of both is sure to be there for children."""
+    """Return the parent that guarantees children only the smaller minimum of both."""
     least = {
         name: min(amount, new.spec.min[name])
         for name, amount in old.spec.min.items()
@@ -166,7 +170,10 @@ def _as_parent(old: ElasticQuota, new: ElasticQuota) -> ElasticQuota:
 
 
 def _as_child(old: ElasticQuota, new: ElasticQuota, names: Sequence[str]) -> ElasticQuota:
-    """Return what may be taken of a parent by either; below the one of ``names``, if it was."""
+    """Return the child that takes the larger minimum of both from its parent.
+
+    Its parent is the old one if that is in ``names``.
+    """
     labels, annotations = dict(new.metadata.labels), dict(new.metadata.annotations)
     if old.parent in names:
         labels[QUOTA_PARENT] = old.parent

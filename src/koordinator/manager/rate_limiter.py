@@ -1,4 +1,4 @@
-"""How often what a profile is for is written again, and how fast.
+"""Rate limiter of writes to pods by colocation profiles.
 
 Source: koordinator pkg/controller/colocationprofile/colocationprofile_controller.go.
 """
@@ -13,29 +13,29 @@ class ProfileOptions:
 
     reconcile_by_default: bool = False
     interval_s: float = 30.0
-    force_update_s: float = 300.0  # until a pod that was looked at is looked at again
+    force_update_s: float = 300.0  # before a processed pod is processed again
     forget_every_s: float = 600.0
     qps: float = 10.0
     burst: int = 100
 
 
 class RateLimiter:
-    """A token bucket, and what had its turn not long ago."""
+    """Token bucket with a record of recently processed keys."""
 
     def __init__(self, options: ProfileOptions) -> None:
         self._options = options
         self._tokens = float(options.burst)
         self._counted_s: float | None = None
-        self._done: dict[Hashable, float] = {}  # when
+        self._done: dict[Hashable, float] = {}  # time of the last processing, by key
         self._forgot_s = 0.0
 
     def is_done(self, key: Hashable, now_s: float) -> bool:
-        """Return whether it had its turn less than ``force_update_s`` ago."""
+        """Return whether a key was processed less than ``force_update_s`` ago."""
         done_s = self._done.get(key)
         return done_s is not None and now_s - done_s < self._options.force_update_s
 
     def take(self, now_s: float) -> bool:
-        """Take a turn if there is one now."""
+        """Take a token; return False if none is available."""
         options = self._options
         if self._counted_s is not None:
             earned = max(now_s - self._counted_s, 0.0) * options.qps
@@ -47,7 +47,7 @@ class RateLimiter:
         return True
 
     def note(self, key: Hashable, now_s: float) -> None:
-        """Remember that it had its turn."""
+        """Record that a key was processed."""
         if now_s - self._forgot_s >= self._options.forget_every_s:
             self._done = {key: at_s for key, at_s in self._done.items() if self.is_done(key, now_s)}
             self._forgot_s = now_s

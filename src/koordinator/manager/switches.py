@@ -1,10 +1,10 @@
-"""What flags of the manager switch off: controllers, and parts of the one of node resources."""
+"""Controllers and node resource plugins that flags of the manager enable."""
 
 from enum import StrEnum
 
 
 class Controller(StrEnum):
-    """The flag ``--controllers``."""
+    """Controller names of the flag ``--controllers``."""
 
     NODE_METRIC = "nodemetric"
     NODE_RESOURCE = "noderesource"
@@ -15,7 +15,7 @@ class Controller(StrEnum):
 
 
 class NodePlugin(StrEnum):
-    """The flag ``--noderesource-plugins``."""
+    """Plugin names of the flag ``--noderesource-plugins``."""
 
     MID = "MidResource"
     BATCH = "BatchResource"

@@ -1,8 +1,9 @@
-"""What stands in the webhook configurations: the hooks that are on, and whom to trust.
+"""Webhook configurations with the enabled hooks and their CA bundle.
 
-Whoever installs the manager lists all hooks in an annotation.  Where they are listed as webhooks,
-as by the original's chart, that list is put into the annotation, so that hooks can come back; an
-entry that trusts nobody was installed anew, and then so is the list.
+An annotation holds the template: all hooks, including disabled ones, so that they can be enabled
+later.  The chart sets it; if it is missing, as with the original's chart, the installed webhooks
+become the template.  An installed webhook without CA bundle means that the configuration was
+reinstalled, so the template is replaced.
 Source: koordinator pkg/webhook/util/configuration/configuration.go.
 """
 
@@ -31,9 +32,10 @@ _Entries = list[dict[str, Any]]
 def configuration_patch(
     configuration: Configuration, paths: Collection[str], trusted: bytes
 ) -> JsonObject:
-    """Return the merge patch that lists the hooks of these paths, and no others; empty if it does.
+    """Return the merge patch that installs exactly the hooks of ``paths``; empty if unchanged.
 
-    ``trusted`` is PEM.  The patch applies to this version of the configuration only.
+    ``trusted`` is the CA bundle in PEM.  The patch applies only to this version of the
+    configuration.
     """
     current = [dict(entry) for entry in configuration.webhooks]
     noted = _noted(configuration, current)
@@ -44,31 +46,31 @@ def configuration_patch(
     if noted is None:
         text = msgspec.json.encode(template, order="deterministic").decode()
         changes["annotations"] = {_TEMPLATE: text}
-    elif _says(current, wanted):
+    elif _contains(current, wanted):
         return {}
     changes["resourceVersion"] = configuration.metadata.resource_version
     return {"metadata": changes, "webhooks": wanted}
 
 
 def _noted(configuration: Configuration, current: _Entries) -> _Entries | None:
-    """Return the list of the annotation; None if there is none that counts."""
+    """Return the template of the annotation; None if it is missing, outdated or invalid."""
     text = configuration.metadata.annotations.get(_TEMPLATE, "")
-    is_installed_anew = any(not _client(entry).get("caBundle") for entry in current)
-    if not text or is_installed_anew:
+    is_reinstalled = any(not _client(entry).get("caBundle") for entry in current)
+    if not text or is_reinstalled:
         return None
     try:
         return decode_json(text, _Entries)
     except msgspec.MsgspecError:
-        return None  # somebody edited it: what is listed now has to do
+        return None  # edited by a user: the installed webhooks become the template
 
 
-def _says(found: Any, wanted: Any) -> bool:
-    """Return whether all that is wanted is there; the API server has filled in more."""
-    if isinstance(wanted, dict) and isinstance(found, dict):
-        return all(key in found and _says(found[key], value) for key, value in wanted.items())
-    if isinstance(wanted, list) and isinstance(found, list):
-        return len(found) == len(wanted) and all(map(_says, found, wanted))
-    return bool(found == wanted)
+def _contains(stored: Any, wanted: Any) -> bool:
+    """Return whether ``stored`` has all wanted fields; the API server adds defaults."""
+    if isinstance(wanted, dict) and isinstance(stored, dict):
+        return all(key in stored and _contains(stored[key], value) for key, value in wanted.items())
+    if isinstance(wanted, list) and isinstance(stored, list):
+        return len(stored) == len(wanted) and all(map(_contains, stored, wanted))
+    return bool(stored == wanted)
 
 
 def _trusting(entry: dict[str, Any], bundle: str) -> dict[str, Any]:
@@ -79,8 +81,8 @@ def _trusting(entry: dict[str, Any], bundle: str) -> dict[str, Any]:
 
 
 def _client(entry: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = entry.get("clientConfig") or {}
-    return found
+    client: dict[str, Any] = entry.get("clientConfig") or {}
+    return client
 
 
 def _path(entry: dict[str, Any]) -> str:

@@ -1,6 +1,6 @@
-"""What a controller wants to be written, as data: the shell does it.
+"""Writes of controllers as data; the manager's loop sends them.
 
-A write that is repeated does no harm, and one that is lost is asked for again.
+Writes are idempotent, and reconciliation repeats a lost write.
 """
 
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from koordinator.api.meta import JsonObject, KubeObject
 
 @dataclass(frozen=True, slots=True)
 class Create:
-    """A new object."""
+    """Creation of an object."""
 
     obj: KubeObject
 
@@ -29,7 +29,7 @@ class Patch:
 
 @dataclass(frozen=True, slots=True)
 class Delete:
-    """The object of that uid, and no later one."""
+    """Deletion of the object with that uid."""
 
     kind: type[KubeObject]
     name: str

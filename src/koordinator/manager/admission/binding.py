@@ -16,7 +16,7 @@ _FORBIDDEN = 403
 
 
 class BindingDecision(StrEnum):
-    """Reason why a binding is allowed or denied; the values are those of the original's metric."""
+    """Reason why a binding is allowed or denied; the values are labels of the original's metric."""
 
     USER = "allowed_username"
     EXCLUDED = "excluded_ns"

@@ -1,14 +1,14 @@
 """Batch, mid and device resources of a node, from a NodeMetric to the patch of the Node.
 
-Amounts are exact (nanos) and are rounded in the places and in the way of the original.
+Amounts are exact (nanos) and rounded where and how the original rounds them.
 
-``node``         a node, its pods and their usage as the formulas read them
+``node``         a node, its pods and their usage, as input of the formulas
 ``batch``        batch resources of a node and of its NUMA nodes
 ``mid``          mid resources
-``ratios``       CPU normalization, and nodes that show more than they have
-``calculation``  resources that a node should show, of devices too
+``ratios``       CPU normalization and resource amplification
+``calculation``  resources that a node should publish, including devices
 ``preparation``  the node with these resources
-``reconciler``   the patches, if the difference is large enough
+``reconciler``   patches of nodes whose resources differ enough
 
 Source: koordinator pkg/slo-controller/noderesource.
 """

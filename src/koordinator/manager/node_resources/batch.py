@@ -4,7 +4,7 @@ usage            capacity - margin - max(system usage, reserved) - usage of prod
 request          capacity - margin - reserved - requests of prod pods
 maxUsageRequest  capacity - margin - max(system usage, reserved) - the larger of both of each pod
 
-A NodeMetric does not tell NUMA nodes apart: shared usage is split evenly, usage of a pod over the
+A NodeMetric has no figures per NUMA node: shared usage is split evenly, usage of a pod over the
 NUMA nodes that were allocated to it.
 Source: koordinator pkg/slo-controller/noderesource/plugins/batchresource/plugin.go,
 ``calculateOnNode``, ``calculateOnNUMALevel``; plugins/util/util.go,
@@ -39,9 +39,9 @@ from koordinator.manager.node_resources.node import (
 
 
 def is_different(old: Quantity | None, new: Quantity | None, difference: float) -> bool:
-    """Return whether the amounts differ by more than that part of the old one.
+    """Return whether the amounts differ by more than the fraction ``difference`` of the old one.
 
-    What is there is always different from what is missing.
+    A missing amount differs from any present one.
     """
     if old is None or new is None:
         return old is not new
@@ -53,7 +53,7 @@ _PERCENT = 100
 
 @dataclass(frozen=True, slots=True)
 class ProdClaims:
-    """What important pods claim, in the sense of each policy."""
+    """Resources that prod and mid pods claim, under each calculation policy."""
 
     requested: CpuMemory
     used: CpuMemory
@@ -62,7 +62,7 @@ class ProdClaims:
 
 @dataclass(frozen=True, slots=True)
 class BatchTerms:
-    """The amounts of the formulas, of a node or of one NUMA node."""
+    """Terms of the formulas, for a node or one NUMA node."""
 
     strategy: Strategy
     capacity: CpuMemory
@@ -72,7 +72,7 @@ class BatchTerms:
 
     @property
     def margin(self) -> CpuMemory:
-        """What is kept back; negative where more than everything may be given away."""
+        """The safety margin; negative if the reclaim percentage is above 100."""
         strategy = self.strategy
         return CpuMemory(
             scaled_milli(self.capacity.cpu, (_PERCENT - strategy.cpu_reclaim_percent) / _PERCENT),
@@ -82,7 +82,7 @@ class BatchTerms:
         )
 
     def batch(self) -> CpuMemory:
-        """Return what batch pods may have; each in nanos, CPU as CPU."""
+        """Return the batch resources in nanos of a CPU and of a byte."""
         kept = self.capacity.minus(self.margin)
         busy = self.system.larger(self.reserved)
         claims, strategy = self.claims, self.strategy
@@ -104,7 +104,7 @@ class BatchTerms:
         return CpuMemory(cpu, memory)
 
     def cpu_message(self) -> str:
-        """Return the sum in words, milli-CPU."""
+        """Return the CPU formula with its terms, in milli-CPU."""
         claims = self.claims
         name, claim = "podHPUsed", claims.used.cpu
         if self.strategy.cpu_policy == MAX_USAGE_REQUEST:
@@ -119,7 +119,7 @@ class BatchTerms:
         return f"batchAllocatable[CPU(Milli-Core)]:{milli(self.batch().cpu)} = {limited}"
 
     def memory_message(self) -> str:
-        """Return the sum in words, in 10^9 bytes."""
+        """Return the memory formula with its terms, in 10^9 bytes."""
         claims, limit = self.claims, self.strategy.batch_memory_percent
         busy_name, busy = "systemUsage", max(self.system.memory, self.reserved.memory)
         if self.strategy.memory_policy == REQUEST:
@@ -141,7 +141,7 @@ class BatchTerms:
 def batch_terms(strategy: Strategy, node: Node, use: NodeUse) -> BatchTerms:
     """Return the terms of a whole node.
 
-    A pod without usage counts with its request, but not in the largest of both: so the original.
+    As in the original, a pod without usage counts with its request, but not in ``largest``.
     """
     requested_cpu = requested_memory = used_cpu = used_memory = largest_cpu = largest_memory = 0
     for pod in use.pods:
@@ -181,7 +181,7 @@ _COUNTED = frozenset((CPU, MEMORY))
 
 
 def has_zones(topology: NodeResourceTopology) -> bool:
-    """Return whether any zone has CPUs or memory; nothing is written otherwise."""
+    """Return whether any zone has CPUs or memory; a topology without them is not written."""
     return any(r.name in _COUNTED for zone in topology.zones for r in zone.resources)
 
 
@@ -222,7 +222,7 @@ def zone_terms(
 
 
 def zone_amounts(terms: Sequence[BatchTerms], cpu_ratio: float) -> list[dict[str, Quantity]]:
-    """Return what the zones show; CPUs that are worth more are more."""
+    """Return the batch resources that each zone publishes, with normalized CPU."""
     shown = []
     for each in terms:
         batch = each.batch()
@@ -236,7 +236,7 @@ def zone_amounts(terms: Sequence[BatchTerms], cpu_ratio: float) -> list[dict[str
 def with_amounts(
     zones: Sequence[Zone], amounts: Sequence[dict[str, Quantity]], difference: float
 ) -> tuple[Zone, ...]:
-    """Return the zones with what differs enough in place; the very same if nothing does."""
+    """Return the zones with the amounts that differ enough; equal zones if none does."""
     return tuple(
         _with_amounts(zone, wanted, difference) for zone, wanted in zip(zones, amounts, strict=True)
     )
@@ -265,9 +265,9 @@ def _changed(old: Quantity, new: Quantity, difference: float) -> Quantity:
 
 
 def _shares(pod: NodePod, zones: int) -> tuple[Sequence[int], int]:
-    """Return the zones of a pod, and by how much it is divided; ids that can't be don't count.
+    """Return the zones of a pod, and the divisor of its amounts; unknown NUMA IDs are ignored.
 
-    An id that is named twice divides twice: so the original.
+    As in the original, a repeated ID increases the divisor.
     """
     known = [each for each in pod.numa_nodes if 0 <= each < zones]
     return (sorted(set(known)), len(known)) if known else (range(zones), zones)

@@ -1,4 +1,4 @@
-"""Resources that a node should show: from usage, devices and the model of its CPUs.
+"""Resources that a node should publish, from its usage, devices and CPU model.
 
 Source: koordinator pkg/slo-controller/noderesource/framework, plugins.
 """
@@ -40,14 +40,14 @@ from koordinator.manager.node_resources.ratios import (
 )
 from koordinator.manager.switches import NodePlugin
 
-#: Those of single vendors among them.
+#: All GPU resources, including resources of single vendors.
 GPU_RESOURCES: Final = (GPU, *NAMES[DeviceType.GPU], GPU_SHARED)
 GPU_LABELS: Final = (GPU_VENDOR, GPU_MODEL, GPU_DRIVER_VERSION)
-_WRAPPED = frozenset(("", GpuVendor.NVIDIA))  # vendors whose GPUs are also called by one name
+_WRAPPED = frozenset(("", GpuVendor.NVIDIA))  # vendors whose GPUs are also published as one name
 
 
 def gpu_resources(device: Device | None, *, shows_shared: bool) -> ResourceList | None:
-    """Return what the healthy GPUs have together; None if there is none.
+    """Return the sum of the healthy GPUs; None without any.
 
     ``shows_shared`` is the gate EnableSyncGPUSharedResource.
     """
@@ -67,7 +67,7 @@ def gpu_resources(device: Device | None, *, shows_shared: bool) -> ResourceList 
 
 
 def gpu_labels(device: Device | None) -> dict[str, str]:
-    """Return the labels that a node takes over; none without healthy GPUs."""
+    """Return the labels that are copied to the node; empty without healthy GPUs."""
     if device is None or not _healthy(device, DeviceType.GPU):
         return {}
     labels = device.metadata.labels
@@ -75,7 +75,7 @@ def gpu_labels(device: Device | None) -> dict[str, str]:
 
 
 def rdma_resources(device: Device | None) -> ResourceList | None:
-    """Return what the healthy RDMA cards have together; None if there is none."""
+    """Return the sum of the healthy RDMA cards; None without any."""
     cards = _healthy(device, DeviceType.RDMA)
     return {RDMA: Quantity.from_int(len(cards) * WHOLE_DEVICE)} if cards else None
 
@@ -93,7 +93,7 @@ _FALSE = frozenset(("0", "f", "F", "false", "FALSE", "False"))
 
 @dataclass(frozen=True, slots=True)
 class ManagedNode:
-    """A node and all that is known of it."""
+    """A node with its NodeMetric, pods, topology and devices."""
 
     node: Node
     metric: NodeMetric | None = None
@@ -104,10 +104,10 @@ class ManagedNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeResourceResult:
-    """What a node should show.  ``plugins`` have said something; others leave all as it is.
+    """Resources that a node should publish.  Only fields of ``plugins`` are applied.
 
-    None for batch or mid takes them away, for the normalization it leaves the annotation, for
-    the amplification it removes it.  Of devices, None takes the resources away.
+    None removes batch, mid and device resources and the amplification annotation; it keeps the
+    normalization annotation.
     """
 
     plugins: AbstractSet[NodePlugin]
@@ -119,7 +119,7 @@ class NodeResourceResult:
     gpus: ResourceList | None = None
     gpu_labels: dict[str, str] = field(default_factory=dict)
     rdma: ResourceList | None = None
-    degrades_s: float | None = None  # when the report will be too old
+    degrades_s: float | None = None  # time at which the NodeMetric expires
     problems: Sequence[tuple[NodePlugin, str]] = ()
 
 
@@ -132,7 +132,7 @@ def calculate(
     *,
     shows_shared_gpus: bool = False,
 ) -> NodeResourceResult:
-    """Return what a node that is colocated should show."""
+    """Return the resources that a colocated node should publish."""
     problems: list[tuple[NodePlugin, str]] = []
     normalization = amplification = None
     if NodePlugin.NORMALIZATION in plugins:
@@ -169,7 +169,7 @@ def calculate(
 
 
 def reset(plugins: AbstractSet[NodePlugin]) -> NodeResourceResult:
-    """Return what a node that is not colocated should show: devices and normalization stay."""
+    """Return the result for a node that is not colocated; devices and normalization are kept."""
     kept = {NodePlugin.NORMALIZATION, NodePlugin.GPU, NodePlugin.RDMA}
     return NodeResourceResult(plugins=plugins - kept)
 
@@ -177,7 +177,7 @@ def reset(plugins: AbstractSet[NodePlugin]) -> NodeResourceResult:
 def _use(
     view: ManagedNode, strategy: Strategy, now_s: float
 ) -> tuple[NodeUse | None, float | None]:
-    """Return what is used, None if the report is missing or too old, and when it will be."""
+    """Return the usage and its expiry; None if the NodeMetric is missing or expired."""
     status = view.metric.status if view.metric is not None else None
     if status is None or status.update_time is None or status.node_metric is None:
         return None, None
@@ -188,13 +188,13 @@ def _use(
 
 
 def _normalization(view: ManagedNode, strategies: NodeStrategies) -> float:
-    """Return what a CPU is worth, to two decimals, as everybody else reads it.
+    """Return the CPU normalization ratio, rounded to two decimals as in the annotation.
 
-    Raises InputError if that can't be known.
+    Raises InputError if the configuration, the label or the CPU model gives none.
     """
     strategy = strategies.normalization
     if strategy is None:
-        raise InputError("no valid configuration")
+        raise InputError("there is no valid configuration of CPU normalization")
     labelled = view.node.metadata.labels.get(CPU_NORMALIZATION_ENABLED)
     if labelled is not None and labelled not in _TRUE | _FALSE:
         raise InputError(
@@ -206,15 +206,15 @@ def _normalization(view: ManagedNode, strategies: NodeStrategies) -> float:
     topology = view.topology
     info = CPU_BASIC_INFO.read(topology.metadata) if topology is not None else None
     if info is None:
-        raise InputError(f"nothing is known of the CPUs: {CPU_BASIC_INFO.path} is missing")
+        raise InputError(f"the CPU model is unknown: {CPU_BASIC_INFO.path} is missing")
     return round_ratio(normalization_ratio(strategy, info))
 
 
 def _amplification(node: Node, strategies: NodeStrategies) -> dict[str, float] | None:
-    """Return the ratios, None without any.  Raises InputError for ratios that can't be."""
+    """Return the amplification ratios; None without any.  Raises InputError for invalid ratios."""
     strategy = strategies.amplification
     if strategy is None:
-        raise InputError("no valid configuration")
+        raise InputError("there is no valid configuration of resource amplification")
     configured = strategy.resource_amplification_ratio if strategy.enable else {}
     current = read_cpu_normalization_ratio(node.metadata)
     return amplification_ratios(configured, current) or None

@@ -1,4 +1,4 @@
-"""Mid resources: what prod pods have requested and will hardly use, and a part of the rest.
+"""Mid resources: reclaimable requests of prod pods, and a part of the unallocated capacity.
 
 unallocated  capacity - reserved - requests of all but mid, batch and free pods, at least 0
 mid          min(min(reclaimable, unused) + part of unallocated, part of capacity)
@@ -32,7 +32,7 @@ _GIGA = 10**9
 
 @dataclass(frozen=True, slots=True)
 class MidTerms:
-    """The amounts of the formulas.  The last three don't count where mid resources are static."""
+    """Terms of the formulas.  In static mode, only the strategy and the capacity are used."""
 
     strategy: Strategy
     capacity: CpuMemory
@@ -42,33 +42,33 @@ class MidTerms:
 
     @property
     def cpu_milli(self) -> int:
-        """What mid pods may have of the CPUs."""
+        """Mid CPU in milli-CPU."""
         strategy, capacity = self.strategy, milli(self.capacity.cpu)
         most = int(capacity * (strategy.mid_cpu_percent / _PERCENT))
         if strategy.mid_is_static:
             return min(int(capacity * (strategy.mid_static_cpu_percent / _PERCENT)), most)
-        given = _given(milli(self.reclaimable.cpu), milli(self.unused.cpu))
-        return min(given + int(milli(self.unallocated.cpu) * self._ratio), most)
+        base = _reclaimable(milli(self.reclaimable.cpu), milli(self.unused.cpu))
+        return min(base + int(milli(self.unallocated.cpu) * self._ratio), most)
 
     @property
     def memory_bytes(self) -> int:
-        """What mid pods may have of the memory."""
+        """Mid memory in bytes."""
         strategy, capacity = self.strategy, units(self.capacity.memory)
         most = int(capacity * (strategy.mid_memory_percent / _PERCENT))
         if strategy.mid_is_static:
             return min(int(capacity * (strategy.mid_static_memory_percent / _PERCENT)), most)
-        given = _given(units(self.reclaimable.memory), units(self.unused.memory))
-        return min(given + int(units(self.unallocated.memory) * self._ratio), most)
+        base = _reclaimable(units(self.reclaimable.memory), units(self.unused.memory))
+        return min(base + int(units(self.unallocated.memory) * self._ratio), most)
 
     def cpu_message(self) -> str:
-        """Return the sum in words, milli-CPU."""
+        """Return the CPU formula with its terms, in milli-CPU."""
         percents = self.strategy.mid_static_cpu_percent, self.strategy.mid_cpu_percent
         return self._message(
             "CPU(milli-core)", self.cpu_milli, lambda amounts: milli(amounts.cpu), percents
         )
 
     def memory_message(self) -> str:
-        """Return the sum in words, in 10^9 bytes."""
+        """Return the memory formula with its terms, in 10^9 bytes."""
         percents = self.strategy.mid_static_memory_percent, self.strategy.mid_memory_percent
         return self._message(
             "Memory(GB)",
@@ -120,5 +120,5 @@ def mid_terms(strategy: Strategy, node: Node, use: NodeUse) -> MidTerms:
     )
 
 
-def _given(reclaimable: int, unused: int) -> int:
+def _reclaimable(reclaimable: int, unused: int) -> int:
     return max(min(reclaimable, unused), 0)

@@ -1,4 +1,4 @@
-"""A node, its pods and their usage as CPU and memory in nanos: of a CPU, of a byte.
+"""CPU and memory of a node, its pods and their usage, in nanos of a CPU and of a byte.
 
 Source: koordinator pkg/slo-controller/noderesource/plugins/util/util.go; pkg/util/resource.go;
 k8s.io/apimachinery pkg/api/resource/quantity.go.
@@ -35,7 +35,7 @@ _NOTHING = Quantity(0)
 
 
 class CpuMemory(NamedTuple):
-    """Two amounts; may be negative."""
+    """Amounts of CPU and memory in nanos; may be negative."""
 
     cpu: int = 0
     memory: int = 0
@@ -47,11 +47,11 @@ class CpuMemory(NamedTuple):
         return CpuMemory(self.cpu - other.cpu, self.memory - other.memory)
 
     def larger(self, other: "CpuMemory") -> "CpuMemory":
-        """Return the larger of each."""
+        """Return the larger amount of each resource."""
         return CpuMemory(max(self.cpu, other.cpu), max(self.memory, other.memory))
 
     def divided(self, parts: int) -> "CpuMemory":
-        """Return one of so many equal parts, each amount rounded up to thousandths."""
+        """Return one of ``parts`` equal parts, each amount rounded up to thousandths."""
         return CpuMemory(_part(self.cpu, parts), _part(self.memory, parts))
 
 
@@ -59,7 +59,7 @@ ZERO = CpuMemory()
 
 
 def cpu_and_memory(resources: Mapping[str, Quantity]) -> CpuMemory:
-    """Return the two of a list; what is missing is 0."""
+    """Return CPU and memory of a resource list; a missing resource is 0."""
     return CpuMemory(resources.get(CPU, _NOTHING).nanos, resources.get(MEMORY, _NOTHING).nanos)
 
 
@@ -79,17 +79,17 @@ def giga(nanos: int) -> int:
 
 
 def scaled_milli(nanos: int, factor: float) -> int:
-    """Return nanos of the thousandths times a factor, cut to whole thousandths."""
+    """Return nanos: thousandths times a factor, truncated to whole thousandths."""
     return int(milli(nanos) * factor) * NANOS_PER_MILLI
 
 
 def scaled_units(nanos: int, factor: float) -> int:
-    """Return nanos of the whole units times a factor, cut to whole units."""
+    """Return nanos: whole units times a factor, truncated to whole units."""
     return int(units(nanos) * factor) * NANOS
 
 
 def plain(number: float) -> str:
-    """Return a float as Go's ``%v`` prints those that occur here: no ``.0``."""
+    """Return a float as Go's ``%v`` prints it, without a trailing ``.0``."""
     return str(int(number)) if number == int(number) else repr(number)
 
 
@@ -107,35 +107,35 @@ _ACTIVE = frozenset(("Running", "Pending"))
 
 @dataclass(frozen=True, slots=True)
 class NodePod:
-    """A pod on the node that has not ended."""
+    """A running or pending pod on the node."""
 
     key: str
     request: CpuMemory
     band: PriorityBand
-    keeps_cpus: bool  # QoS class LSE: its CPUs are nobody else's, used or not
-    numa_nodes: tuple[int, ...] = ()  # that it was given; none means all
+    keeps_cpus: bool  # QoS class LSE: its CPUs are exclusive, used or not
+    numa_nodes: tuple[int, ...] = ()  # allocated NUMA nodes; empty: all
 
     @property
     def is_low(self) -> bool:
-        """Whether it lives on what is left itself."""
+        """Whether the pod's priority band is batch or free."""
         return self.band in _LOW
 
 
 @dataclass(frozen=True, slots=True)
 class NodeUse:
-    """What koordlet reported of a node, and who is there now."""
+    """Usage of a node as reported by koordlet, and the pods that run there now."""
 
     pods: tuple[NodePod, ...]
     usages: Mapping[str, CpuMemory]  # by namespace/name
-    dangling: tuple[CpuMemory, ...]  # usages of important pods that are not among ``pods``
-    system: CpuMemory  # of what is no pod's
-    node: CpuMemory | None  # the whole node; None if that is not reported in full
-    reclaimable: CpuMemory  # what prod pods requested and will hardly use
+    dangling: tuple[CpuMemory, ...]  # usages of prod and mid pods that are not among ``pods``
+    system: CpuMemory  # usage outside of pods
+    node: CpuMemory | None  # the whole node; None if CPU or memory is not reported
+    reclaimable: CpuMemory  # predicted unused requests of prod pods
     host_applications: tuple[HostApplicationUsage, ...] = ()
 
 
 def node_pod(pod: Pod) -> NodePod | None:
-    """Return the pod as it counts; None if it has ended."""
+    """Return the pod as input of the formulas; None if it has ended."""
     if pod.status.phase not in _ACTIVE:
         return None
     requests = pod_requests(pod.spec)
@@ -152,7 +152,7 @@ def node_pod(pod: Pod) -> NodePod | None:
 
 
 def node_use(status: NodeMetricStatus, pods: Iterable[NodePod]) -> NodeUse:
-    """Return what the report says about the pods that are there now."""
+    """Return the usage that a NodeMetric reports for the pods that run there now."""
     present = tuple(pods)
     keys = {pod.key for pod in present}
     usages, dangling = {}, []
@@ -180,7 +180,7 @@ def node_use(status: NodeMetricStatus, pods: Iterable[NodePod]) -> NodeUse:
 
 
 def system_usage(use: NodeUse, above: PriorityBand) -> CpuMemory:
-    """Return what the system uses, with the host applications that stand above a band."""
+    """Return the system usage, including host applications of higher priority than a band."""
     total = use.system
     least = DEFAULT_PRIORITIES[above]
     for application in use.host_applications:
@@ -190,9 +190,9 @@ def system_usage(use: NodeUse, above: PriorityBand) -> CpuMemory:
 
 
 def node_reserved(node: Node) -> CpuMemory:
-    """Return what pods don't get: the kubelet's reserve or the annotation's, whichever is more.
+    """Return the resources reserved from pods: the larger of the kubelet's and the annotation's.
 
-    An annotation that can't be read reserves nothing.
+    An annotation that can't be parsed is ignored.
     """
     status = node.status
     kubelet = cpu_and_memory(status.capacity).minus(cpu_and_memory(status.allocatable))
@@ -200,7 +200,7 @@ def node_reserved(node: Node) -> CpuMemory:
 
 
 def _used(resources: ResourceList) -> CpuMemory:
-    """Return a usage; a negative one, which nothing can have, is none."""
+    """Return a usage; negative amounts are invalid and count as 0."""
     used = cpu_and_memory(resources)
     return used if used.cpu >= 0 and used.memory >= 0 else used.larger(ZERO)
 

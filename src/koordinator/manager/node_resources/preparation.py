@@ -1,4 +1,4 @@
-"""A node as it would show what was calculated.
+"""Nodes with the calculated resources applied.
 
 Source: koordinator pkg/slo-controller/noderesource/plugins, ``Prepare`` of each.
 """
@@ -31,7 +31,7 @@ _MILLIS = 1000
 
 @dataclass(slots=True)
 class PreparedNode:
-    """What of a node is under the manager's control; dictionaries of its own."""
+    """Copies of the fields of a node that the manager writes."""
 
     labels: dict[str, str]
     annotations: dict[str, str]
@@ -41,7 +41,7 @@ class PreparedNode:
 
 
 def prepare(node: Node, calculated: NodeResourceResult) -> PreparedNode:
-    """Return what the node shows with what was calculated in place; the node stays as it is."""
+    """Return the fields of the node with the calculated resources; the node is not modified."""
     prepared = PreparedNode(
         labels=dict(node.metadata.labels),
         annotations=dict(node.metadata.annotations),
@@ -68,7 +68,7 @@ def prepare(node: Node, calculated: NodeResourceResult) -> PreparedNode:
 
 
 def published_cpu(batch: CpuMemory, ratio: float) -> Quantity:
-    """Return batch CPU as a node shows it: milli-CPU, more where a CPU is worth more."""
+    """Return the batch CPU that a node publishes: milli-CPU, times a normalization above 1."""
     amount = milli(batch.cpu)
     if ratio > 1:
         amount = -(-int(amount * _MILLIS * ratio) // _MILLIS)
@@ -106,24 +106,25 @@ def _prepare_batch(prepared: PreparedNode, batch: CpuMemory | None, ratio: float
         return
     if allocations is None:
         return
-    for name, amount in _left({BATCH_CPU: cpu, BATCH_MEMORY: memory}, allocations).items():
+    remaining = _remaining({BATCH_CPU: cpu, BATCH_MEMORY: memory}, allocations)
+    for name, amount in remaining.items():
         _set(prepared, name, amount)
 
 
-def _left(amounts: ResourceList, allocations: ThirdPartyAllocations) -> ResourceList:
-    """Return what third parties leave of batch resources."""
-    left = dict(amounts)
+def _remaining(amounts: ResourceList, allocations: ThirdPartyAllocations) -> ResourceList:
+    """Return batch resources minus third-party allocations, at least 0."""
+    remaining = dict(amounts)
     for each in allocations.allocations:
         if each.priority == PriorityBand.BATCH:
-            for name in left:
-                left[name] -= each.resources.get(name, _NOTHING)
-    return {name: max(amount, _NOTHING) for name, amount in left.items()}
+            for name in remaining:
+                remaining[name] -= each.resources.get(name, _NOTHING)
+    return {name: max(amount, _NOTHING) for name, amount in remaining.items()}
 
 
 def noted_origin(annotations: dict[str, str]) -> ResourceList:
-    """Return the amounts that are noted, before third parties get theirs; empty if there are none.
+    """Return the annotated amounts before third-party allocations; empty without annotation.
 
-    An annotation that can't be read notes nothing.
+    An annotation that can't be parsed is ignored.
     """
     try:
         origin = ORIGIN_EXTENDED_ALLOCATABLE.read(ObjectMeta(annotations=annotations))
@@ -133,28 +134,29 @@ def noted_origin(annotations: dict[str, str]) -> ResourceList:
 
 
 def is_balanced(node: Node) -> bool:
-    """Return whether a node shows what the amounts noted on it leave after those of third parties.
+    """Return whether a node publishes its annotated amounts minus third-party allocations.
 
-    If not, a third party has changed its share, and that is worth a write however small it is: it
-    waits to see that pods can't get what it takes.  Annotations that can't be read balance.
+    If not, a third party has changed its allocation.  The node is then written even if the change
+    is small, since the third party waits until the allocatable amount excludes its allocation.
+    Annotations that can't be parsed count as balanced.
     """
     try:
         origin = ORIGIN_EXTENDED_ALLOCATABLE.read(node.metadata)
         allocations = THIRD_PARTY_ALLOCATIONS.read(node.metadata)
     except InputError:
         return True
-    shown = node.status.allocatable
-    if allocations is None or not shown.keys() >= {BATCH_CPU, BATCH_MEMORY}:
+    allocatable = node.status.allocatable
+    if allocations is None or not allocatable.keys() >= {BATCH_CPU, BATCH_MEMORY}:
         return True
-    amounts = {name: shown[name] for name in (BATCH_CPU, BATCH_MEMORY)}
+    amounts = {name: allocatable[name] for name in (BATCH_CPU, BATCH_MEMORY)}
     noted = amounts if origin is None else {n: origin.resources.get(n, _NOTHING) for n in amounts}
-    return _left(noted, allocations) == amounts
+    return _remaining(noted, allocations) == amounts
 
 
 def _note_origin(prepared: PreparedNode, amounts: ResourceList) -> None:
-    """Note the amounts before third parties get theirs; without any annotation nothing is noted.
+    """Annotate the amounts before third-party allocations.
 
-    That is so in the original.
+    As in the original, a node without any annotation gets none.
     """
     if not prepared.annotations:
         return

@@ -28,9 +28,9 @@ _CLOSE = 0.01
 
 
 def normalization_ratio(strategy: CpuNormalizationStrategy, info: CpuBasicInfo) -> float:
-    """Return the ratio of the model, else the default one.
+    """Return the ratio of the CPU model, by default the default ratio.
 
-    Raises InputError if neither is known, or if it is not in 1..5.
+    Raises InputError if the strategy has neither, or if the ratio is not in 1..5.
     """
     model = strategy.ratio_model.get(info.cpu_model)
     ratio = None
@@ -57,12 +57,12 @@ def normalization_ratio(strategy: CpuNormalizationStrategy, info: CpuBasicInfo) 
 
 
 def round_ratio(ratio: float) -> float:
-    """Return a ratio with the two decimals that are written of it."""
+    """Return a ratio rounded to the two decimals of its annotation."""
     return float(f"{ratio:.2f}")
 
 
 def is_another_ratio(old: float, new: float) -> bool:
-    """Return whether two ratios differ by more than what is written of them."""
+    """Return whether two ratios differ by more than the precision of the annotation."""
     return old > new + _CLOSE or old < new - _CLOSE
 
 
@@ -76,7 +76,7 @@ _AMPLIFIED = (CPU, MEMORY)
 def amplification_ratios(
     configured: Mapping[str, float], normalization: float | None
 ) -> dict[str, float]:
-    """Return the ratios a node is to have; a CPU that is worth more counts as more.
+    """Return the amplification ratios of a node, with CPU multiplied by its normalization.
 
     Raises InputError for a ratio below 1.
     """
@@ -92,11 +92,11 @@ def amplification_ratios(
 
 
 def amplified(old: Node, new: Node) -> tuple[ObjectMeta, ResourceList]:
-    """Return metadata and allocatable resources of a node whose kubelet has reported.
+    """Return metadata and amplified allocatable resources of a node after a kubelet update.
 
-    What the kubelet reports is kept in an annotation; what it repeats of our own making is not
-    taken for a change.
-    Raises InputError for an annotation that can't be read.
+    An annotation keeps the amounts that the kubelet reported.  Amounts that an update leaves
+    unchanged are already amplified and do not replace the annotation.
+    Raises InputError for an annotation that can't be parsed.
     """
     meta, allocatable = new.metadata, new.status.allocatable
     ratios = read_amplification_ratios(meta)

@@ -1,4 +1,4 @@
-"""Whether what was calculated for a node is worth a write, and the write.
+"""Controller of node resources: writes of nodes whose calculated resources differ enough.
 
 Source: koordinator pkg/slo-controller/noderesource/resource_calculator.go; plugins, ``NeedSync``
 and ``NeedSyncMeta`` of each.
@@ -53,7 +53,7 @@ _RESOURCES = {
 
 @dataclass(frozen=True, slots=True)
 class Synced:
-    """When node and topology were written last; None is not in the life of this process."""
+    """Times of the last writes of node and topology; None before the first of this process."""
 
     status_s: float | None = None
     topology_s: float | None = None
@@ -61,7 +61,7 @@ class Synced:
 
 @dataclass(frozen=True, slots=True)
 class NodeOutcome:
-    """Writes, what to remember once they are done, and when to look again whatever happens."""
+    """Writes, the state to keep after they succeed, and the time to requeue the node."""
 
     writes: Sequence[Write] = ()
     synced: Synced = Synced()
@@ -79,7 +79,7 @@ def reconcile_node_resource(
     plugins: AbstractSet[NodePlugin] = ALL_PLUGINS,
     shows_shared_gpus: bool = False,
 ) -> NodeOutcome:
-    """Return what makes a node show what it has to give."""
+    """Return the writes by which a node publishes its batch, mid and device resources."""
     status = view.node.status
     known = strategies.of(view.node.metadata)
     strategy = known.colocation
@@ -130,9 +130,9 @@ def reconcile_node_resource(
 
 
 def _shares_differ(node: Node, prepared: PreparedNode, least: float) -> bool:
-    """Return whether third parties have to be told of another amount, or pods of their shares.
+    """Return whether third parties need a new amount, or the node a changed allocation.
 
-    What pods are shown need not change with it: it stays 0 where third parties have everything.
+    The allocatable amount may be unchanged: it stays 0 while third parties hold everything.
     """
     if THIRD_PARTY_ALLOCATIONS.key not in node.metadata.annotations:
         return False
@@ -143,9 +143,10 @@ def _shares_differ(node: Node, prepared: PreparedNode, least: float) -> bool:
 
 
 def _without_origin(node: Node, metadata: JsonObject) -> JsonObject:
-    """Return what is written of the metadata alone, where third parties have a share.
+    """Return the metadata to write without a status, for a node with third-party allocations.
 
-    What there was before they got theirs is told together with what they leave, or not at all.
+    The amounts before third-party allocations are written only together with the allocatable
+    amounts.
     """
     if THIRD_PARTY_ALLOCATIONS.key not in node.metadata.annotations:
         return metadata
@@ -155,9 +156,9 @@ def _without_origin(node: Node, metadata: JsonObject) -> JsonObject:
 
 
 def _guard(node: Node, patch: JsonObject) -> None:
-    """Let a patch be refused if the node has changed meanwhile, where third parties have a share.
+    """Make the patch of a node with third-party allocations conditional on its resourceVersion.
 
-    Otherwise pods could be shown what was promised to one of them a moment before.
+    Otherwise the patch could publish resources that a third party has just been allocated.
     """
     if THIRD_PARTY_ALLOCATIONS.key in node.metadata.annotations:
         metadata = patch.setdefault("metadata", {})
@@ -167,7 +168,7 @@ def _guard(node: Node, patch: JsonObject) -> None:
 def _again_s(
     calculated: NodeResourceResult, synced: Synced, update_s: int, *, waits: bool
 ) -> float | None:
-    """Return when something changes although nothing happens: a report ages, a change waits."""
+    """Return the time to requeue: the NodeMetric expires, or a small change becomes due."""
     times = [calculated.degrades_s] if calculated.degrades_s is not None else []
     if waits and synced.status_s is not None:
         times.append(synced.status_s + update_s)
@@ -189,14 +190,14 @@ def _node_patch(node: Node, prepared: PreparedNode) -> JsonObject:
         "capacity": difference(status.capacity, prepared.capacity),
         "allocatable": difference(status.allocatable, prepared.allocatable),
     }
-    if found := {key: change for key, change in metadata.items() if change}:
-        patch["metadata"] = found
-    if found := {
+    if changed := {key: change for key, change in metadata.items() if change}:
+        patch["metadata"] = changed
+    if changed := {
         name: {key: None if amount is None else str(amount) for key, amount in change.items()}
         for name, change in resources.items()
         if change
     }:
-        patch["status"] = found
+        patch["status"] = changed
     return patch
 
 

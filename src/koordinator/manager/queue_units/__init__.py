@@ -1,7 +1,7 @@
 """Queue units: jobs without pods that wait for room in their quota.
 
 A job is created suspended. A QueueUnit represents it, and counts in its quota from its admission
-until its pods have gone.
+until it has no pods.
 
 ``kinds``          kinds of jobs, as data
 ``jobs``           a job of any kind, as queues see it

@@ -26,7 +26,7 @@ from koordinator.domain.quota.spec import QuotaSpec
 
 @dataclass(frozen=True, slots=True)
 class UnitPlace:
-    """Where a unit waits, and what it counts in; ``problem``: why it can't be let in at all."""
+    """Queue and quota of a unit; ``problem`` is the reason why it can never be admitted."""
 
     queue: str = ""
     quota: str = ""
@@ -35,7 +35,7 @@ class UnitPlace:
 
 @dataclass(frozen=True, slots=True)
 class UnitClaim:
-    """What a unit asks for, or holds."""
+    """Resources that a unit requests or holds."""
 
     key: str
     namespace: str
@@ -46,64 +46,64 @@ class UnitClaim:
 
 
 class UnitAccount(Protocol):
-    """Counts what units hold.  The same claim is released as often as it was taken."""
+    """Account of the resources that units hold.  Claims may be taken and released repeatedly."""
 
     def expect(self, claim: UnitClaim) -> None:
-        """Note that a unit waits for its room."""
+        """Register a pending unit."""
         ...
 
     def take(self, claim: UnitClaim) -> None:
-        """Count what a unit holds from now on."""
+        """Add the resources of a unit to its usage."""
         ...
 
     def release(self, claim: UnitClaim) -> None:
-        """Take back what was counted."""
+        """Subtract the resources of a unit from its usage."""
         ...
 
-    def why_not(self, claim: UnitClaim) -> str:
-        """Return why there is no room for a unit; empty: there is."""
+    def shortfall(self, claim: UnitClaim) -> str:
+        """Return why a unit exceeds the account; empty if it fits."""
         ...
 
-    def can_have_room(self, claim: UnitClaim) -> bool:
-        """Return whether there would be room if others went."""
+    def is_satisfiable(self, claim: UnitClaim) -> bool:
+        """Return whether a unit can fit after preemption of other units."""
         ...
 
     def preempts(self, claim: UnitClaim) -> bool:
-        """Return whether less important units go for it, whatever its queue says."""
+        """Return whether a unit may preempt others, regardless of its queue."""
         ...
 
 
 class JointAccount:
-    """Several accounts: there is room where all of them have it."""
+    """Several accounts; a unit fits if it fits into all of them."""
 
     def __init__(self, accounts: Iterable[UnitAccount]) -> None:
         self._accounts: Sequence[UnitAccount] = tuple(accounts)
 
     def expect(self, claim: UnitClaim) -> None:
-        """Note in all accounts that a unit waits."""
+        """Register a pending unit in all accounts."""
         for account in self._accounts:
             account.expect(claim)
 
     def take(self, claim: UnitClaim) -> None:
-        """Count a claim in all accounts."""
+        """Add a claim to all accounts."""
         for account in self._accounts:
             account.take(claim)
 
     def release(self, claim: UnitClaim) -> None:
-        """Take a claim back in all accounts."""
+        """Subtract a claim from all accounts."""
         for account in self._accounts:
             account.release(claim)
 
-    def why_not(self, claim: UnitClaim) -> str:
-        """Return what the first account says that has no room."""
-        return next(filter(None, (each.why_not(claim) for each in self._accounts)), "")
+    def shortfall(self, claim: UnitClaim) -> str:
+        """Return the shortfall of the first account that a unit exceeds; empty if none."""
+        return next(filter(None, (each.shortfall(claim) for each in self._accounts)), "")
 
-    def can_have_room(self, claim: UnitClaim) -> bool:
-        """Return whether every account could have room."""
-        return all(account.can_have_room(claim) for account in self._accounts)
+    def is_satisfiable(self, claim: UnitClaim) -> bool:
+        """Return whether a unit can fit into every account after preemption."""
+        return all(account.is_satisfiable(claim) for account in self._accounts)
 
     def preempts(self, claim: UnitClaim) -> bool:
-        """Return whether any account says so."""
+        """Return whether any account permits preemption."""
         return any(account.preempts(claim) for account in self._accounts)
 
 
@@ -111,36 +111,36 @@ _PRECISION: Final = 1 << 20
 
 
 def times_rate(amounts: Amounts, rate: float) -> dict[str, int]:
-    """Return so many times the amounts, rounded down; exact for a rate such as 1.5."""
+    """Return the amounts times ``rate``, rounded down; exact for a rate such as 1.5."""
     factor = round(rate * _PRECISION)
     return {resource: amount * factor // _PRECISION for resource, amount in amounts.items()}
 
 
 class UnitQuotas:
-    """The quotas of a cluster by name, with what units hold of each."""
+    """Account of the ElasticQuotas of a cluster, by name."""
 
     def __init__(self, quotas: Iterable[ElasticQuota], oversell_rate: float = 1.0) -> None:
-        """``oversell_rate``: how many times its maximum a quota lets in."""
+        """Create an empty account; limits are ``max`` of a quota times ``oversell_rate``."""
         self._quotas: dict[str, ElasticQuota] = {}
         self._rate = oversell_rate
         self._used: dict[str, dict[str, int]] = {}
-        self._twice: set[str] = set()
+        self._ambiguous: set[str] = set()  # names of several quotas
         for quota in quotas:
             name = quota.metadata.name
             if name in self._quotas:
-                self._twice.add(name)
+                self._ambiguous.add(name)
             self._quotas[name] = quota
 
     def path(self, name: str) -> tuple[str, ...] | str:
-        """Return a quota and those above it that exist, or why nothing can be let in."""
+        """Return a quota and its existing ancestors, or why it can't admit any unit."""
         path: list[str] = []
         while name != ROOT_QUOTA:
             quota = self._quotas.get(name)
             if quota is None:
-                return f"there is no quota {name}" if name else "it names no quota"
+                return f"there is no quota {name}" if name else "the job names no quota"
             if name in path:
                 return f"quota {name} is its own ancestor"
-            if name in self._twice:
+            if name in self._ambiguous:
                 return f"there is more than one quota {name}"
             path.append(name)
             name = quota.parent
@@ -149,22 +149,22 @@ class UnitQuotas:
         return tuple(path)
 
     def expect(self, claim: UnitClaim) -> None:
-        """Do nothing: who waits keeps nobody else from his room."""
+        """Do nothing: pending units do not affect others."""
 
     def take(self, claim: UnitClaim) -> None:
-        """Count what a unit holds, in its quota and above; of a quota that is gone, there alone."""
+        """Add a unit to its quota and all ancestors; if the quota was deleted, to its name only."""
         self._count(claim.quota, claim.amounts)
 
     def release(self, claim: UnitClaim) -> None:
-        """Take back what was counted with ``take``."""
+        """Subtract a unit that was added with ``take``."""
         self._count(claim.quota, multiple(claim.amounts, -1))
 
-    def can_have_room(self, claim: UnitClaim) -> bool:
-        """Return whether its quota and those above it are there."""
+    def is_satisfiable(self, claim: UnitClaim) -> bool:
+        """Return whether the quota and its ancestors exist."""
         return isinstance(self.path(claim.quota), tuple)
 
-    def preempts(self, claim: UnitClaim) -> bool:  # noqa: ARG002 -- of whatever claim
-        """Return False: queues say so."""
+    def preempts(self, claim: UnitClaim) -> bool:  # noqa: ARG002 -- the same for every claim
+        """Return False: only queues permit preemption."""
         return False
 
     def _count(self, name: str, amounts: Amounts) -> None:
@@ -173,31 +173,31 @@ class UnitQuotas:
             add(self._used.setdefault(level, {}), amounts)
 
     def used(self, name: str) -> Amounts:
-        """Return what units hold of a quota."""
+        """Return the usage of a quota by units."""
         return self._used.get(name, {})
 
     def limit(self, name: str) -> Amounts:
-        """Return what they may hold."""
+        """Return the limit of a quota."""
         return times_rate(amounts_of(self._quotas[name].spec.max), self._rate)
 
-    def why_not(self, claim: UnitClaim) -> str:
-        """Return why a unit can't be let in; empty: it can."""
+    def shortfall(self, claim: UnitClaim) -> str:
+        """Return why a unit exceeds its quota or an ancestor; empty if it fits."""
         path, request = self.path(claim.quota), claim.amounts
         if isinstance(path, str):
             return path
         for level in path:
             limit, used = self.limit(level), self.used(level)
-            asked = {resource: amount for resource, amount in request.items() if amount > 0}
-            over = exceeded(named_by(plus(used, asked), asked), limit)
+            requested = {resource: amount for resource, amount in request.items() if amount > 0}
+            over = exceeded(named_by(plus(used, requested), requested), limit)
             if over:
                 spec, own = (QuotaSpec.of(self._quotas[name]) for name in (level, claim.quota))
                 figures = ""
                 if spec.shows_figures_to(claim.namespace, own):
-                    held = to_text(named_by(used, asked))
-                    figures = f", used is {held}, the most is {to_text(limit)}"
+                    in_use = to_text(named_by(used, requested))
+                    figures = f", used {in_use}, limit {to_text(limit)}"
                 return (
-                    f"quota {level} has no room: it asks for {to_text(asked)}{figures}: "
-                    f"too little {', '.join(over)}"
+                    f"quota {level} has no room: requested {to_text(requested)}{figures}; "
+                    f"insufficient {', '.join(over)}"
                 )
         return ""
 
@@ -206,7 +206,7 @@ _REQUESTS: Final = "requests."  # requests.cpu is the same as cpu
 
 
 class NamespaceAccount:
-    """ResourceQuotas by namespace, with what units hold of each."""
+    """Account of ResourceQuotas, by namespace."""
 
     def __init__(self, quotas: Iterable[ResourceQuota]) -> None:
         self._quotas: dict[str, list[ResourceQuota]] = {}
@@ -215,48 +215,50 @@ class NamespaceAccount:
             self._quotas.setdefault(quota.metadata.namespace, []).append(quota)
 
     def expect(self, claim: UnitClaim) -> None:
-        """Do nothing: who waits keeps nobody else from his room."""
+        """Do nothing: pending units do not affect others."""
 
     def take(self, claim: UnitClaim) -> None:
-        """Count what a unit holds in its namespace."""
+        """Add a unit to the usage of its namespace."""
         add(self._used.setdefault(claim.namespace, {}), claim.amounts)
 
     def release(self, claim: UnitClaim) -> None:
-        """Take back what was counted."""
+        """Subtract a unit from the usage of its namespace."""
         add(self._used.setdefault(claim.namespace, {}), multiple(claim.amounts, -1))
 
-    def why_not(self, claim: UnitClaim) -> str:
-        """Return why there is no room in the namespace; empty: there is."""
+    def shortfall(self, claim: UnitClaim) -> str:
+        """Return why a unit exceeds the ResourceQuota; empty if it fits."""
         quota = self._quota(claim.namespace)
         if isinstance(quota, str):
             return quota
         limit, used = _limit(quota), self._used.get(claim.namespace, {})
-        asked = {resource: amount for resource, amount in claim.amounts.items() if amount > 0}
-        over = exceeded(named_by(plus(used, asked), asked), limit)
+        requested = {resource: amount for resource, amount in claim.amounts.items() if amount > 0}
+        over = exceeded(named_by(plus(used, requested), requested), limit)
         if not over:
             return ""
         return (
-            f"ResourceQuota {quota.metadata.name} has no room: it asks for {to_text(asked)}, used "
-            f"is {to_text(named_by(used, asked))}, the most is {to_text(limit)}: "
-            f"too little {', '.join(over)}"
+            f"ResourceQuota {quota.metadata.name} has no room: requested {to_text(requested)}, "
+            f"used {to_text(named_by(used, requested))}, limit {to_text(limit)}; "
+            f"insufficient {', '.join(over)}"
         )
 
-    def can_have_room(self, claim: UnitClaim) -> bool:
-        """Return whether it is known which ResourceQuota counts."""
+    def is_satisfiable(self, claim: UnitClaim) -> bool:
+        """Return whether the namespace has a ResourceQuota that applies."""
         return not isinstance(self._quota(claim.namespace), str)
 
-    def preempts(self, claim: UnitClaim) -> bool:  # noqa: ARG002 -- of whatever claim
-        """Return False: a ResourceQuota knows no importance."""
+    def preempts(self, claim: UnitClaim) -> bool:  # noqa: ARG002 -- the same for every claim
+        """Return False: a ResourceQuota has no priorities."""
         return False
 
     def _quota(self, namespace: str) -> ResourceQuota | str:
-        found = self._quotas.get(namespace, [])
-        if len(found) == 1:
-            return found[0]
-        named = [quota for quota in found if quota.metadata.name == namespace]
+        quotas = self._quotas.get(namespace, [])
+        if len(quotas) == 1:
+            return quotas[0]
+        named = [quota for quota in quotas if quota.metadata.name == namespace]
         if named:
             return named[0]
-        count = f"{len(found)} ResourceQuotas, none of its name" if found else "no ResourceQuota"
+        count = "no ResourceQuota"
+        if quotas:
+            count = f"{len(quotas)} ResourceQuotas, none named {namespace}"
         return f"namespace {namespace} has {count}"
 
 

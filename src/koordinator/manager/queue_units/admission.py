@@ -1,8 +1,8 @@
-"""Which of the units that wait are let in, and who has to go for them.
+"""Admission of pending units, and preemption of admitted units for them.
 
-Units are looked at in one order over all queues: the queue's priority, the unit's, those that can't
-be preempted first, who came first, the name.  What does not fit may keep others of its queue
-waiting: that is the queue's policy.
+Pending units of all queues are processed in one order: priority of the queue, priority of the
+unit, units that can't be preempted first, creation time, name.  A unit that does not fit may block
+later units of its queue, depending on the queue's policy.
 
 Source: koord-queue, plugin Priority and the queue policies of kube-queue.
 """
@@ -17,10 +17,10 @@ from koordinator.foundation.errors import InputError
 from koordinator.manager.queue_units.accounts import UnitAccount, UnitClaim, UnitPlace
 from koordinator.manager.queue_units.jobs import WaitingJob
 from koordinator.manager.queue_units.life import (
-    IN_BETWEEN,
-    LET_IN,
+    ADMITTED_PHASES,
+    GATED_PHASES,
     UnitGates,
-    held,
+    held_amounts,
     holds,
     is_candidate,
     phase_of,
@@ -32,13 +32,13 @@ _Rank = tuple[int, int, bool, float, str]
 
 @dataclass(frozen=True, slots=True)
 class WaitingUnit:
-    """A unit with its job, its place and its number of importance."""
+    """A unit with its job, its queue and quota, and its priority."""
 
     unit: QueueUnit
     job: WaitingJob
     place: UnitPlace
     priority: int = 0
-    is_preemptible: bool = True  # whether it may be sent back for a more important one
+    is_preemptible: bool = True  # by a unit of higher priority
 
     @property
     def queue(self) -> str:
@@ -47,13 +47,13 @@ class WaitingUnit:
 
     @property
     def request(self) -> UnitClaim:
-        """What it asks for."""
+        """The resources that it requests."""
         return self._claim(self.job.request)
 
     @property
     def held(self) -> UnitClaim:
-        """What it counts, if it does."""
-        return self._claim(held(self.unit, self.job))
+        """The resources that it holds, if it is admitted."""
+        return self._claim(held_amounts(self.unit, self.job))
 
     def _claim(self, amounts: Amounts) -> UnitClaim:
         return UnitClaim(
@@ -68,20 +68,21 @@ class WaitingUnit:
 
 @dataclass(slots=True)
 class AdmissionPlan:
-    """What to do: first send back, then let in.  Units by key."""
+    """Units to preempt and then to admit."""
 
-    let_in: list[tuple[WaitingUnit, UnitGates]] = field(default_factory=list)
-    sent_back: list[tuple[WaitingUnit, str]] = field(default_factory=list)  # and for whom
-    reasons: dict[str, str] = field(default_factory=dict)  # why a unit waits
-    order: dict[str, list[WaitingUnit]] = field(default_factory=dict)  # who waits, by queue
+    admitted: list[tuple[WaitingUnit, UnitGates]] = field(default_factory=list)
+    #: Victims, each with the key of its preemptor.
+    preempted: list[tuple[WaitingUnit, str]] = field(default_factory=list)
+    reasons: dict[str, str] = field(default_factory=dict)  # reason of each pending unit, by key
+    order: dict[str, list[WaitingUnit]] = field(default_factory=dict)  # pending units, by queue
 
 
 def plan_admission(
     units: Iterable[WaitingUnit], queues: Mapping[str, UnitQueue], account: UnitAccount
 ) -> AdmissionPlan:
-    """Return who is let in now.
+    """Return the units to admit and to preempt now.
 
-    The account is without usage; what units hold is counted here, so that it can't be forgotten.
+    ``account`` must be empty; this function adds the usage of all admitted units.
     """
     every = list(units)
     admission = _Admission(every, queues, account)
@@ -90,12 +91,12 @@ def plan_admission(
         account.expect(one.request)
     waiting.sort(key=lambda one: _rank(one, queues))
     for one in waiting:
-        admission.look_at(one)
+        admission.process(one)
     return admission.plan
 
 
 class _Admission:
-    """One walk over the units that wait, in their order."""
+    """One pass over the pending units, in order."""
 
     def __init__(
         self, every: Sequence[WaitingUnit], queues: Mapping[str, UnitQueue], account: UnitAccount
@@ -103,107 +104,114 @@ class _Admission:
         self.plan = AdmissionPlan()
         self._every, self._queues, self._account = every, queues, account
         self._blocked: dict[UnitPlace, str] = {}
-        self._ahead: dict[str, int] = {}  # the highest priority that waits for a scheduler
+        #: Highest priority that waits for a scheduler, by queue.
+        self._gated_priority: dict[str, int] = {}
         for one in every:
             if holds(one.unit, one.job):
                 account.take(one.held)
-            if phase_of(one.unit) in IN_BETWEEN:
-                self._goes_ahead(one)
+            if phase_of(one.unit) in GATED_PHASES:
+                self._record_gated(one)
 
-    def look_at(self, one: WaitingUnit) -> None:
-        """Let a unit in, or note why it waits and who has to go or to wait for it."""
+    def process(self, one: WaitingUnit) -> None:
+        """Admit a unit, or record why it is pending, and its victims or the units that it blocks.
+
+        Call it once per pending unit, in order.
+        """
         plan, key = self.plan, one.unit.key
         queue = self._queues.get(one.queue) or UnitQueue(one.queue)
         order = plan.order.setdefault(one.queue, [])
         order.append(one)
-        why = self._why_not_its_turn(one, queue, len(order))
-        if why:
-            plan.reasons[key] = why
+        reason = self._blocking_reason(one, queue, len(order))
+        if reason:
+            plan.reasons[key] = reason
             return
         try:
             gates = UnitGates(queue.checks_of(one.unit.metadata.labels), queue.is_strict)
         except InputError as error:
             plan.reasons[key] = f"queue {one.queue}: {error}"
             return
-        why = self._account.why_not(one.request)
-        if not why:
+        reason = self._account.shortfall(one.request)
+        if not reason:
             self._account.take(one.request)
-            plan.let_in.append((one, gates))
-            if gates.first in IN_BETWEEN:
-                self._goes_ahead(one)
+            plan.admitted.append((one, gates))
+            if gates.first in GATED_PHASES:
+                self._record_gated(one)
             order.pop()
             return
-        plan.reasons[key] = why
+        plan.reasons[key] = reason
         preempts = queue.preempts or self._account.preempts(one.request)
-        if preempts and self._account.can_have_room(one.request):
-            _make_room(one, self._every, self._account, plan)
+        if preempts and self._account.is_satisfiable(one.request):
+            _preempt(one, self._every, self._account, plan)
         if queue.policy is UnitPolicy.BLOCK or (
             queue.policy is UnitPolicy.INTELLIGENT and one.priority >= queue.threshold
         ):
-            self._blocked[one.place] = f"{key} is before it and does not fit: {why}"
+            self._blocked[one.place] = f"unit {key} is ahead and does not fit: {reason}"
 
-    def _why_not_its_turn(self, one: WaitingUnit, queue: UnitQueue, position: int) -> str:
+    def _blocking_reason(self, one: WaitingUnit, queue: UnitQueue, position: int) -> str:
+        """Return why a unit is not considered at its position; empty if it is."""
         if one.place.problem:
             return one.place.problem
         if one.place in self._blocked:
             return self._blocked[one.place]
         if queue.depth is not None and position > queue.depth:
-            return f"only the first {queue.depth} of its queue are looked at"
-        first = self._ahead.get(one.queue)
+            return f"only the first {queue.depth} units of the queue are considered"
+        first = self._gated_priority.get(one.queue)
         if queue.is_strict and first is not None and one.priority < first:
-            return f"units of its queue of priority {first} wait for a scheduler"
+            return f"units of priority {first} in the same queue are waiting for a scheduler"
         return ""
 
-    def _goes_ahead(self, one: WaitingUnit) -> None:
-        self._ahead[one.queue] = max(one.priority, self._ahead.get(one.queue, one.priority))
+    def _record_gated(self, one: WaitingUnit) -> None:
+        highest = self._gated_priority.get(one.queue, one.priority)
+        self._gated_priority[one.queue] = max(one.priority, highest)
 
 
-def _make_room(
+def _preempt(
     one: WaitingUnit, every: Sequence[WaitingUnit], account: UnitAccount, plan: AdmissionPlan
 ) -> None:
-    """Send back the least important units without which one fits, and keep the room for it.
+    """Add the units of lowest priority that must be preempted for ``one``, and reserve its room.
 
-    Those that go already are waited for before others have to.
+    Units that are terminating already count as released; further victims are chosen only if that
+    is not enough.
     """
-    gone = {victim.unit.key for victim, _ in plan.sent_back}
-    leaving = [
+    preempted = {victim.unit.key for victim, _ in plan.preempted}
+    terminating = [
         other
         for other in every
         if holds(other.unit, other.job)
-        and (phase_of(other.unit) not in LET_IN or other.unit.key in gone)
+        and (phase_of(other.unit) not in ADMITTED_PHASES or other.unit.key in preempted)
         and other.place == one.place
     ]
     victims = [
         other
         for other in every
         if other.place == one.place
-        and other.unit.key not in gone
-        and phase_of(other.unit) in LET_IN
+        and other.unit.key not in preempted
+        and phase_of(other.unit) in ADMITTED_PHASES
         and not other.job.is_over
         and other.is_preemptible
         and other.priority < one.priority
     ]
-    victims.sort(key=_worth)
+    victims.sort(key=_victim_rank)
 
     def fits_without(others: Sequence[WaitingUnit]) -> bool:
         for other in others:
             account.release(other.held)
-        fits = not account.why_not(one.request)
+        fits = not account.shortfall(one.request)
         for other in others:
             account.take(other.held)
         return fits
 
     chosen: list[WaitingUnit] = []
-    while not fits_without([*leaving, *chosen]):
+    while not fits_without([*terminating, *chosen]):
         if not victims:
             return
         chosen.append(victims.pop(0))
-    for candidate in list(reversed(chosen)):  # the most important first
+    for candidate in list(reversed(chosen)):  # reprieve victims, the highest priority first
         rest = [other for other in chosen if other is not candidate]
-        if fits_without([*leaving, *rest]):
+        if fits_without([*terminating, *rest]):
             chosen = rest
-    plan.sent_back += [(victim, one.unit.key) for victim in chosen]
-    account.take(one.request)  # nobody less important takes what becomes free
+    plan.preempted += [(victim, one.unit.key) for victim in chosen]
+    account.take(one.request)  # reserved: units of lower priority must not use the released room
 
 
 def _rank(one: WaitingUnit, queues: Mapping[str, UnitQueue]) -> _Rank:
@@ -213,7 +221,7 @@ def _rank(one: WaitingUnit, queues: Mapping[str, UnitQueue]) -> _Rank:
     return -priority, -one.priority, one.is_preemptible, arrived_s, one.unit.key
 
 
-def _worth(one: WaitingUnit) -> tuple[int, float, str]:
-    """Return a sort key, the least important first: of equals, who was let in last."""
-    let_in_s = to_epoch_s(one.unit.status.last_allocate_time)
-    return one.priority, -let_in_s, one.unit.key
+def _victim_rank(one: WaitingUnit) -> tuple[int, float, str]:
+    """Return the sort key of a victim: lowest priority first, then the latest admission."""
+    admitted_s = to_epoch_s(one.unit.status.last_allocate_time)
+    return one.priority, -admitted_s, one.unit.key

@@ -1,4 +1,4 @@
-"""What koord-queue's files say: which plugins admit jobs, and how long jobs are waited for.
+"""Configuration files of koord-queue: plugins that admit jobs, and timeouts by kind of jobs.
 
 Both files of the original are read: the KoordQueueConfiguration of its controller, and the
 arguments of its job extensions, a mapping by kind of jobs.
@@ -28,14 +28,14 @@ KINDS: Final = ("KoordQueueConfiguration", "KubeQueueConfiguration")  # the latt
 class UnitPlugin(StrEnum):
     """A plugin of koord-queue."""
 
-    PRIORITY = "Priority"  # the order; it is always so here
+    PRIORITY = "Priority"  # the order of units; always on
     ELASTIC_QUOTA_V2 = "ElasticQuotaV2"
     ELASTIC_QUOTA = "ElasticQuota"
     RESOURCE_QUOTA = "ResourceQuota"
     DEFAULT_GROUP = "DefaultGroup"
 
 
-#: Exactly one of them says which queue, and which quota, a unit belongs to.
+#: Plugins that map a unit to a queue and a quota; exactly one must be enabled.
 MAPPING: Final = (
     UnitPlugin.ELASTIC_QUOTA_V2,
     UnitPlugin.ELASTIC_QUOTA,
@@ -46,26 +46,27 @@ DEFAULT_PLUGINS: Final = frozenset((UnitPlugin.PRIORITY, UnitPlugin.ELASTIC_QUOT
 
 @dataclass(frozen=True, slots=True)
 class JobTimes:
-    """How long a kind of jobs is waited for; ``running_s`` None: as its queue says."""
+    """Timeouts of a kind of jobs; with ``running_s`` None, the queue's setting applies."""
 
     running_s: float | None = None
-    backoff_s: float | None = None  # before each further attempt; None: longer each time
+    backoff_s: float | None = None  # before each further attempt; None: exponential
 
 
 @dataclass(frozen=True, slots=True)
 class QueueConfiguration:
-    """What files say, together."""
+    """Merged configuration of all files."""
 
     plugins: frozenset[UnitPlugin] = DEFAULT_PLUGINS
-    checks_oversold: bool = False  # who has its minimum waits for quotas that lack theirs
+    checks_oversold: bool = False  # quotas above their minimum wait for quotas below theirs
     times: Mapping[str, JobTimes] = field(default_factory=dict)  # by kind of jobs
 
 
 def read_queue_configuration(
     known: QueueConfiguration, data: object, source: str
 ) -> QueueConfiguration:
-    """Return what was known with what one more file says; one with a ``kind`` is of plugins.
+    """Return the known configuration merged with a file.
 
+    A file with a ``kind`` configures plugins, one without configures job extensions.
     Raises InputError with source and path.
     """
     try:
@@ -125,24 +126,24 @@ def _with_plugins(known: QueueConfiguration, fields: dict[str, Any]) -> QueueCon
 
 def _plugin(name: str, path: str) -> UnitPlugin:
     by_name = {each.lower(): each for each in UnitPlugin}  # the original's is defaultgroup
-    found = by_name.get(name.lower())
-    if found is None or (found is not UnitPlugin.DEFAULT_GROUP and found != name):
+    plugin = by_name.get(name.lower())
+    if plugin is None or (plugin is not UnitPlugin.DEFAULT_GROUP and plugin != name):
         hint = did_you_mean(name, UnitPlugin)
         problem = f"must be one of {', '.join(UnitPlugin)}, got {name!r}{hint}"
         raise InputError(problem, path=path)
-    return found
+    return plugin
 
 
 def _take_header(fields: dict[str, Any], kinds: tuple[str, ...], path: str = "") -> None:
-    """Take away ``apiVersion`` and ``kind``, which arguments may leave out."""
+    """Check and remove ``apiVersion`` and ``kind``, which plugin arguments may omit."""
     prefix = f"{path}." if path else ""
     for name, accepted in (("apiVersion", (API_VERSION,)), ("kind", kinds)):
-        found = fields.pop(name, None)
-        if found is None and not path:
+        value = fields.pop(name, None)
+        if value is None and not path:
             what = f"is required and must be {accepted[0]}"
             raise InputError(what, path=f"{prefix}{name}")
-        if found is not None and found not in accepted:
-            raise refusal(f"{prefix}{name}", found, " or ".join(accepted))
+        if value is not None and value not in accepted:
+            raise refusal(f"{prefix}{name}", value, " or ".join(accepted))
 
 
 def _job_times(fields: Mapping[str, Any]) -> dict[str, JobTimes]:

@@ -1,8 +1,8 @@
-"""Jobs held back until their quota has room: QueueUnits for jobs, admission, and the way back.
+"""Controller of queued jobs: QueueUnits of suspended jobs, admission, preemption and requeue.
 
-One pass looks at all of it and answers with steps; each step is about one unit, its writes in the
-order in which they must happen: what lets a job run comes after what counts it in its quota, and
-what gives room back comes after the job has been told to stop.
+One pass reads the whole state and returns steps.  Each step is about one object, with its writes in
+the required order: a job is resumed only after its quota is charged, and the quota is released only
+after the job is suspended and has no pods.
 
 Source: koord-queue 1.8, controller and job extensions.
 """
@@ -54,9 +54,9 @@ from koordinator.manager.queue_units.life import (
     UnitGates,
     UnitTimes,
     admission_stamp,
+    admit,
     evicted,
     holds,
-    let_in,
     step,
 )
 from koordinator.manager.queue_units.plugins import PluginWorld, QueuePlugins, QueuePluginSettings
@@ -65,14 +65,14 @@ from koordinator.manager.queue_units.queues import UnitQueue
 from koordinator.manager.writes import Create, Delete, Patch, Write
 
 RFC3339: Final = "%Y-%m-%dT%H:%M:%SZ"
-SOON_S: Final = 0.01  # not at once: what was written may have to be read again first
-SHOWN_ITEMS: Final = 100  # of a queue's status
+SOON_S: Final = 0.01  # delay until the mirror has seen the writes of this pass
+SHOWN_ITEMS: Final = 100  # in the status of a queue
 _ACTIVE: Final = "active"
 
 
 @dataclass(frozen=True, slots=True)
 class QueueChoice:
-    """Queues by name: those named, or, if ``only`` is None, all; never those in ``but``."""
+    """Set of queue names: ``only``, or all if that is None, without ``but``."""
 
     only: frozenset[str] | None = None
     but: frozenset[str] = frozenset()
@@ -86,26 +86,26 @@ NO_QUEUE: Final = QueueChoice(frozenset())
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueUnitOptions:
-    """Which kinds of jobs are held back, and how."""
+    """Options of the controller."""
 
-    kinds: tuple[JobKind, ...] = ()
-    manages_all: bool = False  # counts jobs that don't come suspended, too
+    kinds: tuple[JobKind, ...] = ()  # kinds of jobs that are queued
+    manages_all: bool = False  # jobs that are created unsuspended are counted, too
     configuration: QueueConfiguration = field(default_factory=QueueConfiguration)
     oversell_rate: float = 1.0
     default_preemptible: bool = True
     default_policy: UnitPolicy = UnitPolicy.PRIORITY
-    strict_queues: QueueChoice = NO_QUEUE  # whose units a scheduler has the last word about
-    checks_available: bool = False  # of a tree only quotas count that the namespace names
-    makes_queues: bool = True  # for each quota of a tree
+    strict_queues: QueueChoice = NO_QUEUE  # queues whose units a scheduler must confirm
+    checks_available: bool = False  # a unit may use only quotas that its namespace lists
+    makes_queues: bool = True  # a Queue is created for each quota of a tree
     queue_namespace: str = "koord-queue"
-    pods_ready_s: float = 600.0  # where the queue waits for pods
+    pods_ready_s: float = 600.0  # timeout of queues that wait for running pods
     initial_backoff_s: float = 1.0
     longest_backoff_s: float = 20.0
 
 
 @dataclass(frozen=True, slots=True)
 class QueueWorld:
-    """What exists.  Jobs are those of all kinds that are held back."""
+    """Objects that the controller reads.  ``jobs`` are the jobs of all queued kinds."""
 
     jobs: Iterable[KubeObject]
     units: Mapping[str, QueueUnit]
@@ -119,20 +119,20 @@ class QueueWorld:
 
 @dataclass(slots=True)
 class QueuePass:
-    """Steps, when to look again, and jobs that can't be read with the reason."""
+    """Result of a pass: steps, the time to requeue, and problems of jobs that can't be queued."""
 
-    steps: list[tuple[str, tuple[Write, ...]]] = field(default_factory=list)  # about whom, and what
+    steps: list[tuple[str, tuple[Write, ...]]] = field(default_factory=list)  # object key, writes
     again_s: float | None = None
     problems: dict[str, str] = field(default_factory=dict)
     rejected: dict[str, KubeObject] = field(default_factory=dict)  # the jobs of ``problems``
 
     def reject(self, job: KubeObject, problem: str) -> None:
-        """Note that a job gets no unit."""
+        """Record a job that can't be queued."""
         self.problems[job.key], self.rejected[job.key] = problem, job
 
 
 def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: float) -> QueuePass:
-    """Return what is to be written now."""
+    """Return the writes of one pass over all jobs, units and queues."""
     done = QueuePass()
     by_type = {kind.type: kind for kind in options.kinds}
     jobs: dict[str, WaitingJob] = {}
@@ -144,18 +144,18 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
             continue
         known = jobs.setdefault(job.unit_key, job)
         if known is not job:
-            done.reject(obj, f"{known.id} has the unit {job.unit_key} already")
-    found = _queues_of(world, options)
+            done.reject(obj, f"QueueUnit {job.unit_key} already belongs to {known.id}")
+    queue_objects = _queues_of(world, options)
     queues = {
         queue.metadata.name: UnitQueue.of(
             queue,
             options.default_policy,
             is_strict=queue.metadata.name in options.strict_queues,
         )
-        for queue in found
+        for queue in queue_objects
     }
     plugins = plugins_over(world, options)
-    living = _Pass(world, options, done, now_s, plugins, queues)
+    current = _Pass(world, options, done, now_s, plugins, queues)
     units: list[WaitingUnit] = []
     for key, unit in world.units.items():
         job_of_unit = jobs.get(key)
@@ -163,23 +163,23 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
             if unit.spec.consumer_ref is not None and _is_ours(unit, options, done):
                 done.steps.append((key, (_deletion(unit),)))
             continue
-        units.append(living.live(unit, job_of_unit))
+        units.append(current.advance(unit, job_of_unit))
     for key, job in jobs.items():
         is_managed = _is_managed(job, everything=options.manages_all)
         if key in world.units or not (is_managed or _is_orphan(job)):
             continue
-        created = living.created(job)
+        created = current.created(job)
         done.steps.append((key, (Create(created), _marks(job, now_s))))
-        if holds(created, job):  # somebody has deleted the unit of a job that runs
-            units.append(living.waiting(created, job))
-    plan = _admit(units, living)
+        if holds(created, job):  # the unit of a running job was deleted
+            units.append(current.waiting(created, job))
+    plan = _admit(units, current)
     done.steps += [(about, (write,)) for about, write in plugins.queue_writes()]
-    done.steps += _shown(found, plan.order)
+    done.steps += _queue_statuses(queue_objects, plan.order)
     return done
 
 
 def plugins_over(world: QueueWorld, options: QueueUnitOptions) -> QueuePlugins:
-    """Return the plugins that are on, over what exists."""
+    """Return the enabled plugins over the current objects."""
     return QueuePlugins(
         PluginWorld(
             queues=_queues_of(world, options),
@@ -200,7 +200,7 @@ def plugins_over(world: QueueWorld, options: QueueUnitOptions) -> QueuePlugins:
 
 
 def _queues_of(world: QueueWorld, options: QueueUnitOptions) -> list[Queue]:
-    """Return the queues that count: not those that a tenant has made elsewhere."""
+    """Return the queues in the queue namespace; queues in other namespaces are ignored."""
     return [it for it in world.queues.values() if it.metadata.namespace == options.queue_namespace]
 
 
@@ -208,7 +208,7 @@ def _queues_of(world: QueueWorld, options: QueueUnitOptions) -> list[Queue]:
 
 
 def _unit(job: WaitingJob, spec: QueueUnitSpec) -> QueueUnit:
-    """Return the unit of a job that has none."""
+    """Return a new unit for a job."""
     meta = job.obj.metadata
     namespace, _, name = job.unit_key.partition("/")
     owner = OwnerReference(
@@ -232,7 +232,7 @@ def _unit(job: WaitingJob, spec: QueueUnitSpec) -> QueueUnit:
 
 
 def _marks(job: WaitingJob, now_s: float) -> Patch:
-    """Return the note on a job that it has a unit."""
+    """Return the patch that annotates a job as enqueued."""
     meta = job.obj.metadata
     marks = {ENQUEUED: "true", ENQUEUED_AT: to_datetime(now_s).strftime(RFC3339)}
     return Patch(type(job.obj), meta.name, {"metadata": {"annotations": marks}}, meta.namespace)
@@ -241,7 +241,7 @@ def _marks(job: WaitingJob, now_s: float) -> Patch:
 def _spec(job: WaitingJob, classes: Mapping[str, PriorityClass], queue: str) -> QueueUnitSpec:
     meta = job.obj.metadata
     class_name = next((it.priority_class for it in job.pod_sets if it.priority_class), "")
-    found = classes.get(class_name)
+    priority_class = classes.get(class_name)
     number = next((it.priority for it in job.pod_sets if it.priority is not None), None)
     amounts = to_quantities(job.request)
     return QueueUnitSpec(
@@ -252,7 +252,7 @@ def _spec(job: WaitingJob, classes: Mapping[str, PriorityClass], queue: str) -> 
             namespace=meta.namespace,
             uid=meta.uid,
         ),
-        priority=found.value if found is not None else number or 0,
+        priority=priority_class.value if priority_class is not None else number or 0,
         priority_class_name=class_name,
         queue=queue,
         resource=amounts,
@@ -265,7 +265,7 @@ def _spec(job: WaitingJob, classes: Mapping[str, PriorityClass], queue: str) -> 
 
 
 def _template(pod_set: JobPodSet) -> PodTemplateSpec:
-    """Return what stands for pods that no template describes; the original's CRD demands one."""
+    """Return a template for pods without one; the original's CRD requires a template."""
     resources = ResourceRequirements(requests=to_quantities(pod_set.request))
     container = Container(name=pod_set.name, resources=resources)
     return PodTemplateSpec(spec=PodSpec(containers=(container,)))
@@ -273,7 +273,7 @@ def _template(pod_set: JobPodSet) -> PodTemplateSpec:
 
 @dataclass(frozen=True, slots=True)
 class _Pass:
-    """What one pass stands on."""
+    """State of one pass."""
 
     world: QueueWorld
     options: QueueUnitOptions
@@ -283,18 +283,18 @@ class _Pass:
     queues: dict[str, UnitQueue]
 
     def created(self, job: WaitingJob) -> QueueUnit:
-        """Return the unit of a job that has none."""
+        """Return a new unit for a job, with its queue."""
         unit = _unit(job, self._spec(job))
         place = self.plugins.places.place(unit)
         return _with(unit, replace(unit.spec, queue=place.queue), unit.status)
 
-    def live(self, unit: QueueUnit, job: WaitingJob) -> WaitingUnit:
-        """Let one unit live on; return it as it is stored, or will be."""
+    def advance(self, unit: QueueUnit, job: WaitingJob) -> WaitingUnit:
+        """Advance one unit, except for admission; return it as it will be stored."""
         options, done, queue = self.options, self.done, self.queues.get(unit.spec.queue)
         times, gates = _times(options, job, queue), _gates(options, unit, queue)
         result = step(unit, job, times, self.now_s, gates)
         if result.again_s is not None:
-            self.look_again(result.again_s)
+            self.requeue_at(result.again_s)
         spec = unit.spec
         if not holds(unit, job) and not job.is_over:
             spec = _merged(spec, self._spec(job))
@@ -315,7 +315,7 @@ class _Pass:
         return self.waiting(_with(unit, spec, result.status), job)
 
     def waiting(self, unit: QueueUnit, job: WaitingJob) -> WaitingUnit:
-        """Return a unit with what admission goes by."""
+        """Return a unit with its queue, quota and priority."""
         preemptible = is_unit_preemptible(
             unit.metadata.labels, default=self.options.default_preemptible
         )
@@ -326,23 +326,23 @@ class _Pass:
         queue = job.quota if self.plugins.uses_names else ""
         return _spec(job, self.world.priority_classes, queue)
 
-    def look_again(self, at_s: float) -> None:
-        """Look at everything again then, if not earlier."""
+    def requeue_at(self, at_s: float) -> None:
+        """Schedule the next pass at ``at_s``, unless an earlier one is scheduled."""
         again_s = self.done.again_s
         self.done.again_s = at_s if again_s is None else min(again_s, at_s)
 
 
 def _without_templates(spec: QueueUnitSpec) -> bytes:
-    """Return what of a spec says whether it is as it should be.
+    """Return the encoded spec without templates, to compare specs.
 
-    Templates are for those who read units, and the original's CRD stores them only in part.
+    The original's CRD stores templates only in part.
     """
     bare = tuple(replace(pod_set, template=None) for pod_set in spec.pod_sets)
     return encode_part(replace(spec, pod_sets=bare))
 
 
 def _times(options: QueueUnitOptions, job: WaitingJob, queue: UnitQueue | None) -> UnitTimes:
-    """Return how long a unit waits: as its kind of jobs, its queue or the flags say."""
+    """Return the timeouts of a unit: by its kind of jobs, else its queue, else the flags."""
     stated = options.configuration.times.get(job.kind.name, JobTimes())
     queue = queue or UnitQueue("")
     ready_s = stated.running_s
@@ -358,7 +358,7 @@ def _times(options: QueueUnitOptions, job: WaitingJob, queue: UnitQueue | None) 
 
 
 def _gates(options: QueueUnitOptions, unit: QueueUnit, queue: UnitQueue | None) -> UnitGates:
-    """Return what a unit that has its room must pass; what is unknown is as it was."""
+    """Return the gates of a unit; with an unknown queue or selector, its checks are unchanged."""
     is_strict = unit.spec.queue in options.strict_queues
     if queue is None:
         return UnitGates(None, is_strict)
@@ -369,7 +369,7 @@ def _gates(options: QueueUnitOptions, unit: QueueUnit, queue: UnitQueue | None) 
 
 
 def _merged(spec: QueueUnitSpec, wanted: QueueUnitSpec) -> QueueUnitSpec:
-    """Return what a job asks for by now, with what a user may have said in the unit."""
+    """Return the spec by the current job, with the fields that users may set in the unit."""
     return replace(
         wanted,
         active=spec.active,
@@ -379,46 +379,46 @@ def _merged(spec: QueueUnitSpec, wanted: QueueUnitSpec) -> QueueUnitSpec:
     )
 
 
-def _admit(every: Sequence[WaitingUnit], living: _Pass) -> AdmissionPlan:
-    """Let in who has room, and send back who has to go for others."""
-    options, done, now_s = living.options, living.done, living.now_s
-    for one in every:  # what is so of all queues is so of those that have no object yet
+def _admit(every: Sequence[WaitingUnit], current: _Pass) -> AdmissionPlan:
+    """Add the steps that admit units and preempt victims."""
+    options, done, now_s = current.options, current.done, current.now_s
+    for one in every:  # defaults also apply to queues without an object
         is_strict = one.queue in options.strict_queues
-        living.queues.setdefault(
+        current.queues.setdefault(
             one.queue, UnitQueue(one.queue, policy=options.default_policy, is_strict=is_strict)
         )
-    plan = plan_admission(every, living.queues, living.plugins.account)
+    plan = plan_admission(every, current.queues, current.plugins.account)
     busy = {key for key, _ in done.steps}
-    for victim, by in plan.sent_back:
-        message = f"it had to go for {by}"
+    for victim, by in plan.preempted:
+        message = f"preempted by unit {by}"
         status = evicted(victim.unit, PREEMPTED, message, now_s)
         writes = (
             _status(victim.unit, status, now_s),
             _switch(victim.unit, victim.job, now_s, resume=False),
         )
         done.steps.append((victim.unit.key, writes))
-    for one, gates in plan.let_in:
-        if one.unit.key in busy:  # it is written in this pass already: it is let in with the next
-            living.look_again(now_s + SOON_S)
+    for one, gates in plan.admitted:
+        if one.unit.key in busy:  # this pass already writes the unit: admit it in the next one
+            current.requeue_at(now_s + SOON_S)
             continue
-        status = let_in(one.unit, one.job, now_s, gates)
+        status = admit(one.unit, one.job, now_s, gates)
         admitted = _with(one.unit, one.unit.spec, status)
-        lets_in: list[Write] = [_status(one.unit, status, now_s)]
+        writes_of_unit: list[Write] = [_status(one.unit, status, now_s)]
         if status.phase == UnitPhase.DEQUEUED:
-            lets_in.append(_switch(admitted, one.job, now_s, resume=True))
-        done.steps.append((one.unit.key, tuple(lets_in)))
+            writes_of_unit.append(_switch(admitted, one.job, now_s, resume=True))
+        done.steps.append((one.unit.key, tuple(writes_of_unit)))
     for one in every:
-        why = plan.reasons.get(one.unit.key, "")
-        if why and why != one.unit.status.message and one.unit.key not in busy:
-            status = replace(one.unit.status, message=why, phase=UnitPhase.ENQUEUED)
+        reason = plan.reasons.get(one.unit.key, "")
+        if reason and reason != one.unit.status.message and one.unit.key not in busy:
+            status = replace(one.unit.status, message=reason, phase=UnitPhase.ENQUEUED)
             done.steps.append((one.unit.key, (_status(one.unit, status, now_s),)))
     return plan
 
 
-def _shown(
+def _queue_statuses(
     queues: Iterable[Queue], order: Mapping[str, list[WaitingUnit]]
 ) -> list[tuple[str, tuple[Write, ...]]]:
-    """Return writes by which queues show who waits in them."""
+    """Return the writes that list the pending units in the status of their queue."""
     steps: list[tuple[str, tuple[Write, ...]]] = []
     for queue in queues:
         waiting = order.get(queue.metadata.name, [])[:SHOWN_ITEMS]
@@ -444,7 +444,7 @@ def _shown(
 
 
 def _is_managed(job: WaitingJob, *, everything: bool) -> bool:
-    """Return whether a job comes suspended, or may come otherwise, and nobody else decides."""
+    """Return whether a job is queued: suspended (or ``everything``), and not owned by another."""
     owners = job.obj.metadata.owner_references
     owned = any(it.controller and it.kind != "CronJob" for it in owners)
     return (
@@ -456,7 +456,7 @@ def _is_managed(job: WaitingJob, *, everything: bool) -> bool:
 
 
 def _is_orphan(job: WaitingJob) -> bool:
-    """Return whether a job was in a queue and runs, though nothing stands for it any more."""
+    """Return whether an enqueued job runs although its unit was deleted."""
     marked = job.obj.metadata.annotations.get(ENQUEUED) == "true"
     return marked and not job.is_over and (not job.is_suspended or job.has_pods)
 
@@ -467,7 +467,7 @@ def _belongs(unit: QueueUnit, job: WaitingJob) -> bool:
 
 
 def _is_ours(unit: QueueUnit, options: QueueUnitOptions, done: QueuePass) -> bool:
-    """Return whether the job of a unit would be known if it existed."""
+    """Return whether the unit refers to a job of a queued kind, so that it can be deleted."""
     ref = unit.spec.consumer_ref
     if ref is None or f"{ref.namespace}/{ref.name}" in done.problems:
         return False
@@ -486,7 +486,7 @@ def _patch(unit: QueueUnit, body: JsonObject, subresource: str = "") -> Patch:
 
 
 def _status(unit: QueueUnit, status: QueueUnitStatus, now_s: float) -> Patch:
-    """Return the write of a status, with what the original's CRD demands of each."""
+    """Return the patch of a status, with the fields that the original's CRD requires."""
     status = replace(
         status,
         phase=status.phase or UnitPhase.ENQUEUED,

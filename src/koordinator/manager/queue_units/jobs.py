@@ -1,4 +1,4 @@
-"""What is to be known of a job of whatever kind, read off its manifest by the data of its kind."""
+"""Queued jobs of any kind, read from their manifests."""
 
 import dataclasses
 from collections.abc import Mapping
@@ -28,9 +28,9 @@ _TRUE: Final = "true"
 
 
 class QueuedJobState(Enum):
-    """How far a job is."""
+    """State of a queued job."""
 
-    WAITING = auto()  # it does not run, or not as a whole
+    WAITING = auto()  # not all of its pods run
     RUNNING = auto()
     SUCCEEDED = auto()
     FAILED = auto()
@@ -38,7 +38,7 @@ class QueuedJobState(Enum):
 
 @dataclass(frozen=True, slots=True)
 class WaitingJob:
-    """A job as queues see it."""
+    """A queued job, independent of its kind."""
 
     kind: JobKind
     obj: KubeObject
@@ -50,24 +50,24 @@ class WaitingJob:
 
     @property
     def id(self) -> str:
-        """Kind and key: no two jobs share it."""
+        """Kind and key; unique among all jobs."""
         return f"{self.kind.name}:{self.obj.key}"
 
     @property
     def unit_key(self) -> str:
-        """The key of the unit that stands for it."""
+        """The key of its QueueUnit."""
         meta = self.obj.metadata
         return f"{meta.namespace}/{meta.name}{self.kind.suffix}"
 
     @property
     def quota(self) -> str:
-        """The quota that it names; empty: none."""
+        """The quota that its labels name; empty without such a label."""
         labels = self.obj.metadata.labels
         return next(filter(None, map(labels.get, (QUOTA_NAME, *OTHER_QUOTA_NAMES))), None) or ""
 
     @property
     def request(self) -> Amounts:
-        """What all its pods ask for together."""
+        """The total requests of all its pods."""
         total: dict[str, int] = {}
         for pod_set in self.pod_sets:
             add(total, multiple(pod_set.request, pod_set.count))
@@ -75,23 +75,23 @@ class WaitingJob:
 
     @property
     def has_pods(self) -> bool:
-        """Whether there are pods of it that have not ended."""
+        """Whether it has running or pending pods."""
         return self.running + self.pending > 0
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended, well or badly."""
+        """Whether it has succeeded or failed."""
         return self.state in (QueuedJobState.SUCCEEDED, QueuedJobState.FAILED)
 
 
 def is_unit_preemptible(labels: Mapping[str, str], *, default: bool) -> bool:
-    """Return whether a unit may be sent back for a more important one."""
-    said = [labels[name] for name in _PREEMPTIBLE if labels.get(name)]
-    return _TRUE in said if said else default
+    """Return whether a unit may be preempted, by its labels."""
+    values = [labels[name] for name in _PREEMPTIBLE if labels.get(name)]
+    return _TRUE in values if values else default
 
 
 def read_job(obj: KubeObject, kind: JobKind) -> WaitingJob:
-    """Return a job as queues see it.  Raises InputError for what can't be read, with its path."""
+    """Return a queued job.  Raises InputError with the path of a field that can't be parsed."""
     tree = to_manifest(obj)
     annotated = obj.metadata.annotations.get(SUSPEND) == _TRUE
     is_suspended = annotated or at(tree, kind.suspend) is True
@@ -99,7 +99,7 @@ def read_job(obj: KubeObject, kind: JobKind) -> WaitingJob:
     if len(pod_sets) > _MOST_SETS:
         names = ", ".join(pod_set.name for pod_set in pod_sets)
         problem = (
-            f"must make at most {_MOST_SETS} sets of pods, the most that a QueueUnit holds; "
+            f"must have at most {_MOST_SETS} pod sets, the limit of a QueueUnit, "
             f"got {len(pod_sets)}: {names}"
         )
         raise InputError(problem, path="spec")
@@ -112,17 +112,17 @@ def read_job(obj: KubeObject, kind: JobKind) -> WaitingJob:
 
 
 def resumed(job: WaitingJob, at: str, admission: str) -> JsonObject:
-    """Return the patch that lets a job run, and notes when and for which admission."""
+    """Return the patch that resumes a job, and annotates the time and its admission."""
     return _switched(job, {DEQUEUED_AT: at, ADMISSION: admission}, suspend=False)
 
 
 def suspended(job: WaitingJob) -> JsonObject:
-    """Return the patch that stops a job; its operator deletes its pods."""
+    """Return the patch that suspends a job; its operator deletes its pods."""
     return _switched(job, {}, suspend=True)
 
 
 def _switched(job: WaitingJob, notes: Mapping[str, str], *, suspend: bool) -> JsonObject:
-    """Return the patch of the field and, where it is used, the annotation."""
+    """Return the patch of the suspend field and, where it is used, of the annotation."""
     annotations = dict(notes)
     if SUSPEND in job.obj.metadata.annotations:
         annotations[SUSPEND] = str(suspend).lower()
@@ -163,12 +163,12 @@ def _read_batch_job(
 
 def _state(tree: JsonObject, kind: JobKind) -> QueuedJobState:
     if kind.phase:
-        found = at(tree, kind.phase)
-        said = {found} if isinstance(found, str) else set()
+        phase = at(tree, kind.phase)
+        reported = {phase} if isinstance(phase, str) else set()
     else:
         listed = at(tree, ("status", "conditions"))
         conditions = listed if isinstance(listed, list) else []
-        said = {
+        reported = {
             it["type"]
             for it in conditions
             if isinstance(it, dict)
@@ -180,6 +180,6 @@ def _state(tree: JsonObject, kind: JobKind) -> QueuedJobState:
         (QueuedJobState.FAILED, kind.failed),
         (QueuedJobState.RUNNING, kind.running),
     ):
-        if said & words:
+        if reported & words:
             return state
     return QueuedJobState.WAITING

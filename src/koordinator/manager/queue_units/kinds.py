@@ -1,7 +1,6 @@
-"""Which kinds of jobs wait in queues, and where their manifests say what is to be known of them.
+"""Kinds of queued jobs, as paths into their manifests.
 
-A kind is data: paths into its manifest.  ``*`` in a path stands for every item of a list or of a
-mapping.
+``*`` in a path matches every item of a list or of a mapping.
 
 Source: koord-queue's job extensions; the types of ``koordinator.api.queued_jobs``.
 """
@@ -28,10 +27,10 @@ _TEMPLATE: Final = ("template",)
 
 @dataclass(frozen=True, slots=True)
 class PodSetSource:
-    """Where pods of a job are described: entries, each with a template and numbers of pods.
+    """Paths to the pod sets of a job: entries, each with a template and counts of pods.
 
-    Numbers of several paths multiply; one that is missing is 1, or what ``default_counts`` says for
-    the key of the entry.  A set is called as the entry says under ``name``, as its key in a
+    Counts of several paths are multiplied; a missing one is 1, or the value of ``default_counts``
+    for the key of the entry.  The name of a pod set is the entry's field ``name``, or its key in a
     mapping, or ``fallback``.
     """
 
@@ -47,9 +46,9 @@ class PodSetSource:
 class JobKind:
     """A kind of jobs.
 
-    ``suspend`` is where a job says that it must not run; the annotation
-    ``scheduling.x-k8s.io/suspend`` says it as well.  How far it is stands in ``phase``, or, without
-    one, in the types of conditions that are true.
+    ``suspend`` is the path of the field that suspends a job; the annotation
+    ``scheduling.x-k8s.io/suspend`` does the same.  The state of a job is its ``phase`` or, without
+    that path, the types of its true conditions.
     """
 
     name: str  # as in --enabled-extensions
@@ -70,7 +69,7 @@ BATCH_JOB: Final = JobKind(
     Job,
     ("spec", "suspend"),
     (PodSetSource(("spec",), (("parallelism",),)),),
-    running=frozenset(),  # its counts of pods say so
+    running=frozenset(),  # derived from its counts of pods
     succeeded=frozenset(("Complete", "SuccessCriteriaMet")),
     failed=frozenset(("Failed", "FailureTarget")),
 )
@@ -89,7 +88,7 @@ WORKFLOW: Final = JobKind(
     "workflow",
     Workflow,
     ("spec", "suspend"),
-    (),  # its steps come one after the other: see ``pod_sets``
+    (),  # its steps run in sequence: see ``pod_sets``
     suffix="-argo-qu",
     phase=("status", "phase"),
     failed=frozenset(("Failed", "Error")),
@@ -111,7 +110,7 @@ JOB_SET: Final = JobKind(
     (
         PodSetSource(
             ("spec", "replicatedJobs", "*"),
-            (("replicas",),),  # times what a Job runs at once: see ``pod_sets``
+            (("replicas",),),  # times the parallelism of a Job: see ``pod_sets``
             template=("template", "spec", "template"),
             name=("name",),
         ),

@@ -1,22 +1,23 @@
-"""What becomes of one unit, from what it and its job are: pure, and always from the whole.
+"""State machine of one unit: pure functions of the unit and its job, level-triggered.
 
-A unit *holds* its request from the write that lets it in until its job is suspended and has no
-pods any more: whatever is lost or told twice on the way, what runs counts.
+A unit *holds* its request from the write that admits it until its job is suspended and has no pods.
+The rule depends only on the current objects, so lost and repeated writes can't release the quota of
+running pods.
 
 | phase          | becomes        | when                                                        |
 |----------------|----------------|-------------------------------------------------------------|
-| Enqueued       | Reserved, SchedReady, Dequeued | it is let in (``admission``)                |
+| Enqueued       | Reserved, SchedReady, Dequeued | it is admitted (``admission``)              |
 | Reserved       | SchedReady, Dequeued | all its admission checks are Ready                    |
-| Reserved       | TimeoutBackoff | a check says Retry                                          |
-| Reserved       | Enqueued, inactive | a check says Rejected                                   |
-| SchedReady     | SchedSucceed, SchedFailed | a scheduler says so                              |
+| Reserved       | TimeoutBackoff | a check is Retry                                            |
+| Reserved       | Enqueued, inactive | a check is Rejected                                     |
+| SchedReady     | SchedSucceed, SchedFailed | a scheduler sets the phase                       |
 | SchedFailed    | Enqueued       | its backoff is over                                         |
-| Dequeued, SchedSucceed | Running | its job runs as a whole                                    |
+| Dequeued, SchedSucceed | Running | all pods of its job run                                    |
 | Dequeued       | TimeoutBackoff | its pods do not run in time, if its queue waits for them    |
 | any of these   | Enqueued       | it is preempted, deactivated, or its job suspended by hand  |
-| Dequeued, Running | Failed      | it has run as long as it may                                |
-| TimeoutBackoff | Enqueued       | its pods are gone and its backoff is over                   |
-| any            | Succeed, Failed | its job has ended so                                       |
+| Dequeued, Running | Failed      | its maximum execution time is exceeded                      |
+| TimeoutBackoff | Enqueued       | it has no pods and its backoff is over                      |
+| any            | Succeed, Failed | its job has succeeded or failed                            |
 """
 
 from dataclasses import dataclass
@@ -48,7 +49,7 @@ DEACTIVATED: Final = "Deactivated"
 BACKOFF_TIMEOUT: Final = "BackoffTimeout"
 PREEMPTED: Final = "Preempted"
 TOO_LONG: Final = "MaximumExecutionTimeExceeded"
-SUSPENDED: Final = "Suspended"  # ours: somebody has suspended its job
+SUSPENDED: Final = "Suspended"  # ours: a user has suspended its job
 CHECK_FAILED: Final = "AdmissionCheck"  # as Kueue has it
 REJECTED: Final = "AdmissionCheckRejected"
 NOT_SCHEDULED: Final = "SchedulingFailed"  # ours
@@ -58,26 +59,31 @@ READY: Final = "Ready"
 RETRY: Final = "Retry"
 REJECTED_STATE: Final = "Rejected"
 
-#: Phases in which a unit has its room and its job may not start yet.
-IN_BETWEEN: Final = frozenset((UnitPhase.RESERVED, UnitPhase.SCHED_READY))
-LET_IN: Final = IN_BETWEEN | {UnitPhase.SCHED_SUCCEEDED, UnitPhase.DEQUEUED, UnitPhase.RUNNING}
-#: Phases that count only for a unit that has been let in.
-_SAID_BY_SCHEDULERS: Final = frozenset((UnitPhase.SCHED_READY, UnitPhase.SCHED_SUCCEEDED))
+#: Phases in which a unit has reserved its quota and its job may not start yet.
+GATED_PHASES: Final = frozenset((UnitPhase.RESERVED, UnitPhase.SCHED_READY))
+#: Phases of units that have been admitted and hold their quota.
+ADMITTED_PHASES: Final = GATED_PHASES | {
+    UnitPhase.SCHED_SUCCEEDED,
+    UnitPhase.DEQUEUED,
+    UnitPhase.RUNNING,
+}
+#: Phases that schedulers write; they are ignored for units without reserved quota.
+_SCHEDULER_PHASES: Final = frozenset((UnitPhase.SCHED_READY, UnitPhase.SCHED_SUCCEEDED))
 ENDED: Final = frozenset((UnitPhase.SUCCEEDED, UnitPhase.FAILED))
 _LONGEST_EXPONENT: Final = 20
 
 
 @dataclass(frozen=True, slots=True)
 class UnitTimes:
-    """How long units wait.  ``pods_ready_s`` None: for ever."""
+    """Timeouts of a unit.  With ``pods_ready_s`` None, it waits for its pods without limit."""
 
     pods_ready_s: float | None = None
     initial_backoff_s: float = 1.0
     longest_backoff_s: float = 20.0
-    steady_backoff_s: float | None = None  # the same after each time-out
+    steady_backoff_s: float | None = None  # constant backoff; None: exponential
 
     def backoff_s(self, count: int) -> float:
-        """Return how long a unit waits after so many time-outs, 1 or more."""
+        """Return the backoff after ``count`` requeues, 1 or more."""
         if self.steady_backoff_s is not None:
             return self.steady_backoff_s
         backoff_s: float = self.initial_backoff_s * 2 ** min(count - 1, _LONGEST_EXPONENT)
@@ -86,19 +92,19 @@ class UnitTimes:
 
 @dataclass(frozen=True, slots=True)
 class UnitGates:
-    """What a unit waits for between its room and its start; ``checks`` None: as its status says."""
+    """Gates between quota reservation and start; ``checks`` None: the checks of its status."""
 
     checks: tuple[str, ...] | None = ()
-    is_strict: bool = False  # a scheduler has the last word
+    is_strict: bool = False  # a scheduler must confirm the unit
 
     @property
     def first(self) -> UnitPhase:
-        """The phase of a unit that is let in."""
+        """The phase of a unit after admission."""
         return UnitPhase.RESERVED if self.checks else self.after_checks
 
     @property
     def after_checks(self) -> UnitPhase:
-        """The phase of a unit that has passed its checks."""
+        """The phase of a unit that has passed its admission checks."""
         return UnitPhase.SCHED_READY if self.is_strict else UnitPhase.DEQUEUED
 
 
@@ -107,17 +113,17 @@ OPEN: Final = UnitGates()
 
 @dataclass(frozen=True, slots=True)
 class UnitStep:
-    """What a unit is now; whether its job has to be switched, and when to look again."""
+    """New status of a unit, the switch of its job, and the time to requeue it."""
 
     status: QueueUnitStatus
     job: Literal["", "resume", "suspend"] = ""
     again_s: float | None = None
-    deactivate: bool = False  # spec.active becomes false: it must not be tried again
+    deactivate: bool = False  # spec.active becomes false: the unit must not be retried
 
 
 @dataclass(frozen=True, slots=True)
 class _Reason:
-    """Why a unit backs off, and its phase meanwhile."""
+    """Reason of a backoff, and the phase during it."""
 
     reason: str
     message: str
@@ -125,25 +131,25 @@ class _Reason:
 
 
 def phase_of(unit: QueueUnit) -> UnitPhase:
-    """Return the phase; one that nobody knows is Enqueued, and what others say of who waits."""
+    """Return the phase; an unknown one, and one that a scheduler set too early, is Enqueued."""
     try:
         phase = UnitPhase(unit.status.phase or UnitPhase.ENQUEUED)
     except ValueError:
         return UnitPhase.ENQUEUED
-    if phase in _SAID_BY_SCHEDULERS and not _is_reserved(unit.status):
+    if phase in _SCHEDULER_PHASES and not _is_reserved(unit.status):
         return UnitPhase.ENQUEUED
     return phase
 
 
 def holds(unit: QueueUnit, job: WaitingJob) -> bool:
-    """Return whether a unit counts in its quota: it is let in, or its job may have pods still."""
+    """Return whether a unit counts in its quota: it is admitted, or its job may have pods."""
     if job.is_over:
         return False
-    return phase_of(unit) in LET_IN or not job.is_suspended or job.has_pods
+    return phase_of(unit) in ADMITTED_PHASES or not job.is_suspended or job.has_pods
 
 
-def held(unit: QueueUnit, job: WaitingJob) -> Amounts:
-    """Return what a unit that holds counts: what was let in, or what its job asks for by now."""
+def held_amounts(unit: QueueUnit, job: WaitingJob) -> Amounts:
+    """Return the resources that a unit holds: as admitted, by default the job's request."""
     if not unit.status.admissions:
         return job.request
     admitted: dict[str, int] = {}
@@ -153,7 +159,7 @@ def held(unit: QueueUnit, job: WaitingJob) -> Amounts:
 
 
 def is_candidate(unit: QueueUnit, job: WaitingJob) -> bool:
-    """Return whether a unit waits to be let in, with nothing left of an earlier time."""
+    """Return whether a unit is pending admission and holds nothing from an earlier attempt."""
     return (
         phase_of(unit) is UnitPhase.ENQUEUED
         and unit.spec.active is not False
@@ -163,14 +169,14 @@ def is_candidate(unit: QueueUnit, job: WaitingJob) -> bool:
 
 
 def admission_stamp(unit: QueueUnit) -> str:
-    """Return the text by which a job notes for which admission it was resumed."""
+    """Return the annotation of a job that identifies the admission that resumed it."""
     return f"{unit.metadata.uid}/{unit.status.attempts}"
 
 
-def let_in(
+def admit(
     unit: QueueUnit, job: WaitingJob, now_s: float, gates: UnitGates = OPEN
 ) -> QueueUnitStatus:
-    """Return the status of a unit that is let in now, as far as its gates."""
+    """Return the status of a unit that is admitted now, up to its first gate."""
     status = with_condition(unit.status, QUOTA_RESERVED, "True", "QuotaReserved", now_s)
     status = with_condition(status, EVICTED, "False", "QuotaReserved", now_s)
     at = to_datetime(now_s)
@@ -185,7 +191,7 @@ def let_in(
     return _changed(
         status,
         phase,
-        _waits_for(phase, status) or f"let in from queue {unit.spec.queue}",
+        _gate_message(phase, status) or f"admitted from queue {unit.spec.queue}",
         now_s,
         attempts=unit.status.attempts + 1,
         last_allocate_time=to_datetime(now_s),
@@ -204,7 +210,7 @@ def let_in(
 def evicted(
     unit: QueueUnit, reason: str, message: str, now_s: float, phase: UnitPhase = UnitPhase.ENQUEUED
 ) -> QueueUnitStatus:
-    """Return the status of a unit that has to give its room back."""
+    """Return the status of a unit that must release its quota."""
     past_s = unit.status.accumulated_past_execution_time_seconds or 0
     status = with_condition(unit.status, EVICTED, "True", reason, now_s, message=message)
     for kind in (QUOTA_RESERVED, ADMITTED, PODS_READY):
@@ -218,29 +224,29 @@ def evicted(
 def step(
     unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float, gates: UnitGates = OPEN
 ) -> UnitStep:
-    """Return what a unit is now, admission apart."""
+    """Return the next state of a unit, except for admission."""
     phase, status = phase_of(unit), _counted(unit.status, job)
     if job.is_over:
         return UnitStep(_ended(status, job, now_s))
-    if phase in ENDED:  # it has run as long as it may
+    if phase in ENDED:  # its maximum execution time was exceeded
         return UnitStep(status, "" if job.is_suspended else "suspend")
     if unit.spec.active is False and phase is not UnitPhase.ENQUEUED:
         return UnitStep(evicted(unit, DEACTIVATED, "spec.active is false", now_s), "suspend")
     unit = replace(unit, status=status)
-    if phase in IN_BETWEEN:
+    if phase in GATED_PHASES:
         return _pass_gates(unit, job, times, now_s, gates)
-    if phase in LET_IN:
+    if phase in ADMITTED_PHASES:
         return _run(unit, job, times, now_s)
-    return _stay_out(unit, job, times, now_s)
+    return _step_pending(unit, job, times, now_s)
 
 
-def _stay_out(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> UnitStep:
-    """Return the step of a unit that has no room."""
+def _step_pending(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> UnitStep:
+    """Return the step of a unit without reserved quota."""
     phase = phase_of(unit)
     if phase is UnitPhase.TIMEOUT_BACKOFF:
         return _back_off(unit.status, job, times, now_s)
     if phase is UnitPhase.SCHED_FAILED:
-        return _come_again(unit, job, times, now_s)
+        return _step_unschedulable(unit, job, times, now_s)
     return _wait(unit, job, now_s)
 
 
@@ -249,35 +255,34 @@ def _wait(unit: QueueUnit, job: WaitingJob, now_s: float) -> UnitStep:
     if job.is_suspended:
         return UnitStep(replace(status, phase=UnitPhase.ENQUEUED))
     if unit.spec.active is False or _is_evicted(status):
-        return UnitStep(status, "suspend")  # the write that should have done it got lost
+        return UnitStep(status, "suspend")  # an earlier write of the job has failed
     return UnitStep(_adopted(unit, job, now_s))
 
 
 def _pass_gates(
     unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float, gates: UnitGates
 ) -> UnitStep:
-    """Return the step of a unit that has its room and waits for checks or a scheduler."""
+    """Return the step of a unit with reserved quota that waits for checks or a scheduler."""
     status = unit.status
     if not job.is_suspended:
         status = _admitted(status, now_s)
-        message = "its job was resumed by others, before it was told to"
+        message = "the job was resumed by another client before its admission was complete"
         return UnitStep(_changed(status, UnitPhase.DEQUEUED, message, now_s))
     if phase_of(unit) is UnitPhase.SCHED_READY:
         return UnitStep(status)
     unit = replace(unit, status=_with_checks(status, gates.checks, now_s))
     status = unit.status
-    told = {check.state: check for check in reversed(status.admission_checks)}
-    if REJECTED_STATE in told:
-        message = f"admission check {_told(told[REJECTED_STATE])} rejected it"
+    by_state = {check.state: check for check in reversed(status.admission_checks)}
+    if REJECTED_STATE in by_state:
+        message = f"admission check {_described(by_state[REJECTED_STATE])} rejected the unit"
         return UnitStep(evicted(unit, REJECTED, message, now_s), deactivate=True)
-    if RETRY in told:
-        message = f"admission check {_told(told[RETRY])} wants it to come again"
-        again = _Reason(CHECK_FAILED, message)
-        return _again_later(unit, job, again, times, now_s)
+    if RETRY in by_state:
+        message = f"admission check {_described(by_state[RETRY])} requires a retry"
+        return _requeue(unit, job, _Reason(CHECK_FAILED, message), times, now_s)
     phase = UnitPhase.RESERVED
     if all(check.state == READY for check in status.admission_checks):
         phase = gates.after_checks
-    message = _waits_for(phase, status) or "all admission checks are Ready"
+    message = _gate_message(phase, status) or "all admission checks are Ready"
     if phase is UnitPhase.DEQUEUED:
         status = _changed(_admitted(status, now_s), phase, message, now_s)
         return UnitStep(status, "resume")
@@ -286,29 +291,31 @@ def _pass_gates(
     return UnitStep(status)
 
 
-def _come_again(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> UnitStep:
-    """Return the step of a unit that a scheduler found no place for."""
+def _step_unschedulable(
+    unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float
+) -> UnitStep:
+    """Return the step of a unit that a scheduler could not place."""
     if not _is_reserved(unit.status):
         return _back_off(unit.status, job, times, now_s)
-    message = unit.status.message or "the scheduler has no place for it"
-    again = _Reason(NOT_SCHEDULED, message, UnitPhase.SCHED_FAILED)
-    return _again_later(unit, job, again, times, now_s)
+    message = unit.status.message or "the scheduler found no placement"
+    reason = _Reason(NOT_SCHEDULED, message, UnitPhase.SCHED_FAILED)
+    return _requeue(unit, job, reason, times, now_s)
 
 
-def _again_later(
+def _requeue(
     unit: QueueUnit,
     job: WaitingJob,
-    again: "_Reason",
+    reason: "_Reason",
     times: UnitTimes,
     now_s: float,
 ) -> UnitStep:
-    """Return the step of a unit that gives its room back and backs off."""
+    """Return the step of a unit that releases its quota and backs off."""
     state = unit.status.requeue_state
     count = (state.count if state is not None else 0) + 1
     again_s = now_s + times.backoff_s(count)
-    status = evicted(unit, again.reason, again.message, now_s, again.phase)
+    status = evicted(unit, reason.reason, reason.message, now_s, reason.phase)
     requeue = UnitRequeueState(count=count, requeue_at=to_datetime(again_s))
-    if job.is_suspended and not job.has_pods:  # says so also where conditions are not stored
+    if job.is_suspended and not job.has_pods:  # marks the release where a CRD drops conditions
         status = replace(status, admissions=())
     switch: Literal["", "suspend"] = "" if job.is_suspended else "suspend"
     return UnitStep(replace(status, requeue_state=requeue), switch, again_s)
@@ -317,7 +324,7 @@ def _again_later(
 def _with_checks(
     status: QueueUnitStatus, names: tuple[str, ...] | None, now_s: float
 ) -> QueueUnitStatus:
-    """Return the status with the checks that its queue names by now, each as it was or Pending."""
+    """Return the status with the current checks of its queue; new checks are Pending."""
     if names is None:
         return status
     known = {check.name: check for check in status.admission_checks}
@@ -331,17 +338,17 @@ def _with_checks(
     return status if checks == status.admission_checks else replace(status, admission_checks=checks)
 
 
-def _waits_for(phase: UnitPhase, status: QueueUnitStatus) -> str:
-    """Return what a unit with its room waits for; empty: nothing."""
+def _gate_message(phase: UnitPhase, status: QueueUnitStatus) -> str:
+    """Return the message of a unit that waits at a gate; empty for other phases."""
     if phase is UnitPhase.SCHED_READY:
-        return "it has its room and waits for a scheduler: SchedSucceed or SchedFailed"
+        return "quota reserved; waiting for a scheduler to report SchedSucceed or SchedFailed"
     if phase is UnitPhase.RESERVED:
         waiting = [check.name for check in status.admission_checks if check.state != READY]
-        return f"it has its room and waits for admission checks: {', '.join(waiting)}"
+        return f"quota reserved; waiting for admission checks: {', '.join(waiting)}"
     return ""
 
 
-def _told(check: AdmissionCheckState) -> str:
+def _described(check: AdmissionCheckState) -> str:
     return f"{check.name} ({check.message})" if check.message else check.name
 
 
@@ -356,7 +363,8 @@ def _run(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> Un
         unit = replace(unit, status=status)
     if job.is_suspended:
         if job.obj.metadata.annotations.get(ADMISSION) == admission_stamp(unit):
-            return UnitStep(evicted(unit, SUSPENDED, "its job was suspended by others", now_s))
+            message = "the job was suspended by another client"
+            return UnitStep(evicted(unit, SUSPENDED, message, now_s))
         return UnitStep(status, "resume", _deadline(status, times))
     if job.state is QueuedJobState.RUNNING and phase_of(unit) is not UnitPhase.RUNNING:
         status = with_condition(status, PODS_READY, "True", "PodsReady", now_s)
@@ -365,13 +373,15 @@ def _run(unit: QueueUnit, job: WaitingJob, times: UnitTimes, now_s: float) -> Un
     ends_s = _ends_s(unit, now_s)
     if ends_s is not None and now_s >= ends_s:
         limit = unit.spec.maximum_execution_time_seconds
-        message = f"it ran {limit} s, as long as it may"
+        message = f"the job exceeded its maximum execution time of {limit} s"
         status = evicted(unit, TOO_LONG, message, now_s, UnitPhase.FAILED)
         return UnitStep(status, "suspend", deactivate=True)
     deadline_s = _deadline(status, times) if phase_of(unit) is not UnitPhase.RUNNING else None
     if deadline_s is not None and now_s >= deadline_s:
-        message = f"its pods did not all run in {times.pods_ready_s:g} s, attempt {status.attempts}"
-        return _again_later(unit, job, _Reason(BACKOFF_TIMEOUT, message), times, now_s)
+        message = (
+            f"not all pods were running within {times.pods_ready_s:g} s, attempt {status.attempts}"
+        )
+        return _requeue(unit, job, _Reason(BACKOFF_TIMEOUT, message), times, now_s)
     due = [at for at in (ends_s, deadline_s) if at is not None]
     return UnitStep(status, "", min(due, default=None))
 
@@ -391,9 +401,10 @@ def _back_off(status: QueueUnitStatus, job: WaitingJob, times: UnitTimes, now_s:
 
 
 def _adopted(unit: QueueUnit, job: WaitingJob, now_s: float) -> QueueUnitStatus:
-    """Return the status of a unit whose job was let run by somebody else: it counts from now on."""
-    status = let_in(unit, job, now_s)
-    return replace(status, message="its job was resumed by others, with or without room")
+    """Return the status of a unit whose job was resumed by another client; it counts from now."""
+    status = admit(unit, job, now_s)
+    message = "the job was resumed by another client, without a check of its quota"
+    return replace(status, message=message)
 
 
 def _ended(status: QueueUnitStatus, job: WaitingJob, now_s: float) -> QueueUnitStatus:
@@ -416,7 +427,7 @@ def _is_evicted(status: QueueUnitStatus) -> bool:
 
 
 def _is_reserved(status: QueueUnitStatus) -> bool:
-    """Return whether a unit has been let in; who writes for a scheduler may not know conditions."""
+    """Return whether a unit has reserved quota; schedulers may not preserve its conditions."""
     known = [it.status == "True" for it in status.conditions if it.type == QUOTA_RESERVED]
     return next(iter(known), bool(status.admissions))
 
@@ -446,7 +457,7 @@ def _ends_s(unit: QueueUnit, now_s: float) -> float | None:
 
 
 def _running_s(status: QueueUnitStatus, now_s: float) -> float:
-    """Return for how long all pods have run since they began to, this time."""
+    """Return the seconds since all pods of the current admission have been running."""
     for condition in status.conditions:
         if condition.type == PODS_READY and condition.status == "True":
             return max(now_s - to_epoch_s(condition.last_transition_time), 0.0)
@@ -462,7 +473,7 @@ def with_condition(
     *,
     message: str = "",
 ) -> QueueUnitStatus:
-    """Return the status with a condition; its time stays unless its value changes."""
+    """Return the status with a condition; its transition time changes only with its value."""
     known = next((it for it in status.conditions if it.type == kind), None)
     if known is None and value == "False":
         return status

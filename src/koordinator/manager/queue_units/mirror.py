@@ -1,8 +1,8 @@
-"""What exists of jobs, units, queues and quotas, never older than what was known before.
+"""Mirror of jobs, units, queues and quotas that ignores outdated watch events.
 
-Events come late: one that is older than the answer to a write of ours must not make a unit forget
-that it was let in, or its quota would let in another one in its place.  Versions of one object are
-numbers that grow (Kubernetes says so since 1.35, and etcd has always made them so).
+A watch event may be older than the response to a write.  Applying it would undo an admission in the
+mirror, and the quota would be given to a second unit.  Resource versions of one object increase
+monotonically; Kubernetes guarantees that since 1.35, and etcd always did.
 """
 
 from typing import Any
@@ -33,7 +33,7 @@ class QueueMirror:
         self._objects: dict[type[KubeObject], dict[str, Any]] = {kind: {} for kind in self.kinds}
 
     def take(self, obj: KubeObject, *, deleted: bool) -> bool:
-        """Take in an object as it is now, or was last; return whether that is news."""
+        """Store or remove an object; return whether the mirror has changed."""
         kept = self._objects.get(type(obj))
         if kept is None:
             return False
@@ -46,7 +46,7 @@ class QueueMirror:
         return bool(known != obj)
 
     def world(self) -> QueueWorld:
-        """Return everything, to be read."""
+        """Return a read-only view of all objects."""
         objects = self._objects
         return QueueWorld(
             jobs=[job for kind in self._job_kinds for job in objects[kind].values()],
@@ -61,6 +61,6 @@ class QueueMirror:
 
 
 def _is_older(obj: KubeObject, known: KubeObject) -> bool:
-    """Return whether something newer is known; one of another uid that is as new replaces it."""
+    """Return whether a newer version of the object is known."""
     here, there = obj.metadata.resource_version, known.metadata.resource_version
     return here.isdigit() and there.isdigit() and int(here) < int(there)

@@ -45,7 +45,7 @@ QUEUE_NAME: Final = "queue-name"  # annotation of a job, with a prefix
 FULL_NAME: Final = "quota-fullname"  # of the Queue that is made for a quota
 PARENT_NAME: Final = "parent-quota-fullname"
 AVAILABLE_QUOTAS: Final = ("available-quota-in-namespace", "available-quota")  # of a namespace
-AVAILABLE_QUEUES: Final = "available-queue"  # told to users of a namespace
+AVAILABLE_QUEUES: Final = "available-queue"  # annotation for the users of a namespace
 _OF_QUEUE: Final = ("available-quota-in-queue", "available-quota")
 _ALL: Final = "*"
 _QUOTA_LABELS: Final = ("quota.scheduling.alibabacloud.com/name", QUOTA_NAME)
@@ -53,15 +53,15 @@ _LONGEST: Final = 50
 
 
 class UnitPlaces(Protocol):
-    """Tells units their places."""
+    """Mapping of units to queues and quotas."""
 
     def place(self, unit: QueueUnit) -> UnitPlace:
-        """Return where a unit waits and counts."""
+        """Return the queue and the quota of a unit."""
         ...
 
 
 class QuotaPlaces:
-    """Each quota has a queue of its name."""
+    """Mapping by quota: each quota has a queue of the same name."""
 
     def place(self, unit: QueueUnit) -> UnitPlace:
         """Return the quota that a unit names."""
@@ -69,15 +69,15 @@ class QuotaPlaces:
 
 
 class DefaultPlaces:
-    """All units wait in one queue."""
+    """Mapping of all units to one queue."""
 
-    def place(self, unit: QueueUnit) -> UnitPlace:  # noqa: ARG002 -- of whatever unit
-        """Return the queue that is called default."""
+    def place(self, unit: QueueUnit) -> UnitPlace:  # noqa: ARG002 -- the same for every unit
+        """Return the queue named ``default``."""
         return UnitPlace(DEFAULT_QUEUE)
 
 
 class TreePlaces:
-    """A unit counts in a quota of the tree and waits in the quota's queue, or one that it names."""
+    """Mapping to a quota of the tree, and to the quota's queue or one that the unit names."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class TreePlaces:
         *,
         checks_available: bool = False,
     ) -> None:
-        """``checks_available``: only quotas count that the unit's namespace names."""
+        """Create a mapping; ``checks_available`` restricts units to quotas of their namespace."""
         self._tree, self._namespaces = tree, namespaces
         self._checks_available = checks_available
         self._queues: dict[str, Queue] = {}
@@ -97,22 +97,22 @@ class TreePlaces:
             self._made_for[marked(queue.metadata.annotations, FULL_NAME)] = queue.metadata.name
 
     def place(self, unit: QueueUnit) -> UnitPlace:
-        """Return where a unit waits and counts, or why nowhere."""
+        """Return the queue and the quota of a unit, or the problem that prevents it."""
         quota = self._quota(unit)
         if isinstance(quota, str):
             return UnitPlace(problem=quota)
-        asked = marked(unit.metadata.annotations, QUEUE_NAME)
-        if not asked:
+        name = marked(unit.metadata.annotations, QUEUE_NAME)
+        if not name:
             made = self._made_for.get(quota.full_name, "")
             problem = "" if made else f"quota {quota.full_name} has no queue"
             return UnitPlace(made, quota.full_name, problem)
-        queue = self._queues.get(asked)
+        queue = self._queues.get(name)
         if queue is None:
-            return UnitPlace(quota=quota.full_name, problem=f"there is no queue {asked}")
+            return UnitPlace(quota=quota.full_name, problem=f"there is no queue {name}")
         if not _takes(queue, quota):
-            problem = f"queue {asked} is not for quota {quota.name}"
+            problem = f"queue {name} does not accept quota {quota.name}"
             return UnitPlace(quota=quota.full_name, problem=problem)
-        return UnitPlace(asked, quota.full_name)
+        return UnitPlace(name, quota.full_name)
 
     def _quota(self, unit: QueueUnit) -> TreeQuota | str:
         meta = unit.metadata
@@ -127,24 +127,24 @@ class TreePlaces:
 
 
 def available_quotas(namespace: Namespace) -> frozenset[str]:
-    """Return the quotas that a namespace may use, as it says."""
+    """Return the quotas that the annotation of a namespace permits."""
     return _listed(namespace.metadata.annotations, AVAILABLE_QUOTAS)
 
 
 def available_queues(namespace: Namespace, queues: Iterable[Queue]) -> dict[str, list[str]]:
-    """Return the quotas of a namespace by the queues that take them, in order of name."""
+    """Return the quotas of a namespace by the queues that accept them, in order of name."""
     quotas = available_quotas(namespace) - {_ALL}
-    found: dict[str, list[str]] = {}
+    accepting: dict[str, list[str]] = {}
     for queue in sorted(queues, key=lambda it: it.metadata.name):
         listed = _listed(queue.metadata.annotations, _OF_QUEUE)
         taken = sorted(quotas if _ALL in listed else quotas & listed)
         if taken:
-            found[queue.metadata.name] = taken
-    return found
+            accepting[queue.metadata.name] = taken
+    return accepting
 
 
 def queue_name(full_name: str) -> str:
-    """Return the name of the Queue that is made for a quota of a tree."""
+    """Return the name of the Queue that is created for a quota of a tree."""
     words = re.sub(r"[^a-z0-9]+", "-", full_name.lower())[-_LONGEST:].strip("-")
     digest = sha256(full_name.encode()).hexdigest()[:5]
     return f"{words}-{digest}" if words else digest
@@ -162,13 +162,13 @@ def _listed(marks: Mapping[str, str], names: Iterable[str]) -> frozenset[str]:
 
 
 QUEUE_PRIORITY: Final = 1000
-#: On a Queue that was made for a quota of a tree, and goes with it; the latter before 1.8.
+#: Label of a Queue that was created for a quota and is deleted with it; the latter before 1.8.
 MADE_HERE: Final = ("create-by-koordqueue", "create-by-kubequeue")
 _NO_QUEUE: Final = frozenset((ROOT_QUOTA, SYSTEM_QUOTA, DEFAULT_QUOTA))
 
 
 def watched_by(configuration: QueueConfiguration) -> tuple[type[KubeObject], ...]:
-    """Return the kinds that plugins read."""
+    """Return the kinds of objects that the plugins read."""
     plugins = configuration.plugins
     kinds: list[type[KubeObject]] = []
     if UnitPlugin.ELASTIC_QUOTA_V2 in plugins:
@@ -182,7 +182,7 @@ def watched_by(configuration: QueueConfiguration) -> tuple[type[KubeObject], ...
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginWorld:
-    """What exists of what plugins read.  Queues are those of the namespace of queues."""
+    """Objects that plugins read.  ``queues`` are in the queue namespace."""
 
     queues: Iterable[Queue]
     quotas: Iterable[ElasticQuota] = ()
@@ -193,7 +193,7 @@ class PluginWorld:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueuePluginSettings:
-    """What flags and files say that concerns all queues."""
+    """Settings of all queues, from flags and files."""
 
     configuration: QueueConfiguration
     oversell_rate: float
@@ -204,12 +204,12 @@ class QueuePluginSettings:
 
 
 class QueuePlugins:
-    """The plugins that are on, over one state of the cluster."""
+    """The enabled plugins, over one state of the cluster."""
 
     def __init__(self, world: PluginWorld, rules: QueuePluginSettings) -> None:
         self._world, self._rules = world, rules
         self._tree = UnitQuotaTree(None)
-        self.uses_names = False  # whether a job's quota is the name of its queue
+        self.uses_names = False  # whether a job's queue has the name of its quota
         accounts: list[UnitAccount] = []
         plugins = rules.configuration.plugins
         self.places: UnitPlaces = DefaultPlaces()
@@ -232,12 +232,12 @@ class QueuePlugins:
         self.account = JointAccount(accounts)
 
     def quota_names(self) -> set[str]:
-        """Return the names of all quotas, as jobs spell them."""
+        """Return the names of all quotas, as jobs refer to them."""
         named = {quota.metadata.name for quota in self._world.quotas}
         return named | {quota.name for quota in self._tree.quotas.values()}
 
     def queue_writes(self) -> list[tuple[str, Write]]:
-        """Return the Queues to be made and deleted, and what namespaces are told of them."""
+        """Return the writes that create and delete Queues and annotate namespaces with them."""
         plugins = self._rules.configuration.plugins
         known = {queue.metadata.name for queue in self._world.queues}
         if UnitPlugin.ELASTIC_QUOTA in plugins:
@@ -264,7 +264,7 @@ class QueuePlugins:
         return Create(Queue(metadata=meta, spec=spec))
 
     def _tree_queues(self) -> Iterable[tuple[str, Write]]:
-        """Yield writes by which each quota of the tree has a Queue, and no other that was made."""
+        """Yield writes that create a Queue for each quota, and delete Queues without a quota."""
         made_for = {
             marked(queue.metadata.annotations, FULL_NAME): queue for queue in self._world.queues
         }
@@ -285,7 +285,7 @@ class QueuePlugins:
             spec = QueueSpec(queue_policy=self._rules.default_policy)
             yield name, Create(Queue(metadata=meta, spec=spec))
         if not self._tree.quotas:
-            return  # a tree that is away, or can't be read, takes no queues with it
+            return  # a missing or invalid tree must not delete all queues
         for full_name, queue in made_for.items():
             labels = queue.metadata.labels
             if full_name not in self._tree.quotas and any(
@@ -295,10 +295,10 @@ class QueuePlugins:
                 yield meta.name, Delete(Queue, meta.name, meta.uid, meta.namespace)
 
     def _namespace_marks(self) -> Iterable[tuple[str, Write]]:
-        """Yield writes by which namespaces say which queues take their quotas."""
+        """Yield writes that annotate namespaces with the queues that accept their quotas."""
         for namespace in self._world.namespaces.values():
-            found = available_queues(namespace, self._world.queues)
-            text = encode_part(found).decode() if found else ""
+            available = available_queues(namespace, self._world.queues)
+            text = encode_part(available).decode() if available else ""
             meta = namespace.metadata
             if text == marked(meta.annotations, AVAILABLE_QUEUES):
                 continue

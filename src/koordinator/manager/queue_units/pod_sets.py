@@ -1,7 +1,7 @@
-"""The pods that a job makes at once, read off its manifest: how many, and what each asks for.
+"""Pod sets of a job, read from its manifest: counts and requests of pods that run concurrently.
 
-What a pod asks for is what the scheduler counts for it once the API server has filled in its
-defaults: init containers, sidecars, pod-level resources and overhead included.
+The request of a pod is the amount that the scheduler counts after the API server has set defaults:
+init containers, sidecars, pod-level resources and overhead are included.
 
 Source: kuberay ray-operator controllers/ray/common/{job,pod}.go, utils/util.go
 ``GetWorkerGroupDesiredReplicas``; jobset pkg/controllers/jobset_controller.go ``constructJob``;
@@ -41,7 +41,7 @@ MOST_PODS: Final = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class JobPodSet:
-    """Pods that are alike; ``request`` is of one."""
+    """Identical pods; ``request`` is the request of one pod."""
 
     name: str
     count: int
@@ -52,7 +52,7 @@ class JobPodSet:
 
 
 def pod_sets_of(tree: JsonObject, kind: JobKind) -> Iterator[JobPodSet]:
-    """Yield the sets of pods of a job.  Raises InputError for what can't be read."""
+    """Yield the pod sets of a job.  Raises InputError for a field that can't be parsed."""
     if kind is SPARK:
         yield _spark_pods(tree, "driver", 1)
         yield _spark_pods(tree, "executor", _spark_executors(tree))
@@ -68,20 +68,20 @@ def pod_sets_of(tree: JsonObject, kind: JobKind) -> Iterator[JobPodSet]:
 
 def _pod_set(entry: Any, source: PodSetSource, key: str, *, makes_jobs: bool) -> JobPodSet:
     name = at(entry, source.name) if source.name else None
-    called = name if isinstance(name, str) else key or source.fallback
+    label = name if isinstance(name, str) else key or source.fallback
     template = _template(entry, source.template, source.entries)
     count = _count(entry, source.counts, source.default_counts.get(key, 1))
     if makes_jobs:
-        count = _bounded(count * _at_once_in_a_job(entry), source.entries)
-    return _set_of(called, count, template)
+        count = _bounded(count * _job_parallelism(entry), source.entries)
+    return _set_of(label, count, template)
 
 
 def _template(entry: Any, path: Path, above: Path) -> PodTemplateSpec:
-    found, where = at(entry, path), ".".join((*above, *path))
-    if not isinstance(found, dict):
-        raise refusal(where, found, "the template of a pod")
+    template, where = at(entry, path), ".".join((*above, *path))
+    if not isinstance(template, dict):
+        raise refusal(where, template, "the template of a pod")
     try:
-        return decode(found, PodTemplateSpec)
+        return decode(template, PodTemplateSpec)
     except InputError as error:
         raise error.within(path=where) from None
 
@@ -99,12 +99,12 @@ def _set_of(name: str, count: int, template: PodTemplateSpec) -> JobPodSet:
 
 
 def _request(spec: PodSpec) -> Amounts:
-    """Return what the scheduler counts for a pod once the API server has stored it."""
+    """Return the request of a pod, as the scheduler counts it after API server defaults."""
     return pod_requests(with_defaults(Pod(spec=spec)).spec)
 
 
-def _at_once_in_a_job(entry: Any) -> int:
-    """Return how many pods a Job of a JobSet runs at once: no more than it needs to complete."""
+def _job_parallelism(entry: Any) -> int:
+    """Return the concurrent pods of a Job of a JobSet: its parallelism, at most completions."""
     job: Path = ("template", "spec")
     parallelism = _count(entry, ((*job, "parallelism"),))
     if at(entry, (*job, "completions")) is None:
@@ -115,7 +115,7 @@ def _at_once_in_a_job(entry: Any) -> int:
 # -- Ray -------------------------------------------------------------------------------------
 
 _CLUSTER: Final = ("spec", "rayClusterSpec")
-#: What KubeRay gives to the container that submits a job, and to the one that scales its cluster.
+#: Resources that KubeRay sets for the job submitter and the autoscaler container.
 _SUBMITTER: Final = {
     "requests": {"cpu": "500m", "memory": "200Mi"},
     "limits": {"cpu": "1", "memory": "1Gi"},
@@ -127,16 +127,16 @@ _AUTOSCALER: Final = {
 
 
 def _ray_pods(tree: JsonObject) -> Iterator[JobPodSet]:
-    """Yield head, groups of workers and the pod that submits the job to them."""
+    """Yield the pod sets of the head, of each worker group and of the job submitter."""
     mode = at(tree, ("spec", "submissionMode")) or "K8sJobMode"
-    if not at(tree, ("spec", "clusterSelector")):  # else the cluster is there
+    if not at(tree, ("spec", "clusterSelector")):  # a selected cluster exists already
         yield _set_of("head", 1, _ray_head(tree, mode))
         groups: Path = (*_CLUSTER, "workerGroupSpecs", "*")
         for _, group in _entries(tree, groups):
             name = at(group, ("groupName",))
-            called = name if isinstance(name, str) else "main"
+            label = name if isinstance(name, str) else "main"
             count = _bounded(_ray_workers(group), groups)
-            yield _set_of(called, count, _template(group, ("template",), groups))
+            yield _set_of(label, count, _template(group, ("template",), groups))
     if mode != "K8sJobMode":
         return
     path: Path = ("spec", "submitterPodTemplate")
@@ -149,13 +149,13 @@ def _ray_pods(tree: JsonObject) -> Iterator[JobPodSet]:
 
 
 def _ray_head(tree: JsonObject, mode: object) -> PodTemplateSpec:
-    """Return the pod of the head, with the containers that KubeRay adds to it."""
+    """Return the template of the head pod, with the containers that KubeRay adds."""
     template = _template(tree, (*_CLUSTER, "headGroupSpec", "template"), ())
     added: list[Container] = []
     if at(tree, (*_CLUSTER, "enableInTreeAutoscaling")) is True:
         path: Path = (*_CLUSTER, "autoscalerOptions", "resources")
-        said = at(tree, path)
-        resources = _AUTOSCALER if said is None else said
+        stated = at(tree, path)
+        resources = _AUTOSCALER if stated is None else stated
         added.append(_container({"name": "autoscaler", "resources": resources}, path))
     if mode == "SidecarMode":
         path = ("spec", "submissionMode")
@@ -165,13 +165,13 @@ def _ray_head(tree: JsonObject, mode: object) -> PodTemplateSpec:
 
 
 def _ray_workers(group: Any) -> int:
-    """Return the number of pods of a group: replicas within their bounds, of several hosts each."""
+    """Return the number of pods of a group: replicas within their bounds, times hosts."""
     if at(group, ("suspend",)) is True:
         return 0
     least = _count(group, (("minReplicas",),), 0)
     replicas = max(_count(group, (("replicas",),), 0), least)
     if isinstance(at(group, ("maxReplicas",)), int):
-        # The usual bound is that of 32 bits: only one below the number matters.
+        # The default is the 32-bit maximum, so only a bound below the replicas matters.
         replicas = min(replicas, max(at(group, ("maxReplicas",)), 0))
     return replicas * _count(group, (("numOfHosts",),))
 
@@ -194,9 +194,12 @@ def _spark_executors(tree: JsonObject) -> int:
 
 
 def _spark_pods(tree: JsonObject, role: str, count: int) -> JobPodSet:
-    """Return the driver or the executors: cores and memory in the words of Java, and sidecars."""
-    said = at(tree, ("spec", role))
-    part: JsonObject = said if isinstance(said, dict) else {}
+    """Return the pod set of the driver or the executors, with sidecars and init containers.
+
+    Memory is in Java's notation, such as 512m.
+    """
+    stated = at(tree, ("spec", role))
+    part: JsonObject = stated if isinstance(stated, dict) else {}
     cores = part.get("coreRequest", part.get("cores", 1))
     amounts: ResourceList = {"cpu": _quantity(cores, f"spec.{role}.cores")}
     memory = _java_memory(part.get("memory", "1g"), f"spec.{role}.memory")
@@ -213,7 +216,7 @@ def _spark_pods(tree: JsonObject, role: str, count: int) -> JobPodSet:
 
 
 def _spark_overhead(tree: JsonObject, role: str, memory: int) -> int:
-    """Return the memory beside the heap: as stated, else a part of the heap, 384 MiB at least."""
+    """Return the memory overhead: as stated, else a fraction of the heap, at least 384 MiB."""
     stated = at(tree, ("spec", role, "memoryOverhead"))
     if stated is not None:
         return _java_memory(stated, f"spec.{role}.memoryOverhead")
@@ -230,7 +233,7 @@ def _spark_overhead(tree: JsonObject, role: str, memory: int) -> int:
 
 
 def _largest_step(tree: JsonObject) -> JobPodSet:
-    """Return the pods of an Argo workflow that may run at once, as large as its largest step."""
+    """Return the concurrent pods of an Argo workflow, each as large as its largest step."""
     most: dict[str, int] = {}
     for _, step in _entries(tree, ("spec", "templates", "*")):
         if not isinstance(step, dict):
@@ -240,11 +243,11 @@ def _largest_step(tree: JsonObject) -> JobPodSet:
         several = at(step, ("containerSet", "containers"))
         containers += _containers(several, "spec.templates.containerSet.containers")
         if not containers:
-            continue  # it makes no pod
+            continue  # the step creates no pod
         containers += _containers(step.get("sidecars"), "spec.templates.sidecars")
         before = _containers(step.get("initContainers"), "spec.templates.initContainers")
-        asked = _request(PodSpec(containers=containers, init_containers=before))
-        for name, amount in asked.items():
+        request = _request(PodSpec(containers=containers, init_containers=before))
+        for name, amount in request.items():
             most[name] = max(most.get(name, 0), amount)
     return JobPodSet("main", _count(tree, (("spec", "parallelism"),)), most or NOTHING)
 
@@ -252,23 +255,23 @@ def _largest_step(tree: JsonObject) -> JobPodSet:
 # -- parts -----------------------------------------------------------------------------------
 
 
-def _containers(found: object, path: str) -> tuple[Container, ...]:
-    """Return containers as far as their requests are concerned."""
-    if found is None:
+def _containers(value: object, path: str) -> tuple[Container, ...]:
+    """Return containers with only the fields that determine their requests."""
+    if value is None:
         return ()
-    if not isinstance(found, list) or not all(isinstance(each, dict) for each in found):
-        raise refusal(path, found, "a list of containers")
+    if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
+        raise refusal(path, value, "a list of containers")
     kept = ("resources", "restartPolicy")
     read = (
         {"name": "main", **{key: each[key] for key in kept if each.get(key) is not None}}
-        for each in found
+        for each in value
     )
     return tuple(_container(each, (path,)) for each in read)
 
 
-def _container(found: JsonObject, path: Path) -> Container:
+def _container(value: JsonObject, path: Path) -> Container:
     try:
-        return decode(found, Container)
+        return decode(value, Container)
     except InputError as error:
         raise error.within(path=".".join(path)) from None
 
@@ -276,36 +279,36 @@ def _container(found: JsonObject, path: Path) -> Container:
 _JAVA: Final = {"b": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40, "p": 1 << 50}
 
 
-def _java_memory(found: object, path: str) -> int:
-    text = str(found).strip().lower().removesuffix("ib").removesuffix("i")
+def _java_memory(value: object, path: str) -> int:
+    text = str(value).strip().lower().removesuffix("ib").removesuffix("i")
     unit = _JAVA.get(text[-1:], 0)
     if not unit and text.endswith("b"):
         text, unit = text[:-1], _JAVA.get(text[-2:-1], 0)
     digits = text[:-1] if unit else text
     if not digits.isascii() or not digits.isdigit() or len(digits) > 15:  # noqa: PLR2004 -- petabytes
-        raise refusal(path, found, "an amount such as 512m or 4g")
+        raise refusal(path, value, "an amount such as 512m or 4g")
     return int(digits) * (unit or 1 << 20)
 
 
-def _quantity(found: object, path: str) -> Quantity:
-    if not isinstance(found, str | int | float) or isinstance(found, bool):
-        raise refusal(path, found, "a quantity")
+def _quantity(value: object, path: str) -> Quantity:
+    if not isinstance(value, str | int | float) or isinstance(value, bool):
+        raise refusal(path, value, "a quantity")
     try:
-        return Quantity.parse(found)
+        return Quantity.parse(value)
     except InputError as error:
         raise error.within(path=path) from None
 
 
 def _count(tree: Any, paths: tuple[Path, ...], default: int = 1) -> int:
-    """Return the product of numbers of pods; one that is missing is ``default``."""
+    """Return the product of the counts at ``paths``; a missing one is ``default``."""
     count = 1
     for path in paths:
-        found = at(tree, path)
-        if found is None:
-            found = default
-        if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= MOST_PODS:
-            raise refusal(".".join(path), found, f"0 to {MOST_PODS}")
-        count *= found
+        factor = at(tree, path)
+        if factor is None:
+            factor = default
+        if not isinstance(factor, int) or isinstance(factor, bool) or not 0 <= factor <= MOST_PODS:
+            raise refusal(".".join(path), factor, f"0 to {MOST_PODS}")
+        count *= factor
     return _bounded(count, paths[0]) if paths else count
 
 
@@ -316,7 +319,7 @@ def _bounded(count: int, path: Path) -> int:
 
 
 def at(tree: Any, path: Path) -> Any:
-    """Return what stands at a path of a manifest, None if nothing does."""
+    """Return the value at a path of a manifest; None if it is missing."""
     for name in path:
         if not isinstance(tree, dict):
             return None
@@ -325,15 +328,15 @@ def at(tree: Any, path: Path) -> Any:
 
 
 def _entries(tree: Any, path: Path) -> Iterator[tuple[str, Any]]:
-    """Yield what a path leads to, with the key of the mapping that it is in."""
+    """Yield the values at a path, each with its key if it is in a mapping."""
     *above, last = path
     if last != "*":
-        found = at(tree, path)
-        if found is not None:
-            yield "", found
+        value = at(tree, path)
+        if value is not None:
+            yield "", value
         return
-    holder = at(tree, tuple(above))
-    if isinstance(holder, dict):
-        yield from holder.items()
-    elif isinstance(holder, list):
-        yield from (("", item) for item in holder)
+    parent = at(tree, tuple(above))
+    if isinstance(parent, dict):
+        yield from parent.items()
+    elif isinstance(parent, list):
+        yield from (("", item) for item in parent)

@@ -1,4 +1,4 @@
-"""How the units of a queue wait, as its object says.
+"""Queueing rules of a Queue object.
 
 Annotations are read with both prefixes: ``koord-queue/`` and, as before 1.8, ``kube-queue/``.
 Source: koord-queue, pkg/queue/queuepolicies.
@@ -20,19 +20,19 @@ WAITS_FOR_PODS: Final = "wait-for-pods-running"
 PREEMPTS: Final = "enable-queueunit-preemption"
 DEPTH: Final = "max-depth"
 THRESHOLD: Final = "priority-threshold"
-ARGUMENTS: Final = "queue-args"  # YAML: times of backing off
+ARGUMENTS: Final = "queue-args"  # YAML: backoff times
 DEFAULT_THRESHOLD: Final = 4
 MOST_CHECKS: Final = 8
 _LONGEST_S: Final = 10**6
 
 
 def marked(marks: Mapping[str, str], name: str) -> str:
-    """Return the text of an annotation or label with one of the prefixes; empty: there is none."""
+    """Return the value of an annotation or label with one of the prefixes; empty without any."""
     return next((marks[key] for key in (f"{it}{name}" for it in PREFIXES) if key in marks), "")
 
 
 def policy_named(name: str, default: UnitPolicy = UnitPolicy.PRIORITY) -> UnitPolicy:
-    """Return a policy by its name; the default for one that nobody knows."""
+    """Return a policy by its name; ``default`` for an unknown name."""
     try:
         return UnitPolicy(name)
     except ValueError:
@@ -41,19 +41,19 @@ def policy_named(name: str, default: UnitPolicy = UnitPolicy.PRIORITY) -> UnitPo
 
 @dataclass(frozen=True, slots=True)
 class UnitQueue:
-    """How the units of a queue wait."""
+    """Queueing rules of a queue."""
 
     name: str
     priority: int = 0
     policy: UnitPolicy = UnitPolicy.PRIORITY
     waits_for_pods: bool = False
     preempts: bool = False
-    depth: int | None = None  # so many from the first on are looked at
-    threshold: int = DEFAULT_THRESHOLD  # of Intelligent: units below it are passed over
-    initial_backoff_s: float | None = None  # None: as everywhere
+    depth: int | None = None  # number of units from the head of the queue that are considered
+    threshold: int = DEFAULT_THRESHOLD  # of Intelligent: units of lower priority do not block
+    initial_backoff_s: float | None = None  # None: the default of all queues
     longest_backoff_s: float | None = None
     checks: tuple[AdmissionCheckRef, ...] = ()
-    is_strict: bool = False  # a scheduler has the last word about its units
+    is_strict: bool = False  # a scheduler must confirm its units
 
     @classmethod
     def of(
@@ -63,7 +63,7 @@ class UnitQueue:
         *,
         is_strict: bool = False,
     ) -> "UnitQueue":
-        """Return the rules of a queue; what makes no sense counts as not said."""
+        """Return the rules of a queue; invalid annotations are ignored."""
         marks = queue.metadata.annotations
         arguments = _arguments(marked(marks, ARGUMENTS))
         return cls(
@@ -83,16 +83,16 @@ class UnitQueue:
     def checks_of(self, labels: Mapping[str, str]) -> tuple[str, ...]:
         """Return the admission checks that a unit with these labels must pass.
 
-        Raises InputError for a selector that can't be read, and for more than a unit can show.
+        Raises InputError for an invalid selector, and for more checks than a unit can have.
         """
         names: dict[str, None] = {}
         for check in self.checks:
             try:
-                is_meant = check.label_selector is None or matches(check.label_selector, labels)
+                applies = check.label_selector is None or matches(check.label_selector, labels)
             except InputError as error:
                 path = f"spec.admissionChecks[{check.name}].labelSelector"
                 raise error.within(path=path) from None
-            if is_meant:
+            if applies:
                 names[check.name] = None
         if len(names) > MOST_CHECKS:
             raise refusal("spec.admissionChecks", f"{len(names)} checks", f"at most {MOST_CHECKS}")
@@ -101,15 +101,15 @@ class UnitQueue:
 
 def _arguments(text: str) -> Mapping[str, object]:
     try:
-        found = yaml_document(text, ARGUMENTS)
+        arguments = yaml_document(text, ARGUMENTS)
     except InputError:
         return {}
-    return found if isinstance(found, dict) else {}
+    return arguments if isinstance(arguments, dict) else {}
 
 
-def _seconds(found: object) -> float | None:
-    """Return whole seconds, written as a number or as text."""
-    text = str(found)
+def _seconds(value: object) -> float | None:
+    """Return whole seconds, given as a number or as text."""
+    text = str(value)
     is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_LONGEST_S))
     return float(text) if is_number else None
 

@@ -1,10 +1,9 @@
-"""How much units may ask for in the quotas of an ElasticQuotaTree.
+"""Account of the quotas of an ElasticQuotaTree.
 
-A unit counts in the quota that it names, or in that of its namespace, and in all above it.  One
-that may be preempted has room up to ``max``; one that may not has room up to ``min``, where that is
-named, and up to ``max`` together with the others.  ``max-jobs`` in either limits their number.  The
-attribute ``alibabacloud.com/lendlimit`` of a quota keeps what it does not lend of its ``min``
-from its siblings.
+A unit counts in the quota that it names or else the quota of its namespace, and in all ancestors.
+All units together are limited by ``max``, units that can't be preempted also by ``min`` where it is
+set.  ``max-jobs`` in either limits the number of units.  The attribute
+``alibabacloud.com/lendlimit`` limits how much of its unused ``min`` a quota lends to its siblings.
 
 Source: koord-queue, pkg/framework/plugins/elasticquota.
 """
@@ -31,7 +30,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.manager.queue_units.accounts import UnitClaim, times_rate
 from koordinator.manager.queue_units.queues import PREFIXES, marked
 
-TREE_NAMESPACE: Final = "kube-system"  # trees elsewhere don't count
+TREE_NAMESPACE: Final = "kube-system"  # trees in other namespaces are ignored
 ROOT: Final = "root"
 MOST_PREEMPTIBLE: Final = "max-preempible-jobs"  # sic; a label of the tree, with a prefix
 _MOST_JOBS: Final = tuple(f"{prefix}max-jobs" for prefix in PREFIXES)
@@ -42,7 +41,7 @@ _LEND_LIMIT: Final = "alibabacloud.com/lendlimit"
 
 @dataclass(slots=True)
 class TreeQuota:
-    """A quota of the tree, with what units hold of it."""
+    """A quota of the tree, with its usage by units."""
 
     name: str
     full_name: str
@@ -52,24 +51,24 @@ class TreeQuota:
     max: Amounts = field(default_factory=dict)
     min_jobs: int | None = None
     max_jobs: int | None = None
-    kept: Amounts = field(default_factory=dict)  # what it does not lend
-    keeps_something: bool = False  # it or a quota below it
+    kept: Amounts = field(default_factory=dict)  # the part of ``min`` that it does not lend
+    keeps_something: bool = False  # whether it or a descendant has ``kept``
     preempts: bool = False
     used: dict[str, int] = field(default_factory=dict)
-    firm: dict[str, int] = field(default_factory=dict)  # by units that can't be preempted
+    firm: dict[str, int] = field(default_factory=dict)  # usage by units that can't be preempted
     jobs: int = 0
     preemptible_jobs: int = 0
 
     @property
     def path(self) -> "Iterator[TreeQuota]":
-        """The quota and those above it."""
+        """The quota and its ancestors."""
         at: TreeQuota | None = self
         while at is not None:
             yield at
             at = at.parent
 
     def count(self, claim: UnitClaim, times: int) -> None:
-        """Count a claim, or take it back with -1."""
+        """Add a claim to the quota and its ancestors, or subtract it with ``times`` -1."""
         amounts = {name: amount * times for name, amount in claim.amounts.items()}
         for quota in self.path:
             add(quota.used, amounts)
@@ -84,7 +83,7 @@ class UnitQuotaTree:
     """The quotas of a tree by name and by namespace."""
 
     def __init__(self, tree: ElasticQuotaTree | None, oversell_rate: float = 1.0) -> None:
-        """``oversell_rate``: how many times its limits a quota lets in."""
+        """Create the tree; limits are multiplied by ``oversell_rate``."""
         self.quotas: dict[str, TreeQuota] = {}  # by full name
         self._by_name: dict[str, list[TreeQuota]] = {}
         self._by_namespace: dict[str, list[TreeQuota]] = {}
@@ -97,19 +96,21 @@ class UnitQuotaTree:
             self._add(tree.spec.root, None)
 
     def quota_named(self, name: str) -> TreeQuota | str:
-        """Return a quota, or why there is none; a full name, such as root/a, will do."""
-        found = self._by_name.get(name, [])
-        if len(found) > 1:
+        """Return a quota by name or full name, such as root/a, or the reason why there is none."""
+        quotas = self._by_name.get(name, [])
+        if len(quotas) > 1:
             return f"there is more than one quota {name}"
-        exact = found[0] if found else self.quotas.get(name)
+        exact = quotas[0] if quotas else self.quotas.get(name)
         return exact or f"there is no quota {name}"
 
     def quota_of_namespace(self, namespace: str) -> TreeQuota | str:
-        """Return the quota that has a namespace, or why there is none."""
-        found = self._by_namespace.get(namespace, [])
-        if len(found) > 1:
+        """Return the quota that lists a namespace, or the reason why there is none."""
+        quotas = self._by_namespace.get(namespace, [])
+        if len(quotas) > 1:
             return f"more than one quota has namespace {namespace}"
-        return found[0] if found else f"it names no quota, and none has namespace {namespace}"
+        if quotas:
+            return quotas[0]
+        return f"the job names no quota, and no quota has namespace {namespace}"
 
     def _add(self, node: QuotaTreeNode, parent: TreeQuota | None) -> None:
         name = ROOT if parent is None else node.name
@@ -133,13 +134,13 @@ class UnitQuotaTree:
         )
 
     def _jobs(self, amounts: dict[str, int]) -> int | None:
-        """Take the number of jobs out of the amounts."""
-        said = [amounts.pop(name) for name in _MOST_JOBS if name in amounts]
-        return times_rate({ROOT: min(said)}, self._rate)[ROOT] if said else None
+        """Remove the limit of the number of jobs from the amounts, and return it."""
+        limits = [amounts.pop(name) for name in _MOST_JOBS if name in amounts]
+        return times_rate({ROOT: min(limits)}, self._rate)[ROOT] if limits else None
 
 
 def chosen_tree(trees: Iterable[ElasticQuotaTree]) -> ElasticQuotaTree | None:
-    """Return the tree that counts: the oldest in kube-system."""
+    """Return the tree in effect: the oldest in kube-system."""
     counting = [tree for tree in trees if tree.metadata.namespace == TREE_NAMESPACE]
     return min(
         counting,
@@ -149,96 +150,95 @@ def chosen_tree(trees: Iterable[ElasticQuotaTree]) -> ElasticQuotaTree | None:
 
 
 class TreeAccount:
-    """What units hold of the quotas of a tree."""
+    """Account of the quotas of a tree."""
 
     def __init__(self, tree: UnitQuotaTree, *, checks_oversold: bool = False) -> None:
-        """``checks_oversold``: who has its minimum waits for those that lack theirs."""
+        """Create an account; with ``checks_oversold``, quotas below their minimum go first."""
         self._tree, self._checks_oversold = tree, checks_oversold
         self._waiting: dict[str, set[str]] = {}
 
     def expect(self, claim: UnitClaim) -> None:
-        """Note that a unit waits in its quota."""
+        """Register a pending unit in its quota."""
         self._waiting.setdefault(claim.quota, set()).add(claim.key)
 
     def take(self, claim: UnitClaim) -> None:
-        """Count what a unit holds in its quota and above; of a quota that is gone, nowhere."""
+        """Add a unit to its quota and its ancestors; a unit of a deleted quota is ignored."""
         self._waiting.get(claim.quota, set()).discard(claim.key)
         quota = self._tree.quotas.get(claim.quota)
         if quota is not None:
             quota.count(claim, 1)
 
     def release(self, claim: UnitClaim) -> None:
-        """Take back what was counted."""
+        """Subtract a unit from its quota and its ancestors."""
         quota = self._tree.quotas.get(claim.quota)
         if quota is not None:
             quota.count(claim, -1)
 
-    def can_have_room(self, claim: UnitClaim) -> bool:
-        """Return whether its quota is there."""
+    def is_satisfiable(self, claim: UnitClaim) -> bool:
+        """Return whether the quota exists."""
         return claim.quota in self._tree.quotas
 
     def preempts(self, claim: UnitClaim) -> bool:
-        """Return whether its quota says that it preempts."""
+        """Return whether the quota permits preemption."""
         quota = self._tree.quotas.get(claim.quota)
         return quota is not None and quota.preempts
 
-    def why_not(self, claim: UnitClaim) -> str:
-        """Return why there is no room; empty: there is."""
+    def shortfall(self, claim: UnitClaim) -> str:
+        """Return why a unit exceeds its quota or an ancestor; empty if it fits."""
         quota = self._tree.quotas.get(claim.quota)
         if quota is None:
             return f"there is no quota {claim.quota}"
-        asked = {resource: amount for resource, amount in claim.amounts.items() if amount > 0}
+        requested = {resource: amount for resource, amount in claim.amounts.items() if amount > 0}
         return (
-            self._why_others_first(quota, asked)
-            or self._why_too_many(quota, claim)
-            or self._why_no_room(quota, claim, asked)
+            self._oversold_problem(quota, requested)
+            or self._job_count_problem(quota, claim)
+            or self._limit_problem(quota, claim, requested)
         )
 
-    def _why_others_first(self, quota: TreeQuota, asked: Amounts) -> str:
-        if not self._checks_oversold or _lacks_minimum(quota, asked):
+    def _oversold_problem(self, quota: TreeQuota, requested: Amounts) -> str:
+        if not self._checks_oversold or _is_below_minimum(quota, requested):
             return ""
         for other in self._tree.quotas.values():
             if other is quota or other.children or not self._waiting.get(other.full_name):
                 continue
-            if _lacks_minimum(other, asked):
+            if _is_below_minimum(other, requested):
                 return (
-                    f"quota {quota.full_name} has its minimum, and units wait in "
-                    f"{other.full_name}, which lacks its own"
+                    f"quota {quota.full_name} has reached its minimum, and units are pending in "
+                    f"quota {other.full_name}, which is below its minimum"
                 )
         return ""
 
-    def _why_too_many(self, quota: TreeQuota, claim: UnitClaim) -> str:
+    def _job_count_problem(self, quota: TreeQuota, claim: UnitClaim) -> str:
         most = self._tree.most_preemptible
         root = list(quota.path)[-1]
         if claim.is_preemptible and most is not None and root.preemptible_jobs >= most:
-            return f"there are {root.preemptible_jobs} preemptible jobs, as many as there may be"
+            return f"the quota tree has {root.preemptible_jobs} preemptible jobs of at most {most}"
         for level in quota.path:
             for limit in (level.max_jobs, None if claim.is_preemptible else level.min_jobs):
                 if limit is not None and level.jobs >= limit:
                     return f"quota {level.full_name} has {level.jobs} jobs of at most {limit}"
         return ""
 
-    def _why_no_room(self, quota: TreeQuota, claim: UnitClaim, asked: Amounts) -> str:
+    def _limit_problem(self, quota: TreeQuota, claim: UnitClaim, requested: Amounts) -> str:
         below: TreeQuota | None = None
         for level in quota.path:
-            used = _seen_from(level, below)
-            limits = [("the most", used, level.max)]
+            limits = [("limit", _used_without(level, below), level.max)]
             if not claim.is_preemptible:
-                limits.insert(0, ("the minimum", level.firm, level.min))
-            for called, held, limit in limits:
-                over = exceeded(named_by(plus(held, asked), asked), limit)
+                limits.insert(0, ("minimum", level.firm, level.min))
+            for label, used, limit in limits:
+                over = exceeded(named_by(plus(used, requested), requested), limit)
                 if over:
                     return (
-                        f"quota {level.full_name} has no room: it asks for {to_text(asked)}, used "
-                        f"is {to_text(named_by(held, asked))}, {called} is {to_text(limit)}: "
-                        f"too little {', '.join(over)}"
+                        f"quota {level.full_name} has no room: requested {to_text(requested)}, "
+                        f"used {to_text(named_by(used, requested))}, {label} {to_text(limit)}; "
+                        f"insufficient {', '.join(over)}"
                     )
             below = level
         return ""
 
 
-def _seen_from(quota: TreeQuota, child: TreeQuota | None) -> Amounts:
-    """Return what is used of a quota, and what children beside this one keep for themselves."""
+def _used_without(quota: TreeQuota, child: TreeQuota | None) -> Amounts:
+    """Return the usage of a quota, plus the unused amounts that siblings of ``child`` keep."""
     if child is None or not quota.keeps_something:
         return quota.used
     total = dict(quota.used)
@@ -249,7 +249,7 @@ def _seen_from(quota: TreeQuota, child: TreeQuota | None) -> Amounts:
 
 
 def _kept_unused(quota: TreeQuota) -> Amounts:
-    """Return what a quota or those below it keep beyond what is used."""
+    """Return the unused amounts that a quota and its descendants do not lend."""
     if not quota.keeps_something:
         return NOTHING
     total: dict[str, int] = {}
@@ -260,14 +260,14 @@ def _kept_unused(quota: TreeQuota) -> Amounts:
     return total
 
 
-def _lacks_minimum(quota: TreeQuota, asked: Amounts) -> bool:
-    """Return whether less is used than the minimum of every resource that is asked for."""
-    names = [name for name in quota.min if name in asked]
+def _is_below_minimum(quota: TreeQuota, requested: Amounts) -> bool:
+    """Return whether the usage is below the minimum of every requested resource."""
+    names = [name for name in quota.min if name in requested]
     return bool(names) and all(quota.used.get(name, 0) < quota.min[name] for name in names)
 
 
 def _kept(node: QuotaTreeNode, least: Mapping[str, int]) -> Amounts:
-    """Return what a quota does not lend of its minimum; nothing if it doesn't say, or not well."""
+    """Return the part of its minimum that a quota does not lend; nothing by default."""
     text = node.attributes.get(_LEND_LIMIT)
     if text is None:
         return NOTHING

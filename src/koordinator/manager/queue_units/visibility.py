@@ -1,4 +1,4 @@
-"""What koord-queue's aggregated API shows: who waits in a queue, and who counts in a quota.
+"""Responses of koord-queue's aggregated API: pending units of a queue, and units of a quota.
 
 Source: koord-queue 1.8, pkg/visibility/apis/v1alpha1/types.go, pkg/controller/controller.go.
 """
@@ -19,30 +19,30 @@ from koordinator.manager.queue_units.life import phase_of
 GROUP: Final = "visibility.koord-queue.x-k8s.io"
 VERSION: Final = "v1alpha1"
 GROUP_VERSION: Final = f"{GROUP}/{VERSION}"
-MOST_UNITS: Final = 1000  # of one answer
+MOST_UNITS: Final = 1000  # in one response
 _WAITING: Final = frozenset((UnitPhase.ENQUEUED, UnitPhase.SCHED_FAILED, UnitPhase.TIMEOUT_BACKOFF))
 
 
 class _Shown(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
-    """Part of an answer."""
+    """Base of all parts of a response."""
 
 
 class VisibleMeta(_Shown, frozen=True, kw_only=True, omit_defaults=True):
-    """Which object it is."""
+    """Name and namespace of an object."""
 
     name: str = ""
     namespace: str = ""
 
 
 class VisiblePods(_Shown, frozen=True, kw_only=True):
-    """How many pods a job has, by what they do."""
+    """Counts of the pods of a job, by phase."""
 
     running: int = 0
     pending: int = 0
 
 
 class VisibleUnit(_Shown, frozen=True, kw_only=True):
-    """A unit, in short."""
+    """Summary of a unit."""
 
     metadata: VisibleMeta
     quota_name: str = ""
@@ -54,7 +54,7 @@ class VisibleUnit(_Shown, frozen=True, kw_only=True):
 
 
 class UnitQuery(msgspec.Struct, frozen=True, kw_only=True):
-    """Which units are asked for."""
+    """Filter and page of a request."""
 
     queue: str = ""
     phase: str = ""
@@ -63,7 +63,7 @@ class UnitQuery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class QueueVisibility:
-    """Answers of one moment."""
+    """Responses for one state of the cluster."""
 
     def __init__(self, world: QueueWorld, options: QueueUnitOptions) -> None:
         self._plugins = plugins_over(world, options)
@@ -77,7 +77,7 @@ class QueueVisibility:
 
     @cached_property
     def _units(self) -> list[tuple[QueueUnit, UnitPlace]]:
-        """All units in order; who asks whether there is an answer, or for names, needs none."""
+        """All units in order; computed lazily, since lists of names do not need it."""
         placed = [(unit, self._plugins.places.place(unit)) for unit in self._world.units.values()]
         return sorted(placed, key=lambda each: _rank(each[0]))
 
@@ -90,26 +90,26 @@ class QueueVisibility:
         return sorted(self._quotas)
 
     def units_of_queue(self, name: str, query: UnitQuery) -> list[VisibleUnit]:
-        """Return the units that wait in a queue, in order."""
-        found = (
+        """Return the pending units of a queue, in order."""
+        selected = (
             (unit, place)
             for unit, place in self._units
             if place.queue == name and phase_of(unit) in _WAITING
         )
-        return _page(found, query)
+        return _page(selected, query)
 
     def units_of_quota(self, name: str, query: UnitQuery) -> list[VisibleUnit]:
-        """Return the units of a quota, whatever they do."""
-        found = (
+        """Return the units of a quota in any phase."""
+        selected = (
             (unit, place) for unit, place in self._units if place.quota.rpartition("/")[2] == name
         )
-        return _page(found, query)
+        return _page(selected, query)
 
 
-def _page(found: Iterable[tuple[QueueUnit, UnitPlace]], query: UnitQuery) -> list[VisibleUnit]:
+def _page(selected: Iterable[tuple[QueueUnit, UnitPlace]], query: UnitQuery) -> list[VisibleUnit]:
     matching = [
         (unit, place)
-        for unit, place in found
+        for unit, place in selected
         if query.phase in ("", unit.status.phase) and query.queue in ("", place.queue)
     ]
     limit = min(query.limit or MOST_UNITS, MOST_UNITS)

@@ -63,7 +63,7 @@ def test_a_unit_starts_when_all_checks_are_ready() -> None:
     assert states(world.unit("a")) == {"capacity": "Pending", "budget": "Pending"}
     assert true(world.unit("a")) == {"QuotaReserved"}
     assert world.unit("a").status.message == (
-        "it has its room and waits for admission checks: capacity, budget"
+        "quota reserved; waiting for admission checks: capacity, budget"
     )
     world.add(job("b", priority=9))
     world.settle()
@@ -83,7 +83,7 @@ def test_unit_is_requeued_after_the_retry_of_a_check() -> None:
     answer(world, "a", capacity="Retry")
     unit = world.unit("a")
     assert unit.status.phase == "TimeoutBackoff"
-    assert unit.status.message == "admission check capacity (so it is) wants it to come again"
+    assert unit.status.message == "admission check capacity (so it is) requires a retry"
     assert unit.status.requeue_state is not None
     world.add(job("b"))
     world.settle()
@@ -102,7 +102,7 @@ def test_a_check_that_rejects_a_unit_deactivates_it() -> None:
     world.settle()
     answer(world, "a", capacity="Rejected")
     assert world.unit("a").spec.active is False
-    assert world.unit("a").status.message == "admission check capacity (so it is) rejected it"
+    assert world.unit("a").status.message == "admission check capacity (so it is) rejected the unit"
     assert world.phases() == {"a": "Enqueued", "b": "Reserved"}
     world.cluster.patch(QueueUnit, "a", "default", {"spec": {"active": True}})
     answer(world, "b", capacity="Rejected")
@@ -228,7 +228,7 @@ def test_units_of_lower_priority_wait_while_others_are_sched_ready() -> None:
     world.settle()
     assert world.phases() == {"a": "SchedReady", "b": "Enqueued", "c": "SchedReady"}
     assert world.unit("b").status.message == (
-        "units of its queue of priority 5 wait for a scheduler"
+        "units of priority 5 in the same queue are waiting for a scheduler"
     )
     say(world, "a", "SchedSucceed")
     say(world, "c", "SchedFailed")

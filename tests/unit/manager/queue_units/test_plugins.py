@@ -95,8 +95,7 @@ def test_a_unit_counts_in_its_quota_and_in_all_above_it() -> None:
 
     assert world.running() == {"one", "three"}
     assert why(world, "two") == (
-        "quota root/team has no room: it asks for cpu:2, used is cpu:4, the most is cpu:4: "
-        "too little cpu"
+        "quota root/team has no room: requested cpu:2, used cpu:4, limit cpu:4; insufficient cpu"
     )
 
 
@@ -107,7 +106,7 @@ def test_a_job_without_quota_counts_in_that_of_its_namespace() -> None:
     )
     assert len(world.running()) == 1
     lost = settled(tree(node("a", 1)), job("one", quota=""))
-    assert why(lost, "one") == "it names no quota, and none has namespace default"
+    assert why(lost, "one") == "the job names no quota, and no quota has namespace default"
 
 
 @pytest.mark.parametrize(
@@ -166,7 +165,7 @@ def test_who_may_not_be_preempted_has_no_more_than_the_minimum() -> None:
     )
 
     assert world.running() == {"firm", "loose"}
-    assert "the minimum is cpu:2: too little cpu" in why(world, "more")
+    assert "minimum cpu:2; insufficient cpu" in why(world, "more")
 
 
 def test_a_quota_may_preempt_for_more_important_units() -> None:
@@ -207,7 +206,8 @@ def test_a_quota_with_its_minimum_waits_for_others_that_lack_theirs() -> None:
     world = settled(*objects, checks_oversold=True)
     assert world.running() == {"a1"}
     assert why(world, "a2") == (
-        "quota root/a has its minimum, and units wait in root/b, which lacks its own"
+        "quota root/a has reached its minimum, and units are pending in quota root/b, "
+        "which is below its minimum"
     )
     world.cluster.delete(Job, "b1", "default")
     world.settle()
@@ -276,7 +276,7 @@ def test_a_job_may_name_its_queue() -> None:
 
 @pytest.mark.parametrize(
     ("quotas", "problem"),
-    [("b", "queue own is not for quota a"), (None, "there is no queue own")],
+    [("b", "queue own does not accept quota a"), (None, "there is no queue own")],
 )
 def test_unit_of_a_queue_without_its_quota_waits(quotas: str | None, problem: str) -> None:
     """The message names the queue and the quota."""
@@ -397,7 +397,7 @@ def test_units_have_the_room_of_their_namespace(name: str) -> None:
         plugins=NAMESPACES,
     )
     assert len(world.running()) == 2
-    assert why(world, "two").startswith("ResourceQuota only has no room: it asks for cpu:1")
+    assert why(world, "two").startswith("ResourceQuota only has no room: requested cpu:1")
     assert {it.metadata.name for it in world.cluster.list(Queue).items} == {"default"}
     assert world.unit("two").spec.queue == "default"
     world.end("one")
@@ -410,7 +410,7 @@ def test_resource_quota_named_like_the_namespace_is_used() -> None:
     one, two = resource_quota("one", cpu=1), resource_quota("default", cpu=2)
     assert grouped(one, two, job("a", 2, quota=""), plugins=NAMESPACES).running() == {"a"}
     for objects, problem in (
-        ((one, resource_quota("three", cpu=3)), "2 ResourceQuotas, none of its name"),
+        ((one, resource_quota("three", cpu=3)), "2 ResourceQuotas, none named default"),
         ((), "no ResourceQuota"),
     ):
         world = grouped(*objects, job("a", quota=""), plugins=NAMESPACES)

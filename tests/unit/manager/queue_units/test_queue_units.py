@@ -36,8 +36,7 @@ def test_jobs_start_while_their_quota_has_room() -> None:
     assert world.running() == {"a", "c"}
     assert world.phases() == {"a": "Running", "b": "Enqueued", "c": "Running"}
     assert world.unit("b").status.message == (
-        "quota team has no room: it asks for cpu:2, used is cpu:4, the most is cpu:4: "
-        "too little cpu"
+        "quota team has no room: requested cpu:2, used cpu:4, limit cpu:4; insufficient cpu"
     )
 
 
@@ -125,7 +124,7 @@ def test_all_ancestors_of_a_quota_need_room() -> None:
     assert not world.running()
     assert world.unit("a").status.message == "quota x is its own ancestor"
     assert world.unit("b").status.message == "there is no quota z"
-    assert world.unit("c").status.message == "it names no quota"
+    assert world.unit("c").status.message == "the job names no quota"
 
 
 def test_oversell_rate_raises_the_limit_of_a_quota() -> None:
@@ -191,7 +190,7 @@ def test_job_whose_pods_do_not_run_in_time_is_requeued() -> None:
     assert world.job("a").spec.suspend
     unit = world.unit("a")
     assert (unit.status.phase, unit.status.attempts) == ("TimeoutBackoff", 1)
-    assert unit.status.message == "its pods did not all run in 60 s, attempt 1"
+    assert unit.status.message == "not all pods were running within 60 s, attempt 1"
     world.add(job("b", priority=-1))
     world.settle()
     assert world.running() == {"b"}
@@ -368,7 +367,7 @@ def test_a_job_that_gets_no_unit_has_an_event_with_the_reason() -> None:
         "JobNotQueued",
     )
     assert event.note == (
-        "spec: must make at most 8 sets of pods, the most that a QueueUnit holds; "
+        "spec: must have at most 8 pod sets, the limit of a QueueUnit, "
         "got 9: head, g0, g1, g2, g3, g4, g5, g6, submitter"
     )
     assert world.running() == {"fits"}
