@@ -145,14 +145,17 @@ def monitor(machine: Machine) -> Figures:
 
 
 def priority(machine: Machine) -> Figures:
-    """Block a program while one with precedence works on the same GPU."""
+    """Block a program while one with precedence works on the same GPU.
+
+    Both have a core limit: HAMi-core does not block programs without one.
+    """
     uuid, total_mib = _first_gpu()
     _library(machine)
     sharers = Sharers(machine.folder / "priority", uuid, total_mib // 3)
     sharers.regions.path.mkdir(parents=True, exist_ok=True)
     try:
-        low = _limits(machine, sharers.add("batch", 1), total_mib // 3, cores=100, order=1)
-        high = _limits(machine, sharers.add("service", 0), total_mib // 3, cores=100, order=0)
+        low = _limits(machine, sharers.add("batch", 1), total_mib // 3, order=1)
+        high = _limits(machine, sharers.add("service", 0), total_mib // 3, order=0)
         with running(64, limits=low, sm_percent=10) as batch:
             sharers.watch(ROUND_S + 1)
             alone = batch.rate(3)
