@@ -74,7 +74,7 @@ def test_a_new_claim_without_a_class_gets_the_default_one(
     ("named", "kept"),
     [
         (claim("other"), "other"),
-        (claim(""), ""),  # asks for a volume of no class
+        (claim(""), ""),  # requests a volume without a class
         (claim(None, **{BETA_STORAGE_CLASS: "old"}), None),
     ],
 )

@@ -1,4 +1,4 @@
-"""How one elector behaves towards the lease, the clock and failures."""
+"""One elector with its lease, its clock and failures."""
 
 import datetime as dt
 from collections.abc import Callable
@@ -62,7 +62,7 @@ class Bed(MemoryCluster):
         return self.get(Lease, "koord-scheduler", "kube-system")
 
     def after(self, seconds: float) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.clock.advance_to(self.clock.now_s() + seconds)
 
     def events(self) -> list[str]:
@@ -112,7 +112,7 @@ def test_a_renewal_moves_only_the_renew_time(bed: Bed) -> None:
     assert bed.lease.spec == replace(first, renew_time=at(2.5))
 
 
-def test_a_lease_runs_out_by_the_clock_of_who_watches_it(bed: Bed) -> None:
+def test_lease_expires_by_the_clock_of_the_observer(bed: Bed) -> None:
     """Taken over once it has not changed for its duration, whatever times it has in it."""
     bed.candidate("a").attempt()
     renewed = bed.lease.spec.renew_time
@@ -139,7 +139,7 @@ def test_a_lease_runs_out_by_the_clock_of_who_watches_it(bed: Bed) -> None:
 
 
 def test_a_lease_that_is_renewed_does_not_run_out(bed: Bed) -> None:
-    """Every change of its content starts the wait anew."""
+    """Every change of its content restarts the lease duration."""
     leader, follower = bed.candidate("a"), bed.candidate("b")
     for _ in range(20):
         assert leader.attempt()
@@ -149,7 +149,7 @@ def test_a_lease_that_is_renewed_does_not_run_out(bed: Bed) -> None:
     assert leader.holds()
 
 
-def test_an_old_lease_seen_for_the_first_time_is_waited_for(bed: Bed) -> None:
+def test_new_candidate_waits_for_an_old_lease(bed: Bed) -> None:
     """A new candidate can't know whether the leader's clock is right, so it takes its time."""
     bed.candidate("a").attempt()
     bed.after(3600)
@@ -160,7 +160,7 @@ def test_an_old_lease_seen_for_the_first_time_is_waited_for(bed: Bed) -> None:
     assert elector.attempt()
 
 
-def test_what_counts_is_the_duration_in_the_lease(bed: Bed) -> None:
+def test_duration_in_the_lease_decides(bed: Bed) -> None:
     """The leader may have been configured otherwise than those who wait."""
     bed.candidate("a", lease_duration_s=60, renew_deadline_s=50).attempt()
     elector = bed.candidate("b")
@@ -178,8 +178,8 @@ def test_a_fraction_of_a_second_is_rounded_up(bed: Bed) -> None:
     assert bed.lease.spec.lease_duration_seconds == 16
 
 
-def test_annotations_on_the_lease_are_no_sign_of_life(bed: Bed) -> None:
-    """Only the content counts; else whoever annotates would keep a dead leader in office."""
+def test_annotating_the_lease_does_not_renew_it(bed: Bed) -> None:
+    """Only the spec counts; otherwise an annotator could keep a dead leader in office."""
     bed.candidate("a").attempt()
     elector = bed.candidate("b")
     elector.attempt()
@@ -216,7 +216,7 @@ def test_a_lost_leader_never_leads_again(bed: Bed) -> None:
     assert bed.lease.spec.renew_time == at(0)
 
 
-def test_an_answer_that_comes_too_late_does_not_prolong(bed: Bed) -> None:
+def test_late_answer_does_not_renew_the_lease(bed: Bed) -> None:
     """Between the end of its time and the answer it was no leader, and that is final."""
     elector = bed.candidate("a")
     elector.attempt()
@@ -227,7 +227,7 @@ def test_an_answer_that_comes_too_late_does_not_prolong(bed: Bed) -> None:
     assert elector.lost
 
 
-def test_a_first_answer_that_comes_too_late_is_no_term(bed: Bed) -> None:
+def test_late_first_answer_starts_no_term(bed: Bed) -> None:
     """It has not led yet, so nothing is lost: the next attempt renews."""
     elector = bed.candidate("a")
     bed.after_write = lambda: bed.after(10)
@@ -293,8 +293,8 @@ def test_of_two_candidates_the_faster_one_leads(bed: Bed, exists: bool) -> None:
     assert slow.leader == "fast"
 
 
-def test_release_lets_another_take_over_at_once(bed: Bed) -> None:
-    """The lease says that nobody holds it; who gave it up has not lost it."""
+def test_released_lease_is_acquired_immediately(bed: Bed) -> None:
+    """The lease has no holder, and the elector that released it did not lose it."""
     leader, follower = bed.candidate("a"), bed.candidate("b")
     leader.attempt()
     follower.attempt()
@@ -316,7 +316,7 @@ def test_release_lets_another_take_over_at_once(bed: Bed) -> None:
 
 
 def test_release_is_over_before_the_lease_is_given_up(bed: Bed) -> None:
-    """Nobody may act while the request is under way, nor after it failed."""
+    """No process may act while the request is in flight, nor after it failed."""
     elector = bed.candidate("a")
     elector.attempt()
     held: list[bool] = []
@@ -329,7 +329,7 @@ def test_release_is_over_before_the_lease_is_given_up(bed: Bed) -> None:
     assert not elector.holds()
 
 
-def test_who_waits_releases_nothing(bed: Bed) -> None:
+def test_follower_does_not_release_the_lease(bed: Bed) -> None:
     """Another one's lease is left alone."""
     bed.candidate("a").attempt()
     elector = bed.candidate("b")
@@ -339,7 +339,7 @@ def test_who_waits_releases_nothing(bed: Bed) -> None:
     assert bed.lease.spec.holder_identity == "a"
 
 
-def test_what_was_lost_stays_lost_when_it_is_released(bed: Bed) -> None:
+def test_release_does_not_revoke_a_loss(bed: Bed) -> None:
     """The process exits with a failure; giving up what is left helps the next leader."""
     elector = bed.candidate("a")
     elector.attempt()
@@ -350,8 +350,8 @@ def test_what_was_lost_stays_lost_when_it_is_released(bed: Bed) -> None:
     assert bed.lease.spec.holder_identity == ""
 
 
-def test_a_lease_taken_by_hand_is_lost_at_once(bed: Bed) -> None:
-    """Whoever is named there believes to lead."""
+def test_lease_taken_by_hand_is_lost_immediately(bed: Bed) -> None:
+    """The holder named in the lease takes itself for the leader."""
     elector = bed.candidate("a")
     elector.attempt()
     bed.update(replace(bed.lease, spec=replace(bed.lease.spec, holder_identity="b")))
@@ -374,8 +374,8 @@ def test_a_deleted_lease_is_made_again_by_its_leader(bed: Bed) -> None:
     assert bed.lease.spec.lease_transitions == 0
 
 
-def test_a_missing_namespace_is_named_and_waited_for() -> None:
-    """The text says what is needed; once it is there, the next attempt succeeds."""
+def test_missing_namespace_is_named_and_retried() -> None:
+    """The text names the namespace; once it exists, the next attempt succeeds."""
     bed = Bed(strict_namespaces=True)
     elector = bed.candidate("a")
 
@@ -390,7 +390,7 @@ def test_a_missing_namespace_is_named_and_waited_for() -> None:
 
 
 def test_a_missing_permission_is_named(bed: Bed) -> None:
-    """The API server says who may not do what, we say what is needed."""
+    """The text has the API server's message and the permissions that are required."""
 
     def forbid() -> None:
         raise InvalidError('leases "koord-scheduler" is forbidden: User "koord" cannot create')
@@ -413,7 +413,7 @@ def test_a_leader_renews_every_retry_period(bed: Bed) -> None:
     assert elector.next_attempt_s == START_S + 4
 
 
-def test_those_who_wait_come_at_irregular_times(bed: Bed) -> None:
+def test_retries_of_followers_have_jitter(bed: Bed) -> None:
     """The retry period is stretched by up to 1.2, so that they don't all come together."""
     bed.candidate("a").attempt()
     elector = bed.candidate("b")
@@ -450,7 +450,7 @@ def test_a_leader_that_cannot_renew_becomes_overdue(bed: Bed) -> None:
     assert leader.overdue_s() == 0
 
 
-def test_events_tell_when_leading_begins_and_ends(bed: Bed) -> None:
+def test_events_record_the_begin_and_end_of_a_term(bed: Bed) -> None:
     """They are about the lease; a renewal is no event."""
     elector = bed.candidate("a")
     for _ in range(3):

@@ -1,6 +1,6 @@
 """Never two leaders, whatever happens to requests, processes and clocks; and always one soon.
 
-Each elector runs in a thread that goes on only when it is told to, from one end of a request to the
+Each elector runs in a thread that a schedule advances, from one end of a request to the
 next: so any interleaving of requests, and a process stopped anywhere, is just a schedule.
 """
 
@@ -129,7 +129,7 @@ someone = st.integers(0, 2)
 moves = st.one_of(
     st.tuples(st.sampled_from(["steps", "steps", "loses"]), someone, st.integers(1, 3)),
     st.tuples(st.just("runs alone"), someone, st.sampled_from([0.1, 3, 6, 12, 20])),  # seconds
-    st.tuples(st.just("stands still"), st.just(0), st.sampled_from([0.1, 1, 4, 7])),  # everybody
+    st.tuples(st.just("stands still"), st.just(0), st.sampled_from([0.1, 1, 4, 7])),  # all of them
     st.tuples(st.just("is asked to stop"), someone, st.just(0)),
 )
 
@@ -184,7 +184,7 @@ class Election:
         assert sum(process.elector.holds() for process in self.processes) <= 1
 
     def _run(self, i: int, until_s: float) -> None:
-        """Let one process attempt when it wants to, its requests taking no time."""
+        """Run the attempt of one process if it is due; its requests take no time."""
         while True:
             process = self.processes[i]
             if process.is_idle:
@@ -237,7 +237,7 @@ def test_the_next_one_leads_soon(clocks: list[tuple[float, float]], death_s: flo
 
 
 def run(alive: list[tuple[LeaderElector, OwnClock]], true: VirtualClock, until_s: float) -> None:
-    """Let electors attempt when they want to, requests taking no time."""
+    """Run the attempts of electors when they are due; requests take no time."""
     while True:
         due_s, i = min(
             (clock.true_s(each.next_attempt_s), i) for i, (each, clock) in enumerate(alive)

@@ -1,4 +1,4 @@
-"""What the in-memory cluster offers beyond the port: worlds, options, derived budgets."""
+"""The in-memory cluster beyond the port: worlds, options, derived budgets."""
 
 import datetime as dt
 
@@ -185,7 +185,7 @@ def test_a_manifest_that_is_wrong_is_an_input_error() -> None:
 
 
 def test_items_of_lists_keep_their_unknown_fields() -> None:
-    """A condition that changes leaves its neighbours, and what we don't know of them, alone."""
+    """A changed condition leaves other conditions and their unknown fields unchanged."""
     manifest = {
         "apiVersion": "v1",
         "kind": "Pod",
@@ -202,8 +202,8 @@ def test_items_of_lists_keep_their_unknown_fields() -> None:
     assert scheduled["type"] == "PodScheduled"
 
 
-def test_pods_are_gone_at_once_by_default() -> None:
-    """Nobody plays the kubelet in an embedded cluster, so pods need no end."""
+def test_pods_are_removed_immediately_by_default() -> None:
+    """An embedded cluster has no kubelet that would confirm their termination."""
     cluster = new_cluster()
     cluster.load([pod("a", "n1"), pod("b", "n1")])
     cluster.delete(Pod, "a", "default", grace_period_s=60)
@@ -330,7 +330,7 @@ def test_a_derived_status_limits_evictions_and_is_watched() -> None:
     assert event.object.status.current_healthy == 1
 
 
-def test_a_given_status_is_believed() -> None:
+def test_given_budget_status_is_kept() -> None:
     """A budget that came with a status keeps it, whatever the pods are, and is charged."""
     given = replace(
         budget(min_available=100), status=PodDisruptionBudgetStatus(disruptions_allowed=1)

@@ -16,7 +16,7 @@ def test_a_key_is_due_once_however_often_it_is_added() -> None:
     assert [queue.pop(0.0) for _ in range(4)] == ["a", "b", "c", None]
 
 
-def test_a_key_comes_when_its_time_has_come() -> None:
+def test_key_is_returned_when_it_is_due() -> None:
     """Of several times at the earliest, and once."""
     queue: ReconcileQueue[str] = ReconcileQueue()
     for when_s in (7.0, 5.0, 9.0):
@@ -29,7 +29,7 @@ def test_a_key_comes_when_its_time_has_come() -> None:
     assert queue.next_s() is None
 
 
-def test_who_fails_comes_later_each_time() -> None:
+def test_failures_back_off() -> None:
     """Twice as late, but not for ever; success forgets it."""
     queue: ReconcileQueue[str] = ReconcileQueue()
 
@@ -53,7 +53,7 @@ def test_a_key_can_be_forgotten() -> None:
     assert queue.pop(10.0) is None
 
 
-def test_success_says_when_to_look_again() -> None:
+def test_success_sets_the_next_time() -> None:
     """Whatever was planned before; a key that is put off does not come early."""
     queue: ReconcileQueue[str] = ReconcileQueue()
     queue.add_at("a", 5.0)
@@ -104,7 +104,7 @@ def test_the_times_of_keys_are_those_of_a_plain_table(
 
 
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 5)), max_size=30))
-def test_nothing_is_lost_and_nothing_comes_early(times: list[tuple[str, int]]) -> None:
+def test_no_key_is_lost_or_returned_early(times: list[tuple[str, int]]) -> None:
     """Every key comes at the earliest of its times."""
     queue: ReconcileQueue[str] = ReconcileQueue()
     for key, when in times:

@@ -1,4 +1,4 @@
-"""What our types don't know outlives what they change."""
+"""Unknown fields survive changes through our types."""
 
 import pytest
 
@@ -38,7 +38,7 @@ def test_foreign_fields_survive(change: JsonObject, expected: JsonObject) -> Non
     assert carried_over(MANIFEST, READ, READ | change) == MANIFEST | expected
 
 
-def test_what_is_taken_away_goes() -> None:
+def test_removed_fields_are_not_carried_over() -> None:
     """Unless our types read nothing of it."""
     manifest = {"gone": 1, "empty": {"foreign": 2}}
     assert carried_over(manifest, {"gone": 1, "empty": {}}, {}) == {"empty": {"foreign": 2}}

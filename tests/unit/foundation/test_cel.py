@@ -143,7 +143,7 @@ def test_expressions_have_the_value_of_the_specification(text: str, value: objec
         ("l.all(i, 6 / (i - 1) > 0)", "division by zero"),
     ],
 )
-def test_what_can_not_be_evaluated_says_why(text: str, said: str) -> None:
+def test_failed_evaluation_has_a_reason(text: str, said: str) -> None:
     """At run time, since the types were not known before."""
     with pytest.raises(CelError) as raised:
         evaluated(text)
@@ -176,8 +176,8 @@ def test_what_can_not_be_evaluated_says_why(text: str, said: str) -> None:
         ("ip(3)", "found no matching overload for 'ip'"),
     ],
 )
-def test_what_can_not_be_meant_is_refused_before_it_runs(text: str, said: str) -> None:
-    """Each error says what, and syntax errors say where."""
+def test_invalid_expression_is_rejected_at_compilation(text: str, said: str) -> None:
+    """Each error names the problem, and syntax errors the position."""
     with pytest.raises(InputError) as raised:
         ENVIRONMENT.compile(text)
 

@@ -82,7 +82,7 @@ def expressions(draw: st.DrawFn) -> str:
 
 
 def some_of(names: Sequence[str]) -> st.SearchStrategy[dict[str, str]]:
-    """Draw who stands for ``a``, ``b`` and ``c``, and the texts of these; mostly later ones."""
+    """Draw the values of ``a``, ``b`` and ``c`` and their texts, mostly later ones."""
     one = st.sampled_from((*names, names[-1], names[-1]))
     return st.tuples(one, one, one).map(
         lambda drawn: {
@@ -166,7 +166,7 @@ def nested(levels: int, question: str) -> str:
         r"lists.range(90).exists(x, 'a'.matches(string(x) + '\\pL{90}') || false)",
     ],
 )
-def test_what_costs_much_is_refused(text: str) -> None:
+def test_costly_expression_is_refused(text: str) -> None:
     """Also where another operand would make up for an error."""
     for whole in (text, f"({text}) || true", f"[1, 2].exists(z, ({text}) || z == 2)"):
         with pytest.raises(CelCostError, match="actual cost limit exceeded"):
@@ -181,7 +181,7 @@ def test_a_message_about_a_key_is_short(question: str) -> None:
     assert len(str(raised.value)) < 100
 
 
-def test_what_is_nested_too_deep_for_a_comparison_is_an_error() -> None:
+def test_comparison_of_deeply_nested_values_is_an_error() -> None:
     """And not the end of the process that evaluates it."""
     text = "v0 == v0"
     for _ in range(30):

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from koordinator.foundation.clock import FollowingClock, SystemClock, VirtualClock
 
 
-def test_it_tells_the_time() -> None:
+def test_clock_returns_unix_time() -> None:
     """Seconds since the Unix epoch."""
     assert abs(SystemClock().now_s() - time.time()) < 5  # noqa: TID251 (what it is compared with)
 
 
 def test_a_step_of_the_wall_clock_moves_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever sets the clock of the machine doesn't make timers fire."""
+    """Setting the clock of the machine doesn't fire timers."""
     clock = SystemClock()
     before_s = clock.now_s()
     monkeypatch.setattr(time, "time", lambda: 0.0)
@@ -64,7 +64,7 @@ def test_a_clock_follows_corrections_in_bounded_steps(
 
 
 class SetClock:
-    """A wall clock that somebody sets."""
+    """A wall clock that the test sets."""
 
     seconds = 1_700_000_000.0
 

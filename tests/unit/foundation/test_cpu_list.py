@@ -34,7 +34,7 @@ def test_lists_and_ranges_in_any_order(text: str, cpus: list[int]) -> None:
 @pytest.mark.parametrize(
     "text", ["1-3-4", "a", "1,", "-1", "3-1", "4096", "0-99999999", " 1", "\u0661"]
 )
-def test_what_is_no_list_is_refused_and_named(text: str) -> None:
+def test_invalid_list_is_rejected_and_shown(text: str) -> None:
     """The message shows the text; no text can cause endless work."""
     with pytest.raises(InputError) as refusal:
         parse_cpu_list(text)

@@ -55,7 +55,7 @@ def test_threads_that_decode_a_type_for_the_first_time_do_not_end_the_process() 
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_what_is_wrong_is_told_the_first_time_and_later() -> None:
+def test_invalid_data_is_rejected_each_time() -> None:
     for _ in range(2):
         with pytest.raises(msgspec.ValidationError, match="Expected `int`, got `str`"):
             decode_json(b'{"cpu": "much"}', Amount)

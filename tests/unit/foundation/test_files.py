@@ -32,7 +32,7 @@ def test_a_larger_one_is_refused_before_it_is_read(tmp_path: Path) -> None:
 
 
 def test_lines_have_a_bound() -> None:
-    """The number of the long one is told."""
+    """The error has the number of the long line."""
     lines = bounded_lines(io.BytesIO(b"abc\nabcdef"), "f", 4)
 
     assert next(lines) == b"abc\n"
@@ -56,7 +56,7 @@ def test_private_files_are_the_owners_alone(tmp_path: Path, umask: int) -> None:
     assert [path.stat().st_mode & 0o777 for path in (new, old)] == [0o600, 0o600]
 
 
-def test_what_is_no_file_keeps_its_rights(tmp_path: Path) -> None:
+def test_pipe_keeps_its_permissions(tmp_path: Path) -> None:
     """A pipe is others' as well."""
     pipe = tmp_path / "pipe"
     os.mkfifo(pipe)

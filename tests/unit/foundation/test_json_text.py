@@ -39,7 +39,7 @@ def test_others_pass(tree: Any, ascii_only: bool, indent: int | None) -> None:
 
 
 @pytest.mark.parametrize("text", [b"{", b"[" * 100_000, b"9" * 9999, b"\xff", b""])
-def test_what_is_no_json_is_left_to_who_decodes_it(text: bytes) -> None:
+def test_invalid_json_is_left_to_the_decoder(text: bytes) -> None:
     """It is not refused twice."""
     check_keys(text, "f")
 

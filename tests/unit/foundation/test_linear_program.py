@@ -29,7 +29,7 @@ def test_solution_has_amounts_value_and_prices() -> None:
 
 
 def test_columns_and_limits_may_change_between_solves() -> None:
-    """The next optimum is that of the changed program."""
+    """The next solve returns the optimum of the changed program."""
     made = program()
     made.solve()
     made.add_column(10.0, np.array([1]), np.array([1.0]))
@@ -54,7 +54,7 @@ def test_a_program_without_optimum_is_our_mistake() -> None:
         made.solve()
 
 
-def test_the_solver_says_nothing() -> None:
+def test_solver_prints_nothing() -> None:
     """Standard output belongs to the command that has something to solve."""
     asked = (
         "import numpy as np\n"

@@ -1,4 +1,4 @@
-"""What is worked out about an object once."""
+"""Memo of values derived from an object."""
 
 from dataclasses import dataclass, field
 
@@ -12,7 +12,7 @@ class Thing:
     memory: Memory = field(default_factory=dict)
 
 
-def test_nothing_is_worked_out_twice() -> None:
+def test_value_is_computed_once() -> None:
     """Also where nothing was found; another object is another matter."""
     memo: Memo[str | None] = Memo()
     asked: list[str] = []
@@ -28,8 +28,8 @@ def test_nothing_is_worked_out_twice() -> None:
     assert asked == ["thing", "other"]
 
 
-def test_another_version_is_worked_out_again() -> None:
-    """What was kept of the version before is gone."""
+def test_new_version_is_computed_again() -> None:
+    """The value of the previous version is dropped."""
     memo: Memo[int] = Memo()
     thing, numbers = Thing(), iter(range(9))
 
@@ -44,7 +44,7 @@ def test_another_version_is_worked_out_again() -> None:
     assert found("a") == 3
 
 
-def test_memos_keep_apart_what_they_know() -> None:
+def test_memos_of_one_object_are_independent() -> None:
     """Though both are about one object."""
     first: Memo[str] = Memo()
     second: Memo[int] = Memo()
@@ -54,7 +54,7 @@ def test_memos_keep_apart_what_they_know() -> None:
     assert (first.found(thing), second.found(thing)) == ("1", 2)
 
 
-def test_what_fails_is_not_kept() -> None:
+def test_failed_computation_is_not_cached() -> None:
     """The next one who asks has it tried again."""
     memo: Memo[int] = Memo()
     thing = Thing()

@@ -1,4 +1,4 @@
-"""A string of somebody else's becomes one name in a path, or nothing."""
+"""Untrusted strings as single components of a path."""
 
 import posixpath
 from pathlib import Path
@@ -17,14 +17,14 @@ _HOSTILE = st.text(alphabet=st.sampled_from("a./\\ \n\x00\x1b~$-_\u2028\udc80é"
 @pytest.mark.parametrize(
     "text", ["", ".", "..", "a/b", "/", "a\0", "a\nb", "a\x1b[31m", "a\u2028", "\udc80", "é" * 128]
 )
-def test_what_is_no_name_is_refused(text: str) -> None:
+def test_invalid_name_is_rejected(text: str) -> None:
     """The field is named, and what it accepts."""
     with pytest.raises(InputError, match=r"metadata.uid: must be a name of 1 to 255"):
         path_component(text, path="metadata.uid")
 
 
 @pytest.mark.parametrize("text", ["a", "...", ".x", "a b", "cciss!c0d0", "é" * 127, "a" * 255])
-def test_a_name_stays_as_it_is(text: str) -> None:
+def test_valid_name_is_unchanged(text: str) -> None:
     """Kernels and people use more than letters."""
     assert path_component(text) == text
 
@@ -52,7 +52,7 @@ def test_a_relative_path_stays_below(text: str) -> None:
     assert not path.endswith("/")
 
 
-def test_nobody_makes_one_unchecked() -> None:
+def test_path_components_are_created_by_the_check_only() -> None:
     """The type is a promise: only the function that checks may give it."""
     makers = [
         path.name

@@ -1,4 +1,4 @@
-"""Messages on the wire are those of Protocol Buffers; bytes that are none are refused."""
+"""Wire format of Protocol Buffers, and rejection of invalid bytes."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -61,7 +61,7 @@ WHOLE = st.builds(
 
 
 @given(WHOLE)
-def test_what_is_written_is_read(message: Whole) -> None:
+def test_encoded_message_is_decoded(message: Whole) -> None:
     """Every value of every kind comes back, 0 in a box as well as none."""
     assert decode_message(Whole, encode_message(message)) == message
 
@@ -100,7 +100,7 @@ def test_a_message_is_never_taken_for_more_than_came(message: Whole, data: st.Da
         (Whole(labels={"a": "b"}), "c20c060a0161120162"),
     ],
 )
-def test_the_wire_is_that_of_others(message: object, wire: str) -> None:
+def test_wire_format_equals_the_reference_encoder(message: object, wire: str) -> None:
     """These bytes are what other implementations write."""
     assert encode_message(message).hex() == wire
     assert decode_message(type(message), bytes.fromhex(wire)) == message
@@ -111,7 +111,7 @@ def test_numbers_in_a_row_may_be_packed() -> None:
     assert decode_message(Whole, bytes.fromhex("4206038e029ea705")).counts == (3, 270, 86942)
 
 
-def test_what_is_not_declared_is_left_out() -> None:
+def test_undeclared_fields_are_ignored() -> None:
     """A field of a later version, of any type, changes nothing."""
     later = "f80701" + "f9070000000000000000" + "fa070141" + "fd0700000000"
     assert decode_message(Inner, bytes.fromhex(later + "0805")) == Inner(value=5)
@@ -129,7 +129,7 @@ def test_torn_and_impossible_bytes_are_refused(wire: str) -> None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Older:
-    """What somebody knows of ``Whole`` who was written before it had more fields."""
+    """An older version of ``Whole`` with fewer fields."""
 
     inner: Annotated[Inner | None, FieldNumber(5)] = None
     texts: Annotated[tuple[str, ...], FieldNumber(7)] = ()
@@ -137,8 +137,8 @@ class Older:
 
 
 @given(WHOLE)
-def test_who_passes_a_message_on_keeps_what_it_does_not_know(message: Whole) -> None:
-    """Every field arrives, whoever it went through."""
+def test_unknown_fields_survive_reencoding(message: Whole) -> None:
+    """Every field survives a decoder of an older version."""
     seen = decode_message(Older, encode_message(message))
     assert (seen.inner, seen.texts) == (message.inner, message.texts)
     assert decode_message(Whole, encode_message(seen)) == message

@@ -45,7 +45,7 @@ def away_from_zero(amount: Fraction) -> int:
 def test_a_quantity_is_exact_down_to_nanos_and_rounds_away_from_zero_below(
     number: str, suffix: str
 ) -> None:
-    """Amount, whole units and thousandths equal those of rational arithmetic."""
+    """Amount, whole units and thousandths equal the results of rational arithmetic."""
     amount = Fraction(number.removesuffix(".")) * FACTORS[suffix]
     if suffix.endswith("i"):
         amount = max(min(amount, Fraction(LARGEST_BINARY)), Fraction(-LARGEST_BINARY))
@@ -112,7 +112,7 @@ def test_numbers_are_quantities_too(number: float) -> None:
     "wrong",
     ["", "-", ".", "1 Gi", "1gi", "Gi", "1e", "1e1.5", "1KiB", "0x10", "1e100", "1_0", "9" * 101],
 )
-def test_other_text_is_refused_with_what_is_accepted(wrong: str) -> None:
+def test_invalid_text_is_rejected_with_the_expected_form(wrong: str) -> None:
     """The message shows the text and lists the suffixes."""
     with pytest.raises(InputError, match=r"is not a quantity; must be .* Ki, Mi, Gi"):
         Quantity.parse(wrong)
@@ -143,7 +143,7 @@ def test_a_sum_keeps_the_notation_of_the_first_amount_that_is_not_zero() -> None
     assert str(total) == "2Gi"
 
 
-def test_constructed_quantities_print_in_the_notation_asked_for() -> None:
+def test_constructed_quantities_print_in_the_given_notation() -> None:
     """``binary`` chooses Ki, Mi, …."""
     assert str(Quantity.from_int(2048)) == "2048"
     assert str(Quantity.from_int(2048, binary=True)) == "2Ki"
@@ -151,7 +151,7 @@ def test_constructed_quantities_print_in_the_notation_asked_for() -> None:
 
 
 @given(number=digits, suffix=st.sampled_from(sorted(FACTORS)))
-def test_plain_texts_are_what_the_grammar_says(number: str, suffix: str) -> None:
+def test_plain_texts_follow_the_grammar(number: str, suffix: str) -> None:
     """Digits and a suffix are read without it."""
     text = number + suffix
     found, expected = Quantity.parse(text), _parse_any(text)

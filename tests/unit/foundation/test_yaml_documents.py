@@ -85,7 +85,7 @@ def test_refusals(text: str, message: str) -> None:
     assert "\n" not in str(refused.value)
 
 
-def test_documents_are_read_once_they_are_asked_for() -> None:
+def test_documents_are_parsed_lazily() -> None:
     """What is wrong in the second does not keep the first from being used."""
     documents = yaml_documents("a: 1\n---\nb: 1\nb: 2\n", "f")
 
@@ -97,7 +97,7 @@ def test_documents_are_read_once_they_are_asked_for() -> None:
 @given(TREES)
 @example("0E0")
 @example({"1e3": ["-.5e1", "0x1f", "017", "1_000"]})
-def test_what_is_written_comes_back(tree: Any) -> None:
+def test_written_yaml_reads_back(tree: Any) -> None:
     """Text that Kubernetes would take for a number is quoted, also where YAML 1.1 would not."""
     assert same(yaml_document(to_yaml(tree, allow_unicode=True), "f"), tree)
 

@@ -31,7 +31,7 @@ def in_parts(text: str) -> tuple[dict[str, Any], list[Any]] | None:
 
 
 @given(st.lists(st.dictionaries(TEXT, VALUES, max_size=3), min_size=1, max_size=6))
-def test_what_is_written_comes_back(items: list[Any]) -> None:
+def test_written_list_reads_back(items: list[Any]) -> None:
     """Whatever stands in the items."""
     text = to_yaml({"apiVersion": "v1", "items": items, "kind": "List"})
 
@@ -48,7 +48,7 @@ def test_what_is_written_comes_back(items: list[Any]) -> None:
         "kind: List\nitems:\n- 1\n-\n  a: 2\n",
     ],
 )
-def test_an_item_is_what_it_is_in_the_whole(text: str) -> None:
+def test_item_is_read_as_in_the_whole(text: str) -> None:
     """Anchors of other items, and lines that only look like items."""
     header, items = in_parts(text) or ({}, [])
 
@@ -67,7 +67,7 @@ def test_an_item_is_what_it_is_in_the_whole(text: str) -> None:
         "",
     ],
 )
-def test_what_is_no_list_is_not_read_in_parts(text: str) -> None:
+def test_other_documents_are_not_read_in_parts(text: str) -> None:
     """Nor several documents."""
     assert in_parts(text) is None
 
@@ -118,7 +118,7 @@ def test_documents_and_lists_of_a_file_are_those_of_the_whole(
 
 @pytest.mark.parametrize("wrong", ["c: {\n", LONG + "- d: 1\n  d: 2\n"])
 def test_a_mistake_after_a_long_list_is_placed_as_in_the_whole(wrong: str) -> None:
-    """Line numbers are those of the file."""
+    """Line numbers count from the begin of the file."""
     text = f"{LONG}---\na: 1\n---\n{LONG}---\n{wrong}"
     with pytest.raises(InputError) as whole:
         list(yaml_documents(text.encode(), "f"))

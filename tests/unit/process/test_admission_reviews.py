@@ -25,7 +25,7 @@ DAY_S = 86_400.0
 
 
 def labelling(review: Review) -> Answer:
-    """Add a label, unless the user is nobody."""
+    """Add a label; reject the user ``nobody``."""
     if review.user_info.username == "nobody":
         return Answer(allowed=False, message="who are you?", code=403)
     if review.name == "bug":
@@ -110,15 +110,15 @@ def test_a_refusal_has_code_and_message() -> None:
     "body",
     ["{", "[]", "{}", '{"request": {"uid": 7}}', '{"apiVersion": "v2", "request": {"uid": "u"}}'],
 )
-def test_what_is_no_review_is_a_bad_request(body: str) -> None:
-    """The API server then goes by the failure policy."""
+def test_invalid_review_is_a_bad_request(body: str) -> None:
+    """The API server then applies the failure policy."""
     with serving() as port:
         assert post(port, body).status == 400
         assert ask(port, "/healthz").status == 200
 
 
-def test_nothing_is_decided_before_the_cluster_is_known() -> None:
-    """The API server then goes by the failure policy."""
+def test_reviews_fail_before_the_cluster_is_synced() -> None:
+    """The API server then applies the failure policy."""
     with serving(lambda: "not yet") as port:
         reply = post(port, review())
 
@@ -193,7 +193,7 @@ def test_a_certificate_is_renewed_half_a_year_before_its_end() -> None:
     assert new.trusted == new.pair.certificate + old.pair.certificate
 
 
-def test_a_secret_that_does_not_fit_is_made_anew() -> None:
+def test_unusable_secret_is_regenerated() -> None:
     """Names that are missing, or a content that is none."""
     clock = VirtualClock(NOW_S)
     cluster = MemoryCluster(clock)

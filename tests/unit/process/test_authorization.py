@@ -60,7 +60,7 @@ def clock() -> VirtualClock:
 
 @pytest.fixture
 def reviews() -> Reviews:
-    """Alice may read metrics; who says nothing may read the version."""
+    """Alice may read metrics; anonymous users may read the version."""
     return Reviews(
         tokens={"secret": ALICE},
         readable={"alice": {"/metrics"}, "system:anonymous": {"/version"}},
@@ -86,7 +86,7 @@ def test_a_known_user_reads_what_rbac_lets_him(authorizer: Authorizer, reviews: 
 
 
 def test_everything_else_is_forbidden(authorizer: Authorizer) -> None:
-    """The text is that of the API server."""
+    """The API server would answer the same text."""
     assert authorizer.decide("secret", "put", "/metrics") == Decision(
         AuthorizationOutcome.FORBIDDEN,
         'forbidden: User "alice" cannot put path "/metrics": no rule',
@@ -94,20 +94,20 @@ def test_everything_else_is_forbidden(authorizer: Authorizer) -> None:
 
 
 def test_without_a_token_the_user_is_anonymous(authorizer: Authorizer) -> None:
-    """A cluster may open paths to anybody."""
+    """A cluster may grant paths to anonymous users."""
     assert authorizer.decide("", "get", "/version").outcome is AuthorizationOutcome.ALLOWED
     refused = authorizer.decide("", "get", "/metrics")
     assert refused.message.startswith('forbidden: User "system:anonymous" cannot get')
 
 
 def test_a_bad_token_is_not_anonymous(authorizer: Authorizer) -> None:
-    """Who claims to be somebody must be it."""
+    """An invalid claim of identity is rejected."""
     assert authorizer.decide("wrong", "get", "/version") == Decision(
         AuthorizationOutcome.UNAUTHENTICATED, "Unauthorized"
     )
 
 
-def test_answers_are_believed_for_ten_seconds(
+def test_answers_are_cached_for_ten_seconds(
     authorizer: Authorizer, reviews: Reviews, clock: VirtualClock
 ) -> None:
     """Prometheus scrapes more often than permissions change; refusals are kept as well."""
@@ -168,7 +168,7 @@ def test_paths_open_to_all(pattern: str, path: str, matches: bool) -> None:
     assert (path in PathPatterns([pattern])) is matches
 
 
-def test_a_star_stands_at_the_end() -> None:
+def test_star_is_accepted_at_the_end_only() -> None:
     """Anything else would be read differently by different people."""
     with pytest.raises(InputError, match=r"must have \* at the end only, got '/a\*b'"):
         PathPatterns(["/a*b"])

@@ -78,7 +78,7 @@ def test_a_certificate_is_replaced_without_a_restart(tmp_path: Path, name: str |
 
 
 def test_half_a_pair_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The old pair serves until the new one is whole; people are told once."""
+    """The old pair serves until the new one is complete, with one warning."""
     old, new = pair(), pair()
     certificate, key = put(old, tmp_path)
     context = context_of_files(certificate, key)
@@ -93,7 +93,7 @@ def test_half_a_pair_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFi
 
 
 def test_a_deleted_file_changes_nothing(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """The pair that was loaded goes on; people are told once."""
+    """The loaded pair keeps serving, with one warning."""
     old = pair()
     certificate, key = put(old, tmp_path)
     context = context_of_files(certificate, key)
@@ -195,7 +195,7 @@ def test_a_directory_with_one_of_two_files_is_refused(tmp_path: Path) -> None:
 
 
 def client_of(version: ssl.TLSVersion, ciphers: str = "") -> ssl.SSLContext:
-    """Return a client that speaks one version of TLS, and trusts anybody."""
+    """Return a client that speaks one version of TLS and verifies no certificate."""
     client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     client.check_hostname, client.verify_mode = False, ssl.CERT_NONE
     client.minimum_version = client.maximum_version = version
@@ -205,7 +205,7 @@ def client_of(version: ssl.TLSVersion, ciphers: str = "") -> ssl.SSLContext:
 
 
 @pytest.mark.parametrize("is_of_files", [False, True])
-def test_a_server_asks_for_the_tls_that_flags_say(is_of_files: bool, tmp_path: Path) -> None:
+def test_flags_set_version_and_suites_of_tls(is_of_files: bool, tmp_path: Path) -> None:
     """The oldest version, and the suites of 1.2 in the words of Go, whatever the certificate."""
 
     def server(minimum: str, *suites: str) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""Webhooks that answer nobody but the API server, told by its certificate."""
+"""Webhooks that answer the API server only, identified by its certificate."""
 
 import ssl
 from collections.abc import Iterator
@@ -99,7 +99,7 @@ def answered(port: int, folder: Path, shown: Pair | None) -> bool:
         connection.close()
 
 
-def test_only_who_the_authority_vouches_for_is_answered(
+def test_only_certificates_of_the_authority_are_accepted(
     port: int, tmp_path: Path, apiserver: Pair, unknown: Clients
 ) -> None:
     """No certificate, and one of another authority with the same name, get no answer."""
@@ -127,7 +127,7 @@ def test_a_new_authority_counts_with_the_next_look(  # noqa: PLR0917 -- one fixt
     assert not answered(port, tmp_path, apiserver)
 
 
-def test_names_narrow_down_who_is_answered(
+def test_client_names_restrict_accepted_certificates(
     context: ReplaceableContext, tmp_path: Path, apiserver: Pair
 ) -> None:
     """Where one authority vouches for more than the API server."""

@@ -1,4 +1,4 @@
-"""What a client may send, and how long it may take: nobody uses up a server for all others."""
+"""Limits of size and time per client, so that no client exhausts a server."""
 
 import asyncio
 import re
@@ -160,7 +160,7 @@ def test_half_a_head_is_waited_for_and_then_cut(start: Start) -> None:
 
 @pytest.mark.slow
 def test_a_head_that_drips_is_cut_like_one_that_stops(start: Start) -> None:
-    """The time is that of the whole head, not of one more byte."""
+    """The deadline covers the whole head and is not extended by another byte."""
     with connected(start(STRICT)) as client, suppress(OSError):
         client.settimeout(0.02)
         for byte in GET + b"X: " + b"y" * 100:
@@ -189,7 +189,7 @@ def test_a_body_that_stops_is_cut(start: Start) -> None:
 
 
 @pytest.mark.slow
-def test_who_does_not_read_the_answer_is_cut(start: Start) -> None:
+def test_client_that_does_not_read_the_answer_is_cut(start: Start) -> None:
     """Else it would stay in memory as long as the client likes."""
     with connected(start(STRICT)) as client:
         client.sendall(GET.replace(b"/x", b"/large") + b"\r\n")
@@ -261,7 +261,7 @@ def ends_within(client: socket.socket, timeout_s: float) -> bool:
 
 @pytest.mark.slow
 def test_a_request_on_its_way_while_the_server_stops_is_answered() -> None:
-    """On a connection that was idle: the client had no way of knowing; it is told to leave."""
+    """The client of an idle connection gets its answer with Connection: close."""
     server = HttpServer(echo, "127.0.0.1", 0)
     server.start()
     port = server.port
@@ -315,7 +315,7 @@ class OneAtATime:
             raise AssertionError("a request was begun before the one ahead of it was answered")
         self._under_way.add(client)
         await asyncio.sleep(0)
-        self._under_way.discard(client)  # the answer lets the next one begin
+        self._under_way.discard(client)  # the next request begins after the answer
         await echo(scope, receive, send)
 
 
@@ -369,9 +369,9 @@ def test_pipelined_requests_are_answered_one_by_one_however_they_are_cut_into_pa
 @pytest.mark.slow
 @pytest.mark.parametrize("encrypted", [False, True], ids=["plain", "TLS"])
 def test_no_more_is_read_while_a_request_waits_for_its_answer(*, encrypted: bool) -> None:
-    """A client that sends requests ahead fills the buffers of the kernel, not those of the server.
+    """A client that sends requests ahead fills the buffers of the kernel only.
 
-    Each answer lets one request be read, and not as much as fits into a buffer.
+    After each answer one request is read, not as much as fits into a buffer.
     """
     arrived, go_on = threading.Event(), threading.Event()
     begun: list[str] = []
@@ -436,7 +436,7 @@ def test_requests_sent_ahead_are_bounded_together() -> None:
 
 @settings(max_examples=25, deadline=None)
 @given(noise=st.binary(min_size=1, max_size=3000))
-def test_noise_is_refused_and_harms_nobody(lenient: HttpServer, noise: bytes) -> None:
+def test_noise_is_refused_without_harm_to_other_clients(lenient: HttpServer, noise: bytes) -> None:
     """The next client is answered."""
     with connected(lenient) as client:
         client.sendall(noise + b"\r\n\r\n")
@@ -444,7 +444,7 @@ def test_noise_is_refused_and_harms_nobody(lenient: HttpServer, noise: bytes) ->
 
 
 def test_a_slow_application_is_not_taken_for_a_slow_client() -> None:
-    """While an answer is being made, nobody makes room of its connection."""
+    """A connection with a request in progress is not closed to make room."""
     arrived, go_on = threading.Event(), threading.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:

@@ -88,7 +88,7 @@ def component(served: Component) -> Component:
         ),
     ],
 )
-def test_a_healthy_component_says_so(component: Component, path: str, text: str) -> None:
+def test_healthy_component_reports_ok(component: Component, path: str, text: str) -> None:
     """All in plain text."""
     reply = ask(component.port, path)
 
@@ -116,7 +116,7 @@ def test_metrics_are_exposed_as_prometheus_text(component: Component) -> None:
 
 
 def test_metrics_are_exposed_as_openmetrics_on_request(component: Component) -> None:
-    """Prometheus asks for it with Accept."""
+    """Prometheus requests the format with Accept."""
     accept = {"accept": "application/openmetrics-text;version=1.0.0"}
     reply = ask(component.port, "/metrics", headers=accept)
 
@@ -172,8 +172,10 @@ def test_services_are_the_leaders(component: Component) -> None:
         ("/nowhere", 404, "Not Found"),
     ],
 )
-def test_what_can_not_be_answered(component: Component, path: str, status: int, text: str) -> None:
-    """The status says whose fault it is."""
+def test_unanswerable_request_gets_an_error_status(
+    component: Component, path: str, status: int, text: str
+) -> None:
+    """The status distinguishes errors of the client and of the server."""
     reply = ask(component.port, path)
 
     assert (reply.status, reply.text) == (status, text)

@@ -50,7 +50,7 @@ def service(serve: Serve, tls: ssl.SSLContext | None = None) -> Iterator[int]:
 def serving_pair(folder: Path, name: str) -> tuple[Path, Path]:
     """Return files with a certificate for a name, its own authority, and the key."""
     folder.mkdir(exist_ok=True)
-    made = self_signed((name,), time.time())  # noqa: TID251 -- what TLS goes by
+    made = self_signed((name,), time.time())  # noqa: TID251 -- the clock of TLS
     certificate, key = folder / "tls.crt", folder / "tls.key"
     certificate.write_bytes(made.certificate)
     key.write_bytes(made.key)
@@ -123,7 +123,7 @@ def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:
 
 
 def test_only_200_is_an_answer() -> None:
-    """A redirect is not followed, and what a refusal says is quoted in a line."""
+    """A redirect is not followed, and the error quotes the body in one line."""
 
     def serve(connection: socket.socket) -> None:
         question(connection)
@@ -188,8 +188,8 @@ def test_a_service_that_misbehaves_is_silent_in_time(serve: Serve) -> None:
         one.post("filter", b"x")
 
 
-def test_nobody_there() -> None:
-    """It is told why."""
+def test_refused_connection_is_reported() -> None:
+    """The error has the reason of the operating system."""
     with service(_hang_up) as port:
         pass
     with transport(port) as one, pytest.raises(SilentExtenderError, match="refused"):
@@ -254,8 +254,8 @@ def test_a_service_may_go_by_another_name(tmp_path: Path, name: str) -> None:
                 one.post("filter", b"")
 
 
-def test_https_without_an_authority_verifies_nobody(tmp_path: Path) -> None:
-    """As in kube-scheduler; whoever builds the transport can tell, and does."""
+def test_https_without_an_authority_verifies_no_certificate(tmp_path: Path) -> None:
+    """kube-scheduler does the same; ``unverified`` reports it to the builder of the transport."""
     certificate, key = serving_pair(tmp_path, "elsewhere")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.load_cert_chain(certificate, key)
@@ -275,9 +275,7 @@ def test_https_without_an_authority_verifies_nobody(tmp_path: Path) -> None:
         (ExtenderTLSConfig(insecure=True, ca_file="x"), "tlsConfig.insecure"),
     ],
 )
-def test_certificates_that_do_not_do_are_refused_at_start(
-    tls: ExtenderTLSConfig, path: str
-) -> None:
+def test_unusable_certificates_are_refused_at_start(tls: ExtenderTLSConfig, path: str) -> None:
     """With the path in the configuration."""
     with pytest.raises(InputError, match=path), transport(1, tls=tls):
         pass

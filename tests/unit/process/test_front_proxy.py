@@ -1,4 +1,4 @@
-"""Whom the API server vouches for, and what he wants to do."""
+"""Users that the API server authenticated, and the attributes of their requests."""
 
 import pytest
 from starlette.datastructures import Headers
@@ -28,7 +28,7 @@ def headers(*pairs: tuple[str, str]) -> Headers:
     return Headers(raw=[(key.lower().encode(), value.encode()) for key, value in pairs])
 
 
-def test_the_api_server_says_who_asks() -> None:
+def test_headers_of_the_api_server_name_the_user() -> None:
     """With groups and whatever else it knows."""
     user = proxy().user_of(
         NAMES,
@@ -45,20 +45,20 @@ def test_the_api_server_says_who_asks() -> None:
 
 
 @pytest.mark.parametrize("names", [frozenset(), frozenset({"kubelet"})])
-def test_nobody_else_says_who_asks(names: frozenset[str]) -> None:
+def test_headers_of_other_clients_are_ignored(names: frozenset[str]) -> None:
     """Whatever his headers are."""
     assert proxy().user_of(names, headers(("X-Remote-User", "admin"))) is None
 
 
-def test_any_certificate_of_the_authority_will_do_if_no_name_is_asked_for() -> None:
-    """As the API server is configured; without a user in the headers nobody asks."""
+def test_any_certificate_of_the_authority_is_accepted_without_allowed_names() -> None:
+    """An empty list accepts every name; headers without a user authenticate no user."""
     anyone = proxy(**{"requestheader-allowed-names": "[]"})
     assert anyone.user_of({"x"}, headers(("X-Remote-User", "jane"))) is not None
     assert anyone.user_of({"x"}, headers(("X-Remote-Group", "dev"))) is None
     assert anyone.user_of((), headers(("X-Remote-User", "jane"))) is None
 
 
-def test_a_config_that_can_t_be_read_is_told() -> None:
+def test_invalid_configuration_is_rejected_with_its_key() -> None:
     """With the key."""
     with pytest.raises(InputError, match="requestheader-client-ca-file: is required"):
         proxy(**{"requestheader-client-ca-file": ""})
@@ -79,7 +79,7 @@ def test_a_config_that_can_t_be_read_is_told() -> None:
         ("/openapi/v2", None),
     ],
 )
-def test_what_is_asked_for_is_a_resource_or_a_path(
+def test_request_is_for_a_resource_or_a_path(
     path: str, expected: tuple[str, str, str, str] | None
 ) -> None:
     """As the API server would ask about it; what is no resource is judged as a path."""
@@ -94,7 +94,7 @@ def test_what_is_asked_for_is_a_resource_or_a_path(
 
 
 def test_other_methods_are_other_verbs() -> None:
-    """Whoever may read may not write."""
+    """Permission to read does not imply permission to write."""
     for method, verb in (("HEAD", "get"), ("POST", "create"), ("DELETE", "delete")):
         found = request_attributes(method, "/apis/g/v1/queues/a", "g/v1")
         assert isinstance(found, ResourceAttributes)

@@ -58,12 +58,12 @@ def test_health_is_open(port: int) -> None:
     assert ask(port, "/healthz", headers=as_user("mallory")).status == 200
 
 
-def test_who_may_reads(port: int) -> None:
+def test_authorized_user_reads(port: int) -> None:
     """The application behind is unchanged."""
     assert ask(port, "/version", headers=as_user("admin")).json["major"].isdigit()
 
 
-def test_who_is_unknown_is_told_so(port: int) -> None:
+def test_unknown_user_is_unauthorized(port: int) -> None:
     """With the Status that clients of Kubernetes understand."""
     reply = ask(port, "/version", headers=as_user("mallory"))
 
@@ -80,7 +80,9 @@ def test_who_is_unknown_is_told_so(port: int) -> None:
 
 
 @pytest.mark.parametrize(("headers", "user"), [({}, "system:anonymous"), (as_user("bob"), "bob")])
-def test_who_may_not_is_told_what_is_missing(port: int, headers: dict[str, str], user: str) -> None:
+def test_forbidden_user_learns_the_missing_permission(
+    port: int, headers: dict[str, str], user: str
+) -> None:
     """Verb and path are what a ClusterRole has to name."""
     reply = ask(port, "/livez/ping", headers=headers)
 
@@ -150,7 +152,7 @@ def slow() -> Iterator[tuple[SlowReviews, HttpServer]]:
 
 
 def send(server: HttpServer, token: str, source: str = "127.0.0.2") -> socket.socket:
-    """Ask for a page from an address of this machine, on a connection of its own."""
+    """Request a page from an address of this machine, on a connection of its own."""
     there = ("127.0.0.1", server.port)
     connection = socket.create_connection(there, 10, source_address=(source, 0))
     head = f"GET /version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"

@@ -23,7 +23,7 @@ def endpoint(*checks: Check) -> HealthEndpoint:
 
 
 def test_success_is_ok_and_no_more() -> None:
-    """A probe reads the status only; nobody pays for a list that nobody asked for."""
+    """A probe reads the status only, so the checks are listed on request only."""
     verdict = endpoint(PING).report()
 
     assert verdict.healthy
@@ -37,8 +37,8 @@ def test_verbose_lists_every_check() -> None:
     assert verdict.text == "[+]ping ok\n[+]shutdown ok\nreadyz check passed\n"
 
 
-def test_a_failure_is_told_in_full_but_for_the_reason(caplog: pytest.LogCaptureFixture) -> None:
-    """The endpoint is open to anybody, so the reason goes to the log."""
+def test_failure_lists_the_checks_without_reasons(caplog: pytest.LogCaptureFixture) -> None:
+    """The endpoint is public, so the reason goes to the log."""
     with caplog.at_level("INFO"):
         verdict = endpoint(PING, BROKEN).report()
 
@@ -49,7 +49,7 @@ def test_a_failure_is_told_in_full_but_for_the_reason(caplog: pytest.LogCaptureF
     assert vars(caplog.records[0])["error"] == "3 informers not started yet"
 
 
-def test_an_excluded_check_is_not_asked() -> None:
+def test_excluded_check_is_not_run() -> None:
     """Excluding what fails makes healthy; a name that no check has is pointed out."""
     verdict = endpoint(PING, BROKEN).report(["informer-sync", "typo"], verbose=True)
 
@@ -61,8 +61,8 @@ def test_an_excluded_check_is_not_asked() -> None:
     )
 
 
-def test_a_single_check_tells_the_reason() -> None:
-    """The path of one check needs authorization, so it may tell."""
+def test_single_check_shows_the_reason() -> None:
+    """The path of one check requires authorization, so it may show the reason."""
     verdict = endpoint(BROKEN).report_one(BROKEN)
 
     assert not verdict.healthy

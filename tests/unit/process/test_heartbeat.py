@@ -43,7 +43,7 @@ class Loop:
 
 @pytest.fixture
 def on_a_fifo(tmp_path: Path) -> Iterator[Loop]:
-    """Read a FIFO that nobody writes to."""
+    """Read a FIFO that has no writer."""
     path = tmp_path / "fifo"
     os.mkfifo(path)
     loop = Loop(path.read_bytes)
@@ -54,7 +54,7 @@ def on_a_fifo(tmp_path: Path) -> Iterator[Loop]:
 
 @pytest.fixture
 def on_a_lock() -> Iterator[Loop]:
-    """Wait for a lock that nobody gives up."""
+    """Wait for a lock that is never released."""
     lock = threading.Lock()
     lock.acquire()
     loop = Loop(lock.acquire)
@@ -79,8 +79,8 @@ def computing() -> Iterator[Loop]:
 
 
 @pytest.mark.parametrize("name", ["on_a_fifo", "on_a_lock"])
-def test_a_loop_that_waits_for_ever_is_found(name: str, request: pytest.FixtureRequest) -> None:
-    """Livez fails and says why; before the deadline it doesn't."""
+def test_blocked_loop_is_unhealthy(name: str, request: pytest.FixtureRequest) -> None:
+    """Livez fails with the reason after the deadline, not before."""
     loop: Loop = request.getfixturevalue(name)
     livez = HealthEndpoint("livez", [PING, loop.heartbeat.check], Indicators())
     loop.settle()
@@ -99,7 +99,9 @@ def test_a_loop_that_waits_for_ever_is_found(name: str, request: pytest.FixtureR
     )
 
 
-def test_the_log_says_where_it_hangs(on_a_lock: Loop, caplog: pytest.LogCaptureFixture) -> None:
+def test_log_shows_the_stack_of_a_hanging_loop(
+    on_a_lock: Loop, caplog: pytest.LogCaptureFixture
+) -> None:
     """Once, however often the kubelet asks."""
     on_a_lock.settle()
     on_a_lock.clock.advance_to(1)
@@ -112,7 +114,7 @@ def test_the_log_says_where_it_hangs(on_a_lock: Loop, caplog: pytest.LogCaptureF
     assert "test_heartbeat.py" in vars(record)["at"]
 
 
-def test_a_long_computation_is_no_hanging(computing: Loop) -> None:
+def test_long_computation_is_healthy(computing: Loop) -> None:
     """A list of 5,000 nodes, the plan of a large gang; one without end is found, too."""
     for minutes in range(1, COMPUTING_FACTOR):
         computing.clock.advance_to(minutes * 60.0)
@@ -124,8 +126,8 @@ def test_a_long_computation_is_no_hanging(computing: Loop) -> None:
     assert "the loop computes; at most 600 s is allowed" in computing.heartbeat.problem()
 
 
-def test_who_comes_round_again_is_well_again() -> None:
-    """A step that took too long is forgiven, if nobody has ended the process meanwhile."""
+def test_loop_that_resumes_is_healthy() -> None:
+    """A step that took too long is no failure once it has ended."""
     clock = VirtualClock()
     heartbeat = Heartbeat(clock, DEADLINE_S)
     clock.advance_to(DEADLINE_S * COMPUTING_FACTOR + 1)
@@ -135,7 +137,7 @@ def test_who_comes_round_again_is_well_again() -> None:
     assert heartbeat.problem() == ""
 
 
-def test_a_thread_that_has_ended_is_found() -> None:
+def test_ended_thread_is_unhealthy() -> None:
     """It uses no CPU and comes round no more."""
     loop = Loop(lambda: None)
     loop.end()

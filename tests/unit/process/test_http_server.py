@@ -51,7 +51,7 @@ def test_it_speaks_tls(servers: list[HttpServer]) -> None:
     assert ask(port, "/x", trusted=certificate_of(port)).text == "/x"
 
 
-def test_answers_are_sent_at_once(servers: list[HttpServer]) -> None:
+def test_answers_are_sent_without_delay(servers: list[HttpServer]) -> None:
     """Head and body are two writes: held back until the first is acknowledged they cost 40 ms."""
     servers.append(
         HttpServer(hello, "localhost", 0, self_signed_context(["localhost"], SystemClock()))
@@ -79,7 +79,7 @@ def test_any_address_is_any_of_both_versions(servers: list[HttpServer]) -> None:
 
 
 @pytest.mark.parametrize("address", ["localhost", "not an address"])
-def test_what_can_not_be_listened_on_is_said(servers: list[HttpServer], address: str) -> None:
+def test_error_of_listening_names_the_address(servers: list[HttpServer], address: str) -> None:
     """The text names address and port."""
     servers.append(HttpServer(hello, "localhost", 0))
     servers[0].start()
@@ -89,7 +89,7 @@ def test_what_can_not_be_listened_on_is_said(servers: list[HttpServer], address:
         second.start()
 
 
-def test_a_stopped_server_is_gone() -> None:
+def test_stopped_server_frees_thread_and_port() -> None:
     """Its thread as well as its port, be a client still connected."""
     server = HttpServer(hello, "localhost", 0)
     server.start()

@@ -35,7 +35,7 @@ def test_a_failure_belongs_to_the_asker() -> None:
     assert isinstance(answer.exception(), NotFoundError)
 
 
-def test_a_loop_that_is_too_busy_is_not_waited_for_forever() -> None:
+def test_waiting_for_a_busy_loop_is_bounded() -> None:
     """And a question that was given up is not put any more."""
     put = []
     inquiries = Inquiries(patience_s=0.01)
@@ -46,7 +46,7 @@ def test_a_loop_that_is_too_busy_is_not_waited_for_forever() -> None:
     assert put == []
 
 
-def test_nobody_waits_for_a_loop_that_has_ended() -> None:
+def test_ended_loop_is_not_waited_for() -> None:
     """Neither who asked before nor who asks after."""
     inquiries = Inquiries(patience_s=60)
     with ThreadPoolExecutor(1) as client:

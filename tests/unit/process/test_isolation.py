@@ -14,7 +14,7 @@ from koordinator.process.faults import FaultMetrics
 from koordinator.process.http_server import HttpServer
 
 
-class Boom(Exception):  # noqa: N818 -- what nobody foresaw
+class Boom(Exception):  # noqa: N818 -- an unforeseen exception
     """Raised by a broken part."""
 
 
@@ -67,7 +67,7 @@ def page(_: Parameters) -> object:
 
 @pytest.mark.parametrize("accept", ["", "application/openmetrics-text;version=1.0.0"])
 def test_a_family_that_breaks_takes_no_other_with_it(accept: str) -> None:
-    """In both formats; each that breaks is told by its name."""
+    """In both formats each broken family is reported by name."""
     faults: list[Fault] = []
     made = Endpoints(metrics={"/metrics": registry()}, on_fault=faults.append)
     (reply,) = served(application(made), "/metrics", accept=accept)
@@ -85,7 +85,7 @@ def test_a_family_that_breaks_takes_no_other_with_it(accept: str) -> None:
 
 
 def test_nothing_else_changes_where_nothing_breaks() -> None:
-    """The text is that of the whole registry."""
+    """The whole registry gives the same text."""
     (reply,) = served(
         application(Endpoints(metrics={"/metrics": registry(breaks=False)})), "/metrics"
     )
@@ -95,7 +95,7 @@ def test_nothing_else_changes_where_nothing_breaks() -> None:
 
 
 def test_a_page_that_breaks_answers_for_itself_only() -> None:
-    """It is told and counted by its path; the next request is answered."""
+    """The fault is reported and counted by path; the next request is answered."""
     counted = CollectorRegistry()
     made = Endpoints(
         pages={"/good": page, "/evil": broken},

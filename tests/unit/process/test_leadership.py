@@ -1,4 +1,4 @@
-"""What a process gets from its leadership thread.
+"""Leadership thread of a process.
 
 The clock stands still unless a test moves it, and the thread does nothing while it stands still.
 """
@@ -103,7 +103,7 @@ def test_a_process_may_leave_its_lease_to_run_out(server: Server) -> None:
 
 
 def test_the_lease_is_renewed(server: Server) -> None:
-    """Again and again, as time goes by."""
+    """Each renewal is followed by another one."""
     with leadership(server) as leading:
         leading.wait_until_leading(LONG_S)
         for _ in range(5):
@@ -113,7 +113,7 @@ def test_the_lease_is_renewed(server: Server) -> None:
             assert server.renewed.wait(LONG_S)
 
 
-def test_who_waits_is_told_that_it_does_not_lead(server: Server) -> None:
+def test_waiting_to_lead_times_out(server: Server) -> None:
     """The time given is waited, not longer."""
     with leadership(server) as leading:
         assert leading.wait_until_leading(LONG_S)
@@ -138,8 +138,8 @@ def test_a_process_that_was_stopped_too_long_has_lost(
     assert server.holder == ""
 
 
-def test_what_keeps_a_candidate_waiting_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
-    """The log says what is needed; as soon as that is there, the process leads."""
+def test_problem_of_a_candidate_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    """The log names what is missing; once it exists, the process leads."""
     server = Server()
     with caplog.at_level(logging.INFO), leadership(server) as leading:
         for _ in range(3):
@@ -175,7 +175,7 @@ def test_a_process_whose_thread_died_has_lost(
         assert not leading.holds()
 
 
-def test_what_was_never_started_can_be_stopped(server: Server) -> None:
+def test_leadership_can_be_stopped_before_its_start(server: Server) -> None:
     """A process may end before it becomes a candidate."""
     elector = LeaderElector(
         server,

@@ -59,8 +59,8 @@ def test_text_is_one_line_with_every_extra(set_up: SetUp) -> None:
 
 
 @pytest.mark.usefixtures("set_up")
-def test_a_command_tells_warnings_with_what_they_are_about() -> None:
-    """As a sentence: nobody who has typed it wants klog's letters."""
+def test_command_prints_warnings_with_their_subject() -> None:
+    """The format is a sentence for the user of a command, without klog's header."""
     stream = io.StringIO()
     tell_warnings(stream)
     log.warning("annotation ignored", extra={"complaint": "node c: not valid JSON"})
@@ -69,7 +69,7 @@ def test_a_command_tells_warnings_with_what_they_are_about() -> None:
     assert stream.getvalue() == "warning: annotation ignored (complaint: node c: not valid JSON)\n"
 
 
-def test_what_users_typed_can_not_begin_a_line(set_up: SetUp) -> None:
+def test_user_input_can_not_begin_a_line(set_up: SetUp) -> None:
     """A forged line would be believed."""
     stream = set_up()
     log.info("pod seen", extra={"pod": 'x\nE0101 "all is lost"'})
@@ -91,7 +91,7 @@ def test_what_users_typed_can_not_begin_a_line(set_up: SetUp) -> None:
 def test_no_control_character_reaches_a_log(
     formatter: logging.Formatter, place: str, typed: str
 ) -> None:
-    """No format lets a name move the cursor, begin a line, or turn the text around."""
+    """In every format a name can't move the cursor, begin a line or reverse the text."""
     fields: dict[str, object] = {"msg": "pod seen", "levelname": "WARNING"}
     if place == "exception":
         fields["exc_info"] = (ValueError, ValueError(typed), None)
@@ -107,7 +107,7 @@ def test_no_control_character_reaches_a_log(
 
 
 @given(text=st.text())
-def test_what_is_escaped_can_be_read_back(text: str) -> None:
+def test_escaped_text_can_be_unescaped(text: str) -> None:
     """What can be printed stays as it is."""
     shown = escaped(text)
 
@@ -150,7 +150,7 @@ def test_tracebacks_are_shown(set_up: SetUp, log_format: LogFormat) -> None:
     ("verbosity", "details", "of_libraries"),
     [(0, False, False), (3, False, False), (4, True, False), (8, True, True)],
 )
-def test_verbosity_says_how_much(
+def test_verbosity_selects_the_lines(
     set_up: SetUp, verbosity: int, details: bool, of_libraries: bool
 ) -> None:
     """4 is the debug level of Kubernetes; libraries are quiet until 8."""
@@ -176,6 +176,6 @@ def test_verbosity_changes_while_running(set_up: SetUp) -> None:
 
 @pytest.mark.parametrize("text", ["", "high", "-1", "1.5", "9" * 4000, "\u0663"])
 def test_a_wrong_verbosity_is_refused(text: str) -> None:
-    """The text says what is accepted."""
+    """The text names the expected values."""
     with pytest.raises(InputError, match="must be an integer"):
         set_verbosity(text)

@@ -1,4 +1,4 @@
-"""What names pods, nodes or keys can be read by nobody but its owner."""
+"""Files with names of pods and nodes or with keys, readable by their owner only."""
 
 import gzip
 import os
@@ -15,7 +15,7 @@ from koordinator.simulator.recorder import RecordingFile
 
 @pytest.fixture(autouse=True, params=[0o000, 0o177], ids=oct)
 def umask(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Let everybody read and write what is made, or only the owner."""
+    """Set a umask that permits all users, or only the owner, to read and write new files."""
     before = os.umask(request.param)
     yield
     os.umask(before)
@@ -47,7 +47,7 @@ def test_recordings(folder: Path) -> None:
 
 
 def test_audits(folder: Path) -> None:
-    """The file that is written, those that are kept, and those of another version."""
+    """The current file, rotated files, and files of another version."""
     for name in ("audit.jsonl", "audit.jsonl.1"):
         (folder / name).touch()
         (folder / name).chmod(0o644)
@@ -65,7 +65,7 @@ def test_audits(folder: Path) -> None:
 
 
 def test_keys_of_certificates(folder: Path) -> None:
-    """The certificate may be read by everybody, its key not."""
+    """The key is readable by its owner only; the certificate may be public."""
     context_of_directory(folder, "tls", ["localhost"], SystemClock())
 
     assert rights(folder / "tls.key") == 0o600

@@ -46,7 +46,7 @@ def start() -> Iterator[Start]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_the_first_signal_asks(start: Start, number: signal.Signals) -> None:
+def test_first_signal_requests_termination(start: Start, number: signal.Signals) -> None:
     """The process decides how to end."""
     process = start("sys.exit(7)")
     os.kill(process.pid, number)
@@ -55,7 +55,7 @@ def test_the_first_signal_asks(start: Start, number: signal.Signals) -> None:
     assert process.wait(5) == 7
 
 
-def test_the_second_signal_ends_at_once(start: Start) -> None:
+def test_second_signal_ends_the_process_immediately(start: Start) -> None:
     """Even if the main thread never looks up from what it does."""
     process = start("while True: pass")
     os.kill(process.pid, signal.SIGTERM)

@@ -31,5 +31,5 @@ def bookmark(version: str) -> bytes:
 
 
 def gone() -> bytes:
-    """Return what a watch says when its version is too old."""
+    """Return the event that ends a watch whose resourceVersion is too old."""
     return event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"})

@@ -1,4 +1,4 @@
-"""An API server that answers what a test says, for faults that a real one doesn't show."""
+"""An API server with scripted answers, for faults that a real one doesn't show."""
 
 import asyncio
 import threading

@@ -85,8 +85,8 @@ def test_a_lost_answer_may_have_been_nothing(server: ScriptedServer) -> None:
 
 
 @pytest.mark.slow
-def test_an_error_of_etcd_is_no_refusal(server: ScriptedServer) -> None:
-    """The API server calls it a conflict; the pod is free still, so it is bound again."""
+def test_bind_is_retried_after_an_error_of_etcd(server: ScriptedServer) -> None:
+    """The API server reports a conflict, but the pod is still unbound: the bind is retried."""
     server.on(BIND, BROKEN_OFF, DONE)
     server.on(GET, bound(""))
     assert outcome(server) is None
@@ -94,14 +94,16 @@ def test_an_error_of_etcd_is_no_refusal(server: ScriptedServer) -> None:
 
 
 @pytest.mark.parametrize("pod_now", [bound("n2"), bound("n1", k="somebody else's")])
-def test_somebody_else_was_faster(server: ScriptedServer, pod_now: Answer) -> None:
+def test_bind_conflicts_with_another_binding_of_the_pod(
+    server: ScriptedServer, pod_now: Answer
+) -> None:
     """Another node, or the same one with other devices."""
     server.on(BIND, hang_up)
     server.on(GET, pod_now)
     assert isinstance(outcome(server), ConflictError)
 
 
-def test_the_pod_has_gone_meanwhile(server: ScriptedServer) -> None:
+def test_bind_of_a_deleted_pod_fails(server: ScriptedServer) -> None:
     """Or there is another one of its name."""
     server.on(BIND, hang_up)
     assert isinstance(outcome(server), NotFoundError)
@@ -116,7 +118,7 @@ def test_a_refusal_is_final(server: ScriptedServer) -> None:
     assert len(server.received) == 1
 
 
-def test_a_busy_server_is_waited_for(server: ScriptedServer) -> None:
+def test_bind_is_retried_on_a_busy_server(server: ScriptedServer) -> None:
     """It has done nothing yet, so the pod need not be asked."""
     server.on(BIND, fail(429, Retry_After="0"), DONE)
     assert outcome(server) is None
@@ -130,7 +132,7 @@ def test_a_server_that_is_away_ends_it_in_time() -> None:
     assert type(result).__name__ == "UnreachableError"
 
 
-def test_who_lost_the_lead_binds_nothing_more(server: ScriptedServer) -> None:
+def test_bindings_stop_when_leadership_is_lost(server: ScriptedServer) -> None:
     """What is still in the queue is not sent."""
     server.on(BIND, DONE)
     leads = iter([True, True])
@@ -141,8 +143,8 @@ def test_who_lost_the_lead_binds_nothing_more(server: ScriptedServer) -> None:
     assert len(server.received) == 2
 
 
-def test_only_so_many_fly_at_a_time(server: ScriptedServer) -> None:
-    """In the order in which they were asked for."""
+def test_number_of_binds_in_flight_is_bounded(server: ScriptedServer) -> None:
+    """Bindings are sent in the order of the calls."""
     flying, most = 0, 0
 
     async def slow(request: web.Request) -> web.StreamResponse:
@@ -182,8 +184,8 @@ def test_an_empty_batch_is_done(server: ScriptedServer) -> None:
         assert cluster.bind([]).results() == []
 
 
-def test_closing_ends_what_flies(server: ScriptedServer) -> None:
-    """Nobody waits for ever."""
+def test_closing_ends_binds_in_flight(server: ScriptedServer) -> None:
+    """Pending results end with an error, so that no caller blocks."""
     server.on(BIND, stream())
     with server.cluster(binds_in_flight=1) as cluster:
         binds: KubernetesBinds = cluster.bind([BINDING] * 3)
@@ -191,7 +193,7 @@ def test_closing_ends_what_flies(server: ScriptedServer) -> None:
     assert ["closed" in str(error) for error in binds.results()] == [True] * 3
 
 
-def test_a_pod_that_is_not_there(server: ScriptedServer) -> None:
-    """As every verb says it."""
+def test_bind_of_a_missing_pod_fails(server: ScriptedServer) -> None:
+    """The error is the same as for other verbs."""
     server.on(BIND, not_found)
     assert isinstance(outcome(server), NotFoundError)

@@ -1,4 +1,4 @@
-"""What proves who we are is renewed in time."""
+"""Renewal of credentials before they expire."""
 
 import json
 import stat
@@ -72,7 +72,7 @@ def test_a_token_file_is_read_again(tmp_path: Path, clock: VirtualClock) -> None
     assert headers(found) == {"Authorization": "Bearer new"}
 
 
-def test_a_refused_token_is_read_again_at_once(tmp_path: Path, clock: VirtualClock) -> None:
+def test_refused_token_is_reread_immediately(tmp_path: Path, clock: VirtualClock) -> None:
     """But not in the same moment in which it was read: that would be no better."""
     token = tmp_path / "token"
     token.write_text("old")
@@ -87,7 +87,7 @@ def test_a_refused_token_is_read_again_at_once(tmp_path: Path, clock: VirtualClo
 
 
 def test_a_plugin_runs_until_its_answer_expires(tmp_path: Path, clock: VirtualClock) -> None:
-    """It lies beside the kubeconfig, and is not asked for every request."""
+    """The plugin is beside the kubeconfig; requests reuse its credential until it expires."""
     plugin(tmp_path, answer())
     found = credentials(tmp_path, clock, EXEC)
     clock.advance_to(EXPIRES - 1)
@@ -105,13 +105,13 @@ def test_a_refused_answer_makes_the_plugin_run(tmp_path: Path, clock: VirtualClo
     found = credentials(tmp_path, clock, EXEC)
     clock.advance_to(10)
     refused = found.current()
-    plugin(tmp_path, answer(token="better"))  # noqa: S106 -- as said
+    plugin(tmp_path, answer(token="better"))  # noqa: S106 -- not a real token
     for _ in range(3):
         assert dict(found.renewed(refused).headers) == {"Authorization": "Bearer better"}
     assert runs(tmp_path) == 2
 
 
-def test_a_plugin_is_told_what_it_asks_for(tmp_path: Path, clock: VirtualClock) -> None:
+def test_plugin_gets_its_environment_and_the_cluster(tmp_path: Path, clock: VirtualClock) -> None:
     """The environment of its entry, and the cluster if it wants to know."""
     plugin(
         tmp_path,
@@ -143,19 +143,21 @@ def test_a_plugin_that_fails(tmp_path: Path, clock: VirtualClock, line: str, mes
     assert "secret" not in str(caught.value)
 
 
-def test_a_plugin_that_is_not_there(tmp_path: Path, clock: VirtualClock) -> None:
-    """The kubeconfig often says where to get it."""
+def test_missing_plugin_is_reported_with_its_install_hint(
+    tmp_path: Path, clock: VirtualClock
+) -> None:
+    """The error shows the installHint of the kubeconfig."""
     with pytest.raises(InputError, match=r"exec\.command: can't run .*No such file.*; get it"):
         credentials(tmp_path, clock, EXEC)
 
 
-def test_a_version_of_the_protocol_that_is_gone(tmp_path: Path, clock: VirtualClock) -> None:
-    """The message says which versions there are."""
+def test_removed_protocol_version_is_rejected(tmp_path: Path, clock: VirtualClock) -> None:
+    """The message lists the supported versions."""
     with pytest.raises(InputError, match=r"exec\.apiVersion: must be .*v1alpha1'"):
         credentials(tmp_path, clock, EXEC.replace("io/v1,", "io/v1alpha1,"))
 
 
-def test_a_certificate_that_is_none(tmp_path: Path, clock: VirtualClock) -> None:
+def test_invalid_certificate_is_reported(tmp_path: Path, clock: VirtualClock) -> None:
     """What ssl refuses is reported with the kubeconfig that names it."""
     config = write_kubeconfig(tmp_path / "config", "https://api")
     (tmp_path / "ca").write_text("nonsense")

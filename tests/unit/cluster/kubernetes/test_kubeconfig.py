@@ -1,4 +1,4 @@
-"""Which cluster is meant, and as whom."""
+"""Selection of the cluster and the user from kubeconfigs."""
 
 import os
 from pathlib import Path
@@ -59,7 +59,7 @@ def test_the_current_context_counts(config: Path) -> None:
     )
 
 
-def test_another_context_may_be_asked_for(config: Path) -> None:
+def test_context_can_be_selected(config: Path) -> None:
     """A context names a cluster and a user; without a user we are anonymous."""
     found = find(config, "two")
     assert (found.server.url, found.server.proxy_url) == ("http://west", "http://proxy:3128")
@@ -158,12 +158,12 @@ def test_a_missing_file_is_named(tmp_path: Path) -> None:
 
 
 def test_no_cluster_at_all() -> None:
-    """The message says how to name one."""
+    """The message names the flag that selects one."""
     with pytest.raises(InputError, match="--kubeconfig FILE"):
         find_connection(environ={"HOME": "/nowhere"})
 
 
-def test_a_pod_without_token_is_told_so(tmp_path: Path) -> None:
+def test_pod_without_token_gets_a_hint(tmp_path: Path) -> None:
     """Service account tokens can be switched off."""
     with pytest.raises(InputError, match="automountServiceAccountToken"):
         find_connection(

@@ -1,4 +1,4 @@
-"""Pods that a kubelet tells: a watch as from the API server, which is not asked for them."""
+"""Watch of pods that the kubelet serves instead of the API server."""
 
 import asyncio
 from collections.abc import Iterator
@@ -42,7 +42,7 @@ def node(port: int = 10250, **addresses: str) -> JsonObject:
 
 
 class Told:
-    """What the source tells of itself."""
+    """Running pods and problems of the source under test."""
 
     def __init__(self) -> None:
         self.problems: list[str] = []
@@ -100,7 +100,7 @@ def names(events: list[WatchEvent]) -> list[tuple[str, str]]:
 
 
 def test_pods_come_change_and_go(server: ScriptedServer, kubelet: ScriptedServer) -> None:
-    """As events; the API server is asked for the node and for no pod."""
+    """Changes arrive as events; the API server gets a request for the node and none for pods."""
     kubelet.on(
         ASKED,
         reply(pod_list(pod("a"), pod("b"))),
@@ -140,7 +140,7 @@ def test_pods_change_without_another_version(
 def test_a_pod_that_runs_is_not_forgotten(
     server: ScriptedServer, kubelet: ScriptedServer, empty: JsonObject
 ) -> None:
-    """A kubelet that has just started knows none; those without processes have gone."""
+    """A kubelet that just started lists no pods; only pods without processes are deleted."""
     kubelet.on(ASKED, reply(pod_list(pod("a"), pod("b"))), reply(empty))
     told = Told()
     told.running = frozenset({"a"})
@@ -160,7 +160,7 @@ def test_a_node_without_pods_is_known_as_such(
         assert [event.type for event in watch.poll()] == [EventType.BOOKMARK]
 
 
-def test_pods_that_start_are_asked_for_at_once(
+def test_new_pods_are_requested_immediately(
     server: ScriptedServer, kubelet: ScriptedServer
 ) -> None:
     """However long the interval is."""
@@ -200,10 +200,10 @@ async def drip(request: web.Request) -> web.StreamResponse:
         (reply("[" * 5000), "200", "the answer is no list"),
     ],
 )
-def test_a_kubelet_that_fails_is_told_and_asked_again(
+def test_failing_kubelet_is_reported_and_retried(
     server: ScriptedServer, kubelet: ScriptedServer, answer: Any, status: str, said: str
 ) -> None:
-    """Pods stay as they were told last."""
+    """Pods keep their last known state."""
     kubelet.on(ASKED, reply(pod_list(pod("a"))), answer, reply(pod_list(pod("a", "2"))))
     told = Told()
     with watching(server, kubelet, told) as (cluster, watch):
@@ -215,7 +215,7 @@ def test_a_kubelet_that_fails_is_told_and_asked_again(
     assert (PATH, status) in told.requests
 
 
-def test_a_kubelet_that_is_back_is_asked_though_the_api_server_is_away(
+def test_recovered_kubelet_is_polled_without_the_api_server(
     server: ScriptedServer, kubelet: ScriptedServer
 ) -> None:
     """Its address is known from before."""
@@ -245,16 +245,16 @@ def test_one_pod_that_can_not_be_read_leaves_the_others(
         ({"metadata": {}}, {}, "no address"),
     ],
 )
-def test_a_node_that_does_not_tell_where_its_kubelet_is(
+def test_node_without_kubelet_endpoint_is_reported(
     server: ScriptedServer, kubelet: ScriptedServer, stated: Any, options: Any, said: str
 ) -> None:
-    """Told as well."""
+    """The problem is reported."""
     told = Told()
     with watching(server, kubelet, told, stated, **options):
         assert eventually(lambda: any(said in it for it in told.problems)), told.problems
 
 
-def test_nobody_is_told_who_we_are_without_a_certificate(
+def test_credentials_are_not_sent_to_an_unverified_kubelet(
     server: ScriptedServer, kubelet: ScriptedServer, tmp_path: Path
 ) -> None:
     """A server that speaks plain HTTP at the kubelet's port gets no request at all."""

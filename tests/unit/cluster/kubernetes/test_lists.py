@@ -41,7 +41,7 @@ def test_a_list_that_is_forgotten_half_way_begins_again(server: ScriptedServer) 
         assert names(cluster) == ["a", "b"]
 
 
-def test_a_list_that_is_forgotten_always_is_asked_for_at_once(server: ScriptedServer) -> None:
+def test_list_that_always_expires_is_requested_without_pages(server: ScriptedServer) -> None:
     """Without pages there is nothing to forget."""
     whole = reply(pod_list(pod("a"), pod("b")))
     server.on(GET, *[FIRST, EXPIRED] * 3, whole)
@@ -50,7 +50,7 @@ def test_a_list_that_is_forgotten_always_is_asked_for_at_once(server: ScriptedSe
     assert server.queries(GET)[-1] == {}
 
 
-def test_what_cannot_be_decoded_is_left_out(
+def test_undecodable_objects_are_left_out(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The log names kind, object and field."""

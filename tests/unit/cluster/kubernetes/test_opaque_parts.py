@@ -54,7 +54,7 @@ def test_finalizers_and_consumers_change_and_nothing_else_does() -> None:
 
 
 def test_an_allocation_is_taken_away() -> None:
-    """With all that is said of its devices and users."""
+    """The status of its devices and consumers is removed as well."""
     gone = {"allocation": None, "reservedFor": None, "devices": None}
     assert changed({"metadata": VERSION, "status": gone}).status in (None, WireClaimStatus())
 

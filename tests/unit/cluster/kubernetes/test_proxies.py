@@ -1,4 +1,4 @@
-"""Which requests go through a proxy."""
+"""Selection of requests that go through a proxy."""
 
 import pytest
 

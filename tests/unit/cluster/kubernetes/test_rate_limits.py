@@ -1,4 +1,4 @@
-"""How fast requests are let through, and how long failures make us wait."""
+"""Rate limits of requests and backoff after failures."""
 
 import asyncio
 import selectors
@@ -58,7 +58,7 @@ def test_a_burst_passes_and_then_the_rate_counts() -> None:
     run(context())
 
 
-def test_without_a_rate_nobody_waits() -> None:
+def test_no_limit_without_a_rate() -> None:
     """None is unlimited."""
 
     async def context() -> None:
@@ -69,7 +69,7 @@ def test_without_a_rate_nobody_waits() -> None:
     run(context())
 
 
-def test_a_turn_can_be_asked_for_without_waiting() -> None:
+def test_token_can_be_taken_without_waiting() -> None:
     """It is there or it is not."""
 
     async def context() -> None:

@@ -75,7 +75,7 @@ def patches(server: ScriptedServer, request: str = STATUS) -> list[JsonObject]:
 
 
 def test_a_condition_is_merged_into_the_status(server: ScriptedServer) -> None:
-    """By its type; what it doesn't say is said to be empty; the uid guards."""
+    """Conditions merge by type, unset fields become empty, and the uid is a precondition."""
     server.on(STATUS, OK)
     with server.cluster() as cluster:
         report = PodReport("default", "a", "1", unschedulable("no"), nominated_node="")
@@ -105,7 +105,7 @@ def test_a_condition_is_merged_into_the_status(server: ScriptedServer) -> None:
 
 @pytest.mark.parametrize(("status", "expected"), [("False", "2020-01-01T00:00:00Z"), ("True", NOW)])
 def test_only_a_change_is_a_transition(server: ScriptedServer, status: str, expected: str) -> None:
-    """What our watch has seen of the pod tells whether it is one."""
+    """The status that the watch delivered last decides."""
     known = pod("a")
     since = "2020-01-01T00:00:00Z"
     known["status"] = {
@@ -153,7 +153,7 @@ def test_a_deletion_is_not_held_up_by_a_report_that_fails(server: ScriptedServer
     assert delete in [str(it) for it in server.received]
 
 
-def test_what_waits_is_taken_in_by_what_is_newer(server: ScriptedServer) -> None:
+def test_pending_reports_are_merged_into_newer_ones(server: ScriptedServer) -> None:
     """One write per pod at a time: the next one has everything that came meanwhile."""
     gate = Gate()
     server.on(STATUS, gate, OK)
@@ -171,8 +171,8 @@ def test_what_waits_is_taken_in_by_what_is_newer(server: ScriptedServer) -> None
     assert rest["status"]["nominatedNodeName"] == "n"
 
 
-def test_a_binding_drops_what_waits_and_lets_pass_what_flies(server: ScriptedServer) -> None:
-    """Otherwise an old condition could overwrite that of the binding."""
+def test_binding_drops_pending_reports_and_awaits_those_in_flight(server: ScriptedServer) -> None:
+    """Otherwise an old condition could overwrite the condition of the binding."""
     gate = Gate()
     server.on(STATUS, gate)
     server.on(BIND, reply({}, 201))
@@ -220,8 +220,8 @@ def test_a_failed_report_is_tried_again(server: ScriptedServer, failure: object)
     assert patches(server)[0] == patches(server)[1]
 
 
-def test_what_the_server_refuses_is_dropped(server: ScriptedServer) -> None:
-    """The pod is gone, or is another one."""
+def test_rejected_reports_are_dropped(server: ScriptedServer) -> None:
+    """The pod was deleted or replaced by another one."""
     server.on(STATUS, fail(409, "Conflict"))
     server.on(EVENTS, OK)
     with server.cluster() as cluster:
@@ -236,10 +236,10 @@ def dropped(caplog: pytest.LogCaptureFixture) -> list[str]:
     return [it.levelname for it in caplog.records if it.message == "report dropped"]
 
 
-def test_a_right_that_is_missing_is_told_once(
+def test_missing_permission_is_logged_once(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Whoever looks for events in vain finds out why."""
+    """The log explains why events are missing."""
     caplog.set_level(logging.DEBUG)
     server.on(EVENTS, fail(403, "Forbidden"))
     with server.cluster() as cluster:
@@ -350,7 +350,7 @@ def test_patches_that_wait_become_one(server: ScriptedServer) -> None:
     ]
 
 
-def test_a_patch_that_failed_is_sent_again_with_what_is_newer(
+def test_failed_patch_is_resent_with_newer_changes(
     server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A server that fails gets it later; what was reported since counts more."""
@@ -373,7 +373,7 @@ def test_a_patch_that_failed_is_sent_again_with_what_is_newer(
 
 
 def test_a_patch_that_is_refused_is_dropped(server: ScriptedServer) -> None:
-    """The object is gone, or another one: nobody asks again."""
+    """The object was deleted or replaced: the patch is not retried."""
     server.on(GROUP, fail(409, "Conflict"), OK)
     with server.cluster() as cluster:
         cluster.report([phase(phase="Pending")])

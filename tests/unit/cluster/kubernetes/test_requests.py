@@ -1,4 +1,4 @@
-"""What becomes of a request that isn't simply answered."""
+"""Retries, errors and deadlines of requests."""
 
 import asyncio
 import threading
@@ -44,8 +44,8 @@ NOBODY = "http://127.0.0.1:9"  # the port discard: nothing listens
 
 
 @pytest.mark.parametrize("answer", [fail(BUSY, Retry_After="0"), fail(503, Retry_After="0")])
-def test_a_busy_server_is_asked_again(server: ScriptedServer, answer: Answer) -> None:
-    """It says when; it has done nothing yet, so that even a create is repeated."""
+def test_request_is_retried_on_a_busy_server(server: ScriptedServer, answer: Answer) -> None:
+    """The server names the delay and did no work yet, so even a create is retried."""
     server.on(POST, answer, STORED)
     with server.cluster() as cluster:
         assert cluster.create(NODE).metadata.uid == "1"
@@ -53,14 +53,14 @@ def test_a_busy_server_is_asked_again(server: ScriptedServer, answer: Answer) ->
 
 
 def test_a_server_that_stays_busy_is_given_up(server: ScriptedServer) -> None:
-    """Who would have to wait longer than a call may take is told at once."""
+    """The call fails immediately when the delay exceeds its deadline."""
     server.on(POST, fail(BUSY, Retry_After="60"))
     with server.cluster() as cluster, pytest.raises(TooManyRequestsError):
         cluster.create(NODE)
     assert server.count(POST) == 1
 
 
-def test_a_used_up_budget_is_an_answer(server: ScriptedServer) -> None:
+def test_exhausted_disruption_budget_is_not_retried(server: ScriptedServer) -> None:
     """An eviction that has to wait is the caller's affair, even if the server names a time."""
     causes = [{"reason": "DisruptionBudget", "message": "needs 3 healthy pods"}]
     body = {"message": "Cannot evict", "details": {"causes": causes}}
@@ -82,7 +82,7 @@ def test_reading_is_repeated(server: ScriptedServer, answer: Answer) -> None:
 def test_a_write_that_may_have_happened_is_not_repeated(
     server: ScriptedServer, answer: Answer
 ) -> None:
-    """Nobody knows whether it happened: the caller decides."""
+    """The outcome is unknown: the caller decides."""
     server.on(POST, answer, STORED)
     with server.cluster() as cluster, pytest.raises(ClusterError):
         cluster.create(NODE)
@@ -90,7 +90,7 @@ def test_a_write_that_may_have_happened_is_not_repeated(
 
 
 def test_a_server_that_is_away_is_tried_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
-    """What was never sent is sent again, as long as a call may take; the log says so once."""
+    """Unsent requests are retried until the deadline of the call, with one log line."""
     with client(NOBODY, timeout_s=0.15) as cluster, pytest.raises(ClusterError, match=r"POST /api"):
         cluster.create(NODE)
     ours = [r.message for r in caplog.records if r.name.startswith("koordinator")]
@@ -114,7 +114,7 @@ def test_a_server_that_is_away_is_tried_for_a_while(caplog: pytest.LogCaptureFix
 def test_refusals_have_types(
     server: ScriptedServer, code: int, reason: str, error: type[ClusterError]
 ) -> None:
-    """The type says what to do, the text what the server said and to what."""
+    """The type selects the reaction; the text has the server's message and the request."""
     server.on(POST, fail(code, reason, "because"))
     with (
         server.cluster() as cluster,
@@ -132,7 +132,7 @@ def test_an_answer_that_is_no_status_is_shown(server: ScriptedServer) -> None:
 
 
 def test_unknown_credentials_are_named(server: ScriptedServer) -> None:
-    """The message says which kubeconfig to look at."""
+    """The message names the kubeconfig."""
     server.on(POST, fail(401, "Unauthorized", "Unauthorized"))
     with server.cluster() as cluster, pytest.raises(ClusterError, match="of the test"):
         cluster.create(NODE)
@@ -155,7 +155,7 @@ def test_a_refused_token_is_read_again(server: ScriptedServer, tmp_path: Path) -
     assert sent == ["Bearer old", "Bearer new"]
 
 
-def test_who_may_not_write_sends_nothing(server: ScriptedServer) -> None:
+def test_writes_without_permission_are_not_sent(server: ScriptedServer) -> None:
     """Permission is asked before every write; reading needs none."""
     server.on(GET, STORED)
     with server.cluster(may_write=lambda: False) as cluster:
@@ -171,7 +171,7 @@ def test_who_may_not_write_sends_nothing(server: ScriptedServer) -> None:
     assert {received.verb for received in server.received} == {"GET"}
 
 
-def test_permission_is_asked_again_before_a_retry(server: ScriptedServer) -> None:
+def test_permission_is_checked_again_before_a_retry(server: ScriptedServer) -> None:
     """Who lost the lead while waiting must not go on."""
     server.on(POST, fail(BUSY, Retry_After="0"), STORED)
     leads = iter([True, False])
@@ -209,7 +209,7 @@ def test_a_write_is_broken_off_when_another_may_lead(server: ScriptedServer) -> 
 def test_the_server_gives_up_a_write_before_another_may_lead(
     server: ScriptedServer, lateness_s: float | None, time: str
 ) -> None:
-    """It is told how long it may work on it."""
+    """The timeout parameter of the request ends before the lease does."""
     server.on(POST, STORED)
     with server.cluster(lateness_s=lateness_s) as cluster:
         cluster.create(NODE)
@@ -235,8 +235,8 @@ def test_requests_are_observed(server: ScriptedServer) -> None:
     assert all(0 <= duration_s < 10 for *_, duration_s in seen)
 
 
-def test_a_write_tells_the_server_how_long_it_may_take(server: ScriptedServer) -> None:
-    """What nobody waits for any more shall not be done."""
+def test_write_carries_its_timeout(server: ScriptedServer) -> None:
+    """The server abandons requests whose caller has timed out."""
     server.on(POST, STORED)
     with server.cluster(timeout_s=4.5) as cluster:
         cluster.create(NODE)
@@ -277,7 +277,7 @@ def test_names_stay_in_their_place(server: ScriptedServer) -> None:
     ]
 
 
-def test_a_closed_cluster_says_so(server: ScriptedServer) -> None:
+def test_closed_cluster_rejects_calls(server: ScriptedServer) -> None:
     """Closing twice is no mistake, going on is."""
     cluster = server.cluster()
     cluster.close()

@@ -1,4 +1,4 @@
-"""What a watch delivers always adds up to what exists."""
+"""Consistency of the events of a watch with the objects that exist."""
 
 import json
 

@@ -74,7 +74,7 @@ def test_a_stream_that_ended_goes_on_where_it_was(server: ScriptedServer) -> Non
 
 
 @pytest.mark.parametrize("answer", [fail(410, "Expired"), stream(gone(), then_wait=False)])
-def test_a_forgotten_version_is_made_up_for(server: ScriptedServer, answer: Answer) -> None:
+def test_expired_version_is_recovered_by_a_list(server: ScriptedServer, answer: Answer) -> None:
     """What was lost is delivered as a difference, what stayed is not mentioned."""
     before = [pod("changed"), pod("deleted"), pod("same"), pod("replaced")]
     after = [pod("added"), pod("changed", "8"), pod("same"), pod("replaced", "9", uid="new")]
@@ -126,7 +126,7 @@ def test_an_error_in_the_stream_loses_nothing(server: ScriptedServer) -> None:
 
 @pytest.mark.slow
 def test_a_silent_stream_is_cut(server: ScriptedServer) -> None:
-    """A connection may be dead without anybody noticing; then another one is opened."""
+    """A dead connection may show no error, so another one is opened."""
     server.on(LIST, reply(pod_list(version="5")))
     server.on(WATCH, stream(), stream(event("ADDED", pod("a", "6"))))
     with server.cluster(silence_s=0.5) as cluster:
@@ -165,7 +165,7 @@ def test_a_server_that_fails_is_tried_again(
     assert messages == ["watch interrupted: trying again", "watch resumed"]
 
 
-def test_what_cannot_be_decoded_is_left_out(
+def test_undecodable_objects_are_left_out(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """What was delivered before stays, and goes when it is deleted."""
@@ -257,7 +257,7 @@ def test_the_start_waits_for_the_kinds_named_first(server: ScriptedServer) -> No
 def test_a_kind_that_is_not_installed_is_empty_until_it_is(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """It holds up nothing, is logged once, and found by the next look; gone again, all go."""
+    """Other kinds aren't delayed, one line is logged, and its removal deletes all objects."""
     device = {"metadata": {"name": "n1", "resourceVersion": "1", "uid": "1"}, "spec": {}}
     installed = reply({"metadata": {"resourceVersion": "2"}, "items": [device]})
     server.on(f"GET {DEVICES}", not_found, not_found, installed, not_found)
@@ -289,10 +289,10 @@ def test_a_refused_selector_is_an_error(server: ScriptedServer) -> None:
 
 
 @pytest.mark.slow
-def test_who_may_not_look_keeps_trying(
+def test_forbidden_watch_is_retried(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Somebody may give us the right; the log says what is missing."""
+    """The permission may be granted later; the log names it."""
     server.on(LIST, fail(403, "Forbidden", "pods is forbidden"), reply(pod_list(pod("a"))))
     server.on(WATCH, QUIET)
     with server.cluster() as cluster:
@@ -301,7 +301,7 @@ def test_who_may_not_look_keeps_trying(
 
 
 @pytest.mark.slow
-def test_who_does_not_poll_stops_the_stream(server: ScriptedServer) -> None:
+def test_stream_pauses_without_polling(server: ScriptedServer) -> None:
     """Memory stays bounded: at most some megabytes wait, the rest stays in the server."""
     written = 0
     big = event("MODIFIED", pod("a", "2", hostname="x" * 1_000_000))
@@ -320,7 +320,7 @@ def test_who_does_not_poll_stops_the_stream(server: ScriptedServer) -> None:
     with server.cluster() as cluster:
         watch = cluster.watch([Pod])
         assert cluster.wait(PATIENCE_S)
-        threading.Event().wait(0.3)  # nothing tells that nothing more comes
+        threading.Event().wait(0.3)  # no event marks the end of writing
         assert 8 <= written <= 40
         while written < 60:
             assert cluster.wait(PATIENCE_S)
