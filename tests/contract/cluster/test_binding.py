@@ -71,7 +71,7 @@ def test_a_binding_is_one_write(cluster: Cluster) -> None:
 
 
 def test_a_bound_pod_is_not_bound_again(cluster: Cluster) -> None:
-    """The first binding wins, be it to the same node."""
+    """The first binding wins, even against another one to the same node."""
     cluster.create(pod("a"))
     assert bind(cluster, "a", "n1") is None
 
@@ -106,8 +106,8 @@ def test_bindings_are_independent(cluster: Cluster) -> None:
     assert cluster.get(Pod, "b", "default").spec.node_name == "n2"
 
 
-def test_each_end_of_a_binding_is_told_once(cluster: Cluster) -> None:
-    """Who doesn't wait is told what has ended, by place, and waiting tells all once more."""
+def test_each_result_of_a_binding_is_polled_once(cluster: Cluster) -> None:
+    """Polling returns ended bindings by index, and waiting returns all results again."""
     cluster.create(pod("a"))
     cluster.create(pod("b"))
     binds = cluster.bind([Binding("default", "a", "n1"), Binding("default", "b", "n1")])
@@ -121,7 +121,7 @@ def test_each_end_of_a_binding_is_told_once(cluster: Cluster) -> None:
 
 
 def test_a_pod_that_is_being_deleted_is_not_bound(cluster: Cluster) -> None:
-    """Whoever deletes a pod first wins over the scheduler."""
+    """A deletion before the binding wins."""
     cluster.create(pod("a", finalizers=("koordinator.sh/hold",)))
     cluster.delete(Pod, "a", "default")
 
@@ -129,7 +129,7 @@ def test_a_pod_that_is_being_deleted_is_not_bound(cluster: Cluster) -> None:
 
 
 def test_a_gated_pod_is_not_bound(cluster: Cluster) -> None:
-    """Scheduling gates hold a pod, and its condition says so."""
+    """A pod with scheduling gates isn't bound, and its condition has the reason."""
     created = cluster.create(pod("a", scheduling_gates=(PodSchedulingGate(name="x.y/z"),)))
 
     (condition,) = created.status.conditions
@@ -138,7 +138,7 @@ def test_a_gated_pod_is_not_bound(cluster: Cluster) -> None:
 
 
 def test_a_pod_on_a_node_ends_gracefully(cluster: Cluster) -> None:
-    """It is marked with its period and goes when somebody deletes it with period 0."""
+    """It is marked with its period and removed by a deletion with period 0."""
     cluster.create(pod("a", termination_grace_period_seconds=60))
     bind(cluster, "a")
     cluster.delete(Pod, "a", "default")
@@ -164,7 +164,7 @@ def test_a_grace_period_only_shrinks(cluster: Cluster) -> None:
     assert periods == [30, 10, 10]
 
 
-def test_a_pod_without_node_goes_at_once(cluster: Cluster) -> None:
+def test_unbound_pod_is_removed_immediately(cluster: Cluster) -> None:
     """Nothing runs yet, so nothing has to end."""
     cluster.create(pod("a"))
     cluster.delete(Pod, "a", "default")
@@ -174,7 +174,7 @@ def test_a_pod_without_node_goes_at_once(cluster: Cluster) -> None:
 
 
 def test_eviction_uses_the_budget_up(cluster: Cluster) -> None:
-    """Evictions go on until no disruption is left; the pod says why it went."""
+    """Evictions succeed until no disruption is left; the pod's condition has the reason."""
     for name in ("a", "b"):
         running(cluster, name)
     cluster.create(budget("guard", "web", min_available=1))

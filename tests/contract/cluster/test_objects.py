@@ -113,7 +113,7 @@ def test_update_of_another_uid_conflicts(cluster: Cluster) -> None:
         cluster.update(replace(first, metadata=replace(first.metadata, resource_version="")))
 
 
-def test_an_update_that_changes_nothing_is_no_write(cluster: Cluster) -> None:
+def test_update_without_changes_is_not_written(cluster: Cluster) -> None:
     """The version stays when nothing changes."""
     created = cluster.create(pod("a"))
 
@@ -147,7 +147,7 @@ def test_a_created_pod_is_pending(cluster: Cluster) -> None:
     assert cluster.create(with_phase(pod("a"), "Running")).status.phase == "Pending"
 
 
-def test_a_status_that_is_no_subresource_is_a_field_like_others(cluster: Cluster) -> None:
+def test_status_without_subresource_is_an_ordinary_field(cluster: Cluster) -> None:
     """Elastic quotas: one write takes annotations and status, and nothing is at ``/status``."""
     meta = ObjectMeta(name="a", namespace="default")
     created = cluster.create(ElasticQuota(metadata=meta))
@@ -203,7 +203,7 @@ def test_patch_of_one_subresource_ignores_the_other(cluster: Cluster) -> None:
     assert (patched.metadata.labels, patched.status.phase) == ({"a": "b"}, "Running")
 
 
-def test_who_reports_on_a_node_may_label_it(cluster: Cluster) -> None:
+def test_status_patch_of_a_node_may_change_labels(cluster: Cluster) -> None:
     """Labels and annotations of a node change in the same write as its status; its spec doesn't."""
     cluster.create(node("n"))
     patch = {
@@ -221,7 +221,7 @@ def test_who_reports_on_a_node_may_label_it(cluster: Cluster) -> None:
 
 
 def test_patch_may_have_preconditions(cluster: Cluster) -> None:
-    """A resourceVersion or uid in the patch must be that of the object."""
+    """A resourceVersion or uid in the patch must equal the object's."""
     created = cluster.create(pod("a"))
     for wrong in ({"resourceVersion": "1"}, {"uid": "1"}):
         with pytest.raises(ConflictError):
@@ -286,7 +286,7 @@ def test_finalizers_hold_a_deleted_object(cluster: Cluster) -> None:
 
 
 def test_a_deleted_object_gets_no_new_finalizers(cluster: Cluster) -> None:
-    """Nobody can begin to hold what is being deleted already."""
+    """Finalizers can't be added after the deletion timestamp is set."""
     cluster.create(pod("a", finalizers=("koordinator.sh/hold",)))
     cluster.delete(Pod, "a", "default")
 
@@ -308,7 +308,7 @@ def test_delete_checks_the_uid(cluster: Cluster) -> None:
 
 
 def test_cluster_scoped_kinds_have_no_namespace(cluster: Cluster) -> None:
-    """A namespace asked for such a kind is not looked at."""
+    """A namespace in the request is ignored."""
     cluster.create(node("n"))
 
     assert cluster.get(Node, "n", "anything").metadata.namespace == ""

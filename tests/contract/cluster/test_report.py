@@ -1,4 +1,4 @@
-"""Reports, over every adapter: what nobody waits for is there some time soon."""
+"""Reports, over every adapter: writes in the background that arrive eventually."""
 
 from collections.abc import Callable
 
@@ -60,7 +60,7 @@ def test_a_condition_takes_the_place_of_its_type_only(cluster: Cluster) -> None:
     assert eventually(cluster, lambda: conditions(cluster, "a") == wanted)
 
 
-def test_a_nomination_comes_and_goes(cluster: Cluster) -> None:
+def test_nomination_is_set_and_cleared(cluster: Cluster) -> None:
     """An empty name takes the nomination back; a report without one leaves it."""
     cluster.create(pod("a"))
     cluster.report([PodReport("default", "a", nominated_node="n1")])
@@ -73,7 +73,7 @@ def test_a_nomination_comes_and_goes(cluster: Cluster) -> None:
 
 
 def test_a_report_about_another_pod_of_that_name_is_dropped(cluster: Cluster) -> None:
-    """The uid says which pod is meant; a pod that is gone is no error."""
+    """The uid identifies the pod; a deleted pod is no error."""
     cluster.create(pod("a"))
     cluster.report(
         [
@@ -88,7 +88,7 @@ def test_a_report_about_another_pod_of_that_name_is_dropped(cluster: Cluster) ->
 
 
 def test_a_deletion_waits_for_what_has_been_reported(cluster: Cluster) -> None:
-    """Whoever sees that a pod goes can read why."""
+    """The reason is readable before the pod is deleted."""
     names = [f"p{index}" for index in range(10)]
     for name in names:
         cluster.create(pod(name, finalizers=("test/kept",)))
@@ -132,7 +132,7 @@ def labelled(name: str, uid: str = "", **given: str | None) -> ObjectPatch:
     return ObjectPatch(Pod, "default", name, {"metadata": {"labels": given}}, uid=uid)
 
 
-def test_a_patch_arrives_without_anybody_waiting(cluster: Cluster) -> None:
+def test_patch_arrives_in_the_background(cluster: Cluster) -> None:
     """Several patches of one object come to the same as one after the other."""
     cluster.create(pod("a"))
     cluster.report([labelled("a", x="1", y="1")])
@@ -142,7 +142,7 @@ def test_a_patch_arrives_without_anybody_waiting(cluster: Cluster) -> None:
 
 
 def test_a_patch_of_a_status_leaves_the_rest(cluster: Cluster) -> None:
-    """With the subresource, what the patch says of anything else is ignored."""
+    """With the subresource, changes of other fields are ignored."""
     cluster.create(pod("a"))
     change = {"status": {"message": "here"}, "metadata": {"labels": {"x": "1"}}}
     cluster.report([ObjectPatch(Pod, "default", "a", change, subresource="status")])

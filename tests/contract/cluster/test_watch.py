@@ -98,7 +98,7 @@ def test_versions_grow_along_a_watch(cluster: Cluster) -> None:
     assert sorted(versions, key=int) == versions
 
 
-def test_a_modification_knows_what_was_before(cluster: Cluster) -> None:
+def test_modification_has_the_previous_object(cluster: Cluster) -> None:
     """The previous object is the one that this watch delivered before."""
     existing = cluster.create(pod("old"))
     watch = started(cluster, Pod)
@@ -137,7 +137,7 @@ def test_a_watch_starts_with_what_exists(cluster: Cluster) -> None:
     assert seen(poll(cluster, watch)) == [("MODIFIED", "b")]
 
 
-def test_the_start_comes_kind_after_kind(cluster: Cluster) -> None:
+def test_initial_objects_are_delivered_kind_by_kind(cluster: Cluster) -> None:
     """Who needs nodes before pods names them first."""
     cluster.create(pod("a"))
     cluster.create(node("z"))
@@ -198,8 +198,8 @@ def test_no_write_no_event(cluster: Cluster) -> None:
     assert seen(poll(cluster, watch)) == [("ADDED", "last")]
 
 
-def test_wait_tells_whether_there_is_something(cluster: Cluster) -> None:
-    """Waiting ends without an event too, and says so."""
+def test_wait_returns_whether_there_is_an_event(cluster: Cluster) -> None:
+    """Waiting without an event ends with False."""
     watch = started(cluster, Pod)
     assert cluster.wait(0) is False
     cluster.create(pod("a"))
@@ -233,7 +233,7 @@ def test_a_field_that_is_not_offered_is_refused(cluster: Cluster) -> None:
         poll(cluster, cluster.watch([Pod], {Pod: "spec.priority=1"}))
 
 
-def test_what_happened_while_the_stream_was_broken_is_made_up_for(bed: Bed) -> None:
+def test_changes_during_a_broken_stream_are_delivered(bed: Bed) -> None:
     """Who lost changes gets the difference, and later changes as usual."""
     cluster = bed.cluster
     for name in ("changed", "deleted", "same"):
@@ -314,7 +314,7 @@ def act(cluster: Cluster, action: str, name: str, tick: int) -> None:
 def test_a_watch_ends_with_the_list(
     new_bed: Callable[[], Bed], steps: list[tuple[str, str]], opened: int
 ) -> None:
-    """Whoever applied every event since any time has what a list gives now."""
+    """Events applied in order add up to the current list, from any start."""
     cluster = new_bed().cluster
     watch = cluster.watch([Pod]) if opened >= len(steps) else None
     for tick, (action, name) in enumerate(steps):

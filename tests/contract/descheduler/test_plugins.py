@@ -137,7 +137,7 @@ class BadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Bad:
-    """Does with the pods of the nodes what it is told to."""
+    """A plugin that runs the given action on the pods of the nodes."""
 
     handle: Handle
     act: Callable[[Handle, Sequence[Pod]], None]
@@ -183,7 +183,7 @@ def _takes_the_newest(handle: Handle, _pods: Sequence[Pod]) -> None:
         (_takes_the_newest, "depends on the order"),
     ],
 )
-def test_the_suite_bites(act: Any, told: str) -> None:
-    """A plugin that breaks one promise is told which."""
+def test_suite_rejects_faulty_plugins(act: Any, told: str) -> None:
+    """The error names the rule that the plugin breaks."""
     with pytest.raises(AssertionError, match=told):
         check_plugin(bad(act))

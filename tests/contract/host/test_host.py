@@ -1,4 +1,4 @@
-"""What every adapter of the host port must do."""
+"""Contract of the adapters of the host port."""
 
 import subprocess
 from collections.abc import Iterator
@@ -71,7 +71,7 @@ def test_folders_are_listed_made_and_removed(host: Host, tmp_path: Path) -> None
 
 
 def test_a_file_can_be_removed_twice(host: Host, tmp_path: Path) -> None:
-    """What is gone is gone."""
+    """Removing a missing file is no error."""
     path = f"{tmp_path}/a/file"
     host.read(path)
     host.remove(path)
@@ -92,8 +92,8 @@ def test_many_files_can_be_read(host: Host, tmp_path: Path) -> None:
         assert len(host.read(paths[0])) == 20_000
 
 
-def test_a_file_that_another_takes_the_place_of_is_read_anew(tmp_path: Path) -> None:
-    """The kubelet replaces its state file; nobody may keep looking at the old one."""
+def test_replaced_file_is_reopened(tmp_path: Path) -> None:
+    """The kubelet replaces its state file; the old one must not be read again."""
     linux = LinuxHost()
     path = f"{tmp_path}/state"
     for text in ("one", "two", ""):
@@ -102,7 +102,7 @@ def test_a_file_that_another_takes_the_place_of_is_read_anew(tmp_path: Path) -> 
 
 
 def test_linux_keeps_files_of_the_kernel_open() -> None:
-    """They are read anew all the same."""
+    """Each read returns the current content."""
     linux = LinuxHost()
     first = linux.read("/proc/self/stat")
     sum(range(3_000_000))
@@ -112,7 +112,7 @@ def test_linux_keeps_files_of_the_kernel_open() -> None:
     linux.close()
 
 
-def test_linux_ends_a_process_and_says_whether_there_was_one() -> None:
+def test_linux_kills_a_process_and_returns_whether_it_existed() -> None:
     """A process that has ended meanwhile is no failure."""
     sleeper = subprocess.Popen(["/bin/sleep", "600"])
     linux = LinuxHost()
@@ -125,7 +125,7 @@ def test_linux_ends_a_process_and_says_whether_there_was_one() -> None:
 
 
 @pytest.mark.parametrize("cgroup", ["kubepods/poda/c0", "", "c0", "/"])
-def test_linux_ends_no_process_of_another_cgroup(cgroup: str) -> None:
+def test_linux_kills_no_process_of_another_cgroup(cgroup: str) -> None:
     """A number in a file named cgroup.procs proves nothing: the process itself is asked."""
     with subprocess.Popen(["/bin/sleep", "600"]) as sleeper:
         linux = LinuxHost()
@@ -135,7 +135,7 @@ def test_linux_ends_no_process_of_another_cgroup(cgroup: str) -> None:
         sleeper.kill()
 
 
-def test_memory_ends_what_is_in_a_cgroup() -> None:
+def test_memory_kills_processes_of_a_cgroup() -> None:
     """The process leaves its cgroup."""
     memory = MemoryHost({"/cpu/x/cgroup.procs": "7\n9\n"})
 
@@ -147,7 +147,7 @@ def test_memory_ends_what_is_in_a_cgroup() -> None:
     assert memory.killed == [7]
 
 
-def test_linux_mounts_what_the_kernel_has(tmp_path: Path) -> None:
+def test_linux_mounts_file_systems_of_the_kernel(tmp_path: Path) -> None:
     """Anything else is refused with the kernel's words."""
     linux = LinuxHost()
     with pytest.raises(HostError, match=r"can't mount nothing on"):
@@ -161,7 +161,7 @@ def test_linux_mounts_what_the_kernel_has(tmp_path: Path) -> None:
     assert is_mounted
 
 
-def test_memory_mounts_what_it_is_told() -> None:
+def test_memory_mounts_declared_file_systems() -> None:
     """The files of the file system appear."""
     memory = MemoryHost({"/sys/fs/x": ""})
     with pytest.raises(HostError, match="No such device"):

@@ -27,7 +27,7 @@ JUDGING = tuple(
     and any(hasattr(spec.plugin_type, name) for name in ("filter", "score", "score_among"))
 )
 LOCAL = tuple(spec for spec in JUDGING if spec.plugin_type.reads is not Reads.CLUSTER)  # type: ignore[attr-defined] # of every plugin
-#: Without those that these clusters never let reserve: no CPUs are known, nobody owns anything.
+#: Without plugins that never reserve in these clusters, which have no CPUs and no owners.
 RESERVING = tuple(
     spec
     for spec in JUDGING
@@ -44,9 +44,9 @@ class Around:
 
 
 def faulty(spec: PluginSpec[Any], fault: Fault, **more: Any) -> PluginSpec[Any]:
-    """Return the plugin with ``fault``, ``(n,)`` of 0 or 1 by row, let into what it answers.
+    """Return the plugin with ``fault``, ``(n,)`` of 0 or 1 by row, added to its answers.
 
-    Where it is 1, a node that was accepted is rejected, and the score is another one.
+    Where it is 1, an accepted node is rejected, and the score is another one.
     """
     inner_type = spec.plugin_type
     members: dict[str, Any] = {
@@ -88,7 +88,7 @@ def faulty(spec: PluginSpec[Any], fault: Fault, **more: Any) -> PluginSpec[Any]:
 
 
 def without_short_cuts(plugin: Any) -> PluginHints:
-    """Return a plugin's ``hints`` without what would tell another sum than one with a fault."""
+    """Return a plugin's ``hints`` without shortcuts that would bypass the fault."""
     hints: PluginHints = getattr(plugin, "hints", PluginHints())
     return replace(hints, compares=None, formula=None, judge=None, spread=None)
 
@@ -108,12 +108,12 @@ def _explained(found: Rejections, bit: int) -> Callable[[int], Any]:
 
 
 def _moved(raw: IntArray, fault: IntArray) -> IntArray:
-    """Return scores of which those at a fault are the lowest or, if they were, the next."""
+    """Return scores with the lowest one at each fault, or the next if it was the lowest."""
     return np.where(fault > 0, np.where(raw == 0, 1, 0), raw)
 
 
-def told(spec: PluginSpec[Any]) -> str:
-    """Run the suite on a plugin that must fail it; return which rule it says is broken."""
+def broken_rule(spec: PluginSpec[Any]) -> str:
+    """Run the suite on a plugin that must fail it; return the rule that the error names."""
     (case,) = plugin_contract(spec).args[1]
     with pytest.raises((AssertionError, ValueError, IndexError)) as caught:
         case.values[0]()
@@ -134,7 +134,7 @@ def test_judging_by_row_number_fails(spec: PluginSpec[Any]) -> None:
     def odd(snapshot: Snapshot, _pod: PodClass) -> IntArray:
         return snapshot.row_numbers % 2
 
-    assert told(faulty(spec, odd)) in {
+    assert broken_rule(faulty(spec, odd)) in {
         "check_node_order_invariant",
         "check_reads_as_declared",
         "check_skipped_score_is_constant",
@@ -153,19 +153,19 @@ def test_refusing_a_node_only_when_it_is_chosen_fails(spec: PluginSpec[Any]) -> 
     def accept(snapshot: Snapshot, _pod: PodClass) -> IntArray:
         return np.zeros(len(snapshot), np.int64)
 
-    assert told(faulty(spec, accept, reserve=refuse)) == "check_reserve_accepts_feasible_nodes"
+    assert broken_rule(faulty(spec, accept, reserve=refuse)) == "check_reserve_accepts_feasible_nodes"
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", JUDGING, ids=by_name)
 def test_a_forgotten_dependency_fails(spec: PluginSpec[Any]) -> None:
-    """It counts the pods on a node and says that it reads facts of nodes alone."""
+    """The plugin counts the pods on a node and declares that it reads nodes only."""
 
     def crowded(snapshot: Snapshot, _pod: PodClass) -> IntArray:
         on = [len(list(snapshot.pods_on(row))) for row in snapshot.row_numbers.tolist()]
         return (np.array(on, np.int64).reshape(-1) > 0).astype(np.int64)
 
-    told(faulty(spec, crowded, reads=Reads.NODE))
+    broken_rule(faulty(spec, crowded, reads=Reads.NODE))
 
 
 @pytest.mark.slow
@@ -180,7 +180,7 @@ def test_writing_to_the_snapshot_fails(spec: PluginSpec[Any]) -> None:
         base += 1
         return np.zeros(len(snapshot), np.int64)
 
-    assert told(faulty(spec, writes)) == "check_pure"
+    assert broken_rule(faulty(spec, writes)) == "check_pure"
 
 
 @pytest.mark.slow
@@ -196,16 +196,16 @@ def test_a_key_that_forgets_something_fails(spec: PluginSpec[Any]) -> None:
         has_key = hints.key is not PluginHints().key
         return hints if has_key else replace(hints, key=lambda _pod: "")
 
-    told(faulty(spec, front, hints=property(forgetful)))
+    broken_rule(faulty(spec, front, hints=property(forgetful)))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("spec", LOCAL, ids=by_name)
 def test_reading_pods_where_sums_are_promised_fails(spec: PluginSpec[Any]) -> None:
-    """It looks at the pods on a node and says that amounts and pod counts are all it reads."""
+    """The plugin reads the pods on a node and declares that it reads sums only."""
 
     def doubled(snapshot: Snapshot, _pod: PodClass) -> IntArray:
         on = [len(list(snapshot.pods_on(row))) for row in snapshot.row_numbers.tolist()]
         return (np.array(on, np.int64).reshape(-1) > 1).astype(np.int64)
 
-    told(faulty(spec, doubled, reads=Reads.USAGE))
+    broken_rule(faulty(spec, doubled, reads=Reads.USAGE))

@@ -159,7 +159,7 @@ def _build_rare(_args: NoArgs, _axis: ResourceAxis) -> JudgesByRowWhereALabelIs:
 
 
 @pytest.mark.slow
-def test_a_plugin_that_never_speaks_is_told_to_bring_an_example() -> None:
+def test_silent_plugin_requires_an_example() -> None:
     """Its fault could not have been seen."""
     with pytest.raises(AssertionError, match="give its PluginSpec an example"):
         _run_on_rare(PluginExample())

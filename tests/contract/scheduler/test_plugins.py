@@ -24,13 +24,13 @@ from koordinator.testing.strategies import FOO, clusters, pods
 
 #: What a plugin is excused from.
 WITHOUT: Mapping[str, tuple[Check, ...]] = {
-    # Whom the filter is about is said by ``filters`` alone; it does not look at the pod again.
+    # Only ``filters`` selects the pods of the filter, which does not look at the pod again.
     "NodeUnschedulable": (check_skipped_filter_rejects_nothing,),
     "NodeName": (check_skipped_filter_rejects_nothing,),
     "SchedulingHint": (check_skipped_filter_rejects_nothing,),
-    # Pods that ask for nothing would all go to the emptiest node: kube-scheduler leaves them out.
+    # Pods without requests would all get the emptiest node: kube-scheduler leaves them out.
     "NodeResourcesBalancedAllocation": (check_skipped_score_is_constant,),
-    # As with filters: who wants to be near to others is said by ``scores`` alone.
+    # As with filters: only ``scores`` selects the pods that prefer to be near others.
     "Coscheduling": (check_skipped_score_is_constant,),
     # Pods without GPUs are left to the other plugins.
     "GPUPacking": (check_skipped_score_is_constant,),
@@ -101,7 +101,7 @@ def test_device_share_keeps_the_contract_when_it_packs() -> None:
     worlds=(machine_rooms(), machine_pods()),
 )
 def test_the_contract_on_machines_with_devices_and_numa_nodes(check: Callable[[], None]) -> None:
-    """Whether NodeNUMAResource has a say depends on the policies of nodes, too."""
+    """NodeNUMAResource applies depending on the policies of nodes, too."""
     check()
 
 
@@ -128,13 +128,13 @@ def test_the_contract_on_nodes_that_report_their_usage(check: Callable[[], None]
     worlds=(reserved_rooms(), reserving_pods()),
 )
 def test_the_contract_where_nodes_have_reservations(check: Callable[[], None]) -> None:
-    """Whether Reservation has a say depends on what there is for the pod, too."""
+    """Reservation applies depending on the pod's reservations, too."""
     check()
 
 
 @pytest.mark.parametrize("spec", BUILTIN_PLUGINS, ids=lambda spec: spec.name)
 def test_the_spec_is_whole(spec: PluginSpec[Any]) -> None:
-    """Arguments have defaults, the plugin says at which points it runs and what it reads."""
+    """Arguments have defaults; the plugin declares its extension points and its reads."""
     decode_args(spec.args, {}, "args", "test")
 
     assert points_of(spec) | UPSTREAM_POINTS.get(spec.name, frozenset())

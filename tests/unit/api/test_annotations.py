@@ -342,7 +342,7 @@ def test_partition_spec_without_policy_is_best_effort() -> None:
 
 
 def test_empty_vf_selector_is_not_a_missing_one() -> None:
-    """An empty selector asks for any virtual function, a missing one for none."""
+    """An empty selector selects any virtual function, a missing one none."""
     hints = devices.ALLOCATE_HINTS.read(
         annotated(**{devices.ALLOCATE_HINTS.key: '{"rdma":{"vfSelector":{}},"gpu":{}}'})
     )
@@ -351,7 +351,7 @@ def test_empty_vf_selector_is_not_a_missing_one() -> None:
     assert (hints["rdma"].vf_selector, hints["gpu"].vf_selector) == (LabelSelector(), None)
 
 
-def test_empty_reservation_affinity_asks_for_any_reservation() -> None:
+def test_empty_reservation_affinity_requires_any_reservation() -> None:
     """Only without the annotation a pod may do without reservation."""
     key = reservation.AFFINITY.key
 
@@ -380,7 +380,7 @@ def test_system_cpus_are_exclusive_unless_it_is_denied() -> None:
         ({}, {}, ""),
     ],
 )
-def test_gang_name_comes_from_the_first_key_that_says_something(
+def test_gang_name_comes_from_the_first_nonempty_key(
     labels: dict[str, str], annotations: dict[str, str], name: str
 ) -> None:
     """The label of the PodGroup, then the lightweight label, then the annotation."""
@@ -450,7 +450,7 @@ def test_amplification_ratios_have_two_decimals() -> None:
 
 @pytest.mark.parametrize("text", ["0", "-1", "nan", "fast"])
 def test_normalization_ratio_is_above_zero(text: str) -> None:
-    """Nothing else says what a CPU is worth."""
+    """No other field has the ratio, so it must be valid."""
     with pytest.raises(InputError, match="cpu-normalization-ratio"):
         node.read_cpu_normalization_ratio(annotated(**{node.CPU_NORMALIZATION_RATIO: text}))
 
@@ -478,7 +478,7 @@ def test_group_identity_of_a_pod_is_bounded() -> None:
 @pytest.mark.parametrize(
     ("text", "weight"), [("", "60"), ("{", "60"), ('{"cpu":"0"}', "60"), ('{"cpu":"2"}', "2")]
 )
-def test_shared_weight_is_the_maximum_unless_it_says_something(text: str, weight: str) -> None:
+def test_shared_weight_defaults_to_the_maximum(text: str, weight: str) -> None:
     """A missing, broken or zero weight is replaced."""
     found = ElasticQuota(
         metadata=annotated(**{quota.SHARED_WEIGHT.key: text}),
@@ -496,7 +496,7 @@ def test_namespaces_that_can_not_be_read_bind_nothing() -> None:
 
 
 def test_labels_are_read_leniently() -> None:
-    """A label that nobody understands is one that is not there."""
+    """An unknown value counts as a missing label."""
     assert gpu_partition_policy({GPU_PARTITION_POLICY: "honor"}) is GpuPartitionPolicy.PREFER
     assert gpu_partition_policy({GPU_PARTITION_POLICY: "Honor"}) is GpuPartitionPolicy.HONOR
     assert core_sched_policy({CORE_SCHED_POLICY: "?"}) is CoreSchedPolicy.DEFAULT

@@ -1,4 +1,4 @@
-"""The bounds of a field are those of its type, whoever checks: CRD, decoding, webhook, agent."""
+"""One set of bounds per field in CRD, decoding, webhook and agent."""
 
 import json
 from collections.abc import Iterator
@@ -30,12 +30,12 @@ SECTIONS = {
     "cpuBurstStrategy": "cpu-burst-config",
     "systemStrategy": "system-config",
 }
-WIDTH = (-(2**31), 2**31 - 1)  # of an int32, which a schema says by its format
+WIDTH = (-(2**31), 2**31 - 1)  # of an int32, which a schema expresses by its format
 Path = tuple[str, ...]
 
 
 def fields(kind: Any, path: Path = ()) -> Iterator[tuple[Path, Accepted]]:
-    """Yield every field of a struct that says what it accepts, by its JSON path."""
+    """Yield every field of a struct that has bounds, by its JSON path."""
     for attribute, accepted in accepted_by(kind).items():
         yield (*path, json_name(kind, attribute)), accepted
     for field in msgspec.inspect.type_info(kind).fields:  # type: ignore[attr-defined] # a struct
@@ -45,7 +45,7 @@ def fields(kind: Any, path: Path = ()) -> Iterator[tuple[Path, Accepted]]:
                 yield from fields(inner, (*path, field.encode_name))
 
 
-#: Of the classes one stands for all: they are of one type.
+#: One QoS class represents all: they have one type.
 OF_NODE_SLO = [
     (path, accepted)
     for path, accepted in fields(NodeSloSpec)
@@ -179,7 +179,7 @@ def test_the_agent_has_the_bounds_of_the_type(path: Path, accepted: Accepted) ->
     [(path, each) for path, each in NUMBERS if each.written != ANY],
     ids=lambda each: str(each)[:60],
 )
-def test_the_agent_leaves_out_what_a_kernel_would_not_take(path: Path, accepted: Accepted) -> None:
+def test_agent_skips_values_out_of_bounds(path: Path, accepted: Accepted) -> None:
     """The rest of the NodeSLO is followed."""
     for number in edges(accepted.written):
         spec = effective_slo(slo(**nested(path, number)), LAYOUT)
@@ -193,7 +193,7 @@ def test_the_agent_leaves_out_what_a_kernel_would_not_take(path: Path, accepted:
 
 @pytest.mark.parametrize(("path", "accepted"), WORDS, ids=lambda each: str(each)[:60])
 @given(word=st.text(max_size=8))
-def test_the_agent_knows_the_words_of_the_type(path: Path, accepted: Accepted, word: str) -> None:
+def test_agent_accepts_the_choices_of_the_type(path: Path, accepted: Accepted, word: str) -> None:
     """Any other is refused with those that are accepted."""
     for known in accepted.words:
         assert not agent_error(path, known)

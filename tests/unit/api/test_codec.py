@@ -187,7 +187,7 @@ def test_a_wrong_time_is_shown() -> None:
         (b'{"kind":"\xff"}', "not valid JSON"),
     ],
 )
-def test_what_is_no_known_object_is_refused(data: bytes, message: str) -> None:
+def test_unknown_object_is_rejected(data: bytes, message: str) -> None:
     """The accepted versions of a known kind, or the known kinds, are listed."""
     with pytest.raises(InputError) as refused:
         decode_object(data)
@@ -211,7 +211,7 @@ def test_items_of_a_typed_list_take_the_kind_of_the_list() -> None:
     )
 
 
-def test_a_merge_patch_carries_only_what_changed() -> None:
+def test_merge_patch_has_only_the_changes() -> None:
     """Null removes a key; a changed list is sent whole; equal objects give an empty patch."""
     before = decode_object(POD)
     assert isinstance(before, Pod)
@@ -264,7 +264,7 @@ def test_merge_patches_follow_the_examples_of_rfc_7396(
 
 
 def test_every_kind_is_registered_once() -> None:
-    """No two types claim one apiVersion and kind, so events of both APIs are told apart."""
+    """No two types share one apiVersion and kind, so events of both APIs are distinct."""
     assert len(BY_NAME) == len(KINDS)
     assert BY_NAME["v1", "Event"] is CoreEvent
     assert BY_NAME["events.k8s.io/v1", "Event"] is Event
@@ -291,7 +291,7 @@ def test_every_kind_declares_how_the_api_serves_it(kind: type[Pod]) -> None:
         ),
     ],
 )
-def test_a_wrong_word_is_told_which_there_are(spec: dict[str, Any], message: str) -> None:
+def test_error_of_an_unknown_choice_lists_the_choices(spec: dict[str, Any], message: str) -> None:
     """Also where the field may be left out."""
     template = {"spec": {"containers": [{"name": "c"}]}}
     data = {

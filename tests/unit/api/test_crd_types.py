@@ -288,7 +288,7 @@ def test_unknown_fields_are_tolerated(kind: str) -> None:
     assert to_manifest(read(tree)) == manifest(kind)
 
 
-def test_reservation_is_for_one_pod_and_a_day_unless_it_says_otherwise() -> None:
+def test_reservation_defaults_to_one_pod_and_one_day() -> None:
     """That is allocateOnce true, ttl 24h and the phase Pending; a null is as good as nothing."""
     tree = manifest("Reservation")
     tree["spec"] |= {"allocateOnce": None, "ttl": None}
@@ -301,7 +301,7 @@ def test_reservation_is_for_one_pod_and_a_day_unless_it_says_otherwise() -> None
 
 
 def test_device_without_numa_node_and_health() -> None:
-    """A NUMA node of -1 is an unknown one, and a device that says nothing of its health is ill."""
+    """NUMA node -1 is unknown, and a device without the field health is unhealthy."""
     tree = manifest("Device")
     del tree["spec"]["devices"][0]["health"]
     device = read(tree)
@@ -330,7 +330,7 @@ def test_irregular_json_names_are_read() -> None:
 
 
 def test_words_that_upstream_does_not_check_are_kept() -> None:
-    """A mode or a class that nobody knows is no reason to refuse the object."""
+    """An object with an unknown mode or class is accepted."""
     job = read(changed("PodMigrationJob", "spec/mode", "Teleport"))
     metric = read(changed("NodeMetric", "status/podsMetric/0/priority", "gold"))
 

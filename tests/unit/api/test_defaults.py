@@ -53,7 +53,7 @@ def test_a_container_requests_its_limits() -> None:
     assert requests(filled.spec.init_containers[0].resources) == {"x.io/gpu": "1"}
 
 
-def test_a_pod_as_a_whole_requests_what_its_containers_do_or_else_its_limits() -> None:
+def test_pod_level_requests_default_to_containers_and_limits() -> None:
     """Sidecars count beside the containers, other init containers only while they run."""
 
     def asking(name: str, cpu: str, **more: str) -> dict[str, Any]:
@@ -82,7 +82,7 @@ def test_ports_are_tcp_and_those_of_the_host_network_host_ports() -> None:
     assert [(port.protocol, port.host_port) for port in host_ports] == [("TCP", 80), ("UDP", 53)]
 
 
-def test_a_pod_stays_five_minutes_on_a_lost_node_unless_it_says_otherwise() -> None:
+def test_pod_stays_five_minutes_on_a_lost_node_by_default() -> None:
     """The two tolerations are appended one by one; a toleration of everything makes up for both."""
     own = {"key": NOT_READY.key, "operator": "Exists", "effect": "NoExecute"}
 

@@ -38,7 +38,7 @@ def test_versions_are_read_as_people_and_servers_write_them(minor: int, shape: s
 @pytest.mark.parametrize(
     "text", ["", "1", "1.", "2.37", "1.x", "1.37.2 and more", "1.37/2", "-1.37"]
 )
-def test_what_is_no_version_is_refused(text: str) -> None:
+def test_invalid_version_is_rejected(text: str) -> None:
     with pytest.raises(InputError, match=r"must be a version of Kubernetes such as 1\.37"):
         KubeVersion.parse(text)
 

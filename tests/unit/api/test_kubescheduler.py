@@ -1,4 +1,4 @@
-"""The configuration file: what is accepted, what it means, and what a message says of the rest."""
+"""The configuration file: accepted forms, their meaning, and messages about the rest."""
 
 import os
 from pathlib import Path
@@ -40,7 +40,7 @@ def test_real_configurations_are_accepted_unchanged(name: str) -> None:
 
 
 def test_defaults_of_the_configuration() -> None:
-    """A file that says nothing means what kube-scheduler's defaults say."""
+    """An empty file means the defaults of kube-scheduler."""
     decoded = configuration()
 
     assert decoded == KubeSchedulerConfiguration()

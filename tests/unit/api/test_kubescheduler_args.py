@@ -1,4 +1,4 @@
-"""The arguments of plugins: defaults, and what a message says of wrong ones."""
+"""The arguments of plugins: defaults, and messages about wrong ones."""
 
 from contextlib import suppress
 from typing import Any
@@ -118,7 +118,7 @@ def test_a_plugin_without_arguments_takes_a_header_and_nothing_else() -> None:
 @pytest.mark.parametrize("args_type", ARGS_TYPES)
 @settings(max_examples=20)
 @given(data=ANY_JSON, extra=st.data())
-def test_whatever_the_file_holds_it_is_decoded_or_refused(
+def test_any_arguments_are_decoded_or_rejected(
     args_type: type[PluginArgs], data: object, extra: st.DataObject
 ) -> None:
     """Nothing that a file can hold gets past the check and fails later."""
@@ -465,7 +465,7 @@ def test_names_that_go_spells_in_capitals() -> None:
 
 
 def test_zero_seconds_of_a_reservation_mean_the_default() -> None:
-    """Go can't tell 0 from nothing here, so neither file nor scheduler can."""
+    """Go doesn't distinguish 0 from a missing field here, so the scheduler doesn't either."""
     zero = {"gcDurationSeconds": 0, "gcIntervalSeconds": 0, "resyncIntervalSeconds": 0}
 
     assert args(ReservationArgs, zero) == ReservationArgs()

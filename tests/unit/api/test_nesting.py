@@ -69,8 +69,8 @@ def test_cutting_leaves_all_that_is_not_too_deep(tree: Any, levels: int) -> None
 
 
 @given(st.binary(max_size=40).map(lambda part: part * 300) | st.text('[]{}"\\', max_size=400))
-def test_what_is_no_json_is_no_trouble(text: bytes | str) -> None:
-    """Whatever the bytes are, checking ends and says at most that they are nested too deep."""
+def test_invalid_json_passes_the_nesting_check(text: bytes | str) -> None:
+    """For any bytes the check ends, and reports at most that they are nested too deep."""
     data = text.encode() if isinstance(text, str) else text
 
     cut_nesting(data)
@@ -112,7 +112,7 @@ def test_an_untyped_part_of_an_object_is_bounded(levels: int) -> None:
         decode(text, ClusterColocationProfile)
 
 
-def test_a_field_that_nobody_knows_ends_no_process() -> None:
+def test_deeply_nested_unknown_field_does_not_crash() -> None:
     """Skipped, or refused where even skipping would go too deep."""
 
     def text(levels: int) -> bytes:
@@ -126,7 +126,7 @@ def test_a_field_that_nobody_knows_ends_no_process() -> None:
 
 
 def test_a_decoded_tree_that_is_too_deep_is_refused() -> None:
-    """Whoever decoded it."""
+    """The check is independent of the decoder."""
     tree: dict[str, Any] = {"metadata": None}
     for _ in range(5_000):
         tree = {"metadata": tree}

@@ -32,7 +32,7 @@ def spelled() -> Iterator[tuple[str, str]]:
 
 
 def test_every_key_is_one_of_the_original_or_known_to_be_our_own() -> None:
-    """A key in another domain would be read from no object of anybody."""
+    """No object of a user has a key in another domain."""
     strange = {key: file for key, file in spelled() if key not in OWN and key not in ORIGINAL}
 
     assert strange == {}

@@ -73,7 +73,7 @@ def test_kube_qos_follows_from_cpu_and_memory(
     assert kube_qos_of(pod(*resources)) is kube_qos
 
 
-def test_reported_kube_qos_goes_before_the_computed_one() -> None:
+def test_reported_kube_qos_takes_precedence() -> None:
     """The API server has decided already."""
     assert kube_qos_of(pod(requirements(FULL, FULL), qos_class="Burstable")) is KubeQos.BURSTABLE
 
@@ -132,7 +132,7 @@ def test_unlabelled_pods_get_class_and_band_from_their_resources(
     assert (qos_of(subject), band_of(subject)) == (qos, band)
 
 
-def test_priority_is_that_of_the_band_if_there_is_none() -> None:
+def test_missing_priority_is_the_default_of_the_band() -> None:
     """A priority of 0 counts as none."""
     assert priority_of(pod(requirements("cpu=1"))) == 9500
     assert priority_of(pod(requirements(), priority=0)) == 5500

@@ -90,7 +90,7 @@ def test_schemas_are_structural(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_objects_say_what_is_in_them(name: str) -> None:
+def test_schemas_of_objects_describe_their_content(name: str) -> None:
     """An object has either properties or one schema for all values, or keeps what it is given."""
     for schema in schemas(CRDS[name]):
         for path, node in nodes(schema):
@@ -115,7 +115,7 @@ def test_arrays_have_items_and_defaults_fit(name: str) -> None:
 
 @pytest.mark.parametrize("name", NAMES)
 def test_metadata_is_left_to_the_api_server(name: str) -> None:
-    """The root has apiVersion, kind and metadata, and says nothing about the latter."""
+    """The root has apiVersion, kind and metadata, without a schema for the latter."""
     for schema in schemas(CRDS[name]):
         assert schema["properties"]["metadata"] == {"type": "object"}
         assert schema["properties"]["apiVersion"] == {"type": "string"}

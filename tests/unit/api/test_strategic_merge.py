@@ -53,7 +53,7 @@ POD: Any = {
         ),
     ],
 )
-def test_what_a_patch_makes_of_a_pod(patch: Any, path: str, wanted: Any) -> None:
+def test_patched_pod_equals_the_result_of_kubectl(patch: Any, path: str, wanted: Any) -> None:
     """As kubectl patch does by default."""
     assert strategic_merge(POD, patch)["spec"][path] == wanted
 
@@ -74,7 +74,7 @@ def test_lists_of_words_grow_and_shrink() -> None:
 @pytest.mark.parametrize(
     "patch", [{"spec": {"$patch": "improve"}}, {"spec": {"containers": [{"image": "x"}]}}]
 )
-def test_what_is_no_patch_is_refused(patch: Any) -> None:
+def test_invalid_patch_is_rejected(patch: Any) -> None:
     """A directive that doesn't exist, an entry without its name."""
     with pytest.raises(InputError):
         strategic_merge(POD, patch)

@@ -10,7 +10,7 @@ MIB = 1 << 20
 
 
 def test_labels_that_come_once_leave_little_memory_behind() -> None:
-    """Of however many keys and values that nobody uses twice, only a few are remembered."""
+    """The cache of checked keys and values is bounded."""
     gc.collect()
     tracemalloc.start()
     try:

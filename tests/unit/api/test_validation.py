@@ -1,4 +1,4 @@
-"""What the API server would refuse is refused, with object and field."""
+"""Validation of objects by the rules of the API server, with object and field."""
 
 import io
 import json
@@ -103,7 +103,7 @@ def problem(data: dict[str, Any]) -> tuple[str, str]:
         other("storage.k8s.io/v1", "StorageClass", provisioner="x"),
     ],
 )
-def test_what_the_api_server_accepts_is_accepted(data: dict[str, Any]) -> None:
+def test_valid_pod_is_accepted(data: dict[str, Any]) -> None:
     """The limits of every rule are inside."""
     check(data)
 
@@ -379,9 +379,7 @@ def test_what_the_api_server_accepts_is_accepted(data: dict[str, Any]) -> None:
         (other("apps/v1", "Deployment", spec={"replicas": -1}), "spec.replicas", "at least 0"),
     ],
 )
-def test_what_the_api_server_refuses_is_refused(
-    data: dict[str, Any], path: str, accepted: str
-) -> None:
+def test_invalid_pod_is_rejected(data: dict[str, Any], path: str, accepted: str) -> None:
     """The message names the field and what is accepted there."""
     found, text = problem(data)
 
@@ -400,7 +398,7 @@ def test_the_object_is_named() -> None:
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_what_a_real_api_server_refuses_is_refused(name: str) -> None:
+def test_manifest_rejected_by_an_api_server_is_rejected(name: str) -> None:
     """With the field; ``tests/e2e`` sends the same to a server."""
     manifest, path = REFUSED[name]
 
@@ -411,6 +409,6 @@ def test_what_a_real_api_server_refuses_is_refused(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_what_a_real_api_server_accepts_is_accepted(name: str) -> None:
+def test_manifest_accepted_by_an_api_server_is_accepted(name: str) -> None:
     """The other side of each limit."""
     assert read_manifests(["-"], io.BytesIO(json.dumps(ACCEPTED[name]).encode()))

@@ -1,4 +1,4 @@
-"""What is installed on a cluster, read from the repository as ``kubectl apply`` would."""
+"""Installed manifests, read from the repository as ``kubectl apply`` reads them."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""What the chart has from the code, and what its values accept."""
+"""Consistency of the chart with the code, and the schema of its values."""
 
 import json
 import tomllib

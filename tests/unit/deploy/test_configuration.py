@@ -75,7 +75,7 @@ def test_the_replicas_elect_one_of_them() -> None:
     assert election.resource_namespace == NAMESPACE
 
 
-def test_the_file_is_what_the_values_say() -> None:
+def test_file_equals_the_values_of_the_chart() -> None:
     """The plain manifests were rendered from the values of today."""
     installed = scheduler_configuration()
 

@@ -1,4 +1,4 @@
-"""The recipe of the image, as far as it can be checked without building it."""
+"""The Containerfile of the image, checked without building it."""
 
 import json
 import re
@@ -26,7 +26,7 @@ def copied() -> set[str]:
 
 
 def test_what_is_copied_exists_and_nothing_else_is_sent_to_the_builder() -> None:
-    """The ignore file lets through exactly what the recipe copies."""
+    """The ignore file includes exactly the files that the recipe copies."""
     let_through = {
         line.removeprefix("!")
         for line in (ROOT / ".dockerignore").read_text("utf-8").splitlines()
@@ -53,7 +53,7 @@ def test_the_base_image_is_pinned_to_releases() -> None:
 
 
 def test_the_image_runs_our_command() -> None:
-    """The arguments of the pod are those of ``koord``."""
+    """The arguments of the pod are arguments of ``koord``."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     (command,) = json.loads(only("ENTRYPOINT"))
 
@@ -68,7 +68,7 @@ def test_programs_of_the_original_are_there_by_their_names() -> None:
 
 
 def test_the_user_is_the_one_of_the_pod() -> None:
-    """A number: the kubelet can't tell whether a name is root."""
+    """The user is a number: the kubelet can't check whether a name is root."""
     pod = scheduler_pod()["securityContext"]
 
     default, node = (text for name, text in INSTRUCTIONS if name == "USER")

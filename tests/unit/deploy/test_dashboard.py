@@ -38,7 +38,7 @@ def test_the_cluster_role_reads_what_the_dashboard_follows_and_writes_nothing() 
     for kind in UNFOLLOWED:  # for plans of moves
         needed[resource_of(kind)] = {"list"}
     for kind in (Lease, MutatingWebhookConfiguration, ValidatingWebhookConfiguration):
-        needed[resource_of(kind)] = {"get"}  # those of the chart, by name
+        needed[resource_of(kind)] = {"get"}  # named objects of the chart
     needed["authentication.k8s.io", "tokenreviews"] = {"create"}
     needed["authorization.k8s.io", "subjectaccessreviews"] = {"create"}
 

@@ -37,7 +37,7 @@ def container() -> Any:
 
 
 def installed_configuration() -> DeschedulerConfiguration:
-    """Return what the file of the ConfigMap says."""
+    """Return the parsed file of the ConfigMap."""
     data = OBJECTS["ConfigMap", f"{NAME}-config"]["data"][f"{NAME}-config"]
     return decode_descheduler_configuration(yaml.safe_load(data), "chart")
 
@@ -91,7 +91,7 @@ def test_every_argument_is_a_flag_of_the_command() -> None:
 
 
 def test_moves_are_proven_by_the_scheduler_as_it_is_installed() -> None:
-    """The file is that of the scheduler's own ConfigMap; a change of it needs new pods, too."""
+    """The file is in the scheduler's ConfigMap; a change of it replaces the pods."""
     parameters = parsed(container()["args"])
     mounted = {each["name"]: each["mountPath"] for each in container()["volumeMounts"]}
     template = OBJECTS["Deployment", NAME]["spec"]["template"]

@@ -1,4 +1,4 @@
-"""How the node agent is installed: its rights, its flags, its folders."""
+"""Installation of the node agent: its rights, its flags, its folders."""
 
 from typing import Any
 
@@ -56,7 +56,7 @@ def test_the_cluster_role_allows_what_the_agent_does_and_nothing_else() -> None:
 
 
 def test_with_pods_from_the_kubelet_the_agent_reads_none_of_other_nodes() -> None:
-    """The API server is not asked for any; claims of GPUs need the one that they are for."""
+    """The role grants no list of pods; claims of GPUs need the pod that they are for."""
     role = (CHART / "templates/koordlet/clusterrole.yaml").read_text("utf-8")
     assert "resources: [nodes{{ if not .Values.koordlet.podsFromKubelet }}, pods{{ end }}]" in role
 
@@ -108,7 +108,7 @@ def test_the_folders_of_the_machine_are_where_the_agent_looks() -> None:
 
 
 def test_the_agent_writes_where_it_has_to_and_sees_no_secrets_of_pods() -> None:
-    """One folder of sysfs for memory, one for resctrl; an empty folder hides those of pods."""
+    """Sysfs is writable for memory and resctrl only; an empty folder hides secrets of pods."""
     mounts = {mount["name"]: mount for mount in agent_container()["volumeMounts"]}
     written = {name for name, mount in mounts.items() if not mount.get("readOnly")}
     folders = {volume["name"]: volume for volume in agent_pod()["volumes"]}

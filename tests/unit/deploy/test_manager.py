@@ -36,7 +36,7 @@ from koordinator.manager.webhook_configuration import MUTATING_NAME, VALIDATING_
 from koordinator.process.logs import LogFormat
 
 NAME = "koord-manager"
-#: Hooks that write down what they let in.
+#: Hooks that record the objects that they admit.
 CHARGING = ("velasticquota.koordinator.sh", "vpod.koordinator.sh")
 
 pytestmark = pytest.mark.skipif(
@@ -92,7 +92,7 @@ def test_the_cluster_role_allows_what_the_manager_does_and_nothing_else() -> Non
 
 
 def test_one_lease_one_secret_and_one_config_map_can_be_changed() -> None:
-    """Others of the namespace are nobody's business."""
+    """The role grants no other object of the namespace."""
     role = OBJECTS["Role", NAME]
     named = [rule for rule in role["rules"] if "resourceNames" in rule]
 
@@ -130,7 +130,7 @@ def test_every_argument_is_a_flag_of_the_command() -> None:
 
 
 def test_probes_ask_the_health_port() -> None:
-    """Ready is who serves webhooks, alive whoever answers."""
+    """Readiness requires serving webhooks, liveness only an answer."""
     probes = {name: each["httpGet"] for name, each in container().items() if "Probe" in name}
 
     assert {name: each["path"] for name, each in probes.items()} == {

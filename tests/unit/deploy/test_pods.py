@@ -1,4 +1,4 @@
-"""How the scheduler's pods run."""
+"""Pods of the scheduler as installed."""
 
 from tests.unit.deploy.installed import (
     NAMESPACE,

@@ -1,4 +1,4 @@
-"""What the scheduler may do: what it does, and nothing else."""
+"""Rights of the scheduler: those that it needs, and no others."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -34,7 +34,7 @@ WRITES: Rights = {
     ("", PersistentVolume.PLURAL): {"patch"},
     ("", PersistentVolumeClaim.PLURAL): {"patch"},
     ("resource.k8s.io", ResourceClaim.PLURAL): {"create", "delete", "patch", "update"},
-    # Asked for by API servers from 1.36 on when allocation or reservedFor of a status changes.
+    # API servers from 1.36 on require it to change allocation or reservedFor of a status.
     ("resource.k8s.io", f"{ResourceClaim.PLURAL}/binding"): {"patch", "update"},
     ("resource.k8s.io", f"{ResourceClaim.PLURAL}/status"): {"patch", "update"},
     ("scheduling.koordinator.sh", Reservation.PLURAL): {"delete", "patch"},
@@ -98,9 +98,9 @@ def test_the_lease_of_the_election_is_the_only_one_that_can_be_changed() -> None
 
 @pytest.mark.parametrize("kind", ["ClusterRole", "Role"])
 def test_no_role_has_wildcards_or_secrets(kind: str) -> None:
-    """Whoever takes over a component gets neither every right nor any password.
+    """An attacker in a component gets neither all rights nor any password.
 
-    A Secret of one's own, by name or to be created, is none.
+    A Secret of the component itself, by name or to be created, is allowed.
     """
     for (found, name), role in OBJECTS.items():
         if found == kind:
