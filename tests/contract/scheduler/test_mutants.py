@@ -153,7 +153,9 @@ def test_refusing_a_node_only_when_it_is_chosen_fails(spec: PluginSpec[Any]) -> 
     def accept(snapshot: Snapshot, _pod: PodClass) -> IntArray:
         return np.zeros(len(snapshot), np.int64)
 
-    assert broken_rule(faulty(spec, accept, reserve=refuse)) == "check_reserve_accepts_feasible_nodes"
+    assert (
+        broken_rule(faulty(spec, accept, reserve=refuse)) == "check_reserve_accepts_feasible_nodes"
+    )
 
 
 @pytest.mark.slow
