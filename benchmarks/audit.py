@@ -1,4 +1,4 @@
-"""What the audit trail costs: the same pods with it and without, with metrics in both.
+"""Cost of the audit trail: the same pods with it and without, with metrics in both.
 
 Both worlds run in turns, slice by slice, and processor time counts, so that what else the machine
 does concerns neither much; of the ratios of slices the median counts.  Who goes first changes

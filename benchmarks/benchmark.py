@@ -1,4 +1,4 @@
-"""What a benchmark is."""
+"""Type of a benchmark."""
 
 from collections.abc import Callable
 from dataclasses import dataclass

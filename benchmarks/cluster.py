@@ -203,7 +203,7 @@ def _binding(number: int, scheduler: str, node: int) -> Call:
 
 
 def _clear(api: Endpoint) -> None:
-    """Delete all pods and events, and wait until they are gone."""
+    """Delete all pods and events, and wait until they no longer exist."""
     for path in (PODS, "/api/v1/namespaces/default/events"):
         send(api, [("DELETE", path, None)])
 

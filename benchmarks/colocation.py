@@ -1,7 +1,7 @@
 """A simulated week of services and batch jobs that share 1,000 nodes, in steps of a minute.
 
 The whole loop: usage, CPU suppress, evictions, a NodeMetric per node and hour through the API, the
-manager, the scheduler.  Time is that of the process: what the simulation costs.
+manager, the scheduler.  Time is CPU time of the process: the cost of the simulation.
 """
 
 import resource

@@ -108,7 +108,7 @@ def _in_turn(
 
 @contextmanager
 def _agent(agent: NodeAgent, server: Path, *, runs: bool) -> Iterator[None]:
-    """Let the agent run, or undo what it has set."""
+    """Start the agent, or stop it and undo its settings."""
     if runs:
         with agent:
             eventually(lambda: quota_us(server) > LIMIT_MILLI * 100, _PATIENCE_S)

@@ -1,4 +1,4 @@
-"""What a dashboard costs: 5,000 nodes, 100,000 pods, 500 changes a second, 50 readers.
+"""Cost of a dashboard: 5,000 nodes, 100,000 pods, 500 changes a second, 50 readers.
 
 A world changes as fast as that; each quarter of a second an overview is made, encoded, and sent to
 readers in another process, over real connections.  Costs are CPU time: of making overviews, which
@@ -97,7 +97,7 @@ class _World:
         self._next = self._came = 0
 
     def change(self) -> None:
-        """Let as many pods go and come as in a quarter of a second, and take that in."""
+        """Replace as many pods as in a quarter of a second, and apply the changes."""
         for _ in range(WAITING_CHANGES // 2):
             team = f"team-{self._came % READERS}"
             self.cluster.delete(Pod, f"w{self._came}", team, grace_period_s=0)
@@ -151,12 +151,12 @@ def readers(scale: float) -> dict[str, Any]:
 
 
 def tenants(scale: float) -> dict[str, Any]:
-    """Return likewise what 50 readers take who all see something else."""
+    """Return the same costs for 50 readers with different views."""
     return _serve(scale, _OwnNamespaces())
 
 
 class _OwnNamespaces:
-    """Lets the owner of a token see the pods of the namespace that is called like it."""
+    """Authorizer that shows the owner of a token the pods of the namespace of its name."""
 
     def rights_of(self, token: str, namespaces: NamespaceLister) -> ViewRights:  # noqa: ARG002 -- not asked
         return ViewRights(ViewScope(frozenset({token}), sees_nodes=False), token)
@@ -312,7 +312,7 @@ def _wait_for_overviews(feed: Feed, wanted: int) -> None:
 
 
 def _keep_to(pid: int, cores: set[int]) -> None:
-    """Let all threads of a process run on some cores only."""
+    """Pin all threads of a process to some cores."""
     for thread in Path(f"/proc/{pid}/task").iterdir():
         os.sched_setaffinity(int(thread.name), cores)
 

@@ -1,4 +1,4 @@
-"""What a cycle of LowNodeLoad costs: 5,000 nodes, 150,000 pods, 500 nodes too hot.
+"""Cost of a cycle of LowNodeLoad: 5,000 nodes, 150,000 pods, 500 nodes too hot.
 
 Measured is ``Descheduler.step`` with every report new since the last cycle, as after a minute, and
 the memory in use at its peak beside the mirror of the cluster.  News are taken in before.

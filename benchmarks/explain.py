@@ -1,7 +1,7 @@
-"""What one explanation of a waiting pod costs: ``koord explain pod`` without the process around it.
+"""Cost of one explanation of a pending pod: ``koord explain pod`` without its process.
 
-5,000 nodes are full but for a core.  The pods wait for one reason or several, and what would help
-is looked for anew in every explanation.
+5,000 nodes are full but for a core.  The pods wait for one reason or several, and every
+explanation searches for remedies again.
 """
 
 import time
@@ -30,7 +30,7 @@ SPREAD = TopologySpreadConstraint(
     label_selector=LabelSelector(match_labels={"app": "spread"}),
 )
 
-#: By name, the requests of a pod and what else is said of it.
+#: By name, the requests of a pod and its other attributes.
 WAITING: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
     "large": ({"cpu": "8"}, {}),
     "important": ({"cpu": "8"}, {"priority": 1000, "preemption_policy": "Never"}),

@@ -29,7 +29,7 @@ NODES = 5_000
 
 
 def gang(name: str, count: int, cpu: int, priority: int = 0) -> Iterator[KubeObject]:
-    """Make a PodGroup and its members, all of which it needs."""
+    """Make a PodGroup and its members, and require all of them."""
     yield PodGroup(
         metadata=ObjectMeta(name=name, namespace="default"), spec=PodGroupSpec(min_member=count)
     )

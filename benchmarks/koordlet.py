@@ -1,7 +1,7 @@
-"""What the node agent costs: 110 pods of two containers in real cgroups, default intervals.
+"""Cost of the node agent: 110 pods of two containers in real cgroups, default intervals.
 
 The cgroups are the kernel's and everything is read from them; the cluster is in memory.  Metrics
-are asked for as Prometheus would.  CPU is what this process takes while it does nothing but the
+are scraped as by Prometheus.  CPU is what this process takes while it does nothing but the
 agent's work.
 """
 

@@ -1,4 +1,4 @@
-"""What ``koord koordlet`` costs as it runs on a node: a process that has all its connections.
+"""Cost of ``koord koordlet`` as it runs on a node: a process that has all its connections.
 
 110 pods of two containers are in a real API server and in real cgroups; the runtime asks it over
 NRI about a container each second, the PodResources proxy waits for who asks, and its metrics are

@@ -1,4 +1,4 @@
-"""What load-aware scheduling costs: the same pods with it and without, reports every 60 s.
+"""Cost of load-aware scheduling: the same pods with it and without, reports every 60 s.
 
 Pods come in runs or mixed, and every node reports its usage and that of its pods once a minute, at
 a time of its own.  Virtual time passes as the scheduler without the plugin needs it, so that there
@@ -66,7 +66,7 @@ class Cluster:
         self._random = np.random.default_rng(4)
 
     def report_until(self, virtual_s: float) -> None:
-        """Let the nodes report whose turn comes until then."""
+        """Send the reports of nodes that are due until then."""
         state = self.world.state
         due = int(virtual_s * len(self.nodes) / INTERVAL_S)
         for attempt in range(self._reports, due):

@@ -1,9 +1,9 @@
 """Kubelet, containerd and agent are killed at random while pods come and go on a real node.
 
 Each kill comes while three pods start: one with a CPU of its own, one that shares the rest, a batch
-job.  Counted is what must never be: a container that does not start, or has other CPUs or limits
-than promised once the agent is back, a device of one pod told for another; and how long the agent
-takes to be back.
+job.  Violations are counted: a container that does not start, or has other CPUs or limits than
+promised once the agent is back, a device reported for another pod than its owner.  The time until
+the agent is back is measured.
 """
 
 import json
@@ -146,7 +146,7 @@ def _function(attempt: int) -> dict[str, str]:
 
 
 def _told_right(socket: str, made: list[Manifest]) -> bool:
-    """Return whether exactly the pods that have a device are told to have it."""
+    """Return whether exactly the pods that have a device are reported to have it."""
     wanted = {}
     for each in made:
         text = each["metadata"].get("annotations", {}).get(_ALLOCATED)

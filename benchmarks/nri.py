@@ -1,8 +1,8 @@
-"""What the runtime waits for the agent's answers, and what that costs a container's start.
+"""Latency of the agent's answers to the runtime, and its cost for a container's start.
 
 ``nri-answers``: 110 pods in real cgroups; the agent's loop never rests, and serves its metrics all
 the time.  Another process plays the runtime and asks about containers, known and not yet known.
-The same with a loop that works when something is due (service; its metrics are asked for each
+The same with a loop that works when something is due (service; its metrics are scraped each
 second) is what a node sees, and with one that rests (idle), how much of it is the machine.
 ``nri-start``: pods on a real node, one with the plugin, one without, in turn; the time is from the
 request to the first line that the container prints.
@@ -232,7 +232,7 @@ def _hooks() -> RuntimeHooks:
 
 
 def _start_one(node: real_node.RealNode, name: str) -> float:
-    """Return how many seconds it took until a container said its first word."""
+    """Return the seconds until a container printed its first line."""
     labels = {"koordinator.sh/qosClass": "LSR"}
     manifest = pod(name, "echo started; sleep 2147483647", labels=labels, annotations=_own("0"))
     requested_s = WallClock().now_s()

@@ -1,7 +1,7 @@
-"""Placement quality and speed on the openb GPU trace, for whoever has the data.
+"""Placement quality and speed on the openb GPU trace, if its data is present.
 
-The folder is that of the environment variable ``KOORD_OPENB``, else ``../shared/data/openb`` beside
-the checkout.
+The environment variable ``KOORD_OPENB`` names the folder, by default ``../shared/data/openb``
+beside the checkout.
 """
 
 import functools
@@ -47,7 +47,7 @@ WIRED = ("default", "multigpu50", "gpushare40", "gpuspec33")
 
 
 def allocation(workload: str, policy: str, scale: float) -> dict[str, Any]:
-    """Report the mean allocation at 100 and 130 % arrivals, and that of the lowest seed."""
+    """Report the mean and the lowest allocation of the seeds at 100 and 130 % arrivals."""
     if not FOLDER.is_dir():
         return MISSING
     trace = read_trace(FOLDER, workload)
@@ -114,10 +114,10 @@ def whole_replay(policy: str, _scale: float) -> dict[str, Any]:
 
 
 def departures(per_1000: float, policy: str, seed: int, scale: float) -> dict[str, Any]:
-    """Report a week with departures: GPUs in use without moves, within a budget, and anew.
+    """Report a week with departures: GPUs in use without moves, within a budget, and repacked.
 
-    ``anew`` is everything packed anew each hour by the solver, without a limit; ``bound`` is what
-    is proven that no packing of the pods there were could exceed, every sixth hour of that week.
+    ``anew`` repacks all pods each hour by the solver, without a limit; ``bound`` is a proven upper
+    bound of any packing of the same pods, every sixth hour of that week.
     """
     if not FOLDER.is_dir():
         return MISSING

@@ -1,4 +1,4 @@
-"""What it costs to prove moves, and what it saves.
+"""Cost and benefit of proving moves.
 
 ``proven-plan``: a cycle of LowNodeLoad on 5,000 nodes with 150,000 pods that makes 200 moves, each
 tried on the scheduler's state with the chart's configuration: a place is reserved, the pod goes,
@@ -99,7 +99,7 @@ def _replicated() -> Iterator[KubeObject]:
 
 
 def _with_total(report: NodeMetric) -> NodeMetric:
-    """Return a report that also says what the whole node uses, as the agent's does."""
+    """Return a report that includes the usage of the whole node, as the agent's does."""
     pods = [each.pod_usage.resources for each in report.status.pods_metric]
     total = {
         "cpu": Quantity(sum(each["cpu"].nanos for each in pods)),
@@ -175,8 +175,8 @@ EVERY_S = 300.0
 class _Week:
     """Services whose load goes up and down by the time of day, each in its own phase.
 
-    What a pod asks for is far from what it uses, some services prefer a node, some keep away from
-    each other, some pods are larger than what any node may take: as in clusters of today.
+    Requests differ from usage by far, some services prefer a node, some have anti-affinity, and
+    some pods are larger than any node: as in clusters of today.
     """
 
     def __init__(
@@ -222,7 +222,7 @@ class _Week:
         self.world.descheduler.sync()
 
     def run(self, days: float) -> None:
-        """Let time pass; reports come every five minutes, just before a cycle."""
+        """Advance the clock; reports arrive every five minutes, just before a cycle."""
         now_s, end_s = START_S, START_S + days * _DAY_S
         while now_s < end_s:
             self._report(now_s)

@@ -44,7 +44,7 @@ def jobs(count: int, size: int, cpu: int) -> Iterator[KubeObject]:
 
 
 def single(name: str, cpu: int = 1) -> Pod:
-    """Return a pod of nobody."""
+    """Return a pod without a quota or a job."""
     requests = {"cpu": Quantity.from_int(cpu)}
     container = Container(name="c", resources=ResourceRequirements(requests=requests))
     spec = PodSpec(containers=(container,), scheduler_name="default-scheduler", priority=100)
@@ -52,15 +52,15 @@ def single(name: str, cpu: int = 1) -> Pod:
 
 
 def waiting(policy: str, order: str, scale: float) -> dict[str, Any]:
-    """Let 10,000 jobs of two wait for a quota that is used up, and pods of others come and go.
+    """Measure scheduling of other pods while 10,000 jobs of two wait for an exhausted quota.
 
-    The same is measured without waiting jobs: the difference is what these cost.
+    The same is measured without waiting jobs: the difference is the cost of the jobs.
     """
     cost = []
     for count in (0, int(10_000 * scale)):
         world = _world(quota(policy, order, 1))
         world.load(jobs(count, 2, 4))
-        for _ in range(10):  # places are told in the beginning
+        for _ in range(10):  # positions are reported in the beginning
             world.scheduler.step()
             world.clock.advance_to(world.clock.now_s() + 60)
         _come_and_go(world)

@@ -51,7 +51,7 @@ def large_tree(pod_count: int) -> tuple[QuotaTrees, list[str]]:
 
 
 def one_change(scale: float) -> dict[str, Any]:
-    """Let one pod come (its quota's request grows) and ask what its quota may use then."""
+    """Add one pod (its quota's request grows) and compute the runtime quota."""
     trees, leaves = large_tree(int(100_000 * scale))
     for name in leaves:
         trees.tree_of(name).runtime(name)
@@ -77,7 +77,7 @@ def one_change(scale: float) -> dict[str, Any]:
 def with_quotas(
     make: Callable[[int], Iterator[Pod]], quota_of: Callable[[int], int], scale: float
 ) -> dict[str, Any]:
-    """Schedule pods of 100 quotas, one in ten of which is far too small, and count decisions."""
+    """Schedule pods of 100 quotas, one in ten far too small, and count decisions."""
     world = Embedded(_configuration(), options=SchedulerOptions(report=False))
     world.load(nodes(5_000))
     world.load(

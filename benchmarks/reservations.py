@@ -1,8 +1,8 @@
-"""Reservations: how fast pods find theirs, and what the others pay for it.
+"""Speed of pods with reservations, and the cost for pods without one.
 
-5,000 nodes, 2,000 reservations of 16 CPUs for pods of 100 apps, half of which come, and 50,000 pods
-of 400 classes, which come 25 at a time as a workload makes them.  Every other pod owns
-reservations.
+5,000 nodes, 2,000 reservations of 16 CPUs for pods of 100 apps (pods of half of them arrive), and
+50,000 pods of 400 classes, which arrive 25 at a time, as a workload creates them.  Every other pod
+owns reservations.
 """
 
 import gc
@@ -49,7 +49,7 @@ def node(name: str) -> Node:
 
 
 def reservation(number: int) -> KubeObject:
-    """Return a reservation that is available on a node; those of even numbers have owners."""
+    """Return a reservation that is available on a node; even numbers have owners."""
     amounts = {"cpu": "16", "memory": "64Gi"}
     app = f"app{number // 2 % APPS}" if number % 2 == 0 else f"nobody{number}"
     container = {"name": "c", "resources": {"requests": amounts}}
@@ -75,7 +75,7 @@ def reservation(number: int) -> KubeObject:
 
 
 def pod(number: int, *, owner: bool) -> Pod:
-    """Return a pending pod; classes of an app differ in what they ask for."""
+    """Return a pending pod; classes of an app differ in their requests."""
     batch = number // BATCH // 2
     app = f"app{batch % APPS}" if owner else f"plain{batch % APPS}"
     cpu = ("1", "2")[batch // APPS % 2]

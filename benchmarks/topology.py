@@ -1,7 +1,7 @@
-"""Jobs in the network: how fast a large one is gathered, and how few blocks jobs are spread over.
+"""Jobs in the network: time to place a large one, and number of blocks that jobs are spread over.
 
-``topology`` measures the processor time of ``Scheduler.step`` as ``gangs`` does.  ``blocks`` lets
-jobs come and go on a simulated cluster of 4,096 GPUs under three ways of choosing nodes: ours, the
+``topology`` measures the processor time of ``Scheduler.step`` as ``gangs`` does.  ``blocks`` runs
+jobs on a simulated cluster of 4,096 GPUs under three ways of choosing nodes: ours, the
 original's (``tests.topology_reference``), and an exact solver's, which finds the fewest spines and
 then the fewest blocks for each job.  All three see the same jobs; each has a cluster of its own.
 """
@@ -186,7 +186,7 @@ class Seen:
 
 
 def simulate(choose: Choose, other: Choose, jobs: int, load: float, seed: int) -> Seen:
-    """Let jobs come, wait in line until there is room for the first one, and go."""
+    """Run jobs that arrive, wait in order until there is room for the first one, and end."""
     random = np.random.default_rng(seed)
     sizes, shares = np.array(list(SIZES)), np.array(list(SIZES.values())) / sum(SIZES.values())
     gap = float(sizes @ shares) / (load * N_HOSTS)  # a job lasts for 1 in the mean

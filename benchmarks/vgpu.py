@@ -1,4 +1,4 @@
-"""What the monitor of GPU slices costs: 64 regions on eight GPUs, read every five seconds.
+"""Cost of the monitor of GPU slices: 64 regions on eight GPUs, read every five seconds.
 
 The rounds and the scrapes of five minutes are done at once; the CPU that they take is put over the
 time that they belong to.  Hostile regions claim to have all their 1,024 slots in use.

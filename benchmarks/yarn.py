@@ -120,7 +120,7 @@ def _pod(number: int) -> dict[str, Any]:
 
 
 def _give(cluster: ControlPlane, number: int, origin: int) -> None:
-    """Let a node have so much to give, as koord-manager writes it."""
+    """Set the batch resources of a node, as koord-manager writes them."""
     left = {"kubernetes.io/batch-cpu": str(max(origin - 36_000, 0))}
     body = {
         "metadata": {
@@ -251,7 +251,7 @@ def _serve(port: int, nodes: int) -> None:
 
 
 def _text(node_id: str, limits: dict[str, tuple[int, int]], used: dict[str, int]) -> bytes:
-    """Return a node with all the fields that Hadoop 3.3.6 has, of which most are not read."""
+    """Return a node with all fields of Hadoop 3.3.6; most of them are not read."""
     vcores, memory = limits[node_id]
     host = node_id.partition(":")[0]
     usage = {"nodePhysicalMemoryMB": 100, "nodeVirtualMemoryMB": 100, "nodeCPUUsage": 0.5}

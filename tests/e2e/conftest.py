@@ -29,7 +29,7 @@ class ByServers(LoadScopeScheduling):  # type: ignore[misc] # pytest-xdist is no
     """Gives a worker all tests that share servers, one file or folder after the other.
 
     pytest-xdist has a mark for this, ``xdist_group`` with ``--dist loadgroup``; its 3.8 puts the
-    group into node ids, where pytest 9.2 no longer lets it, and then knows no groups.
+    group into node ids, which pytest 9.2 no longer permits, and then ignores groups.
     """
 
     def _split_scope(self, nodeid: str) -> str:

@@ -36,7 +36,7 @@ _HANDED_BACK = ("Content-Type", "Retry-After", "Audit-Id")
 class Call:
     """A request that came in.  ``at_s`` and ``answered_s`` are times of one monotonic clock.
 
-    ``status`` is that of the answer; 0 as long as there is none.
+    ``status`` is the status of the answer, 0 until there is one.
     """
 
     method: str
@@ -264,7 +264,7 @@ class Interposer:
         )
         app = web.Application(client_max_size=_LARGEST_BODY_BYTES)
         app.router.add_route("*", "/{path:.*}", self._handle)
-        # Whoever hangs up ends what was done for him.
+        # A client that disconnects cancels its request.
         self._runner = web.AppRunner(
             app, access_log=None, handler_cancellation=True, shutdown_timeout=0.1
         )
@@ -368,4 +368,4 @@ class Interposer:
 def _hang_up(request: web.Request) -> web.StreamResponse:
     if request.transport is not None:
         request.transport.abort()
-    return web.Response(status=499)  # for the record: nobody reads it
+    return web.Response(status=499)  # for the record: the client has left

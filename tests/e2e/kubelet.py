@@ -55,7 +55,7 @@ class FakeKubelet:
         self._chosen = nodes
         self._nodes: dict[str, str] = {}  # name to uid, of those played that exist
         self._early: defaultdict[str, list[Manifest]] = defaultdict(list)  # pods seen before node
-        self._handled: set[tuple[str, str]] = set()  # what was queued, of which pod uid
+        self._handled: set[tuple[str, str]] = set()  # queued actions with the uid of their pod
         self._pod_ip = _FIRST_POD_IP
         self._failure: BaseException | None = None
         self._started = threading.Event()

@@ -103,6 +103,6 @@ def test_only_an_api_server_with_the_certificate_is_answered(
 
 
 def ask(connection: HTTPSConnection) -> int:
-    """Ask for a review; return the status."""
+    """Request a review; return the status."""
     connection.request("POST", "/validate-configmap", json.dumps({"request": {"uid": "u"}}))
     return connection.getresponse().status

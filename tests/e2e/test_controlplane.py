@@ -142,7 +142,7 @@ def test_any_user_can_have_a_client_certificate(
     assert "developers" in user["status"]["userInfo"]["groups"]
 
 
-def test_compacted_history_is_gone(controlplane: ControlPlane, pods: str) -> None:
+def test_compacted_history_is_answered_with_410(controlplane: ControlPlane, pods: str) -> None:
     """A watch from before, and the rest of a list that was begun before, are answered with 410."""
     for name in ("a", "b", "c"):
         controlplane.api.request("POST", pods, pod(name))

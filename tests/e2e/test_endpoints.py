@@ -95,7 +95,7 @@ def status(endpoint: Endpoint, path: str, method: str = "GET", body: Any = None)
     return 200
 
 
-def test_health_is_shown_to_everybody(anonymous: Endpoint) -> None:
+def test_health_requires_no_credentials(anonymous: Endpoint) -> None:
     """A kubelet has no token."""
     assert [anonymous.request("GET", path) for path in ("/healthz", "/livez", "/readyz")] == [
         "ok",
@@ -122,7 +122,7 @@ def test_everything_else_needs_a_right(
         token = controlplane.service_account_token(namespace, name)
         return status(replace(anonymous, token=token), path)
 
-    stranger = replace(anonymous, token="made-up")  # noqa: S106 -- nobody's
+    stranger = replace(anonymous, token="made-up")  # noqa: S106 -- of no user
     assert status(stranger, "/metrics") == 401
     assert status(anonymous, "/metrics") == 403
     assert asked_by("nobody", "/metrics") == 403
@@ -131,7 +131,7 @@ def test_everything_else_needs_a_right(
     assert asked_by("nobody", "/readyz") == 200
 
 
-def test_a_scheduler_is_ready_when_it_has_taken_in_the_cluster(controlplane: ControlPlane) -> None:
+def test_scheduler_is_ready_after_its_caches_synced(controlplane: ControlPlane) -> None:
     """Until then it is live, and reports the missing kinds."""
     controlplane.stop_apiserver()
     starting = SchedulerProcess(controlplane, name="not-ready")

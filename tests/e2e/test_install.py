@@ -150,8 +150,8 @@ def test_switches_add_and_take_away_objects(helm: Helm) -> None:
     assert {kind for kind, _ in usual} - {kind for kind, _ in other} == {"PriorityClass"}
 
 
-def test_doors_are_narrowed_down_where_asked(helm: Helm, controlplane: ControlPlane) -> None:
-    """Policies of the network, monitors, and who may ask for reviews; the API server takes all."""
+def test_access_can_be_restricted(helm: Helm, controlplane: ControlPlane) -> None:
+    """The API server accepts network policies, monitors and the clients allowed to send reviews."""
     objects = rendered(
         helm,
         "--set=networkPolicy.webhookFrom[0].ipBlock.cidr=10.0.0.10/32",
@@ -182,7 +182,7 @@ def test_doors_are_narrowed_down_where_asked(helm: Helm, controlplane: ControlPl
 def test_decisions_are_audited_in_memory_or_on_a_volume(
     helm: Helm, controlplane: ControlPlane
 ) -> None:
-    """Off unless asked for; on a volume every replica has a folder of its own."""
+    """It is off by default; on a volume every replica has a folder of its own."""
 
     def flags(objects: Objects) -> set[str]:
         (container,) = deployed(objects)["containers"]

@@ -150,7 +150,7 @@ def test_devices_are_claimed_with_the_rights_that_it_is_given(
 ) -> None:
     """A claim by name, and one that the scheduler makes for an extended resource.
 
-    From Kubernetes 1.36 on the API server asks for resourceclaims/binding.
+    From Kubernetes 1.36 on the API server requires resourceclaims/binding.
     """
     api, prefix = controlplane.api, "/apis/resource.k8s.io/v1"
     assert scheduler.is_running

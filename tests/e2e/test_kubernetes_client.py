@@ -51,7 +51,7 @@ def follow(
                 state[event.object.key] = event.object
 
 
-def test_a_client_certificate_says_who_we_are(controlplane: ControlPlane) -> None:
+def test_client_certificate_authenticates(controlplane: ControlPlane) -> None:
     """The user has no rights: the message has the user and the forbidden request."""
     kubeconfig = controlplane.kubeconfig("jane", ["readers"])
     with (
@@ -115,7 +115,7 @@ def test_the_service_account_of_a_pod(
 
 
 @pytest.mark.parametrize("change", [{"certificate-authority-data": ""}, {"tls-server-name": "x"}])
-def test_a_server_that_nobody_vouches_for(
+def test_untrusted_server_is_rejected_immediately(
     controlplane: ControlPlane, tmp_path: Path, change: dict[str, str]
 ) -> None:
     """A wrong authority or name is found out at once, not after half a minute of trying."""

@@ -95,7 +95,7 @@ def test_a_loop_that_hangs_is_not_alive(process: KoordProcess, fifo: Path) -> No
     assert "the loop waits; at most 2 s is allowed" in text
     assert "step_or_hang" in process.log.read_text()
 
-    with fifo.open("wb"):  # whoever reads it goes on
+    with fifo.open("wb"):  # unblocks its reader
         fifo.unlink()
     assert eventually(lambda: livez(process)[0] == 200)
     assert status == 500

@@ -98,11 +98,11 @@ def test_reviews_under_way_are_answered_while_it_stops(manager: ManagerProcess) 
     while not closed:
         status = review(connection)
         assert status == (200, True)
-        closed = connection.sock is None  # http.client heeds Connection: close
+        closed = connection.sock is None  # http.client obeys Connection: close
     assert manager.exit_code() == 0
 
 
-def test_who_loses_the_lease_goes_on_answering_and_leads_again(
+def test_replica_without_lease_answers_and_leads_again(
     controlplane: ControlPlane, manager: ManagerProcess
 ) -> None:
     """Reviews need no leader; what happened meanwhile is made good afterwards."""
@@ -128,7 +128,7 @@ def test_who_loses_the_lease_goes_on_answering_and_leads_again(
     assert manager.pid == pid
 
 
-def test_nobody_keeps_others_from_being_answered(manager: ManagerProcess) -> None:
+def test_slow_clients_do_not_block_others(manager: ManagerProcess) -> None:
     """Half handshakes, half heads, heads without end, slow bodies, from one address: all end."""
     before = resident_mib(manager.pid)
     begun: Sequence[bytes] = (

@@ -102,12 +102,14 @@ def installed(
 
 
 @pytest.mark.usefixtures("installed")
-def test_the_page_does_what_it_says(controlplane: ControlPlane, namespace: str) -> None:
+def test_commands_of_the_page_have_the_documented_results(
+    controlplane: ControlPlane, namespace: str
+) -> None:
     """The node shows what it gives, and the pods of the Deployment live on it."""
     assert "`kubernetes.io/batch-cpu: 1k`" in PAGE
     kubectl = controlplane.kubectl
     table, objects = commands("kubectl")
-    # An idle machine of eight CPUs, of which the values give 65 % away.
+    # An idle machine of eight CPUs; the values offer 65 % of it.
     eventually(lambda: ["n1", "5200"] in map(str.split, kubectl(*table).splitlines()), 60)
     shown = kubectl(*objects)
     assert "nodemetric.slo.koordinator.sh/n1" in shown

@@ -172,7 +172,7 @@ def test_a_leader_that_was_stopped_too_long_wakes_up_and_does_nothing(
     assert "leadership lost" in paused.logged
 
 
-def test_who_has_lost_leaves_the_lease_to_run_out(
+def test_lost_lease_is_not_released(
     controlplane: ControlPlane, pods: str, audit_start: int, witness: Witness
 ) -> None:
     """Its last write may still be in flight, so no other replica may lead earlier."""
@@ -245,7 +245,7 @@ def test_clocks_that_differ_by_hours_do_no_harm(
     assert [reign[0].user for reign in reigns] == ["fast", "right", "slow"]
 
 
-def test_a_leader_that_is_asked_to_stop_hands_over(
+def test_stopping_leader_hands_over(
     controlplane: ControlPlane, pods: str, audit_start: int, witness: Witness
 ) -> None:
     """It ends what it began; the next one leads at once and fills what is left exactly."""
@@ -273,7 +273,7 @@ def test_a_leader_that_is_asked_to_stop_hands_over(
     assert "not sent" not in leader.logged
 
 
-def test_a_rolling_restart_goes_unnoticed(
+def test_rolling_restart_does_not_interrupt_scheduling(
     controlplane: ControlPlane, pods: str, audit_start: int, witness: Witness
 ) -> None:
     """A thousand pods come while both replicas are replaced, the leader last."""

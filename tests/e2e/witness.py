@@ -1,4 +1,4 @@
-"""What the API server shows of a scheduler's work, found out without a line of koordinator's.
+"""Observer of a scheduler's work through the API server, independent of koordinator's code.
 
 ``Witness`` sees every pod get its node; the functions add up what nodes and devices have to bear.
 """
@@ -120,7 +120,7 @@ class Witness:
 
 
 def overcommitted(api: Endpoint) -> dict[str, str]:
-    """Return the nodes whose pods ask for more than there is, and of what."""
+    """Return the overcommitted nodes, each with the exceeded resources."""
     nodes = {it["metadata"]["name"]: it for it in api.request("GET", "/api/v1/nodes")["items"]}
     return {
         name: f"{resource}: {float(amount)} of {headroom.get(resource, '0')}"

@@ -63,7 +63,7 @@ class AuditLog:
         with self._path.open("rb") as log:
             log.seek(since_byte)
             for line in log:
-                if line.endswith(b"\n"):  # else it is being written
+                if line.endswith(b"\n"):  # otherwise the line is incomplete
                     yield json.loads(line)
 
 

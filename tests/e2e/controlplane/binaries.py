@@ -1,4 +1,4 @@
-"""Where the programs of the control plane come from.
+"""Programs of the control plane, from a folder or built from Go modules.
 
 ``KUBEBUILDER_ASSETS`` names a folder of ready programs, as for controller-runtime's envtest.  What
 is not there is built, once per version and machine, from the Go modules beside this file; etcd
@@ -67,7 +67,7 @@ def kubernetes_gates(text: str = "") -> FeatureGates:
 
 
 def _modfile() -> Path:
-    """Return the go.mod of the release that is asked for.  Raises ControlPlaneError."""
+    """Return the go.mod of the requested release.  Raises ControlPlaneError."""
     modfiles = [_KUBERNETES / "go.mod", *sorted(_KUBERNETES.glob("v*.mod"))]
     asked = os.environ.get(VERSION_VARIABLE, "").removeprefix("v")
     if not asked:
@@ -104,7 +104,7 @@ def _build_kubernetes(folder: Path) -> None:
     output = folder / "kubernetes"
     go_build(_KUBERNETES, ".", output, version_flags(version), modfile=_modfile())
     for program in KUBERNETES_PROGRAMS:
-        (folder / program).symlink_to("kubernetes")  # the binary goes by the name it is called by
+        (folder / program).symlink_to("kubernetes")  # the binary selects the program by argv[0]
 
 
 def version_flags(version: str) -> list[str]:
@@ -130,5 +130,5 @@ def _build_helm(folder: Path) -> None:
     go_build(_HELM, "helm.sh/helm/v3/cmd/helm", folder / "helm", flags)
 
 
-#: What kube-scheduler up to 1.36 says of claims in front of what it says of preemption.
+#: Text about claims that kube-scheduler up to 1.36 puts before the text about preemption.
 NOTHING_TO_FREE = "no new claims to deallocate, " if kubernetes_minor() < V1_37.minor else ""

@@ -1,4 +1,4 @@
-"""How etcd and kube-apiserver are started."""
+"""Command lines of etcd and kube-apiserver."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -65,7 +65,7 @@ def apiserver(
         "--endpoint-reconciler-type=none",
         "--kubelet-preferred-address-types=InternalIP",  # a node's name resolves nowhere
         f"--disable-admission-plugins={','.join(admission_off)}",
-        "--etcd-compaction-interval=0",  # history is compacted when a test says so
+        "--etcd-compaction-interval=0",  # tests compact the history themselves
         "--delete-collection-workers=16",
         "--max-requests-inflight=2000",
         "--max-mutating-requests-inflight=1000",

@@ -29,7 +29,7 @@ from tests.e2e.controlplane.processes import ProcessGroup, Program
 #: (ServiceAccount), nothing gets out (StorageObjectInUseProtection), no node becomes usable.
 NEEDS_CONTROLLERS = ("ServiceAccount", "StorageObjectInUseProtection", "TaintNodesByCondition")
 
-#: What ``start_controller_manager`` runs unless told otherwise.
+#: Controllers that ``start_controller_manager`` runs by default.
 CONTROLLERS = (
     "deployment-controller",
     "disruption-controller",
@@ -52,8 +52,8 @@ class ControlPlane:
     ``admission_off`` names admission plugins to leave out; give () to have all that Kubernetes has
     by default, and start the controllers that they need.  ``apiserver_flags`` are further flags of
     the API server.  ``api`` is the API server, as the admin.
-    ``programs`` has, by name, what was started.  If it is to be ``audited``, ``audit`` tells who
-    bound which pod.
+    ``programs`` has, by name, what was started.  If ``audited``, ``audit`` lists who bound which
+    pod.
     """
 
     def __init__(

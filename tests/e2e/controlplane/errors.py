@@ -1,4 +1,4 @@
-"""What goes wrong around the control plane itself, as against what a test finds out."""
+"""Errors of the control plane itself, as opposed to failures of a test."""
 
 
 class ControlPlaneError(Exception):

@@ -126,7 +126,7 @@ def test_pods_leave_a_hot_node_within_the_limits(
     hot = max(NODES, key=list(before.values()).count)
     report(controlplane, before, mover.namespace, hot)
 
-    unproven = {"proveMoves": False}  # whoever goes at once comes back to the emptiest node
+    unproven = {"proveMoves": False}  # an evicted pod returns to the emptiest node
     looking = started(dryRun=True, **unproven)
     eventually(lambda: cycles(looking) >= 2)
     looking.kill()
@@ -144,7 +144,7 @@ def test_pods_leave_a_hot_node_within_the_limits(
     moved = job["spec"]["podRef"]["name"]
     assert before[moved] == hot
     eventually(lambda: mover.phase(job["metadata"]["name"]) == "Succeeded")
-    once.kill()  # one cycle was all; whoever comes next begins anew
+    once.kill()  # after one cycle; the next process starts without state
 
     mover.rolled_out()
     assert moved not in mover.pods()

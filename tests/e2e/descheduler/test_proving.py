@@ -136,7 +136,7 @@ def machine(name: str, gpus: int = 2) -> list[Manifest]:
 
 
 def with_gpus(gpus: int) -> Manifest:
-    """Return a spec of a pod that asks for whole GPUs."""
+    """Return a spec of a pod that requests whole GPUs."""
     spec = pod_spec("1", schedulerName="koord-scheduler")
     amounts = {f"{GPU}-core": str(100 * gpus), f"{GPU}-memory-ratio": str(100 * gpus)}
     container = spec["containers"][0]
@@ -147,7 +147,7 @@ def with_gpus(gpus: int) -> Manifest:
     return spec
 
 
-def test_a_pod_moves_so_that_one_who_waits_gets_a_whole_machine(
+def test_pod_is_moved_to_free_a_machine_for_a_pending_pod(
     controlplane: ControlPlane,
     scheduler: SchedulerProcess,
     kubelet: FakeKubelet,

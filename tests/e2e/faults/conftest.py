@@ -1,4 +1,4 @@
-"""What can go wrong in a real cluster, one thing per test."""
+"""Faults of a real cluster, one per test."""
 
 import sys
 from collections.abc import Iterator

@@ -22,7 +22,7 @@ def place(name: str) -> dict[str, object]:
     return node(name, pods=1)
 
 
-def test_a_server_that_is_busy_is_asked_again_when_it_said(stage: Stage) -> None:
+def test_bind_is_retried_after_the_delay_of_a_busy_server(stage: Stage) -> None:
     """Retry-After is waited for; other pods are bound meanwhile, and it is no failure."""
     stage.start()
     stage.add_nodes(place("n1"), place("n2"), place("n3"))
@@ -105,7 +105,7 @@ def test_a_pod_that_is_deleted_while_it_is_bound_gives_its_place_back(
     assert stage.witness.node_of("b") == "n1"
 
 
-def test_an_answer_that_got_lost_is_found_out(stage: Stage) -> None:
+def test_bind_with_a_lost_answer_is_resolved(stage: Stage) -> None:
     """The pod counts once, is not bound again, and no failure is reported."""
     stage.start()
     stage.add_nodes(place("n1"), place("n2"))
@@ -137,7 +137,7 @@ def test_a_binding_that_never_reached_the_server_is_sent_again(stage: Stage) -> 
 
 
 @pytest.mark.parametrize("status", [500, 503])
-def test_a_server_that_fails_is_asked_what_it_did(stage: Stage, status: int) -> None:
+def test_bind_is_resolved_after_a_server_error(stage: Stage, status: int) -> None:
     """A failure leaves open whether the pod is bound; if it isn't, it is tried again."""
     stage.start()
     stage.add_nodes(place("n1"))
@@ -152,7 +152,7 @@ def test_a_server_that_fails_is_asked_what_it_did(stage: Stage, status: int) -> 
 
 
 @pytest.mark.parametrize("news_comes_first", [True, False])
-def test_a_refusal_that_is_none_is_found_out(stage: Stage, news_comes_first: bool) -> None:
+def test_bind_is_resolved_after_a_false_conflict(stage: Stage, news_comes_first: bool) -> None:
     """If etcd fails during a binding, the API server answers 409 whether it is done or not.
 
     If it is, the pod counts where it is, and is not tried again.

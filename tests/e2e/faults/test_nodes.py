@@ -8,7 +8,7 @@ from tests.e2e.waiting import eventually
 from tests.e2e.witness import overcommitted
 
 
-def test_a_node_that_comes_back_bears_its_pods_again(stage: Stage) -> None:
+def test_recreated_node_accounts_for_its_pods(stage: Stage) -> None:
     """Meanwhile the other nodes go on as ever."""
     stage.start()
     stage.add_nodes(node("n1", pods=2))
@@ -30,7 +30,7 @@ def test_a_node_that_comes_back_bears_its_pods_again(stage: Stage) -> None:
 
 
 @pytest.mark.parametrize("answer", [None, 403])
-def test_a_node_goes_while_a_pod_is_on_its_way_to_it(stage: Stage, answer: int | None) -> None:
+def test_node_is_deleted_during_a_bind(stage: Stage, answer: int | None) -> None:
     """When the node comes back, the pod counts there if it was bound to it, else where it is."""
     stage.start()
     stage.add_nodes(node("n1", pods=1))
@@ -55,7 +55,7 @@ def test_a_node_goes_while_a_pod_is_on_its_way_to_it(stage: Stage, answer: int |
     assert len(stage.witness.bound) == 2
 
 
-def test_a_node_goes_and_comes_back_before_a_binding_is_refused(stage: Stage) -> None:
+def test_node_is_recreated_before_its_bind_fails(stage: Stage) -> None:
     """The assumed pod is released."""
     stage.start()
     stage.add_nodes(node("n1", pods=1))

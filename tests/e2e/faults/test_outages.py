@@ -36,7 +36,7 @@ def check_all_bound(api: Endpoint, witness: Witness) -> None:
 
 
 @pytest.mark.usefixtures("scheduler")
-def test_the_api_server_is_killed_and_comes_back(
+def test_scheduler_survives_a_restart_of_the_api_server(
     controlplane: ControlPlane, witness: Witness
 ) -> None:
     """Whatever was under way, every pod is bound in the end and no node bears too much."""
@@ -48,7 +48,7 @@ def test_the_api_server_is_killed_and_comes_back(
     check_all_bound(controlplane.api, witness)
 
 
-def test_etcd_is_gone_for_a_while(
+def test_scheduler_survives_an_outage_of_etcd(
     controlplane: ControlPlane, scheduler: SchedulerProcess, witness: Witness
 ) -> None:
     """The API server lives and fails at everything; afterwards all is as if it had not been."""

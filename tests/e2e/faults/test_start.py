@@ -52,7 +52,7 @@ def warned(scheduler: SchedulerProcess, text: str) -> bool:
     return any(line.startswith("W") and text in line for line in lines)
 
 
-def test_a_server_that_is_not_there_yet_is_waited_for(
+def test_scheduler_waits_for_the_api_server(
     controlplane: ControlPlane, start: Start, one_pod: str, witness: Witness
 ) -> None:
     """Until then it is live, not ready, and logs the address."""
@@ -66,7 +66,7 @@ def test_a_server_that_is_not_there_yet_is_waited_for(
         assert scheduler.get("/readyz") == "ok"
 
 
-def test_a_token_that_nobody_knows_is_complained_about_until_it_is_right(
+def test_invalid_token_is_logged_until_it_is_replaced(
     controlplane: ControlPlane, start: Start, one_pod: str, witness: Witness, tmp_path: Path
 ) -> None:
     """The message names the file to look at; a token that is put right is read again."""
@@ -82,7 +82,7 @@ def test_a_token_that_nobody_knows_is_complained_about_until_it_is_right(
     assert witness.node_of(one_pod, 120) == "n1"
 
 
-def test_rights_that_are_missing_are_complained_about_until_they_are_there(
+def test_missing_permissions_are_logged_until_they_are_granted(
     controlplane: ControlPlane, start: Start, one_pod: str, witness: Witness
 ) -> None:
     """The message has the user and the missing right."""
@@ -96,7 +96,7 @@ def test_rights_that_are_missing_are_complained_about_until_they_are_there(
     assert witness.node_of(one_pod, 120) == "n1"
 
 
-def test_a_certificate_that_is_not_trusted_is_complained_about(
+def test_untrusted_certificate_is_logged(
     controlplane: ControlPlane, start: Start, tmp_path: Path
 ) -> None:
     """It is never worked with."""
@@ -114,9 +114,7 @@ def test_a_certificate_that_is_not_trusted_is_complained_about(
 
 
 @pytest.mark.parametrize("text", ["", "clusters: 7", "current-context: nowhere"])
-def test_a_kubeconfig_that_says_nothing_ends_the_start(
-    start: Start, tmp_path: Path, text: str
-) -> None:
+def test_empty_kubeconfig_ends_the_process(start: Start, tmp_path: Path, text: str) -> None:
     """The message names the file, and it is the user's mistake: exit code 2."""
     path = tmp_path / "empty.kubeconfig"
     path.write_text(text)

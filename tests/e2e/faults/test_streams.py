@@ -28,7 +28,7 @@ def test_streams_that_break_are_resumed(stage: Stage) -> None:
     assert not overcommitted(stage.api)
 
 
-def test_what_happened_in_a_gap_is_taken_in(stage: Stage) -> None:
+def test_changes_during_a_gap_are_applied(stage: Stage) -> None:
     """A pod that went, a node that went, a node that came and a pod that came, all unseen."""
     stage.start()
     stage.add_nodes(node("n0", pods=0), node("n1", pods=1), node("n2", pods=1))

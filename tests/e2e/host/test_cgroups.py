@@ -1,4 +1,4 @@
-"""What the agent promises, seen in the CPU time and memory of real processes."""
+"""Guarantees of the agent, measured in the CPU time and memory of real processes."""
 
 from typing import Any
 
@@ -70,7 +70,7 @@ def test_a_restarted_agent_leaves_a_suppressed_job_as_it_is(machine: PodsMachine
     assert loosest == 2000
 
 
-def test_a_memory_hog_goes_before_the_service_suffers(machine: PodsMachine) -> None:
+def test_memory_hog_is_killed_before_the_service_suffers(machine: PodsMachine) -> None:
     """Its processes are ended, the service stays."""
     machine.slo(
         slo(

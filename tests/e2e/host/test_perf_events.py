@@ -29,7 +29,7 @@ def cgroup() -> Iterator[Path]:
         yield folder
 
 
-def test_what_runs_in_a_cgroup_is_counted_on_all_cpus(cgroup: Path) -> None:
+def test_processes_of_a_cgroup_are_counted_on_all_cpus(cgroup: Path) -> None:
     """The clocks of the kernel agree with the CPU time of the process; nothing stays open."""
     before = _open_files()
     counting = LinuxPerfEvents((_CPU_CLOCK, _TASK_CLOCK)).start(str(cgroup), _CPUS)
@@ -62,7 +62,7 @@ def test_a_cgroup_that_vanished_is_missing(tmp_path: Path) -> None:
         LinuxPerfEvents().start(str(tmp_path / "gone"), _CPUS)
 
 
-def test_what_is_no_cgroup_has_no_counters(tmp_path: Path) -> None:
+def test_other_folders_have_no_counters(tmp_path: Path) -> None:
     """The kernel rejects it, and no descriptor remains open."""
     before = _open_files()
     with pytest.raises(HostError, match="can't count for"):

@@ -1,4 +1,4 @@
-"""What the agent can do with the capabilities that the chart gives it without privilege.
+"""Operations of the agent with the capabilities that the chart grants without privilege.
 
 ``setpriv`` takes all others away before the agent's code runs, on real cgroups and processes.
 """

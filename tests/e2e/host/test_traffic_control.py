@@ -184,7 +184,7 @@ def test_a_pod_with_a_limit_has_it_alone_and_loses_it_again(network: Network) ->
     assert rules.count("-A POSTROUTING -j KOORDLET-NETQOS") == 1
 
 
-def test_everything_of_ours_goes_when_it_is_switched_off(network: Network) -> None:
+def test_disabling_removes_all_rules(network: Network) -> None:
     """Also if it was switched off before, or half of it is missing."""
     control = TrafficControl(LinuxNetworkTools(network.prefix("node")))
     control.shape(shape(["batch"]))
@@ -199,7 +199,7 @@ def test_everything_of_ours_goes_when_it_is_switched_off(network: Network) -> No
     assert "MASQUERADE" in network.run("node", "iptables", "-t", "nat", "-S")
 
 
-def test_a_machine_without_route_or_tools_says_so(network: Network) -> None:
+def test_missing_route_or_tools_are_reported(network: Network) -> None:
     """Errors name the command."""
     network.run("node", "ip", "route", "del", "default")
     with pytest.raises(HostError, match="default route"):
@@ -208,7 +208,7 @@ def test_a_machine_without_route_or_tools_says_so(network: Network) -> None:
         TrafficControl(LinuxNetworkTools(["/nowhere"])).shape(shape())
 
 
-def test_many_pods_are_told_apart(network: Network) -> None:
+def test_many_pods_are_matched_by_a_set(network: Network) -> None:
     """A set takes them in one step, whatever was in it."""
     control = TrafficControl(LinuxNetworkTools(network.prefix("node")))
     wanted = shape()

@@ -108,7 +108,7 @@ def test_the_life_of_an_agent(
     cluster = Cluster(controlplane, namespace, machine)
     agent.start()
 
-    # What the NodeSLO says is done: half of eight CPUs.
+    # The NodeSLO is applied: half of eight CPUs.
     eventually(lambda: quota(machine) == "400000")
     # The topology is there.
     topology = eventually(lambda: cluster.get("noderesourcetopology", "n1"))
@@ -151,7 +151,7 @@ def test_the_life_of_an_agent(
     ).stdout
     assert "cpu.cfs_quota_us: -1 -> 400000 (CPU suppress: 50 % of 8000m" in told
 
-    # Killed and started again it does not let go.
+    # A restarted agent keeps the limit.
     cluster.apply(SLO)
     agent.kill()
     assert quota(machine) == "400000"
@@ -263,7 +263,7 @@ def test_an_agent_writes_events_of_its_own_only(controlplane: ControlPlane, righ
     )
 
 
-def test_metrics_are_for_whom_the_api_server_lets(
+def test_metrics_require_authorization_by_the_api_server(
     controlplane: ControlPlane, agent: AgentProcess
 ) -> None:
     """On every address that others reach: the agent asks with the rights it is installed with."""

@@ -120,7 +120,7 @@ def batch_resources(cpu_milli: int, memory: int) -> Manifest:
 def publish_batch_resources(controlplane: ControlPlane, node: RealNode) -> None:
     """Write batch resources of the node, as the manager does; return when the kubelet knows them.
 
-    It refuses a pod that requests more of them than it knows of, for good.
+    It permanently rejects a pod that requests more of them than its node has.
     """
     amounts = {BATCH_CPU: "4000", BATCH_MEMORY: str(4 << 30)}
     patch = json.dumps({"status": {"capacity": amounts, "allocatable": amounts}})

@@ -1,4 +1,4 @@
-"""What the programs of the node read."""
+"""Configuration files of the programs of the node."""
 
 import json
 from collections.abc import Mapping

@@ -273,7 +273,7 @@ class RealNode:
         for pod in pods:
             meta = pod["metadata"]
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
-            with suppress(ApiError):  # it has gone meanwhile
+            with suppress(ApiError):  # it was deleted meanwhile
                 self._controlplane.api.request("DELETE", path, {"gracePeriodSeconds": 0})
         uids = {f"pod{pod['metadata']['uid']}" for pod in pods}
         eventually(lambda: not uids & {it.name for it in self._pod_folders()}, _PATIENCE_S)
@@ -284,7 +284,7 @@ class RealNode:
         for pod in self._controlplane.api.request("GET", f"/api/v1/pods?{field}")["items"]:
             meta = pod["metadata"]
             path = f"/api/v1/namespaces/{meta['namespace']}/pods/{meta['name']}"
-            with suppress(ApiError):  # it has gone meanwhile
+            with suppress(ApiError):  # it was deleted meanwhile
                 self._controlplane.api.request("DELETE", path, {"gracePeriodSeconds": 0})
         eventually(lambda: not self._pod_folders(), _PATIENCE_S)
 

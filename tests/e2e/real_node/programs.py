@@ -1,4 +1,4 @@
-"""Where the programs of the node come from.
+"""Programs of the node: their sources and their build.
 
 kubelet and containerd are built from the Go modules beside this file; runc, the CNI plugins and a
 static busybox are Debian's, unpacked into the cache without being installed.

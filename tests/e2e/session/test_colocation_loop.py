@@ -93,7 +93,7 @@ def test_the_whole_loop(
     )
     user.apply(job)
 
-    # Nobody has measured the node yet: there is nothing to give away.
+    # The node has no metrics yet, so there are no batch resources.
     assert "Insufficient kubernetes.io/batch-cpu" in user.refusal_of("job")["message"]
 
     agent.start()

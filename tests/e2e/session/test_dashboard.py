@@ -79,7 +79,7 @@ def waiting(frame: Any) -> dict[str, str]:
     return {pod["pod"]: one["cause"] for one in frame["waiting"] for pod in one["named"]}
 
 
-def test_pods_come_and_go_before_the_eyes_of_readers(user: User, pages: Pages) -> None:
+def test_page_follows_pods(user: User, pages: Pages) -> None:
     """What the scheduler decides is seen; the dashboard itself decides nothing."""
     user.apply(node("only", "2"))
     user.apply(pod("fits", "1"), pod("waits", "64"))

@@ -234,7 +234,7 @@ def test_a_bad_device_report_has_an_event(controlplane: ControlPlane, user: User
 
 
 @pytest.mark.usefixtures("scheduler")
-def test_a_pod_that_asks_for_what_can_not_be_is_told(user: User) -> None:
+def test_impossible_device_request_is_reported(user: User) -> None:
     """Contradicting names, and a hint that is no JSON."""
     hint = {"scheduling.koordinator.sh/device-allocate-hint": "no JSON"}
     user.apply(*machine("n0"))

@@ -113,7 +113,7 @@ def start(controlplane: ControlPlane) -> SchedulerProcess:
 
 
 @pytest.mark.usefixtures("kubelet")
-def test_pending_pods_go_where_the_dry_run_said(
+def test_pending_pods_are_bound_as_the_dry_run_predicted(
     controlplane: ControlPlane, user: User, viewer: Path
 ) -> None:
     """Read-only rights are enough; no object has another version afterwards."""
@@ -160,7 +160,9 @@ def inside(user: User, manifest: Manifest) -> Manifest:
 
 
 @pytest.mark.usefixtures("kubelet")
-def test_preemption_is_foretold_and_not_done(controlplane: ControlPlane, user: User) -> None:
+def test_dry_run_predicts_preemption_without_evicting(
+    controlplane: ControlPlane, user: User
+) -> None:
     """The victim is named, and runs on."""
     user.apply(node("n0", "2"), priority_class("high", 1000))
     with start(controlplane):
@@ -179,7 +181,7 @@ def test_preemption_is_foretold_and_not_done(controlplane: ControlPlane, user: U
 
 
 @pytest.mark.usefixtures("kubelet")
-def test_once_over_manifests_says_what_a_cluster_would_become(
+def test_once_over_manifests_predicts_the_cluster(
     controlplane: ControlPlane, user: User, tmp_path: Path
 ) -> None:
     """``koord scheduler --once`` writes in memory what it writes to a cluster otherwise."""

@@ -1,4 +1,4 @@
-"""Why a pod waits, asked by a command and by an object."""
+"""Explanations of pending pods, by a command and by an object."""
 
 import json
 
@@ -30,7 +30,7 @@ def test_a_command_explains_a_pod_of_the_cluster(user: User, controlplane: Contr
     assert any(remedy["kind"] == "change-node" for remedy in found["remedies"])
 
 
-def test_an_object_asks_the_scheduler(user: User) -> None:
+def test_object_requests_an_explanation(user: User) -> None:
     """The answer is in its status, and follows what happens."""
     question = {
         "apiVersion": "scheduling.koordinator.sh/v1alpha1",

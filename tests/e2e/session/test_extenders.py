@@ -60,7 +60,7 @@ def licences(controlplane: ControlPlane, tmp_path_factory: pytest.TempPathFactor
 
 @pytest.fixture(scope="module")
 def scheduler(controlplane: ControlPlane, licences: Licences) -> Iterator[SchedulerProcess]:
-    made = self_signed(("127.0.0.1",), time.time())  # noqa: TID251 -- what TLS goes by
+    made = self_signed(("127.0.0.1",), time.time())  # noqa: TID251 -- the clock of TLS
     certificate, key = licences.folder / "tls.crt", licences.folder / "tls.key"
     certificate.write_bytes(made.certificate)
     key.write_bytes(made.key)

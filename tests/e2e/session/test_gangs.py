@@ -36,7 +36,7 @@ def test_a_gang_waits_for_its_members_and_for_room(user: User) -> None:
     eventually(lambda: user.get("podgroups", "train", GROUPS)["status"].get("scheduled") == 3)
 
 
-def test_a_pod_group_that_cannot_be_meant_says_so(user: User) -> None:
+def test_invalid_pod_group_is_reported(user: User) -> None:
     """In an event and in a condition, which is taken back when the group is put right."""
     group = {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",

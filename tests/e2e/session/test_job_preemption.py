@@ -60,7 +60,7 @@ def test_a_job_gets_its_places_and_keeps_them(user: User) -> None:
     assert user.is_pending("late")
 
 
-def test_nobody_goes_for_a_job_that_cannot_start(user: User) -> None:
+def test_no_pod_is_preempted_for_a_job_that_cannot_start(user: User) -> None:
     """Room for one of two could be made: the pod in the way runs on."""
     user.apply(*CLASSES, node("n0", "2"), pod("survivor", "2", **LOW))
     user.node_of("survivor")

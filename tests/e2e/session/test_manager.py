@@ -207,7 +207,7 @@ def test_a_pod_that_is_created_gets_its_profile(
     assert container["env"] == [{"name": "A", "value": "b"}]
     assert (found["spec"]["priority"], found["spec"]["terminationGracePeriodSeconds"]) == (5000, 15)
 
-    manager.kill()  # now the failure policy decides: Fail refuses, Ignore lets through as written
+    manager.kill()  # now the failure policy decides: Fail rejects, Ignore admits as written
     second = {**pod, "metadata": {"name": "second", "labels": {"app": "etl"}}}
     with pytest.raises(ApiError, match="failed calling webhook"):
         api.request("POST", path, second)
@@ -223,7 +223,7 @@ def test_a_pod_that_is_created_gets_its_profile(
     assert eventually(as_written)
 
 
-def test_a_configuration_that_cannot_be_meant_is_refused(
+def test_invalid_configuration_is_rejected(
     controlplane: ControlPlane, manager: ManagerProcess
 ) -> None:
     """And where the webhook is not asked, it doesn't take effect."""

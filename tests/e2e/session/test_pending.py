@@ -23,7 +23,7 @@ WHY = (
 )
 
 
-def test_describe_and_get_events_tell_why(user: User) -> None:
+def test_describe_and_get_events_show_the_reason(user: User) -> None:
     """The text is that of kube-scheduler, in the condition as in the event."""
     ssd = {"disk": "ssd"}
     user.apply(
@@ -47,7 +47,7 @@ def test_describe_and_get_events_tell_why(user: User) -> None:
 
 
 def test_the_events_of_a_scheduled_pod(user: User) -> None:
-    """One, from the scheduler that the pod asked for."""
+    """There is one event, from the scheduler that the pod names."""
     user.apply(node("n0"), pod("web"))
     user.node_of("web")
 

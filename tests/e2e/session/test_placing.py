@@ -127,7 +127,7 @@ def test_node_labels_and_taints_are_respected(user: User) -> None:
     assert "1 node(s) had untolerated taint(s)" in user.refusal_of("too-large")["message"]
 
 
-def test_the_more_important_pod_goes_first(user: User) -> None:
+def test_pod_of_higher_priority_is_bound_first(user: User) -> None:
     """When room appears, priority decides who gets it, not who came first."""
     user.apply(
         node("n0", "1"),

@@ -25,7 +25,7 @@ def annotated(manifest: Manifest, **metadata: object) -> Manifest:
     return {**manifest, "metadata": {**manifest["metadata"], **metadata}}
 
 
-def test_a_victim_is_told_why_it_goes(user: User) -> None:
+def test_victim_gets_an_event_and_a_condition(user: User) -> None:
     """It has an event, and a condition before it is deleted; the other pod takes its place."""
     user.apply(*CLASSES, node("n0", "2"), pod("victim", "2", **LOW))
     user.node_of("victim")
@@ -78,7 +78,7 @@ def test_the_place_is_kept_while_the_victim_ends(user: User) -> None:
     assert user.is_pending("late")
 
 
-def test_many_preempt_at_once(user: User) -> None:
+def test_many_pods_preempt_concurrently(user: User) -> None:
     """Ten low pods end slowly for ten of the medium and high ones that come, the high ones first.
 
     As Kubernetes' own suite has it: all low pods are marked at once.

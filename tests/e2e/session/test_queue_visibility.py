@@ -21,7 +21,7 @@ from koordinator.cli.manager.visibility_server import API_SERVICE, SERVICE
 GROUP = "visibility.koord-queue.x-k8s.io"
 BASE = f"/apis/{GROUP}/v1alpha1"
 NAMESPACE = "koordinator-system"
-LONG_S = 60.0  # discovery of aggregated groups is asked for now and then
+LONG_S = 60.0  # discovery of aggregated groups is periodic
 
 
 def services(port: int, **spec: Any) -> list[dict[str, Any]]:
@@ -106,7 +106,7 @@ def waiting(visible: tuple[ControlPlane, int], namespace: str) -> str:
     return namespace
 
 
-def test_who_waits_is_shown_in_order(visible: tuple[ControlPlane, int], waiting: str) -> None:
+def test_pending_units_are_listed_in_order(visible: tuple[ControlPlane, int], waiting: str) -> None:
     """As a summary, with places to begin and to end at; through kubectl as any API."""
     controlplane, _ = visible
     raw = f"{BASE}/queues/{waiting}/queueunits"
@@ -141,12 +141,12 @@ def test_the_group_is_discovered_with_its_schema(visible: tuple[ControlPlane, in
         try:
             return controlplane.kubectl("explain", "queues", f"--api-version={GROUP}/v1alpha1")
         except ControlPlaneError:
-            return ""  # the API server asks for schemas now and then
+            return ""  # the API server fetches schemas periodically
 
     eventually(lambda: "QueueUnitsSummary" in explanation(), LONG_S)
 
 
-def test_who_may_not_read_queues_does_not_read_them(
+def test_reading_queues_requires_permission(
     visible: tuple[ControlPlane, int], waiting: str
 ) -> None:
     """The cluster's roles decide; headers are accepted only from the API server."""

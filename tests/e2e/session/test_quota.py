@@ -64,8 +64,8 @@ def test_a_pod_over_its_quota_waits_until_that_is_raised(user: User) -> None:
     user.kubectl("delete", "elasticquota", "red", "--wait=false")
 
 
-def test_what_was_borrowed_is_given_back(user: User, controlplane: ControlPlane) -> None:
-    """A team uses what another does not; when that asks for its minimum, pods are evicted."""
+def test_borrowed_quota_is_reclaimed(user: User, controlplane: ControlPlane) -> None:
+    """A team borrows from another; when the lender requests its minimum, pods are evicted."""
     user.apply(
         node("n1", "4"), quota("lender", "4", "2"), quota("borrower", "4", "2"), of("borrower", "a")
     )
@@ -119,7 +119,7 @@ def test_jobs_wait_in_the_order_of_their_queue(user: User, controlplane: Control
     user.kubectl("delete", "elasticquota", "queued", "--wait=false")
 
 
-def test_a_quota_that_cannot_be_meant_gets_an_event(user: User) -> None:
+def test_invalid_quota_gets_an_event(user: User) -> None:
     """There is no quota admission here: the scheduler reports the error."""
     user.apply(quota("odd", "1", "2"))
 

@@ -60,7 +60,7 @@ def asked_replicas(
     webhook: Callable[[int, int], dict[str, Any]],
     flags: Sequence[str] = (),
 ) -> Iterator[None]:
-    """Run two replicas, of which the API server calls one or the other or both."""
+    """Run two replicas; the API server calls one or the other or both."""
     api = controlplane.api
     api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     with ExitStack() as running:

@@ -1,4 +1,4 @@
-"""A session is recorded and run again; the trail of its decisions is asked for and read."""
+"""A session is recorded and replayed; its audit trail is queried and read."""
 
 import json
 import signal
@@ -109,7 +109,7 @@ def test_a_replayed_session_gives_the_same_bindings(
     assert found["before"]["placed"] == len(nodes)
 
 
-def test_an_anonymous_recording_tells_no_names(
+def test_anonymous_recording_has_no_names(
     user: User, controlplane: ControlPlane, tmp_path: Path
 ) -> None:
     """And still gives the same decisions."""
@@ -161,7 +161,7 @@ def test_the_trail_is_shown_to_whoever_has_the_right(
     assert "401" in koord(*asked, authority, "--token=made-up").stderr
 
 
-def test_the_trail_says_who_decided(
+def test_audit_trail_has_the_deciding_plugins(
     user: User, scheduler: SchedulerProcess, audit_folder: Path
 ) -> None:
     """The endpoint and the files agree."""

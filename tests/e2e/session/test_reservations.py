@@ -88,7 +88,7 @@ def test_a_reservation_that_is_used_once_is_done(user: User) -> None:
     assert user.node_of("other") == "n0"
 
 
-def test_a_reservation_that_fits_nowhere_says_why(user: User) -> None:
+def test_unschedulable_reservation_has_the_reason(user: User) -> None:
     """In its condition and in an event; it gets a node that comes later."""
     user.apply(node("n0", "1"), reservation("big", "3", app="web"))
     eventually(lambda: bool(found(user, "big").get("status", {}).get("conditions")), SOON_S)
@@ -106,7 +106,7 @@ def test_a_reservation_that_fits_nowhere_says_why(user: User) -> None:
     assert found(user, "big")["status"]["nodeName"] == "n1"
 
 
-def test_who_finds_no_reservation_is_told_why(user: User, controlplane: ControlPlane) -> None:
+def test_missing_reservation_is_explained(user: User, controlplane: ControlPlane) -> None:
     """By the command, of a pod and of a reservation."""
     user.apply(node("n0", "4"), reservation("small", "1", app="web", allocatePolicy="Restricted"))
     user.apply(reservation("big", "9", app="web"))

@@ -23,7 +23,7 @@ def status_of(controlplane: ControlPlane, manifest: dict[str, Any]) -> tuple[int
 
 
 @pytest.mark.parametrize("name", REFUSED)
-def test_the_api_server_refuses_what_we_refuse(controlplane: ControlPlane, name: str) -> None:
+def test_api_server_rejects_rejected_manifests(controlplane: ControlPlane, name: str) -> None:
     """As invalid, or for a RuntimeClass that does not exist."""
     status, text = status_of(controlplane, REFUSED[name][0])
 
@@ -34,7 +34,7 @@ def test_the_api_server_refuses_what_we_refuse(controlplane: ControlPlane, name:
 
 
 @pytest.mark.parametrize("name", ACCEPTED)
-def test_the_api_server_accepts_what_we_accept(controlplane: ControlPlane, name: str) -> None:
+def test_api_server_accepts_accepted_manifests(controlplane: ControlPlane, name: str) -> None:
     """But for what has to exist: a service account of the pod."""
     status, text = status_of(controlplane, ACCEPTED[name])
 

@@ -169,7 +169,7 @@ def provisioner(controlplane: ControlPlane, user: User) -> Iterator[Provisioner]
 
 
 @pytest.mark.usefixtures("controllers")
-def test_a_volume_is_made_where_the_pod_goes(user: User, provisioner: Provisioner) -> None:
+def test_volume_is_provisioned_on_the_node_of_the_pod(user: User, provisioner: Provisioner) -> None:
     """The claim names the node; the pod is bound when the volume is there."""
     user.apply(CLOUD, node("n0", "1"), node("n1", "4"), claim("data", "5Gi", "cloud"))
 

@@ -34,7 +34,7 @@ _KINDS = {
 PROBE = "probe.example.com"  # driver of a device by which the scheduler shows that it knows all
 FREED = "deallocation of ResourceClaim completed"  # the pod is tried again at once
 ERROR = 'running "DynamicResources" filter plugin: '
-#: What the original says of a pod with an allocated and a new claim where two nodes would do.
+#: The original's error for a pod with an allocated and a new claim if two nodes are feasible.
 SCORE_FAILS = "is smaller than number of claims"
 
 

@@ -1,4 +1,4 @@
-"""Small random worlds of devices, and pods whose claims ask for them.
+"""Small random worlds of devices, and pods whose claims request them.
 
 They use what is behind gates in Kubernetes 1.35 as well: taints, counters of partitions, capacity
 that several claims consume, conditions for binding, nodes by device.  What is drawn depends on
@@ -273,7 +273,7 @@ class _Maker:
             own = about | ({"generation": 2} if self.often(0.1) else {})
             self.slice(f"{name}-rack", PART, "rack", about=own, devices=devices, nodeName=name)
 
-    # -- what is asked for -------------------------------------------------------------------
+    # -- requests ----------------------------------------------------------------------------
 
     def pod(self, name: str) -> None:
         names: list[str] = []

@@ -261,7 +261,7 @@ class _Maker:
             spec["runtimeClassName"] = "heavy"
 
     def pod(self, name: str) -> Manifest:
-        """Return a pod that asks for something and belongs to an app."""
+        """Return a pod with requests that belongs to an app."""
         spec: Manifest = {
             "terminationGracePeriodSeconds": 0,
             "containers": [

@@ -1,7 +1,7 @@
 """Pods that get devices by extended resources: ``koord scheduler`` decides as kube-scheduler.
 
 Both see the same worlds; every pod is given to one, taken away again, and given to the other.  What
-is compared is the node, what a pod without one is told, the claim and the status of the pod.
+is compared is the node, the message of a pod without one, the claim and the status of the pod.
 """
 
 import os
@@ -143,7 +143,7 @@ def device_class(name: str, driver: str, resource: str | None) -> Manifest:
 
 
 def pod(draw: Draw, name: str) -> Manifest:
-    """Return a pod of some containers that ask for devices, some by claims as well."""
+    """Return a pod of some containers that request devices, some by claims as well."""
     names = [draw.pick(GPU, GPU, GPU, NIC, f"{IMPLICIT}gpu")]
     if draw.often(0.3):
         names.append(draw.pick(NIC, FPGA, f"{IMPLICIT}nic", f"{IMPLICIT}none"))

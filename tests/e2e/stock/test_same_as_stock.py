@@ -17,8 +17,8 @@ FIRST = int(os.environ.get("KOORDINATOR_STOCK_FIRST", "0"))
 SCENARIOS = int(os.environ.get("KOORDINATOR_STOCK_SCENARIOS", "12"))  # 60 take about two minutes
 OURS, STOCK = "koord", "stock"
 AT_ONCE_S = 1  # a pod is tried again soon: the scenario waits for it
-#: What the original says where a plugin's PreFilter refuses the pod before DynamicResources was
-#: asked, whose PostFilter then misses its notes and keeps preemption from being asked.
+#: The original's message if a plugin's PreFilter rejects the pod before DynamicResources ran,
+#: whose PostFilter then misses its state and keeps preemption from running.
 LOST = ". not found"
 
 
@@ -65,7 +65,7 @@ def compare(arena: Arena, pod: Manifest) -> str:
     """Return how the decisions about a pod differ; it stays where the stock scheduler puts it.
 
     The original may not retry a pod after its victims were deleted: it considers the
-    anti-affinity of the pod, and not at that of the victims.
+    anti-affinity of the pod only, not the victims'.
     """
     ours = arena.try_pod(pod, OURS, keep=False)
     best = arena.best_nodes(pod) if ours.node and not ours.victims else {ours.node}

@@ -1,7 +1,7 @@
 """Rules that taint devices, on a server that has their API.
 
-Source: kubernetes 1.35 test/e2e/dra/dra.go, "DeviceTaintRule", as far as a scheduler has to do
-with it.
+Source: kubernetes 1.35 test/e2e/dra/dra.go, "DeviceTaintRule": the part that concerns a
+scheduler.
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def why(cluster: SuiteCluster, name: str) -> str:
     return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
 
 
-def test_a_device_with_a_taint_by_rule_is_given_to_nobody(cluster: SuiteCluster) -> None:
+def test_device_tainted_by_a_rule_is_not_allocated(cluster: SuiteCluster) -> None:
     """The taint ends with the rule; a rule with the effect None has no influence."""
     offer(cluster, 2)
     cluster.create(rule("one", "NoSchedule", device="gpu-0"), rule("looked-at", "None"))

@@ -1,7 +1,7 @@
 """GPUs, CPUs and NUMA nodes: the scenarios of the original's own suite, for the chart's profile.
 
 Source: koordinator test/e2e/scheduling/deviceshare.go (D), nodenumaresource.go (N), preemption.go
-(P).  A node has four GPUs, of which ``koordinator.sh/gpu: 100`` is one, 16 CPUs and two NUMA nodes.
+(P).  A node has four GPUs (``koordinator.sh/gpu: 100`` is one), 16 CPUs and two NUMA nodes.
 """
 
 import json
@@ -77,9 +77,9 @@ def test_owners_use_half_a_gpu_and_the_node(koord: SuiteCluster) -> None:
     """Source: D, … reserves 50% resource of a GPU instance, only one Pod of all matched reservation
     that is using reservation.
 
-    One gets what is reserved.  That the others are no users is asked there, and not done: the
-    original's policy Default lends what is left, be it nothing ("implemented as Aligned", says a
-    comment), and its CI leaves this suite out.  Decisions here are those of its code.
+    One pod gets the reserved amounts.  The scenario expects that the other pods don't use the
+    reservation, but the original's policy Default lends the rest even if it is zero ("implemented
+    as Aligned" in a comment), and its CI skips this suite.  Decisions here follow its code.
     """  # noqa: D205 -- a title
     koord.create(*machine())
     koord.reserve("half", share(50), allocateOnce=False)
@@ -92,7 +92,7 @@ def test_owners_use_half_a_gpu_and_the_node(koord: SuiteCluster) -> None:
     assert koord.is_used_by("half", *(name for name in names if koord.reservation_of(name)))
 
 
-def test_others_use_what_is_not_reserved(koord: SuiteCluster) -> None:
+def test_other_pods_use_unreserved_devices(koord: SuiteCluster) -> None:
     """Source: D, … and one Pod matched reservation, other pods unmatched reservation."""
     koord.create(*machine())
     koord.reserve("half", share(50), allocateOnce=False)
@@ -297,7 +297,7 @@ def fill_halves(koord: SuiteCluster, of: int, **more: Any) -> None:
     assert sorted(found) == [[0], [1]]
 
 
-def test_a_pod_says_its_policy(numa: SuiteCluster) -> None:
+def test_pod_sets_its_numa_policy(numa: SuiteCluster) -> None:
     """Source: N, NUMA topology is set on pod, the pod is scheduled on a node without any policy."""
     said = {
         "scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy":"SingleNUMANode"}'
@@ -329,7 +329,7 @@ def test_a_single_numa_node(numa: SuiteCluster, first: str, then: str) -> None:
 
 
 @pytest.mark.parametrize("policy", ["SingleNUMANode", "Restricted"])
-def test_what_is_left_is_on_two_numa_nodes(numa: SuiteCluster, policy: str) -> None:
+def test_free_resources_are_on_two_numa_nodes(numa: SuiteCluster, policy: str) -> None:
     """Source: N, SingleNUMANode (Restricted) with 2 NUMA Nodes - resources crossover two NUMA
     Nodes: one has the memory, the other the CPUs.
     """  # noqa: D205 -- a title

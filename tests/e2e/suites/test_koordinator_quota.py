@@ -169,7 +169,7 @@ def test_a_part_of_the_nodes(managed: SuiteCluster) -> None:
     assert root_of(managed, "half")["min"] == HALF
 
 
-def test_what_a_tree_has_given_away(managed: SuiteCluster) -> None:
+def test_root_quota_shows_the_usage_of_its_tree(managed: SuiteCluster) -> None:
     """Source: Q, root quota show resource usage."""
     managed.create(node("n0"), profile("one", "n0"))
     root_of(managed, "one")
@@ -183,7 +183,7 @@ def test_what_a_tree_has_given_away(managed: SuiteCluster) -> None:
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
-def test_what_is_guaranteed(managed: SuiteCluster, nodes: int) -> None:
+def test_used_quota_is_guaranteed(managed: SuiteCluster, nodes: int) -> None:
     """Source: Q, quota guaranteed: what is used is guaranteed, and others get no more than that
     leaves, however much the cluster has.
     """  # noqa: D205 -- a title

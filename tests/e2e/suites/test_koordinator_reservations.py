@@ -65,7 +65,7 @@ def test_a_reservation_for_two_pods(koord: SuiteCluster) -> None:
     assert status["allocatable"] == status["allocated"] == {"cpu": "2", "memory": "2Gi"}
 
 
-def test_what_is_reserved_is_not_for_others(koord: SuiteCluster) -> None:
+def test_reserved_resources_are_not_for_other_pods(koord: SuiteCluster) -> None:
     """Source: R, reserve all remaining resources to prevent other pods from being scheduled."""
     koord.create(node("n0", more=ALL))
     koord.reserve("simple", ALL, pod={"nodeName": "n0"})
@@ -108,8 +108,8 @@ def test_four_pods_and_a_policy(koord: SuiteCluster, policy: str) -> None:
     """Source: R, Create reservation with Restricted (Aligned) policy, reserves 4Core8Gi, and create
     4 Pods try to allocate from reservation ….
 
-    The node has no more than is reserved, but for the second policy: where it has, Restricted lets
-    an owner have that, in the original, too, whose CI leaves these scenarios out.
+    The node has nothing beyond the reserved amounts, except for the second policy: if it has,
+    Restricted permits owners to use it, as in the original, whose CI skips these scenarios.
     """  # noqa: D205 -- a title
     koord.create(node("n0", more={"memory": "8Gi" if policy == "Restricted" else "16Gi"}))
     eight = amounts(cpu="4", memory="8Gi")
@@ -243,7 +243,7 @@ def port(*numbers: int) -> list[Manifest]:
 
 
 def with_ports(*numbers: int) -> Manifest:
-    """Return what a reservation's pod asks for."""
+    """Return the requests of a reservation's pod."""
     container = {
         "name": "main",
         "image": "pause",
@@ -295,7 +295,7 @@ def test_basic_preemption(koord: SuiteCluster, kind: dict[str, str]) -> None:
     assert koord.is_going("low")
 
 
-def test_who_owns_nothing_preempts_no_owner(koord: SuiteCluster) -> None:
+def test_pod_without_reservation_preempts_no_owner(koord: SuiteCluster) -> None:
     """Source: P, pods outside Reservation cannot preempt pods in Reservation."""
     koord.create(node("n0", more=ALL))
     koord.reserve("simple", ALL, allocateOnce=False, pod={"nodeName": "n0"})

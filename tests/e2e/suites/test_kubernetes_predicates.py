@@ -1,4 +1,4 @@
-"""Where a pod may run: the scenarios of Kubernetes' own suite, for the default profile.
+"""Predicates: the scenarios of Kubernetes' own suite, for the default profile.
 
 Source: kubernetes 1.35 test/e2e/scheduling/predicates.go, ``SchedulerPredicates``; the name of the
 scenario stands in each docstring.

@@ -1,12 +1,13 @@
-"""Who goes for whom: the scenarios of Kubernetes' own suite, for the default profile.
+"""Preemption: the scenarios of Kubernetes' own suite, for the default profile.
 
 ``runs ReplicaSets to verify preemption running path`` has the pods of controllers; here they are
-made by hand, so that nobody makes them again: who goes is the same.
+created directly, so that no controller recreates them: the victims are the same.
 
 Source: kubernetes 1.35 test/e2e/scheduling/preemption.go, ``SchedulerPreemption``; "validates
 various priority Pods preempt expectedly with the async preemption" is
-``session/test_preemption.py::test_many_preempt_at_once``, and "validates pod disruption condition
-is added to the preempted pod" ``session/test_preemption.py::test_a_victim_is_told_why_it_goes``.
+``test_many_pods_preempt_concurrently`` in ``session/test_preemption.py``, and "validates pod
+disruption condition is added to the preempted pod" is
+``test_victim_gets_an_event_and_a_condition`` there.
 """
 
 import pytest
@@ -21,7 +22,7 @@ TWO = {FAKE: "2"}
 
 
 @pytest.mark.parametrize("important", ["high", "system-cluster-critical"])
-def test_the_least_important_pod_goes(cluster: SuiteCluster, important: str) -> None:
+def test_pod_of_lowest_priority_is_preempted(cluster: SuiteCluster, important: str) -> None:
     """Source: validates basic preemption works; … lower priority pod preemption by critical pod."""
     cluster.create(*CLASSES, *(node(name, more={FAKE: "5"}) for name in NODES))
     others = []

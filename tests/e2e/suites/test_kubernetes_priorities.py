@@ -1,7 +1,7 @@
-"""Where a pod runs best, how zones are used, what limits are filled in: Kubernetes' own suites.
+"""Priorities, zones and default limits: the scenarios of Kubernetes' own suites.
 
 Source: kubernetes 1.35 test/e2e/scheduling/priorities.go, ubernetes_lite.go, limit_range.go,
-workload.go; test/e2e/node/taints.go as far as a scheduler decides it.
+workload.go; test/e2e/node/taints.go for decisions of a scheduler.
 """
 
 from collections import Counter
@@ -149,11 +149,11 @@ def test_limit_ranges_count_as_requests(cluster: SuiteCluster) -> None:
     assert "minimum cpu usage" in cluster.refusal(cluster.pod("small", {"cpu": "10m"}))
     assert "maximum cpu usage" in cluster.refusal(cluster.pod("large", {"cpu": "6"}))
     cluster.delete("LimitRange", "limits")
-    # The server goes by what it has heard of ranges; a moment later it has heard.
+    # The server caches limit ranges; its watch delivers the deletion a moment later.
     eventually(lambda: cluster.refusal(cluster.pod("large", {"cpu": "6"})) == "")
 
 
-def test_a_taint_that_goes_lets_pods_come(cluster: SuiteCluster) -> None:
+def test_removing_a_taint_admits_pods(cluster: SuiteCluster) -> None:
     """Source: node/taints.go, removing taint cancels eviction: of it, what the scheduler sees.
 
     NoExecute keeps pods away as NoSchedule does; with a toleration they come, for ever or for a

@@ -108,7 +108,7 @@ def test_pods_of_the_basic_policy_are_each_for_themselves(
 
 
 @pytest.mark.skipif(MINOR < 37, reason="minCount can't be changed in Kubernetes 1.36")
-def test_a_smaller_minimum_lets_a_gang_start(cluster: SuiteCluster) -> None:
+def test_gang_starts_after_its_minimum_is_lowered(cluster: SuiteCluster) -> None:
     """Three wait for room that two have."""
     cluster.create(node("n0", "7"))
     make_group(cluster, 3)

@@ -47,7 +47,7 @@ def message(cluster: SuiteCluster, name: str) -> str:
     return next((c.get("message", "") for c in conditions if c["type"] == "PodScheduled"), "")
 
 
-def test_the_object_is_what_the_server_takes(cluster: SuiteCluster) -> None:
+def test_server_accepts_the_workload(cluster: SuiteCluster) -> None:
     """Source: Workload API availability: create, look, change, delete."""
     stored = cluster.create(workload(workers=2, driver=0))
     assert stored["spec"]["podGroups"][1]["policy"] == {"basic": {}}

@@ -54,7 +54,7 @@ def sharer(name: str, namespace: str, priority: str) -> dict[str, Any]:
     }
 
 
-def test_the_chart_asks_for_no_more_than_is_needed(helm: Callable[..., str]) -> None:
+def test_chart_requires_no_needless_rights(helm: Callable[..., str]) -> None:
     """No privileges, nothing of the node but three folders, pods to be read."""
     objects = {
         found["kind"]: found
@@ -85,10 +85,10 @@ def test_the_chart_asks_for_no_more_than_is_needed(helm: Callable[..., str]) -> 
     assert sorted(kinds) == ["DaemonSet", "ServiceAccount"]
 
 
-def test_the_chart_gives_the_monitor_what_it_needs(
+def test_monitor_works_with_the_rights_of_the_chart(
     controlplane: ControlPlane, rights: Path, namespace: str, tmp_path: Path
 ) -> None:
-    """It watches the pods of its node, exports their usage, and blocks those of low priority."""
+    """It watches the pods of its node, exports their usage, and blocks low-priority pods."""
     pods = [sharer("service", namespace, "0"), sharer("batch", namespace, "1")]
     controlplane.kubectl("apply", "--filename=-", stdin=yaml.safe_dump_all(pods))
     regions = RegionsFolder(tmp_path)

@@ -74,7 +74,7 @@ def test_both_ways_see_and_change_the_same(yarn: RealYarn, connected: Connect) -
 
 
 @BOTH
-def test_what_is_refused_changes_nothing(api: YarnApi, yarn: RealYarn, connected: Connect) -> None:
+def test_rejected_call_changes_nothing(api: YarnApi, yarn: RealYarn, connected: Connect) -> None:
     """A node that isn't there, a container that isn't one."""
     before, client = yarn.limit(), connected(api)
     with pytest.raises(UnknownYarnNodeError, match="localhost:1"):
@@ -85,9 +85,7 @@ def test_what_is_refused_changes_nothing(api: YarnApi, yarn: RealYarn, connected
 
 
 @pytest.mark.usefixtures("node_manager")
-def test_from_hadoop_3_3_on_rest_is_asked_without_being_told(
-    yarn: RealYarn, connected: Connect
-) -> None:
+def test_rest_is_detected_from_hadoop_3_3_on(yarn: RealYarn, connected: Connect) -> None:
     """No user may change a node by RPC; by REST the HTTP filter sets the user to an admin."""
     auto = connected(YarnApi.AUTO, "nobody")
     resize(auto, yarn, WIDE)
@@ -96,11 +94,11 @@ def test_from_hadoop_3_3_on_rest_is_asked_without_being_told(
     node = auto.node(yarn.node_id)
     assert node is not None, "RPC has no such call"
     assert node.limit == WIDE
-    auto.close()  # as after a failure: it is asked anew which way there is
+    auto.close()  # as after a failure: the client detects the API again
     resize(auto, yarn, NARROW)
 
 
-def test_who_is_no_admin_changes_nothing_by_rpc(yarn: RealYarn, connected: Connect) -> None:
+def test_rpc_requires_an_admin(yarn: RealYarn, connected: Connect) -> None:
     """By REST the ResourceManager's HTTP filter sets the user for all clients."""
     before = yarn.limit()
     with pytest.raises(YarnRefusedError, match="nobody"):

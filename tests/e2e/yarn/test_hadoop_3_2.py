@@ -35,8 +35,8 @@ def yarn(
         yield running
 
 
-def test_rpc_is_found_without_being_told(yarn: RealYarn) -> None:
-    """A call that REST of this version lacks succeeds, and fails for the user nobody."""
+def test_rpc_is_detected(yarn: RealYarn) -> None:
+    """A call that REST of this version lacks succeeds, and fails for the user ``nobody``."""
     (config,) = read_clusters(yarn.conf_dir)
     with ExitStack() as cleanup:
         clients = []

@@ -84,7 +84,7 @@ def test_two_replicas_take_turns(
 
 
 @pytest.mark.parametrize("dies", [False, True])
-def test_what_a_hanging_resource_manager_was_sent_takes_effect_late(
+def test_request_to_a_hanging_resource_manager_takes_effect_later(
     dies: bool, controlplane: ControlPlane, yarn: RealYarn, rights: Path, machine: Machine
 ) -> None:
     """It stays promised until the ResourceManager is back, also if the operator dies meanwhile."""

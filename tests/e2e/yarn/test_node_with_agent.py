@@ -298,7 +298,7 @@ def test_containers_end_when_a_service_needs_the_memory(
             said = [line for line in everybody.copilot.log.read_text().splitlines() if way in line]
             ended = [line for line in said if "container ended" in line]
             assert any(task in line for line in ended for task in tasks), said
-            eventually(lambda: len(yarn.tasks()) == 3, 60)  # the application has asked for another
+            eventually(lambda: len(yarn.tasks()) == 3, 60)  # the application requested another one
         assert shared.has_pod("node-manager-0")
         audit = eventually(lambda: everybody.agent.get("/events?size=100"))
         assert "end containers of YARN" in audit
@@ -306,7 +306,7 @@ def test_containers_end_when_a_service_needs_the_memory(
         yarn.end(app)
 
 
-def test_twenty_kills_of_anybody_promise_nothing_twice(
+def test_twenty_kills_do_not_overcommit_the_node(
     controlplane: ControlPlane,
     yarn: RealYarn,
     shared: SharedNode,
@@ -340,7 +340,7 @@ def test_twenty_kills_of_anybody_promise_nothing_twice(
             time.sleep(draw.uniform(0.5, 3.0))
         shared.serves(0.8, GIB)
         eventually(lambda: yarn.own_limit() == IDLE, SETTLED_S)
-    with suppress(Exception):  # the ResourceManager that knew it may be gone
+    with suppress(Exception):  # its ResourceManager may be down
         yarn.end(app)
     assert len(order) == 20
     assert not auditor.violations()

@@ -154,7 +154,7 @@ class PageMachine(Machine):
 
 
 @pytest.mark.usefixtures("configured")
-def test_the_page_does_what_it_says(
+def test_commands_of_the_page_have_the_documented_results(
     controlplane: ControlPlane, yarn: RealYarn, conf_dir: Path, tmp_path: Path
 ) -> None:
     """After the documented installation a node offers the amounts of the documented formula."""
@@ -202,7 +202,7 @@ def test_the_page_does_what_it_says(
         controlplane.api.request("POST", "/api/v1/namespaces/default/pods", etl)
         eventually(lambda: yarn.own_limit() == Amounts(7, 12697), 60)
 
-        # What can't be done is told where the page says.
+        # Impossible requests are reported at the documented place.
         pods = f"/api/v1/namespaces/{HADOOP}/pods"
         controlplane.api.request("POST", "/api/v1/nodes", node("n2", "10"))
         controlplane.api.request("POST", pods, node_manager("node-manager-1", "n2", "n2"))
@@ -235,7 +235,7 @@ def _batch_container(cpu: str, memory: str) -> Any:
     return {"name": "c", "image": "c", "resources": {"requests": amounts, "limits": amounts}}
 
 
-def test_what_the_page_says_goes_wrong_is_what_is_said() -> None:
+def test_documented_messages_are_in_the_code() -> None:
     """Reasons of events and texts of refusals are spelt as the code spells them."""
     sources = "".join(
         path.read_text("utf-8")

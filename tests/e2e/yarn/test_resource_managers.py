@@ -100,7 +100,7 @@ def test_the_active_one_is_found_by_asking(
 
 
 @pytest.mark.usefixtures("manager")
-def test_a_certificate_that_nobody_trusts_is_told(
+def test_untrusted_certificate_is_logged(
     controlplane: ControlPlane, namespace: str, yarn: RealYarn
 ) -> None:
     """Without the certificate authority no request is sent, and the log has the reason."""
