@@ -9,7 +9,7 @@ from typing import ClassVar, Literal
 from koordinator.api.crd import CustomResource, IntOrString, UntypedObject
 from koordinator.api.meta import ApiStruct, Int32, LabelSelector
 from koordinator.api.selector_validation import check_label_selector
-from koordinator.api.syntax import refusal
+from koordinator.api.syntax import invalid_value
 
 _PERCENT = re.compile(r"(?:100|[0-9]{1,2})%")
 _WHOLE = 100
@@ -65,7 +65,7 @@ def validate_cluster_colocation_profile(profile: ClusterColocationProfile) -> No
     else:
         is_good = probability is None or 0 <= probability <= _WHOLE
     if not is_good:
-        raise refusal("spec.probability", probability, "0..100 or 0%..100%")
+        raise invalid_value("spec.probability", probability, "0..100 or 0%..100%")
 
 
 KINDS = (ClusterColocationProfile,)

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from koordinator.api.crd import CustomResource, StandardCondition
 from koordinator.api.meta import ApiStruct, Int32
-from koordinator.api.syntax import check_label_key, refusal
+from koordinator.api.syntax import check_label_key, invalid_value
 from koordinator.foundation.errors import InputError
 
 DEFAULT_NAME = "default"  # the only object that is looked at
@@ -73,7 +73,7 @@ def validate_cluster_network_topology(topology: ClusterNetworkTopology) -> None:
     layers: dict[str, NetworkTopologyLayer] = {}
     for index, layer in enumerate(topology.spec.network_topology_spec):
         if layer.topology_layer in layers:
-            raise refusal(f"{path}[{index}].topologyLayer", layer.topology_layer, "unique")
+            raise invalid_value(f"{path}[{index}].topologyLayer", layer.topology_layer, "unique")
         layers[layer.topology_layer] = layer
         for key_index, key in enumerate(layer.label_key):
             check_label_key(key, f"{path}[{index}].labelKey[{key_index}]")

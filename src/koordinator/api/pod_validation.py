@@ -34,8 +34,8 @@ from koordinator.api.syntax import (
     check_label_value,
     check_labels,
     check_one_of,
+    invalid_value,
     join_path,
-    refusal,
 )
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
@@ -109,7 +109,7 @@ def _check_containers(spec: PodSpec) -> None:
             path = f"spec.{field}[{index}]"
             _check_container(container, spec, path)
             if container.name in names:
-                raise refusal(f"{path}.name", container.name, "unique among the containers")
+                raise invalid_value(f"{path}.name", container.name, "unique among the containers")
             names.add(container.name)
             if container.ports:
                 runs_on = field == "containers" or container.restart_policy == "Always"
@@ -125,7 +125,7 @@ def _check_container(container: Container, spec: PodSpec, path: str) -> None:
     for index, claim in enumerate(container.resources.claims):
         names = tuple(known.name for known in spec.resource_claims)
         if claim.name not in names:
-            raise refusal(
+            raise invalid_value(
                 f"{path}.resources.claims[{index}].name",
                 claim.name,
                 f"the name of an entry of spec.resourceClaims: {', '.join(names) or 'none'}",
@@ -141,14 +141,14 @@ def _check_ports(
     for index, port in enumerate(ports):
         where = f"{path}[{index}]"
         if not 0 < port.container_port <= _MAX_PORT:
-            raise refusal(f"{where}.containerPort", port.container_port, "1..65535")
+            raise invalid_value(f"{where}.containerPort", port.container_port, "1..65535")
         if not 0 <= port.host_port <= _MAX_PORT:
-            raise refusal(f"{where}.hostPort", port.host_port, "1..65535, or 0 for none")
+            raise invalid_value(f"{where}.hostPort", port.host_port, "1..65535, or 0 for none")
         check_one_of(port.protocol, _PROTOCOLS, f"{where}.protocol")
         if port.host_ip and not _is_ip(port.host_ip):
-            raise refusal(f"{where}.hostIP", port.host_ip, "an IP address")
+            raise invalid_value(f"{where}.hostIP", port.host_ip, "an IP address")
         if host_network and port.host_port not in {0, port.container_port}:
-            raise refusal(
+            raise invalid_value(
                 f"{where}.hostPort",
                 port.host_port,
                 f"the containerPort ({port.container_port}), as the pod uses the host network",
@@ -156,7 +156,7 @@ def _check_ports(
         if port.host_port:
             use = (port.host_port, port.protocol or "TCP", port.host_ip)
             if use in taken:
-                raise refusal(
+                raise invalid_value(
                     f"{where}.hostPort", port.host_port, "unique among the containers of the pod"
                 )
             taken.add(use)
@@ -178,17 +178,19 @@ def _check_toleration(toleration: Toleration, path: str) -> None:
     if toleration.key:
         check_label_key(toleration.key, f"{path}.key")
     elif operator != "Exists":
-        raise refusal(f"{path}.operator", operator, "Exists when there is no key")
+        raise invalid_value(f"{path}.operator", operator, "Exists when there is no key")
     if operator == "Exists":
         if toleration.value:
-            raise refusal(f"{path}.value", toleration.value, "empty with operator Exists")
+            raise invalid_value(f"{path}.value", toleration.value, "empty with operator Exists")
     elif operator in {"Lt", "Gt"}:
         if not toleration.value.removeprefix("-").isdecimal():
-            raise refusal(f"{path}.value", toleration.value, f"an integer with operator {operator}")
+            raise invalid_value(
+                f"{path}.value", toleration.value, f"an integer with operator {operator}"
+            )
     else:
         check_label_value(toleration.value, f"{path}.value")
     if toleration.toleration_seconds is not None and effect != "NoExecute":
-        raise refusal(f"{path}.effect", effect, "NoExecute with tolerationSeconds")
+        raise invalid_value(f"{path}.effect", effect, "NoExecute with tolerationSeconds")
 
 
 def _check_affinity(affinity: Affinity, path: str) -> None:
@@ -230,7 +232,7 @@ def _check_pod_affinity_term(term: PodAffinityTerm, path: str) -> None:
     _check_label_keys(term, term.mismatch_label_keys, f"{path}.mismatchLabelKeys")
     for key in term.match_label_keys:
         if key in term.mismatch_label_keys:
-            raise refusal(
+            raise invalid_value(
                 f"{path}.matchLabelKeys", key, "a key that mismatchLabelKeys does not have"
             )
 
@@ -239,14 +241,14 @@ def _check_label_keys(
     selecting: PodAffinityTerm | TopologySpreadConstraint, keys: tuple[str, ...], path: str
 ) -> None:
     if keys and selecting.label_selector is None:
-        raise refusal(path, list(keys), "empty without a labelSelector")
+        raise invalid_value(path, list(keys), "empty without a labelSelector")
     for index, key in enumerate(keys):
         check_label_key(key, f"{path}[{index}]")
 
 
 def _check_weight(weight: int, path: str) -> None:
     if not 0 < weight <= _MAX_WEIGHT:
-        raise refusal(f"{path}.weight", weight, "1..100")
+        raise invalid_value(f"{path}.weight", weight, "1..100")
 
 
 def _check_spread(constraints: tuple[TopologySpreadConstraint, ...], path: str) -> None:
@@ -256,20 +258,20 @@ def _check_spread(constraints: tuple[TopologySpreadConstraint, ...], path: str) 
         _check_spread_constraint(constraint, where)
         pair = (constraint.topology_key, constraint.when_unsatisfiable)
         if pair in seen:
-            raise refusal(where, pair, "a unique pair of topologyKey and whenUnsatisfiable")
+            raise invalid_value(where, pair, "a unique pair of topologyKey and whenUnsatisfiable")
         seen.add(pair)
 
 
 def _check_spread_constraint(constraint: TopologySpreadConstraint, path: str) -> None:
     if constraint.max_skew <= 0:
-        raise refusal(f"{path}.maxSkew", constraint.max_skew, "at least 1")
+        raise invalid_value(f"{path}.maxSkew", constraint.max_skew, "at least 1")
     check_label_key(constraint.topology_key, f"{path}.topologyKey")
     when = constraint.when_unsatisfiable
     check_one_of(when, ("DoNotSchedule", "ScheduleAnyway"), f"{path}.whenUnsatisfiable")
     domains = constraint.min_domains
     if domains is not None and (domains <= 0 or when != "DoNotSchedule"):
         accepted = "at least 1, and only with whenUnsatisfiable DoNotSchedule"
-        raise refusal(f"{path}.minDomains", domains, accepted)
+        raise invalid_value(f"{path}.minDomains", domains, accepted)
     for policy, field in (
         (constraint.node_affinity_policy, "nodeAffinityPolicy"),
         (constraint.node_taints_policy, "nodeTaintsPolicy"),
@@ -286,7 +288,7 @@ def _check_volumes(spec: PodSpec) -> None:
         path = f"spec.volumes[{index}]"
         check_dns_label(volume.name, f"{path}.name")
         if volume.name in names:
-            raise refusal(f"{path}.name", volume.name, "unique among the volumes")
+            raise invalid_value(f"{path}.name", volume.name, "unique among the volumes")
         names.add(volume.name)
         sources = [name for name in volume.__struct_fields__ if getattr(volume, name) is not None]
         if len(sources) > _NAME_AND_SOURCE:
@@ -302,7 +304,7 @@ def _check_claims(spec: PodSpec) -> None:
         path = f"spec.resourceClaims[{index}]"
         check_dns_label(claim.name, f"{path}.name")
         if claim.name in names:
-            raise refusal(f"{path}.name", claim.name, "unique among the claims")
+            raise invalid_value(f"{path}.name", claim.name, "unique among the claims")
         names.add(claim.name)
         given = [
             (field, name)
@@ -364,7 +366,9 @@ def _check_gates(spec: PodSpec) -> None:
         path = f"spec.schedulingGates[{index}].name"
         check_label_key(gate.name, path)
         if gate.name in names:
-            raise refusal(path, gate.name, "unique among the gates")
+            raise invalid_value(path, gate.name, "unique among the gates")
         names.add(gate.name)
     if spec.scheduling_gates and spec.node_name:
-        raise refusal("spec.nodeName", spec.node_name, "empty while there are schedulingGates")
+        raise invalid_value(
+            "spec.nodeName", spec.node_name, "empty while there are schedulingGates"
+        )

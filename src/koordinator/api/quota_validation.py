@@ -8,7 +8,7 @@ from koordinator.api.annotations.quota import SHARED_WEIGHT
 from koordinator.api.core import ResourceList
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.selector_validation import check_label_selector
-from koordinator.api.syntax import check_dns_subdomain, check_labels, refusal
+from koordinator.api.syntax import check_dns_subdomain, check_labels, invalid_value
 from koordinator.foundation.errors import InputError
 
 
@@ -29,7 +29,9 @@ def validate_elastic_quota(quota: ElasticQuota) -> None:
                 path=f"spec.min[{resource}]",
             )
         if least > most:
-            raise refusal(f"spec.min[{resource}]", str(least), f"at most {most}, as in spec.max")
+            raise invalid_value(
+                f"spec.min[{resource}]", str(least), f"at most {most}, as in spec.max"
+            )
 
 
 def validate_elastic_quota_profile(profile: ElasticQuotaProfile) -> None:
@@ -42,4 +44,4 @@ def validate_elastic_quota_profile(profile: ElasticQuotaProfile) -> None:
 def _check_not_negative(amounts: ResourceList, path: str) -> None:
     for resource, amount in amounts.items():
         if amount.nanos < 0:
-            raise refusal(f"{path}[{resource}]", str(amount), "an amount of at least 0")
+            raise invalid_value(f"{path}[{resource}]", str(amount), "an amount of at least 0")

@@ -8,7 +8,7 @@ pkg/apis/core/helper/helpers.go.
 from functools import lru_cache
 
 from koordinator.api.core import ResourceList, ResourceRequirements
-from koordinator.api.syntax import check_dns_label, check_label_key, join_path, refusal
+from koordinator.api.syntax import check_dns_label, check_label_key, invalid_value, join_path
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
@@ -28,9 +28,9 @@ def check_amounts(amounts: ResourceList, path: str) -> None:
     """Refuse negative amounts, and fractions of extended resources."""
     for resource, amount in amounts.items():
         if amount.nanos < 0:
-            raise refusal(join_path(path, resource), str(amount), "an amount of at least 0")
+            raise invalid_value(join_path(path, resource), str(amount), "an amount of at least 0")
         if is_extended(resource) and amount.milli() % _WHOLE_MILLI:
-            raise refusal(join_path(path, resource), str(amount), "an integer")
+            raise invalid_value(join_path(path, resource), str(amount), "an integer")
 
 
 def check_container_resources(resources: ResourceRequirements, path: str) -> None:
@@ -62,7 +62,7 @@ def check_pod_resources(resources: ResourceRequirements, path: str) -> None:
     """Check the resources of a pod as a whole: CPU, memory and huge pages only."""
     for resource in (*resources.requests, *resources.limits):
         if resource not in _OF_PODS and not resource.startswith(_HUGE_PAGES):
-            raise refusal(path, resource, "cpu, memory or hugepages-<size> for a whole pod")
+            raise invalid_value(path, resource, "cpu, memory or hugepages-<size> for a whole pod")
     if resources.claims:
         raise InputError("must be empty for a whole pod", path=f"{path}.claims")
     _check_requests_and_limits(resources, path)
@@ -71,7 +71,7 @@ def check_pod_resources(resources: ResourceRequirements, path: str) -> None:
 def _check_container_resource_name(resource: str, path: str) -> None:
     check_label_key(resource, path)
     if "/" not in resource and not resource.startswith(_HUGE_PAGES):
-        raise refusal(
+        raise invalid_value(
             path,
             resource,
             "cpu, memory, ephemeral-storage, hugepages-<size> or a name with a domain "
@@ -89,14 +89,14 @@ def _check_requests_and_limits(resources: ResourceRequirements, path: str) -> No
         limit = limits.get(resource)
         if is_extended(resource) or resource.startswith(_HUGE_PAGES):
             if limit != request:
-                raise refusal(
+                raise invalid_value(
                     join_path(f"{path}.requests", resource),
                     str(request),
                     f"exactly the limit ({limit if limit is not None else 'not set'}), "
                     f"as {resource} can't be overcommitted",
                 )
         elif limit is not None and request.nanos > limit.nanos:
-            raise refusal(
+            raise invalid_value(
                 join_path(f"{path}.requests", resource),
                 str(request),
                 f"at most the limit ({limit})",

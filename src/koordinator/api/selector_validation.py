@@ -14,7 +14,7 @@ from koordinator.api.syntax import (
     check_label_value,
     check_labels,
     check_one_of,
-    refusal,
+    invalid_value,
 )
 
 _WITH_VALUES = ("In", "NotIn")
@@ -40,7 +40,7 @@ def check_label_selector(selector: LabelSelector | None, path: str) -> None:
 def check_node_selector(selector: NodeSelector, path: str) -> None:
     """Check that there is a term, and every term."""
     if not selector.node_selector_terms:
-        raise refusal(f"{path}.nodeSelectorTerms", [], "at least one term")
+        raise invalid_value(f"{path}.nodeSelectorTerms", [], "at least one term")
     for index, term in enumerate(selector.node_selector_terms):
         check_node_selector_term(term, f"{path}.nodeSelectorTerms[{index}]")
 
@@ -66,15 +66,15 @@ def _check_node_field(requirement: NodeSelectorRequirement, path: str) -> None:
     check_one_of(requirement.key, ("metadata.name",), f"{path}.key")
     check_one_of(requirement.operator, _WITH_VALUES, f"{path}.operator")
     if len(requirement.values) != 1:
-        raise refusal(f"{path}.values", list(requirement.values), "exactly one node name")
+        raise invalid_value(f"{path}.values", list(requirement.values), "exactly one node name")
     check_dns_subdomain(requirement.values[0], f"{path}.values[0]")
 
 
 def _check_values(operator: str, values: tuple[str, ...], path: str) -> None:
     where = f"{path}.values"
     if operator in _WITH_VALUES and not values:
-        raise refusal(where, [], f"at least one value with operator {operator}")
+        raise invalid_value(where, [], f"at least one value with operator {operator}")
     if operator in _WITHOUT_VALUES and values:
-        raise refusal(where, list(values), f"empty with operator {operator}")
+        raise invalid_value(where, list(values), f"empty with operator {operator}")
     if operator in _WITH_NUMBER and (len(values) != 1 or not _INTEGER.fullmatch(values[0])):
-        raise refusal(where, list(values), f"exactly one integer with operator {operator}")
+        raise invalid_value(where, list(values), f"exactly one integer with operator {operator}")

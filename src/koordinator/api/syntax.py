@@ -30,7 +30,7 @@ _LABEL_VALUE_RULE = (
 )
 
 
-def refusal(path: str, found: object, accepted: str) -> InputError:
+def invalid_value(path: str, found: object, accepted: str) -> InputError:
     """Return the error of a field whose value is not accepted."""
     return InputError(f"must be {accepted}, got {found!r}", path=path)
 
@@ -70,44 +70,44 @@ def is_label_value(text: str) -> bool:
 def check_dns_label(text: str, path: str) -> None:
     """Raise InputError unless the text is a DNS label."""
     if not is_dns_label(text):
-        raise refusal(path, text, _DNS_LABEL_RULE)
+        raise invalid_value(path, text, _DNS_LABEL_RULE)
 
 
 def check_dns_subdomain(text: str, path: str) -> None:
     """Raise InputError unless the text is a DNS subdomain."""
     if not is_dns_subdomain(text):
-        raise refusal(path, text, _SUBDOMAIN_RULE)
+        raise invalid_value(path, text, _SUBDOMAIN_RULE)
 
 
 def check_label_key(text: str, path: str) -> None:
     """Raise InputError unless the text can be the key of a label."""
     if not is_label_key(text):
-        raise refusal(path, text, _LABEL_KEY_RULE)
+        raise invalid_value(path, text, _LABEL_KEY_RULE)
 
 
 def check_label_value(text: str, path: str) -> None:
     """Raise InputError unless the text can be the value of a label."""
     if not is_label_value(text):
-        raise refusal(path, text, _LABEL_VALUE_RULE)
+        raise invalid_value(path, text, _LABEL_VALUE_RULE)
 
 
 def check_labels(labels: Mapping[str, str], path: str) -> None:
     """Raise InputError for an invalid label key or value."""
     for key, value in labels.items():
         if not is_label_key(key):
-            raise refusal(path, key, _LABEL_KEY_RULE)
+            raise invalid_value(path, key, _LABEL_KEY_RULE)
         if not is_label_value(value):
-            raise refusal(f"{path}[{key}]", value, _LABEL_VALUE_RULE)
+            raise invalid_value(f"{path}[{key}]", value, _LABEL_VALUE_RULE)
 
 
 def check_annotation_keys(annotations: Mapping[str, str], path: str) -> None:
     """Raise InputError for an invalid annotation key: as for labels, in any case."""
     for key in annotations:
         if not is_label_key(key) and not is_label_key(key.lower()):
-            raise refusal(path, key, _LABEL_KEY_RULE)
+            raise invalid_value(path, key, _LABEL_KEY_RULE)
 
 
 def check_one_of(text: str, accepted: Collection[str], path: str) -> None:
     """Raise InputError unless the text is one of the accepted ones."""
     if text not in accepted:
-        raise refusal(path, text, " or ".join(choice or "empty" for choice in accepted))
+        raise invalid_value(path, text, " or ".join(choice or "empty" for choice in accepted))

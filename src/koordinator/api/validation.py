@@ -29,7 +29,7 @@ from koordinator.api.syntax import (
     check_label_value,
     check_labels,
     check_one_of,
-    refusal,
+    invalid_value,
 )
 from koordinator.api.volume import (
     CsiNode,
@@ -84,12 +84,14 @@ def _check_metadata(obj: KubeObject) -> None:
     if obj.NAMESPACED:
         check_dns_label(meta.namespace, "metadata.namespace")
     elif meta.namespace:
-        raise refusal("metadata.namespace", meta.namespace, "empty for a cluster-scoped object")
+        raise invalid_value(
+            "metadata.namespace", meta.namespace, "empty for a cluster-scoped object"
+        )
     check_labels(meta.labels, "metadata.labels")
     check_annotation_keys(meta.annotations, "metadata.annotations")
     controllers = [owner.name for owner in meta.owner_references if owner.controller]
     if len(controllers) > 1:
-        raise refusal("metadata.ownerReferences", controllers, "at most one controller")
+        raise invalid_value("metadata.ownerReferences", controllers, "at most one controller")
 
 
 def _check_node(node: Node) -> None:
@@ -102,7 +104,9 @@ def _check_node(node: Node) -> None:
         check_label_value(taint.value, f"{path}.value")
         check_one_of(taint.effect, TAINT_EFFECTS, f"{path}.effect")
         if (taint.key, taint.effect) in seen:
-            raise refusal(path, f"{taint.key}:{taint.effect}", "a unique pair of key and effect")
+            raise invalid_value(
+                path, f"{taint.key}:{taint.effect}", "a unique pair of key and effect"
+            )
         seen.add((taint.key, taint.effect))
 
 
@@ -111,11 +115,11 @@ def _check_priority_class(priority_class: PriorityClass) -> None:
     if name.startswith("system-"):
         if _SYSTEM_CLASSES.get(name) != value:
             known = " or ".join(f"{known}={number}" for known, number in _SYSTEM_CLASSES.items())
-            raise refusal(
+            raise invalid_value(
                 "metadata.name", f"{name}={value}", f"with the prefix system- only {known}"
             )
     elif value > HIGHEST_USER_PRIORITY:
-        raise refusal("value", value, f"at most {HIGHEST_USER_PRIORITY}")
+        raise invalid_value("value", value, f"at most {HIGHEST_USER_PRIORITY}")
     if priority_class.preemption_policy is not None:
         check_one_of(priority_class.preemption_policy, PREEMPTION_POLICIES, "preemptionPolicy")
 
@@ -130,7 +134,7 @@ def _check_disruption_budget(budget: PodDisruptionBudget) -> None:
     ):
         is_good = amount >= 0 if isinstance(amount, int) else _PERCENT.fullmatch(amount or "0%")
         if not is_good:
-            raise refusal(f"spec.{field}", amount, "an integer of at least 0, or 0%..100%")
+            raise invalid_value(f"spec.{field}", amount, "an integer of at least 0, or 0%..100%")
     check_label_selector(spec.selector, "spec.selector")
 
 
@@ -142,7 +146,7 @@ def _check_claim(claim: PersistentVolumeClaim) -> None:
     storage = spec.resources.requests.get("storage")
     if storage is None or storage.nanos <= 0:
         found = None if storage is None else str(storage)
-        raise refusal("spec.resources.requests.storage", found, "an amount above 0")
+        raise invalid_value("spec.resources.requests.storage", found, "an amount above 0")
     if spec.storage_class_name:
         check_dns_subdomain(spec.storage_class_name, "spec.storageClassName")
 
@@ -157,7 +161,9 @@ def _check_volume(volume: PersistentVolume) -> None:
     if others := sorted(spec.capacity.keys() - {"storage"}):
         raise InputError(f"must have storage only, got {', '.join(others)}", path="spec.capacity")
     if spec.capacity["storage"].nanos <= 0:
-        raise refusal("spec.capacity.storage", str(spec.capacity["storage"]), "an amount above 0")
+        raise invalid_value(
+            "spec.capacity.storage", str(spec.capacity["storage"]), "an amount above 0"
+        )
     if spec.storage_class_name:
         check_dns_subdomain(spec.storage_class_name, "spec.storageClassName")
     if spec.persistent_volume_reclaim_policy:
@@ -174,7 +180,7 @@ def _check_volume(volume: PersistentVolume) -> None:
 
 def _check_access_modes(modes: tuple[str, ...]) -> None:
     if not modes:
-        raise refusal("spec.accessModes", [], f"at least one of {', '.join(_ACCESS_MODES)}")
+        raise invalid_value("spec.accessModes", [], f"at least one of {', '.join(_ACCESS_MODES)}")
     for index, mode in enumerate(modes):
         check_one_of(mode, _ACCESS_MODES, f"spec.accessModes[{index}]")
     if _ALONE in modes and len(modes) > 1:
@@ -203,7 +209,7 @@ def _check_storage_capacity(capacity: CsiStorageCapacity) -> None:
         (capacity.maximum_volume_size, "maximumVolumeSize"),
     ):
         if amount is not None and amount.nanos < 0:
-            raise refusal(field, str(amount), "an amount of at least 0")
+            raise invalid_value(field, str(amount), "an amount of at least 0")
 
 
 def _check_csi_node(csi_node: CsiNode) -> None:
@@ -211,11 +217,11 @@ def _check_csi_node(csi_node: CsiNode) -> None:
     for index, driver in enumerate(csi_node.spec.drivers):
         path = f"spec.drivers[{index}]"
         if driver.name in names:
-            raise refusal(f"{path}.name", driver.name, "unique among the drivers")
+            raise invalid_value(f"{path}.name", driver.name, "unique among the drivers")
         names.add(driver.name)
         count = driver.allocatable.count if driver.allocatable is not None else None
         if count is not None and count < 0:
-            raise refusal(f"{path}.allocatable.count", count, "at least 0")
+            raise invalid_value(f"{path}.allocatable.count", count, "at least 0")
 
 
 def _check_service(service: Service) -> None:
@@ -240,7 +246,7 @@ def _check_job(job: Job) -> None:
     check_label_selector(spec.selector, "spec.selector")
     for count, field in ((spec.parallelism, "parallelism"), (spec.completions, "completions")):
         if count is not None and count < 0:
-            raise refusal(f"spec.{field}", count, "at least 0")
+            raise invalid_value(f"spec.{field}", count, "at least 0")
 
 
 def _check_cron_job(cron_job: CronJob) -> None:
@@ -259,7 +265,7 @@ def _check_workload_of_gangs(workload: SchedulingWorkload) -> None:
         path = f"spec.podGroups[{index}]"
         check_dns_label(group.name, f"{path}.name")
         if group.name in names:
-            raise refusal(f"{path}.name", group.name, "unique among the groups")
+            raise invalid_value(f"{path}.name", group.name, "unique among the groups")
         names.add(group.name)
         policy = group.policy
         if (policy.basic is None) == (policy.gang is None):
@@ -272,7 +278,7 @@ def _check_workload_of_gangs(workload: SchedulingWorkload) -> None:
 
 def _check_replicas(replicas: int | None) -> None:
     if replicas is not None and replicas < 0:
-        raise refusal("spec.replicas", replicas, "at least 0")
+        raise invalid_value("spec.replicas", replicas, "at least 0")
 
 
 _CHECKS: dict[type[KubeObject], Callable[[Any], None]] = {

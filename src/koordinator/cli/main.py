@@ -16,7 +16,7 @@ import typer
 from koordinator.cli.commands import CommandTable
 from koordinator.cli.output import console, one_line
 from koordinator.foundation.errors import InputError, InvalidError, KoordinatorError
-from koordinator.process.logs import tell_warnings
+from koordinator.process.logs import print_warnings
 
 READER_GONE: Final = 141  # what a shell says of a program that SIGPIPE has ended
 
@@ -116,7 +116,7 @@ def spare_the_collector() -> None:
 def main() -> None:
     """Run the command line; never returns."""
     spare_the_collector()
-    tell_warnings()
+    print_warnings()
     sys.stdout = stream_to(sys.stdout)
     try:
         try:

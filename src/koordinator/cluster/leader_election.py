@@ -194,14 +194,14 @@ class LeaderElector:
             else:
                 return True
         try:
-            found = self._cluster.get(Lease, self._name, self._namespace)
-            self._see(found)
+            current = self._cluster.get(Lease, self._name, self._namespace)
+            self._see(current)
         except NotFoundError:
-            found = None
+            current = None
         if self._is_anothers(started_s):
             return False
-        if found is not None:
-            self._see(self._cluster.update(self._mine(found)))
+        if current is not None:
+            self._see(self._cluster.update(self._mine(current)))
         else:
             meta = ObjectMeta(name=self._name, namespace=self._namespace)
             new = Lease(metadata=meta, spec=(self._seen or Lease()).spec)

@@ -21,11 +21,11 @@ class SyncedWatch:
 
     def ask(self) -> None:
         """List all objects at the first call; later, catch up with a slow stream."""
-        self._asked()
+        self._refresh()
 
     def events(self) -> Iterator[WatchEvent]:
         """Yield what has arrived since the last call, bookmarks left out; never waits."""
-        watch = self._watch or self._asked()
+        watch = self._watch or self._refresh()
         for event in watch.poll():
             if event.type is EventType.BOOKMARK:
                 self._bookmarks_due -= 1
@@ -33,7 +33,7 @@ class SyncedWatch:
             else:
                 yield event
 
-    def _asked(self) -> Watch:
+    def _refresh(self) -> Watch:
         self.is_synced = False
         self._bookmarks_due += 1
         if self._watch is None:

@@ -21,18 +21,18 @@ def carried_over(manifest: JsonObject, before: JsonObject, after: JsonObject) ->
     return result
 
 
-def _carry_value(found: Any, before: Any, after: Any) -> Any:
-    if isinstance(found, dict) and isinstance(after, dict):
-        return carried_over(found, before if isinstance(before, dict) else {}, after)
-    if isinstance(found, list) and isinstance(before, list) and isinstance(after, list):
-        return _carry_list(found, before, after)
+def _carry_value(stored: Any, before: Any, after: Any) -> Any:
+    if isinstance(stored, dict) and isinstance(after, dict):
+        return carried_over(stored, before if isinstance(before, dict) else {}, after)
+    if isinstance(stored, list) and isinstance(before, list) and isinstance(after, list):
+        return _carry_list(stored, before, after)
     return after
 
 
-def _carry_list(found: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
+def _carry_list(stored: list[Any], before: list[Any], after: list[Any]) -> list[Any]:
     for key in _LIST_KEYS:
-        if all(isinstance(item, dict) and key in item for item in (*found, *before, *after)):
-            old = {item[key]: item for item in found}
+        if all(isinstance(item, dict) and key in item for item in (*stored, *before, *after)):
+            old = {item[key]: item for item in stored}
             read = {item[key]: item for item in before}
             return [_carry_value(old.get(item[key]), read.get(item[key]), item) for item in after]
     return after

@@ -22,7 +22,7 @@ from koordinator.api.kubescheduler.structs import ConfigStruct, Count, fill
 from koordinator.api.lease import DESCHEDULER_LEASE
 from koordinator.api.meta import LabelSelector
 from koordinator.api.selector_validation import check_label_selector
-from koordinator.api.syntax import is_dns_subdomain, join_path, refusal
+from koordinator.api.syntax import invalid_value, is_dns_subdomain, join_path
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 
@@ -100,13 +100,13 @@ def _take_header(data: object, kind: str, *, required: bool) -> dict[str, Any]:
     """
     left = without_nulls(data)
     if not isinstance(left, dict):
-        raise refusal("", left, "an object")
+        raise invalid_value("", left, "an object")
     for name, expected in (("apiVersion", DESCHEDULER_API_VERSION), ("kind", kind)):
         value = left.pop(name, None)
         if value is None and required:
             raise InputError(f"is required and must be {expected}", path=name)
         if value is not None and value != expected:
-            raise refusal(name, value, expected)
+            raise invalid_value(name, value, expected)
     return left
 
 
@@ -228,12 +228,12 @@ class DeschedulerProfile(ConfigStruct, frozen=True, kw_only=True):
             for index, name in enumerate(enabled):
                 if name in enabled[:index]:
                     where = f"{path}.plugins.{point}.enabled[{index}].name"
-                    raise refusal(where, name, "unique")
+                    raise invalid_value(where, name, "unique")
         names: set[str] = set()
         for index, config in enumerate(self.plugin_config):
             if config.name in names:
                 where = f"{path}.pluginConfig[{index}].name"
-                raise refusal(where, config.name, "unique")
+                raise invalid_value(where, config.name, "unique")
             names.add(config.name)
 
 
@@ -288,16 +288,20 @@ class DeschedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
         parse_socket_address(self.healthz_bind_address, "healthzBindAddress")
         parse_socket_address(self.metrics_bind_address, "metricsBindAddress")
         if self.descheduling_interval < Duration():
-            raise refusal("deschedulingInterval", str(self.descheduling_interval), "0s or more")
+            raise invalid_value(
+                "deschedulingInterval", str(self.descheduling_interval), "0s or more"
+            )
         if self.move_memory < Duration():
-            raise refusal("moveMemory", str(self.move_memory), "0s or more")
+            raise invalid_value("moveMemory", str(self.move_memory), "0s or more")
         check_label_selector(self.node_selector, "nodeSelector")
         names: set[str] = set()
         for index, profile in enumerate(self.profiles):
             path = f"profiles[{index}]"
             profile.validate(path)
             if profile.name in names:
-                raise refusal(f"{path}.name", profile.name, "a name that no other profile has")
+                raise invalid_value(
+                    f"{path}.name", profile.name, "a name that no other profile has"
+                )
             names.add(profile.name)
 
 
@@ -324,9 +328,9 @@ def parse_socket_address(text: str, path: str) -> tuple[str, int] | None:
     host, colon, port = text.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
     if not colon or not port.isdecimal() or int(port) >= _PORTS:
-        raise refusal(path, text, "a socket address (host:port) such as 0.0.0.0:10251")
+        raise invalid_value(path, text, "a socket address (host:port) such as 0.0.0.0:10251")
     if host and not _is_address(host) and not is_dns_subdomain(host):
-        raise refusal(path, text, "an IP address or a host name before the port")
+        raise invalid_value(path, text, "an IP address or a host name before the port")
     return (host, int(port)) if int(port) else None
 
 

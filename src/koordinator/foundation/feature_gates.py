@@ -25,14 +25,14 @@ def parse_feature_gates(
     AllAlpha and AllBeta set the gates of ``alpha`` and ``beta`` that are not listed.
     Raises InputError for a value that is neither true nor false.
     """
-    said: dict[str, bool] = {}
+    settings: dict[str, bool] = {}
     for part in filter(None, (each.strip() for each in text.split(","))):
         name, _, value = (each.strip() for each in part.partition("="))
         is_on = _VALUES.get(value.lower())
         if is_on is None:
             raise InputError(f"must be {name}=true or {name}=false, got {part!r}", source=SOURCE)
-        said[name.removeprefix(_COMPONENT)] = is_on
+        settings[name.removeprefix(_COMPONENT)] = is_on
     for every, gates in ((ALL_ALPHA, alpha), (ALL_BETA, beta)):
-        if every in said:
-            said = {**dict.fromkeys(gates, said.pop(every)), **said}
-    return said
+        if every in settings:
+            settings = {**dict.fromkeys(gates, settings.pop(every)), **settings}
+    return settings

@@ -116,24 +116,24 @@ class Authorizer:
         """
         return self._decide(token, NonResourceAttributes(path=path, verb=verb), f'"{path}"')
 
-    def decide_resource(self, token: str, asked: ResourceAttributes) -> Decision:
+    def decide_resource(self, token: str, attributes: ResourceAttributes) -> Decision:
         """Decide whether the owner of a token may do something to API objects.
 
         Sends reviews to the API server unless their results are cached.
         """
-        return self._decide(token, asked, _described(asked))
+        return self._decide(token, attributes, _described(attributes))
 
     def decide_token(
-        self, token: str, asked: NonResourceAttributes | ResourceAttributes
+        self, token: str, attributes: NonResourceAttributes | ResourceAttributes
     ) -> Decision:
         """Decide whether the owner of a token may do what is asked, of whatever kind it is."""
-        return self._decide(token, asked, _described(asked))
+        return self._decide(token, attributes, _described(attributes))
 
     def decide_user(
-        self, user: UserInfo, asked: NonResourceAttributes | ResourceAttributes
+        self, user: UserInfo, attributes: NonResourceAttributes | ResourceAttributes
     ) -> Decision:
         """Authorize the request of a user that another server has authenticated."""
-        return self._permit(user, asked, _described(asked))
+        return self._permit(user, attributes, _described(attributes))
 
     def user_of(self, token: str) -> UserInfo | None:
         """Return the owner of a token, anonymous without one; None if it is no good.
@@ -142,17 +142,23 @@ class Authorizer:
         """
         return self._user(token) if token else ANONYMOUS
 
-    def permits(self, user: UserInfo, asked: ResourceAttributes, *, uncached: bool = False) -> bool:
+    def permits(
+        self, user: UserInfo, attributes: ResourceAttributes, *, uncached: bool = False
+    ) -> bool:
         """Return whether a user may do something to API objects.
 
         Sends a SubjectAccessReview unless the result is cached; ``uncached`` neither reads nor
         writes the cache.  Raises ClusterError if the review fails.
         """
-        status = self._review(_spec(user, asked)) if uncached else self._permission(user, asked)
+        status = (
+            self._review(_spec(user, attributes))
+            if uncached
+            else self._permission(user, attributes)
+        )
         return status.allowed and not status.denied
 
     def _decide(
-        self, token: str, asked: NonResourceAttributes | ResourceAttributes, what: str
+        self, token: str, attributes: NonResourceAttributes | ResourceAttributes, what: str
     ) -> Decision:
         try:
             user = self.user_of(token)
@@ -161,20 +167,20 @@ class Authorizer:
             user = None
         if user is None:
             return Decision(AuthorizationOutcome.UNAUTHENTICATED, "Unauthorized")
-        return self._permit(user, asked, what)
+        return self._permit(user, attributes, what)
 
     def _permit(
-        self, user: UserInfo, asked: NonResourceAttributes | ResourceAttributes, what: str
+        self, user: UserInfo, attributes: NonResourceAttributes | ResourceAttributes, what: str
     ) -> Decision:
         try:
-            permission = self._permission(user, asked)
+            permission = self._permission(user, attributes)
         except ClusterError as error:
             log.warning("access not reviewed", extra={"error": error, "path": what})
             return Decision(AuthorizationOutcome.UNKNOWN, f"Internal Server Error: {what}: {error}")
         if permission.allowed and not permission.denied:
             return ALLOWED
-        kind = "path " if isinstance(asked, NonResourceAttributes) else ""
-        message = f'forbidden: User "{user.username}" cannot {asked.verb} {kind}{what}'
+        kind = "path " if isinstance(attributes, NonResourceAttributes) else ""
+        message = f'forbidden: User "{user.username}" cannot {attributes.verb} {kind}{what}'
         reason = f": {permission.reason}" if permission.reason else ""
         return Decision(AuthorizationOutcome.FORBIDDEN, message + reason)
 
@@ -189,9 +195,9 @@ class Authorizer:
         return self._users.put(key, status.user if status.authenticated else None)
 
     def _permission(
-        self, user: UserInfo, asked: NonResourceAttributes | ResourceAttributes
+        self, user: UserInfo, attributes: NonResourceAttributes | ResourceAttributes
     ) -> SubjectAccessReviewStatus:
-        spec = _spec(user, asked)
+        spec = _spec(user, attributes)
         key = msgspec.json.encode(spec)
         known = self._permissions.get(key)
         if known is not None:
@@ -203,11 +209,13 @@ class Authorizer:
 
 
 def _spec(
-    user: UserInfo, asked: NonResourceAttributes | ResourceAttributes
+    user: UserInfo, attributes: NonResourceAttributes | ResourceAttributes
 ) -> SubjectAccessReviewSpec:
     return SubjectAccessReviewSpec(
-        non_resource_attributes=asked if isinstance(asked, NonResourceAttributes) else None,
-        resource_attributes=asked if isinstance(asked, ResourceAttributes) else None,
+        non_resource_attributes=attributes
+        if isinstance(attributes, NonResourceAttributes)
+        else None,
+        resource_attributes=attributes if isinstance(attributes, ResourceAttributes) else None,
         user=user.username,
         groups=user.groups,
         extra=user.extra,
@@ -215,11 +223,15 @@ def _spec(
     )
 
 
-def _described(asked: NonResourceAttributes | ResourceAttributes) -> str:
-    if isinstance(asked, NonResourceAttributes):
-        return f'"{asked.path}"'
-    resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-    where = f' in namespace "{asked.namespace}"' if asked.namespace else ""
+def _described(attributes: NonResourceAttributes | ResourceAttributes) -> str:
+    if isinstance(attributes, NonResourceAttributes):
+        return f'"{attributes.path}"'
+    resource = (
+        f"{attributes.resource}/{attributes.subresource}"
+        if attributes.subresource
+        else attributes.resource
+    )
+    where = f' in namespace "{attributes.namespace}"' if attributes.namespace else ""
     return f'resource "{resource}"{where}'
 
 
@@ -241,10 +253,10 @@ class _Recent(Generic[ValueT]):
     def get(self, key: Hashable) -> _Learnt[ValueT] | None:
         """Return what is known and still counts."""
         with self._lock:
-            found = self._learnt.get(key)
-        if found is None or self._clock.now_s() >= found.at_s + self._lasts_s(found.value):
+            cached = self._learnt.get(key)
+        if cached is None or self._clock.now_s() >= cached.at_s + self._lasts_s(cached.value):
             return None
-        return found
+        return cached
 
     def put(self, key: Hashable, value: ValueT) -> ValueT:
         """Remember and return a value."""

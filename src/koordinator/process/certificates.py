@@ -87,8 +87,8 @@ class ReplaceableContext:
         self._current = _context_of(pair)
         self.context = _server_context(DEFAULT_TERMS)
         for context in (self._current, self.context):
-            _ask_clients(context, client_ca)
-            _welcome_proxies(context, proxy_ca)
+            _require_client_certificates(context, client_ca)
+            _trust_proxy_ca(context, proxy_ca)
         self.context.sni_callback = self._choose
 
     def replace(self, pair: Pair, *, proxy_ca: bytes = b"") -> None:
@@ -98,8 +98,8 @@ class ReplaceableContext:
         """
         context = _context_of(pair)
         try:
-            _ask_clients(context, self._client_ca)
-            _welcome_proxies(context, proxy_ca)
+            _require_client_certificates(context, self._client_ca)
+            _trust_proxy_ca(context, proxy_ca)
         except InputError as error:
             log.warning("certificates of clients not reloaded", extra={"error": error})
         else:
@@ -123,7 +123,7 @@ def _context_of(pair: Pair, terms: TlsTerms = DEFAULT_TERMS) -> ssl.SSLContext:
     return context
 
 
-def _ask_clients(context: ssl.SSLContext, client_ca: Path | None) -> None:
+def _require_client_certificates(context: ssl.SSLContext, client_ca: Path | None) -> None:
     if client_ca is None:
         return
     try:
@@ -136,7 +136,7 @@ def _ask_clients(context: ssl.SSLContext, client_ca: Path | None) -> None:
     context.verify_mode = ssl.CERT_REQUIRED
 
 
-def _welcome_proxies(context: ssl.SSLContext, proxy_ca: bytes) -> None:
+def _trust_proxy_ca(context: ssl.SSLContext, proxy_ca: bytes) -> None:
     if not proxy_ca:
         return
     try:

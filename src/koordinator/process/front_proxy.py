@@ -99,15 +99,15 @@ class FrontProxyGuard:
         if path in self._authorizer.always_allowed:
             await self._app(scope, receive, send)
             return
-        asked = request_attributes(scope["method"], path, self._group_version)
+        attributes = request_attributes(scope["method"], path, self._group_version)
         names = scope.get("extensions", {}).get(CLIENT_NAMES, {}).get("names", ())
         user = self._front_proxy().user_of(names, headers)
         token = bearer_token(headers.get("authorization", ""))
 
         def review() -> Decision:
             if user is not None:
-                return self._authorizer.decide_user(user, asked)
-            return self._authorizer.decide_token(token, asked)
+                return self._authorizer.decide_user(user, attributes)
+            return self._authorizer.decide_token(token, attributes)
 
         try:
             # All users come from the address of the API server: each waits for itself.

@@ -39,7 +39,7 @@ class Heartbeat:
         self._beat_s = clock.now_s()
         self._worked_s = self._beat_s  # when the thread was seen last to have used CPU
         self._cpu_s = self._used_s()
-        self._told = False
+        self._is_logged = False
         self.check = Check("loop", self.problem, is_public=True)
 
     def beat(self) -> None:
@@ -56,7 +56,7 @@ class Heartbeat:
         waits_s = now_s - max(self._worked_s, self._beat_s)
         longest_s = self._deadline_s * COMPUTING_FACTOR
         if waits_s <= self._deadline_s and silent_s <= longest_s:
-            self._told = False
+            self._is_logged = False
             return ""
         why = "waits" if waits_s > self._deadline_s else "computes"
         accepted_s = self._deadline_s if waits_s > self._deadline_s else longest_s
@@ -64,8 +64,8 @@ class Heartbeat:
             f"no heartbeat for {silent_s:.0f} s, the loop {why}; at most {accepted_s:g} "
             "s is allowed"
         )
-        if not self._told:
-            self._told = True
+        if not self._is_logged:
+            self._is_logged = True
             log.error("loop hangs", extra={"problem": problem, "at": self._place()})
         return problem
 

@@ -52,7 +52,7 @@ class HttpServer:
         periodic: Callable[[], None] | None = None,
         client_names: Collection[str] = (),
     ) -> None:
-        self._address, self._asked_port = address, port
+        self._address, self._requested_port = address, port
         self._tls, self._limits, self._client_names = tls, limits, client_names
         self._socket: socket.socket | None = None
         self._periodic = periodic
@@ -108,10 +108,10 @@ class HttpServer:
 
     def _listen(self) -> socket.socket:
         if self._address in _ANY_ADDRESS and socket.has_dualstack_ipv6():
-            anywhere = ("::", self._asked_port)
+            anywhere = ("::", self._requested_port)
             return socket.create_server(anywhere, family=socket.AF_INET6, dualstack_ipv6=True)
         family = socket.AF_INET6 if ":" in self._address else socket.AF_INET
-        return socket.create_server((self._address, self._asked_port), family=family)
+        return socket.create_server((self._address, self._requested_port), family=family)
 
     def _run(self) -> None:
         if self._server is not None and self._socket is not None:

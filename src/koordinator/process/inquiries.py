@@ -48,7 +48,7 @@ class Inquiries:
         Returns how many there were.
         """
         answered = 0
-        for answer, question in self._asked(most):
+        for answer, question in self._take(most):
             answered += 1
             if not answer.set_running_or_notify_cancel():
                 continue
@@ -64,10 +64,10 @@ class Inquiries:
         self._dismiss()
 
     def _dismiss(self) -> None:
-        for answer, _ in self._asked():
+        for answer, _ in self._take():
             answer.cancel()
 
-    def _asked(self, most: int | None = None) -> Iterator[tuple[Future[Any], Callable[[], Any]]]:
+    def _take(self, most: int | None = None) -> Iterator[tuple[Future[Any], Callable[[], Any]]]:
         """Take what is waiting now; what is asked meanwhile has to wait for the next time."""
         waiting = self._waiting.qsize()
         for _ in range(waiting if most is None else min(most, waiting)):

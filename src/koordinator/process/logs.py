@@ -95,8 +95,8 @@ class PlainFormatter(_LineFormatter):
     """A sentence for who has typed a command: ``warning: pod not bound (pod: a/b, error: …)``."""
 
     def line(self, record: logging.LogRecord) -> str:
-        said = ", ".join(f"{name}: {value}" for name, value in _extras(record))
-        details = f" ({said})" if said else ""
+        fields = ", ".join(f"{name}: {value}" for name, value in _extras(record))
+        details = f" ({fields})" if fields else ""
         return f"{record.levelname.lower()}: {record.getMessage()}{details}"
 
 
@@ -107,7 +107,7 @@ def escaped(text: str) -> str:
     return "".join(c if c.isprintable() else json.dumps(c)[1:-1] for c in text)
 
 
-def tell_warnings(stream: TextIO | None = None) -> None:
+def print_warnings(stream: TextIO | None = None) -> None:
     """Print warnings and worse, until ``set_up_logging`` decides otherwise."""
     handler = logging.StreamHandler(stream or sys.stderr)
     handler.setFormatter(PlainFormatter())

@@ -54,11 +54,11 @@ class ServingSecret:
         Of several replicas that do so at once the first one's counts.  Raises ClusterError.
         """
         secret = self._read()
-        found = read_pair(secret) if secret is not None else None
-        if found is not None and self._is_good(found.pair):
-            return found
+        stored = read_pair(secret) if secret is not None else None
+        if stored is not None and self._is_good(stored.pair):
+            return stored
         made = self_signed(self._names, self._clock.now_s(), LIFETIME)
-        before = found.pair.certificate if found is not None else b""
+        before = stored.pair.certificate if stored is not None else b""
         wanted = ServingPair(made, made.certificate + before)
         try:
             self._write(secret, wanted)

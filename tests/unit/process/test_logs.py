@@ -17,9 +17,9 @@ from koordinator.process.logs import (
     PlainFormatter,
     TextFormatter,
     escaped,
+    print_warnings,
     set_up_logging,
     set_verbosity,
-    tell_warnings,
 )
 
 log = logging.getLogger("koordinator.scheduler")
@@ -62,7 +62,7 @@ def test_text_is_one_line_with_every_extra(set_up: SetUp) -> None:
 def test_command_prints_warnings_with_their_subject() -> None:
     """The format is a sentence for the user of a command, without klog's header."""
     stream = io.StringIO()
-    tell_warnings(stream)
+    print_warnings(stream)
     log.warning("annotation ignored", extra={"complaint": "node c: not valid JSON"})
     log.info("pod bound")
 

@@ -23,7 +23,7 @@ from koordinator.api.kubescheduler.structs import (
     fill,
 )
 from koordinator.api.resource_validation import is_extended
-from koordinator.api.syntax import check_label_key, join_path, refusal
+from koordinator.api.syntax import check_label_key, invalid_value, join_path
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
@@ -171,11 +171,11 @@ class ReservationArgs(PluginArgs, frozen=True, kw_only=True):
             path = f"ignoredResources[{index}]"
             check_label_key(name, path)
             if not is_extended(name) or name.startswith("requests."):
-                raise refusal(path, name, "an extended resource such as example.com/gpu")
+                raise invalid_value(path, name, "an extended resource such as example.com/gpu")
         for index, group in enumerate(self.ignored_resource_groups):
             path = f"ignoredResourceGroups[{index}]"
             if "/" in group or not is_extended(f"{group}/x"):
-                raise refusal(path, group, "a domain such as example.com, not kubernetes.io")
+                raise invalid_value(path, group, "a domain such as example.com, not kubernetes.io")
             check_label_key(f"{group}/x", path)
 
 
@@ -280,7 +280,7 @@ class ElasticQuotaArgs(PluginArgs, frozen=True, kw_only=True):
         ):
             for name, amount in amounts.items():
                 if amount.nanos < 0:
-                    raise refusal(join_path(path, name), str(amount), "at least 0")
+                    raise invalid_value(join_path(path, name), str(amount), "at least 0")
         for index, hook in enumerate(self.hook_plugins):
             for text, name in ((hook.key, "key"), (hook.factory_key, "factoryKey")):
                 if not text:
@@ -314,4 +314,4 @@ class SchedulingHintArgs(PluginArgs, frozen=True, kw_only=True):
 
 def _check_not_negative(duration: Duration, path: str) -> None:
     if duration < Duration():
-        raise refusal(path, str(duration), "at least 0s")
+        raise invalid_value(path, str(duration), "at least 0s")

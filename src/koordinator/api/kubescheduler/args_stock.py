@@ -19,7 +19,7 @@ from koordinator.api.kubescheduler.structs import (
     fill,
 )
 from koordinator.api.selector_validation import check_node_selector, check_node_selector_term
-from koordinator.api.syntax import check_label_key, check_one_of, refusal
+from koordinator.api.syntax import check_label_key, check_one_of, invalid_value
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 
@@ -77,7 +77,7 @@ class NodeResourcesFitArgs(PluginArgs, frozen=True, kw_only=True):
         for index, group in enumerate(self.ignored_resource_groups):
             path = f"ignoredResourceGroups[{index}]"
             if "/" in group:
-                raise refusal(path, group, "the part of resource names before '/'")
+                raise invalid_value(path, group, "the part of resource names before '/'")
             check_label_key(group, path)
         strategy, path = self.scoring_strategy, "scoringStrategy.requestedToCapacityRatio"
         ratio = strategy.requested_to_capacity_ratio
@@ -99,10 +99,10 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True)
         names: set[str] = set()
         for index, resource in enumerate(self.resources):
             if resource.name in names:
-                raise refusal(f"resources[{index}].name", resource.name, "unique")
+                raise invalid_value(f"resources[{index}].name", resource.name, "unique")
             names.add(resource.name)
             if resource.weight != 1:
-                raise refusal(f"resources[{index}].weight", resource.weight, "1")
+                raise invalid_value(f"resources[{index}].weight", resource.weight, "1")
 
 
 class NodeAffinityArgs(PluginArgs, frozen=True, kw_only=True):
@@ -141,7 +141,7 @@ class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         if self.default_constraints and self.defaulting_type != "List":
-            raise refusal(
+            raise invalid_value(
                 "defaultingType", self.defaulting_type, "List when defaultConstraints are set"
             )
         seen: set[tuple[str, str]] = set()
@@ -150,8 +150,10 @@ class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
             _check_constraint(constraint, path)
             pair = constraint.topology_key, constraint.when_unsatisfiable
             if pair in seen:
-                found = " and ".join(pair)
-                raise refusal(path, found, "a unique pair of topologyKey and whenUnsatisfiable")
+                value = " and ".join(pair)
+                raise invalid_value(
+                    path, value, "a unique pair of topologyKey and whenUnsatisfiable"
+                )
             seen.add(pair)
 
 
@@ -174,7 +176,7 @@ class DefaultPreemptionArgs(PluginArgs, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         if self.min_candidate_nodes_percentage == 0 == self.min_candidate_nodes_absolute:
-            raise refusal(
+            raise invalid_value(
                 "minCandidateNodesPercentage", 0, "above 0 when minCandidateNodesAbsolute is 0"
             )
 
@@ -187,24 +189,24 @@ class DynamicResourcesArgs(PluginArgs, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         if self.filter_timeout < Duration():
-            raise refusal("filterTimeout", str(self.filter_timeout), "at least 0s")
+            raise invalid_value("filterTimeout", str(self.filter_timeout), "at least 0s")
         if self.binding_timeout < _ONE_SECOND:
-            raise refusal("bindingTimeout", str(self.binding_timeout), "at least 1s")
+            raise invalid_value("bindingTimeout", str(self.binding_timeout), "at least 1s")
 
 
 def _check_shape(shape: tuple[UtilizationShapePoint, ...], path: str) -> None:
     if not shape:
-        raise refusal(path, [], "at least one point")
+        raise invalid_value(path, [], "at least one point")
     for index in range(1, len(shape)):
         before, here = shape[index - 1].utilization, shape[index].utilization
         if here <= before:
             where = f"{path}[{index}].utilization"
-            raise refusal(where, here, f"more than the {before} of the point before")
+            raise invalid_value(where, here, f"more than the {before} of the point before")
 
 
 def _check_constraint(constraint: TopologySpreadConstraint, path: str) -> None:
     if constraint.max_skew <= 0:
-        raise refusal(f"{path}.maxSkew", constraint.max_skew, "at least 1")
+        raise invalid_value(f"{path}.maxSkew", constraint.max_skew, "at least 1")
     check_label_key(constraint.topology_key, f"{path}.topologyKey")
     check_one_of(
         constraint.when_unsatisfiable,

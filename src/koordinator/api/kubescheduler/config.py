@@ -22,7 +22,7 @@ from koordinator.api.kubescheduler.structs import (
     fill,
 )
 from koordinator.api.resource_validation import is_extended
-from koordinator.api.syntax import check_label_key, refusal
+from koordinator.api.syntax import check_label_key, invalid_value
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 
@@ -63,21 +63,21 @@ class LeaderElectionConfiguration(ConfigStruct, frozen=True, kw_only=True):
         if not self.leader_elect:
             return
         if self.resource_lock != "leases":
-            raise refusal(f"{path}.resourceLock", self.resource_lock, "leases")
+            raise invalid_value(f"{path}.resourceLock", self.resource_lock, "leases")
         for duration, name in (
             (self.lease_duration, "leaseDuration"),
             (self.renew_deadline, "renewDeadline"),
             (self.retry_period, "retryPeriod"),
         ):
             if duration < Duration():
-                raise refusal(f"{path}.{name}", str(duration), "more than 0s")
+                raise invalid_value(f"{path}.{name}", str(duration), "more than 0s")
         lease, deadline, retry = self.lease_duration, self.renew_deadline, self.retry_period
         if lease <= deadline:
             accepted = f"more than renewDeadline ({deadline})"
-            raise refusal(f"{path}.leaseDuration", str(lease), accepted)
+            raise invalid_value(f"{path}.leaseDuration", str(lease), accepted)
         if deadline <= retry * RETRY_JITTER:
             accepted = f"more than {RETRY_JITTER} x retryPeriod ({retry})"
-            raise refusal(f"{path}.renewDeadline", str(deadline), accepted)
+            raise invalid_value(f"{path}.renewDeadline", str(deadline), accepted)
 
 
 class ClientConnectionConfiguration(ConfigStruct, frozen=True, kw_only=True):
@@ -166,7 +166,7 @@ class KubeSchedulerProfile(ConfigStruct, frozen=True, kw_only=True):
         for index, config in enumerate(self.plugin_config):
             if config.name in names:
                 where = f"{path}.pluginConfig[{index}].name"
-                raise refusal(where, config.name, "unique")
+                raise invalid_value(where, config.name, "unique")
             names.add(config.name)
 
 
@@ -261,14 +261,14 @@ class KubeSchedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
         initial, longest = self.pod_initial_backoff_seconds, self.pod_max_backoff_seconds
         if longest < initial:
             accepted = f"at least podInitialBackoffSeconds ({initial})"
-            raise refusal("podMaxBackoffSeconds", longest, accepted)
+            raise invalid_value("podMaxBackoffSeconds", longest, accepted)
         names: set[str] = set()
         for index, profile in enumerate(self.profiles):
             path = f"profiles[{index}]"
             profile.validate(path)
             if profile.scheduler_name in names:
                 accepted = "unique among the profiles"
-                raise refusal(f"{path}.schedulerName", profile.scheduler_name, accepted)
+                raise invalid_value(f"{path}.schedulerName", profile.scheduler_name, accepted)
             names.add(profile.scheduler_name)
         _check_extenders(self.extenders)
 
@@ -285,9 +285,11 @@ def _check_url(extender: Extender, path: str) -> None:
         is_url = False
     if not is_url:
         accepted = "a URL such as http://127.0.0.1:8888/scheduler"
-        raise refusal(f"{path}.urlPrefix", extender.url_prefix, accepted)
+        raise invalid_value(f"{path}.urlPrefix", extender.url_prefix, accepted)
     if extender.http_timeout < Duration():
-        raise refusal(f"{path}.httpTimeout", str(extender.http_timeout), "at least 0s (0s: 5s)")
+        raise invalid_value(
+            f"{path}.httpTimeout", str(extender.http_timeout), "at least 0s (0s: 5s)"
+        )
 
 
 def _check_extenders(extenders: tuple[Extender, ...]) -> None:
@@ -296,18 +298,20 @@ def _check_extenders(extenders: tuple[Extender, ...]) -> None:
     for index, extender in enumerate(extenders):
         path = f"extenders[{index}]"
         if extender.prioritize_verb and extender.weight <= 0:
-            raise refusal(f"{path}.weight", extender.weight, "at least 1 with prioritizeVerb")
+            raise invalid_value(f"{path}.weight", extender.weight, "at least 1 with prioritizeVerb")
         if extender.bind_verb and binder:
             accepted = f"set in one extender only: {binder} binds already"
-            raise refusal(f"{path}.bindVerb", extender.bind_verb, accepted)
+            raise invalid_value(f"{path}.bindVerb", extender.bind_verb, accepted)
         binder = path if extender.bind_verb else binder
         for number, resource in enumerate(extender.managed_resources):
             where = f"{path}.managedResources[{number}].name"
             check_label_key(resource.name, where)
             if not is_extended(resource.name):
-                raise refusal(where, resource.name, "an extended resource such as example.com/gpu")
+                raise invalid_value(
+                    where, resource.name, "an extended resource such as example.com/gpu"
+                )
             if resource.name in managed:
-                raise refusal(where, resource.name, "unique among all extenders")
+                raise invalid_value(where, resource.name, "unique among all extenders")
             managed.add(resource.name)
     for index, extender in enumerate(extenders):
         _check_url(extender, f"extenders[{index}]")

@@ -168,19 +168,21 @@ class FeatureGates:
         for a change of a locked one, and for one that is on while one that it needs is off.
         """
         known = kubernetes_gates(level)
-        said = parse_feature_gates(
+        settings = parse_feature_gates(
             text,
             alpha=_ALPHA | {name for name, spec in known.items() if spec.stage == "A"},
             beta=_BETA | {name for name, spec in known.items() if spec.stage == "B"},
         )
         without_effect = [
-            (name, why) for name in sorted(said) if (why := _refuse_or_explain(name, said, level))
+            (name, why)
+            for name in sorted(settings)
+            if (why := _refuse_or_explain(name, settings, level))
         ]
-        is_on = {name: said.get(name, spec.is_on) for name, spec in known.items()}
+        is_on = {name: settings.get(name, spec.is_on) for name, spec in known.items()}
         _check_needs(known, is_on)
         if level >= V1_37:
             is_on[GANG_SCHEDULING] = is_on[GENERIC_WORKLOAD]
-        is_on |= {name: said.get(name, name in ON_BY_DEFAULT) for name in OF_KOORDINATOR}
+        is_on |= {name: settings.get(name, name in ON_BY_DEFAULT) for name in OF_KOORDINATOR}
         enabled = frozenset(name for name in GATES if is_on.get(name))
         return cls(enabled, level, tuple(without_effect))
 
@@ -189,7 +191,7 @@ class FeatureGates:
         return name in self.enabled
 
 
-def _refuse_or_explain(name: str, said: Mapping[str, bool], level: KubeVersion) -> str:
+def _refuse_or_explain(name: str, settings: Mapping[str, bool], level: KubeVersion) -> str:
     """Return why a gate that a user names switches nothing; empty if it does.
 
     Raises InputError for one that is not known or locked.
@@ -206,9 +208,9 @@ def _refuse_or_explain(name: str, said: Mapping[str, bool], level: KubeVersion) 
         if level >= V1_37 and name == GANG_SCHEDULING:
             return f"from Kubernetes {V1_37} on {GENERIC_WORKLOAD} stands for it"
         return f"Kubernetes {level} has no such gate; {levels[0]} to {levels[-1]} have"
-    if spec.is_locked and said[name] != spec.is_on:
+    if spec.is_locked and settings[name] != spec.is_on:
         raise InputError(
-            f"cannot set feature gate {name} to {_go_bool(said[name])}, "
+            f"cannot set feature gate {name} to {_go_bool(settings[name])}, "
             f"feature is locked to {_go_bool(spec.is_on)}",
             source=SOURCE,
         )

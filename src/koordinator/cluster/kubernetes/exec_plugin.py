@@ -67,8 +67,8 @@ def run_plugin(plugin: ExecPlugin, environ: Mapping[str, str]) -> PluginCredenti
     except subprocess.TimeoutExpired:
         raise ClusterError(f"credential plugin {command}: no answer in {_TIMEOUT_S:g} s") from None
     if done.returncode != 0:
-        said = done.stderr.decode(errors="replace").strip()[-_SHOWN:]
-        raise ClusterError(f"credential plugin {command}: exit status {done.returncode}: {said}")
+        details = done.stderr.decode(errors="replace").strip()[-_SHOWN:]
+        raise ClusterError(f"credential plugin {command}: exit status {done.returncode}: {details}")
     return _checked(plugin, command, done.stdout)
 
 

@@ -21,7 +21,7 @@ class Follower(ABC):
     def start(self) -> None:
         """Begin to follow, until stopped."""
         self._task = asyncio.create_task(self._run())
-        self._task.add_done_callback(self._tell_of_fault)
+        self._task.add_done_callback(self._report_fault)
 
     def refresh(self) -> None:
         """Read everything again, now; the pages carry the number of this call."""
@@ -37,7 +37,7 @@ class Follower(ABC):
     @abstractmethod
     async def _run(self) -> None: ...
 
-    def _tell_of_fault(self, ended: "asyncio.Task[None]") -> None:
+    def _report_fault(self, ended: "asyncio.Task[None]") -> None:
         """Raise an unexpected exception in the reader of the mailbox, which would wait forever."""
         if not ended.cancelled() and (error := ended.exception()) is not None:
             fault = BugError(f"{type(self).__name__} broke down: {error!r}")

@@ -119,7 +119,7 @@ class KubeletFollower(Follower):
                 has_news = running != seen
                 seen = running
                 problem = await self._try(running)
-                self._tell(problem)
+                self._report_problem(problem)
                 soon = problem or has_news
                 await self._wait(_SOON_S if soon else self._source.interval_s, running)
         finally:
@@ -140,7 +140,7 @@ class KubeletFollower(Follower):
     async def _try(self, running: Collection[str]) -> str:
         """Ask once; return what went wrong."""
         try:
-            body = await self._ask()
+            body = await self._request_pods()
         except (ClusterError, InputError) as error:
             self._is_doubted = True
             return str(error)
@@ -157,7 +157,7 @@ class KubeletFollower(Follower):
             self._handed_over = found
         return ""
 
-    async def _ask(self) -> bytes:
+    async def _request_pods(self) -> bytes:
         """Return the kubelet's list; after a failure, read the address from its Node again."""
         if self._client is None or self._is_doubted:
             try:
@@ -211,7 +211,7 @@ class KubeletFollower(Follower):
         if client is not None:
             await client.close()
 
-    def _tell(self, problem: str) -> None:
+    def _report_problem(self, problem: str) -> None:
         if problem == self._problem:
             return
         if not problem:
@@ -252,14 +252,14 @@ class KubeletClient:
                 status, body = await self._send(path, newer)
         if status == HTTPStatus.OK:
             return body
-        said = body[:200].decode(errors="replace").strip()
+        shown = body[:200].decode(errors="replace").strip()
         hint = ""
         if status in {HTTPStatus.UNAUTHORIZED, HTTPStatus.FORBIDDEN}:
             hint = (
                 "; the user must be allowed to get nodes/proxy (or nodes/pods, from "
                 "Kubernetes 1.33)"
             )
-        raise ClusterError(f"{self.url}{path} answered {status}: {said}{hint}")
+        raise ClusterError(f"{self.url}{path} answered {status}: {shown}{hint}")
 
     async def _send(self, path: str, access: Access) -> tuple[int, bytes]:
         server = self._credentials.connection.server

@@ -292,14 +292,14 @@ class Reports:
                     await self._transport.call(if_exists, rate_limited=False)
         except ClusterError as error:
             if isinstance(error, _FINAL) or report.tries >= _TRIES:
-                self._tell_dropped(error)
+                self._log_dropped(error)
                 return True
             self._resume_s = asyncio.get_running_loop().time() + self._backoff.next_s()
             return False
         self._backoff.reset()
         return True
 
-    def _tell_dropped(self, error: ClusterError) -> None:
+    def _log_dropped(self, error: ClusterError) -> None:
         """Log why nothing came of a report; that a right is missing is worth a warning, once."""
         is_news = isinstance(error, ForbiddenError) and not self._lacks_rights
         self._lacks_rights = self._lacks_rights or is_news
@@ -322,8 +322,8 @@ def _status_patch(status: _Status) -> JsonObject:
 def _condition_patch(condition: Condition) -> JsonObject:
     """Say also what is empty: the condition takes the place of the old one."""
     absent = {"reason": None, "message": None, "lastProbeTime": None, "observedGeneration": None}
-    said: JsonObject = msgspec.to_builtins(condition)
-    return {**absent, **said}
+    present: JsonObject = msgspec.to_builtins(condition)
+    return {**absent, **present}
 
 
 def _event_patch(event: Event) -> JsonObject:

@@ -83,11 +83,11 @@ class EndedBinds:
 
     def __init__(self, results: Sequence[ClusterError | None]) -> None:
         self._results = results
-        self._told = False
+        self._is_delivered = False
 
     def finished(self) -> Sequence[tuple[int, ClusterError | None]]:
-        told, self._told = self._told, True
-        return [] if told else list(enumerate(self._results))
+        is_delivered, self._is_delivered = self._is_delivered, True
+        return [] if is_delivered else list(enumerate(self._results))
 
     def results(self) -> Sequence[ClusterError | None]:
         return self._results

@@ -11,7 +11,7 @@ from koordinator.api.annotations.quota import GUARANTEED
 from koordinator.api.core import ResourceList
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_ALLOW_FORCE_UPDATE, QUOTA_PARENT, QUOTA_TREE_ID, is_true
-from koordinator.api.syntax import refusal
+from koordinator.api.syntax import invalid_value
 from koordinator.domain.quota.refusal import refused_as
 from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.foundation.errors import InputError
@@ -81,7 +81,7 @@ def check_move(old: ElasticQuota, new: ElasticQuota, topology: QuotaTopology) ->
         if most is not None and used.nanos and taken.get(resource, _ZERO) + used > most:
             free = f"{most} of {resource}, of which {taken.get(resource, _ZERO)} is used"
             accepted = f"a parent with {used} available for the used amount: this one has {free}"
-            raise refusal(_PARENT, new.parent, accepted)
+            raise invalid_value(_PARENT, new.parent, accepted)
 
 
 def _check_tree(
@@ -95,7 +95,7 @@ def _check_tree(
                 f"{quota.metadata.name} tree id is different from {role} {other.metadata.name}, "
                 f"[{quota.tree_id}] vs [{other.tree_id}]"
             )
-            raise refused_as(original, refusal(_TREE_ID, quota.tree_id, accepted))
+            raise refused_as(original, invalid_value(_TREE_ID, quota.tree_id, accepted))
 
 
 def _check_parent(
@@ -104,13 +104,15 @@ def _check_parent(
     name = quota.metadata.name
     original = f"{name} has parentName {quota.parent} but "
     if parent is None:
-        error = refusal(_PARENT, quota.parent, "the name of an existing quota")
+        error = invalid_value(_PARENT, quota.parent, "the name of an existing quota")
         raise refused_as(original + "not find parentInfo in quotaInfoMap", error)
     if not parent.is_parent:
-        error = refusal(_PARENT, quota.parent, "a parent quota")
+        error = invalid_value(_PARENT, quota.parent, "a parent quota")
         raise refused_as(original + "the parentQuotaInfo's IsParent is false", error)
     if name == quota.parent or any(a.parent == name for a in topology.ancestors(quota)):
-        raise refusal(_PARENT, quota.parent, "neither the quota itself nor a descendant of it")
+        raise invalid_value(
+            _PARENT, quota.parent, "neither the quota itself nor a descendant of it"
+        )
 
 
 def _check_resources(
@@ -151,7 +153,7 @@ def _may_be_below(below: ResourceList, above: ResourceList, rules: PlaceRules) -
 def _wrong_resources(
     path: str, found: ResourceList, wanted: ResourceList, other: str
 ) -> InputError:
-    return refusal(path, sorted(found), f"the resources of {other}: {sorted(wanted)}")
+    return invalid_value(path, sorted(found), f"the resources of {other}: {sorted(wanted)}")
 
 
 def _original_of_maximums(below: ElasticQuota, above: ElasticQuota, rules: PlaceRules) -> str:
@@ -194,7 +196,7 @@ def _check_minimums(
                     "checkMinQuotaSum all brothers' MinQuota > parent MinQuota, parent: "
                     f"{parent.metadata.name}"
                 )
-                error = refusal(f"spec.min[{resource}]", str(amount), accepted)
+                error = invalid_value(f"spec.min[{resource}]", str(amount), accepted)
                 raise refused_as(original, error)
     _check_children_minimums(quota, children)
 
@@ -209,7 +211,7 @@ def _check_children_minimums(quota: ElasticQuota, children: Iterable[ElasticQuot
                 f"{quota.metadata.name}"
             )
             found = str(least.get(resource, _ZERO))
-            raise refused_as(original, refusal(f"spec.min[{resource}]", found, accepted))
+            raise refused_as(original, invalid_value(f"spec.min[{resource}]", found, accepted))
 
 
 def _check_guarantee(quota: ElasticQuota, topology: QuotaTopology) -> None:
@@ -229,7 +231,7 @@ def _check_guarantee(quota: ElasticQuota, topology: QuotaTopology) -> None:
     original = (
         f"tree root quota {child.metadata.name} can't guarantee for min {quota.metadata.name}"
     )
-    raise refused_as(original, refusal("spec.min", found, accepted))
+    raise refused_as(original, invalid_value("spec.min", found, accepted))
 
 
 def _guaranteed(quota: ElasticQuota) -> ResourceList:

@@ -33,7 +33,7 @@ from koordinator.api.labels import (
 )
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import CURRENT_BATCH_NAMES
-from koordinator.api.syntax import refusal
+from koordinator.api.syntax import invalid_value
 from koordinator.domain.amounts import Amounts, amounts_of
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
@@ -74,7 +74,7 @@ def check_queue_terms(quota: ElasticQuota) -> None:
     ):
         text = quota.metadata.annotations.get(key, "")
         if text and value is None:
-            raise refusal(annotation_path(key), text, accepted)
+            raise invalid_value(annotation_path(key), text, accepted)
 
 
 _BUILT_IN: Final = (DEFAULT_QUOTA, SYSTEM_QUOTA)

@@ -17,7 +17,7 @@ from itertools import pairwise
 
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_PARENT
-from koordinator.api.syntax import refusal
+from koordinator.api.syntax import invalid_value
 from koordinator.domain.amounts import NOTHING, Amounts, add, multiple, named_by
 from koordinator.domain.quota.shares import UNLIMITED
 from koordinator.domain.quota.siblings import Siblings
@@ -388,7 +388,7 @@ class QuotaTree:
         above = self._nodes.get(spec.parent)
         ancestors = [node.name for node in above.ancestors()] if above else [spec.parent]
         if spec.name in ancestors:
-            raise refusal(
+            raise invalid_value(
                 f"metadata.labels[{QUOTA_PARENT}]",
                 spec.parent,
                 "neither the quota itself nor a descendant of it",

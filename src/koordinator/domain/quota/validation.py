@@ -26,7 +26,7 @@ from koordinator.api.labels import (
 )
 from koordinator.api.pod import Pod
 from koordinator.api.quota_validation import validate_elastic_quota
-from koordinator.api.syntax import refusal
+from koordinator.api.syntax import invalid_value
 from koordinator.domain.quota.place_validation import PlaceRules, check_move, check_place
 from koordinator.domain.quota.refusal import QuotaInputError, original_of_amounts, refused_as
 from koordinator.domain.quota.spec import QUEUE_KEYS, check_queue_terms
@@ -52,7 +52,7 @@ def check_new_quota(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRu
         other = topology.get(quota.metadata.name)
         if other is not None:
             accepted = f"unique across namespaces: {other.key} has the same name"
-            error = refusal("metadata.name", quota.metadata.name, accepted)
+            error = invalid_value("metadata.name", quota.metadata.name, accepted)
             raise refused_as(f"AddQuota quota already exist:{quota.metadata.name}", error)
         _check_namespaces(quota, topology, "AddQuota quota {}'s annotation namespace {}")
         _check_itself(quota)
@@ -73,7 +73,7 @@ def check_changed_quota(
         return
     try:
         if new.metadata.name in _FIXED:
-            error = refusal(
+            error = invalid_value(
                 "metadata.name", new.metadata.name, "the name of a quota that is not built in"
             )
             raise refused_as(f"invalid quota {new.metadata.name}", error)
@@ -119,7 +119,7 @@ def check_pod_quota(pod: Pod, quota: ElasticQuota | None, *, parents_take_pods: 
             "pod can not be linked to a parentQuotaGroup,"
             f"quota:{name}, pod:{pod.metadata.name or pod.metadata.generate_name}"
         )
-        error = refusal(
+        error = invalid_value(
             f"metadata.labels[{QUOTA_NAME}]", name, f"a quota below {name}, which is a parent"
         )
         raise refused_as(original, error).within(subject=subject_of(pod))
@@ -131,7 +131,7 @@ def check_changed_pod(old: Pod, new: Pod) -> None:
     after = new.metadata.labels.get(QUOTA_PREEMPTIBLE, "")
     if before != after:
         accepted = f"the value at creation, {before!r}"
-        error = refusal(f"metadata.labels[{QUOTA_PREEMPTIBLE}]", after, accepted)
+        error = invalid_value(f"metadata.labels[{QUOTA_PREEMPTIBLE}]", after, accepted)
         original = "Preemptible label is forbidden modify now."
         raise refused_as(original, error).within(subject=subject_of(new))
 
@@ -160,7 +160,7 @@ def _check_namespaces(quota: ElasticQuota, topology: QuotaTopology, original: st
             begun = original.format(quota.metadata.name, namespace)
             raise refused_as(
                 f"{begun} is already bound to quota {others[0]}",
-                refusal(NAMESPACES.path, namespace, accepted),
+                invalid_value(NAMESPACES.path, namespace, accepted),
             )
 
 
@@ -182,7 +182,7 @@ def _check_itself(quota: ElasticQuota) -> None:
                 else f"resourceKey {resource} of quota {name} is included in used, which is not "
                 "included in max but should check max >= used"
             )
-            raise refused_as(original, refusal(f"spec.max[{resource}]", found, accepted))
+            raise refused_as(original, invalid_value(f"spec.max[{resource}]", found, accepted))
 
 
 def _check_change(
@@ -195,19 +195,19 @@ def _check_change(
         accepted = f"'true' for a quota that has {_listed(children, 'child quota')}"
         raise refused_as(
             f"quota has children, isParent is forbidden to modify as false, quotaName:{name}",
-            refusal(path, label, accepted),
+            invalid_value(path, label, accepted),
         )
     if new.is_parent and not old.is_parent and pods:
         accepted = f"'false' for a quota that has {_listed(pods, 'pod')}"
         raise refused_as(
             f"quota has bound pods, isParent is forbidden to modify as true, quotaName: {name}",
-            refusal(path, label, accepted),
+            invalid_value(path, label, accepted),
         )
     if new.tree_id != old.tree_id:
         accepted = f"its current tree, {old.tree_id!r}"
         raise refused_as(
             f"{name} tree id changed [{old.tree_id}] vs [{new.tree_id}]",
-            refusal(f"metadata.labels[{QUOTA_TREE_ID}]", new.tree_id, accepted),
+            invalid_value(f"metadata.labels[{QUOTA_TREE_ID}]", new.tree_id, accepted),
         )
 
 
@@ -233,7 +233,7 @@ def with_quota_defaults(quota: ElasticQuota, topology: QuotaTopology) -> Elastic
             parent = topology.get(quota.parent)
             if parent is None:
                 path = f"metadata.labels[{QUOTA_PARENT}]"
-                error = refusal(path, quota.parent, "the name of an existing quota")
+                error = invalid_value(path, quota.parent, "the name of an existing quota")
                 original = f"fill quota {quota.metadata.name} failed, parent not exist"
                 raise refused_as(original, error)
             if parent.tree_id:

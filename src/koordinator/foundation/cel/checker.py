@@ -121,8 +121,10 @@ class Checker(NodeVisitor[CelType]):
             ):
                 results.append(_filled_in(one.result, bound))
         if not results:
-            said = ", ".join(map(str, args))
-            raise InputError(f"found no matching overload for '{name}' applied to '({said})'")
+            argument_types = ", ".join(map(str, args))
+            raise InputError(
+                f"found no matching overload for '{name}' applied to '({argument_types})'"
+            )
         return self._common(results)
 
     def _elements(self, node: ListOf) -> list[CelType]:

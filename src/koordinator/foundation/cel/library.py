@@ -233,8 +233,8 @@ def pattern_of(text: str) -> Any:
     try:
         return re2.compile(text, _OPTIONS)
     except re2.error as error:
-        said = error.args[0].decode() if isinstance(error.args[0], bytes) else error
-        raise CelError(f"error parsing regexp: {said}") from None
+        reason = error.args[0].decode() if isinstance(error.args[0], bytes) else error
+        raise CelError(f"error parsing regexp: {reason}") from None
 
 
 def _bought_pattern(spend: Spend, text: str) -> Any:

@@ -246,8 +246,8 @@ class _Parser:
 
     def _unexpected(self, wanted: str = "") -> InputError:
         token = self._token
-        said = f"mismatched input {token.text!r}" + (f", expecting {wanted}" if wanted else "")
-        return _broken(self._text, token.at, said)
+        problem = f"mismatched input {token.text!r}" + (f", expecting {wanted}" if wanted else "")
+        return _broken(self._text, token.at, problem)
 
     def _take(self, *signs: str) -> str:
         """Return and pass the next token if it is one of these signs; else an empty text."""

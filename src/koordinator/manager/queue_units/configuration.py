@@ -16,7 +16,7 @@ from koordinator.api.codec import without_nulls
 from koordinator.api.kubescheduler import decode_struct
 from koordinator.api.kubescheduler.decoder import did_you_mean
 from koordinator.api.kubescheduler.structs import ConfigStruct
-from koordinator.api.syntax import refusal
+from koordinator.api.syntax import invalid_value
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.manager.queue_units.kinds import BY_NAME
@@ -72,7 +72,7 @@ def read_queue_configuration(
     try:
         fields = without_nulls(data)
         if not isinstance(fields, dict):
-            raise refusal("", fields, f"a {KINDS[0]}, or arguments of job extensions")
+            raise invalid_value("", fields, f"a {KINDS[0]}, or arguments of job extensions")
         if "kind" in fields or "apiVersion" in fields:
             return _with_plugins(known, fields)
         return replace(known, times={**known.times, **_job_times(fields)})
@@ -107,7 +107,9 @@ def _with_plugins(known: QueueConfiguration, fields: dict[str, Any]) -> QueueCon
     plugins = frozenset(names) or DEFAULT_PLUGINS
     mapping = [each for each in MAPPING if each in plugins]
     if len(mapping) != 1:
-        raise refusal("plugins", ", ".join(sorted(plugins)), f"exactly one of {', '.join(MAPPING)}")
+        raise invalid_value(
+            "plugins", ", ".join(sorted(plugins)), f"exactly one of {', '.join(MAPPING)}"
+        )
     checks_oversold = False
     for name, args in stated.plugin_configs.items():
         path = f"pluginConfigs.{name}"
@@ -143,7 +145,7 @@ def _take_header(fields: dict[str, Any], kinds: tuple[str, ...], path: str = "")
             what = f"is required and must be {accepted[0]}"
             raise InputError(what, path=f"{prefix}{name}")
         if value is not None and value not in accepted:
-            raise refusal(f"{prefix}{name}", value, " or ".join(accepted))
+            raise invalid_value(f"{prefix}{name}", value, " or ".join(accepted))
 
 
 def _job_times(fields: Mapping[str, Any]) -> dict[str, JobTimes]:
@@ -169,5 +171,5 @@ def _seconds(duration: Duration | None, path: str) -> float | None:
         return None
     seconds = duration.total_seconds()
     if seconds < 0:
-        raise refusal(path, str(duration), "at least 0s")
+        raise invalid_value(path, str(duration), "at least 0s")
     return seconds or None

@@ -21,7 +21,7 @@ from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Container, Pod, PodSpec, PodTemplateSpec
-from koordinator.api.syntax import refusal
+from koordinator.api.syntax import invalid_value
 from koordinator.domain.amounts import NOTHING, Amounts
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import InputError
@@ -79,7 +79,7 @@ def _pod_set(entry: Any, source: PodSetSource, key: str, *, makes_jobs: bool) ->
 def _template(entry: Any, path: Path, above: Path) -> PodTemplateSpec:
     template, where = at(entry, path), ".".join((*above, *path))
     if not isinstance(template, dict):
-        raise refusal(where, template, "the template of a pod")
+        raise invalid_value(where, template, "the template of a pod")
     try:
         return decode(template, PodTemplateSpec)
     except InputError as error:
@@ -260,7 +260,7 @@ def _containers(value: object, path: str) -> tuple[Container, ...]:
     if value is None:
         return ()
     if not isinstance(value, list) or not all(isinstance(each, dict) for each in value):
-        raise refusal(path, value, "a list of containers")
+        raise invalid_value(path, value, "a list of containers")
     kept = ("resources", "restartPolicy")
     read = (
         {"name": "main", **{key: each[key] for key in kept if each.get(key) is not None}}
@@ -286,13 +286,13 @@ def _java_memory(value: object, path: str) -> int:
         text, unit = text[:-1], _JAVA.get(text[-2:-1], 0)
     digits = text[:-1] if unit else text
     if not digits.isascii() or not digits.isdigit() or len(digits) > 15:  # noqa: PLR2004 -- petabytes
-        raise refusal(path, value, "an amount such as 512m or 4g")
+        raise invalid_value(path, value, "an amount such as 512m or 4g")
     return int(digits) * (unit or 1 << 20)
 
 
 def _quantity(value: object, path: str) -> Quantity:
     if not isinstance(value, str | int | float) or isinstance(value, bool):
-        raise refusal(path, value, "a quantity")
+        raise invalid_value(path, value, "a quantity")
     try:
         return Quantity.parse(value)
     except InputError as error:
@@ -307,14 +307,14 @@ def _count(tree: Any, paths: tuple[Path, ...], default: int = 1) -> int:
         if factor is None:
             factor = default
         if not isinstance(factor, int) or isinstance(factor, bool) or not 0 <= factor <= MOST_PODS:
-            raise refusal(".".join(path), factor, f"0 to {MOST_PODS}")
+            raise invalid_value(".".join(path), factor, f"0 to {MOST_PODS}")
         count *= factor
     return _bounded(count, paths[0]) if paths else count
 
 
 def _bounded(count: int, path: Path) -> int:
     if count > MOST_PODS:
-        raise refusal(".".join(path), count, f"0 to {MOST_PODS} pods")
+        raise invalid_value(".".join(path), count, f"0 to {MOST_PODS} pods")
     return count
 
 

@@ -10,7 +10,7 @@ from typing import Final
 
 from koordinator.api.queue_unit import AdmissionCheckRef, Queue, UnitPolicy
 from koordinator.api.selectors import matches
-from koordinator.api.syntax import refusal
+from koordinator.api.syntax import invalid_value
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.yaml_documents import yaml_document
 
@@ -95,7 +95,9 @@ class UnitQueue:
             if applies:
                 names[check.name] = None
         if len(names) > MOST_CHECKS:
-            raise refusal("spec.admissionChecks", f"{len(names)} checks", f"at most {MOST_CHECKS}")
+            raise invalid_value(
+                "spec.admissionChecks", f"{len(names)} checks", f"at most {MOST_CHECKS}"
+            )
         return tuple(names)
 
 

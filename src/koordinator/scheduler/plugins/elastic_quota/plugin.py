@@ -16,7 +16,7 @@ from koordinator.api.kubescheduler import ElasticQuotaArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import POD_DISRUPTION_BUDGET, STRICT_TENANCY
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.policy import PodDisruptionBudget
-from koordinator.api.syntax import refusal
+from koordinator.api.syntax import invalid_value
 from koordinator.domain.quota import (
     AdmissionRules,
     HookFactory,
@@ -336,7 +336,7 @@ def _hooks(
             accepted = (
                 f"one of {', '.join(sorted(known))}" if known else "empty: no hook is installed"
             )
-            raise refusal(f"hookPlugins[{index}].factoryKey", conf.factory_key, accepted)
+            raise invalid_value(f"hookPlugins[{index}].factoryKey", conf.factory_key, accepted)
     return tuple((c.key, c.factory_args, known[c.factory_key]) for c in args.hook_plugins)
 
 
