@@ -1,4 +1,4 @@
-"""``koord audit``: what a scheduler has decided, from its files or from the running one."""
+"""Command ``koord audit``: decisions of a scheduler, from its files or its server."""
 
 import datetime as dt
 import re
@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from koordinator.cli.component.dataclass_flags import with_flags
-from koordinator.cli.component.flags import Print
+from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, Print
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.audit import (
@@ -34,55 +34,56 @@ from koordinator.foundation.files import bounded_lines
 
 AnswerT = TypeVar("AnswerT")
 
-_SERVER = "Asking a server"
+_SERVER = "Scheduler to query"
 _NAME = re.compile(r"audit\.jsonl(\.[0-9]+)?")
 
 
 class AuditEntries(msgspec.Struct):
-    """What a scheduler answers that is asked for its trail."""
+    """Response of a scheduler to a request for its audit trail."""
 
     entries: list[AuditEntry]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditServerFlags:
-    """Which scheduler is asked, and by whom."""
+    """Scheduler to query, and credentials for it."""
 
     server: Annotated[
         str,
         typer.Option(
-            help="Ask this scheduler, such as https://127.0.0.1:10259 (its --secure-port).",
+            help="URL of the scheduler's --secure-port, such as https://127.0.0.1:10259.",
             rich_help_panel=_SERVER,
         ),
     ] = ""
     kubeconfig: Annotated[
         str,
         typer.Option(
-            help="Who asks, and who certifies the server; default: nobody, the system.",
+            help="Kubeconfig file with the credentials and CA certificates for the server. "
+            "Default: no credentials, and the CA certificates of the system.",
             rich_help_panel=_SERVER,
         ),
     ] = ""
-    context: Annotated[
-        str, typer.Option(help="Context of the kubeconfig.", rich_help_panel=_SERVER)
-    ] = ""
+    context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT, rich_help_panel=_SERVER)] = ""
     token: Annotated[
-        str, typer.Option(help="Who asks: a bearer token.", rich_help_panel=_SERVER)
+        str, typer.Option(help="Bearer token for requests to the server.", rich_help_panel=_SERVER)
     ] = ""
     certificate_authority: Annotated[
         Path | None,
-        typer.Option(help="Who certifies the server, PEM.", rich_help_panel=_SERVER),
+        typer.Option(
+            help="CA certificates for the server, in PEM format.", rich_help_panel=_SERVER
+        ),
     ] = None
     insecure_skip_tls_verify: Annotated[
         bool,
         typer.Option(
             "--insecure-skip-tls-verify",
-            help="Take any certificate, such as the scheduler's own.",
+            help="Accept any certificate of the server, such as a self-signed one.",
             rich_help_panel=_SERVER,
         ),
     ] = False
 
     def ask(self, path: str, parameters: dict[str, str]) -> bytes:
-        """Return what the server answers.  Raises ClusterError."""
+        """Return the response of the server.  Raises ClusterError."""
         from koordinator.cli.input.http_client import ComponentClient  # noqa: PLC0415 -- files need no connection
 
         client = ComponentClient(
@@ -95,27 +96,37 @@ class AuditServerFlags:
         return client.ask(self.server, path, parameters)
 
     def check(self) -> None:
-        """Raise InputError if there is no server, and something is said about it."""
-        about = (self.kubeconfig, self.context, self.token, self.certificate_authority)
-        if not self.server and (any(about) or self.insecure_skip_tls_verify):
+        """Raise InputError for credentials without a server."""
+        credentials = (self.kubeconfig, self.context, self.token, self.certificate_authority)
+        if not self.server and (any(credentials) or self.insecure_skip_tls_verify):
             raise InputError("requires --server", source="--kubeconfig, --token …")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditChoiceFlags:
-    """Which entries count."""
+    """Filter of audit entries."""
 
-    pod: Annotated[str, typer.Option(help="namespace/name; may have *.")] = ""
-    node: Annotated[str, typer.Option(help="May have *.")] = ""
-    job: Annotated[str, typer.Option(help="namespace/name of a gang or owner; may have *.")] = ""
-    plugin: Annotated[str, typer.Option(help="The one that decided.")] = ""
+    pod: Annotated[
+        str, typer.Option(help="Count only this pod (namespace/name); * matches any text.")
+    ] = ""
+    node: Annotated[str, typer.Option(help="Count only this node; * matches any text.")] = ""
+    job: Annotated[
+        str,
+        typer.Option(
+            help="Count only pods of this gang or owner (namespace/name); * matches any text."
+        ),
+    ] = ""
+    plugin: Annotated[str, typer.Option(help="Count only decisions of this plugin.")] = ""
     outcome: Annotated[
-        list[AuditOutcome] | None, typer.Option(help="Repeatable; default: every outcome.")
+        list[AuditOutcome] | None,
+        typer.Option(help="Count only this outcome. Repeatable. Default: every outcome."),
     ] = None
-    since: Annotated[str, typer.Option(help="A time, RFC 3339.")] = ""
+    since: Annotated[
+        str, typer.Option(help="Count only entries since this time, in RFC 3339 format.")
+    ] = ""
 
     def choice(self) -> AuditChoice:
-        """Return the choice.  Raises InputError."""
+        """Return the filter.  Raises InputError."""
         return AuditChoice(
             pod=self.pod,
             node=self.node,
@@ -130,21 +141,25 @@ class AuditChoiceFlags:
 def audit(
     paths: Annotated[
         list[Path] | None,
-        typer.Argument(help="Files or folders of --audit-dir; - for standard input."),
+        typer.Argument(help="Files or folders of --audit-dir, or - for standard input."),
     ] = None,
     *,
     of: AuditServerFlags,
     chosen: AuditChoiceFlags,
     list_entries: Annotated[
-        bool, typer.Option("--list", help="Show the entries themselves, not what they say.")
+        bool, typer.Option("--list", help="List the entries, instead of the summary.")
     ] = False,
     limit: Annotated[
         int | None,
-        typer.Option(min=1, help="Newest entries, or rows of each list; default: 1000, 10."),
+        typer.Option(
+            min=1,
+            help="Most entries to list, the newest ones, or most rows per list of the summary. "
+            "Default: 1000 entries, 10 rows.",
+        ),
     ] = None,
     output: Print = Output.TABLE,
 ) -> None:
-    """Tell what was decided: which plugins are slow, which jobs rejected, which nodes flap."""
+    """Summarize scheduling decisions: slow plugins, rejected jobs and flapping nodes."""
     if bool(paths) is bool(of.server):
         raise InputError("must be given either files or --server, not both", source="audit")
     of.check()
@@ -165,18 +180,18 @@ def audit(
 
 
 def decode_answer(answer: bytes, wanted: type[AnswerT], server: str) -> AnswerT:
-    """Decode what a scheduler has answered.  Raises ClusterError if it is none."""
+    """Decode the response of a scheduler.  Raises ClusterError for any other response."""
     try:
         return decode_json(answer, wanted)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
-        text = f"{server} is no scheduler, or of another version: {error}"
+        text = f"{server} is not a scheduler, or its version is not compatible: {error}"
         raise ClusterError(text) from None
 
 
 def read_entries(paths: Iterable[Path]) -> Iterator[AuditEntry]:
-    """Yield the entries of files and folders, of a folder the oldest file first.
+    """Yield the entries of files and folders; a folder's oldest file comes first.
 
-    Raises InputError for a path that can't be read, or has nothing of the kind.
+    Raises InputError for a path that can't be read, and for a folder without a trail.
     """
     for path in paths:
         if str(path) == "-":
@@ -188,9 +203,9 @@ def read_entries(paths: Iterable[Path]) -> Iterator[AuditEntry]:
 
 
 def trail_files(path: Path) -> list[Path]:
-    """Return the files of a folder, the oldest first, or a file itself.
+    """Return the files of a folder, the oldest first, or the file itself.
 
-    Raises InputError for a folder without any, or that can't be read.
+    Raises InputError for a folder that can't be read or has no trail.
     """
     if not path.is_dir():
         return [path]
@@ -204,12 +219,12 @@ def trail_files(path: Path) -> list[Path]:
     return sorted(files, key=_age, reverse=True)
 
 
-def read_trail(file: Path, complain: Callable[[str], object]) -> Iterator[AuditEntry]:
-    """Yield the entries of one file.  Raises InputError if it can't be read, or has none."""
+def read_trail(file: Path, on_warning: Callable[[str], object]) -> Iterator[AuditEntry]:
+    """Yield the entries of one file.  Raises InputError if it can't be read or has none."""
     try:
         with file.open("rb") as opened:
             lines = bounded_lines(opened, str(file), LONGEST_LINE_BYTES)
-            yield from from_lines(lines, str(file), complain)
+            yield from from_lines(lines, str(file), on_warning)
     except OSError as error:
         raise InputError(f"can't be read: {error.strerror}", source=str(file)) from None
 
@@ -231,12 +246,12 @@ def _parameters(choice: AuditChoice, limit: int) -> dict[str, str]:
     }
 
 
-def _show_entries(found: list[AuditEntry], output: Output) -> None:
+def _show_entries(entries: list[AuditEntry], output: Output) -> None:
     if output is not Output.TABLE:
-        print_data({"entries": msgspec.to_builtins(found)}, output)
+        print_data({"entries": msgspec.to_builtins(entries)}, output)
         return
     table = _table("TIME", "OUTCOME", "POD", "TRY", "NODE", "BY", "WHY")
-    for entry in found:
+    for entry in entries:
         why = entry.reason or ", ".join(f"{it.node} {it.total}" for it in entry.best)
         when, by = _time(entry.at_s), entry.plugin or entry.by
         for it in entry.pods or (AuditedPod(""),):
@@ -246,36 +261,36 @@ def _show_entries(found: list[AuditEntry], output: Output) -> None:
     console().print(table)
 
 
-def _show_summary(told: AuditSummary, output: Output) -> None:
+def _show_summary(summary: AuditSummary, output: Output) -> None:
     if output is not Output.TABLE:
-        print_data(msgspec.to_builtins(told), output)
+        print_data(msgspec.to_builtins(summary), output)
         return
     printer = console()
-    if not told.entries:
-        printer.print("nothing was decided, or nothing like that")
+    if not summary.entries:
+        printer.print("there are no matching decisions")
         return
-    pods = ", ".join(f"{count} {outcome}" for outcome, count in told.pods.items())
+    pods = ", ".join(f"{count} {outcome}" for outcome, count in summary.pods.items())
     printer.print(
-        f"{_time(told.from_s)} to {_time(told.to_s)}: {pods or 'no pods'}; "
-        f"{told.deciding_s:.3f} s of deciding"
+        f"{_time(summary.from_s)} to {_time(summary.to_s)}: {pods or 'no pods'}; "
+        f"{summary.deciding_s:.3f} s of decision time"
     )
-    if told.decisive:
-        text = ", ".join(f"{plugin} {count}" for plugin, count in told.decisive.items())
-        printer.print(f"what decided rejections: {escape(text)}")
-    _print_lists(printer, told)
+    if summary.decisive:
+        text = ", ".join(f"{plugin} {count}" for plugin, count in summary.decisive.items())
+        printer.print(f"rejections by plugin: {escape(text)}")
+    _print_lists(printer, summary)
 
 
-def _print_lists(printer: Console, told: AuditSummary) -> None:
+def _print_lists(printer: Console, summary: AuditSummary) -> None:
     slow = _table("SLOWEST PLUGINS", "POINT", "SECONDS", "SHARE", "µs PER POD")
-    for time in told.slowest:
+    for time in summary.slowest:
         each = f"{time.seconds / max(time.pods, 1) * 1e6:.1f}"
         slow.add_row(time.plugin, time.point, f"{time.seconds:.3f}", f"{time.share:.0%}", each)
     jobs = _table("MOST REJECTED JOBS", "TIMES", "PODS", "PLUGIN", "REASON")
-    for job in told.rejected:
+    for job in summary.rejected:
         row = (job.job, str(job.rejections), str(job.pods), job.plugin, job.reason)
         jobs.add_row(*map(escape, row))
     nodes = _table("FLAPPING NODES", "CLOSED", "REASON")
-    for node in told.flapping:
+    for node in summary.flapping:
         nodes.add_row(*map(escape, (node.node, str(node.closed), node.reason)))
     for table in (slow, jobs, nodes):
         if table.row_count:

@@ -1,6 +1,6 @@
-"""The commands of ``koord`` by name; a command's module is loaded when the command is run.
+"""Commands of ``koord`` by name; the module of a command is loaded when the command runs.
 
-What ``koord --help`` and the completion of a shell show is said here, so that they need not load
+The summaries of ``koord --help`` and of shell completion are here, so that neither has to load
 NumPy, a scheduler or a client of the API server.
 """
 
@@ -17,27 +17,27 @@ from koordinator.cli.help_pages import HelpCommand, HelpGroup, write_commands
 
 @dataclass(frozen=True, slots=True)
 class CommandSource:
-    """Where a command is: a function or a ``Typer`` of a module, and what it is for."""
+    """Location of a command, a function or a ``Typer`` of a module, and its summary."""
 
     module: str
     attribute: str
     summary: str  # the first line of its help
-    original_flags: str = ""  # class in ``original_flags`` that reads flags as Go programs do
+    original_flags: str = ""  # class in ``original_flags`` that parses flags as Go programs do
 
     def load(self) -> Any:
-        """Import the module and return the command as click runs it."""
-        found = getattr(import_module(f"koordinator.cli.{self.module}"), self.attribute)
-        if isinstance(found, typer.Typer):
-            for inner in found.registered_commands:
+        """Import the module and return its click command."""
+        target = getattr(import_module(f"koordinator.cli.{self.module}"), self.attribute)
+        if isinstance(target, typer.Typer):
+            for inner in target.registered_commands:
                 inner.cls = HelpCommand
-            return typer.main.get_group(found)
-        alone = typer.Typer(add_completion=False)
-        reads_flags: Any = HelpCommand
+            return typer.main.get_group(target)
+        single = typer.Typer(add_completion=False)
+        command_class: Any = HelpCommand
         if self.original_flags:
             flags = import_module("koordinator.cli.component.original_flags")
-            reads_flags = getattr(flags, self.original_flags)
-        alone.command(cls=reads_flags)(found)
-        return typer.main.get_command(alone)
+            command_class = getattr(flags, self.original_flags)
+        single.command(cls=command_class)(target)
+        return typer.main.get_command(single)
 
 
 COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
@@ -45,79 +45,80 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
         "schedule": CommandSource(
             "schedule",
             "schedule",
-            "Decide where the pending pods among the given objects go.",
+            "Schedule the pending pods of manifests or a cluster, and print the decisions.",
         ),
         "simulate": CommandSource(
             "simulate.command",
             "simulate",
-            "Run a described workload, or replay a trace, and report what became of the pods.",
+            "Simulate a workload, or replay a trace, and report the outcome of its pods.",
         ),
         "explain": CommandSource(
-            "explain.command", "explain", "Why pods wait, and what would help."
+            "explain.command", "explain", "Explain why pods wait, and what would help."
         ),
-        "gang": CommandSource("gang", "gang", "Gangs: pods that start together or not at all."),
-        "quota": CommandSource("quota", "app", "Elastic quotas."),
-        "node": CommandSource("node.command", "nodes", "Look at nodes."),
+        "gang": CommandSource(
+            "gang", "gang", "Show gangs: pods that start together or not at all."
+        ),
+        "quota": CommandSource("quota", "app", "Show elastic quotas."),
+        "node": CommandSource("node.command", "nodes", "Show nodes."),
         "scheduler": CommandSource(
             "scheduler.command",
             "scheduler",
-            "Run the scheduler on a cluster until it is told to stop.",
+            "Run the scheduler on a cluster until a signal stops it.",
             "SchedulerCommand",
         ),
         "manager": CommandSource(
             "manager.command",
             "manager",
-            "Run the manager on a cluster until it is told to stop.",
+            "Run the manager on a cluster until a signal stops it.",
             "ManagerCommand",
         ),
         "descheduler": CommandSource(
             "descheduler.command",
             "descheduler",
-            "Run the descheduler on a cluster until it is told to stop, or see what it would do.",
+            "Run the descheduler on a cluster until a signal stops it, or plan its moves.",
         ),
         "yarn-operator": CommandSource(
             "yarn.operator",
             "yarn_operator",
-            "Run the YARN operator on a cluster until it is told to stop.",
+            "Run the YARN operator on a cluster until a signal stops it.",
             "YarnOperatorCommand",
         ),
         "yarn-copilot": CommandSource(
             "yarn.copilot",
             "yarn_copilot",
-            "Run the agent of YARN on this node until it is told to stop.",
+            "Run the YARN agent of this node until a signal stops it.",
             "YarnCopilotCommand",
         ),
         "koordlet": CommandSource(
-            "koordlet.command", "koordlet", "Run the node agent, or read what it did."
+            "koordlet.command", "koordlet", "Run the node agent, or show its audit log."
         ),
         "device-daemon": CommandSource(
             "device_daemon.command",
             "device_daemon",
-            "Describe NPUs, MLUs, XPUs and GPUs of MetaX for the node agent, by their vendors' "
-            "tools.",
+            "Describe NPUs, MLUs, XPUs and MetaX GPUs for the node agent, by their vendors' tools.",
             "DeviceDaemonCommand",
         ),
         "vgpu-monitor": CommandSource(
             "vgpu_monitor.command",
             "vgpu_monitor",
-            "Watch slices of GPUs: show what containers use of them, and who waits for whom.",
+            "Monitor GPU slices: serve metrics of their usage and of containers that wait.",
             "VgpuMonitorCommand",
         ),
         "audit": CommandSource(
             "audit",
             "audit",
-            "Tell what was decided: which plugins are slow, which jobs rejected, which nodes flap.",
+            "Summarize scheduling decisions: slow plugins, rejected jobs and flapping nodes.",
         ),
         "record": CommandSource(
             "recording",
             "record",
-            "Write what a scheduler sees of a cluster: what exists, and every change with its "
+            "Record what a scheduler reads from a cluster: all objects, and every change with its "
             "time.",
         ),
         "replay": CommandSource(
             "recording",
             "replay",
-            "Decide anew what was recorded, and show what is different, pod by pod and in totals.",
+            "Replay a recording, and compare the decisions pod by pod and in totals.",
         ),
         "demo": CommandSource(
             "demo",
@@ -127,7 +128,8 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
         "dashboard": CommandSource(
             "dashboard.command",
             "dashboard",
-            "Show a cluster in the browser, live: who waits and why, every node, shares, and time.",
+            "Show a cluster live in the browser: waiting pods with reasons, nodes, shares and "
+            "time.",
         ),
         "crds": CommandSource(
             "crds",
@@ -145,8 +147,8 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
 #: The commands as ``koord --help`` groups them.
 SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
-        "Ask about pods": ("schedule", "explain", "gang", "quota", "node"),
-        "Look at a cluster": ("dashboard", "audit", "record", "replay"),
+        "Inspect pods": ("schedule", "explain", "gang", "quota", "node"),
+        "Inspect a cluster": ("dashboard", "audit", "record", "replay"),
         "Simulate": ("simulate", "demo"),
         "Run a component": (
             "scheduler",
@@ -164,7 +166,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
 
 
 class CommandTable(HelpGroup):
-    """``koord``: knows names and summaries of its commands, and loads the one that is run."""
+    """Group ``koord`` with names and summaries of its commands; it loads the one that runs."""
 
     def __init__(self, **attrs: Any) -> None:
         attrs["commands"] = {
@@ -173,12 +175,12 @@ class CommandTable(HelpGroup):
         super().__init__(**attrs)
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 -- of click
-        """Write the commands, each section apart."""
+        """Write the commands by section."""
         for title, names in SECTIONS.items():
             write_commands(formatter, title, [(name, COMMANDS[name].summary) for name in names])
 
     def resolve_command(self, ctx: Any, args: Sequence[str]) -> Any:
-        """Return name, command and the arguments left for it.  Raises UsageError."""
-        name, stand_in, left = super().resolve_command(ctx, list(args))
-        found = COMMANDS[name].load() if name is not None and stand_in is not None else None
-        return name, found, left
+        """Return name and command, and the arguments for it.  Raises UsageError."""
+        name, placeholder, rest = super().resolve_command(ctx, list(args))
+        is_known = name is not None and placeholder is not None
+        return name, COMMANDS[name].load() if is_known else None, rest

@@ -1,4 +1,4 @@
-"""``koord demo``: a generated cluster of GPU and CPU servers, a day of work, one report."""
+"""Command ``koord demo``: a simulated day of a cluster of GPU and CPU servers, and its report."""
 
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -17,16 +17,16 @@ from koordinator.simulator.run import default_profile
 if TYPE_CHECKING:
     from koordinator.dashboard.sources.simulation import SimulationSource
 
-SHOWN_SPEED = 1800.0  # virtual seconds in one of the spectator: the day takes less than a minute
+SHOWN_SPEED = 1800.0  # simulated seconds per second: the day takes less than a minute
 ANY_PORT = "127.0.0.1:0"
 
 
 def demo(
-    report: Annotated[Path, typer.Option(help="Where to write the report.")] = Path(
+    report: Annotated[Path, typer.Option(help="File to write the HTML report to.")] = Path(
         "koord-demo.html"
     ),
     seed: Annotated[
-        int | None, typer.Option(min=0, help="Of the generated pods and failures.")
+        int | None, typer.Option(min=0, help="Random seed of the generated pods and failures.")
     ] = None,
     *,
     no_browser: Annotated[
@@ -44,17 +44,17 @@ def demo(
         show(partial(Simulation, demo_workload(), seed=seed), report)
         return
     simulation = Simulation(demo_workload(), seed=seed)
-    found, is_interrupted = run_watched(simulation)
-    print_report(found.report, Output.TABLE)
-    write_html(found, report)
+    result, is_interrupted = run_watched(simulation)
+    print_report(result.report, Output.TABLE)
+    write_html(result, report)
     if is_interrupted:
         raise typer.Exit(INTERRUPTED)
 
 
 def show(simulate: Callable[..., Simulation], report: Path) -> None:
-    """Run a simulation in the browser; report it when it has ended, and go on showing its end.
+    """Show a simulation in the browser, write its report, and keep showing its end.
 
-    Raises typer.Exit if Ctrl-C ends it early; the report is then of what there is.
+    Raises typer.Exit if Ctrl-C ends it early; the report then covers the part that was simulated.
     """
     from koordinator.cli.dashboard.command import (  # noqa: PLC0415
         SCORES_SHARE,

@@ -1,4 +1,4 @@
-"""``koord gang``: which gangs there are, who is in them, what they wait for."""
+"""Command ``koord gang``: gangs, their members, and the reasons for which they wait."""
 
 import sys
 from collections.abc import Sequence
@@ -19,12 +19,12 @@ from koordinator.api.kubescheduler import (
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
 from koordinator.cli.component.dataclass_flags import with_flags
-from koordinator.cli.component.flags import Files, Print
+from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, Files, Print
 from koordinator.cli.explain.text import why_in_short
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input.configuration import (
+    CONFIGURATION_HELP,
     NAMED_CONFIGURATION,
-    WHAT_NAMES_MEAN,
     read_configuration,
 )
 from koordinator.cli.input.live import LiveObjects, is_live, readable_objects
@@ -36,27 +36,28 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explanations import explain_pods
 
-#: All gangs are meant.
+#: Gates with which gangs of every kind are scheduled.
 _GATES = FeatureGates(NO_GATES.enabled | {GENERIC_WORKLOAD, GANG_SCHEDULING}, NO_GATES.level)
 
 gang = typer.Typer(
-    cls=HelpGroup, help="Gangs: pods that start together or not at all.", no_args_is_help=True
+    cls=HelpGroup, help="Show gangs: pods that start together or not at all.", no_args_is_help=True
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GangFlags:
-    """Where gangs are looked for, and what is taken for granted about them."""
+    """Objects to read, defaults of gangs, and output."""
 
     files: Files = None
     config: Annotated[
         str,
         typer.Option(
-            metavar=NAMED_CONFIGURATION, help=f"{WHAT_NAMES_MEAN} For the defaults of gangs."
+            metavar=NAMED_CONFIGURATION,
+            help=f"{CONFIGURATION_HELP} It sets the defaults of gangs.",
         ),
     ] = ""
-    kubeconfig: Annotated[str, typer.Option(help="Read this cluster.")] = ""
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+    kubeconfig: Annotated[str, typer.Option(help=READ_CLUSTER)] = ""
+    context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = ""
     scope: ScopeFlags = field(default_factory=ScopeFlags)
     output: Print = Output.TABLE
 
@@ -64,14 +65,14 @@ class GangFlags:
 @gang.command("list")
 @with_flags
 def list_gangs(flags: GangFlags) -> None:
-    """Print every gang in a line: how many members it needs and has, and why it waits."""
+    """Print a line per gang: the members that it needs and has, and why it waits."""
     live = _read(flags)
-    found = [one for one in _summaries(flags, live) if _is_meant(one, flags, live)]
+    gangs = [one for one in _summaries(flags, live) if _is_selected(one, flags, live)]
     if flags.output is not Output.TABLE:
-        print_data({"gangs": [_as_data(one) for one in found]}, flags.output)
+        print_data({"gangs": [_as_data(one) for one in gangs]}, flags.output)
         return
     rows = []
-    for one in found:
+    for one in gangs:
         why = "; ".join(text for text in (one.why, *one.warnings) if text)
         numbers = (one.min_member, one.present, one.bound, one.running)
         place = "-" if one.queue_position is None else str(one.queue_position)
@@ -83,19 +84,21 @@ def list_gangs(flags: GangFlags) -> None:
 @gang.command("show")
 @with_flags
 def show_gang(
-    name: Annotated[str, typer.Argument(help="namespace/name; the namespace may be left out.")],
+    name: Annotated[
+        str, typer.Argument(help="Name of the gang (namespace/name); the namespace is optional.")
+    ],
     flags: GangFlags,
 ) -> None:
     """Print one gang with all its members."""
     live = _read(flags)
-    found = {one.gang: one for one in _summaries(flags, live)}
+    gangs = {one.gang: one for one in _summaries(flags, live)}
     (in_namespace,) = flags.scope.full_names([name.replace("/", "\0")], live.namespace)
     in_namespace = in_namespace.replace("\0", "/")
-    wanted = in_namespace if "/" not in name or in_namespace in found else name
-    if wanted not in found:
-        accepted = ", ".join(found) or "(there are no gangs)"
-        raise InputError(f"must be one of {accepted}, got {wanted!r}", source="gang show")
-    one = found[wanted]
+    wanted = in_namespace if "/" not in name or in_namespace in gangs else name
+    if wanted not in gangs:
+        known = ", ".join(gangs) or "(there are no gangs)"
+        raise InputError(f"must be one of {known}, got {wanted!r}", source="gang show")
+    one = gangs[wanted]
     if flags.output is not Output.TABLE:
         print_data(_as_data(one), flags.output)
         return
@@ -110,7 +113,7 @@ def show_gang(
     for text in filter(None, (one.queue_reason, one.why, *one.warnings)):
         printer.print(text, markup=False)
     for layer in one.network:
-        printer.print(_in_words(layer), markup=False)
+        printer.print(_layer_text(layer), markup=False)
     headers = ("POD", "STATE", "PHASE", "NODE", *(("DOMAIN",) if one.network else ()), "WHY")
     rows = []
     for member in one.members:
@@ -120,14 +123,14 @@ def show_gang(
     print_with_reasons(printer, headers, rows, "it has no members")
 
 
-def _in_words(layer: LayerSummary) -> str:
+def _layer_text(layer: LayerSummary) -> str:
     """Return a line such as ``BlockLayer (MustGather): s0/b3 8, s0/b4 2``."""
-    asked = [layer.strategy] if layer.strategy else []
+    rules = [layer.strategy] if layer.strategy else []
     if layer.pod_count_multiple > 1:
-        asked.append(f"multiples of {layer.pod_count_multiple}")
-    where = ", ".join(f"{name} {count}" for name, count in layer.domains.items())
-    words = f" ({', '.join(asked)})" if asked else ""
-    return f"{layer.layer}{words}: {where or 'nobody is there yet'}"
+        rules.append(f"multiples of {layer.pod_count_multiple}")
+    counts = ", ".join(f"{name} {count}" for name, count in layer.domains.items())
+    words = f" ({', '.join(rules)})" if rules else ""
+    return f"{layer.layer}{words}: {counts or 'no pods yet'}"
 
 
 def _read(flags: GangFlags) -> LiveObjects:
@@ -139,32 +142,34 @@ def _read(flags: GangFlags) -> LiveObjects:
     return readable_objects(objects, kubeconfig, context, flags.scope.namespace)
 
 
-def _is_meant(one: GangSummary, flags: GangFlags, live: LiveObjects) -> bool:
-    """Return whether a gang is in the namespace, and one of its pods has the labels."""
+def _is_selected(one: GangSummary, flags: GangFlags, live: LiveObjects) -> bool:
+    """Return whether a gang is in the namespace and one of its pods has the labels."""
     scope = flags.scope
     if scope.namespace and one.gang.partition("/")[0] != scope.namespace:
         return False
     if not scope.selector:
         return True
-    meant = scope.keys(live.objects)
-    return any(member.pod in meant for member in one.members)
+    selected = scope.keys(live.objects)
+    return any(member.pod in selected for member in one.members)
 
 
 def _summaries(flags: GangFlags, live: LiveObjects) -> list[GangSummary]:
     objects = live.objects
-    found = gang_summaries(objects, _defaults(flags.config))
+    gangs = gang_summaries(objects, _defaults(flags.config))
     if is_live(flags.files, flags.kubeconfig, flags.context):
-        return found  # its scheduler says why they wait
-    waiting = [one.members[0].pod for one in found if not one.why and one.bound < one.min_member]
+        return gangs  # the scheduler of the cluster reports why they wait
+    waiting = [one.members[0].pod for one in gangs if not one.why and one.bound < one.min_member]
     if not waiting:
-        return found
+        return gangs
     explained = explain_pods(objects, waiting, _with_gangs(flags.config), gates=_GATES)
-    told = {one.pod: one for one in explained}
-    return [_told(one, told.get(one.members[0].pod)) if one.members else one for one in found]
+    by_pod = {one.pod: one for one in explained}
+    return [
+        _with_reason(one, by_pod.get(one.members[0].pod)) if one.members else one for one in gangs
+    ]
 
 
-def _told(one: GangSummary, member: Explanation | None) -> GangSummary:
-    """Return the gang with what was found out about a member, if it was asked about."""
+def _with_reason(one: GangSummary, member: Explanation | None) -> GangSummary:
+    """Return the gang with the reason for which a member waits, if it was explained."""
     if member is None:
         return one
     if member.verdict in ("placed", "fits"):
@@ -173,17 +178,17 @@ def _told(one: GangSummary, member: Explanation | None) -> GangSummary:
 
 
 def _with_gangs(config: str) -> KubeSchedulerConfiguration:
-    """Return the configuration; without one the shipped profile, for either schedulerName."""
-    found = read_configuration(config or "koordinator")
+    """Return the configuration; by default the shipped profile, for either schedulerName."""
+    configuration = read_configuration(config or "koordinator")
     if config:
-        return found
-    (shipped,) = found.profiles
+        return configuration
+    (shipped,) = configuration.profiles
     names = ("default-scheduler", shipped.scheduler_name)
-    return replace(found, profiles=tuple(replace(shipped, scheduler_name=n) for n in names))
+    return replace(configuration, profiles=tuple(replace(shipped, scheduler_name=n) for n in names))
 
 
 def _defaults(config: str) -> GangDefaults:
-    """Return what the configuration gives to gangs that say nothing; of its first profile."""
+    """Return the defaults of gangs from the first profile of the configuration."""
     profile = next(iter(read_configuration(config).profiles), None)
     for given in profile.plugin_config if profile else ():
         if given.name == "Coscheduling":

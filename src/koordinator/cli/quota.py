@@ -1,4 +1,4 @@
-"""``koord quota tree``: what quotas use and may use, and who borrows from whom."""
+"""Command ``koord quota tree``: usage and limits of quotas, and loans between them."""
 
 import sys
 from collections.abc import Container, Iterator, Sequence
@@ -20,11 +20,17 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cli.component.dataclass_flags import with_flags
-from koordinator.cli.component.flags import Files, GatesOfScheduler, Print
+from koordinator.cli.component.flags import (
+    KUBECONFIG_CONTEXT,
+    READ_CLUSTER,
+    Files,
+    Print,
+    SchedulerGates,
+)
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input.configuration import (
+    CONFIGURATION_HELP,
     NAMED_CONFIGURATION,
-    WHAT_NAMES_MEAN,
     read_configuration,
 )
 from koordinator.cli.input.live import LiveObjects, is_live, read_gates, readable_objects
@@ -53,35 +59,38 @@ from koordinator.domain.quota.tree_report import (
 KINDS: tuple[type[KubeObject], ...] = (Node, ElasticQuota, Pod)
 BAR = 24  # characters
 _PLUGIN = "ElasticQuota"
-_MANY = 1000  # times what there is: such a limit is none
-_NO_LIMIT = 1 << 60  # and what Koordinator takes for no limit is more than this
+_MANY = 1000  # a limit of so many times the capacity is shown as unlimited
+_NO_LIMIT = 1 << 60  # the values that Koordinator uses for no limit are larger
 UNLIMITED = "unlimited"
-_PARTIAL = "you may not list all {0}: figures are those of what you may read, such as namespace {1}"
-_WIDTH_OF_BARS = 120  # columns of a terminal that has room for them
+_PARTIAL = (
+    "this user may not list all {0}: the figures count only readable objects, such as those of "
+    "namespace {1}"
+)
+_WIDTH_OF_BARS = 120  # columns of a terminal with space for bars
 
-app = typer.Typer(cls=HelpGroup, help="Elastic quotas.", no_args_is_help=True)
+app = typer.Typer(cls=HelpGroup, help="Show elastic quotas.", no_args_is_help=True)
 
 
 @app.callback()
 def quotas() -> None:
-    """Elastic quotas."""
+    """Show elastic quotas."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaFlags:
-    """Where quotas are looked for, and which of them are shown."""
+    """Objects to read, quotas to show, and output."""
 
     files: Files = None
     config: Annotated[
         str,
         typer.Option(
             metavar=NAMED_CONFIGURATION,
-            help=f"{WHAT_NAMES_MEAN} For the arguments of ElasticQuota.",
+            help=f"{CONFIGURATION_HELP} It sets the arguments of ElasticQuota.",
         ),
     ] = ""
-    kubeconfig: Annotated[str, typer.Option(help="Take what exists from this cluster.")] = ""
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
-    feature_gates: GatesOfScheduler = ""
+    kubeconfig: Annotated[str, typer.Option(help=READ_CLUSTER)] = ""
+    context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = ""
+    feature_gates: SchedulerGates = ""
     scope: ScopeFlags = field(default_factory=ScopeFlags)
     output: Print = Output.TABLE
 
@@ -99,10 +108,10 @@ class QuotaFlags:
 @app.command()
 @with_flags
 def tree(flags: QuotaFlags) -> None:
-    """Show what quotas use and may use now, from manifests or from a cluster.
+    """Show usage and limits of quotas, from manifests or a cluster.
 
-    With -n or -l: quotas of the namespace and those of the selected pods, each with the quotas
-    above it. The figures are always those of all pods.
+    With -n or -l, the quotas of the namespace and of the selected pods are shown, each with its
+    ancestors. The figures always count all pods.
     """
     live = flags.read()
     if live.unreadable:
@@ -122,7 +131,7 @@ def tree(flags: QuotaFlags) -> None:
 
 
 def _selected(trees: QuotaTrees, objects: Sequence[KubeObject], scope: ScopeFlags) -> set[str]:
-    """Return the names of the quotas that the flags select, and of all quotas above them."""
+    """Return the names of the quotas that the flags select, and of their ancestors."""
     names = {trees.quota_of(key) for key in scope.keys(objects)}
     if not scope.selector:
         names |= {
@@ -139,7 +148,7 @@ def _selected(trees: QuotaTrees, objects: Sequence[KubeObject], scope: ScopeFlag
 
 
 def args_of(configuration: KubeSchedulerConfiguration) -> ElasticQuotaArgs:
-    """Return the arguments of the first profile that has some for quotas, or the defaults."""
+    """Return the arguments of the first profile that sets some for quotas, or the defaults."""
     given = (
         dict(config.args)
         for profile in configuration.profiles
@@ -168,7 +177,7 @@ def as_table(
     *,
     with_bars: bool = True,
 ) -> Table:
-    """Return a row for every resource of every quota, or of those shown, below its parent."""
+    """Return a row per resource of each shown quota, or of every quota, below its parent."""
     table = Table(box=None, header_style="bold")
     table.add_column("QUOTA", overflow="fold")
     table.add_column("RESOURCE", overflow="fold")
@@ -179,35 +188,37 @@ def as_table(
     table.add_column("BORROWS", overflow="fold")
     table.add_column("PODS WAITING" if with_bars else "WAIT", overflow="fold")
     for tree_id in sorted(trees.tree_ids):
-        found = trees.tree(tree_id)
+        quota_tree = trees.tree(tree_id)
         rows = [
-            row for row in _rows(found, ROOT_QUOTA, 0, args) if shown is None or row.name in shown
+            row
+            for row in _rows(quota_tree, ROOT_QUOTA, 0, args)
+            if shown is None or row.name in shown
         ]
         if tree_id and (rows or shown is None):
             table.add_row(Text(f"tree {tree_id}", style="bold"))
-        total = found.runtime(ROOT_QUOTA)
+        total = quota_tree.runtime(ROOT_QUOTA)
         for row in rows:
             _add_rows(table, row, total, with_bars=with_bars)
     return table
 
 
-def _rows(found: QuotaTree, parent: str, level: int, args: ElasticQuotaArgs) -> Iterator[_Row]:
-    lent = loans(found, parent)
-    for name in children_of(found, parent):
+def _rows(quotas: QuotaTree, parent: str, level: int, args: ElasticQuotaArgs) -> Iterator[_Row]:
+    lent = loans(quotas, parent)
+    for name in children_of(quotas, parent):
         own = tuple(loan for loan in lent if loan.borrower == name)
-        node, policy = found.node(name), queue_policy(found, name, args)
+        node, policy = quotas.node(name), queue_policy(quotas, name, args)
         waiting = f"{len(node.pods) - len(node.assigned)}"
         if policy != QueuePolicy.NONE:
             waiting += f" {policy}"
-        yield _Row(name, level, figures_of(found, name), own, waiting)
-        yield from _rows(found, name, level + 1, args)
+        yield _Row(name, level, figures_of(quotas, name), own, waiting)
+        yield from _rows(quotas, name, level + 1, args)
 
 
 def _add_rows(table: Table, row: _Row, total: Amounts, *, with_bars: bool) -> None:
     figures, title, waiting = row.figures, "  " * row.level + row.name, row.waiting
     for resource in sorted(figures.max):
         borrowed = ", ".join(
-            f"{loan_amount(loan)} {f'from {loan.lender}' if loan.lender else 'that nobody has'}"
+            f"{loan_amount(loan)} {f'from {loan.lender}' if loan.lender else 'unassigned'}"
             for loan in row.loans
             if loan.resource == resource
         )
@@ -224,7 +235,7 @@ def _add_rows(table: Table, row: _Row, total: Amounts, *, with_bars: bool) -> No
 
 
 def _shown(amounts: Amounts, resource: str, total: Amounts) -> str:
-    """Return an amount for people; a limit far above all that there is is none."""
+    """Return an amount as text; a limit far above the capacity is shown as unlimited."""
     amount = amounts.get(resource, 0)
     if _is_unlimited(amount, total.get(resource, 0)):
         return UNLIMITED
@@ -236,7 +247,7 @@ def _is_unlimited(amount: int, total: int) -> bool:
 
 
 def bar(figures: QuotaFigures, resource: str, total: int) -> Text:
-    """Return used, runtime and maximum, on a scale up to the maximum or all that there is."""
+    """Return a bar of used, runtime and maximum, scaled to the maximum or the capacity."""
     used, runtime = figures.used.get(resource, 0), figures.runtime.get(resource, 0)
     most = figures.max[resource]
     if _is_unlimited(most, total):

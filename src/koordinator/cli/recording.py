@@ -1,4 +1,4 @@
-"""``koord record`` and ``koord replay``: what a scheduler saw, in one file, and run again."""
+"""Commands ``koord record`` and ``koord replay``: a scheduler's input as a file, and its replay."""
 
 import os
 import zlib
@@ -19,10 +19,15 @@ from koordinator.api.kubescheduler import (
     decode_configuration,
 )
 from koordinator.api.meta import JsonObject
-from koordinator.cli.component.flags import GatesOfScheduler, KubeVersionFlag, Print
+from koordinator.cli.component.flags import (
+    KUBECONFIG_CONTEXT,
+    KubeVersionFlag,
+    Print,
+    SchedulerGates,
+)
 from koordinator.cli.input.configuration import (
+    CONFIGURATION_HELP,
     NAMED_CONFIGURATION,
-    WHAT_NAMES_MEAN,
     plugins_for,
     read_configuration,
     read_data,
@@ -50,39 +55,44 @@ from koordinator.simulator.replay import ReplayOutcomes
 from koordinator.simulator.replay import replay as run
 
 SECRET_BYTES = 16
-READ_BYTES = 1 << 18  # at once, compressed
-PART_BYTES = 1 << 24  # at once, unpacked; a multiple of it is in memory
-MOST_MEMBERS = 10_000  # gzip files in one: each copies what is left of the part read
-_GZIP = 31  # what zlib calls the format, and its largest window
+READ_BYTES = 1 << 18  # per read, compressed
+PART_BYTES = 1 << 24  # per part, unpacked; a few parts are in memory
+MOST_MEMBERS = 10_000  # gzip members of a file: each copies the rest of the part that was read
+_GZIP = 31  # zlib's code for gzip with the largest window
 
 
 def record(
     path: Annotated[Path, typer.Argument(help="File to write, such as cluster.jsonl.gz.")],
     *,
     kubeconfig: Annotated[
-        str, typer.Option(help="Of the cluster; default: KUBECONFIG, or this pod's.")
+        str,
+        typer.Option(
+            help="Kubeconfig file of the cluster. Default: the files of the variable KUBECONFIG, "
+            "~/.kube/config, or the service account of this pod."
+        ),
     ] = "",
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = "",
     duration: Annotated[
         Duration | None,
         typer.Option(
             "--for",
             parser=Duration.parse,
             metavar="DURATION",
-            help="How long; default: until interrupted.",
+            help="Duration of the recording. Default: until Ctrl-C.",
         ),
     ] = None,
     anonymous: Annotated[
         bool,
         typer.Option(
-            "--anonymous", help="Replace names, the same one always by the same; drop messages."
+            "--anonymous", help="Replace names consistently by pseudonyms, and drop messages."
         ),
     ] = False,
     config: Annotated[
-        Path | None, typer.Option(help="The scheduler's configuration, to go into the file as is.")
+        Path | None,
+        typer.Option(help="Configuration of the scheduler, which is copied into the recording."),
     ] = None,
 ) -> None:
-    """Write what a scheduler sees of a cluster: what exists, and every change with its time."""
+    """Record what a scheduler reads from a cluster: all objects, and every change with its time."""
     from koordinator.cluster.kubernetes.cluster import (  # noqa: PLC0415 -- loading it takes a
         KubernetesCluster,  # quarter of a second that replays should not pay
     )
@@ -115,26 +125,26 @@ def record(
 
 
 def _anonymiser() -> Anonymiser:
-    """Return one with a key that nobody keeps."""
+    """Return an anonymiser with a random key, which is not stored."""
     plugins = (spec.name for spec in (*BUILTIN_PLUGINS, *installed_plugins().specs))
     return Anonymiser(os.urandom(SECRET_BYTES), plugins)
 
 
 def replay(
-    path: Annotated[Path, typer.Argument(help="A file that koord record has written.")],
+    path: Annotated[Path, typer.Argument(help="File that koord record wrote.")],
     *,
     config: Annotated[
         str,
         typer.Option(
             metavar=NAMED_CONFIGURATION,
-            help=f"{WHAT_NAMES_MEAN} Default: that of the recording.",
+            help=f"{CONFIGURATION_HELP} Default: the configuration of the recording.",
         ),
     ] = "",
-    feature_gates: GatesOfScheduler = "",
+    feature_gates: SchedulerGates = "",
     kube_version: KubeVersionFlag = "",
     output: Print = Output.TABLE,
 ) -> None:
-    """Decide anew what was recorded, and show what is different, pod by pod and in totals."""
+    """Replay a recording, and compare the decisions pod by pod and in totals."""
     with opened_recording(path) as recorded:
         configuration = recorded_configuration(config, recorded.header, str(path))
         replayed = run(
@@ -145,7 +155,7 @@ def replay(
             gates=read_gates(feature_gates, kube_version),
         )
     for name, pods in sorted(replayed.foreign.items()):
-        warn(f"no profile is {name!r}: {pods} pods went where they were recorded to go")
+        warn(f"no profile has the schedulerName {name!r}: {pods} pods keep their recorded nodes")
     if output is Output.TABLE:
         _print(console(), replayed, replayed.comparison())
     else:
@@ -154,9 +164,9 @@ def replay(
 
 @contextmanager
 def opened_recording(path: Path) -> Iterator[Recording]:
-    """Give a recording that can be gone through once.
+    """Yield a recording that can be iterated once.
 
-    Raises InputError, here or while it is gone through, for a file that can't be read.
+    Raises InputError for a file that can't be read, here or during the iteration.
     """
     try:
         with path.open("rb") as file:
@@ -169,12 +179,12 @@ def opened_recording(path: Path) -> Iterator[Recording]:
 
 
 def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    """Yield the lines of a recording; what there is if its recorder, or copy, was stopped hard.
+    """Yield the lines of a recording, up to its end or to where the file was cut off.
 
-    Raises InputError for one that is longer than a recording's lines may be.
+    Raises InputError for a line that is longer than a recording allows.
     """
     torn: list[bytes] = []
-    number, size = 1, 0  # of the line that is read, and of what there is of it
+    number, size = 1, 0  # of the current line; bytes of it read so far
     try:
         for part in _read_ahead(_unpacked(file)):
             *ends, rest = part.split(b"\n")
@@ -187,12 +197,12 @@ def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
             if size > (LONGEST_LINE_BYTES if number > 1 else LONGEST_HEADER_BYTES):
                 raise too_long(f"{path}:{number}", LONGEST_LINE_BYTES)
     except EOFError:
-        warn(f"{path} ends in the middle; replayed is what comes before")
+        warn(f"{path} is incomplete; the part that could be read is replayed")
     yield b"".join(torn)
 
 
 def _read_ahead(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the parts; the next one is made beside the work on one, as far as that lets it."""
+    """Yield the parts; a thread makes the next part while the caller works on the current one."""
     with ThreadPoolExecutor(1) as thread:
         ahead = thread.submit(next, parts, b"")
         while part := ahead.result():
@@ -201,16 +211,17 @@ def _read_ahead(parts: Iterator[bytes]) -> Iterator[bytes]:
 
 
 def _unpacked(file: BinaryIO) -> Iterator[bytes]:
-    """Yield what a gzip file holds, in large parts: other threads can work while one is unpacked.
+    """Yield the content of a gzip file in large parts.
 
-    The module gzip makes parts so small that waiting for each other takes longer than unpacking.
+    zlib releases the interpreter lock while it unpacks.  The parts of the module gzip are so small
+    that the threads would spend more time on waiting for each other than on unpacking.
     Raises EOFError if the file ends in the middle, zlib.error, InputError.
     """
     unpacker = zlib.decompressobj(_GZIP)
     members = 1
     while packed := file.read(READ_BYTES):
         while packed:
-            if unpacker.eof:  # one file may hold several, one after the other
+            if unpacker.eof:  # a file may have several members, one after the other
                 unpacker = zlib.decompressobj(_GZIP)
                 members += 1
                 if members > MOST_MEMBERS:
@@ -224,7 +235,7 @@ def _unpacked(file: BinaryIO) -> Iterator[bytes]:
 
 
 def as_data(replayed: ReplayOutcomes) -> dict[str, Any]:
-    """Return the comparison, and every decision of the replay."""
+    """Return the comparison and every decision of the replay."""
     comparison: dict[str, Any] = msgspec.to_builtins(replayed.comparison())
     return {
         "events": replayed.events,
@@ -240,7 +251,7 @@ def as_data(replayed: ReplayOutcomes) -> dict[str, Any]:
 def recorded_configuration(
     named: str, header: RecordingHeader, source: str
 ) -> KubeSchedulerConfiguration:
-    """Return the configuration named, or that of the recording.  Raises InputError."""
+    """Return the named configuration, or the recording's own.  Raises InputError."""
     if named:
         return read_configuration(named)
     if header.configuration is None:
@@ -249,7 +260,7 @@ def recorded_configuration(
 
 
 def _raw_configuration(path: Path | None) -> JsonObject | None:
-    """Return the configuration as it is written, once it is known to be one."""
+    """Return the validated configuration as it is written in the file."""
     if path is None:
         return None
     read_configuration(path)
@@ -257,12 +268,12 @@ def _raw_configuration(path: Path | None) -> JsonObject | None:
     return data
 
 
-def _print(printer: Console, replayed: ReplayOutcomes, found: Comparison) -> None:
-    if found.differences:
+def _print(printer: Console, replayed: ReplayOutcomes, comparison: Comparison) -> None:
+    if comparison.differences:
         table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
         for column in ("POD", "RECORDED", "REPLAYED", "WHY"):
             table.add_column(column, overflow="fold")
-        for it in found.differences:
+        for it in comparison.differences:
             row = (it.pod, _place(it.before), _place(it.after), it.after.why)
             table.add_row(*map(escape, row))
         printer.print(table)
@@ -270,14 +281,14 @@ def _print(printer: Console, replayed: ReplayOutcomes, found: Comparison) -> Non
     table = Table(box=None, header_style="bold", padding=(0, 2, 0, 0))
     for column in ("", "RECORDED", "REPLAYED"):
         table.add_column(column, justify="left" if not column else "right")
-    before, after = msgspec.to_builtins(found.before), msgspec.to_builtins(found.after)
+    before, after = map(msgspec.to_builtins, (comparison.before, comparison.after))
     for field, title in _TITLES.items():
         table.add_row(title, *(f"{side[field]:.6g}" for side in (before, after)))
     printer.print(table)
     printer.print(
-        f"{replayed.events} events in {replayed.to_s - replayed.from_s:.0f} s: {found.same} pods "
-        f"the same, {found.moved} on other nodes, {found.gained} placed only now, "
-        f"{found.lost} no more"
+        f"{replayed.events} events in {replayed.to_s - replayed.from_s:.0f} s: {comparison.same} "
+        f"pods the same, {comparison.moved} on other nodes, {comparison.gained} placed only in the "
+        f"replay, {comparison.lost} only in the recording"
     )
 
 
@@ -292,7 +303,7 @@ _TITLES = {
 
 
 def _place(pod_outcome: PodOutcome) -> str:
-    gone = " (evicted)" if pod_outcome.evicted else ""
+    evicted = " (evicted)" if pod_outcome.evicted else ""
     if pod_outcome.waited_s is None:
-        return f"-{gone}"
-    return f"{pod_outcome.node} after {pod_outcome.waited_s:.1f} s{gone}"
+        return f"-{evicted}"
+    return f"{pod_outcome.node} after {pod_outcome.waited_s:.1f} s{evicted}"

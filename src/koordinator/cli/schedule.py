@@ -1,4 +1,4 @@
-"""``koord schedule``: manifests in, decisions out, no cluster needed."""
+"""Command ``koord schedule``: scheduling decisions for manifests, without a cluster."""
 
 import enum
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,11 +15,12 @@ from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import (
+    KUBECONFIG_CONTEXT,
     Files,
-    GatesOfScheduler,
     KubeVersionFlag,
     Now,
     Print,
+    SchedulerGates,
     Strict,
 )
 from koordinator.cli.input.configuration import Config, plugins_for, read_configuration
@@ -41,7 +42,7 @@ from koordinator.simulator import schedule as run
 
 
 class FailOn(enum.StrEnum):
-    """Outcomes that make the command fail."""
+    """Outcomes with which the command fails."""
 
     NOTHING = "nothing"
     UNSCHEDULABLE = "unschedulable"
@@ -49,37 +50,42 @@ class FailOn(enum.StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScheduleFlags:
-    """What there is, how it is decided, and what is shown of the decisions."""
+    """Objects to schedule, scheduler to use, and output."""
 
     files: Files = None
     config: Config = ""
     now: Now = ""
     scores: Annotated[
-        bool, typer.Option("--scores", help="Add every node's verdict and scores to each pod.")
+        bool,
+        typer.Option("--scores", help="Add the verdict and scores of every node to each pod."),
     ] = False
     kubeconfig: Annotated[
-        str, typer.Option(help="Take what exists from this cluster, too; needs --dry-run.")
+        str,
+        typer.Option(
+            help="Read also the cluster of this kubeconfig file; --dry-run is then required."
+        ),
     ] = ""
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+    context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = ""
     dry_run: Annotated[
-        bool, typer.Option("--dry-run", help="Only say what would happen; nothing is written.")
+        bool,
+        typer.Option("--dry-run", help="Only print the decisions; nothing is written."),
     ] = False
-    feature_gates: GatesOfScheduler = ""
+    feature_gates: SchedulerGates = ""
     kube_version: KubeVersionFlag = ""
     strict: Strict = False
     scope: ScopeFlags = field(default_factory=ScopeFlags)
     fail_on: Annotated[
         FailOn,
-        typer.Option(help="Exit with 1 if some pod or reservation finds no node."),
+        typer.Option(help="Exit with status 1 if a pod or reservation finds no node."),
     ] = FailOn.NOTHING
     output: Print = Output.TABLE
 
 
 @with_flags
 def schedule(flags: ScheduleFlags) -> None:
-    """Decide where the pending pods among the given objects go.
+    """Schedule the pending pods of manifests or a cluster, and print the decisions.
 
-    With a cluster: where its pending pods would go now, or, with -f, the pods given.
+    With a cluster and -f, only the pods of the manifests are printed.
     """
     flags.scope.check()
     given = read_input_objects(flags.files, strict=flags.strict) if flags.files else InputObjects()
@@ -97,7 +103,8 @@ def schedule(flags: ScheduleFlags) -> None:
         if not flags.dry_run:
             find_cluster(flags.kubeconfig, flags.context)
             problem = (
-                "is required with a cluster: this command never writes, `koord scheduler` does"
+                "is required with a cluster: this command writes nothing; use `koord scheduler` to "
+                "bind pods"
             )
             raise InputError(problem, source="--dry-run")
         built = build_profiles(
@@ -153,7 +160,7 @@ def _keys(objects: Iterable[KubeObject]) -> set[tuple[type[KubeObject], str]]:
 
 
 def as_data(result: ScheduleResult) -> dict[str, Any]:
-    """Return the decisions in the shape that is a contract: see the README."""
+    """Return the decisions in the stable format that the README documents."""
     data: dict[str, Any] = {
         "placements": [
             _placement(bound) | _allocation(result.allocations.get(bound.pod, {}))
@@ -220,11 +227,11 @@ def _scores(outcome: Bound | Unschedulable) -> dict[str, Any]:
 def _print_table(result: ScheduleResult, not_simulated: int) -> None:
     rows: list[tuple[str, str, str]] = []
     for outcome in result.reservations:
-        called = f"reservation/{outcome.reservation}"
+        name = f"reservation/{outcome.reservation}"
         if isinstance(outcome, Bound):
-            rows.append((called, outcome.node, ""))
+            rows.append((name, outcome.node, ""))
         else:
-            rows.append((called, "-", outcome.message))
+            rows.append((name, "-", outcome.message))
     rows += [(bound.pod, bound.node, "") for bound in result.placements]
     rows += [(refused.pod, "-", refused.message) for refused in result.unschedulable]
     rows += [(evicted.pod, "(evicted)", evicted.reason) for evicted in result.evicted]

@@ -66,7 +66,7 @@ def test_a_configuration_that_has_a_name_can_be_tried(recording: str) -> None:
 
     assert json.loads(stock.stdout)["pods"]
     assert ours.exit_code == 0
-    assert "no profile is 'default-scheduler'" in ours.stderr
+    assert "no profile has the schedulerName 'default-scheduler'" in ours.stderr
 
 
 def test_another_configuration_for_people(recording: str, tmp_path: Path) -> None:
@@ -76,7 +76,10 @@ def test_another_configuration_for_people(recording: str, tmp_path: Path) -> Non
     done = CliRunner().invoke(app, ["replay", recording, "--config", str(config)])
 
     assert "default/q  b after 0.0 s  a after 0.0 s" in done.stdout
-    assert "1 pods the same, 1 on other nodes, 0 placed only now, 0 no more" in done.stdout
+    assert (
+        "1 pods the same, 1 on other nodes, 0 placed only in the replay, 0 only in the recording"
+        in done.stdout
+    )
 
 
 @pytest.mark.parametrize("content", [b"no gzip", gzip.compress(b"{}\n", mtime=0), b"\x1f\x8b\x08"])
@@ -93,7 +96,7 @@ def test_what_is_no_recording_is_refused(tmp_path: Path, content: bytes) -> None
 def test_a_recorder_that_was_stopped_hard_leaves_what_is_whole(
     recording: str, tmp_path: Path
 ) -> None:
-    """Also where the file ends in the middle of what is compressed together."""
+    """Also if the file ends in the middle of a compressed block."""
     lines = gzip.decompress(Path(recording).read_bytes())
     torn = zlib.compressobj(wbits=31)
     path = tmp_path / "torn.gz"
@@ -101,7 +104,7 @@ def test_a_recorder_that_was_stopped_hard_leaves_what_is_whole(
     done = CliRunner().invoke(app, ["replay", str(path), "-o", "json"])
 
     assert json.loads(done.stdout)["same"] == 2
-    assert "torn.gz ends in the middle" in done.stderr
+    assert "torn.gz is incomplete" in done.stderr
 
 
 def test_a_file_compressed_in_pieces_is_one_recording(recording: str, tmp_path: Path) -> None:

@@ -1,6 +1,6 @@
-"""Flags that several commands have, and their values.
+"""Flags shared by several commands, and parsers of their values.
 
-Groups of flags are fields of a command's own: see ``dataclass_flags``.
+The dataclass of a command has one field per group of flags: see ``dataclass_flags``.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -22,91 +22,116 @@ if TYPE_CHECKING:
 ONCE = "Once, without a cluster"
 SERVING = "Serving"
 ELECTION = "Leader election"
-_FILES = "File, folder or - for standard input; repeatable."
-BOOL = "true|false"  # of a flag that says one or the other, or nothing at all
+_FILES = "Manifests to read: a file, a folder, or - for standard input. Repeatable."
+#: Placeholder of flags with an explicit boolean value; ``original_flags`` adds a missing ``=true``.
+BOOL = "true|false"
 TLS_VERSION: Any = typer.Option(
-    metavar="VersionTLS12|VersionTLS13", help="The oldest.", rich_help_panel=SERVING
+    metavar="VersionTLS12|VersionTLS13", help="Minimum TLS version.", rich_help_panel=SERVING
 )
 TLS_SUITES: Any = typer.Option(
     metavar="NAME,NAME",
-    help="Of TLS 1.2, in Go's words such as TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256; default: all "
-    "good ones.",
+    help="Cipher suites of TLS 1.2 by their Go names, such as "
+    "TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256. Default: all secure suites.",
     rich_help_panel=SERVING,
 )
-_NOW = "The time it is, RFC 3339; default: "
+_NOW = "Current time, in RFC 3339 format. Default: the system clock."
+_PRINT = "Format of the printed result."
+#: Help of flags that several dataclasses declare.
+KUBECONFIG_CONTEXT = "Name of the kubeconfig context to use."
+READ_CLUSTER = "Read the cluster of this kubeconfig file."
+TLS_CERTIFICATE = "Certificate of the HTTPS server, in PEM format."
+TLS_KEY = "Private key of the certificate, in PEM format."
+LEADER_ELECT = "Write to the cluster only while this replica holds the lease."
+REST_QPS = "Average requests per second to the API server; 0 means no limit."
+REST_BURST = "Burst of requests to the API server."
+WRITE_CONFIG = "Write the effective configuration to this file, and exit."
 
 Files = Annotated[list[str] | None, typer.Option("--filename", "-f", metavar="FILE", help=_FILES)]
-Now = Annotated[str, typer.Option(help=f"{_NOW}the current time.")]
-GatesOfScheduler = Annotated[
-    str, typer.Option(metavar="NAME=true,...", help="As for the scheduler.")
+Now = Annotated[str, typer.Option(help=_NOW)]
+SchedulerGates = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME=true,...", help="Feature gates of the scheduler: see koord scheduler --help."
+    ),
 ]
 KubeVersionFlag = Annotated[
     str,
     typer.Option(
         "--kube-version",
         metavar="1.NN",
-        help=f"Decide as this release of Kubernetes, {OLDEST} to {NEWEST}; default: that of the "
-        f"cluster, without one {DEFAULT_LEVEL}.",
+        help=f"Kubernetes release whose scheduling decisions are reproduced, {OLDEST} to {NEWEST}. "
+        f"Default: the release of the cluster; {DEFAULT_LEVEL} without a cluster.",
     ),
 ]
 Strict = Annotated[
     bool,
-    typer.Option("--strict", help="Refuse fields that a kind does not have; else they are told."),
+    typer.Option(
+        "--strict", help="Reject fields that a kind does not have, instead of printing warnings."
+    ),
 ]
-Print = Annotated[Output, typer.Option("--output", "-o", help="How the result is printed.")]
+Print = Annotated[Output, typer.Option("--output", "-o", help=_PRINT)]
 OnceFiles = Annotated[
     list[str] | None,
     typer.Option("--filename", "-f", metavar="FILE", help=_FILES, rich_help_panel=ONCE),
 ]
-OnceNow = Annotated[str, typer.Option(help=f"{_NOW}now.", rich_help_panel=ONCE)]
+OnceNow = Annotated[str, typer.Option(help=_NOW, rich_help_panel=ONCE)]
 OncePrint = Annotated[
     Output,
-    typer.Option("--output", "-o", help="How the result is printed.", rich_help_panel=ONCE),
+    typer.Option("--output", "-o", help=_PRINT, rich_help_panel=ONCE),
 ]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConnectionFlags:
-    """Which cluster a component works on."""
+    """Connection of a component to its cluster."""
 
     kubeconfig: Annotated[
-        str, typer.Option(help="How to reach the cluster; default: KUBECONFIG, or this pod's.")
+        str,
+        typer.Option(
+            help="Kubeconfig file of the cluster. Default: the files of the variable KUBECONFIG, "
+            "~/.kube/config, or the service account of this pod."
+        ),
     ] = ""
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+    context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageFlags:
-    """Where a component's pages are served over HTTPS, and what anybody may read of them."""
+    """HTTPS server of a component's pages, and the paths that need no authorization."""
 
     secure_port: Annotated[
         int,
         typer.Option(
-            help="HTTPS: health for anybody, all else for whom the API server lets; 0: none.",
+            help="Port of the HTTPS server; 0 disables it. The API server authorizes each request, "
+            "except for the paths of --authorization-always-allow-paths.",
             min=0,
             max=65535,
             rich_help_panel=SERVING,
         ),
     ] = 0
     bind_address: Annotated[
-        str, typer.Option(help="Of the secure port.", rich_help_panel=SERVING)
+        str, typer.Option(help="Address that the HTTPS server listens on.", rich_help_panel=SERVING)
     ] = "::"
     tls_cert_file: Annotated[
         Path | None,
-        typer.Option(help="Certificate with which pages are served, PEM.", rich_help_panel=SERVING),
+        typer.Option(help=TLS_CERTIFICATE, rich_help_panel=SERVING),
     ] = None
     tls_private_key_file: Annotated[
-        Path | None, typer.Option(help="Its private key, PEM.", rich_help_panel=SERVING)
+        Path | None, typer.Option(help=TLS_KEY, rich_help_panel=SERVING)
     ] = None
     tls_min_version: Annotated[str, TLS_VERSION] = ""
     tls_cipher_suites: Annotated[str, TLS_SUITES] = ""
     authorization_always_allow_paths: Annotated[
         str,
-        typer.Option(help="What anybody may read.", metavar="PATH,PATH*", rich_help_panel=SERVING),
+        typer.Option(
+            help="Paths that are served without authorization.",
+            metavar="PATH,PATH*",
+            rich_help_panel=SERVING,
+        ),
     ] = "/healthz,/readyz,/livez"
 
     def settings(self, plain: tuple[str, int] | None) -> "PageSettings":
-        """Return what the servers are made of; ``plain`` is the address without TLS, if any.
+        """Return the settings of the servers; ``plain`` is the address without TLS, if any.
 
         Raises InputError for flags that contradict each other.
         """
@@ -117,25 +142,27 @@ class PageFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ControllerFlags:
-    """What the original's components on controller-runtime take: pages, and whether one leads."""
+    """Flags of the original's components on controller-runtime: pages and leader election."""
 
     metrics_addr: Annotated[
         str,
         typer.Option(
-            help="Plain HTTP, for whom the API server lets, or for anybody who reaches a loopback "
-            "address; 0: none.",
+            help="Address of the plain HTTP server for metrics; 0 disables it. The API server "
+            "authorizes each request, unless this is a loopback address.",
             rich_help_panel=SERVING,
         ),
     ] = ":8080"
     pages: PageFlags = field(default_factory=PageFlags)
     health_probe_addr: Annotated[
-        str, typer.Option(help="Plain HTTP, only health; 0: none.", rich_help_panel=SERVING)
+        str,
+        typer.Option(
+            help="Address of the plain HTTP server for health probes; 0 disables it.",
+            rich_help_panel=SERVING,
+        ),
     ] = ":8000"
     enable_leader_election: Annotated[
         str,
-        typer.Option(
-            help="Work only while holding the lease.", metavar=BOOL, rich_help_panel=ELECTION
-        ),
+        typer.Option(help=LEADER_ELECT, metavar=BOOL, rich_help_panel=ELECTION),
     ] = "true"
     leader_election_namespace: Annotated[
         str, typer.Option(help="Namespace of the Lease.", rich_help_panel=ELECTION)
@@ -143,39 +170,42 @@ class ControllerFlags:
 
     @property
     def page_settings(self) -> "PageSettings":
-        """What the servers of pages are made of.  Raises InputError."""
+        """Settings of the page servers.  Raises InputError."""
         return self.pages.settings(parse_address(self.metrics_addr, "--metrics-addr"))
 
     @property
     def health_address(self) -> tuple[str, int] | None:
-        """Where only health is served, if anywhere.  Raises InputError."""
+        """Host and port of the health server; None if it is disabled.  Raises InputError."""
         return parse_address(self.health_probe_addr, "--health-probe-addr")
 
     @property
     def elects(self) -> bool:
-        """Whether only the one that holds the lease writes.  Raises InputError."""
+        """Whether only the holder of the lease writes.  Raises InputError."""
         return parse_bool(self.enable_leader_election, "--enable-leader-election")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFlags:
-    """What a long-running process logs, and when it is taken for dead."""
+    """Logging and liveness of a long-running process."""
 
     liveness_deadline: Annotated[
         str,
         typer.Option(
             metavar="DURATION",
-            help="After so long without a sign of life of the loop /livez fails.",
+            help="Time without progress of the main loop after which /livez fails.",
         ),
     ] = "1m"
     verbosity: Annotated[
-        int, typer.Option("-v", help="How much is logged: 0, 4 (details), 8 (of libraries).")
+        int,
+        typer.Option(
+            "-v", help="Verbosity of the log: 0, 4 for details, 8 for details of libraries."
+        ),
     ] = 0
     logging_format: Annotated[LogFormat, typer.Option(help="Format of log lines.")] = LogFormat.TEXT
 
     @property
     def liveness_deadline_s(self) -> float:
-        """The deadline.  Raises InputError unless it is a duration above 0."""
+        """Liveness deadline in seconds.  Raises InputError unless it is above 0."""
         return parse_seconds(self.liveness_deadline, "--liveness-deadline")
 
 
@@ -191,7 +221,7 @@ def parse_seconds(text: str, source: str) -> float:
 
 
 def parse_bool(text: str, source: str) -> bool:
-    """Return what a flag such as ``--leader-elect=false`` says.  Raises InputError."""
+    """Return the value of a flag such as ``--leader-elect=false``.  Raises InputError."""
     if text.lower() in ("true", "1", "t"):
         return True
     if text.lower() in ("false", "0", "f"):
@@ -200,7 +230,7 @@ def parse_bool(text: str, source: str) -> bool:
 
 
 def parse_address(text: str, source: str) -> tuple[str, int] | None:
-    """Return host and port of ``:8080`` or ``127.0.0.1:8080``; None for ``0``: nowhere.
+    """Return host and port of ``:8080`` or ``127.0.0.1:8080``; None for ``0``, which disables it.
 
     Raises InputError.
     """

@@ -98,7 +98,7 @@ class RealCluster:
 
 @with_flags
 def dashboard(flags: DashboardFlags) -> None:
-    """Show a cluster in the browser, live: who waits and why, every node, shares, and time."""
+    """Show a cluster live in the browser: waiting pods with reasons, nodes, shares and time."""
     flags.check()
     clock, stopping = SystemClock(), stop_on_signals()
     with ExitStack() as cleanup:

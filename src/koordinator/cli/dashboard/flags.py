@@ -7,26 +7,33 @@ from typing import Annotated
 
 import typer
 
-from koordinator.cli.component.flags import SERVING, parse_address
-from koordinator.cli.input.configuration import NAMED_CONFIGURATION, WHAT_NAMES_MEAN
+from koordinator.cli.component.flags import (
+    KUBECONFIG_CONTEXT,
+    SERVING,
+    TLS_CERTIFICATE,
+    TLS_KEY,
+    parse_address,
+)
+from koordinator.cli.input.configuration import CONFIGURATION_HELP, NAMED_CONFIGURATION
 from koordinator.foundation.errors import InputError
 
-_SOURCE = "What is shown: one of these"
-_TIME = "Time, of simulations and recordings"
-_DECISIONS = "What a scheduler elsewhere has decided: of a cluster or manifests"
+_SOURCE = "Source (exactly one)"
+_TIME = "Time of simulations and recordings"
+_DECISIONS = "Decisions of another scheduler, for a cluster or manifests"
 LOCAL = "127.0.0.1:8765"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DashboardFlags:
-    """What is shown, and to whom."""
+    """Source of the dashboard, and its server."""
 
     files: Annotated[
         list[str] | None,
         typer.Option(
             "--filename",
             "-f",
-            help="Manifests: file or folder, read again when it changes; repeatable.",
+            help="Show manifests: a file or folder, which is read again when it changes. "
+            "Repeatable.",
             rich_help_panel=_SOURCE,
         ),
     ] = None
@@ -35,24 +42,27 @@ class DashboardFlags:
         typer.Option(
             "--workload",
             "-w",
-            help="A workload of koord simulate, run while it is shown; demo: that of koord demo.",
+            help="Simulate this workload of koord simulate while it is shown; demo is the workload "
+            "of koord demo.",
             rich_help_panel=_SOURCE,
         ),
     ] = ""
     recording: Annotated[
         Path | None,
-        typer.Option(help="A file of koord record, replayed.", rich_help_panel=_SOURCE),
+        typer.Option(help="Replay this file of koord record.", rich_help_panel=_SOURCE),
     ] = None
     kubeconfig: Annotated[
-        str, typer.Option(help="A cluster; nothing is written.", rich_help_panel=_SOURCE)
+        str,
+        typer.Option(
+            help="Show the cluster of this kubeconfig file; nothing is written to it.",
+            rich_help_panel=_SOURCE,
+        ),
     ] = ""
-    context: Annotated[
-        str, typer.Option(help="Context of the kubeconfig.", rich_help_panel=_SOURCE)
-    ] = ""
+    context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT, rich_help_panel=_SOURCE)] = ""
     in_cluster: Annotated[
         bool,
         typer.Option(
-            "--in-cluster", help="The cluster that this pod runs in.", rich_help_panel=_SOURCE
+            "--in-cluster", help="Show the cluster that this pod runs in.", rich_help_panel=_SOURCE
         ),
     ] = False
     config: Annotated[
@@ -60,56 +70,67 @@ class DashboardFlags:
         typer.Option(
             "--config",
             metavar=NAMED_CONFIGURATION,
-            help=f"{WHAT_NAMES_MEAN} Default: that of the recording or simulation, or both.",
+            help=f"{CONFIGURATION_HELP} Default: the configuration of the recording or simulation; "
+            "otherwise both.",
         ),
     ] = ""
     compare_config: Annotated[
         str,
         typer.Option(
             metavar=NAMED_CONFIGURATION,
-            help="The same simulation or recording with this configuration, too: the Time view "
-            "shows both.",
+            help="Run the simulation or recording a second time with this configuration; the Time "
+            "view compares both runs.",
         ),
     ] = ""
     speed: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help="Seconds there in one of yours; 0: as fast as it can be computed. "
-            "Default: 600, of recordings 60.",
+            help="Simulated seconds per second; 0 means as fast as possible. Default: 600 for "
+            "simulations, 60 for recordings.",
             rich_help_panel=_TIME,
         ),
     ] = None
     seed: Annotated[
         int | None,
-        typer.Option(min=0, help="Of a workload; default: the file's.", rich_help_panel=_TIME),
+        typer.Option(
+            min=0,
+            help="Random seed of the simulation. Default: the seed of the workload.",
+            rich_help_panel=_TIME,
+        ),
     ] = None
     audit: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Files or folders of its --audit-dir; repeatable.", rich_help_panel=_DECISIONS
+            help="Files or folders of the scheduler's --audit-dir. Repeatable.",
+            rich_help_panel=_DECISIONS,
         ),
     ] = None
     audit_server: Annotated[
         str,
         typer.Option(
-            help="The scheduler that leads, such as https://127.0.0.1:10259 (its --secure-port); "
-            "it is asked as the cluster is.",
+            help="URL of the --secure-port of the leading scheduler, such as "
+            "https://127.0.0.1:10259. By default it gets the credentials for the cluster.",
             rich_help_panel=_DECISIONS,
         ),
     ] = ""
     audit_token: Annotated[
-        str, typer.Option(help="Who asks it: a bearer token.", rich_help_panel=_DECISIONS)
+        str,
+        typer.Option(
+            help="Bearer token for requests to --audit-server.", rich_help_panel=_DECISIONS
+        ),
     ] = ""
     audit_certificate_authority: Annotated[
         Path | None,
-        typer.Option(help="Who certifies it, PEM.", rich_help_panel=_DECISIONS),
+        typer.Option(
+            help="CA certificates for --audit-server, in PEM format.", rich_help_panel=_DECISIONS
+        ),
     ] = None
     audit_insecure_skip_tls_verify: Annotated[
         bool,
         typer.Option(
             "--audit-insecure-skip-tls-verify",
-            help="Take any certificate, such as its own.",
+            help="Accept any certificate of --audit-server, such as a self-signed one.",
             rich_help_panel=_DECISIONS,
         ),
     ] = False
@@ -117,14 +138,15 @@ class DashboardFlags:
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="DeschedulerConfiguration that the view What if starts with.",
+            help="DeschedulerConfiguration that the What if view starts with.",
         ),
     ] = None
     listen: Annotated[
         str,
         typer.Option(
             metavar="ADDRESS:PORT",
-            help="In the clear; from elsewhere than this machine only with --secure-port.",
+            help="Address of the plain HTTP server. It must be a loopback address unless the API "
+            "server of a cluster authorizes the requests.",
             rich_help_panel=SERVING,
         ),
     ] = LOCAL
@@ -134,26 +156,26 @@ class DashboardFlags:
     secure_port: Annotated[
         int,
         typer.Option(
-            help="HTTPS, for whom the API server lets list pods; 0: none.",
+            help="Port of the HTTPS server, for users who may list pods; 0 disables it.",
             min=0,
             max=65535,
             rich_help_panel=SERVING,
         ),
     ] = 0
     bind_address: Annotated[
-        str, typer.Option(help="Of the secure port.", rich_help_panel=SERVING)
+        str, typer.Option(help="Address that the HTTPS server listens on.", rich_help_panel=SERVING)
     ] = "::"
     tls_cert_file: Annotated[
         Path | None,
-        typer.Option(help="Certificate with which pages are served, PEM.", rich_help_panel=SERVING),
+        typer.Option(help=TLS_CERTIFICATE, rich_help_panel=SERVING),
     ] = None
     tls_private_key_file: Annotated[
-        Path | None, typer.Option(help="Its private key, PEM.", rich_help_panel=SERVING)
+        Path | None, typer.Option(help=TLS_KEY, rich_help_panel=SERVING)
     ] = None
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where to listen in the clear; None: nowhere.  Raises InputError."""
+        """Host and port of the plain HTTP server; None for ``0``.  Raises InputError."""
         return parse_address(self.listen, "--listen")
 
     @property
@@ -162,7 +184,7 @@ class DashboardFlags:
         return bool(self.kubeconfig or self.context or self.in_cluster)
 
     def check(self) -> None:
-        """Raise InputError unless exactly one thing is to be shown, to whom it may be."""
+        """Raise InputError unless there is exactly one source, which may be served as asked."""
         if bool(self.tls_cert_file) is not bool(self.tls_private_key_file):
             raise InputError(
                 "must be set together", source="--tls-cert-file, --tls-private-key-file"
@@ -174,17 +196,17 @@ class DashboardFlags:
             text = "requires --workload or --recording, which can be run twice"
             raise InputError(text, source="--compare-config")
         self._check_audit()
-        asked: Sequence[tuple[str, object]] = (
+        sources: Sequence[tuple[str, object]] = (
             ("-f", self.files),
             ("--workload", self.workload),
             ("--recording", self.recording),
             ("--kubeconfig or --in-cluster", self.reads_cluster),
         )
-        given = [name for name, value in asked if value]
-        accepted = ", ".join(name for name, _ in asked)
+        given = [name for name, value in sources if value]
         if len(given) != 1:
-            found = " and ".join(given) or "none"
-            raise InputError(f"must be one of {accepted}, got {found}", source="dashboard")
+            names = ", ".join(name for name, _ in sources)
+            problem = f"must be one of {names}, got {' and '.join(given) or 'none'}"
+            raise InputError(problem, source="dashboard")
 
     def _check_audit(self) -> None:
         if (self.audit or self.audit_server) and (self.workload or self.recording):
@@ -192,6 +214,6 @@ class DashboardFlags:
             raise InputError(text, source="--audit" if self.audit else "--audit-server")
         if self.audit and self.audit_server:
             raise InputError("must set only one of the two", source="--audit, --audit-server")
-        asked_as = (self.audit_token, self.audit_certificate_authority)
-        if (any(asked_as) or self.audit_insecure_skip_tls_verify) and not self.audit_server:
+        credentials = (self.audit_token, self.audit_certificate_authority)
+        if (any(credentials) or self.audit_insecure_skip_tls_verify) and not self.audit_server:
             raise InputError("requires --audit-server", source="--audit-token …")

@@ -1,4 +1,4 @@
-"""``koord descheduler``: the descheduler against a cluster, or once over manifests; its plans."""
+"""Command ``koord descheduler``: the descheduler on a cluster, once on manifests, or a plan."""
 
 import typer
 
@@ -14,7 +14,7 @@ from koordinator.foundation.errors import InputError
 descheduler = typer.Typer(
     name="descheduler",
     cls=DeschedulerGroup,
-    help="Run the descheduler on a cluster until it is told to stop, or see what it would do.",
+    help="Run the descheduler on a cluster until a signal stops it, or plan its moves.",
     invoke_without_command=True,
 )
 
@@ -22,7 +22,7 @@ descheduler = typer.Typer(
 @descheduler.callback()
 @with_flags
 def run(invocation: typer.Context, flags: DeschedulerFlags) -> None:
-    """Run the descheduler on a cluster until it is told to stop."""
+    """Run the descheduler on a cluster until a signal stops it."""
     if invocation.invoked_subcommand is not None:
         return
     configuration = flags.configuration()
@@ -47,7 +47,7 @@ def run(invocation: typer.Context, flags: DeschedulerFlags) -> None:
 @descheduler.command("plan")
 @with_flags
 def show_plan(flags: PlanFlags) -> None:
-    """Print what a policy would do with a cluster: moves, gain, cost, what stays and why."""
+    """Print the moves that a policy would make, their gain and cost, and which pods stay."""
     from koordinator.cli.descheduler.plan import plan  # noqa: PLC0415 -- takes long to load
 
     plan(flags)

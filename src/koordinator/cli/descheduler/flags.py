@@ -1,4 +1,4 @@
-"""Flags of ``koord descheduler``, which are those of koord-descheduler, and of its ``plan``."""
+"""Flags of ``koord descheduler``, from koord-descheduler, and of ``koord descheduler plan``."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -9,7 +9,10 @@ from msgspec.structs import replace
 
 from koordinator.api.codec import spelt_out
 from koordinator.cli.component.flags import (
+    KUBECONFIG_CONTEXT,
     ONCE,
+    READ_CLUSTER,
+    WRITE_CONFIG,
     ConnectionFlags,
     Files,
     KubeVersionFlag,
@@ -22,7 +25,7 @@ from koordinator.cli.component.flags import (
     ProcessFlags,
     Strict,
 )
-from koordinator.cli.input.configuration import NAMED_CONFIGURATION, WHAT_NAMES_MEAN
+from koordinator.cli.input.configuration import CONFIGURATION_HELP, NAMED_CONFIGURATION
 from koordinator.cli.output import Output, write_text
 from koordinator.cli.scheduler.flags import SchedulerElectionFlags
 from koordinator.descheduler.configuration import (
@@ -41,16 +44,17 @@ GATES = ("DisablePVCReservation",)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeschedulerFlags:
-    """What the command line says; no file is read yet."""
+    """Values of the command line; no file has been read yet."""
 
     config: Annotated[
         Path | None,
-        typer.Option(metavar="FILE", help="DeschedulerConfiguration; default: no plugin looks."),
+        typer.Option(
+            metavar="FILE",
+            help="File of a DeschedulerConfiguration. Default: a configuration without plugins.",
+        ),
     ] = None
     connection: ConnectionFlags = field(default_factory=ConnectionFlags)
-    write_config_to: Annotated[
-        Path | None, typer.Option(help="Write the configuration that would be used, and exit.")
-    ] = None
+    write_config_to: Annotated[Path | None, typer.Option(help=WRITE_CONFIG)] = None
     election: SchedulerElectionFlags = field(default_factory=SchedulerElectionFlags)
     pages: PageFlags = field(
         default_factory=lambda: PageFlags(
@@ -62,19 +66,23 @@ class DeschedulerFlags:
         Path | None,
         typer.Option(
             metavar="DIR",
-            help="Keep here what became of each pod that a plugin wanted to go: koord audit, "
+            help="Folder to write the outcome of each eviction candidate to, for koord audit and "
             "koord explain pod --audit.",
         ),
     ] = None
     feature_gates: Annotated[
-        str, typer.Option(metavar="NAME=true,...", help=f"Known: {', '.join(GATES)}.")
+        str,
+        typer.Option(
+            metavar="NAME=true,...",
+            help=f"Feature gates to set. Known gates: {', '.join(GATES)}.",
+        ),
     ] = ""
     process: ProcessFlags = field(default_factory=ProcessFlags)
     once: Annotated[
         bool,
         typer.Option(
             "--once",
-            help="Run a cycle over the objects given with -f and print what was written.",
+            help="Run cycles over the objects of -f, and print all objects that were written.",
             rich_help_panel=ONCE,
         ),
     ] = False
@@ -82,32 +90,38 @@ class DeschedulerFlags:
     now: OnceNow = ""
     cycles: Annotated[
         int,
-        typer.Option(help="How many, an interval apart.", min=1, max=1000, rich_help_panel=ONCE),
+        typer.Option(
+            help="Number of cycles; they are one descheduling interval apart.",
+            min=1,
+            max=1000,
+            rich_help_panel=ONCE,
+        ),
     ] = 1
     scheduler_config: Annotated[
         str,
         typer.Option(
             metavar=NAMED_CONFIGURATION,
-            help="The configuration of the scheduler by which moves are proven; pods of a "
-            "schedulerName without profile stay. With --once what is evicted is also replaced and "
-            f"scheduled until every job has ended. {WHAT_NAMES_MEAN} Default: both, each for its "
-            "schedulerName; nothing is scheduled.",
+            help="Configuration of the scheduler that checks whether moved pods fit elsewhere; "
+            "pods whose schedulerName has no profile are not moved. With --once, evicted pods are "
+            "also replaced and scheduled until every job has ended. "
+            f"{CONFIGURATION_HELP} Default: both, each for its schedulerName; --once then "
+            "schedules nothing.",
         ),
     ] = ""
     output: OncePrint = Output.YAML
 
     @property
     def source(self) -> str:
-        """What messages call the configuration."""
+        """Name of the configuration in messages."""
         return str(self.config or "")
 
     @property
     def gates(self) -> frozenset[str]:
-        """The feature gates that are on.  Raises InputError."""
+        """Enabled feature gates.  Raises InputError."""
         return parse_gates(self.feature_gates)
 
     def configuration(self) -> DeschedulerConfiguration:
-        """Return the configuration of the file as the flags change it.  Raises InputError."""
+        """Return the configuration of the file with the flags applied.  Raises InputError."""
         configuration = DeschedulerConfiguration()
         if self.config is not None:
             configuration = read_descheduler_configuration(self.config)
@@ -116,7 +130,7 @@ class DeschedulerFlags:
 
 
 def write_descheduler_configuration(configuration: DeschedulerConfiguration, path: Path) -> None:
-    """Write the configuration with all its defaults.  Raises InputError if that is impossible."""
+    """Write the configuration with all its defaults.  Raises InputError if writing fails."""
     head = {"apiVersion": DESCHEDULER_API_VERSION, "kind": type(configuration).__name__}
     text = to_yaml({**head, **spelt_out(configuration)})
     write_text(text, path)
@@ -132,45 +146,52 @@ def read_descheduler_configuration(path: Path) -> DeschedulerConfiguration:
 
 
 def parse_gates(text: str) -> frozenset[str]:
-    """Return the feature gates that are on.  Raises InputError."""
-    said = parse_feature_gates(text, beta=GATES)
-    unknown = [name for name in said if name not in GATES]
+    """Return the enabled feature gates.  Raises InputError."""
+    gates = parse_feature_gates(text, beta=GATES)
+    unknown = [name for name in gates if name not in GATES]
     if unknown:
         accepted = f"{', '.join(GATES)} with =true or =false"
         raise InputError(f"must be one of {accepted}, got {unknown[0]!r}", source=SOURCE)
-    return frozenset(name for name, is_on in said.items() if is_on)
+    return frozenset(name for name, is_on in gates.items() if is_on)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlanFlags:
-    """What is looked at, by which policy, and what is made of it."""
+    """Cluster, policy and output of a plan."""
 
     files: Files = None
-    kubeconfig: Annotated[str, typer.Option(help="Read this cluster.")] = ""
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
+    kubeconfig: Annotated[str, typer.Option(help=READ_CLUSTER)] = ""
+    context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = ""
     config: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="DeschedulerConfiguration.")
+        Path | None, typer.Option(metavar="FILE", help="File of a DeschedulerConfiguration.")
     ] = None
     scheduler_config: Annotated[
         str,
         typer.Option(
             metavar=NAMED_CONFIGURATION,
-            help=f"By which moves are proven. {WHAT_NAMES_MEAN} Default: both, each for its "
-            "schedulerName.",
+            help="Configuration of the scheduler that checks whether moved pods fit elsewhere. "
+            f"{CONFIGURATION_HELP} Default: both, each for its schedulerName.",
         ),
     ] = ""
     cycles: Annotated[
         int,
-        typer.Option(min=1, max=1000, help="Most cycles, until one of them wants a pod to go."),
-    ] = 10  # a node counts as hot after fewer looks, unless told otherwise
+        typer.Option(
+            min=1, max=1000, help="Most cycles to run; the first one with a candidate is the last."
+        ),
+    ] = 10  # by default a node counts as hot after fewer consecutive observations
     now: Now = ""
     feature_gates: Annotated[
-        str, typer.Option(metavar="NAME=true,...", help="As for the descheduler.")
+        str,
+        typer.Option(
+            metavar="NAME=true,...",
+            help="Feature gates of the descheduler: see koord descheduler --help.",
+        ),
     ] = ""
     kube_version: KubeVersionFlag = ""
     strict: Strict = False
     html: Annotated[
-        Path | None, typer.Option(metavar="FILE", help="Write a page with before and after.")
+        Path | None,
+        typer.Option(metavar="FILE", help="Write an HTML page that compares before and after."),
     ] = None
     apply: Annotated[
         bool,

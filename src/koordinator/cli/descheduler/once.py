@@ -1,4 +1,4 @@
-"""``koord descheduler --once``: what cycles make of manifests."""
+"""Command ``koord descheduler --once``: descheduling cycles on manifests."""
 
 from koordinator.cli.descheduler.flags import DeschedulerFlags
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
@@ -15,11 +15,11 @@ from koordinator.simulator.descheduled import deschedule_once
 def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
     """Print every object that was created, changed or deleted.
 
-    Raises InputError for what the user got wrong and, when all else is done and printed, BugError
-    for what broke.
+    Raises InputError for wrong flags or manifests and, after the result is printed, BugError for a
+    plugin that failed.
     """
     if not flags.files:
-        raise InputError("required with --once, but missing", source="--filename")
+        raise InputError("is required with --once", source="--filename")
     if flags.output is Output.TABLE:
         raise InputError("must be json or yaml with --once, got 'table'", source="--output")
     given = read_input_objects(flags.files)

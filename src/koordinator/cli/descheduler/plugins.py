@@ -17,8 +17,8 @@ Spec = DeschedulerPluginSpec[Any]
 def descheduler_plugins_for(configuration: DeschedulerConfiguration) -> tuple[Spec, ...]:
     """Return the out-of-tree plugins of this Python environment.
 
-    A package that can't be loaded is left out with a warning, unless the configuration names a
-    plugin that nobody else has.  Raises InputError then, naming the package.
+    A package that can't be loaded is skipped with a warning.  Raises InputError with the name of
+    the package if the configuration enables a plugin that no other package provides.
     """
     found, broken = load_entry_points(ENTRY_POINTS, DeschedulerPluginSpec)
     known = {spec.name for spec in (*DESCHEDULER_PLUGINS, *found)}
@@ -26,5 +26,5 @@ def descheduler_plugins_for(configuration: DeschedulerConfiguration) -> tuple[Sp
     if broken and unknown:
         raise InputError(f"{'; '.join(broken)}; is {', '.join(unknown)} in it?")
     for sentence in broken:
-        warn(f"{sentence}; it is left out")
+        warn(f"{sentence}; the package is skipped")
     return tuple(found)

@@ -1,4 +1,4 @@
-"""The flags of ``koord device-daemon``: those of koord-device-daemon, and its variables."""
+"""Flags and environment variables of ``koord device-daemon``, from koord-device-daemon."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,7 +14,7 @@ _ROOTS = "Where the machine is mounted"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeviceDaemonFlags:
-    """What is written where, and how often."""
+    """Output file, intervals and folders of the device daemon."""
 
     process: ProcessFlags = field(default_factory=ProcessFlags)
     oneshot: Annotated[
@@ -24,53 +24,59 @@ class DeviceDaemonFlags:
     sleep_interval: Annotated[
         str,
         typer.Option(
-            metavar="DURATION", help="Between two inventories.", envvar="KDD_SLEEP_INTERVAL"
+            metavar="DURATION",
+            help="Interval between inventories of the cards.",
+            envvar="KDD_SLEEP_INTERVAL",
         ),
     ] = "900s"
     health_interval: Annotated[
-        str, typer.Option(metavar="DURATION", help="Between two questions after health.")
+        str, typer.Option(metavar="DURATION", help="Interval between health checks of the cards.")
     ] = "10s"
     prints_output_file: Annotated[
         str,
         typer.Option(
             metavar="FILE",
-            help="Where cards are described; the node agent reads all files of the folder.",
+            help="File that describes the cards; the node agent reads all files of its folder.",
             envvar=["KDD_PRINTS_OUTPUT_FILE", "PRINTS_OUTPUT_FILE"],
         ),
     ] = "/var/run/koordlet/xpu-device-infos/ic-device"
     host_root_dir: Annotated[
         str,
         typer.Option(
-            help="Tools of vendors are run there; default: /hostfs, where the original's "
-            "DaemonSet has it, if it is there, else /.",
+            help="Root of the host's file system, in which the vendors' tools are run. Default: "
+            "/hostfs, the mount point in the original's DaemonSet, if it exists; otherwise /.",
             rich_help_panel=_ROOTS,
         ),
     ] = ""
     sys_root_dir: Annotated[
-        str, typer.Option(help="Default: /host-sys or /sys, likewise.", rich_help_panel=_ROOTS)
+        str,
+        typer.Option(
+            help="Mount point of the host's /sys. Default: /host-sys if it exists; otherwise /sys.",
+            rich_help_panel=_ROOTS,
+        ),
     ] = ""
 
     def host_root(self, original: Path = Path("/hostfs")) -> str:
-        """Return where the machine is mounted; ``original`` is where the original has it."""
+        """Return the host's root; ``original`` is its mount point in the original's DaemonSet."""
         return self.host_root_dir or (str(original) if original.is_dir() else "/")
 
     def sys_root(self, original: Path = Path("/host-sys")) -> str:
-        """Return where its /sys is."""
+        """Return the host's /sys; ``original`` as for ``host_root``."""
         return self.sys_root_dir or (str(original) if original.is_dir() else "/sys")
 
     @property
     def inventory_s(self) -> float:
-        """The first interval.  Raises InputError unless above 0."""
+        """Seconds between inventories.  Raises InputError unless above 0."""
         return parse_seconds(self.sleep_interval, "--sleep-interval")
 
     @property
     def health_s(self) -> float:
-        """The second interval.  Raises InputError unless above 0."""
+        """Seconds between health checks.  Raises InputError unless above 0."""
         return parse_seconds(self.health_interval, "--health-interval")
 
     @property
     def output(self) -> str:
-        """The file.  Raises InputError unless it is an absolute path."""
+        """Path of the output file.  Raises InputError unless it is absolute."""
         if not self.prints_output_file.startswith("/"):
             raise InputError(
                 f"must be an absolute path, got {self.prints_output_file!r}",

@@ -1,4 +1,4 @@
-"""``koord explain``: why pods wait, and what would help."""
+"""Command ``koord explain``: reasons for which pods wait, and remedies."""
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,11 +17,12 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import (
+    KUBECONFIG_CONTEXT,
     Files,
-    GatesOfScheduler,
     KubeVersionFlag,
     Now,
     Print,
+    SchedulerGates,
     Strict,
 )
 from koordinator.cli.explain.move_history import moves_of, print_moves
@@ -50,24 +51,23 @@ from koordinator.scheduler.ingest import is_over
 from koordinator.simulator.explanations import explain_pods, explain_waiting
 
 SCHEDULED = "PodScheduled"
-UNSEEN = "no scheduler has written anything about it yet"
+UNSEEN = "no scheduler has reported on it yet"
 LIMITED = (
-    "this user may not read {}: told is what the scheduler wrote into the pods, and nothing is "
-    "tried"
+    "this user may not read {}: pods are explained by their conditions, without running a scheduler"
 )
 
 
 def explain_by_conditions(
     objects: Sequence[KubeObject], keys: Sequence[str] = ()
 ) -> list[Explanation]:
-    """Explain pods by their conditions; without keys all that wait.
+    """Explain pods by their conditions; without keys, explain all that wait.
 
-    Raises InputError for a key that no pod has.
+    Raises InputError for an unknown key.
     """
     pods = {obj.key: obj for obj in objects if isinstance(obj, Pod)}
     unknown = [key for key in keys if key not in pods]
     if unknown:
-        known = ", ".join(sorted(pods)[:10]) or "nothing: there are no pods"
+        known = ", ".join(sorted(pods)[:10]) or "(there are no pods)"
         problem = f"there is no pod {unknown[0]}, or it may not be read; must be one of {known}"
         raise InputError(problem, source="explain pod")
     wanted = [pods[key] for key in keys] if keys else _waiting_pods(pods.values())
@@ -85,11 +85,11 @@ def _explained_by_condition(pod: Pod) -> Explanation:
     if pod.spec.node_name:
         summary = f"it runs on {pod.spec.node_name}"
         return Explanation(pod=pod.key, verdict="placed", summary=summary, node=pod.spec.node_name)
-    said = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
-    message = (said.message or said.reason) if said is not None else ""
-    closed = " ".join(gate.name for gate in pod.spec.scheduling_gates)
-    if closed:
-        message = f"waiting for scheduling gates: {closed}"
+    condition = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
+    message = (condition.message or condition.reason) if condition is not None else ""
+    gates = " ".join(gate.name for gate in pod.spec.scheduling_gates)
+    if gates:
+        message = f"waiting for scheduling gates: {gates}"
     reason = message or UNSEEN
     cause = CauseReport(plugin="", reason=reason, sentence=sentence(reason))
     return Explanation(
@@ -97,30 +97,33 @@ def _explained_by_condition(pod: Pod) -> Explanation:
     )
 
 
-IS_PLACED = ("placed", "ended")  # verdicts on members of gangs that wait no more
+IS_PLACED = ("placed", "ended")  # verdicts on members of gangs that no longer wait
 
 explain = typer.Typer(
-    cls=HelpGroup, help="Why pods wait, and what would help.", no_args_is_help=True
+    cls=HelpGroup, help="Explain why pods wait, and what would help.", no_args_is_help=True
 )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExplainFlags:
-    """What is looked at, as of when, and how a scheduler would see it."""
+    """Objects to explain, current time, and scheduler configuration."""
 
     files: Files = None
     config: Config = ""
     now: Now = ""
-    kubeconfig: Annotated[str, typer.Option(help="Read this cluster; nothing is written.")] = ""
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = ""
-    feature_gates: GatesOfScheduler = ""
+    kubeconfig: Annotated[
+        str,
+        typer.Option(help="Read the cluster of this kubeconfig file; nothing is written to it."),
+    ] = ""
+    context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = ""
+    feature_gates: SchedulerGates = ""
     kube_version: KubeVersionFlag = ""
     strict: Strict = False
     scope: ScopeFlags = field(default_factory=ScopeFlags)
     output: Print = Output.TABLE
 
     def read(self) -> LiveObjects:
-        """Return what manifests and the cluster have.  Raises InputError if neither is given."""
+        """Return the objects of manifests and cluster.  Raises InputError if neither is given."""
         self.scope.check()
         given = read_input_objects(self.files, strict=self.strict) if self.files else InputObjects()
         live = LiveObjects(given.objects, "")
@@ -134,7 +137,7 @@ class ExplainFlags:
         return replaced(live, objects=given.completed(live.objects))
 
     def gates(self) -> FeatureGates:
-        """Return the gates, at the level of the cluster or of the flag.  Raises InputError."""
+        """Return the gates at the level of the cluster or the flag.  Raises InputError."""
         return read_gates(
             self.feature_gates,
             self.kube_version,
@@ -145,39 +148,40 @@ class ExplainFlags:
 
     @property
     def now_s(self) -> float:
-        """The time it is, or is said to be.  Raises InputError."""
+        """Time of ``--now``, by default of the system clock.  Raises InputError."""
         return parse_time(self.now) if self.now else SystemClock().now_s()
 
 
 @explain.command("pods")
 @with_flags
 def explain_all(flags: ExplainFlags) -> None:
-    """Tell for which reasons pods wait, how many for each, and what would help.
+    """Show the reasons for which pods wait, the number of pods for each, and what would help.
 
-    The scheduler is run on a copy until nothing moves any more; what waits then is looked at.
+    The scheduler is run on a copy of the cluster until it can place no more pods; the pods that
+    wait then are explained.
     """
     live = flags.read()
-    told = _waiting(flags, live)
-    total = sum(len(pods) for _, pods in told)
+    explained = _waiting(flags, live)
+    total = sum(len(pods) for _, pods in explained)
     gangs = _gangs(live.objects)
     if flags.output is not Output.TABLE:
-        causes = [_cause(*each, gangs) for each in by_cause(told)]
+        causes = [_cause(*each, gangs) for each in by_cause(explained)]
         print_data({"waiting": total, "causes": causes}, flags.output)
-    elif not told:
+    elif not explained:
         console().print("no pod waits")
     else:
-        print_overview(console(), told, total, gangs)
+        print_overview(console(), explained, total, gangs)
 
 
 def _waiting(flags: ExplainFlags, live: LiveObjects) -> list[tuple[Explanation, tuple[str, ...]]]:
-    """Explain one of each kind of pods that wait and are meant, with the names of all of them."""
+    """Explain one pod of each kind that waits and is selected, with the names of all of them."""
     configuration = read_configuration(flags.config)
-    told: list[tuple[Explanation, tuple[str, ...]]]
+    explained: list[tuple[Explanation, tuple[str, ...]]]
     if live.lacks_nodes:
-        told = [(one, (one.pod,)) for one in explain_by_conditions(live.objects)]
+        explained = [(one, (one.pod,)) for one in explain_by_conditions(live.objects)]
     else:
         with ExitStack() as cleanup:
-            told = explain_waiting(
+            explained = explain_waiting(
                 live.objects,
                 configuration,
                 now_s=flags.now_s,
@@ -187,9 +191,9 @@ def _waiting(flags: ExplainFlags, live: LiveObjects) -> list[tuple[Explanation, 
                 connect=extender_connector(cleanup),
             )
     if not flags.scope.is_narrow:
-        return told
-    meant = flags.scope.keys(live.objects)
-    kept = [(one, tuple(pod for pod in pods if pod in meant)) for one, pods in told]
+        return explained
+    selected = flags.scope.keys(live.objects)
+    kept = [(one, tuple(pod for pod in pods if pod in selected)) for one, pods in explained]
     return [(replace(one, pod=pods[0]), pods) for one, pods in kept if pods]
 
 
@@ -199,22 +203,24 @@ def explain_pod(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            help="namespace/name or reservation/name, repeatable; default: all that wait."
+            help="Names of pods (namespace/name) or reservations (reservation/name). Default: all "
+            "waiting pods."
         ),
     ] = None,
     *,
     audit: Annotated[
         list[Path] | None,
         typer.Option(
-            help="Files or folders of the descheduler's --audit-dir: tell also why the named pods "
-            "were moved, or stayed; repeatable."
+            help="Files or folders of the descheduler's --audit-dir; show also why the named pods "
+            "were moved or stayed. Repeatable."
         ),
     ] = None,
     flags: ExplainFlags,
 ) -> None:
-    """Tell what blocks a pod, where, and what would unblock it; and why it was moved.
+    """Explain what blocks a pod on which nodes, what would help, and why it was moved.
 
-    The scheduler is run on a copy until nothing moves any more; what waits then is explained.
+    The scheduler is run on a copy of the cluster until it can place no more pods; the pods that
+    wait then are explained.
     """
     live = flags.read()
     objects = live.objects
@@ -232,23 +238,23 @@ def explain_pod(
             console().print("no pod waits")
             return
     moves = moves_of(audit or (), keys if audit else (), objects)
-    there = {obj.key for obj in objects if isinstance(obj, Pod)}
-    gone = [key for key in keys if moves.get(key) and key not in there]
-    left = [key for key in keys if key not in gone]
+    existing = {obj.key for obj in objects if isinstance(obj, Pod)}
+    deleted = [key for key in keys if moves.get(key) and key not in existing]
+    remaining = [key for key in keys if key not in deleted]
     explained: list[Explanation] = []
     if live.lacks_nodes:
-        explained = explain_by_conditions(objects, left)
-    elif left or not gone:
-        explained = _explained(objects, left, flags)
+        explained = explain_by_conditions(objects, remaining)
+    elif remaining or not deleted:
+        explained = _explained(objects, remaining, flags)
     if not names:
         explained = [one for one in explained if one.verdict != PLACED]
     if flags.output is not Output.TABLE:
-        told = {"moves": msgspec.to_builtins(moves)} if audit else {}
-        print_data({"pods": [_as_data(one) for one in explained], **told}, flags.output)
+        moved = {"moves": msgspec.to_builtins(moves)} if audit else {}
+        print_data({"pods": [_as_data(one) for one in explained], **moved}, flags.output)
         return
     if explained:
         print_explanations(console(), explained)
-    elif not gone:
+    elif not deleted:
         console().print("no pod waits")
     print_moves(console(), moves)
 
@@ -258,12 +264,12 @@ def explain_pod(
 def explain_gang(
     names: Annotated[
         list[str] | None,
-        typer.Argument(help="namespace/name of gangs, repeatable; default: all that wait."),
+        typer.Argument(help="Names of gangs (namespace/name). Default: all waiting gangs."),
     ] = None,
     *,
     flags: ExplainFlags,
 ) -> None:
-    """Tell how many members of a gang find places, what blocks the rest, and what would help."""
+    """Show how many members of a gang fit, what blocks the others, and what would help."""
     live = flags.read()
     objects = live.objects
     members: dict[str, list[str]] = {}
@@ -272,23 +278,23 @@ def explain_gang(
     wanted = flags.scope.full_names(names, live.namespace) if names else list(members)
     for name in wanted:
         if name not in members:
-            known = ", ".join(sorted(members)[:10]) or "none: no pod is in a gang"
-            raise InputError(f"no gang {name}; known gangs: {known}", source="explain gang")
+            known = ", ".join(sorted(members)[:10]) or "(no pod is in a gang)"
+            raise InputError(f"must be one of {known}, got {name!r}", source="explain gang")
     pods = {pod.key: pod for pod in objects if isinstance(pod, Pod)}
-    asked = {
+    gangs = {  # by one member, which waits if any does
         next((key for key in members[name] if not pods[key].spec.node_name), members[name][0]): name
         for name in wanted
     }
     if live.lacks_nodes:
-        explained = explain_by_conditions(objects, list(asked))
+        explained = explain_by_conditions(objects, list(gangs))
     else:
-        explained = _explained(objects, list(asked), flags) if asked else []
-    told = [(asked[one.pod], one) for one in explained if names or one.verdict not in IS_PLACED]
+        explained = _explained(objects, list(gangs), flags) if gangs else []
+    shown = [(gangs[one.pod], one) for one in explained if names or one.verdict not in IS_PLACED]
     if flags.output is not Output.TABLE:
-        data = [{"name": gang, **_as_data(one)} for gang, one in told]
+        data = [{"name": gang, **_as_data(one)} for gang, one in shown]
         print_data({"gangs": data}, flags.output)
-    elif told:
-        print_gangs(console(), [(gang, len(members[gang]), one) for gang, one in told])
+    elif shown:
+        print_gangs(console(), [(gang, len(members[gang]), one) for gang, one in shown])
     else:
         console().print("no gang waits")
 
@@ -325,14 +331,14 @@ def _as_data(one: Explanation) -> dict[str, Any]:
 
 
 def _cause(
-    words: str, told: Sequence[tuple[Explanation, Sequence[str]]], gangs: Mapping[str, str]
+    words: str, explained: Sequence[tuple[Explanation, Sequence[str]]], gangs: Mapping[str, str]
 ) -> dict[str, Any]:
-    """Return a line of the overview as data: the remedies are those of the first pod."""
-    first, _ = max(told, key=lambda each: len(each[1]))
-    pods = [pod for _, pods in told for pod in pods]
+    """Return a line of the overview as data, with the remedies of the first pod."""
+    first, _ = max(explained, key=lambda each: len(each[1]))
+    pods = [pod for _, pods in explained for pod in pods]
     return {
         "cause": words,
-        "plugins": sorted({cause.plugin for one, _ in told for cause in one.causes}),
+        "plugins": sorted({cause.plugin for one, _ in explained for cause in one.causes}),
         "pods": pods,
         "gangs": dict(Counter(gangs[pod] for pod in pods if pod in gangs)),
         "explained": first.pod,

@@ -1,4 +1,4 @@
-"""The scheduler's configuration as ``--config`` names it, and the plugins that it may name."""
+"""Scheduler configuration of ``--config``, and the out-of-tree plugins that it may enable."""
 
 from pathlib import Path
 from typing import Annotated, Any
@@ -16,9 +16,9 @@ from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.configurations import BY_NAME, default_configuration
 
 NAMED_CONFIGURATION = f"FILE|{'|'.join(BY_NAME)}"
-WHAT_NAMES_MEAN = (
-    "KubeSchedulerConfiguration; koordinator: the chart's; kubernetes: kube-scheduler's own; "
-    "./koordinator is a file."
+CONFIGURATION_HELP = (
+    "File of a KubeSchedulerConfiguration, or koordinator for the chart's configuration, or "
+    "kubernetes for the defaults of kube-scheduler; ./koordinator is a file."
 )
 
 Config = Annotated[
@@ -26,7 +26,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         metavar=NAMED_CONFIGURATION,
-        help=f"{WHAT_NAMES_MEAN} Default: both, each for its schedulerName.",
+        help=f"{CONFIGURATION_HELP} Default: both, each for its schedulerName.",
     ),
 ]
 
@@ -37,8 +37,8 @@ def read_configuration(
 ) -> KubeSchedulerConfiguration:
     """Return the configuration of a file or of one of the names in ``BY_NAME``.
 
-    Without either it is ``default``, or kube-scheduler's profile beside the shipped one.
-    Raises InputError naming the file, the field path, what was found and what is accepted.
+    Without a name it is ``default``, or kube-scheduler's profile beside the shipped one.
+    Raises InputError with the file, the field path, and the expected and the actual value.
     """
     if not named:
         return default or default_configuration()
@@ -49,7 +49,7 @@ def read_configuration(
 
 
 def read_data(path: Path) -> Any:
-    """Return what the YAML document of a file holds.  Raises InputError with file and path."""
+    """Return the content of a file with one YAML document.  Raises InputError."""
     try:
         text = read_file(path, LARGEST_CONFIGURATION_BYTES)
     except FileNotFoundError as error:
@@ -64,8 +64,8 @@ def read_data(path: Path) -> Any:
 def plugins_for(configuration: KubeSchedulerConfiguration) -> tuple[PluginSpec[Any], ...]:
     """Return the out-of-tree plugins of this Python environment.
 
-    A package that can't be loaded is left out with a warning, unless the configuration names a
-    plugin that nobody else has.  Raises InputError then, naming the package.
+    A package that can't be loaded is skipped with a warning.  Raises InputError with the name of
+    the package if the configuration enables a plugin that no other package provides.
     """
     installed = installed_plugins()
     if not installed.broken:
@@ -75,13 +75,13 @@ def plugins_for(configuration: KubeSchedulerConfiguration) -> tuple[PluginSpec[A
     if unknown:
         raise InputError(f"{'; '.join(installed.broken)}; is {', '.join(unknown)} in it?")
     for sentence in installed.broken:
-        warn(f"{sentence}; it is left out")
+        warn(f"{sentence}; the package is skipped")
     return installed.specs
 
 
 def write_configuration(configuration: KubeSchedulerConfiguration, path: Path) -> None:
     """Write the configuration with all its defaults, for ``-`` to standard output.
 
-    Raises InputError if that is impossible.
+    Raises InputError if writing fails.
     """
     write_text(to_yaml(spelt_out(configuration)), path)

@@ -1,4 +1,4 @@
-"""Which pods a question is about: flags as kubectl has them."""
+"""Flags that select pods by namespace and labels, as in kubectl."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -14,38 +14,43 @@ from koordinator.foundation.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScopeFlags:
-    """The namespace and the labels of the pods that are meant."""
+    """Namespace and labels of the selected pods."""
 
     namespace: Annotated[
         str,
         typer.Option(
             "--namespace",
             "-n",
-            help="Only what is in this namespace; also that of names without one.",
+            help="Select only objects of this namespace; it is also the namespace of names "
+            "without one.",
         ),
     ] = ""
     all_namespaces: Annotated[
         bool,
-        typer.Option("--all-namespaces", "-A", help="What is in any namespace, which is usual."),
+        typer.Option(
+            "--all-namespaces", "-A", help="Select objects of all namespaces. This is the default."
+        ),
     ] = False
     selector: Annotated[
         str,
-        typer.Option("--selector", "-l", help="Only pods with these labels, such as app=web."),
+        typer.Option(
+            "--selector", "-l", help="Select only pods with these labels, such as app=web."
+        ),
     ] = ""
 
     def check(self) -> None:
-        """Raise InputError for flags that contradict each other, or a selector that is none."""
+        """Raise InputError for contradictory flags or an invalid selector."""
         if self.namespace and self.all_namespaces:
-            raise InputError("must not be given beside --all-namespaces", source="--namespace")
+            raise InputError("can't be used with --all-namespaces", source="--namespace")
         self._labels()
 
     @property
     def is_narrow(self) -> bool:
-        """Whether not all pods are meant."""
+        """Whether the flags exclude some pods."""
         return bool(self.namespace or self.selector)
 
     def keys(self, objects: Iterable[KubeObject]) -> set[str]:
-        """Return the keys of the pods among the objects that are meant."""
+        """Return the keys of the selected pods."""
         return {obj.key for obj in objects if isinstance(obj, Pod) and self.holds(obj)}
 
     def holds(self, obj: KubeObject) -> bool:
@@ -54,9 +59,9 @@ class ScopeFlags:
         in_namespace = not self.namespace or meta.namespace == self.namespace
         return in_namespace and matches(self._labels(), meta.labels)
 
-    def full_names(self, names: Sequence[str], usual: str) -> list[str]:
-        """Return the names with a namespace: their own, that of the flag, or the ``usual`` one."""
-        namespace = self.namespace or usual or "default"
+    def full_names(self, names: Sequence[str], default: str) -> list[str]:
+        """Return names with namespaces; ``default`` is used if neither name nor flag has one."""
+        namespace = self.namespace or default or "default"
         return [name if "/" in name else f"{namespace}/{name}" for name in names]
 
     def _labels(self) -> LabelSelector:

@@ -1,6 +1,6 @@
-"""``koord koordlet``: the node agent, and what it did.
+"""Command ``koord koordlet``: the node agent, and its audit log.
 
-What the original has a flag for and this agent has not is left out, with a warning.
+Flags of the original that have no counterpart here are ignored with a warning.
 """
 
 from pathlib import Path
@@ -17,7 +17,7 @@ from koordinator.cli.output import Output, console, print_data
 koordlet = typer.Typer(
     name="koordlet",
     cls=KoordletGroup,
-    help="Run the node agent, or read what it did.",
+    help="Run the node agent, or show its audit log.",
     invoke_without_command=True,
 )
 
@@ -25,7 +25,7 @@ koordlet = typer.Typer(
 @koordlet.callback()
 @with_flags
 def run(invocation: typer.Context, flags: KoordletFlags) -> None:
-    """Run the node agent until it is told to stop."""
+    """Run the node agent until a signal stops it."""
     if invocation.invoked_subcommand is not None:
         return
     from koordinator.cli.koordlet.process import (  # noqa: PLC0415 -- servers and clients take
@@ -39,20 +39,31 @@ def run(invocation: typer.Context, flags: KoordletFlags) -> None:
 @koordlet.command()
 def audit(
     folder: Annotated[
-        Path, typer.Option("--audit-log-dir", help="Where the agent keeps its audit.")
+        Path, typer.Option("--audit-log-dir", help="Folder of the agent's audit log.")
     ] = Path("/var/log/koordlet"),
     *,
-    size: Annotated[int, typer.Option(min=1, help="How many events, the newest first.")] = 256,
+    size: Annotated[
+        int, typer.Option(min=1, help="Number of events to show, the newest first.")
+    ] = 256,
     owner: Annotated[
-        str, typer.Option(help="Only of this pod (namespace/name), tier, program or the node.")
+        str,
+        typer.Option(
+            help="Show only events of this pod (namespace/name), tier, program or the node."
+        ),
     ] = "",
     kind: Annotated[
-        str, typer.Option("--type", help="Only cgroup, file, resctrl, oom, core or eviction.")
+        str,
+        typer.Option(
+            "--type",
+            help="Show only events of this type: cgroup, file, resctrl, oom, core or eviction.",
+        ),
     ] = "",
-    failed: Annotated[bool, typer.Option("--failed", help="Only what was refused.")] = False,
+    failed: Annotated[
+        bool, typer.Option("--failed", help="Show only changes that failed.")
+    ] = False,
     output: Print = Output.TABLE,
 ) -> None:
-    """Show what the agent changed on this machine, when and why."""
+    """Show the changes that the agent made on this machine, with time and reason."""
     from koordinator.host.linux.host import LinuxHost  # noqa: PLC0415
     from koordinator.koordlet.executor.audit import read_events  # noqa: PLC0415
 

@@ -1,4 +1,4 @@
-"""The flags of ``koord koordlet``: those of the original's koordlet."""
+"""Flags of ``koord koordlet``, from the original's koordlet."""
 
 import os
 from dataclasses import dataclass, field
@@ -44,7 +44,7 @@ _M10 = Duration(minutes=10)
 
 
 def _duration(value: str | Duration) -> Duration:
-    """Return what a flag says; its default comes as it is."""
+    """Return the duration of a flag, whose default is a Duration already."""
     return value if isinstance(value, Duration) else Duration.parse(value)
 
 
@@ -54,33 +54,34 @@ def _time(panel: str, text: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RootFlags:
-    """Folders of the machine that the agent reads and writes; empty: as they usually are."""
+    """Folders of the machine that the agent reads and writes; empty: the default of its mode."""
 
     cgroup_root_dir: Annotated[
-        str, typer.Option(help="Where cgroups are mounted.", rich_help_panel=_ROOTS)
+        str, typer.Option(help="Mount point of the cgroups.", rich_help_panel=_ROOTS)
     ] = ""
     sys_root_dir: Annotated[
-        str, typer.Option(help="The machine's /sys.", rich_help_panel=_ROOTS)
+        str, typer.Option(help="Mount point of the machine's /sys.", rich_help_panel=_ROOTS)
     ] = ""
     sys_fs_root_dir: Annotated[
-        str, typer.Option(help="The machine's /sys/fs.", rich_help_panel=_ROOTS)
+        str, typer.Option(help="Mount point of the machine's /sys/fs.", rich_help_panel=_ROOTS)
     ] = ""
     proc_root_dir: Annotated[
-        str, typer.Option(help="The machine's /proc.", rich_help_panel=_ROOTS)
+        str, typer.Option(help="Mount point of the machine's /proc.", rich_help_panel=_ROOTS)
     ] = ""
     var_run_root_dir: Annotated[
-        str, typer.Option(help="The machine's /var/run.", rich_help_panel=_ROOTS)
+        str, typer.Option(help="Mount point of the machine's /var/run.", rich_help_panel=_ROOTS)
     ] = ""
     run_root_dir: Annotated[
-        str, typer.Option(help="The machine's /run.", rich_help_panel=_ROOTS)
+        str, typer.Option(help="Mount point of the machine's /run.", rich_help_panel=_ROOTS)
     ] = ""
     var_lib_kubelet_dir: Annotated[
-        str, typer.Option(help="The kubelet's folder.", rich_help_panel=_ROOTS)
+        str, typer.Option(help="Folder of the kubelet.", rich_help_panel=_ROOTS)
     ] = ""
     kubelet_cgroup_root: Annotated[
         str,
         typer.Option(
-            help="The kubelet's --cgroup-root; default: as its configuration or the cgroups show.",
+            help="Value of the kubelet's --cgroup-root. Default: read from the kubelet's "
+            "configuration, or detected from the cgroups.",
             rich_help_panel=_ROOTS,
         ),
     ] = ""
@@ -117,42 +118,47 @@ class RootFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KubeletFlags:
-    """How the kubelet is asked for pods, where it is to be asked at all."""
+    """Requests to the kubelet for the pods of the node; disabled by default."""
 
     pods_from_kubelet: Annotated[
         bool,
         typer.Option(
-            help="Ask the kubelet for the pods of this node instead of watching the API server.",
+            help="Poll the kubelet for the pods of this node, instead of watching the API server.",
             rich_help_panel=_KUBELET,
         ),
     ] = False
     kubelet_preferred_address_type: Annotated[
-        str, typer.Option(help="Which address of the Node.", rich_help_panel=_KUBELET)
+        str,
+        typer.Option(
+            help="Type of the Node's address that the kubelet is reached at.",
+            rich_help_panel=_KUBELET,
+        ),
     ] = "InternalIP"
     kubelet_sync_interval: Annotated[
-        Duration, _time(_KUBELET, "How often the kubelet is asked for its pods.")
+        Duration, _time(_KUBELET, "Interval between requests to the kubelet.")
     ] = _S10
     kubelet_sync_timeout: Annotated[
-        Duration, _time(_KUBELET, "How long an answer of the kubelet may take.")
+        Duration, _time(_KUBELET, "Timeout of a request to the kubelet.")
     ] = _S3
     kubelet_certificate_authority: Annotated[
         str,
         typer.Option(
-            help="Who certifies the kubelet, besides who certifies the API server; default: "
-            "pki/kubelet.crt below --var-lib-kubelet-dir.",
+            help="CA certificates that are trusted for the kubelet, in addition to those of the "
+            "API server. Default: pki/kubelet.crt below --var-lib-kubelet-dir.",
             rich_help_panel=_KUBELET,
         ),
     ] = ""
     kubelet_insecure_tls: Annotated[
         bool,
         typer.Option(
-            help="Ask at the read-only port, in plain HTTP and as nobody.", rich_help_panel=_KUBELET
+            help="Use the read-only port, with plain HTTP and without credentials.",
+            rich_help_panel=_KUBELET,
         ),
     ] = False
     kubelet_read_only_port: Annotated[
         int,
         typer.Option(
-            help="Where the kubelet is asked with --kubelet-insecure-tls.",
+            help="Read-only port of the kubelet, used with --kubelet-insecure-tls.",
             min=1,
             max=65535,
             rich_help_panel=_KUBELET,
@@ -160,7 +166,7 @@ class KubeletFlags:
     ] = 10255
 
     def source(self, node_name: str, kubelet_root: str) -> "KubeletSource | None":
-        """Return which kubelet is asked; None if pods are watched.  Raises InputError."""
+        """Return the kubelet to poll; None if pods are watched.  Raises InputError."""
         from koordinator.cluster.kubernetes.kubelet_pods import (  # noqa: PLC0415 -- as below
             ADDRESS_TYPES,
             KubeletSource,
@@ -194,92 +200,103 @@ class KubeletFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RuntimeHookFlags:
-    """How the container runtime reaches the hooks, and what becomes of a pod whose hook fails."""
+    """Connection of the container runtime to the hooks, and policy for hooks that fail."""
 
     enable_nri_runtime_hook: Annotated[
         bool,
         typer.Option(
             "--enable-nri-runtime-hook/--no-enable-nri-runtime-hook",
-            help="Be a plugin of the container runtime (NRI), so that containers start right.",
+            help="Run as an NRI plugin of the container runtime, so that containers start with the "
+            "right settings.",
             rich_help_panel=_HOOKS,
         ),
     ] = True
     runtime_hooks_nri_plugin_name: Annotated[
         str,
         typer.Option(
-            help="Name as which the agent registers with the runtime.", rich_help_panel=_HOOKS
+            help="Name that the agent registers with the runtime.", rich_help_panel=_HOOKS
         ),
     ] = "koordlet_nri"
     runtime_hooks_nri_plugin_index: Annotated[
-        str, typer.Option(help="Two digits: the order of plugins.", rich_help_panel=_HOOKS)
+        str,
+        typer.Option(
+            help="Two digits that order the plugins of the runtime.", rich_help_panel=_HOOKS
+        ),
     ] = "00"
     runtime_hooks_nri_socket_path: Annotated[
-        str, typer.Option(help="Below --var-run-root-dir.", rich_help_panel=_HOOKS)
+        str,
+        typer.Option(
+            help="NRI socket; a relative path is below --var-run-root-dir.", rich_help_panel=_HOOKS
+        ),
     ] = "nri/nri.sock"
     runtime_hooks_nri_connect_timeout: Annotated[
-        Duration, _time(_HOOKS, "How long connecting to the runtime may take.")
+        Duration, _time(_HOOKS, "Timeout of a connection attempt to the runtime.")
     ] = _S6
     runtime_hooks_nri_backoff_duration: Annotated[
-        Duration, _time(_HOOKS, "Pause before connecting to the runtime again.")
+        Duration, _time(_HOOKS, "Initial backoff before the next connection attempt.")
     ] = _S1
-    runtime_hooks_nri_backoff_cap: Annotated[Duration, _time(_HOOKS, "The longest such pause.")] = (
-        _S2
-    )
+    runtime_hooks_nri_backoff_cap: Annotated[Duration, _time(_HOOKS, "Longest backoff.")] = _S2
     runtime_hooks_nri_backoff_steps: Annotated[
         int,
-        typer.Option(
-            help="How often a pause grows before it stays the same.", min=0, rich_help_panel=_HOOKS
-        ),
+        typer.Option(help="Number of times that the backoff grows.", min=0, rich_help_panel=_HOOKS),
     ] = (1 << 31) - 1
     runtime_hooks_nri_backoff_factor: Annotated[
         float,
-        typer.Option(
-            help="By which each pause is longer than the one before.", min=1, rich_help_panel=_HOOKS
-        ),
+        typer.Option(help="Factor by which the backoff grows.", min=1, rich_help_panel=_HOOKS),
     ] = 2.0
     hami_core_library_directory_path: Annotated[
         str,
         typer.Option(
-            help="libvgpu.so of HAMi-core on the node, and in containers that share a GPU.",
+            help="Path of libvgpu.so of HAMi-core, on the node and in containers that share a GPU.",
             rich_help_panel=_HOOKS,
         ),
     ] = "/usr/local/vgpu/libvgpu.so"
     runtime_hooks_addr: Annotated[
         str,
         typer.Option(
-            help="Unix socket for a runtime proxy; empty: none. Needs koordinator[hook-server].",
+            help="Unix socket that serves hooks to a runtime proxy; empty disables it. "
+            "Requires koordinator[hook-server].",
             rich_help_panel=_HOOKS,
         ),
     ] = ""
     runtime_hooks_host_endpoint: Annotated[
-        str, typer.Option(help="The same socket as the proxy sees it.", rich_help_panel=_HOOKS)
+        str,
+        typer.Option(help="Path of the same socket for the proxy.", rich_help_panel=_HOOKS),
     ] = "/var/run/koordlet/koordlet.sock"
     runtime_hooks_config_path: Annotated[
-        str, typer.Option(help="Where the proxy looks for servers.", rich_help_panel=_HOOKS)
+        str,
+        typer.Option(help="Folder where the proxy looks for hook servers.", rich_help_panel=_HOOKS),
     ] = "/etc/runtime/hookserver.d"
     runtime_hooks_failure_policy: Annotated[
         FailurePolicy,
-        typer.Option(help="What the proxy does without us.", rich_help_panel=_HOOKS),
+        typer.Option(
+            help="Action of the proxy if the agent does not answer.", rich_help_panel=_HOOKS
+        ),
     ] = FailurePolicy.IGNORE
     runtime_hooks_disable_stages: Annotated[
         str,
-        typer.Option(help="Stages that the proxy does not ask about.", rich_help_panel=_HOOKS),
+        typer.Option(
+            help="Stages for which the proxy does not call the hooks.", rich_help_panel=_HOOKS
+        ),
     ] = ""
     runtime_hooks_plugin_failure_policy: Annotated[
         FailurePolicy,
-        typer.Option(help="Fail: a pod whose hook fails does not start.", rich_help_panel=_HOOKS),
+        typer.Option(
+            help="Action if a hook fails; with Fail, the pod does not start.",
+            rich_help_panel=_HOOKS,
+        ),
     ] = FailurePolicy.IGNORE
     unprepared_containers: Annotated[
         UnpreparedPolicy,
         typer.Option(
-            help="Containers created without the agent, so that they lack GPU variables and "
-            "limits. Restart: end them where the kubelet starts them again.",
+            help="Action on containers that were created while the agent was down, and so lack GPU "
+            "variables and limits. Restart ends those that the kubelet restarts.",
             rich_help_panel=_HOOKS,
         ),
     ] = UnpreparedPolicy.REPORT
 
     def nri(self, var_run: str) -> "NriSettings | None":
-        """Return how the runtime is reached; None if it is not to be.  Raises InputError."""
+        """Return the NRI connection; None if it is disabled.  Raises InputError."""
         from koordinator.host.linux.nri_connection import NriSettings  # noqa: PLC0415 -- as below
 
         index, place = self.runtime_hooks_nri_plugin_index, self.runtime_hooks_nri_socket_path
@@ -300,7 +317,7 @@ class RuntimeHookFlags:
         )
 
     def server(self) -> "HookServerSettings | None":
-        """Return where a proxy finds the hooks; None if there is to be no server."""
+        """Return the server of the hooks for a proxy; None if it is disabled."""
         from koordinator.host.linux.hook_server import HookServerSettings  # noqa: PLC0415
         from koordinator.koordlet.runtime_hooks.hook_service import STAGES  # noqa: PLC0415
 
@@ -318,41 +335,50 @@ class RuntimeHookFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PredictionFlags:
-    """How usage is learnt, and where what was learnt is kept."""
+    """Training of usage models, and their checkpoints."""
 
     prediction_checkpoint_filepath: Annotated[
-        str, typer.Option(help="Empty: none are kept.", rich_help_panel=_PREDICT)
+        str,
+        typer.Option(
+            help="Folder for checkpoints of the models; empty disables checkpoints.",
+            rich_help_panel=_PREDICT,
+        ),
     ] = "/prediction-checkpoints"
     prediction_cold_start_duration: Annotated[
-        Duration, _time(_PREDICT, "How long a new pod is observed before its usage is predicted.")
+        Duration, _time(_PREDICT, "Time that a new pod is observed before its usage is predicted.")
     ] = _H24
     prediction_safety_margin_percent: Annotated[
-        int, typer.Option(help="Added to each prediction.", min=0, rich_help_panel=_PREDICT)
+        int,
+        typer.Option(
+            help="Safety margin added to each prediction, in percent.",
+            min=0,
+            rich_help_panel=_PREDICT,
+        ),
     ] = 10
     prediction_cpu_histogram_decay_halflife: Annotated[
-        Duration, _time(_PREDICT, "After which samples of CPU weigh half.")
+        Duration, _time(_PREDICT, "Time after which the weight of a CPU sample is halved.")
     ] = _H12
     prediction_memory_histogram_decay_halflife: Annotated[
-        Duration, _time(_PREDICT, "After which samples of memory weigh half.")
+        Duration, _time(_PREDICT, "Time after which the weight of a memory sample is halved.")
     ] = _H24
     prediction_training_interval: Annotated[
-        Duration, _time(_PREDICT, "How often usage goes into the models.")
+        Duration, _time(_PREDICT, "Interval between samples added to the models.")
     ] = _M1
     prediction_model_expiration_duration: Annotated[
-        Duration, _time(_PREDICT, "After which a model without new samples is removed.")
+        Duration, _time(_PREDICT, "Time after which a model without new samples is removed.")
     ] = _M30
     prediction_model_checkpoint_interval: Annotated[
-        Duration, _time(_PREDICT, "How often models are written to disk.")
+        Duration, _time(_PREDICT, "Interval between checkpoints of the models.")
     ] = _M10
     prediction_model_checkpoint_max_per_step: Annotated[
         int,
         typer.Option(
-            help="How many models are written at a time.", min=1, rich_help_panel=_PREDICT
+            help="Most models that are written in one step.", min=1, rich_help_panel=_PREDICT
         ),
     ] = 12
 
     def options(self) -> "PredictionOptions":
-        """Return what the predictor works with."""
+        """Return the options of the predictor."""
         from koordinator.koordlet.prediction.models import PredictionOptions  # noqa: PLC0415
 
         return PredictionOptions(
@@ -369,121 +395,149 @@ class PredictionFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KoordletFlags:
-    """What the command line says; the machine is not looked at yet."""
+    """Values of the command line; the machine has not been read yet."""
 
     node_name: Annotated[
-        str, typer.Option(help=f"The node this runs on; default: the variable {_NODE_NAME}.")
+        str, typer.Option(help=f"Name of this node. Default: the variable {_NODE_NAME}.")
     ] = ""
     addr: Annotated[
         str,
         typer.Option(
-            help="Plain HTTP: health for anybody, all else for whom the API server lets, or for "
-            "anybody who reaches a loopback address; empty: none."
+            help="Address of the plain HTTP server; empty disables it. Except for health, the API "
+            "server authorizes each request, unless this is a loopback address."
         ),
     ] = ":9316"
     pages: PageFlags = field(default_factory=PageFlags)
     connection: ConnectionFlags = field(default_factory=ConnectionFlags)
     kube_api_qps: Annotated[
-        float, typer.Option(help="Requests a second to the API server, on average.", min=0.1)
+        float, typer.Option(help="Average requests per second to the API server.", min=0.1)
     ] = 20.0
     kube_api_burst: Annotated[
-        int, typer.Option(help="Requests to the API server at once.", min=1)
+        int, typer.Option(help="Burst of requests to the API server.", min=1)
     ] = 30
     feature_gates: Annotated[
-        str, typer.Option(help="Features that are switched on or off.", metavar="NAME=true|false,…")
+        str, typer.Option(help="Feature gates to set.", metavar="NAME=true|false,…")
     ] = ""
     process: ProcessFlags = field(default_factory=ProcessFlags)
     roots: RootFlags = field(default_factory=RootFlags)
     xpu_device_infos_dir: Annotated[
-        str, typer.Option(help="Where a device daemon describes accelerators.")
+        str, typer.Option(help="Folder where device daemons describe accelerators.")
     ] = "/var/run/koordlet/xpu-device-infos"
     xpu_enforce_collect_from_device_infos: Annotated[
-        bool, typer.Option(help="Only what a device daemon describes counts, the driver does not.")
+        bool,
+        typer.Option(help="Use the descriptions of device daemons only, not the driver's."),
     ] = False
     pod_resources_proxy_path: Annotated[
         str,
         typer.Option(
-            help="Folder of the socket for who asks which devices pods have; with gate "
-            "PodResourcesProxy. Needs koordinator[pod-resources]."
+            help="Folder of the pod resources socket, which lists the devices of pods. Effective "
+            "with the gate PodResourcesProxy. Requires koordinator[pod-resources]."
         ),
     ] = "/var/run/koordlet/pod-resources"
     enable_node_metric_report: Annotated[
         bool,
         typer.Option(
             "--enable-node-metric-report/--no-enable-node-metric-report",
-            help="Write the NodeMetric of this node.",
+            help="Report the NodeMetric of this node.",
         ),
     ] = True
     collect_res_used_interval: Annotated[
-        Duration, _time(_COLLECT, "How often usage of CPU and memory is measured.")
+        Duration, _time(_COLLECT, "Interval between measurements of CPU and memory usage.")
     ] = _S1
     collect_sys_metric_outdated_interval: Annotated[
-        Duration, _time(_COLLECT, "How old the last measurement of the system may be.")
+        Duration, _time(_COLLECT, "Age after which a measurement of the system is outdated.")
     ] = _S10
     collect_node_cpu_info_interval: Annotated[
-        Duration, _time(_COLLECT, "How often the topology of CPUs is read.")
+        Duration, _time(_COLLECT, "Interval between readings of the CPU topology.")
     ] = _M1
     psi_collector_interval: Annotated[
-        Duration, _time(_COLLECT, "How often pressure stall information is read.")
+        Duration, _time(_COLLECT, "Interval between readings of pressure stall information.")
     ] = _S10
     coldpage_collector_interval: Annotated[
-        Duration, _time(_COLLECT, "How often cold memory is measured, with gate ColdPageCollector.")
+        Duration,
+        _time(
+            _COLLECT,
+            "Interval between measurements of cold memory, with the gate ColdPageCollector.",
+        ),
     ] = _S5
     cpi_collector_interval: Annotated[
         Duration,
-        _time(_COLLECT, "How often cycles per instruction are measured, with gate CPICollector."),
+        _time(
+            _COLLECT,
+            "Interval between measurements of cycles per instruction, with the gate CPICollector.",
+        ),
     ] = _M1
     collect_cpi_timewindow: Annotated[
-        Duration, _time(_COLLECT, "How long each such measurement takes.")
+        Duration, _time(_COLLECT, "Duration of a measurement of cycles per instruction.")
     ] = _S10
     enable_resctrl_collector: Annotated[
         bool,
         typer.Option(
-            help="Measure caches and bandwidth, with gate ResctrlCollector.",
+            help="Measure caches and memory bandwidth, with the gate ResctrlCollector.",
             rich_help_panel=_COLLECT,
         ),
     ] = False
     resctrl_collector_interval: Annotated[
-        Duration, _time(_COLLECT, "How often caches and bandwidth are measured.")
+        Duration, _time(_COLLECT, "Interval between measurements of caches and memory bandwidth.")
     ] = _S10
     node_topology_sync_interval: Annotated[
-        Duration, _time(_COLLECT, "How often the NodeResourceTopology is compared and reported.")
+        Duration, _time(_COLLECT, "Interval between updates of the NodeResourceTopology.")
     ] = _S3
     reconcile_interval_seconds: Annotated[
         int,
-        typer.Option(help="How often all other QoS strategies run.", min=1, rich_help_panel=_QOS),
+        typer.Option(
+            help="Seconds between runs of the other QoS strategies.", min=1, rich_help_panel=_QOS
+        ),
     ] = 1
     cpu_suppress_interval_seconds: Annotated[
         int,
         typer.Option(
-            help="How often CPUs of best-effort pods are adjusted.", min=1, rich_help_panel=_QOS
+            help="Seconds between adjustments of the CPUs of best-effort pods.",
+            min=1,
+            rich_help_panel=_QOS,
         ),
     ] = 1
     cpu_evict_interval_seconds: Annotated[
         int,
-        typer.Option(help="How often eviction for CPU is considered.", min=1, rich_help_panel=_QOS),
+        typer.Option(
+            help="Seconds between checks for eviction by CPU.", min=1, rich_help_panel=_QOS
+        ),
     ] = 1
     memory_evict_interval_seconds: Annotated[
         int,
         typer.Option(
-            help="How often eviction for memory is considered.", min=1, rich_help_panel=_QOS
+            help="Seconds between checks for eviction by memory.", min=1, rich_help_panel=_QOS
         ),
     ] = 1
     cpu_evict_cool_time_seconds: Annotated[
-        int, typer.Option(help="Pause after an eviction for CPU.", min=0, rich_help_panel=_QOS)
+        int,
+        typer.Option(
+            help="Seconds without another eviction after an eviction by CPU.",
+            min=0,
+            rich_help_panel=_QOS,
+        ),
     ] = 20
     memory_evict_cool_time_seconds: Annotated[
-        int, typer.Option(help="Pause after an eviction for memory.", min=0, rich_help_panel=_QOS)
+        int,
+        typer.Option(
+            help="Seconds without another eviction after an eviction by memory.",
+            min=0,
+            rich_help_panel=_QOS,
+        ),
     ] = 4
     only_evict_by_api: Annotated[
         bool,
-        typer.Option(help="Ask the API server, and so disruption budgets.", rich_help_panel=_QOS),
+        typer.Option(
+            help="Evict through the API server, which respects disruption budgets.",
+            rich_help_panel=_QOS,
+        ),
     ] = False
     containerd_endpoint: Annotated[
         str,
         typer.Option(
-            help="Socket of the container runtime, which ends containers of victims; empty: as "
-            "found below --var-run-root-dir and --run-root-dir. Needs koordinator[cri].",
+            help="Socket of the container runtime, which stops the containers of evicted pods; "
+            "empty: detected below --var-run-root-dir and --run-root-dir. "
+            "Requires koordinator[cri].",
             rich_help_panel=_QOS,
         ),
     ] = ""
@@ -492,44 +546,54 @@ class KoordletFlags:
         typer.Option(
             min=0,
             max=60,
-            help="Most seconds that a victim is given to end, where the runtime is asked.",
+            help="Longest grace period of an evicted pod in seconds, where the container runtime "
+            "stops it.",
             rich_help_panel=_QOS,
         ),
     ] = 30
     evict_by_copilot_agent: Annotated[
         bool,
         typer.Option(
-            help="End containers of YARN instead of its NodeManager's pod.", rich_help_panel=_QOS
+            help="End containers of YARN, instead of the pod of their NodeManager.",
+            rich_help_panel=_QOS,
         ),
     ] = False
     copilot_server_endpoint: Annotated[
         str, typer.Option(help="Socket of koord yarn-copilot.", rich_help_panel=_QOS)
     ] = "/var/run/yarn-copilot/yarn-copilot.sock"
     resource_force_update_seconds: Annotated[
-        int, typer.Option(min=1, help="How often a file is looked at again.", rich_help_panel=_QOS)
+        int,
+        typer.Option(
+            min=1,
+            help="Seconds after which a file is written even if its value is unchanged.",
+            rich_help_panel=_QOS,
+        ),
     ] = 60
     runtime_hooks_reconcile_interval: Annotated[
-        Duration, _time(_QOS, "How often cgroups of containers are compared with their pods.")
+        Duration, _time(_QOS, "Interval between reconciliations of the cgroups of containers.")
     ] = _S10
     disable_unset_cpu_quota: Annotated[
-        bool, typer.Option(help="Pods with CPUs of their own keep a quota.", rich_help_panel=_QOS)
+        bool,
+        typer.Option(help="Keep the CPU quota of pods with exclusive CPUs.", rich_help_panel=_QOS),
     ] = False
     kubelet: KubeletFlags = field(default_factory=KubeletFlags)
     runtime_hooks: RuntimeHookFlags = field(default_factory=RuntimeHookFlags)
     audit_log_dir: Annotated[
         str,
         typer.Option(
-            help="Where the audit is kept; read by koord koordlet audit.", rich_help_panel=_AUDIT
+            help="Folder of the audit log, which koord koordlet audit reads.",
+            rich_help_panel=_AUDIT,
         ),
     ] = "/var/log/koordlet"
     audit_max_disk_space_mb: Annotated[
-        int, typer.Option(help="How much of it is kept, in MiB.", min=2, rich_help_panel=_AUDIT)
+        int,
+        typer.Option(help="Largest size of the audit log, in MiB.", min=2, rich_help_panel=_AUDIT),
     ] = 16
     prediction: PredictionFlags = field(default_factory=PredictionFlags)
 
     def options(self) -> "KoordletOptions":
-        """Return what the agent works with.  Raises InputError."""
-        from koordinator.host.roots import CONTAINER, HOST  # noqa: PLC0415 -- loaded by who runs
+        """Return the options of the agent.  Raises InputError."""
+        from koordinator.host.roots import CONTAINER, HOST  # noqa: PLC0415 -- not for --help
         from koordinator.koordlet.app import KoordletOptions  # noqa: PLC0415 -- the agent, not for --help
         from koordinator.koordlet.app.options import gates_of, parse_gates  # noqa: PLC0415 -- as above
 
@@ -575,7 +639,7 @@ class KoordletFlags:
         )
 
     def address(self) -> tuple[str, int] | None:
-        """Return host and port of ``--addr``; None: nowhere.  Raises InputError."""
+        """Return host and port of ``--addr``; None if it is empty.  Raises InputError."""
         if not self.addr:
             return None
         host, _, port = self.addr.rpartition(":")

@@ -1,4 +1,4 @@
-"""``koord manager``: the manager against a cluster, or once over manifests."""
+"""Command ``koord manager``: the manager on a cluster, or once on manifests."""
 
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.manager.flags import ManagerFlags
@@ -7,7 +7,7 @@ from koordinator.foundation.errors import InputError
 
 @with_flags
 def manager(flags: ManagerFlags) -> None:
-    """Run the manager on a cluster until it is told to stop."""
+    """Run the manager on a cluster until a signal stops it."""
     flags.check()
     options = flags.options()
     if flags.once:

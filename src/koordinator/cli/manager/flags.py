@@ -1,4 +1,4 @@
-"""The flags of ``koord manager``: those of koord-manager."""
+"""Flags of ``koord manager``, from koord-manager."""
 
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -13,6 +13,8 @@ from koordinator.cli.component.flags import (
     BOOL,
     ELECTION,
     ONCE,
+    REST_BURST,
+    REST_QPS,
     SERVING,
     ConnectionFlags,
     ControllerFlags,
@@ -51,79 +53,89 @@ def _profile_time(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BindingAdmissionFlags:
-    """Who may bind pods that are not to be bound, and where."""
+    """Admission of bindings: allowed users, namespaces and exempt pods."""
 
     binding_admission_user_name: Annotated[
-        str, _binding_text("Parts of names of users who may bind pods; empty: all may.")
+        str,
+        _binding_text("Users who may bind pods, by parts of their names; empty allows every user."),
     ] = ""
-    binding_admission_dry_run: Annotated[str, _binding_text("Only log what would be refused.")] = (
-        "false"
-    )
+    binding_admission_dry_run: Annotated[
+        str, _binding_text("Log bindings that would be rejected, and allow them.")
+    ] = "false"
     binding_admission_namespaces: Annotated[
-        str, _binding_text("Namespaces in which others are refused, or *; empty: none.")
+        str, _binding_text("Namespaces in which bindings are checked, or * for all; empty: none.")
     ] = ""
     binding_admission_exclude_namespaces: Annotated[
-        str, _binding_text("Namespaces in which all may bind pods.")
+        str, _binding_text("Namespaces in which bindings are not checked.")
     ] = "kube-system"
     binding_admission_bypass_labels: Annotated[
-        str, _binding_text("Labels of pods that all may bind.")
+        str, _binding_text("Labels of pods whose bindings are not checked.")
     ] = BINDING_ADMISSION_BYPASS
     binding_admission_bypass_annotations: Annotated[
-        str, _binding_text("Annotations of pods that all may bind.")
+        str, _binding_text("Annotations of pods whose bindings are not checked.")
     ] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaAdmissionFlags:
-    """What admission of pods to quotas, and of their labels, goes by."""
+    """Admission of pods by quotas and by the rules of the pod validator."""
 
     quota_update_max_retries: Annotated[
         int,
         typer.Option(
-            help="How often a pod is charged anew to a quota that others changed; 3 at least.",
+            help="Retries of charging a pod to a quota after a conflict; at least 3 are made.",
             min=0,
             max=100,
             rich_help_panel=_ADMISSION,
         ),
     ] = 3
     pod_enhanced_validator_config_namespace: Annotated[
-        str, typer.Option(help="Of the ConfigMap.", rich_help_panel=_ADMISSION)
+        str,
+        typer.Option(
+            help="Namespace of the ConfigMap with the rules of the pod validator.",
+            rich_help_panel=_ADMISSION,
+        ),
     ] = "koordinator-system"
     pod_enhanced_validator_config_name: Annotated[
-        str, typer.Option(help="Of the ConfigMap.", rich_help_panel=_ADMISSION)
+        str,
+        typer.Option(
+            help="Name of the ConfigMap with the rules of the pod validator.",
+            rich_help_panel=_ADMISSION,
+        ),
     ] = "pod-enhanced-validator-config"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProfileFlags:
-    """How often pods that exist are given what colocation profiles say, and how fast."""
+    """Updates of existing pods by colocation profiles: intervals and rate limit."""
 
     colocation_profile_reconcile_by_default: Annotated[
         str,
         typer.Option(
-            help="Also profiles without the label config.koordinator.sh/controller-managed=true.",
+            help="Apply also profiles without the label "
+            "config.koordinator.sh/controller-managed=true.",
             metavar=BOOL,
             rich_help_panel=_PROFILES,
         ),
     ] = "false"
     colocation_profile_reconcile_interval: Annotated[
-        str, _profile_time("How often profiles are compared with pods.")
+        str, _profile_time("Interval between comparisons of profiles and pods.")
     ] = "30s"
     colocation_profile_force_update_pod_duration: Annotated[
-        str, _profile_time("After which a pod is updated again although it seems right.")
+        str, _profile_time("Time after which a pod is updated again although it seems up to date.")
     ] = "5m"
     colocation_profile_expire_pod_cache_duration: Annotated[
-        str, _profile_time("How often updates of pods that are gone are forgotten.")
+        str, _profile_time("Interval between removals of deleted pods from the cache.")
     ] = "10m"
     colocation_profile_update_pod_qps: Annotated[
-        float, typer.Option(help="Pods a second.", rich_help_panel=_PROFILES)
+        float, typer.Option(help="Average pod updates per second.", rich_help_panel=_PROFILES)
     ] = ProfileOptions().qps
     colocation_profile_update_pod_qps_burst: Annotated[
-        int, typer.Option(help="Pods at once.", rich_help_panel=_PROFILES)
+        int, typer.Option(help="Burst of pod updates.", rich_help_panel=_PROFILES)
     ] = ProfileOptions().burst
 
     def options(self) -> ProfileOptions:
-        """Return what the controller works with.  Raises InputError."""
+        """Return the options of the controller.  Raises InputError."""
         name = "--colocation-profile"
         return ProfileOptions(
             reconcile_by_default=parse_bool(
@@ -147,12 +159,12 @@ class ProfileFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WebhookFlags:
-    """Where the API server asks for reviews, and who else may."""
+    """Webhook server, and the clients that may call it."""
 
     webhook_port: Annotated[
         int,
         typer.Option(
-            help="HTTPS, for the API server; 0: none.",
+            help="Port of the webhook server; 0 disables it.",
             min=0,
             max=65535,
             envvar="WEBHOOK_PORT",
@@ -162,28 +174,30 @@ class WebhookFlags:
     webhook_host: Annotated[
         str,
         typer.Option(
-            help="Further names in the certificate, where the API server calls no Service.",
+            help="Additional names in the certificate, for an API server that calls the webhooks "
+            "by URL instead of by Service.",
             rich_help_panel=SERVING,
         ),
     ] = ""
     webhook_client_ca_file: Annotated[
         Path | None,
         typer.Option(
-            help="Only clients with a certificate of these authorities may ask for reviews.",
+            help="CA certificates in PEM format; only clients with a certificate of these "
+            "authorities may call the webhooks.",
             rich_help_panel=SERVING,
         ),
     ] = None
     webhook_client_names: Annotated[
         str,
         typer.Option(
-            help="Common names of these certificates that are let in; default: any.",
+            help="Common names of the client certificates that are admitted. Default: any.",
             metavar="NAME,NAME",
             rich_help_panel=SERVING,
         ),
     ] = ""
 
     def check(self) -> None:
-        """Raise InputError for names of certificates that nobody has vouched for."""
+        """Raise InputError for names of client certificates without an authority."""
         if self.webhook_client_names and self.webhook_client_ca_file is None:
             problem = "requires --webhook-client-ca-file"
             raise InputError(problem, source="--webhook-client-names")
@@ -191,24 +205,38 @@ class WebhookFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerFlags:
-    """What the command line says; no file is read yet."""
+    """Values of the command line; no file has been read yet."""
 
     connection: ConnectionFlags = field(default_factory=ConnectionFlags)
     controllers: Annotated[
-        str, typer.Option(metavar="*,-x", help=f"Of {', '.join(Controller)}.")
+        str,
+        typer.Option(
+            metavar="*,-x",
+            help=f"Controllers to run: * is all of them, -x disables x. "
+            f"Known controllers: {', '.join(Controller)}.",
+        ),
     ] = "*"
     noderesource_plugins: Annotated[
-        str, typer.Option(metavar="*,-X", help=f"Of {', '.join(NodePlugin)}.")
+        str,
+        typer.Option(
+            metavar="*,-X",
+            help=f"Plugins of the noderesource controller: * is all of them, -X disables X. "
+            f"Known plugins: {', '.join(NodePlugin)}.",
+        ),
     ] = "*"
     feature_gates: Annotated[
-        str, typer.Option(metavar="NAME=true|false,…", help="Features that are switched on or off.")
+        str, typer.Option(metavar="NAME=true|false,…", help="Feature gates to set.")
     ] = ""
-    slo_config_name: Annotated[str, typer.Option(help="Of the ConfigMap.")] = CONFIG_NAME
-    config_namespace: Annotated[str, typer.Option(help="Of the ConfigMap.")] = CONFIG_NAMESPACE
+    slo_config_name: Annotated[
+        str, typer.Option(help="Name of the ConfigMap with the SLO configuration.")
+    ] = CONFIG_NAME
+    config_namespace: Annotated[
+        str, typer.Option(help="Namespace of the ConfigMap with the SLO configuration.")
+    ] = CONFIG_NAMESPACE
     node_strategy_name_need_check: Annotated[
         str,
         typer.Option(
-            help="Refuse two strategies of nodes of one name.",
+            help="Reject an SLO configuration with two node strategies of the same name.",
             metavar=BOOL,
             rich_help_panel=_ADMISSION,
         ),
@@ -223,21 +251,22 @@ class ManagerFlags:
         str,
         typer.Option(
             metavar="DURATION",
-            help="How long webhooks are answered after a signal, while /readyz fails already.",
+            help="Time that webhooks are still served after a termination signal, while /readyz "
+            "already fails.",
             rich_help_panel=SERVING,
         ),
     ] = "0s"
     leader_elect_resource_lock: Annotated[
-        str, typer.Option(help="Only leases.", rich_help_panel=ELECTION)
+        str, typer.Option(help="Kind of the lock; must be leases.", rich_help_panel=ELECTION)
     ] = "leases"
-    rest_config_qps: Annotated[float, typer.Option(help="Requests a second; 0: any.")] = 30.0
-    rest_config_burst: Annotated[int, typer.Option(help="Requests at once.")] = 50
+    rest_config_qps: Annotated[float, typer.Option(help=REST_QPS)] = 30.0
+    rest_config_burst: Annotated[int, typer.Option(help=REST_BURST)] = 50
     process: ProcessFlags = field(default_factory=ProcessFlags)
     once: Annotated[
         bool,
         typer.Option(
             "--once",
-            help="Admit and reconcile the objects given with -f and print what is different.",
+            help="Admit and reconcile the objects of -f once, and print those that changed.",
             rich_help_panel=ONCE,
         ),
     ] = False
@@ -245,7 +274,8 @@ class ManagerFlags:
     config: Annotated[
         str,
         typer.Option(
-            help="File of the ConfigMap; without --once the same as --queue-config.",
+            help="File of the ConfigMap with the SLO configuration. Without --once it is another "
+            "--queue-config.",
             rich_help_panel=ONCE,
         ),
     ] = ""
@@ -254,23 +284,23 @@ class ManagerFlags:
 
     @property
     def gates(self) -> frozenset[ManagerFeature]:
-        """The gates that are open.  Raises InputError."""
+        """Enabled feature gates.  Raises InputError."""
         return parse_gates(self.feature_gates)
 
     @property
     def shutdown_delay_s(self) -> float:
-        """How long webhooks are answered after a signal.  Raises InputError."""
+        """Seconds that webhooks are still served after a signal.  Raises InputError."""
         text = self.shutdown_delay_duration
         return 0.0 if text in {"0", "0s"} else parse_seconds(text, "--shutdown-delay-duration")
 
     def check(self) -> None:
-        """Raise InputError for what no component of today can do."""
+        """Raise InputError for a kind of lock other than leases."""
         if self.leader_elect_resource_lock != "leases":
             problem = f"must be leases, got {self.leader_elect_resource_lock!r}"
             raise InputError(problem, source="--leader-elect-resource-lock")
 
     def options(self) -> "ManagerOptions":
-        """Return what the manager works with.  Raises InputError."""
+        """Return the options of the manager.  Raises InputError."""
         from koordinator.manager.app import ManagerOptions  # noqa: PLC0415 -- takes long to load
 
         return ManagerOptions(
@@ -284,7 +314,7 @@ class ManagerFlags:
         )
 
     def hooks(self) -> "HookOptions":
-        """Return what the webhooks work with.  Raises InputError."""
+        """Return the options of the webhooks.  Raises InputError."""
         from koordinator.manager.admission.binding import BindingRules  # noqa: PLC0415 -- as above
         from koordinator.manager.admission.hooks import HookOptions  # noqa: PLC0415 -- as above
 
@@ -313,12 +343,12 @@ class ManagerFlags:
 
 
 def _chosen(text: str, names: type[NameT], source: str) -> frozenset[NameT]:
-    """Return what ``*``, ``A,B`` or ``*,-A`` chooses.  Raises InputError for an unknown name."""
+    """Return the names that ``*``, ``A,B`` or ``*,-A`` selects.  Raises InputError."""
     parts = parse_list(text)
     known = {name.value: name for name in names}
     unknown = [part for part in parts if part != "*" and part.removeprefix("-") not in known]
     if unknown:
-        accepted = f"*, {', '.join(known)}, or one of these after -"
-        raise InputError(f"must be one of {accepted}, got {unknown[0]!r}", source=source)
+        expected = f"*, {', '.join(known)}, or one of these after -"
+        raise InputError(f"must be one of {expected}, got {unknown[0]!r}", source=source)
     chosen = set(names) if "*" in parts else {known[part] for part in parts if part in known}
     return frozenset(name for name in chosen if f"-{name.value}" not in parts)

@@ -1,4 +1,4 @@
-"""The flags of ``koord manager`` about jobs that wait: those of koord-queue and its controllers."""
+"""Flags of ``koord manager`` for job queues, from koord-queue and koord-queue-controllers."""
 
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
@@ -24,24 +24,29 @@ _QUEUES = "Jobs held back until their quota has room"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QueueFlags:
-    """Jobs that wait for room in their quota before they have pods: flags of koord-queue."""
+    """Jobs that wait for quota before their pods are created; flags of koord-queue."""
 
     enabled_extensions: Annotated[
         str,
         typer.Option(
-            help=f"Kinds of jobs that are held back, of {', '.join(BY_NAME)}; none by default.",
+            help="Kinds of jobs that are queued. Default: none. "
+            f"Known kinds: {', '.join(BY_NAME)}.",
             metavar="NAME,NAME",
             rich_help_panel=_QUEUES,
         ),
     ] = ""
     enable_job_extensions: Annotated[
         str,
-        typer.Option(help="false: no kind is held back.", metavar=BOOL, rich_help_panel=_QUEUES),
+        typer.Option(
+            help="Queue the kinds of --enabled-extensions; with false, no job is queued.",
+            metavar=BOOL,
+            rich_help_panel=_QUEUES,
+        ),
     ] = "true"
     manage_all_jobs: Annotated[
         str,
         typer.Option(
-            help="Count also jobs that don't come suspended.",
+            help="Charge also jobs that are not created suspended.",
             metavar=BOOL,
             rich_help_panel=_QUEUES,
         ),
@@ -49,7 +54,7 @@ class QueueFlags:
     queue_config: Annotated[
         list[str] | None,
         typer.Option(
-            help="File of a KoordQueueConfiguration, or arguments of extensions; repeatable.",
+            help="File of a KoordQueueConfiguration, or of arguments of extensions. Repeatable.",
             metavar="FILE",
             rich_help_panel=_QUEUES,
         ),
@@ -57,7 +62,7 @@ class QueueFlags:
     oversellrate: Annotated[
         float,
         typer.Option(
-            help="How many times its maximum a quota lets in.",
+            help="Factor by which admitted jobs may exceed the maximum of their quota.",
             min=0.001,
             max=1000,
             rich_help_panel=_QUEUES,
@@ -66,19 +71,20 @@ class QueueFlags:
     default_preemptible: Annotated[
         str,
         typer.Option(
-            help="Whether units may be sent back that don't say.",
+            help="Whether queue units without an explicit setting may be preempted.",
             metavar=BOOL,
             rich_help_panel=_QUEUES,
         ),
     ] = "true"
     default_queue_policy: Annotated[
         UnitPolicy,
-        typer.Option(help="Of queues that name none.", rich_help_panel=_QUEUES),
+        typer.Option(help="Policy of queues that set none.", rich_help_panel=_QUEUES),
     ] = UnitPolicy.PRIORITY
     strict_dequeue_mode: Annotated[
         str,
         typer.Option(
-            help="A scheduler has the last word: SchedReady, then SchedSucceed or SchedFailed.",
+            help="Wait for the scheduler's result: a unit is set to SchedReady, and the scheduler "
+            "answers SchedSucceed or SchedFailed.",
             metavar=BOOL,
             rich_help_panel=_QUEUES,
         ),
@@ -86,7 +92,7 @@ class QueueFlags:
     queue_list: Annotated[
         str,
         typer.Option(
-            help="Queues for which that is so; default: all.",
+            help="Queues that --strict-dequeue-mode applies to; !NAME excludes one. Default: all.",
             metavar="NAME,!NAME",
             rich_help_panel=_QUEUES,
         ),
@@ -94,22 +100,24 @@ class QueueFlags:
     enable_visibility_server: Annotated[
         str,
         typer.Option(
-            help="Answer the API server for visibility.koord-queue.x-k8s.io.",
+            help="Serve the aggregated API visibility.koord-queue.x-k8s.io.",
             metavar=BOOL,
             rich_help_panel=_QUEUES,
         ),
     ] = "false"
     visibility_port: Annotated[
         int,
-        typer.Option(help="HTTPS, for that.", min=1, max=65535, rich_help_panel=_QUEUES),
+        typer.Option(
+            help="HTTPS port of the aggregated API.", min=1, max=65535, rich_help_panel=_QUEUES
+        ),
     ] = 8082
     queue_namespace: Annotated[
-        str, typer.Option(help="Where Queues are.", rich_help_panel=_QUEUES)
+        str, typer.Option(help="Namespace of the Queues.", rich_help_panel=_QUEUES)
     ] = "koord-queue"
     pods_running_timeout: Annotated[
         str,
         typer.Option(
-            help="How long jobs are waited for whose queue waits for pods.",
+            help="Time for the pods of an admitted job to run, in queues that wait for pods.",
             metavar="DURATION",
             rich_help_panel=_QUEUES,
         ),
@@ -117,13 +125,18 @@ class QueueFlags:
     pod_initial_backoff_seconds: Annotated[
         float,
         typer.Option(
-            help="Before a job is tried again whose pods did not run in time.",
+            help="Initial backoff in seconds of a job whose pods did not run in time.",
             min=0,
             rich_help_panel=_QUEUES,
         ),
     ] = 1.0
     pod_max_backoff_seconds: Annotated[
-        float, typer.Option(help="At most.", min=0, rich_help_panel=_QUEUES)
+        float,
+        typer.Option(
+            help="Longest backoff in seconds of a job whose pods did not run in time.",
+            min=0,
+            rich_help_panel=_QUEUES,
+        ),
     ] = 20.0
 
     @property
@@ -132,7 +145,7 @@ class QueueFlags:
         return parse_bool(self.enable_visibility_server, "--enable-visibility-server")
 
     def options(self, gates: AbstractSet[ManagerFeature], config: str = "") -> "QueueUnitOptions":
-        """Return what the controller works with; ``config`` is one more file.
+        """Return the options of the controller; ``config`` is an additional file.
 
         Raises InputError.
         """

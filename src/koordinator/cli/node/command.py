@@ -1,4 +1,4 @@
-"""``koord node show``: what is inside a node, and who holds it."""
+"""Command ``koord node show``: the hardware of a node, and the pods that hold it."""
 
 import sys
 from collections.abc import Sequence
@@ -9,7 +9,7 @@ import typer
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.cli.component.flags import Files
+from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, Files
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input.live import is_live, with_cluster
 from koordinator.cli.input.manifests import read_manifests
@@ -19,7 +19,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.snapshot import ClusterState
 
-nodes = typer.Typer(cls=HelpGroup, help="Look at nodes.", no_args_is_help=True)
+nodes = typer.Typer(cls=HelpGroup, help="Show nodes.", no_args_is_help=True)
 
 
 @nodes.callback()
@@ -32,10 +32,10 @@ def show(
     name: Annotated[str, typer.Argument(metavar="NODE", help="Name of the node.")],
     *,
     files: Files = None,
-    kubeconfig: Annotated[str, typer.Option(help="Look at this cluster.")] = "",
-    context: Annotated[str, typer.Option(help="Context of the kubeconfig.")] = "",
+    kubeconfig: Annotated[str, typer.Option(help=READ_CLUSTER)] = "",
+    context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = "",
 ) -> None:
-    """Draw the sockets, NUMA nodes, CPUs, GPUs and NICs of a node, and who holds what."""
+    """Draw the sockets, NUMA nodes, CPUs, GPUs and NICs of a node, and the pods that hold them."""
     given: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
     if is_live(files, kubeconfig, context):
         given = with_cluster(given, kubeconfig, context)
@@ -49,7 +49,7 @@ def show(
 
 
 def state_of(objects: Sequence[KubeObject]) -> tuple[ClusterState, list[str]]:
-    """Return the cluster as the scheduler takes it in, and what it complained about."""
+    """Return the cluster as the scheduler reads it, and the warnings of its ingest."""
     state = ClusterState()
     ingest = Ingest(state)
     for obj in objects:

@@ -1,4 +1,4 @@
-"""``koord scheduler``: the scheduler against a cluster, or once over manifests."""
+"""Command ``koord scheduler``: the scheduler on a cluster, or once on manifests."""
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, check_gate_names
 from koordinator.cli.component.dataclass_flags import with_flags
@@ -17,7 +17,7 @@ from koordinator.simulator.once import schedule_once
 
 @with_flags
 def scheduler(flags: SchedulerFlags) -> None:
-    """Run the scheduler on a cluster until it is told to stop."""
+    """Run the scheduler on a cluster until a signal stops it."""
     configuration = read_configuration(flags.config, None if flags.once else STOCK)
     if flags.once:
         _run_once(configuration, flags)
@@ -50,7 +50,7 @@ def _run_once(configuration: KubeSchedulerConfiguration, flags: SchedulerFlags) 
         emulated_version=flags.level.emulated_version,
     )
     if not flags.files:
-        raise InputError("required with --once, but missing", source="--filename")
+        raise InputError("is required with --once", source="--filename")
     if flags.output is Output.TABLE:
         raise InputError("must be json or yaml with --once, got 'table'", source="--output")
     objects = read_manifests(flags.files, strict=flags.strict)

@@ -1,4 +1,4 @@
-"""The flags of ``koord scheduler``: those of kube-scheduler and koord-scheduler."""
+"""Flags of ``koord scheduler``, from kube-scheduler and koord-scheduler."""
 
 import re
 from collections.abc import Mapping
@@ -20,10 +20,14 @@ from koordinator.api.kubescheduler.gates import GATES
 from koordinator.cli.component.flags import (
     BOOL,
     ELECTION,
+    LEADER_ELECT,
     ONCE,
     SERVING,
+    TLS_CERTIFICATE,
+    TLS_KEY,
     TLS_SUITES,
     TLS_VERSION,
+    WRITE_CONFIG,
     ConnectionFlags,
     KubeVersionFlag,
     OnceFiles,
@@ -32,7 +36,7 @@ from koordinator.cli.component.flags import (
     ProcessFlags,
     parse_bool,
 )
-from koordinator.cli.input.configuration import NAMED_CONFIGURATION, WHAT_NAMES_MEAN
+from koordinator.cli.input.configuration import CONFIGURATION_HELP, NAMED_CONFIGURATION
 from koordinator.cli.output import Output
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
@@ -61,37 +65,42 @@ def _election_text(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerElectionFlags:
-    """Fields of the configuration's ``leaderElection``; what is said here wins over the file."""
+    """Fields of the configuration's ``leaderElection``; a flag overrides the file."""
 
     leader_elect: Annotated[
         str,
-        typer.Option(
-            metavar=BOOL, help="Work only while holding the lease.", rich_help_panel=ELECTION
-        ),
+        typer.Option(metavar=BOOL, help=LEADER_ELECT, rich_help_panel=ELECTION),
     ] = ""
     leader_elect_lease_duration: Annotated[
         Duration | None,
-        _election_time("How long a standby waits for the holder of the lease; the usual is 15s."),
+        _election_time(
+            "Time that a standby replica waits for the leader to renew the lease. Default: 15s."
+        ),
     ] = None
     leader_elect_renew_deadline: Annotated[
         Duration | None,
-        _election_time("How long the holder tries to renew the lease; the usual is 10s."),
+        _election_time(
+            "Time after which the leader gives up if it can't renew the lease. Default: 10s."
+        ),
     ] = None
     leader_elect_retry_period: Annotated[
-        Duration | None, _election_time("Pause between two tries; the usual is 2s.")
+        Duration | None,
+        _election_time("Interval between attempts to acquire or renew the lease. Default: 2s."),
     ] = None
-    leader_elect_resource_lock: Annotated[str, _election_text("Kind of the lock: leases.")] = ""
+    leader_elect_resource_lock: Annotated[
+        str, _election_text("Kind of the lock; must be leases.")
+    ] = ""
     leader_elect_resource_name: Annotated[str, _election_text("Name of the Lease.")] = ""
     leader_elect_resource_namespace: Annotated[str, _election_text("Namespace of the Lease.")] = ""
 
     def over(self, configuration: KubeSchedulerConfiguration) -> KubeSchedulerConfiguration:
-        """Return the configuration as these flags change it.  Raises InputError."""
+        """Return the configuration with the values of the flags set.  Raises InputError."""
         return replace(
             configuration, leader_election=self.over_election(configuration.leader_election)
         )
 
     def over_election(self, election: ElectionT) -> ElectionT:
-        """Return a ``leaderElection`` as these flags change it.  Raises InputError."""
+        """Return ``leaderElection`` with the values of the flags set.  Raises InputError."""
         given = {
             each.name.removeprefix("leader_elect_"): value
             for each in fields(self)
@@ -106,73 +115,87 @@ class SchedulerElectionFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerServingFlags:
-    """Where the scheduler serves its pages, and what anybody may read of them."""
+    """Servers of the scheduler's pages, and the authorization of requests."""
 
     secure_port: Annotated[
-        int, typer.Option(help="HTTPS; 0: none.", min=0, max=65535, rich_help_panel=SERVING)
+        int,
+        typer.Option(
+            help="Port of the HTTPS server; 0 disables it.",
+            min=0,
+            max=65535,
+            rich_help_panel=SERVING,
+        ),
     ] = 10259
     bind_address: Annotated[
-        str, typer.Option(help="Address of the secure port.", rich_help_panel=SERVING)
+        str, typer.Option(help="Address that the HTTPS server listens on.", rich_help_panel=SERVING)
     ] = _ANY_ADDRESS
     port: Annotated[
         int,
         typer.Option(
-            help="Plain HTTP, open to everybody; 0: none.",
+            help="Port of the plain HTTP server, without authorization; 0 disables it.",
             min=0,
             max=65535,
             rich_help_panel=SERVING,
         ),
     ] = 0
-    address: Annotated[str, typer.Option(help="Of the plain port.", rich_help_panel=SERVING)] = (
-        _ANY_ADDRESS
-    )
+    address: Annotated[
+        str,
+        typer.Option(
+            help="Address that the plain HTTP server listens on.", rich_help_panel=SERVING
+        ),
+    ] = _ANY_ADDRESS
     tls_cert_file: Annotated[
         Path | None,
-        typer.Option(help="Certificate with which pages are served, PEM.", rich_help_panel=SERVING),
+        typer.Option(help=TLS_CERTIFICATE, rich_help_panel=SERVING),
     ] = None
     tls_private_key_file: Annotated[
-        Path | None, typer.Option(help="Its private key, PEM.", rich_help_panel=SERVING)
+        Path | None, typer.Option(help=TLS_KEY, rich_help_panel=SERVING)
     ] = None
     tls_min_version: Annotated[str, TLS_VERSION] = ""
     tls_cipher_suites: Annotated[str, TLS_SUITES] = ""
     cert_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Where a self-signed certificate is kept; default: nowhere.",
+            help="Folder that stores the self-signed certificate. Default: it is kept in memory.",
             rich_help_panel=SERVING,
         ),
     ] = None
     authorization_always_allow_paths: Annotated[
-        str, typer.Option(help="Pages that need no rights.", rich_help_panel=SERVING)
+        str,
+        typer.Option(help="Paths that are served without authorization.", rich_help_panel=SERVING),
     ] = "/healthz,/readyz,/livez"
 
     authentication_kubeconfig: Annotated[
         str,
         typer.Option(
-            help="Which API server is asked who may read what; default: as --kubeconfig.",
+            help="Kubeconfig file of the API server that authenticates and authorizes requests. "
+            "Default: the value of --kubeconfig.",
             rich_help_panel=SERVING,
         ),
     ] = ""
     authorization_kubeconfig: Annotated[
         str,
-        typer.Option(help="The same as --authentication-kubeconfig.", rich_help_panel=SERVING),
+        typer.Option(
+            help="Same as --authentication-kubeconfig; the two must not differ.",
+            rich_help_panel=SERVING,
+        ),
     ] = ""
 
     @property
     def reviewing_kubeconfig(self) -> str:
-        """How to reach the API server that says who may read what; empty: as all else."""
+        """Kubeconfig of the API server that authorizes requests; empty: the component's own."""
         return self.authentication_kubeconfig or self.authorization_kubeconfig
 
     @property
     def terms(self) -> "TlsTerms":
-        """What is asked of the TLS of clients.  Raises InputError."""
+        """Minimum version and cipher suites of TLS.  Raises InputError."""
         from koordinator.process.tls_terms import TlsTerms  # noqa: PLC0415 -- not for --help
 
         return TlsTerms.parse(self.tls_min_version, self.tls_cipher_suites)
 
     @property
     def always_allowed(self) -> tuple[str, ...]:
-        """The paths that anybody may read."""
+        """Paths that are served without authorization."""
         return tuple(filter(None, self.authorization_always_allow_paths.split(",")))
 
     def check(self) -> None:
@@ -198,13 +221,13 @@ def _limit(text: str) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkloadAuditorFlags:
-    """What is alarming of pods and gangs that wait; flags of the original."""
+    """Alerts of the workload auditor about waiting pods and gangs; flags of the original."""
 
     enable_workload_auditor: Annotated[
         str,
         typer.Option(
             metavar=BOOL,
-            help="Measure lives of workloads, and log what is alarming.",
+            help="Measure the scheduling of pods and gangs, and log what exceeds the limits.",
             rich_help_panel=_AUDITOR,
         ),
     ] = ""
@@ -212,35 +235,43 @@ class WorkloadAuditorFlags:
         str,
         typer.Option(
             metavar="NAME=LABEL,...",
-            help="Labels of the series, from labels of pods.",
+            help="Labels of the metrics, each with the pod label that its value comes from.",
             rich_help_panel=_AUDITOR,
         ),
     ] = ""
     workload_auditor_victim_reschedule_duration: Annotated[
-        Duration | None, _limit("From the end of the victims to the next result; the usual is 10s.")
+        Duration | None,
+        _limit(
+            "Longest time from the deletion of all victims to the next scheduling result. "
+            "Default: 10s."
+        ),
     ] = None
     workload_auditor_victim_deletion_duration: Annotated[
-        Duration | None, _limit("From a nomination to the end of the victims; the usual is 30s.")
+        Duration | None,
+        _limit("Longest time from a nomination to the deletion of all victims. Default: 30s."),
     ] = None
     workload_auditor_victim_deleting_retries: Annotated[
         int,
         typer.Option(
-            help="Attempts while victims are still there.", min=0, rich_help_panel=_AUDITOR
+            help="Most scheduling attempts before the victims are deleted.",
+            min=0,
+            rich_help_panel=_AUDITOR,
         ),
     ] = 3
     workload_auditor_scheduling_event_interval: Annotated[
-        Duration | None, _limit("Between two events of what may be tried; the usual is 5m.")
+        Duration | None,
+        _limit("Longest time between two scheduling events of a pod in the queue. Default: 5m."),
     ] = None
 
     @property
     def is_on(self) -> bool:
-        """Whether anything is measured.  Raises InputError."""
+        """Whether the auditor is enabled.  Raises InputError."""
         text = self.enable_workload_auditor
         return bool(text) and parse_bool(text, "--enable-workload-auditor")
 
     @property
     def limits(self) -> AlertLimits:
-        """What goes beyond is alarming."""
+        """Limits above which the auditor logs an alert."""
         given = {
             "reschedule_s": self.workload_auditor_victim_reschedule_duration,
             "deletion_s": self.workload_auditor_victim_deletion_duration,
@@ -253,97 +284,102 @@ class WorkloadAuditorFlags:
 
     @property
     def labels(self) -> Mapping[str, str]:
-        """Labels of pods by the names that they have in series.
+        """Pod labels by the metric label that each is exported as.
 
-        Raises InputError for what is no pair, no name of Prometheus', or said twice.
+        Raises InputError for a part that is not a pair, an invalid Prometheus name, or a duplicate.
         """
-        found: dict[str, str] = {}
+        labels: dict[str, str] = {}
         for pair in filter(None, self.workload_auditor_metric_labels.split(",")):
             name, equals, label = (part.strip() for part in pair.partition("="))
-            is_free = name not in {*found, "priority", "event_type", "outcome"}
+            is_free = name not in {*labels, "priority", "event_type", "outcome"}
             if not equals or not label or not _SERIES_LABEL.fullmatch(name) or not is_free:
                 raise InputError(
                     "must be NAME=LABEL with a NAME such as quota_name, each only once, got "
                     f"{pair.strip()!r}",
                     source="--workload-auditor-metric-labels",
                 )
-            found[name] = label
-        return found
+            labels[name] = label
+        return labels
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CompatibilityLevelFlags:
-    """Which release of Kubernetes is reproduced."""
+    """Kubernetes release whose decisions the scheduler reproduces."""
 
     emulated_version: Annotated[
         str,
         typer.Option(
-            metavar="1.NN", help="Decide as this release of Kubernetes, whatever the cluster runs."
+            metavar="1.NN",
+            help="Kubernetes release whose scheduling decisions are reproduced, whichever release "
+            "the cluster runs.",
         ),
     ] = ""
     kube_version: KubeVersionFlag = ""
 
     def check(self) -> None:
-        """Raise InputError for what is no version, or one that is not served."""
+        """Raise InputError for an invalid or unsupported version."""
         self.emulated()
         self.stated()
 
     def emulated(self) -> KubeVersion | None:
-        """Return the level that holds whatever the cluster runs."""
+        """Return the level that overrides the cluster's; None without the flag."""
         return emulated_level(self.emulated_version)
 
     def stated(self) -> KubeVersion:
-        """Return the level where the cluster does not say."""
+        """Return the level of a cluster that does not report its version."""
         return stated_level(self.kube_version) if self.kube_version else DEFAULT_LEVEL
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SchedulerFlags:
-    """What the command line says; no file is read yet."""
+    """Values of the command line; no file has been read yet."""
 
     config: Annotated[
         str,
         typer.Option(
             metavar=NAMED_CONFIGURATION,
-            help=f"{WHAT_NAMES_MEAN} Default: kubernetes; with --once both.",
+            help=f"{CONFIGURATION_HELP} Default: kubernetes; with --once both.",
         ),
     ] = ""
     connection: ConnectionFlags = field(default_factory=ConnectionFlags)
     controller_plugins: Annotated[
         str,
-        typer.Option(help="Plugins whose controllers run: all of the configuration, which is *."),
+        typer.Option(help="Plugins whose controllers run; must be *, all configured plugins."),
     ] = "*"
-    write_config_to: Annotated[
-        Path | None, typer.Option(help="Write the configuration that would be used, and exit.")
-    ] = None
+    write_config_to: Annotated[Path | None, typer.Option(help=WRITE_CONFIG)] = None
     pod_max_in_unschedulable_pods_duration: Annotated[
         Duration | None,
         typer.Option(
             parser=Duration.parse,
             metavar="DURATION",
-            help="A pod is tried again after this time, whatever happens; default: 5m.",
+            help="Time after which an unschedulable pod is retried without any event. Default: 5m.",
         ),
     ] = None
     election: SchedulerElectionFlags = field(default_factory=SchedulerElectionFlags)
     serving: SchedulerServingFlags = field(default_factory=SchedulerServingFlags)
     feature_gates: Annotated[
-        str, typer.Option(metavar="NAME=true,...", help=f"Known: {', '.join(sorted(GATES))}.")
+        str,
+        typer.Option(
+            metavar="NAME=true,...",
+            help=f"Feature gates to set. Known gates: {', '.join(sorted(GATES))}.",
+        ),
     ] = ""
     level: CompatibilityLevelFlags = field(default_factory=CompatibilityLevelFlags)
     enable_network_topology_manager: Annotated[
         str,
         typer.Option(
             metavar=BOOL,
-            help="Write the network's domains to ClusterNetworkTopology; default: if a profile "
-            "has awareNetworkTopology.",
+            help="Write the network domains to the ClusterNetworkTopology. Default: true if a "
+            "profile sets awareNetworkTopology.",
         ),
     ] = ""
     audit: Annotated[
         bool,
-        typer.Option("--audit", help="Remember the last decisions, for /apis/v1/audit."),
+        typer.Option("--audit", help="Keep the latest decisions in memory, for /apis/v1/audit."),
     ] = False
     audit_dir: Annotated[
-        Path | None, typer.Option(help="Keep them in files here, too; implies --audit.")
+        Path | None,
+        typer.Option(help="Folder to write decisions to as well; implies --audit."),
     ] = None
     auditor: WorkloadAuditorFlags = field(default_factory=WorkloadAuditorFlags)
     process: ProcessFlags = field(default_factory=ProcessFlags)
@@ -351,7 +387,7 @@ class SchedulerFlags:
         bool,
         typer.Option(
             "--once",
-            help="Schedule the objects given with -f and print what was written.",
+            help="Schedule the objects of -f once, and print all objects that were written.",
             rich_help_panel=ONCE,
         ),
     ] = False
@@ -360,19 +396,19 @@ class SchedulerFlags:
     strict: Annotated[
         bool,
         typer.Option(
-            "--strict", help="Refuse fields that a kind does not have.", rich_help_panel=ONCE
+            "--strict", help="Reject fields that a kind does not have.", rich_help_panel=ONCE
         ),
     ] = False
     output: OncePrint = Output.YAML
 
     @property
     def max_unschedulable_s(self) -> float:
-        """After so long a pod that found no node is tried again."""
+        """Seconds after which an unschedulable pod is retried."""
         return (self.pod_max_in_unschedulable_pods_duration or _FIVE_MINUTES).total_seconds()
 
     @property
     def writes_network(self) -> bool | None:
-        """Whether the network's domains are written; None: as the profiles need it.
+        """Whether the network domains are written; None: if a profile needs them.
 
         Raises InputError.
         """

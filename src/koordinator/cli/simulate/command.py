@@ -1,4 +1,4 @@
-"""``koord simulate``: a workload or a trace through the scheduler, in virtual time."""
+"""Command ``koord simulate``: a workload or a trace on the scheduler, in virtual time."""
 
 import enum
 from collections.abc import Callable
@@ -13,8 +13,8 @@ import typer
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import KubeVersionFlag, Print
 from koordinator.cli.input.configuration import (
+    CONFIGURATION_HELP,
     NAMED_CONFIGURATION,
-    WHAT_NAMES_MEAN,
     plugins_for,
     read_configuration,
 )
@@ -38,107 +38,120 @@ if TYPE_CHECKING:
 
 
 class TraceFormat(enum.StrEnum):
-    """Traces whose format is known."""
+    """Supported formats of traces."""
 
     OPENB = "openb"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SimulateFlags:
-    """What is simulated, how long, and where the outcome goes."""
+    """Workload or trace, scheduler, duration and output."""
 
     workload: Annotated[
         str,
         typer.Option(
             "--workload",
             "-w",
-            help="YAML file that describes nodes and pods; with --trace the name or file of a pod "
-            "list, the default one if absent.",
+            help="YAML file that describes nodes and pods. With --trace: name or file of a pod "
+            "list; by default the trace's default list.",
         ),
     ] = ""
-    trace: Annotated[TraceFormat | None, typer.Option(help="Replay a trace instead.")] = None
-    data: Annotated[Path | None, typer.Option(help="Folder with the trace's files.")] = None
-    policy: Annotated[str, typer.Option(help="With --trace: how GPUs are placed.")] = ""
+    trace: Annotated[
+        TraceFormat | None, typer.Option(help="Replay a trace of this format instead.")
+    ] = None
+    data: Annotated[
+        Path | None, typer.Option(help="With --trace: folder of the trace's files.")
+    ] = None
+    policy: Annotated[str, typer.Option(help="With --trace: policy that places GPU pods.")] = ""
     tune: Annotated[
         float | None,
-        typer.Option(help="With --trace: GPU demand of all arrivals / GPUs of the cluster."),
+        typer.Option(
+            help="With --trace: ratio of the GPU demand of all arrivals to the GPUs of the cluster."
+        ),
     ] = None
     bound: Annotated[
-        bool, typer.Option("--bound", help="With --trace: add a proven upper bound.")
+        bool,
+        typer.Option("--bound", help="With --trace: add a proven upper bound of the allocation."),
     ] = False
     departures: Annotated[
         bool,
         typer.Option(
             "--departures",
-            help="With --trace: a virtual week in which pods come, wait, run as long as the list "
-            "says, and go.",
+            help="With --trace: simulate a week in which pods arrive, wait, run for the duration "
+            "in the list, and end.",
         ),
     ] = False
     migrate: Annotated[
         float | None,
         typer.Option(
             min=0,
-            help="With --workload or --departures: a descheduler at work, with at most so many "
-            "moves per 1,000 arrivals.",
+            help="With --workload or --departures: run a descheduler with at most this many moves "
+            "per 1,000 arrivals.",
         ),
     ] = None
     descheduler_config: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="With --workload and --migrate: DeschedulerConfiguration; default: LowNodeLoad "
-            "where load is simulated, GPUDefragmentation where there are GPUs.",
+            help="With --workload and --migrate: file of a DeschedulerConfiguration. Default: "
+            "LowNodeLoad if load is simulated, GPUDefragmentation if there are GPUs.",
         ),
     ] = None
     placements: Annotated[
-        Path | None, typer.Option(help="With --trace: write a CSV line per arrival.")
+        Path | None,
+        typer.Option(help="With --trace: CSV file to write, with a line per arrival."),
     ] = None
     config: Annotated[
         str,
         typer.Option(
             metavar=NAMED_CONFIGURATION,
-            help=f"{WHAT_NAMES_MEAN} Default: that of koord demo.",
+            help=f"{CONFIGURATION_HELP} Default: the configuration of koord demo.",
         ),
     ] = ""
     kube_version: KubeVersionFlag = ""
-    seed: Annotated[int | None, typer.Option(min=0, help="Default: that of the workload file.")] = (
-        None
-    )
+    seed: Annotated[
+        int | None, typer.Option(min=0, help="Random seed. Default: the seed of the workload file.")
+    ] = None
     until: Annotated[
-        str, typer.Option(help="Virtual time to stop at, as 36h; default: the file's horizon.")
+        str,
+        typer.Option(
+            help="Virtual time at which the simulation stops, such as 36h. Default: the horizon of "
+            "the workload file."
+        ),
     ] = ""
     output: Print = Output.TABLE
     compare: Annotated[
         bool,
         typer.Option(
-            "--compare", help="Run it without colocation, too, and put both side by side."
+            "--compare", help="Run the workload also without colocation, and compare both runs."
         ),
     ] = False
-    report: Annotated[Path | None, typer.Option(help="Write an HTML report.")] = None
+    report: Annotated[Path | None, typer.Option(help="HTML report to write.")] = None
     record: Annotated[
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Write what reaches the scheduler, for koord replay, such as run.jsonl.gz.",
+            help="Recording of the scheduler's input to write for koord replay, such as "
+            "run.jsonl.gz.",
         ),
     ] = None
     audit: Annotated[
         Path | None,
         typer.Option(
-            metavar="FOLDER", help="Keep what the scheduler decides in files here, for koord audit."
+            metavar="FOLDER", help="Folder to write the scheduler's decisions to, for koord audit."
         ),
     ] = None
 
     def refuse(self, problem: str, *names: str) -> None:
-        """Raise InputError for the first of some flags that is given."""
+        """Raise InputError for the first of these flags that is set."""
         for name in names:
             if getattr(self, name):
                 raise InputError(problem, source=f"--{name.replace('_', '-')}")
 
     def moves(self) -> MoveSettings | None:
-        """Return what a descheduler does, None if there is none.
+        """Return the settings of the descheduler; None without one.
 
-        Raises InputError for flags that contradict each other and a policy that can't be read.
+        Raises InputError for contradictory flags and a policy that can't be read.
         """
         path = self.descheduler_config
         if self.migrate is None:
@@ -152,15 +165,16 @@ class SimulateFlags:
         if path is None:
             return MoveSettings(self.migrate)
         from koordinator.cli.descheduler.flags import (  # noqa: PLC0415 -- a descheduler is not
-            read_descheduler_configuration,  # loaded where nobody asks for one
+            read_descheduler_configuration,  # loaded unless a flag needs it
         )
 
         return MoveSettings(self.migrate, read_descheduler_configuration(path), str(path))
 
     def replay(self) -> "Replay":
-        """Return what is to be replayed of a trace.  Raises InputError without its files."""
+        """Return the settings of the trace's replay.  Raises InputError without its files."""
         if self.data is None:
-            raise InputError("required with --trace: the folder with its files", source="--data")
+            problem = "is required with --trace: the folder of its files"
+            raise InputError(problem, source="--data")
         from koordinator.cli.simulate.trace import Replay  # noqa: PLC0415 -- optional
 
         return Replay(
@@ -179,7 +193,7 @@ class SimulateFlags:
 
 @with_flags
 def simulate(flags: SimulateFlags) -> None:
-    """Run a described workload, or replay a trace, and report what became of the pods."""
+    """Simulate a workload, or replay a trace, and report the outcome of its pods."""
     if flags.migrate is not None and not isfinite(flags.migrate):
         raise InputError(f"must be at least 0, got {flags.migrate}", source="--migrate")
     if flags.trace is not None:
@@ -205,7 +219,8 @@ def simulate(flags: SimulateFlags) -> None:
         *("data", "policy", "tune", "bound", "placements", "departures"),
     )
     if not flags.workload:
-        raise InputError("required: a YAML file, or --trace with --data", source="--workload")
+        problem = "is required: a YAML file, or --trace with --data"
+        raise InputError(problem, source="--workload")
     moves = flags.moves()
     described = read_workload(flags.workload)
     for sentence in unsimulated(described):
@@ -245,7 +260,7 @@ class _Files:
     audit: Path | None  # a folder
 
     def check(self) -> None:
-        """Raise InputError for files that can't be written, or not both."""
+        """Raise InputError for files that can't be written, or that are the same file."""
         files = [file for file in (self.report, self.record) if file is not None]
         if len({file.resolve() for file in files}) < len(files):
             text = "must not be the file of --report"
@@ -253,15 +268,15 @@ class _Files:
         for file in files:
             check_writable(file)
         if self.audit is not None and (self.audit / AUDIT_FILE).exists():
-            # Virtual time begins anew: two trails in one would be none.
-            text = f"must be a folder without {AUDIT_FILE}, got that of another run"
+            # Virtual time starts at zero in each run, so two runs can't share a trail.
+            text = f"must be a folder without {AUDIT_FILE}, got the folder of another run"
             raise InputError(text, source=str(self.audit))
 
 
 def _run(
     simulation_of: Callable[..., Simulation], files: _Files, output: Output, *, compare: bool
 ) -> bool:
-    """Run and print; return whether Ctrl-C ended it, in which case the second run is left out."""
+    """Run and print; return whether Ctrl-C ended it, which skips the second run."""
     report = files.report
     with ExitStack() as cleanup:
         trail: RotatedFile | None = None
@@ -272,7 +287,7 @@ def _run(
 
         audit = Audit(keep) if files.audit is not None else None
         simulation = simulation_of(colocates=True, audit=audit)
-        if files.audit is not None:  # nothing is made for a run that can't be
+        if files.audit is not None:  # not before the simulation could be built
             trail = cleanup.enter_context(closing(RotatedFile(files.audit, AUDIT_FILE)))
         record = None
         if files.record is not None:

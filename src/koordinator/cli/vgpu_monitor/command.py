@@ -1,4 +1,4 @@
-"""``koord vgpu-monitor``: watches slices of GPUs."""
+"""Command ``koord vgpu-monitor``: the monitor of GPU slices."""
 
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.vgpu_monitor.flags import VgpuMonitorFlags
@@ -6,7 +6,7 @@ from koordinator.cli.vgpu_monitor.flags import VgpuMonitorFlags
 
 @with_flags
 def vgpu_monitor(flags: VgpuMonitorFlags) -> None:
-    """Watch slices of GPUs: show what containers use of them, and who waits for whom."""
+    """Monitor GPU slices: serve metrics of their usage and of containers that wait."""
     from koordinator.cli.vgpu_monitor.process import (  # noqa: PLC0415 -- servers and clients take
         run_vgpu_monitor,  # half a second to load
     )

@@ -1,4 +1,4 @@
-"""The flags of ``koord vgpu-monitor``: those of HAMi's vGPUmonitor, and its variables."""
+"""Flags and environment variables of ``koord vgpu-monitor``, from HAMi's vGPUmonitor."""
 
 from dataclasses import dataclass, field
 from typing import Annotated
@@ -19,18 +19,18 @@ from koordinator.foundation.errors import InputError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VgpuMonitorFlags:
-    """Which node is watched, and what is shown."""
+    """Node to watch, folder of HAMi-core, and metrics to serve."""
 
     connection: ConnectionFlags = field(default_factory=ConnectionFlags)
     pages: PageFlags = field(default_factory=PageFlags)
     process: ProcessFlags = field(default_factory=ProcessFlags)
     node_name: Annotated[
-        str, typer.Option(help="The node this runs on.", envvar="NODE_NAME", show_default=False)
+        str, typer.Option(help="Name of this node.", envvar="NODE_NAME", show_default=False)
     ] = ""
     hook_path: Annotated[
         str,
         typer.Option(
-            help="The folder of HAMi-core; below it, containers/ has a folder per container.",
+            help="Folder of HAMi-core; its folder containers/ has a folder per container.",
             envvar="HOOK_PATH",
         ),
     ] = "/usr/local/vgpu"
@@ -38,39 +38,40 @@ class VgpuMonitorFlags:
         str,
         typer.Option(
             metavar="DURATION",
-            help="After so long without its pod the folder of a container is removed.",
+            help="Time after which the folder of a container without a pod is removed.",
             envvar="HAMI_RESYNC_INTERVAL",
         ),
     ] = "5m"
     legacy_metrics: Annotated[
-        str, typer.Option(metavar=BOOL, help="Also show metrics under the names of HAMi v2.6.")
+        str,
+        typer.Option(metavar=BOOL, help="Serve metrics under the names of HAMi v2.6 as well."),
     ] = "true"
     metrics_bind_address: Annotated[
         str,
         typer.Option(
-            help="Plain HTTP: health for anybody, all else for whom the API server lets, or for "
-            "anybody who reaches a loopback address; 0: none."
+            help="Address of the plain HTTP server; 0 disables it. Except for health, the API "
+            "server authorizes each request, unless this is a loopback address."
         ),
     ] = ":9394"
 
     @property
     def node(self) -> str:
-        """The name of the node.  Raises InputError if nothing says it."""
+        """Name of the node.  Raises InputError if it is not set."""
         if not self.node_name:
             raise InputError("is required; or set NODE_NAME", source="--node-name")
         return self.node_name
 
     @property
     def retention_s(self) -> float:
-        """How long a folder stays without its pod.  Raises InputError unless above 0."""
+        """Seconds that a folder is kept without its pod.  Raises InputError unless above 0."""
         return parse_seconds(self.resync_interval, "--resync-interval")
 
     @property
     def with_old_names(self) -> bool:
-        """Whether metrics have the names of HAMi v2.6 as well.  Raises InputError."""
+        """Whether metrics are served under the names of HAMi v2.6 as well.  Raises InputError."""
         return parse_bool(self.legacy_metrics, "--legacy-metrics")
 
     @property
     def address(self) -> tuple[str, int] | None:
-        """Where plain HTTP is served, if anywhere.  Raises InputError."""
+        """Host and port of the plain HTTP server; None if it is disabled.  Raises InputError."""
         return parse_address(self.metrics_bind_address, "--metrics-bind-address")

@@ -1,4 +1,4 @@
-"""The flags of ``koord yarn-operator``: those of koord-yarn-operator, and some more."""
+"""Flags of ``koord yarn-operator``, from koord-yarn-operator, and of its own account of nodes."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -8,6 +8,8 @@ import typer
 
 from koordinator.cli.component.flags import (
     BOOL,
+    REST_BURST,
+    REST_QPS,
     ConnectionFlags,
     ControllerFlags,
     ProcessFlags,
@@ -28,19 +30,19 @@ if TYPE_CHECKING:
     from koordinator.yarn.app import YarnOptions
 
 _YARN = "YARN"
-_ACCOUNT = "How a node is shared"
+_ACCOUNT = "Division of a node"
 _CONTROLLER = "yarnresource"
 _APIS = ("auto", "rest", "rpc")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnClientFlags:
-    """How ResourceManagers are reached."""
+    """Connection to the ResourceManagers."""
 
     hadoop_conf_dir: Annotated[
         Path | None,
         typer.Option(
-            help="Folder with yarn-site.xml, and <cluster>.yarn-site.xml of further clusters.",
+            help="Folder with yarn-site.xml, and <cluster>.yarn-site.xml for additional clusters.",
             envvar="HADOOP_CONF_DIR",
             rich_help_panel=_YARN,
         ),
@@ -48,7 +50,7 @@ class YarnClientFlags:
     hadoop_user_name: Annotated[
         str,
         typer.Option(
-            help="Who the ResourceManager is asked as: must be in its yarn.admin.acl.",
+            help="User name for requests to the ResourceManager; must be in its yarn.admin.acl.",
             envvar="HADOOP_USER_NAME",
             rich_help_panel=_YARN,
         ),
@@ -57,33 +59,42 @@ class YarnClientFlags:
         str,
         typer.Option(
             metavar="|".join(_APIS),
-            help="auto: REST from Hadoop 3.3 on, else RPC.",
+            help="API of the ResourceManager; auto selects REST from Hadoop 3.3 on, otherwise RPC.",
             rich_help_panel=_YARN,
         ),
     ] = "auto"
     yarn_ca_file: Annotated[
         Path | None,
         typer.Option(
-            help="Authorities that are trusted where yarn.http.policy is HTTPS_ONLY.",
+            help="CA certificates that are trusted if yarn.http.policy is HTTPS_ONLY.",
             rich_help_panel=_YARN,
         ),
     ] = None
     yarn_poll_interval: Annotated[
         str,
-        typer.Option(metavar="DURATION", help="How often nodes are read.", rich_help_panel=_YARN),
+        typer.Option(
+            metavar="DURATION",
+            help="Interval between readings of the nodes of YARN.",
+            rich_help_panel=_YARN,
+        ),
     ] = "1s"
     yarn_timeout: Annotated[
-        str, typer.Option(metavar="DURATION", help="Of one request.", rich_help_panel=_YARN)
+        str,
+        typer.Option(
+            metavar="DURATION",
+            help="Timeout of a request to the ResourceManager.",
+            rich_help_panel=_YARN,
+        ),
     ] = "10s"
 
     @property
     def poll_interval_s(self) -> float:
-        """How often nodes are read.  Raises InputError."""
+        """Seconds between readings of nodes.  Raises InputError."""
         return parse_seconds(self.yarn_poll_interval, "--yarn-poll-interval")
 
     @property
     def timeout_s(self) -> float:
-        """How long a request may take.  Raises InputError."""
+        """Timeout of a request, in seconds.  Raises InputError."""
         return parse_seconds(self.yarn_timeout, "--yarn-timeout")
 
     def clusters(self) -> "tuple[YarnClusterConfig, ...]":
@@ -98,7 +109,7 @@ class YarnClientFlags:
         return read_clusters(self.hadoop_conf_dir)
 
     def check(self) -> None:
-        """Raise InputError for a way of asking that doesn't exist."""
+        """Raise InputError for an unknown API."""
         if self.yarn_api not in _APIS:
             problem = f"must be one of {', '.join(_APIS)}, got {self.yarn_api!r}"
             raise InputError(problem, source="--yarn-api")
@@ -106,12 +117,13 @@ class YarnClientFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnAccountFlags:
-    """How batch resources are shared between pods and YARN."""
+    """Division of batch resources between pods and YARN."""
 
     kubernetes_headroom_percent: Annotated[
         int,
         typer.Option(
-            help="Of batch resources: stays with Kubernetes unless containers use it.",
+            help="Share of batch resources in percent that stays with Kubernetes unless containers "
+            "use it.",
             min=0,
             max=100,
             rich_help_panel=_ACCOUNT,
@@ -120,20 +132,25 @@ class YarnAccountFlags:
     registered_vcores: Annotated[
         int,
         typer.Option(
-            help="What NodeManagers have in yarn-site.xml: always promised to YARN.",
+            help="Vcores of NodeManagers in yarn-site.xml, which YARN always gets.",
             min=0,
             rich_help_panel=_ACCOUNT,
         ),
     ] = SMALLEST_NODE_MANAGER.vcores
     registered_memory_mb: Annotated[
-        int, typer.Option(help="Likewise, in MiB.", min=0, rich_help_panel=_ACCOUNT)
+        int,
+        typer.Option(
+            help="Memory of NodeManagers in yarn-site.xml in MiB, which YARN always gets.",
+            min=0,
+            rich_help_panel=_ACCOUNT,
+        ),
     ] = SMALLEST_NODE_MANAGER.memory_mb
     shrink_grace_period: Annotated[
         str,
         typer.Option(
             metavar=f"DURATION|{NEVER}",
-            help="How long containers beyond a lower limit go on; 0s ends them at once, as the "
-            "original does.",
+            help="Time that containers may exceed a limit after it was lowered; 0s ends them "
+            "immediately, as the original does.",
             rich_help_panel=_ACCOUNT,
         ),
     ] = "30s"
@@ -141,14 +158,14 @@ class YarnAccountFlags:
         str,
         typer.Option(
             metavar=BOOL,
-            help="Promise what is free to both sides, and round up, as the original does.",
+            help="Offer free resources to both sides, and round up, as the original does.",
             rich_help_panel=_ACCOUNT,
         ),
     ] = "false"
 
     @property
     def policy(self) -> YarnPolicy:
-        """How nodes are shared.  Raises InputError."""
+        """Policy for the division of nodes.  Raises InputError."""
         return YarnPolicy(
             headroom_percent=self.kubernetes_headroom_percent,
             registered=YarnResource(self.registered_vcores, self.registered_memory_mb),
@@ -157,7 +174,7 @@ class YarnAccountFlags:
 
     @property
     def shrink_grace_s(self) -> float:
-        """Seconds of the grace period, negative for never.  Raises InputError."""
+        """Grace period in seconds, negative for never.  Raises InputError."""
         try:
             return parse_grace_s(self.shrink_grace_period)
         except InputError as error:
@@ -166,7 +183,7 @@ class YarnAccountFlags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnOperatorFlags:
-    """What the command line says; no file is read yet."""
+    """Values of the command line; no file has been read yet."""
 
     connection: ConnectionFlags = field(default_factory=ConnectionFlags)
     client: YarnClientFlags = field(default_factory=YarnClientFlags)
@@ -174,25 +191,27 @@ class YarnOperatorFlags:
     namespace: Annotated[
         str,
         typer.Option(
-            help="Where pods of NodeManagers are looked for; default: everywhere.",
+            help="Namespace of the pods of NodeManagers. Default: all namespaces.",
             rich_help_panel=_YARN,
         ),
     ] = ""
-    controllers: Annotated[str, typer.Option(help=f"Only {_CONTROLLER}.")] = "*"
+    controllers: Annotated[
+        str, typer.Option(help=f"Controllers to run; must be * or {_CONTROLLER}.")
+    ] = "*"
     controller: ControllerFlags = field(default_factory=ControllerFlags)
-    rest_config_qps: Annotated[float, typer.Option(help="Requests a second; 0: any.")] = 200.0
-    rest_config_burst: Annotated[int, typer.Option(help="Requests at once.")] = 400
+    rest_config_qps: Annotated[float, typer.Option(help=REST_QPS)] = 200.0
+    rest_config_burst: Annotated[int, typer.Option(help=REST_BURST)] = 400
     process: ProcessFlags = field(default_factory=ProcessFlags)
 
     def check(self) -> None:
-        """Raise InputError for what can't be meant."""
+        """Raise InputError for unknown controllers or an unknown API."""
         if self.controllers not in {"*", _CONTROLLER}:
             problem = f"must be * or {_CONTROLLER}, got {self.controllers!r}"
             raise InputError(problem, source="--controllers")
         self.client.check()
 
     def options(self) -> "YarnOptions":
-        """Return what the operator works with.  Raises InputError."""
+        """Return the options of the operator.  Raises InputError."""
         from koordinator.yarn.app import YarnOptions  # noqa: PLC0415 -- for --help not needed
 
         return YarnOptions(

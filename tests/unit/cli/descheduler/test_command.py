@@ -113,7 +113,7 @@ def test_the_time_may_be_seconds_since_the_epoch(manifests: Path, tmp_path: Path
             "profiles[0].plugins.balance.enabled[1].name: must be unique, got 'A'",
         ),
         ({"profiles": [{"pluginConfig": [{"name": "A"}, {"name": "A"}]}]}, (), "must be unique"),
-        ({}, ("--once",), "--filename: required with --once"),
+        ({}, ("--once",), "--filename: is required with --once"),
         ({}, ("--now", NOW), "requires --once"),
         ({}, ("--feature-gates", "X=true"), "DisablePVCReservation"),
     ],

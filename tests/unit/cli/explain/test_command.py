@@ -371,4 +371,4 @@ def test_a_gang_is_explained_by_its_name(tmp_path: Path) -> None:
     assert done.stdout.startswith("gang default/train (3 pods) waits: ")
     assert "set minMember of PodGroup default/train to 2" in done.stdout
     missing = CliRunner().invoke(app, [*command, "other"]).exception
-    assert "no gang default/other; known gangs: default/train" in str(missing)
+    assert "must be one of default/train, got 'default/other'" in str(missing)

@@ -127,7 +127,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
     [
         (["simulate"], "--workload: required"),
         (["simulate", "-w", "x.yaml", "--policy", "fgd"], "--policy: requires"),
-        (["simulate", "--trace", "openb"], "--data: required with --trace"),
+        (["simulate", "--trace", "openb"], "--data: is required with --trace"),
         (["simulate", "--trace", "openb", "--until", "1h"], "--until: can't be used with"),
         (["simulate", "--trace", "other"], "'other' is not"),
         (["simulate", "-w", "nowhere.yaml"], "nowhere.yaml: can't be read: No such file"),
