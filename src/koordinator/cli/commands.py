@@ -182,5 +182,6 @@ class CommandTable(HelpGroup):
     def resolve_command(self, ctx: Any, args: Sequence[str]) -> Any:
         """Return name and command, and the arguments for it.  Raises UsageError."""
         name, placeholder, rest = super().resolve_command(ctx, list(args))
-        is_known = name is not None and placeholder is not None
-        return name, COMMANDS[name].load() if is_known else None, rest
+        if name is None or placeholder is None:
+            return name, None, rest
+        return name, COMMANDS[name].load(), rest
