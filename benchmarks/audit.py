@@ -19,7 +19,7 @@ from prometheus_client import CollectorRegistry
 from benchmarks.benchmark import Benchmark
 from benchmarks.throughput import PROFILE, all_different, in_runs, interleaved, nodes
 from koordinator.api.pod import Pod
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.features.metrics import SchedulerMetrics
@@ -77,7 +77,7 @@ def compare(make: Callable[[int], Iterator[Pod]], pods: int, scale: float) -> di
         before = [world.seconds for world in worlds]
         ratios: list[list[float]] = [[], []]
         gc.collect()
-        spare_the_collector()
+        tune_garbage_collector()
         for number, start in enumerate(range(WARM_UP, count + WARM_UP, SLICE)):
             some = everyone[start : start + SLICE]
             for attempt in range(len(worlds)):

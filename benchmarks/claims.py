@@ -12,7 +12,7 @@ from typing import Any
 from benchmarks.benchmark import Benchmark
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
 from koordinator.api.meta import KubeObject
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.domain.dynamic_resources.allocator import NO_GATES, allocate
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim
 from koordinator.scheduler.loop import Bound, SchedulerOptions
@@ -70,7 +70,7 @@ def throughput(scale: float) -> dict[str, Any]:
         for i in range(count)
     )
     gc.collect()
-    spare_the_collector()
+    tune_garbage_collector()
     started = time.perf_counter()
     bound = sum(isinstance(outcome, Bound) for outcome in world.scheduler.step())
     seconds = time.perf_counter() - started

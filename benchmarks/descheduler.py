@@ -27,7 +27,7 @@ from koordinator.api.node_metric import (
     ResourceMap,
 )
 from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import decode_descheduler_configuration
@@ -162,7 +162,7 @@ def run(**args: Any) -> tuple[float, float, int]:
 def figures(scale: float, **args: Any) -> dict[str, Any]:
     """Return what a cycle takes; ``scale`` changes nothing, since a cycle is about all nodes."""
     del scale
-    spare_the_collector()
+    tune_garbage_collector()
     seconds, mib, evicted = run(**args)
     return {
         "seconds of a cycle (processor time)": round(seconds, 2),

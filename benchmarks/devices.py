@@ -34,7 +34,7 @@ from koordinator.api.node_resource_topology import NodeResourceTopology, Zone, Z
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.resource_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from koordinator.cli.input.configuration import read_configuration
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.scheduler.snapshot import Snapshot
@@ -191,7 +191,7 @@ def throughput(policy: str, scale: float, *, binding: bool) -> dict[str, Any]:
     pending = list(pods(10 + int(PODS * scale), binding=binding))[10:]
     world.load(pending)
     gc.collect()
-    spare_the_collector()
+    tune_garbage_collector()
     started = time.perf_counter()
     bound = sum(isinstance(outcome, Bound) for outcome in world.scheduler.step())
     seconds = time.perf_counter() - started

@@ -19,7 +19,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.pod_group import PodGroup, PodGroupSpec
 from koordinator.cli.input.configuration import read_configuration
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
@@ -52,7 +52,7 @@ def large(scale: float) -> dict[str, Any]:
         world.scheduler.step()
         world.load(gang(f"g{number}", count, 4))
         gc.collect()
-        spare_the_collector()
+        tune_garbage_collector()
         started = time.process_time()
         bound = sum(isinstance(outcome, Bound) for outcome in world.scheduler.step())
         took.append(time.process_time() - started)
@@ -80,7 +80,7 @@ def many(scale: float) -> dict[str, Any]:
     world.load(offered)
     loading_s = time.process_time() - started
     gc.collect()
-    spare_the_collector()
+    tune_garbage_collector()
     started = time.process_time()
     outcomes = world.scheduler.step()
     seconds = time.process_time() - started

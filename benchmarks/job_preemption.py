@@ -20,7 +20,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node, NodeSpec, NodeStatus
 from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
 from koordinator.api.pod_group import PodGroup, PodGroupSpec
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.cycle.job_headroom import free_headroom
 from koordinator.scheduler.loop import SchedulerOptions
@@ -102,7 +102,7 @@ def plan(size: int, cpu: int) -> Callable[[float], dict[str, Any]]:
         job = [one for one in gang("g", size, cpu, 1000) if isinstance(one, Pod)]
         members = [(one, state.classes.of(one)) for one in job]
         gc.collect()
-        spare_the_collector()
+        tune_garbage_collector()
         took = []
         found = PostFilterResult()
         for _ in range(7):

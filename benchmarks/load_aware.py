@@ -34,7 +34,7 @@ from koordinator.api.node_metric import (
     ResourceMap,
 )
 from koordinator.api.pod import Pod
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.quantity import Quantity
@@ -158,7 +158,7 @@ def compare(
         cluster.work(everyone[:WARM_UP], START_S + INTERVAL_S)
         cluster.seconds = cluster.bound = 0
     gc.collect()
-    spare_the_collector()
+    tune_garbage_collector()
     ratios = []
     for number, start in enumerate(range(WARM_UP, count + WARM_UP, SLICE)):
         some = everyone[start : start + SLICE]

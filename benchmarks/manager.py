@@ -22,7 +22,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.foundation.clock import VirtualClock
@@ -81,7 +81,7 @@ def world() -> tuple[VirtualClock, Server, Manager]:
 def minute(_: float) -> dict[str, Any]:
     """Return what part of a core the reports of all nodes take."""
     clock, server, manager = world()
-    spare_the_collector()
+    tune_garbage_collector()
     rng = np.random.default_rng(7)
     load = rng.integers(100, 900, size=(NODES, PODS))
     shares, writes = [], []
@@ -107,7 +107,7 @@ def minute(_: float) -> dict[str, Any]:
 def change(_: float) -> dict[str, Any]:
     """Return how long it takes from the events of a node until its patch is under way."""
     clock, server, manager = world()
-    spare_the_collector()
+    tune_garbage_collector()
     rng = np.random.default_rng(7)
     times = []
     for index in rng.integers(0, NODES, 2000):

@@ -33,7 +33,7 @@ from koordinator.api.node_metric import (
 )
 from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
 from koordinator.api.workload import ReplicaSet, WorkloadSpec
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import EventType
 from koordinator.descheduler.app import Descheduler
@@ -112,7 +112,7 @@ def _with_total(report: NodeMetric) -> NodeMetric:
 def proven_plan(scale: float) -> dict[str, Any]:
     """Return what a cycle of 200 proven moves takes; ``scale`` changes nothing."""
     del scale
-    spare_the_collector()
+    tune_garbage_collector()
     rng, clock = np.random.default_rng(0), VirtualClock(START_S)
     cluster = MemoryCluster(clock)
     condition = {"consecutiveAbnormalities": 1, "consecutiveNormalities": 1}

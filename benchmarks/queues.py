@@ -16,7 +16,7 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration, Plugin
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
@@ -65,7 +65,7 @@ def waiting(policy: str, order: str, scale: float) -> dict[str, Any]:
             world.clock.advance_to(world.clock.now_s() + 60)
         _come_and_go(world)
         gc.collect()
-        spare_the_collector()
+        tune_garbage_collector()
         began = time.process_time()
         _come_and_go(world)
         cost.append((time.process_time() - began) / (2 * EVENTS) * 1e6)
@@ -86,7 +86,7 @@ def working_off(policy: str, order: str, scale: float) -> dict[str, Any]:
         world = _world(quota(chosen, order, 1_000_000))
         world.load(jobs(count, 2, 1))
         gc.collect()
-        spare_the_collector()
+        tune_garbage_collector()
         began = time.process_time()
         bound = sum(isinstance(outcome, Bound) for outcome in world.scheduler.step())
         rates[name] = round(bound / (time.process_time() - began))

@@ -16,7 +16,7 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration, Plugin
 from koordinator.api.labels import QUOTA_NAME, QUOTA_PARENT
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.domain.quota import QuotaPod, QuotaRules, QuotaTrees
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions
@@ -56,7 +56,7 @@ def one_change(scale: float) -> dict[str, Any]:
     for name in leaves:
         trees.tree_of(name).runtime(name)
     gc.collect()
-    spare_the_collector()
+    tune_garbage_collector()
     rng = np.random.default_rng(5)
     took_us = []
     for i in range(CHANGES):
@@ -91,7 +91,7 @@ def with_quotas(
     pods = list(make(10 + int(100_000 * scale)))[10:]
     world.load([_in_quota(pod, quota_of(i)) for i, pod in enumerate(pods)])
     gc.collect()
-    spare_the_collector()
+    tune_garbage_collector()
     began = time.perf_counter()
     outcomes = world.scheduler.step()
     seconds = time.perf_counter() - began

@@ -17,7 +17,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node, NodeStatus
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.reservation import Reservation
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.simulator import Embedded
@@ -110,7 +110,7 @@ def rate(pods: list[Pod], *, reservations: int, on: bool) -> tuple[float, int]:
 
 def run(scale: float) -> dict[str, Any]:
     """Return pods per second: half owners; then, without owners, with the plugin on and off."""
-    spare_the_collector()
+    tune_garbage_collector()
     count = int(PODS * scale)
     mixed, using = rate(
         [pod(n, owner=n // BATCH % 2 == 0) for n in range(count)],

@@ -34,7 +34,7 @@ from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.node import Node, NodeSpec, NodeStatus
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.cli.input.configuration import read_configuration
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
@@ -133,7 +133,7 @@ def throughput(make: Any, node_count: int, pod_count: int, scale: float) -> dict
     pods = list(make(10 + int(pod_count * scale)))[10:]
     world.load(pods)  # and queue them: from here on they are pending
     gc.collect()
-    spare_the_collector()  # as the koord command does
+    tune_garbage_collector()  # as the koord command does
     started = time.perf_counter()
     bound = sum(isinstance(outcome, Bound) for outcome in world.scheduler.step())
     seconds = time.perf_counter() - started
@@ -152,7 +152,7 @@ def overloaded(scale: float) -> dict[str, Any]:
     world.load(nodes(1_000))
     offered = list(interleaved(int(90_000 * scale)))
     world.load(offered)
-    spare_the_collector()
+    tune_garbage_collector()
     started = time.perf_counter()
     outcomes = world.run_to_fixed_point()
     seconds = time.perf_counter() - started

@@ -39,7 +39,7 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod_group import PodGroup
 from koordinator.cli.input.configuration import read_configuration
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.domain.network import DomainLayer, GatherRules, NetworkTree, OfferSlots, plan
 from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded
@@ -98,7 +98,7 @@ def large(scale: float) -> dict[str, Any]:
         world.scheduler.step()
         world.load(make(f"g{number}", count, 4))
         gc.collect()
-        spare_the_collector()
+        tune_garbage_collector()
         started = time.process_time()
         bound = sum(isinstance(outcome, Bound) for outcome in world.scheduler.step())
         took[make].append(time.process_time() - started)

@@ -19,7 +19,7 @@ import numpy as np
 
 from benchmarks.benchmark import Benchmark
 from koordinator.api.codec import decode_object
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 from koordinator.cli.manager.process import reviewer
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import SystemClock
@@ -42,7 +42,7 @@ def latency(scale: float) -> dict[str, Any]:
     server = multiprocessing.get_context("spawn").Process(target=_serve, args=(there,), daemon=True)
     server.start()
     port, certificate = here.recv()
-    spare_the_collector()  # a pause of the client would be taken for one of the server
+    tune_garbage_collector()  # a pause of the client would be taken for one of the server
     count = int(RATE * SECONDS * scale)
     try:
         before_s = _cpu_s(server.pid or 0)
@@ -81,7 +81,7 @@ def _serve(pipe: Connection) -> None:
     pair = self_signed(("localhost",), clock.now_s())
     server = HttpServer(app, "127.0.0.1", 0, ReplaceableContext(pair).context)
     server.start()
-    spare_the_collector()
+    tune_garbage_collector()
     pipe.send((server.port, pair.certificate))
     while True:
         time.sleep(60)

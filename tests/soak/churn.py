@@ -21,7 +21,7 @@ from tests.soak.manager import ManagerChurn
 from tests.soak.scheduling import PodChurn, SchedulerChurn
 from tests.soak.yarn import YarnChurn
 
-from koordinator.cli.main import spare_the_collector
+from koordinator.cli.main import tune_garbage_collector
 
 ALLOWED = 1.1  # of the memory at a tenth of the way
 _ENTRIES = 10  # at which memory is looked at
@@ -94,7 +94,7 @@ def run_alone(name: str, scale: float) -> None:
     logging.disable()
     course = COURSES[name]
     rounds = max(int(course.rounds * scale), _ENTRIES)
-    spare_the_collector()
+    tune_garbage_collector()
     pass_round, began_s, mib = course.start(), time.perf_counter(), []
     for number in range(rounds):
         pass_round(number)

@@ -1,4 +1,4 @@
-"""``koord completion``: the script that completes commands and flags in a shell."""
+"""Command ``koord completion``: the script that completes commands and flags in a shell."""
 
 import enum
 from typing import Annotated, Final
@@ -10,7 +10,7 @@ PROGRAM: Final = "koord"
 
 
 class Shell(enum.StrEnum):
-    """Shells that can be completed in."""
+    """Supported shells."""
 
     BASH = "bash"
     ZSH = "zsh"

@@ -1,4 +1,4 @@
-"""``koord crds``: the CRDs that a cluster needs, made from the types."""
+"""Command ``koord crds``: the CustomResourceDefinitions, generated from the types."""
 
 from pathlib import Path
 from typing import Annotated, Final
@@ -33,9 +33,9 @@ def crds(
 
 
 def run(output: str) -> None:
-    """Print all CRDs as one stream, write that to a file, or each CRD to its file of a folder.
+    """Print all CRDs, write them to one file, or write each to its own file of a folder.
 
-    Raises InputError if it can't be written.
+    Raises InputError if a file can't be written.
     """
     path = Path(output)
     if output in ("yaml", STDOUT):
@@ -81,7 +81,7 @@ def _to_yaml(crd: JsonObject) -> str:
 
 
 class _PlainDumper(yaml.SafeDumper):
-    """YAML without anchors, which kubectl would read but people would not."""
+    """YAML dumper without anchors, which are hard to read."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 -- the signature of PyYAML
         return True

@@ -1,6 +1,6 @@
-"""How commands print their help: a section per group of flags, each flag whole on a line.
+"""Help pages of commands: a section per group of flags, with each flag on a line of its own.
 
-Typer's own tables cut the names of flags on a narrow terminal, and take brackets for markup.
+Typer's own tables cut the names of flags on a narrow terminal, and parse brackets as markup.
 """
 
 import textwrap
@@ -13,11 +13,11 @@ _FLAG: Final = "  "
 _HELP: Final = " " * 10
 _OPTIONS: Final = "Options"
 _ARGUMENTS: Final = "Arguments"
-_LONGEST: Final = 500  # characters of what a command is for
+_LONGEST: Final = 500  # characters of a summary
 
 
 class _HelpPage:
-    """The parts of a page that commands and groups of commands share."""
+    """Parts of the page that commands and groups share."""
 
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
         """Write the whole page."""
@@ -43,7 +43,7 @@ class _HelpPage:
 
 
 def write_section(formatter: Any, title: str, records: list[tuple[str, str]]) -> None:
-    """Write what there is, each name on a line of its own with its help below."""
+    """Write a section; each name is on a line of its own, with its help below."""
     formatter.write(f"\n{title}:\n")
     width = max(formatter.width - len(_HELP), 30)
     for name, text in records:
@@ -53,14 +53,14 @@ def write_section(formatter: Any, title: str, records: list[tuple[str, str]]) ->
 
 
 class HelpCommand(_HelpPage, TyperCommand):
-    """A command whose help is printed so."""
+    """Command with such a help page."""
 
 
 class HelpGroup(_HelpPage, TyperGroup):
-    """A group of commands whose help is printed so."""
+    """Group of commands with such a help page."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:
-        """Write every command with what it is for."""
+        """Write every command with its summary."""
         commands = [(name, self.get_command(ctx, name)) for name in self.list_commands(ctx)]
         write_commands(
             formatter,
@@ -70,7 +70,7 @@ class HelpGroup(_HelpPage, TyperGroup):
 
 
 def write_commands(formatter: Any, title: str, commands: Sequence[tuple[str, str]]) -> None:
-    """Write a section of commands, what each is for beside its name."""
+    """Write a section of commands, with the summary beside each name."""
     formatter.write(f"\n{title}:\n")
     indent = max(len(name) for name, _ in commands) + 4
     for name, summary in commands:

@@ -1,4 +1,4 @@
-"""Ctrl-C during a long run: keep what there is; a second one ends the program at once."""
+"""Handler of Ctrl-C in long runs: the first keeps the result so far, the second ends the run."""
 
 import signal
 from types import FrameType, TracebackType
@@ -7,17 +7,17 @@ from typing import Final, Self
 from koordinator.cli.output import warn
 from koordinator.simulator.interruption import RunInterrupted
 
-INTERRUPTED: Final = 130  # what a shell says of a program that SIGINT has ended
+INTERRUPTED: Final = 130  # the status that a shell reports for a program ended by SIGINT
 
 
 class Interruption:
-    """Between ``with`` and its end, the first Ctrl-C is only remembered."""
+    """Context in which the first Ctrl-C only sets ``is_requested``."""
 
     def __init__(self) -> None:
-        self.asked = False
+        self.is_requested = False
 
     def __enter__(self) -> Self:
-        self._before = signal.signal(signal.SIGINT, self._ask)
+        self._before = signal.signal(signal.SIGINT, self._request)
         return self
 
     def __exit__(
@@ -30,14 +30,14 @@ class Interruption:
 
     def check(self) -> None:
         """Raise RunInterrupted once Ctrl-C has been pressed."""
-        if self.asked:
+        if self.is_requested:
             raise RunInterrupted
 
-    def _ask(self, _signal: int, _frame: FrameType | None) -> None:
-        self.asked = True
+    def _request(self, _signal: int, _frame: FrameType | None) -> None:
+        self.is_requested = True
         signal.signal(signal.SIGINT, self._before)
 
 
-def tell_interrupted(done: str) -> None:
-    """Say how far a run was when it was ended."""
-    warn(f"ended by Ctrl-C; the figures are of {done}")
+def warn_interrupted(progress: str) -> None:
+    """Print how far a run was when Ctrl-C ended it."""
+    warn(f"ended by Ctrl-C; the figures are of {progress}")

@@ -1,6 +1,7 @@
-"""``koord``: the command line, and what its failures exit with.
+"""Command line ``koord`` and its exit codes.
 
-0 done, 1 the work failed, 2 the input is wrong, 130 ended by Ctrl-C, 141 nobody reads the output.
+0: success; 1: the work failed; 2: the input is wrong; 130: ended by Ctrl-C; 141: the reader of
+standard output has closed it.
 """
 
 import gc
@@ -18,11 +19,11 @@ from koordinator.cli.output import console, one_line
 from koordinator.foundation.errors import InputError, InvalidError, KoordinatorError
 from koordinator.process.logs import print_warnings
 
-READER_GONE: Final = 141  # what a shell says of a program that SIGPIPE has ended
+PIPE_CLOSED: Final = 141  # the status that a shell reports for a program ended by SIGPIPE
 
 
-class ReaderGone(SystemExit):
-    """Nobody reads standard output any more, so nothing is left to do."""
+class PipeClosed(SystemExit):
+    """Exit because the reader of standard output has closed it."""
 
 
 class _PipeEnd(FileIO):
@@ -30,26 +31,25 @@ class _PipeEnd(FileIO):
         try:
             return super().write(data)
         except BrokenPipeError:
-            self._go_nowhere()
-            raise ReaderGone(READER_GONE) from None
+            self._discard_buffered()
+            raise PipeClosed(PIPE_CLOSED) from None
         except OSError as error:
-            self._go_nowhere()
+            self._discard_buffered()
             text = f"standard output: can't be written: {error.strerror}"
             raise KoordinatorError(text) from None
 
-    def _go_nowhere(self) -> None:
-        """Take what is still buffered: it must not fail again."""
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.fileno())
-        os.close(nowhere)
+    def _discard_buffered(self) -> None:
+        """Send buffered output to the null device, so that flushing it can't fail again."""
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, self.fileno())
+        os.close(null)
 
 
 def stream_to(stdout: TextIO) -> TextIO:
-    """Return a stream to the same file, which raises ReaderGone once its reader has gone.
+    """Return a stream to the same file that raises PipeClosed when its reader has closed it.
 
-    KoordinatorError is raised for whatever else makes writing fail.
-
-    SIGPIPE itself stays ignored: it would end a server whose client hangs up.
+    The stream raises KoordinatorError for any other failure to write.  SIGPIPE stays ignored, since
+    it would end a server whose client closes the connection.
     """
     stdout.flush()
     raw = _PipeEnd(stdout.fileno(), "w", closefd=False)
@@ -64,7 +64,7 @@ def stream_to(stdout: TextIO) -> TextIO:
 PROGRAM: Final = "koord"
 TRACEBACK: Final = "KOORD_TRACEBACK"  # environment variable: show tracebacks of internal errors
 _PACKAGE = __name__.partition(".")[0]
-#: Commands by the names of the original's programs, which its Deployments call.
+#: Commands by the names of the original's programs, which its Deployments run.
 PROGRAMS: Final = {
     "koord-scheduler": "scheduler",
     "koord-manager": "manager",
@@ -84,8 +84,8 @@ app = typer.Typer(
 )
 
 
-def _tell_version(asked: bool) -> None:
-    if asked:
+def _print_version(is_set: bool) -> None:
+    if is_set:
         from koordinator.cli.version import version  # noqa: PLC0415 -- a quarter of --help's time
 
         version()
@@ -97,17 +97,19 @@ def koord(
     *,
     _version: Annotated[
         bool,
-        typer.Option("--version", callback=_tell_version, is_eager=True, help="Print the version."),
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
     ] = False,
 ) -> None:
     """QoS-aware scheduling, co-location and device management for Kubernetes."""
 
 
-def spare_the_collector() -> None:
-    """Let the garbage collector look at new objects only, and less often.
+def tune_garbage_collector() -> None:
+    """Make the garbage collector run less often, and skip the objects that exist now.
 
-    A cluster is millions of objects that live as long as the process; walking over them again and
-    again would take a quarter of its time.
+    A cluster is millions of objects that live as long as the process; scanning them repeatedly
+    would take a quarter of its time.
     """
     gc.freeze()
     gc.set_threshold(100_000, 50, 100)
@@ -115,7 +117,7 @@ def spare_the_collector() -> None:
 
 def main() -> None:
     """Run the command line; never returns."""
-    spare_the_collector()
+    tune_garbage_collector()
     print_warnings()
     sys.stdout = stream_to(sys.stdout)
     try:
@@ -124,18 +126,18 @@ def main() -> None:
         finally:
             sys.stdout.flush()
     except (InputError, InvalidError) as error:
-        _tell(f"error: {error}")
+        _print_error(f"error: {error}")
         sys.exit(2)
     except KoordinatorError as error:
-        _tell(f"failed: {error}")
+        _print_error(f"failed: {error}")
         sys.exit(1)
     except Exception as error:
         if isinstance(error, ModuleNotFoundError) and (text := missing_extra(error, sys.argv)):
-            _tell(f"error: {text}")
+            _print_error(f"error: {text}")
             sys.exit(2)
         if os.environ.get(TRACEBACK):
             raise
-        _tell(f"failed: {_internal_error(error)}; {TRACEBACK}=1 in the environment shows where")
+        _print_error(f"failed: {_internal_error(error)}; set {TRACEBACK}=1 to get a traceback")
         sys.exit(1)
 
 
@@ -168,7 +170,7 @@ def missing_extra(error: ModuleNotFoundError, argv: Sequence[str]) -> str | None
 
 
 def _internal_error(error: Exception) -> str:
-    """Return an exception that nothing expects, with the line of ours that it comes from."""
+    """Return the message of an unexpected exception, with the line of this package it is from."""
     at, trace = "", error.__traceback__
     while trace is not None:
         path = trace.tb_frame.f_code.co_filename
@@ -179,10 +181,10 @@ def _internal_error(error: Exception) -> str:
 
 
 def _arguments(argv: Sequence[str]) -> list[str]:
-    """Return the words after ``koord``; a link by a name of the original's stands for a command."""
+    """Return the arguments after ``koord``; the name of an original's program adds its command."""
     command = PROGRAMS.get(Path(argv[0]).name)
     return [*([] if command is None else [command]), *argv[1:]]
 
 
-def _tell(text: str) -> None:
+def _print_error(text: str) -> None:
     console(stderr=True).print(one_line(text), style="red", markup=False, soft_wrap=True)

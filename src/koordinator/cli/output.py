@@ -1,4 +1,4 @@
-"""Print results the way the user asked for."""
+"""Printers of results as tables, JSON and YAML, and of warnings."""
 
 import enum
 import sys
@@ -18,7 +18,7 @@ from koordinator.foundation.yaml_documents import to_yaml
 
 
 class Output(enum.StrEnum):
-    """How to print."""
+    """Formats of results."""
 
     JSON = "json"
     YAML = "yaml"
@@ -27,13 +27,13 @@ class Output(enum.StrEnum):
 
 STDOUT = "-"
 WIDTH_WITHOUT_TERMINAL = 200
-_GAP = 2  # columns of a terminal between two of a table
-_LEAST_HEADROOM = 30  # in which a sentence can be read
-LONGEST_MESSAGE = 2000  # characters; whoever wrote the input may have written a name of megabytes
+_GAP = 2  # characters between two columns of a table
+_LEAST_HEADROOM = 30  # characters for a column of reasons; below it they get lines of their own
+LONGEST_MESSAGE = 2000  # characters; a message may quote input of any length
 
 
 def console(*, stderr: bool = False) -> Console:
-    """Return where to print; what goes into a file or pipe is not broken to 80 columns."""
+    """Return a console; output to a file or pipe is not wrapped at 80 columns."""
     stream = sys.stderr if stderr else sys.stdout
     return Console(
         stderr=stderr,
@@ -43,12 +43,12 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def warn(about: object) -> None:
-    """Tell people on standard error of what is left out, or is not what they may think."""
+    """Print a warning to standard error."""
     console(stderr=True).print(f"warning: {one_line(about)}", style="yellow", markup=False)
 
 
 def one_line(error: object) -> str:
-    """Return a message as one line that does to a terminal nothing but be read."""
+    """Return a message as one line without control characters."""
     text = "".join(char if char.isprintable() else " " for char in str(error))
     return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
 
@@ -56,10 +56,10 @@ def one_line(error: object) -> str:
 def print_with_reasons(
     printer: Console, headers: Sequence[str], rows: Sequence[Sequence[str]], none: str
 ) -> None:
-    """Print names and, in the last column, a reason; names are never broken or cut.
+    """Print a table whose last column is a reason; the other columns are never wrapped or cut.
 
-    Where the terminal has no room for reasons beside them, each stands below its row.  Without
-    rows the sentence ``none`` is printed.
+    On a narrow terminal each reason is printed below its row.  Without rows the sentence ``none``
+    is printed.
     """
     if not rows:
         printer.print(none)
@@ -88,7 +88,7 @@ def print_with_reasons(
 
 
 def check_writable(path: Path) -> None:
-    """Raise InputError if the file can't be written: before a long run, not after it."""
+    """Raise InputError if the file can't be written, before a long run instead of after it."""
     if str(path) == STDOUT:
         raise InputError("must be a file, as standard output has the result", source=str(path))
     existed = path.exists()
@@ -101,7 +101,7 @@ def check_writable(path: Path) -> None:
 
 
 def write_text(text: str, path: Path) -> None:
-    """Write a file, or to standard output for ``-``.  Raises InputError if that is impossible."""
+    """Write a file, or standard output for ``-``.  Raises InputError if writing fails."""
     if str(path) == STDOUT:
         sys.stdout.write(text)
         return

@@ -1,4 +1,4 @@
-"""``koord version``: which release this is."""
+"""Command ``koord version``: the installed release."""
 
 from importlib import metadata
 

@@ -168,4 +168,4 @@ def test_an_internal_error_is_one_line_that_says_how_to_get_the_traceback(traceb
     if not traceback:
         (line,) = done.stderr.splitlines()
         assert line.startswith("failed: internal error: KeyError: 'a\\nb' (cli/main.py:")
-        assert line.endswith("KOORD_TRACEBACK=1 in the environment shows where")
+        assert line.endswith("set KOORD_TRACEBACK=1 to get a traceback")

@@ -1,14 +1,14 @@
-"""The flags of a command, declared once: as the fields of a frozen dataclass.
+"""Flags of a command, declared as the fields of a frozen dataclass.
 
-A field is a flag as typer declares it, with its type, its default and its help; a field whose type
-is such a dataclass is a group of flags that several commands have, and the field's default says
-which defaults they have here::
+A field is a flag as typer declares it, with its type, its default and its help.  A field whose type
+is such a dataclass is a group of flags that several commands share; the default of the field
+sets the defaults of the group for this command::
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class SweeperFlags:
         connection: ConnectionFlags = field(default_factory=ConnectionFlags)
-        every: Annotated[str, typer.Option(metavar="DURATION", help="Between sweeps.")] = "5m"
-        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only tell.")] = False
+        every: Annotated[str, typer.Option(metavar="DURATION", help="Time between sweeps.")] = "5m"
+        dry_run: Annotated[bool, typer.Option("--dry-run", help="Only print.")] = False
 
     @with_flags
     def sweeper(flags: SweeperFlags) -> None: ...
@@ -23,16 +23,16 @@ from koordinator.foundation.errors import BugError
 
 
 def with_flags(function: Callable[..., None]) -> Callable[..., None]:
-    """Return the command that typer registers for a function of flags, and of what else it takes.
+    """Return the command that typer registers for a function of flags and other parameters.
 
-    A parameter that is a dataclass stands for all its flags; others stay as they are.
+    A parameter whose type is a dataclass is replaced by the flags of its fields.
     Raises BugError for a flag that is declared twice.
     """
     hints = get_type_hints(function, include_extras=True)
-    taken = inspect.signature(function).parameters
-    groups = {name: hints[name] for name in taken if is_dataclass(hints[name])}
+    own = inspect.signature(function).parameters
+    groups = {name: hints[name] for name in own if is_dataclass(hints[name])}
     parameters: list[inspect.Parameter] = []
-    for name, parameter in taken.items():
+    for name, parameter in own.items():
         if name in groups:
             parameters += _parameters(groups[name], None)
         else:
@@ -40,13 +40,13 @@ def with_flags(function: Callable[..., None]) -> Callable[..., None]:
                 parameter.replace(annotation=hints[name], kind=inspect.Parameter.KEYWORD_ONLY)
             )
     names = [parameter.name for parameter in parameters]
-    twice = {name for name in names if names.count(name) > 1}
-    if twice:
-        raise BugError(f"{function.__qualname__}: declared twice: {', '.join(sorted(twice))}")
+    repeated = {name for name in names if names.count(name) > 1}
+    if repeated:
+        raise BugError(f"{function.__qualname__}: declared twice: {', '.join(sorted(repeated))}")
 
     def command(**values: Any) -> None:
         given = {name: _build(group, values) for name, group in groups.items()}
-        function(**given, **{name: values[name] for name in taken if name not in groups})
+        function(**given, **{name: values[name] for name in own if name not in groups})
 
     command.__name__, command.__doc__ = function.__name__, function.__doc__
     command.__annotations__ = {each.name: each.annotation for each in parameters}
@@ -55,7 +55,7 @@ def with_flags(function: Callable[..., None]) -> Callable[..., None]:
 
 
 def _parameters(group: type, default: Any) -> Iterator[inspect.Parameter]:
-    """Yield the flags of a group with the defaults of ``default``, an object of it, or its own."""
+    """Yield the flags of a group; ``default`` is an instance with their defaults, if given."""
     hints = get_type_hints(group, include_extras=True)
     for field in fields(group):
         preset = _default(field) if default is None else getattr(default, field.name)

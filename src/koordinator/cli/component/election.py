@@ -1,4 +1,4 @@
-"""Leader election of a process, and the loop that acts only while the process leads.
+"""Leader election of a process, and the main loop that writes only while the process leads.
 
 The election has a connection of its own, whose requests time out after half the renew deadline.
 """
@@ -18,11 +18,14 @@ log = logging.getLogger(__name__)
 
 #: The gauge of client-go.
 MASTER_STATUS: Final = "leader_election_master_status"
-_HELP: Final = "Whether this process leads: 1, or waits to: 0."
+_HELP: Final = "1 if this process leads, 0 if it is a standby."
 
 
 class Election:
-    """Belongs to the loop of a component; anybody may ask ``may_act``."""
+    """Leader election of a component.
+
+    The main loop owns it; only ``may_act`` may be called from other threads.
+    """
 
     def __init__(self, parts: ComponentProcess, lease: LeaseTerms | None, *, burst: int) -> None:
         """``lease`` is None for a component that acts without one."""
@@ -31,32 +34,32 @@ class Election:
         if lease is not None:
             timeout_s = lease.renew_deadline_s / 2
             self._cluster = parts.connect(burst=burst, timeout_s=timeout_s)
-            self._leadership = parts.stand_for(lease, self._cluster)
+            self._leadership = parts.create_candidate(lease, self._cluster)
 
     def may_act(self) -> bool:
-        """Return whether this process may act now; to be asked before every write."""
+        """Return whether this process leads now; checked before every write."""
         return self._leadership is None or self._leadership.holds()
 
     @property
     def lateness_s(self) -> float | None:
-        """How late a write that ``may_act`` allowed may be done: another can lead after that."""
+        """Seconds for which a write stays allowed after ``may_act``; then another may lead."""
         if self._lease is None:
             return None
         return self._lease.lease_duration_s - self._lease.renew_deadline_s
 
     def show_leader(self, metric: str) -> None:
-        """Show in a gauge whether this process may act."""
+        """Export a gauge of whether this process leads."""
         gauge = Gauge(metric, _HELP, registry=self._parts.registry)
         gauge.set_function(lambda: float(self.may_act()))
 
     def show_master_status(self) -> None:
-        """Show who leads as client-go does, if there is a lease."""
+        """Export the gauge of client-go for the leader, if there is a lease."""
         if self._lease is not None:
             master = Gauge(MASTER_STATUS, _HELP, ["name"], registry=self._parts.registry)
             master.labels(self._lease.name).set_function(lambda: float(self.may_act()))
 
     def checks(self) -> list[Check]:
-        """Return what /healthz says of the election."""
+        """Return the checks of the election for /healthz."""
         if self._lease is None:
             return []
         return [leader_election_check(self._lease.key, self._overdue_s)]
@@ -64,42 +67,43 @@ class Election:
     def start(self) -> None:
         """Become a candidate.
 
-        Whoever fails has to let the lease run out: of what it began, something may go on.
+        A process that fails does not release the lease: writes that it began may still be under
+        way, so the next leader has to wait until the lease expires.
         """
         self._parts.cleanup.callback(self._stop, release=False)
         if self._leadership is not None:
             self._leadership.start()
 
     def wait_until_leading(self, timeout_s: float) -> bool:
-        """Wait at most so many seconds until this process may act; return whether it may."""
+        """Wait at most so many seconds until this process leads; return whether it does."""
         return self._leadership is None or self._leadership.wait_until_leading(timeout_s)
 
     @property
     def is_lost(self) -> bool:
-        """Whether this process led and does no longer."""
+        """Whether this process has lost its lease."""
         return self._leadership is not None and self._leadership.lost
 
-    def must_not_be_lost(self) -> None:
-        """Raise ClusterError if this process led and does no longer."""
+    def check_not_lost(self) -> None:
+        """Raise ClusterError if this process has lost its lease."""
         if self.is_lost:
             raise ClusterError("leadership lost")
 
-    def stand_again_if_lost(self) -> None:
-        """Step down and become a candidate again, which waits until the lease has run out.
+    def rejoin_if_lost(self) -> None:
+        """Step down and become a candidate again, if this process has lost its lease.
 
-        Only the loop does this, between two steps: what it may still have begun as a leader is
-        over, and before it leads again it takes in the cluster anew.  The candidate has a new name:
-        the lost lease has to run out for it, too.
+        Only the main loop calls this, between two steps, when no write of the lost term is under
+        way; it lists the cluster again before it leads.  The candidate has a new identity, so that
+        it too waits until the lost lease expires.
         """
         if self._lease is None or not self.is_lost:
             return
-        log.warning("stepped down: standing for election again")
+        log.warning("lost the lease; rejoining the election")
         self._stop(release=False)
-        self._leadership = self._parts.stand_for(self._lease, self._cluster)
+        self._leadership = self._parts.create_candidate(self._lease, self._cluster)
         self._leadership.start()
 
     def leave(self) -> None:
-        """Let another take over at once: whatever was done as a leader has ended."""
+        """Release the lease, so that another replica can lead immediately; no write is pending."""
         self._stop(release=True)
 
     def _overdue_s(self) -> float:
@@ -110,44 +114,44 @@ class Election:
             self._leadership.stop(release=release)
 
 
-class Follows(Protocol):
-    """What takes in a cluster."""
+class ClusterFollower(Protocol):
+    """Component that keeps a mirror of the cluster."""
 
     @property
     def is_synced(self) -> bool:
-        """Whether everything that existed when last asked has been taken in."""
+        """Whether the mirror contains all objects of the latest list."""
         ...
 
     def sync(self) -> None:
-        """Take in the whole cluster; again, to miss nothing that happened before."""
+        """List the whole cluster, also if it was listed before."""
         ...
 
 
 def run_leader_loop(
     parts: ComponentProcess,
     election: Election,
-    component: Follows,
+    component: ClusterFollower,
     turn: Callable[[bool], None],
     *,
-    if_lost: Callable[[], None],
+    check_lease: Callable[[], None],
     warm_up: Callable[[], None] = lambda: None,
 ) -> None:
-    """Take turns until the process is to stop; a turn is told whether it may act.
+    """Call ``turn`` until the process stops, with whether it leads.
 
-    A turn waits if there is nothing to do.  ``if_lost`` is called before each one and decides what
-    becomes of a process that has lost its lease; ``warm_up`` once, with the whole cluster known.
+    A turn waits if it has no work.  ``check_lease`` is called before each turn, and handles a lost
+    lease.  ``warm_up`` is called once, after the first sync.
     """
     led, is_frozen = election.may_act(), False
     component.sync()
     while not parts.stopping.is_set():
         parts.heartbeat.beat()
-        if_lost()
+        check_lease()
         leads = election.may_act()
         if leads and not led:
-            component.sync()  # what the last leader did just now may be on its way still
+            component.sync()  # the last writes of the previous leader may not be in the mirror
         led = leads
         if component.is_synced and not is_frozen:
             warm_up()
-            gc.freeze()  # the cluster stays: no use in looking at it for garbage
+            gc.freeze()  # the mirror lives as long as the process; collections need not scan it
             is_frozen = True
         turn(leads)

@@ -1,7 +1,7 @@
-"""Flags as Go programs take them, so that the original's Deployments run these commands unchanged.
+"""Parser of flags in the style of Go, so that the original's Deployments run these commands.
 
-One dash or two, a boolean with or without its value.  Flags of the originals that have nothing to
-act on here are left out, with a warning that says why.  Some are spelled in another way here.
+A flag has one dash or two, a boolean flag a value or none.  Flags of the originals without
+counterpart here are ignored with a warning that gives the reason.  Some have another name here.
 Source: Go flag and spf13/pflag; k8s.io/klog/v2; kube-scheduler, koord-scheduler, koord-manager,
 koordlet, koord-queue with koord-queue-controllers, and HAMi's vGPUmonitor.
 """
@@ -16,18 +16,18 @@ from koordinator.cli.help_pages import HelpCommand, HelpGroup
 
 log = logging.getLogger(__name__)
 
-Reasons = Mapping[str, Sequence[str]]  # flags by why they are left out
-IgnoredResources = Mapping[str, str]  # why, by flag
+Reasons = Mapping[str, Sequence[str]]  # ignored flags by reason
+IgnoredFlags = Mapping[str, str]  # reasons by ignored flag
 
 
-def _by_flag(*reasons: Reasons) -> IgnoredResources:
+def _by_flag(*reasons: Reasons) -> IgnoredFlags:
     return MappingProxyType(
         {flag: why for each in reasons for why, flags in each.items() for flag in flags}
     )
 
 
 _LOGS: Final[Reasons] = {
-    "what is logged goes to standard error": (
+    "logs are written to standard error": (
         "add-dir-header",
         "alsologtostderr",
         "async-log",
@@ -51,27 +51,27 @@ _LOGS: Final[Reasons] = {
     ),
 }
 _SERVING: Final[Reasons] = {
-    "one certificate is shown, whatever name a client asks for": ("tls-sni-cert-key",),
-    "connections are bounded in number, size and time, and speak HTTP/1.1": (
+    "the server has one certificate for all host names": ("tls-sni-cert-key",),
+    "connections use HTTP/1.1, and are limited in number, size and time": (
         "disable-http2-serving",
         "http2-max-streams-per-connection",
     ),
-    "no other process may listen on the same port": (
+    "a port is never shared with another process": (
         "permit-address-sharing",
         "permit-port-sharing",
     ),
-    "all metrics are shown, with all labels; none is hidden": (
+    "all metrics are served with all their labels": (
         "allow-metric-labels",
         "allow-metric-labels-manifest",
         "disabled-metrics",
         "show-hidden-metrics-for-version",
     ),
 }
-_REVIEWED = "who asks is looked up with the API server, by token"
-_RUNTIME = "a container runtime is found by its socket: --containerd-endpoint names another"
-_TSDB = "samples are in memory, for as long as the NodeMetric's windows are"
-_THREADS = "/debug/threads shows what the process is doing"
-_AUDIT = "koord audit and koord explain tell it"
+_REVIEWED = "the API server authenticates clients by their bearer tokens"
+_RUNTIME = "the container runtime is detected by its socket; see --containerd-endpoint"
+_TSDB = "samples are kept in memory for the windows of the NodeMetric"
+_THREADS = "/debug/threads shows the stacks of all threads"
+_AUDIT = "koord audit and koord explain show decisions"
 
 OF_SCHEDULER: Final = _by_flag(
     _LOGS,
@@ -88,13 +88,13 @@ OF_SCHEDULER: Final = _by_flag(
             "requestheader-uid-headers",
             "requestheader-username-headers",
         ),
-        "an answer about who may read what is kept for ten seconds": (
+        "results of authentication and authorization are cached for ten seconds": (
             "authentication-token-webhook-cache-ttl",
             "authorization-webhook-cache-authorized-ttl",
             "authorization-webhook-cache-unauthorized-ttl",
         ),
-        "clientConnection of the configuration says it": ("kube-api-burst", "kube-api-qps"),
-        "--emulated-version alone says which release of Kubernetes is reproduced": (
+        "clientConnection of the configuration sets it": ("kube-api-burst", "kube-api-qps"),
+        "only --emulated-version selects the Kubernetes release that is reproduced": (
             "emulation-forward-compatible",
             "min-compatibility-version",
             "runtime-config-emulation-forward-compatible",
@@ -112,44 +112,46 @@ OF_SCHEDULER: Final = _by_flag(
             "scheduling-drop-unhandled-timeout",
             "scheduling-timeout",
         ),
-        "nothing is decided before everything that exists has been taken in": (
+        "scheduling starts when all existing objects have been listed": (
             "sync-barrier-pod-name",
             "sync-barrier-pod-namespace",
             "sync-hard-timeout",
         ),
-        "the API server is asked in JSON": ("kube-api-content-type",),
+        "requests to the API server use JSON": ("kube-api-content-type",),
     },
 )
 OF_MANAGER: Final = _by_flag(
     _LOGS,
     {
         _THREADS: ("enable-pprof", "pprof-addr"),
-        "watches lose nothing, and what failed is tried again": ("sync-period",),
-        "a pod is charged to the quota as it is stored, one pod after the other": (
+        "watches miss no event, and failed reconciliations are retried": ("sync-period",),
+        "pods are charged one after the other to the stored quota": (
             "quota-update-conflict-fresh-get",
             "quota-update-max-total-jitter",
             "quota-update-retry-jitter",
         ),
-        "the ConfigMap is read with each review": ("pod-enhanced-validator-reconcile-interval",),
+        "each review reads the ConfigMap": ("pod-enhanced-validator-reconcile-interval",),
         "objects are never changed in place": ("disable-no-deepcopy",),
-        "all namespaces are followed: the controllers' objects have none": ("namespace",),
-        "queues are looked at when something has changed, all at once": (
+        "all namespaces are watched: the objects of the controllers are cluster-scoped": (
+            "namespace",
+        ),
+        "all queues are processed together after every change": (
             "admissionCheckControllerWorker",
             "default-requeue-period",
             "scheduleSuspendTimeInMillSecond",
             "workers",
             "wqqps",
         ),
-        "what a quota above has no room for is never let in": ("enableParentLimit",),
-        "units that wait stand in the Queue's status": ("enableApiHandler",),
-        "a unit holds its whole room until its job is over": ("enable-pod-reclaim",),
-        "the scheduler reserves for gangs: queues make no Reservations": (
+        "the limits of parent quotas always apply": ("enableParentLimit",),
+        "the Queue's status lists the waiting units": ("enableApiHandler",),
+        "a unit keeps its quota until its job has ended": ("enable-pod-reclaim",),
+        "the scheduler reserves resources for gangs; queues create no Reservations": (
             "enable-reservation",
             "enable-network-aware",
         ),
     },
 )
-#: How flags of koord-queue and koord-queue-controllers are spelled here.
+#: Names here of flags of koord-queue and koord-queue-controllers.
 SPELLED_BY_MANAGER: Final[Mapping[str, str]] = MappingProxyType(
     {
         "burst": "rest-config-burst",
@@ -170,9 +172,9 @@ OF_DESCHEDULER: Final = _by_flag(
     _LOGS,
     _SERVING,
     {
-        "a certificate of its own making is in memory only": ("cert-dir",),
+        "the self-signed certificate is kept in memory only": ("cert-dir",),
         _THREADS: ("contention-profiling", "profiling"),
-        "addresses stand in the configuration": ("address", "port"),
+        "the configuration sets the addresses": ("address", "port"),
         _REVIEWED: (
             "authentication-skip-lookup",
             "authentication-tolerate-lookup-failure",
@@ -183,13 +185,13 @@ OF_YARN_OPERATOR: Final = _by_flag(
     _LOGS,
     {
         _THREADS: ("enable-pprof", "pprof-addr"),
-        "watches lose nothing, and what failed is tried again": ("sync-period",),
+        "watches miss no event, and failed reconciliations are retried": ("sync-period",),
     },
 )
 OF_YARN_COPILOT: Final = _by_flag(
     _LOGS,
     {
-        "Hadoop 2 is not supported: LinuxContainerExecutor of Hadoop 3 makes cgroups for memory": (
+        "Hadoop 2 is not supported; Hadoop 3 creates memory cgroups itself": (
             "sync-cgroup-period",
             "sync-memory-cgroup",
         ),
@@ -198,10 +200,10 @@ OF_YARN_COPILOT: Final = _by_flag(
 OF_KOORDLET: Final = _by_flag(
     _LOGS,
     {
-        "of its configuration only the policy counts that its CPU manager keeps in a file": (
+        "of the kubelet's configuration, only the CPU manager's state file is used": (
             "disable-query-kubelet-config",
         ),
-        "processes are looked up when they have to be moved": ("enable-pod-taskids",),
+        "processes are looked up only when they are moved": ("enable-pod-taskids",),
         _RUNTIME: (
             "default-runtime-type",
             "docker-endpoint",
@@ -222,34 +224,34 @@ OF_KOORDLET: Final = _by_flag(
             "tsdb-wal-segment-size",
         ),
         "hooks are served on a unix socket": ("runtime-hooks-network",),
-        "there is no configuration but flags and the NodeSLO": (
+        "the agent is configured by flags and the NodeSLO only": (
             "configmap-name",
             "configmap-namespace",
         ),
-        "the last 2,048 changes are kept for /events, whoever reads them": (
+        "/events serves the latest 2,048 changes to every reader": (
             "audit-max-concurrent-readers",
             "audit-max-events-limit",
             "audit-verbose",
         ),
         _THREADS: ("enable-pprof", "pprof-addr"),
-        "disks are looked up when a limit names them": ("collect-node-storage-info-interval",),
+        "disks are looked up only for limits": ("collect-node-storage-info-interval",),
         "page cache is always measured": ("enable-pagecache-collector",),
-        "the NodeMetric says how often is reported": ("report-interval",),
-        "there are no strategies but those built in": ("qos-extension-plugins",),
+        "the NodeMetric sets the interval of reports": ("report-interval",),
+        "only built-in strategies are supported": ("qos-extension-plugins",),
     },
 )
 OF_VGPU_MONITOR: Final = _by_flag(_LOGS)
 OF_DEVICE_DAEMON: Final = _by_flag(
     _LOGS,
     {
-        "the file has no time in it": ("no-timestamp",),
-        "flags and variables say everything": ("config-file",),
+        "the output file has no timestamp": ("no-timestamp",),
+        "the daemon is configured by flags and variables only": ("config-file",),
     },
 )
 
 
-NOWHERE_ELSE: Final[Mapping[str, str]] = MappingProxyType({})
-#: What each of them says adds to what was said before; of all other flags the last one counts.
+NO_RENAMES: Final[Mapping[str, str]] = MappingProxyType({})
+#: Flags whose values add up if they are repeated; of all other flags the last value counts.
 _LISTS: Final = frozenset(
     ("controller-plugins", "controllers", "feature-gates", "noderesource-plugins")
 )
@@ -258,45 +260,45 @@ _LISTS: Final = frozenset(
 def as_declared(
     args: Sequence[str],
     declared: Mapping[str, Any],
-    ignored: IgnoredResources,
-    stays: Callable[[str], bool],
-    spelled: Mapping[str, str] = NOWHERE_ELSE,
+    ignored: IgnoredFlags,
+    is_command: Callable[[str], bool],
+    spelled: Mapping[str, str] = NO_RENAMES,
 ) -> list[str]:
-    """Return arguments as click takes them; ``declared`` are its parameters by option.
+    """Return the arguments in the style of click; ``declared`` maps options to its parameters.
 
-    What ``stays`` is no value of a flag that is left out.  ``spelled`` has the names that flags
-    have here, by those that they have in the original.
+    An argument for which ``is_command`` is true is never the value of an ignored flag.
+    ``spelled`` maps names of the original to names here.
     """
-    taken: list[str] = []
+    translated: list[str] = []
     lists: dict[str, list[str]] = {}
-    left = list(args)
-    while left:
-        arg = left.pop(0)
+    rest = list(args)
+    while rest:
+        arg = rest.pop(0)
         name, equals, value = arg.removeprefix("-").removeprefix("-").partition("=")
         name = spelled.get(name, name.replace("_", "-"))
         option = declared.get(f"--{name}")
         if arg == "--":
-            taken += [arg, *left]
+            translated += [arg, *rest]
             break
         if not arg.startswith("-") or not name:
-            taken.append(arg)
+            translated.append(arg)
         elif name == "v":
-            taken += ["-v", value] if equals else ["-v"]
-        elif option is not None and name in _LISTS and (equals or left):
-            lists.setdefault(name, []).append(value if equals else left.pop(0))
+            translated += ["-v", value] if equals else ["-v"]
+        elif option is not None and name in _LISTS and (equals or rest):
+            lists.setdefault(name, []).append(value if equals else rest.pop(0))
         elif option is not None:
-            taken += _as_option(option, name, value if equals else None)
+            translated += _as_option(option, name, value if equals else None)
         elif name in ignored:
-            if not equals and left and not left[0].startswith("-") and not stays(left[0]):
-                left.pop(0)
-            log.warning("flag left out", extra={"flag": f"--{name}", "why": ignored[name]})
+            if not equals and rest and not rest[0].startswith("-") and not is_command(rest[0]):
+                rest.pop(0)
+            log.warning("flag ignored", extra={"flag": f"--{name}", "reason": ignored[name]})
         else:
-            taken.append(arg)
-    return [*(f"--{name}={','.join(said)}" for name, said in lists.items()), *taken]
+            translated.append(arg)
+    return [*(f"--{name}={','.join(values)}" for name, values in lists.items()), *translated]
 
 
 def _as_option(option: Any, name: str, value: str | None) -> Iterable[str]:
-    """Return one option of click; its flags take no value, and the negative has another name."""
+    """Return a flag as click parses it: boolean flags have no value, but a negative name."""
     if option.is_flag:
         if value is None or parse_bool(value, f"--{name}"):
             return (f"--{name}",)
@@ -311,8 +313,8 @@ def _declared(command: Any) -> Mapping[str, Any]:
 
 
 class _Command(HelpCommand):
-    ignored: ClassVar[IgnoredResources]
-    spelled: ClassVar[Mapping[str, str]] = NOWHERE_ELSE
+    ignored: ClassVar[IgnoredFlags]
+    spelled: ClassVar[Mapping[str, str]] = NO_RENAMES
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         translated = as_declared(args, _declared(self), self.ignored, lambda _: False, self.spelled)
@@ -320,59 +322,59 @@ class _Command(HelpCommand):
 
 
 class SchedulerCommand(_Command):
-    """``koord scheduler``, for typer."""
+    """Command ``koord scheduler`` for typer."""
 
     ignored = OF_SCHEDULER
 
 
 class ManagerCommand(_Command):
-    """``koord manager``, for typer."""
+    """Command ``koord manager`` for typer."""
 
     ignored = OF_MANAGER
     spelled = SPELLED_BY_MANAGER
 
 
 class VgpuMonitorCommand(_Command):
-    """``koord vgpu-monitor``, for typer."""
+    """Command ``koord vgpu-monitor`` for typer."""
 
     ignored = OF_VGPU_MONITOR
 
 
 class DeviceDaemonCommand(_Command):
-    """``koord device-daemon``, for typer."""
+    """Command ``koord device-daemon`` for typer."""
 
     ignored = OF_DEVICE_DAEMON
 
 
 class YarnOperatorCommand(_Command):
-    """``koord yarn-operator``, for typer."""
+    """Command ``koord yarn-operator`` for typer."""
 
     ignored = OF_YARN_OPERATOR
 
 
 class YarnCopilotCommand(_Command):
-    """``koord yarn-copilot``, for typer."""
+    """Command ``koord yarn-copilot`` for typer."""
 
     ignored = OF_YARN_COPILOT
 
 
 class _Group(HelpGroup):
-    ignored: ClassVar[IgnoredResources]
+    ignored: ClassVar[IgnoredFlags]
 
     def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
         at = next((n for n, arg in enumerate(args) if arg in self.commands), len(args))
-        own, further = args[:at], args[at:]  # flags of further commands are theirs
+        own, inner = args[:at], args[at:]  # flags after a subcommand belong to it
         translated = as_declared(own, _declared(self), self.ignored, self.commands.__contains__)
-        return super().parse_args(ctx, [*translated, *further])
+        return super().parse_args(ctx, [*translated, *inner])
 
 
 class KoordletGroup(_Group):
-    """``koord koordlet``, for typer: it has further commands."""
+    """Group ``koord koordlet`` for typer."""
 
     ignored = OF_KOORDLET
 
 
 class DeschedulerGroup(_Group):
-    """``koord descheduler``, for typer: it has further commands."""
+    """Group ``koord descheduler`` for typer."""
 
     ignored = OF_DESCHEDULER

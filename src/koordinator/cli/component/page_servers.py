@@ -1,7 +1,7 @@
-"""The servers of a component's pages: one in the clear, one with TLS, and who may read them.
+"""HTTP and HTTPS servers of a component's pages, and the authorization of requests.
 
-Anybody may read health.  All else is for those whom the API server lets, wherever it is served,
-unless only this machine reaches the address.
+Health needs no authorization.  The API server authorizes all other requests, unless the server
+listens on a loopback address.
 """
 
 import ssl
@@ -19,14 +19,14 @@ from koordinator.process.guard import Guard
 from koordinator.process.http_server import HttpServer, is_loopback
 from koordinator.process.tls_terms import DEFAULT_TERMS, TlsTerms
 
-#: As the kubelet has it: every node is scraped, and not every scrape shall ask the API server.
+#: As in the kubelet: every node is scraped, and most scrapes should not need the API server.
 ANSWERS_CACHED_S = 120.0
-REVIEWS_PER_S = 20.0  # tokens and permissions: strangers shall not flood the API server from here
+REVIEWS_PER_S = 20.0  # protects the API server from a flood of unauthenticated requests
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PageSettings:
-    """What the command line says about the pages; ``plain`` is host and port, or nowhere."""
+    """Settings of the page servers; ``plain`` is host and port of the server without TLS."""
 
     plain: tuple[str, int] | None
     secure_port: int
@@ -48,7 +48,7 @@ class PageSettings:
         tls_cipher_suites: str = "",
         authorization_always_allow_paths: str,
     ) -> "PageSettings":
-        """Return the settings of flags.  Raises InputError if they contradict each other."""
+        """Return the settings of flags.  Raises InputError for contradictory flags."""
         if bool(tls_cert_file) is not bool(tls_private_key_file):
             raise InputError(
                 "must be set together", source="--tls-cert-file, --tls-private-key-file"
@@ -71,10 +71,10 @@ def page_servers(
     clock: Clock,
     name: str,
 ) -> list[HttpServer]:
-    """Return the servers, not started yet; ``connect`` is called if the API server is to be asked.
+    """Return the servers, not started yet; ``connect`` is called if requests need authorization.
 
-    ``name`` stands in a certificate of our own making.
-    Raises InputError for files that can't be loaded and patterns that can't be understood.
+    ``name`` is a subject of the self-signed certificate.
+    Raises InputError for files that can't be loaded and for invalid patterns.
     """
     plain, servers = settings.plain, []
     guarded = app

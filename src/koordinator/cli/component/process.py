@@ -1,7 +1,7 @@
-"""What the process of every component is made of: clock, metrics, connection, election, servers.
+"""Parts of every component's process: clocks, metrics, connections, election and servers.
 
-A component says how it is called, what its loop does, and which pages it has; how a process
-starts, is looked after and ends is the same for all and is here.
+A component defines its name, its main loop and its pages.  Start, liveness and end of a process
+are the same for all components and are defined here.
 Source of the names of metrics: kubernetes component-base, client-go, controller-runtime.
 """
 
@@ -41,7 +41,7 @@ _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
 
 class RequestMetrics:
-    """What happened to requests, by verb, host and answer."""
+    """Metrics of requests to API servers, by verb, host and status."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._requests = Counter(
@@ -66,22 +66,22 @@ class RequestMetrics:
 
 log = logging.getLogger(__name__)
 
-_QUICKLY: Final = 10.0  # seconds of a correction, per second
+_QUICKLY: Final = 10.0  # seconds of a clock correction that are applied per second
 
-LONGEST_WAIT_S = 0.5  # between two looks at signals, the lease and questions
+LONGEST_WAIT_S = 0.5  # between checks of signals, the lease and inquiries
 
 
 class Runnable(Protocol):
-    """A component whose parts are put together."""
+    """Assembled component."""
 
     def run(self) -> None:
-        """Work until the component is told to stop."""
+        """Work until the process is asked to stop."""
         ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseTerms:
-    """Which lease a component holds while it works, and how long it counts."""
+    """Lease of a component, and its durations."""
 
     namespace: str
     name: str
@@ -96,7 +96,7 @@ class LeaseTerms:
 
     @staticmethod
     def of_controller(namespace: str, name: str) -> "LeaseTerms":
-        """Return a lease that counts as long as controller-runtime's."""
+        """Return a lease with the durations of controller-runtime."""
         return LeaseTerms(
             namespace=namespace,
             name=name,
@@ -107,7 +107,7 @@ class LeaseTerms:
 
     @staticmethod
     def of(election: LeaderElectionConfiguration) -> "LeaseTerms | None":
-        """Return what a configuration file says; None if its component works without a lease."""
+        """Return the lease of a configuration; None if leader election is disabled."""
         if not election.leader_elect:
             return None
         return LeaseTerms(
@@ -120,11 +120,11 @@ class LeaseTerms:
 
 
 class ComponentProcess:
-    """The parts that do not depend on what the component does.
+    """Parts of a process that all components share.
 
-    What must be undone at the end is told to ``cleanup``.  With ``follows_corrections`` the clocks
-    follow when that of the machine is set: ``clock``, which deadlines are counted with, slowly and
-    never back; ``wall_clock`` quickly.  Leases and heartbeats keep to ``steady_clock``.
+    Callbacks in ``cleanup`` run at the end.  With ``follows_corrections`` the clocks follow when
+    the clock of the machine is set: ``clock``, which measures deadlines, slowly and never back;
+    ``wall_clock`` quickly.  Leases and heartbeats use ``steady_clock``, which never jumps.
     """
 
     def __init__(
@@ -142,7 +142,7 @@ class ComponentProcess:
         self.stopping, self.cleanup = stopping, cleanup
         self.steady_clock = SystemClock()
         self.clock: Clock = self.steady_clock
-        #: What times of API objects are compared with.
+        #: Clock that is compared with times in API objects.
         self.wall_clock: Clock = self.steady_clock
         if follows_corrections:
             self.clock = FollowingClock(back=0.5, forward=1.0)
@@ -168,12 +168,12 @@ class ComponentProcess:
         kubelet: KubeletSource | None = None,
         kubeconfig: str = "",
     ) -> KubernetesCluster:
-        """Return a client of the cluster, closed at the end; ``qps`` 0 is no limit.
+        """Return a client of the cluster that is closed at the end; ``qps`` 0 means no limit.
 
-        ``lateness_s`` is how late a write that ``may_write`` allowed may be done.
-        ``kubelet`` is where its watches find pods; None: at the API server.  ``kubeconfig`` names
-        another way to a cluster than the component's own.
-        Raises InputError if there is none.
+        ``lateness_s`` is the time for which a write stays allowed after ``may_write``.
+        ``kubelet`` is the source of watched pods, by default the API server.  ``kubeconfig``
+        overrides the component's own connection.
+        Raises InputError if no cluster is configured.
         """
         credentials = self._credentials
         if kubeconfig:
@@ -193,8 +193,8 @@ class ComponentProcess:
         self.cleanup.callback(cluster.close)
         return cluster
 
-    def stand_for(self, lease: LeaseTerms, cluster: KubernetesCluster) -> Leadership:
-        """Return a new candidate for a lease, under a new name, not started yet."""
+    def create_candidate(self, lease: LeaseTerms, cluster: KubernetesCluster) -> Leadership:
+        """Return a candidate for a lease with a new identity, not started yet."""
         elector = LeaderElector(
             cluster,
             self.steady_clock,
@@ -210,14 +210,14 @@ class ComponentProcess:
         return Leadership(elector, self.steady_clock)
 
     def start(self, servers: Iterable[HttpServer]) -> None:
-        """Serve from now to the end."""
+        """Start the servers, and stop them at the end."""
         for server in servers:
             server.start()
             self.cleanup.callback(server.stop)
             log.info("serving", extra={"port": server.port})
 
     def wait_s(self, wakeup_s: float | None) -> float:
-        """Return how long a loop may wait that has something to do at ``wakeup_s``, if at all."""
+        """Return how long the loop may wait; ``wakeup_s`` is the time of its next work, if any."""
         if wakeup_s is None:
             return LONGEST_WAIT_S
         return min(max(wakeup_s - self.clock.now_s(), 0.0), LONGEST_WAIT_S)
@@ -233,12 +233,11 @@ def run_component(
     switch_s: float | None = None,
     follows_corrections: bool = False,
 ) -> None:
-    """Log as the flags say, put a component together, and run it until a signal comes.
+    """Set up logging, build a component, and run it until a signal stops it.
 
-    ``name`` is its user agent, ``metrics_prefix`` what its counters of faults begin with;
-    ``switch_s`` is how long one thread may keep another waiting; with ``follows_corrections`` its
-    clocks follow when that of the machine is set.
-    Raises InputError if there is no way to the cluster.
+    ``name`` is its user agent, ``metrics_prefix`` the prefix of its fault counters, ``switch_s``
+    the thread switch interval of the interpreter; ``follows_corrections`` as for
+    ``ComponentProcess``.  Raises InputError if no cluster is configured.
     """
     set_up_logging(process.logging_format, process.verbosity)
     if switch_s is not None:

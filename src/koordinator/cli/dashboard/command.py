@@ -54,7 +54,7 @@ _DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")
 
 
 def has_browser() -> bool:
-    """Return whether somebody sits at a terminal of a desktop.
+    """Return whether the process runs in a terminal of a desktop.
 
     Browsers that draw in the terminal itself don't count: they would take it over.
     """
@@ -77,7 +77,7 @@ def open_browser(url: str) -> None:
 DEMO = "demo"
 SIMULATED_SPEED, RECORDED_SPEED = 600.0, 60.0
 LIMITS = ConnectionLimits(connections=256)  # browsers keep one for the stream and some for queries
-SCORES_SHARE = 0.25  # of the time, to tell which nodes came next
+SCORES_SHARE = 0.25  # of the time, for the scores of the nodes that were not chosen
 LOCAL_NAMES = ("localhost", "127.0.0.1", "::1")
 REVIEWS_PER_S = 200.0
 ASK_EVERY_S, ASK_TIMEOUT_S = 5.0, 5.0  # whether the API server is still there
@@ -88,7 +88,7 @@ LOOK_EVERY_S = 30.0  # how components are
 class RealCluster:
     """What a dashboard of a real cluster needs beside what it follows.
 
-    ``reviewer`` connects to the API server that says who may see what.
+    ``reviewer`` connects to the API server that authorizes requests.
     """
 
     reviewer: Callable[[], Cluster]
@@ -197,7 +197,7 @@ def _planner(
     if flags.descheduler_config is not None:
         origin = str(flags.descheduler_config)
         configuration = read_descheduler_configuration(flags.descheduler_config)
-        descheduler_plugins_for(configuration)  # what can't be had is told here
+        descheduler_plugins_for(configuration)  # report missing plugins at start
         policy = flags.descheduler_config.read_text("utf-8")
     return MovePlanner(policy, origin, descheduler_plugins_for, plugins_for, read)
 
@@ -205,14 +205,14 @@ def _planner(
 def _archive(flags: DashboardFlags) -> DecisionArchive | None:
     if flags.audit:
         archive = FileArchive(flags.audit)
-        archive.newest(1)  # what can't be read is told here, not in the browser
+        archive.newest(1)  # report unreadable files at start, not in the browser
         return archive
     if not flags.audit_server:
         return None
     from koordinator.cli.input.http_client import ComponentClient  # noqa: PLC0415 -- as of clusters
 
     own = (flags.audit_token, flags.audit_certificate_authority)
-    if flags.audit_server.startswith("http:") and not any(own):  # nobody's credentials go there
+    if flags.audit_server.startswith("http:") and not any(own):  # send no credentials without TLS
         return ServerArchive(flags.audit_server, partial(ComponentClient().ask, flags.audit_server))
     client = ComponentClient(
         kubeconfig=flags.kubeconfig,
@@ -266,12 +266,12 @@ def _manifests(
         config_name=config,
         connect=extender_connector(cleanup),
     )
-    source.load()  # what can't be read is told here, not in the browser
+    source.load()  # report unreadable manifests at start, not in the browser
     return source
 
 
 def _version(paths: Sequence[str]) -> Hashable:
-    """Return something that differs once a file does; a file that is gone is different, too."""
+    """Return a value that changes when a file is changed, added or deleted."""
     found: list[tuple[str, int, int]] = []
     for name in paths:
         try:
@@ -317,7 +317,7 @@ def _recording(flags: DashboardFlags, path: Path, clock: Clock) -> RecordingSour
             audit=Audit(scores_share=SCORES_SHARE),
         )
 
-    begin()  # what can't be meant is told here, not in the browser
+    begin()  # report an invalid configuration at start, not in the browser
     speed = RECORDED_SPEED if flags.speed is None else flags.speed
     return RecordingSource(
         path.name, lambda: opened_recording(path), begin, configuration, clock, speed=speed
@@ -373,10 +373,7 @@ def _cluster(
 
 
 class _Contact:
-    """Knows when the API server was heard of last: a silent watch may be a dead one.
-
-    Looks at components, too.
-    """
+    """Prober of the API server and the components; a silent watch may be a broken connection."""
 
     def __init__(
         self,
@@ -407,5 +404,5 @@ class _Contact:
 
 
 def read_text(text: str) -> Sequence[KubeObject]:
-    """Return the objects of manifests that somebody wrote into the page.  Raises InputError."""
+    """Return the objects of manifests that a user entered in the page.  Raises InputError."""
     return read_manifests([STDIN], io.BytesIO(text.encode()))

@@ -1,4 +1,4 @@
-"""Where a scheduler keeps what it decides, for ``koord dashboard``: its files, or itself."""
+"""Archives of a scheduler's decisions for ``koord dashboard``: its files, or its server."""
 
 import threading
 from collections.abc import Callable, Sequence
@@ -9,7 +9,7 @@ from pathlib import Path
 from koordinator.cli.audit import AuditEntries, decode_answer, read_trail, trail_files
 from koordinator.domain.audit import AuditEntry
 
-_OVERLAP_S = 10.0  # asked for again: entries of the same moments come one after the other
+_OVERLAP_S = 10.0  # requested again, since entries of one moment may arrive late
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +42,7 @@ class FileArchive:
 
 
 class ServerArchive:
-    """A scheduler that runs; it is asked for what is new only."""
+    """Running scheduler; only new entries are requested."""
 
     def __init__(self, server: str, ask: Callable[[str, dict[str, str]], bytes]) -> None:
         """``ask`` sends a path and parameters, and returns the answer or raises ClusterError."""
@@ -52,14 +52,14 @@ class ServerArchive:
         self._entries: list[AuditEntry] = []
 
     def newest(self, most: int) -> Sequence[AuditEntry]:
-        """Return so many entries, oldest first, also those from before it was started anew.
+        """Return so many entries, oldest first, including those before a restart of the scheduler.
 
-        Raises ClusterError if it does not answer.
+        Raises ClusterError if the scheduler does not answer.
         """
         with self._lock:
             from_s = max((e.at_s for e in self._entries[-most:]), default=0.0) - _OVERLAP_S
-            asked = {"limit": str(most), "since": str(max(from_s, 0.0))}
-            answer = self._ask("/apis/v1/audit", asked)
+            parameters = {"limit": str(most), "since": str(max(from_s, 0.0))}
+            answer = self._ask("/apis/v1/audit", parameters)
             fresh = decode_answer(answer, AuditEntries, self.title).entries
             known = [entry for entry in self._entries if entry.at_s < from_s]
             self._entries = [*known, *fresh][-most:]

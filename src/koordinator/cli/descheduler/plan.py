@@ -1,4 +1,4 @@
-"""``koord descheduler plan``: what a policy would do, before it is done; and doing it."""
+"""Command ``koord descheduler plan``: the moves of a policy as a dry run, or as jobs."""
 
 import sys
 from collections.abc import Sequence

@@ -96,7 +96,7 @@ class _Process:
             self._election,
             self._descheduler,
             self._turn,
-            if_lost=self._election.must_not_be_lost,
+            check_lease=self._election.check_not_lost,
         )
         self._election.leave()
 
@@ -110,10 +110,10 @@ class _Process:
     # -- parts -------------------------------------------------------------------------------
 
     def _build_trial(self) -> PlacementTrial | None:
-        """Return a scheduler to ask, unless the configuration wants nobody to be asked."""
+        """Return a dry-run scheduler; None if no profile proves its moves."""
         whole = self._configuration
-        said = [each.prove_moves for each in whole.profiles]
-        if all((whole.prove_moves if own is None else own) is False for own in said):
+        settings = [each.prove_moves for each in whole.profiles]
+        if all((whole.prove_moves if own is None else own) is False for own in settings):
             return None
         scheduler = read_configuration(self._flags.scheduler_config)
         return follow_cluster(

@@ -21,10 +21,9 @@ _LONGEST_WAIT_S = 0.5  # between two looks at signals
 
 
 def run_device_daemon(flags: DeviceDaemonFlags) -> None:
-    """Work until a signal comes; the file stays, so that a restart takes no card away.
+    """Work until a signal stops it; the file is kept, so that no card disappears in a restart.
 
-    Raises InputError for what the user got wrong, HostError if a tool failed and nobody would try
-    again.
+    Raises InputError for wrong flags, and HostError if a tool fails with ``--oneshot``.
     """
     set_up_logging(flags.process.logging_format, flags.process.verbosity)
     host, clock = LinuxHost(), SystemClock()
@@ -38,7 +37,7 @@ def run_device_daemon(flags: DeviceDaemonFlags) -> None:
     if flags.oneshot:
         daemon.step()
         if daemon.has_failed:
-            raise HostError("a tool of a vendor failed; what could be told of others is written")
+            raise HostError("a tool of a vendor failed; the cards of the others are written")
         return
     stopping = stop_on_signals()
     hangups: list[int] = []

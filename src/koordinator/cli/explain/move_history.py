@@ -1,4 +1,4 @@
-"""Why pods were moved, or stayed, as the audit trail of the descheduler tells it."""
+"""Moves of pods and reasons for which they stayed, from the descheduler's audit trail."""
 
 import datetime as dt
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,43 +13,43 @@ from koordinator.domain.audit import AuditEntry, AuditOutcome
 from koordinator.foundation.clock import UTC
 
 _ABOUT_MOVES = frozenset((AuditOutcome.MOVED, AuditOutcome.STAYS))
-MOST_TOLD = 20  # of a pod, the newest
+MOST_ENTRIES = 20  # per pod, the newest
 
 
 def moves_of(
     paths: Sequence[Path], names: Iterable[str], objects: Iterable[KubeObject]
 ) -> Mapping[str, Sequence[AuditEntry]]:
-    """Return what is told of each pod, ``namespace/name``, oldest first.
+    """Return the entries about each pod, ``namespace/name``, oldest first.
 
-    Of a pod that exists, what is told of others of its workload counts, too: it may have replaced
-    one of them.  Raises InputError for files that can't be read.
+    For a pod that exists, entries about other pods of its workload are included, since it may have
+    replaced one of them.  Raises InputError for files that can't be read.
     """
     wanted = dict.fromkeys(names, "")
     for obj in objects:
         if isinstance(obj, Pod) and obj.key in wanted:
             wanted[obj.key] = _workload(obj)
-    found: dict[str, list[AuditEntry]] = {name: [] for name in wanted}
+    moves: dict[str, list[AuditEntry]] = {name: [] for name in wanted}
     for entry in read_entries(paths) if wanted else ():
         if entry.outcome not in _ABOUT_MOVES:
             continue
         pods = {each.pod for each in entry.pods}
         for name, workload in wanted.items():
             if name in pods or (workload and entry.job == workload):
-                found[name].append(entry)
-    return {name: entries[-MOST_TOLD:] for name, entries in found.items()}
+                moves[name].append(entry)
+    return {name: entries[-MOST_ENTRIES:] for name, entries in moves.items()}
 
 
-def print_moves(out: Console, told: Mapping[str, Sequence[AuditEntry]]) -> None:
+def print_moves(out: Console, moves: Mapping[str, Sequence[AuditEntry]]) -> None:
     """Print a line per entry."""
-    for name, entries in told.items():
-        out.print(f"Moves of {name} and its workload, by the audit:", markup=False)
+    for name, entries in moves.items():
+        out.print(f"Moves of {name} and its workload in the audit trail:", markup=False)
         for entry in entries:
-            out.print(f"  {spoken(entry)}", markup=False, soft_wrap=True)
+            out.print(f"  {entry_text(entry)}", markup=False, soft_wrap=True)
         if not entries:
-            out.print("  nothing is told")
+            out.print("  none")
 
 
-def spoken(entry: AuditEntry) -> str:
+def entry_text(entry: AuditEntry) -> str:
     """Return an entry as a sentence."""
     at = dt.datetime.fromtimestamp(entry.at_s, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     pod = entry.pods[0]

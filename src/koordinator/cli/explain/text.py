@@ -1,4 +1,4 @@
-"""Explanations as people read them: sentences first, the scheduler's own words after them."""
+"""Explanations as text: sentences first, followed by the scheduler's own messages."""
 
 import re
 import textwrap
@@ -16,17 +16,17 @@ from koordinator.scheduler.explain.sentences import sentence
 _GANG = "gang "  # no name of a pod has a space
 NAMED = 3  # pods that are named before the rest is only counted
 
-#: State of the queue -> what it means for the pod.
+#: Descriptions of the states of a pod in the scheduling queue.
 _STATES = {
-    "active": "in line, to be tried as soon as it is its turn",
-    "backoff": "pausing after an attempt that failed",
-    "unschedulable": "set aside until something changes that could help",
-    "gated": "kept out of it by what is named above",
+    "active": "active, to be tried when it is first",
+    "backoff": "in backoff after a failed attempt",
+    "unschedulable": "unschedulable until an event that could help",
+    "gated": "gated by the reason above",
     "in-flight": "being placed",
 }
 
-EVENTS_NAMED = 4  # objects that are waited for, before the rest is only counted
-#: What events say after the object that they are about.
+EVENTS_NAMED = 4  # objects of events that are named before the rest is only counted
+#: Text of events after the object that they are about.
 _EVENT = re.compile(
     r" (?:comes|goes|changes|asks for less|offers other amounts|declares other features"
     r"|gets other \w+|loses its last gate)$"
@@ -42,50 +42,50 @@ _NO_DEVICES = (
     "kubernetes.io/mid-",
 )
 
-Line = tuple[int, str]  # how far it is indented, and what it says
+Line = tuple[int, str]  # indentation and text
 
 
-def print_explanations(printer: Console, told: Sequence[Explanation]) -> None:
-    """Print explanations; those that differ in the pod only are printed once."""
+def print_explanations(printer: Console, explained: Sequence[Explanation]) -> None:
+    """Print explanations; pods with the same explanation are printed together."""
     groups: dict[object, list[Explanation]] = {}
-    for one in told:
+    for one in explained:
         groups.setdefault(_alike(one), []).append(one)
     for alike in groups.values():
         _print(printer, _lines(alike[0], [one.pod for one in alike]))
 
 
-def print_gangs(printer: Console, told: Sequence[tuple[str, int, Explanation]]) -> None:
-    """Print what is explained of gangs: their names, how many pods they have, of one member."""
-    for gang, count, one in told:
+def print_gangs(printer: Console, gangs: Sequence[tuple[str, int, Explanation]]) -> None:
+    """Print gangs with their names, numbers of pods, and the explanation of one member."""
+    for gang, count, one in gangs:
         _print(printer, _lines(one, [f"gang {gang} ({_pods(count)})"]))
 
 
 def print_overview(
     printer: Console,
-    told: Sequence[tuple[Explanation, Sequence[str]]],
+    explained: Sequence[tuple[Explanation, Sequence[str]]],
     total: int,
     gangs: Mapping[str, str],
 ) -> None:
-    """Print causes, those of the most pods first, with the pods and what would help the first.
+    """Print causes with their pods and a remedy for the first pod; most pods first.
 
-    ``gangs`` has the gang of each pod that is in one.
+    ``gangs`` maps pods to their gangs.
     """
-    _print(printer, _overview(by_cause(told), total, gangs))
+    _print(printer, _overview(by_cause(explained), total, gangs))
 
 
 def by_cause(
-    told: Sequence[tuple[Explanation, Sequence[str]]],
+    explained: Sequence[tuple[Explanation, Sequence[str]]],
 ) -> list[tuple[str, list[tuple[Explanation, Sequence[str]]]]]:
-    """Return the causes in words, with the pods of each; most pods first.
+    """Return the causes as text, with the pods of each; most pods first.
 
-    Pods that lack devices anywhere are kept apart from those that do not: other nodes and other
-    remedies help them.
+    Pods that lack devices on some node are separate from pods that do not, since other nodes and
+    other remedies help them.
     """
-    found: dict[str, list[tuple[Explanation, Sequence[str]]]] = {}
-    for one, pods in told:
+    causes: dict[str, list[tuple[Explanation, Sequence[str]]]] = {}
+    for one, pods in explained:
         cause = "; ".join((in_short(one), *_lacking_devices(one)))
-        found.setdefault(cause, []).append((one, pods))
-    return sorted(found.items(), key=lambda item: -sum(len(pods) for _, pods in item[1]))
+        causes.setdefault(cause, []).append((one, pods))
+    return sorted(causes.items(), key=lambda item: -sum(len(pods) for _, pods in item[1]))
 
 
 def in_short(one: Explanation) -> str:
@@ -97,7 +97,7 @@ def in_short(one: Explanation) -> str:
 
 
 def _lacking_devices(one: Explanation) -> Iterator[str]:
-    """Return the devices that nodes lack where something else is against them as well."""
+    """Return the devices that are missing on nodes which reject the pod for other reasons too."""
     lacking = [
         _words(cause)
         for cause in one.causes
@@ -108,7 +108,7 @@ def _lacking_devices(one: Explanation) -> Iterator[str]:
 
 
 def _is_device(reason: str) -> bool:
-    """Return whether nodes have too little of something other than CPU, memory and the like."""
+    """Return whether a reason is a shortage of devices, not of CPU, memory and the like."""
     _, short, resource = reason.partition("Insufficient ")
     return bool(short) and not resource.startswith(_NO_DEVICES)
 
@@ -117,8 +117,8 @@ def why_in_short(one: Explanation) -> str:
     """Return the headline of an explanation."""
     detail = next((c.detail for c in one.causes if c.nodes and c.detail and c.decisive), "")
     words = in_short(one)
-    said = one.gang.partition(";")[0].partition(": ")[2]
-    text = f"{said}; the next one: {words}" if said else words
+    progress = one.gang.partition(";")[0].partition(": ")[2]
+    text = f"{progress}; the next one: {words}" if progress else words
     return f"{text} ({detail})" if detail else text
 
 
@@ -130,9 +130,9 @@ def _overview(
     causes = list(causes)
     kinds = "one reason" if len(causes) == 1 else f"{len(causes)} reasons"
     yield 0, f"{_pods(total)} {'waits' if total == 1 else 'wait'}, for {kinds}"
-    for cause, told in causes:
-        names = [pod for _, pods in told for pod in pods]
-        first, _ = max(told, key=lambda each: len(each[1]))
+    for cause, explained in causes:
+        names = [pod for _, pods in explained for pod in pods]
+        first, _ = max(explained, key=lambda each: len(each[1]))
         yield 0, f"{_pods(len(names))}: {cause}"
         yield 4, f"pods: {_listed_with_gangs(names, gangs)}"
         detail = next((c.detail for c in first.causes if c.detail and c.decisive), "")
@@ -141,7 +141,8 @@ def _overview(
             yield 4, f"such as {on}: {detail}"
         enough = [r for r in first.remedies if r.sufficient]
         for helping in (enough or first.remedies)[:1]:
-            whom = "" if len(told) == 1 and len(names) == 1 else f" ({_member(first.pod, gangs)})"
+            is_only = len(explained) == 1 and len(names) == 1
+            whom = "" if is_only else f" ({_member(first.pod, gangs)})"
             besides = "" if helping.sufficient else " (not enough alone)"
             yield 4, f"would help{whom}: {helping.text}{besides}"
     yield 0, "koord explain pod NAMESPACE/NAME explains one of them in full"
@@ -152,9 +153,9 @@ def _lines(one: Explanation, pods: Sequence[str]) -> Iterator[Line]:
     yield 0, f"{_listed(pods)} {verb or one.verdict}: {_headline(one)}"
     yield from _causes(one)
     yield from _nearest(one)
-    told = {cause.reason for cause in one.causes if not cause.nodes}
+    shown = {cause.reason for cause in one.causes if not cause.nodes}
     never = "" if one.empty_cluster is None or one.empty_cluster.fits else one.empty_cluster.why
-    if never and never not in told:
+    if never and never not in shown:
         whole = sentence(never)
         parts = [whole] if whole != never else map(sentence, never.split(", "))
         yield 2, f"not even if all other pods were gone: {'; '.join(parts)}"
@@ -177,19 +178,19 @@ def _headline(one: Explanation) -> str:
 
 
 def _nodes_of(one: Explanation) -> str:
-    """Return how many nodes there are, of which none takes the pod; empty if one does."""
-    _, found, rest = one.summary.partition("none of ")
-    return rest.split(" ", 1)[0] if found else ""
+    """Return the number of nodes if none of them accepts the pod; empty otherwise."""
+    _, separator, rest = one.summary.partition("none of ")
+    return rest.split(" ", 1)[0] if separator else ""
 
 
 def _causes(one: Explanation) -> Iterator[Line]:
     for cause in one.causes:
         if not cause.nodes:
-            said = [text for text in (cause.detail,) if text]
+            lines = [text for text in (cause.detail,) if text]
             if cause.plugin:
-                say = "say" if ", " in cause.plugin else "says"
-                said.append(f"{cause.plugin} {say}: {cause.reason}")
-            yield from ((2, text) for text in said)
+                verb = "say" if ", " in cause.plugin else "says"
+                lines.append(f"{cause.plugin} {verb}: {cause.reason}")
+            yield from ((2, text) for text in lines)
             continue
         many = "1 node" if cause.nodes == 1 else f"{cause.nodes} nodes"
         rank = "" if cause.decisive else ", where other causes remain as well"
@@ -231,7 +232,7 @@ def _queue(queue_status: QueueStatus) -> Iterator[Line]:
 
 
 def _in_short(events: Sequence[str]) -> str:
-    """Return the objects whose events put the pod back, in one line: ``-o json`` has the events."""
+    """Return the objects whose events requeue the pod, in one line; ``-o json`` has the events."""
     things = dict.fromkeys(_thing(event) for event in events)
     return f"{_listed(list(things), EVENTS_NAMED)} changes" if things else ""
 
@@ -246,7 +247,7 @@ def _words(cause: CauseReport) -> str:
 
 
 def _alike(one: Explanation) -> object:
-    """Return what explanations share that differ in the pod only."""
+    """Return a key that is equal for explanations that differ only in the pod."""
     if one.gang:
         return one.gang.partition(";")[0]
     if one.forecast is not None or one.verdict != "waits":
@@ -261,7 +262,7 @@ def _listed(names: Sequence[str], most: int = NAMED) -> str:
 
 
 def _listed_with_gangs(names: Sequence[str], gangs: Mapping[str, str]) -> str:
-    """Return the first names, a gang in place of its members; the rest is counted in pods."""
+    """Return the first names, with gangs in place of their members, and the number of the rest."""
     counts = Counter(_member(name, gangs) for name in names)
     first = list(counts)[:NAMED]
     more = len(names) - sum(counts[name] for name in first)
@@ -272,7 +273,7 @@ def _listed_with_gangs(names: Sequence[str], gangs: Mapping[str, str]) -> str:
 
 
 def _member(pod: str, gangs: Mapping[str, str]) -> str:
-    """Return what is printed of a pod: its gang if it is in one."""
+    """Return the printed name of a pod: its gang if it is in one."""
     return f"{_GANG}{gangs[pod]}" if pod in gangs else pod
 
 
@@ -285,9 +286,9 @@ def _spoken(name: str, amount: str) -> str:
 
 
 def _print(printer: Console, lines: Iterable[Line]) -> None:
-    """Print lines; on a terminal they are broken where words end, further in than they begin."""
+    """Print lines; on a terminal they are wrapped between words, with a hanging indent."""
     for indent, text in lines:
-        if not printer.is_terminal:  # lines are searched for, and copied
+        if not printer.is_terminal:  # whole lines are easier to search and copy
             printer.print(" " * indent + text, soft_wrap=True, markup=False)
             continue
         more = " " * (indent + 4)

@@ -1,4 +1,4 @@
-"""How a process reaches the extenders of its scheduler's configuration."""
+"""Connections of a process to the extenders of its scheduler's configuration."""
 
 import logging
 from collections.abc import Callable
@@ -39,7 +39,7 @@ class ExtenderRequests:
         self._requests.labels(extender, verb, result).inc()
 
     def ignored(self, extender: str, problem: str) -> None:
-        """Hear of a failure that stopped nobody."""
+        """Count and log the failure of an ignorable extender."""
         self._ignored.labels(extender).inc()
         log.warning("extender ignored", extra={"extender": extender, "error": problem})
 
@@ -67,9 +67,9 @@ def extender_connector(
     requests: ExtenderRequests | None = None,
     on_answer: Callable[[], None] = lambda: None,
 ) -> Connect:
-    """Return what connects to extenders; ``cleanup`` ends the connections.
+    """Return a connector to extenders; ``cleanup`` closes the connections.
 
-    ``on_answer`` is told whenever an extender has been asked.
+    ``on_answer`` is called after every response of an extender.
     """
 
     def connect(config: Extender) -> ExtenderTransport:

@@ -41,7 +41,7 @@ _KUSTOMIZATION_FIELDS: Final = {
 
 
 def check_is_manifest(tree: JsonObject, source: str) -> None:
-    """Raise InputError with what a file is for, if that can be told and it is no manifest."""
+    """Raise InputError with the purpose of a file that is recognized as not a manifest."""
     for found, problem in _CHECKS:
         if found(tree, source):
             raise InputError(problem)

@@ -32,7 +32,7 @@ _HINTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComponentClient:
-    """Who asks, as a kubeconfig or a token says, and whom the server has to be certified by.
+    """HTTP client with the credentials and CA certificates of a kubeconfig or of flags.
 
     Without ``certificate_authority`` it is the one of the kubeconfig, or any that the system
     trusts.
@@ -89,7 +89,7 @@ class ComponentClient:
 
 
 class _NoRedirects(HTTPRedirectHandler):
-    """Credentials go to nobody else."""
+    """Handler that refuses redirects, so that credentials reach no other server."""
 
     def redirect_request(self, *_: Any) -> None:
         """Return no further request."""
@@ -99,6 +99,6 @@ def _tls_hint(error: URLError | TimeoutError) -> str:
     if not isinstance(getattr(error, "reason", None), SSLCertVerificationError):
         return ""
     return (
-        "; name who certified it (--certificate-authority), or, where nobody can be in between, "
-        "skip the check (--insecure-skip-tls-verify)"
+        "; set its CA certificates (--certificate-authority), or, on a trusted network, skip the "
+        "check (--insecure-skip-tls-verify)"
     )

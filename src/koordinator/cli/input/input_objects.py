@@ -28,7 +28,7 @@ SHOWN = 3  # names in a sentence
 
 
 def admission_notices(objects: Sequence[KubeObject]) -> list[str]:
-    """Return a sentence for each way in which pods are used as admission would not let them be."""
+    """Return a sentence for each way in which pods differ from pods after admission."""
     pods = [obj for obj in objects if isinstance(obj, Pod) and _is_new(obj)]
     if not pods:
         return []
@@ -161,7 +161,7 @@ class InputObjects:
     def completed(self, objects: Sequence[KubeObject] | None = None) -> list[KubeObject]:
         """Return the objects with the pods that workloads make, and warn of what is missing.
 
-        ``objects`` are those given among others, such as those of a cluster.
+        ``objects`` are the given objects and others before them, such as objects of a cluster.
         """
         for notice in self.notices():
             warn(notice)
@@ -176,7 +176,7 @@ class InputObjects:
     def _with_workloads(
         self, objects: Sequence[KubeObject]
     ) -> Sequence[KubeObject | OperatorWorkload]:
-        """Return the objects, of which the last are those given, with workloads in their places."""
+        """Return the objects, which end with the given ones, with workloads in their places."""
         if not self.workloads:
             return objects
         listed: list[KubeObject | OperatorWorkload] = [*objects]

@@ -1,8 +1,8 @@
 """Fields of manifests that their kind does not have: most often a word that is misspelt.
 
-Our own types read a part of Kubernetes' fields only, so the names of all of them are in a table
-that is made from what an API server says (``tests/e2e/kubernetes_fields.py``); those of
-Koordinator's kinds are in our CRDs.
+The types of this package have a part of Kubernetes' fields only, so a table has the names of all
+fields, generated from an API server (``tests/e2e/kubernetes_fields.py``); the fields of
+Koordinator's kinds are in the CRDs.
 """
 
 from collections.abc import Iterator, Mapping

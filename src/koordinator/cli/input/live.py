@@ -40,15 +40,15 @@ KINDS: Sequence[type[KubeObject]] = (
 
 @dataclass(frozen=True, slots=True)
 class LiveObjects:
-    """What a cluster has, as far as the user may read it, and what was given beside it."""
+    """Objects of a cluster that the user may read, and objects of manifests."""
 
     objects: Sequence[KubeObject]
-    namespace: str  # that of the context
+    namespace: str  # of the context
     unreadable: tuple[type[KubeObject], ...] = ()  # kinds that the user may not read everywhere
 
     @property
     def lacks_nodes(self) -> bool:
-        """Whether nothing can be said of nodes, so that nothing can be tried."""
+        """Whether nodes can't be read, so that no scheduler can be run on a copy."""
         return Node in self.unreadable
 
 
@@ -197,15 +197,15 @@ def read_gates(
 def level_of_server(
     cluster: "KubernetesCluster", fallback: KubeVersion, patience_s: float
 ) -> KubeVersion | None:
-    """Return the level of a cluster; the ``fallback`` if it does not tell its version.
+    """Return the level of a cluster; ``fallback`` if it does not report its version.
 
-    None, with a warning, if it can't be reached, or does not know who asks.
+    Return None, with a warning, if it can't be reached or rejects the credentials.
     """
     try:
         version = cluster.server_version(patience_s)
     except (NotFoundError, InvalidError) as error:
         log.warning(
-            "the API server does not tell its version",
+            "the API server does not report its version",
             extra={"level": str(fallback), "reason": str(error)},
         )
         return fallback

@@ -48,7 +48,7 @@ INTERVAL_S: Final = 0.5
 
 
 class ReadingProgress:
-    """A line on standard error that replaces itself, and is gone at the end."""
+    """Progress line on standard error, which is removed at the end."""
 
     def __init__(self, stream: TextIO | None = None, clock: Clock | None = None) -> None:
         self._stream, self._clock = stream or sys.stderr, clock or SystemClock()
@@ -56,7 +56,7 @@ class ReadingProgress:
         self._is_shown = False
 
     def show(self, source: str, done: int, total: int) -> None:
-        """Say that so many bytes of so many have been read, unless that was said just now."""
+        """Print the number of bytes read, unless the line was printed a moment ago."""
         if not self._stream.isatty() or self._clock.now_s() < self._next_s:
             return
         self._next_s = self._clock.now_s() + INTERVAL_S
@@ -65,7 +65,7 @@ class ReadingProgress:
         self._stream.flush()
 
     def end(self) -> None:
-        """Take the line away."""
+        """Remove the line."""
         if self._is_shown:
             self._stream.write("\r\033[K")
             self._stream.flush()
@@ -83,7 +83,7 @@ def read_manifests(
     """Return all objects of the files, of the files below the folders, and of ``-``, in order.
 
     Lists are replaced by their items; after a workload, such as a Deployment, come the pods that
-    it makes.  What has no effect is told on standard error.
+    it makes.  Input without effect causes warnings on standard error.
     Raises InputError as ``read_input_objects`` does.
     """
     return read_input_objects(paths, stdin, strict=strict).completed()
@@ -287,7 +287,7 @@ def _named(obj: KubeObject, place: str) -> KubeObject:
 
 
 def _header(manifest: JsonObject | bytes | msgspec.Raw, list_kind: _ListKind) -> tuple[str, str]:
-    """Return version and kind; empty if they can't be read, which is told later."""
+    """Return version and kind; empty if they can't be read, which is reported later."""
     try:
         if isinstance(manifest, dict):
             header = convert(manifest, _Header)
@@ -436,7 +436,7 @@ def _too_deep(place: str) -> InputError:
 
 
 def _is_list(api_version: object, kind: object, *, has_items: bool) -> bool:
-    """Return whether an object stands for others; one without items has to be a known list."""
+    """Return whether an object is a list; without items, its kind has to be a known list."""
     if not isinstance(kind, str) or not kind.endswith("List"):
         return False
     of = kind.removesuffix("List")

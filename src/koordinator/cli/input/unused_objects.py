@@ -1,7 +1,4 @@
-"""What of the input no profile heeds: a quota that nobody counts, a gang that nobody gathers.
-
-And what pods name that is not there.
-"""
+"""Notices about input that no profile uses, such as quotas and gangs, and about missing objects."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -45,7 +42,7 @@ SHOWN = 3  # names in a sentence
 class _Feature:
     plugin: str
     kinds: tuple[type[KubeObject], ...]
-    called: str  # what a pod asks for
+    called: str  # name of the requested feature
     asks: Callable[[Pod], bool]
     remedy: str = "--config koordinator has it"
 

@@ -98,7 +98,7 @@ class RootFlags:
             raise error.within(source="--kubelet-cgroup-root") from None
 
     def roots(self, base: "Roots") -> "Roots":
-        """Return the folders as the flags change those of ``base``."""
+        """Return the folders with the flags applied to ``base``."""
         from koordinator.host.roots import Roots  # noqa: PLC0415 -- as above
 
         def root(stated: str, default: str) -> str:

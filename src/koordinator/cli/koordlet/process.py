@@ -70,7 +70,7 @@ _PARENT_OF_LOCKS = LOCK_FOLDER.rpartition("/")[0]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KoordletSettings:
-    """What the command line says, and what its texts mean."""
+    """Flags of the command line and their parsed values."""
 
     flags: KoordletFlags
     options: KoordletOptions
@@ -135,7 +135,7 @@ class _Process:
             wall_clock=WallClock(),
             perf_events=LinuxPerfEvents(trees=trees),
             core_scheduling=LinuxCoreScheduling(),
-            on_failure=self._tell_failure,
+            on_failure=self._report_failure,
             copilot=self._find_copilot(),
             gauges=gauges,
             runtime_hooks=hooks,
@@ -302,11 +302,11 @@ class _Process:
             return None
         return NriConnection(NriHookPlugin(hooks), nri, on_state=gauges.set_nri_connected)
 
-    def _tell_failure(self, part: str, error: Exception) -> None:
+    def _report_failure(self, part: str, error: Exception) -> None:
         self._parts.faults(Fault("round", error, part))
 
     def _deliver(self) -> None:
-        """Say what has to be said, however long the server takes to listen."""
+        """Deliver queued writes to the API server, in a thread of its own."""
         cluster = self._connect()
         while not self._parts.stopping.is_set():
             if self._outbox.wait(LONGEST_WAIT_S):
@@ -322,7 +322,7 @@ class _Process:
         )
 
     def _find_kubelet(self, gauges: NodeGauges) -> KubeletSource | None:
-        """Return who is asked for pods; None if they are watched.  Raises InputError."""
+        """Return the kubelet to poll for pods; None if they are watched.  Raises InputError."""
         options = self._settings.options
         source = self._settings.flags.kubelet.source(options.node_name, options.roots.kubelet)
         if source is None:
@@ -332,11 +332,11 @@ class _Process:
             source,
             running=lambda: find_pod_uids(cgroups),
             observe=gauges.observe_kubelet_request,
-            on_problem=self._tell_of_kubelet,
+            on_problem=self._on_kubelet_problem,
         )
 
-    def _tell_of_kubelet(self, problem: str) -> None:
-        """Tell that pods stay as they were told last; in the thread of the network."""
+    def _on_kubelet_problem(self, problem: str) -> None:
+        """Report that pods can't be updated; called in the thread of the network."""
         self._kubelet_problem = problem
         if problem:
             node = self._settings.options.node_name
@@ -378,7 +378,7 @@ class _Process:
         self._parts.start(page_servers(app, settings.pages, self._connect, self._clock, "koordlet"))
 
     def _events(self, parameters: Mapping[str, str]) -> object:
-        """Tell the newest changes of the machine, for /events."""
+        """Return the newest changes of the machine, for /events."""
         text = parameters.get("size", str(_EVENTS))
         if not text.isdigit() or not 0 < int(text) <= _MOST_EVENTS:
             raise InputError(f"must be 1..{_MOST_EVENTS}, got {text!r}", path="size")

@@ -3,8 +3,8 @@
 The loop runs in the main thread and owns the mirror.  Threads beside it: the network's, one that
 keeps the lease, one that looks after certificate and webhook configurations, and the servers'.  The
 webhook's server has a cluster instance of its own and decides in its own thread: a request waits
-for no loop.  Every replica answers webhooks; only the leader writes to nodes.  Who loses the lease
-steps down, goes on answering and stands for election again.
+for no loop.  Every replica answers webhooks; only the leader writes to nodes.  A replica that loses
+the lease steps down, continues to answer webhooks, and rejoins the election.
 """
 
 import logging
@@ -71,8 +71,8 @@ CARE_S = 60.0  # between two looks at certificate and webhook configurations
 CARE_AGAIN_S = 5.0  # after one that failed
 CARE_SOON_S = 0.1  # while the first reviews can't be answered yet
 STEP = 256  # objects between two looks at signals and the lease
-#: After so long a loop that never rests makes way for a webhook.  A request asks for that dozens of
-#: times, and with Python's 5 ms it would last some 200 ms.
+#: Thread switch interval.  A webhook request needs dozens of switches while the loop is busy; with
+#: Python's default of 5 ms it would last some 200 ms.
 SWITCH_S = 0.0002
 #: An API server calls with as many connections as it has requests under way: 200 that write, and
 #: there may be several.
@@ -85,7 +85,7 @@ _ANY_ADDRESS = "::"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ManagerSettings:
-    """What the command line says, and what its texts mean."""
+    """Flags of the command line and their parsed values."""
 
     flags: ManagerFlags
     options: ManagerOptions
@@ -182,7 +182,7 @@ class _Process:
             self._election,
             self._manager,
             self._turn,
-            if_lost=self._election.stand_again_if_lost,
+            check_lease=self._election.rejoin_if_lost,
         )
         self._election.leave()
 
@@ -301,7 +301,7 @@ class Webhooks:
             self._stopping.wait(pause_s)
 
     def _look_after(self) -> bool:
-        """Return whether everything is as it should be, as far as it is there.
+        """Update certificate and webhook configurations; return whether all of them exist.
 
         The hooks are listed when reviews can be answered, not before.
         """
@@ -365,11 +365,11 @@ class Webhooks:
         return "" if self._lookup.is_synced else "the cluster has not been taken in yet"
 
     def _follow(self) -> None:
-        """Take in what reviews are judged by, although none is asked for, as from the start on."""
+        """Keep the objects that reviews need up to date, also while there are no reviews."""
         try:
             self._lookup.follow()
         except Exception:
-            log.exception("what reviews are judged by is not followed")
+            log.exception("objects for webhook reviews could not be updated")
 
 
 def reviewer(hook: Hook, lookup: WatchLookup, components: Collection[str] = ()) -> Reviewer:

@@ -112,7 +112,7 @@ class VisibilityServer:
         self._name_authority(serving)
 
     def _name_authority(self, serving: ServingPair) -> None:
-        """Let the API server know by which certificate it knows this server."""
+        """Set the CA certificate of this server in its APIService."""
         try:
             found = self._cluster.get(ApiService, API_SERVICE)
         except NotFoundError:
@@ -124,7 +124,7 @@ class VisibilityServer:
 
 
 def authority_patch(found: ApiService, trusted: bytes) -> JsonObject:
-    """Return what is to be changed of an APIService; one that asks for no proof is left alone."""
+    """Return the patch of an APIService; empty if it skips verification or is up to date."""
     bundle = b64encode(trusted).decode()
     if found.spec.get("insecureSkipTLSVerify") or found.spec.get("caBundle") == bundle:
         return {}

@@ -1,7 +1,7 @@
 """A node as a diagram: sockets, NUMA nodes, cores, devices; a letter per pod that holds some of it.
 
-A CPU is a letter, ``·`` if it is free, ``#`` if nobody may be bound to it; the CPUs of a core stand
-together.
+A CPU is a letter, ``·`` if it is free, ``#`` if no pod may be bound to it; the CPUs of a core are
+adjacent.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -37,7 +37,7 @@ def diagram(state: ClusterState, name: str) -> RenderableType:
     parts: list[RenderableType] = list(_sockets(numa, letters))
     parts += _devices(state, row, letters)
     if not parts:
-        parts.append(Text("nobody reports its CPUs, NUMA nodes or devices"))
+        parts.append(Text("its CPUs, NUMA nodes and devices are not reported"))
     parts.append(_legend(letters))
     return Panel(Group(*parts), title=name, title_align="left", expand=False)
 

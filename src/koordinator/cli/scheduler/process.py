@@ -98,9 +98,9 @@ BINDS_UNDER_WAY = 512  # decided ahead of the API server: less than a second of 
 #: How long one thread may keep another waiting.  The network should not wait for a decision.
 SWITCH_S = 0.001
 STEP = 1024  # pods decided between two looks at everything else
-STEP_OUTSIDE = 16  # likewise where extenders are asked, each time for milliseconds
+STEP_OUTSIDE = 16  # the same with extenders, whose calls take milliseconds
 NAP_S = 0.05
-LEVEL_RETRY_S = 0.5  # until the API server tells its version
+LEVEL_RETRY_S = 0.5  # until the API server reports its version
 LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 
 
@@ -154,7 +154,7 @@ class _Process:
         self._serve()
         level = self._level()
         if level is None:
-            return  # told to stop before the API server answered
+            return  # stopped before the API server answered
         self._scheduler = self._build_scheduler(self._gates_at(level))
         names = sorted(self._scheduler.cycles)
         log.info("scheduling pods", extra={"schedulerNames": ", ".join(names)})
@@ -171,14 +171,14 @@ class _Process:
             self._election,
             self._scheduler,
             self._turn,
-            if_lost=self._election.must_not_be_lost,
+            check_lease=self._election.check_not_lost,
             warm_up=self._scheduler.warm_up,
         )
         self._scheduler.finish()
         self._election.leave()
 
     def _turn(self, leads: bool) -> None:
-        """Decide, or follow who does, and answer whoever asks."""
+        """Schedule pods or, as a standby, update the mirror; answer inquiries."""
         most = STEP_OUTSIDE if self._configuration.extenders else STEP
         outcomes = self._scheduler.step(limit=most if leads else 0)
         self._inquiries.answer()
@@ -209,7 +209,7 @@ class _Process:
         )
 
     def _level(self) -> KubeVersion | None:
-        """Return which release is reproduced, when the API server tells; None if told to stop."""
+        """Wait for the version of the API server; return the level, or None if stopped."""
         flags = self._flags.level
         level = flags.emulated()
         while level is None and not self._parts.stopping.is_set():

@@ -1,4 +1,4 @@
-"""Print and write what a simulation reports."""
+"""Printed and HTML reports of a simulation."""
 
 import sys
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import msgspec
 
-from koordinator.cli.interruption import Interruption, tell_interrupted
+from koordinator.cli.interruption import Interruption, warn_interrupted
 from koordinator.cli.output import Output, console, print_data
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import Simulation, SimulationResult
@@ -19,9 +19,9 @@ from koordinator.simulator.run_report import RunReport, to_json
 def run_watched(
     simulation: Simulation, record: Callable[[bytes], object] | None = None
 ) -> tuple[SimulationResult, bool]:
-    """Run a simulation, shown while it goes on; return its result and whether Ctrl-C ended it.
+    """Run a simulation with a live view; return its result and whether Ctrl-C ended it.
 
-    ``record`` takes the lines of a recording.
+    ``record`` is called with the lines of a recording.
     """
     with (
         LiveView(simulation.recorder, ends_s=simulation.ends_s) as view,
@@ -33,14 +33,14 @@ def run_watched(
             interruption.check()
 
         result = simulation.run(on_sample, record=record)
-    if interruption.asked:
+    if interruption.is_requested:
         done_h, all_h = result.report.finished_s / 3600, simulation.ends_s / 3600
-        tell_interrupted(f"{done_h:.4g} h of {all_h:.4g} h")
-    return result, interruption.asked
+        warn_interrupted(f"{done_h:.4g} h of {all_h:.4g} h")
+    return result, interruption.is_requested
 
 
 def print_report(report: RunReport, output: Output) -> None:
-    """Print to standard output, which gets nothing else."""
+    """Print a report to standard output."""
     if output is Output.TABLE:
         console().print(summary_table(report))
         _print_queues(report)
@@ -68,7 +68,7 @@ def _print_queues(report: RunReport) -> None:
 
 
 def write_html(result: SimulationResult, path: Path, before: RunReport | None = None) -> None:
-    """Write a result as one HTML file, beside a run without colocation if given, and say where.
+    """Write a result as one HTML file, compared with ``before`` if given, and print its URL.
 
     Raises InputError if the file can't be written.
     """

@@ -1,4 +1,4 @@
-"""Replay of a trace: the part of ``koord simulate`` behind ``--trace``."""
+"""Replay of a trace by ``koord simulate --trace``."""
 
 import math
 import time
@@ -10,7 +10,7 @@ import typer
 from rich.progress import Progress
 from rich.table import Table
 
-from koordinator.cli.interruption import INTERRUPTED, Interruption, tell_interrupted
+from koordinator.cli.interruption import INTERRUPTED, Interruption, warn_interrupted
 from koordinator.cli.output import Output, check_writable, console, print_data
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.interruption import RunInterrupted
@@ -36,7 +36,7 @@ DEFAULT_SEED = 42
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """What the user asked for; empty and None mean the default."""
+    """Settings of a replay; empty and None mean the default."""
 
     data: Path
     workload: str
@@ -47,29 +47,29 @@ class Replay:
     placements: Path | None
     with_bound: bool
     departures: bool = False
-    migrate: float | None = None  # moves per 1,000 arrivals; None: nobody moves
+    migrate: float | None = None  # moves per 1,000 arrivals; None: no descheduler
 
 
-def replay(asked: Replay) -> None:
+def replay(settings: Replay) -> None:
     """Replay the openb trace and print the figures.
 
     Without ``tune`` every pod of the list arrives once.
     """
-    if asked.departures:
-        _refuse_with_departures(asked)
-        _replay_week(asked)
+    if settings.departures:
+        _refuse_with_departures(settings)
+        _replay_week(settings)
         return
-    if asked.migrate is not None:
+    if settings.migrate is not None:
         raise InputError("requires --departures", source="--migrate")
-    if asked.tune is not None and not 0 < asked.tune < math.inf:
-        raise InputError(f"must be a ratio over 0, got {asked.tune}", source="--tune")
-    trace = read_trace(asked.data, asked.workload or "default")
-    seed = DEFAULT_SEED if asked.seed is None else asked.seed
-    ratio = demand_ratio(trace) if asked.tune is None else asked.tune
-    order = arrivals(trace, seed, ratio, asked.data)
+    if settings.tune is not None and not 0 < settings.tune < math.inf:
+        raise InputError(f"must be a ratio over 0, got {settings.tune}", source="--tune")
+    trace = read_trace(settings.data, settings.workload or "default")
+    seed = DEFAULT_SEED if settings.seed is None else settings.seed
+    ratio = demand_ratio(trace) if settings.tune is None else settings.tune
+    order = arrivals(trace, seed, ratio, settings.data)
     started_s = time.perf_counter()
-    if asked.placements is not None:
-        check_writable(asked.placements)
+    if settings.placements is not None:
+        check_writable(settings.placements)
     with (
         Progress(console=console(stderr=True), transient=True) as progress,
         Interruption() as interruption,
@@ -84,47 +84,47 @@ def replay(asked: Replay) -> None:
             trace,
             order,
             seed,
-            asked.policy or DEFAULT_POLICY,
+            settings.policy or DEFAULT_POLICY,
             on_arrival=on_arrival,
         )
     seconds = time.perf_counter() - started_s
-    if asked.placements is not None:
-        write_placements(asked.placements, result.placements)
+    if settings.placements is not None:
+        write_placements(settings.placements, result.placements)
     figures = result.as_data() | {
         "podsPerSecond": round(len(result.placements) / max(seconds, 1e-9))
     }
-    if asked.with_bound:
+    if settings.with_bound:
         figures["bound"] = _bound(trace, order)
-    if asked.output is Output.TABLE:
+    if settings.output is Output.TABLE:
         _print_table(result, figures)
     else:
-        print_data(figures, asked.output)
-    if interruption.asked:
-        tell_interrupted(f"{len(result.placements)} of {len(order.order)} arrivals")
+        print_data(figures, settings.output)
+    if interruption.is_requested:
+        warn_interrupted(f"{len(result.placements)} of {len(order.order)} arrivals")
         raise typer.Exit(INTERRUPTED)
 
 
-def _refuse_with_departures(asked: Replay) -> None:
-    given = {"tune": asked.tune is not None, "placements": asked.placements is not None}
-    given["bound"] = asked.with_bound
+def _refuse_with_departures(settings: Replay) -> None:
+    given = {"tune": settings.tune is not None, "placements": settings.placements is not None}
+    given["bound"] = settings.with_bound
     for name, is_given in given.items():
         if is_given:
             raise InputError("can't be used with --departures", source=f"--{name}")
 
 
-def _replay_week(asked: Replay) -> None:
-    """Let a week of the trace pass and print the figures."""
-    trace = read_trace(asked.data, asked.workload or "default")
-    seed = DEFAULT_SEED if asked.seed is None else asked.seed
-    policy = asked.policy or DEFAULT_POLICY
+def _replay_week(settings: Replay) -> None:
+    """Simulate a week of the trace and print the figures."""
+    trace = read_trace(settings.data, settings.workload or "default")
+    seed = DEFAULT_SEED if settings.seed is None else settings.seed
+    policy = settings.policy or DEFAULT_POLICY
     drawn = draw_departing_pods(trace, seed)
     week = DepartureWeek(GpuFleet(trace, FleetClasses.of(trace), drawn.rank, policy), drawn)
-    mover = None if asked.migrate is None else LimitedMoves(trace, MoveBudget(asked.migrate))
+    mover = None if settings.migrate is None else LimitedMoves(trace, MoveBudget(settings.migrate))
     with (
         Progress(console=console(stderr=True), transient=True) as progress,
         Interruption() as interruption,
     ):
-        task = progress.add_task("a week passes", total=WEEK_S)
+        task = progress.add_task("simulating a week", total=WEEK_S)
 
         def every_hour(at: DepartureWeek) -> None:
             if mover is not None:
@@ -148,7 +148,7 @@ def _replay_week(asked: Replay) -> None:
         "moves": result.moves,
         "movesPer1000Arrivals": round(result.moves_per_1000, 2),
     }
-    if asked.output is Output.TABLE:
+    if settings.output is Output.TABLE:
         console().print(
             f"{trace.name}, policy {policy}, seed {seed}: {figures['gpuUsedPercent']} % of the "
             f"GPUs in use, mean wait {result.mean_wait_s / 3600:.2f} h, {result.arrivals} "
@@ -156,9 +156,9 @@ def _replay_week(asked: Replay) -> None:
             f"({figures['movesPer1000Arrivals']} per 1,000 arrivals)"
         )
     else:
-        print_data(figures, asked.output)
-    if interruption.asked:
-        tell_interrupted(f"{week.now_s / 3600:.0f} of {WEEK_S / 3600:.0f} hours")
+        print_data(figures, settings.output)
+    if interruption.is_requested:
+        warn_interrupted(f"{week.now_s / 3600:.0f} of {WEEK_S / 3600:.0f} hours")
         raise typer.Exit(INTERRUPTED)
 
 

@@ -37,7 +37,7 @@ STEP = 256  # nodes between two looks at signals and the lease
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class YarnOperatorSettings:
-    """What the command line says, and what its texts and files mean."""
+    """Flags of the command line, and their parsed values and files."""
 
     flags: YarnOperatorFlags
     options: YarnOptions
@@ -129,7 +129,7 @@ class _Process:
             self._election,
             self._operator,
             self._turn,
-            if_lost=self._election.stand_again_if_lost,
+            check_lease=self._election.rejoin_if_lost,
         )
         self._election.leave()
 

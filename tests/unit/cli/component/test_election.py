@@ -41,7 +41,7 @@ class Parts:
         assert (burst, timeout_s) == (50, LEASE.renew_deadline_s / 2)
         return self.cluster
 
-    def stand_for(self, lease: LeaseTerms, cluster: MemoryCluster) -> Leadership:
+    def create_candidate(self, lease: LeaseTerms, cluster: MemoryCluster) -> Leadership:
         elector = LeaderElector(
             cluster,
             self.clock,
@@ -82,8 +82,8 @@ def test_without_a_lease_a_process_always_acts(parts: Parts) -> None:
     one.show_leader("koordinator_manager_is_leader")
     one.start()
     assert one.wait_until_leading(0.0)
-    one.must_not_be_lost()
-    one.stand_again_if_lost()
+    one.check_not_lost()
+    one.rejoin_if_lost()
     assert one.may_act()
     assert one.checks() == []
     assert "koordinator_manager_is_leader 1.0" in parts.shown()
@@ -126,9 +126,9 @@ def test_who_has_lost_ends_or_stands_again_under_a_new_name(parts: Parts) -> Non
     assert not one.may_act()
     assert one.is_lost
     with pytest.raises(ClusterError, match="leadership lost"):
-        one.must_not_be_lost()
+        one.check_not_lost()
 
-    one.stand_again_if_lost()
+    one.rejoin_if_lost()
     assert not one.is_lost
     assert parts.holder == lost
     assert not one.wait_until_leading(0.05)

@@ -10,7 +10,7 @@ from typer.testing import CliRunner
 
 from koordinator.cli.commands import COMMANDS
 from koordinator.cli.component.original_flags import (
-    NOWHERE_ELSE,
+    NO_RENAMES,
     OF_DESCHEDULER,
     OF_DEVICE_DAEMON,
     OF_KOORDLET,
@@ -37,7 +37,7 @@ DECLARED = {
 
 
 def taken(command: str, *args: str) -> list[str]:
-    spelled = SPELLED_BY_MANAGER if command == "manager" else NOWHERE_ELSE
+    spelled = SPELLED_BY_MANAGER if command == "manager" else NO_RENAMES
     return as_declared(args, DECLARED[command], IGNORED[command], lambda it: it == "audit", spelled)
 
 
@@ -154,18 +154,18 @@ def test_flags_of_queues_have_their_effect_in_the_original_s_spelling() -> None:
     assert not SPELLED_BY_MANAGER.keys() & {each[2:] for each in DECLARED["manager"]}
 
 
-def test_what_is_left_out_is_said(caplog: pytest.LogCaptureFixture) -> None:
-    """With the reason; a command that follows is not taken for the flag's value."""
+def test_ignored_flags_are_logged_with_their_reason(caplog: pytest.LogCaptureFixture) -> None:
+    """A subcommand after the flag is not parsed as its value."""
     assert taken("koordlet", "--tsdb-path=/x", "--enable-pprof", "audit") == ["audit"]
     assert taken("koordlet", "--no-enable-node-metric-report") == ["--no-enable-node-metric-report"]
     assert taken("koordlet", "--enable-node-metric-report=false") == [
         "--no-enable-node-metric-report"
     ]
 
-    said = [(record.flag, record.why) for record in caplog.records]  # type: ignore[attr-defined]
-    assert said == [
-        ("--tsdb-path", "samples are in memory, for as long as the NodeMetric's windows are"),
-        ("--enable-pprof", "/debug/threads shows what the process is doing"),
+    ignored = [(record.flag, record.reason) for record in caplog.records]  # type: ignore[attr-defined]
+    assert ignored == [
+        ("--tsdb-path", "samples are kept in memory for the windows of the NodeMetric"),
+        ("--enable-pprof", "/debug/threads shows the stacks of all threads"),
     ]
 
 

@@ -79,7 +79,7 @@ def test_a_node_of_which_nothing_is_known() -> None:
     """It says so."""
     node = machine("m")[0]
 
-    assert "nobody reports its CPUs, NUMA nodes or devices" in drawn([node], "m")
+    assert "its CPUs, NUMA nodes and devices are not reported" in drawn([node], "m")
 
 
 def test_a_name_that_is_none_of_a_node(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
