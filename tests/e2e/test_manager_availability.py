@@ -116,7 +116,7 @@ def test_replica_without_lease_answers_and_leads_again(
         "renewTime": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ"),  # noqa: TID251 -- the real time
     }
     api.request("PATCH", LEASE, {"spec": taken}, content_type=MERGE)
-    eventually(lambda: "stepped down" in manager.log.read_text())
+    eventually(lambda: "lost the lease; rejoining" in manager.log.read_text())
     api.request("DELETE", f"{SLOS}/n1")
     assert [reviewed(manager) for _ in range(20)] == [(200, True)] * 20
     assert manager.get("/readyz") == manager.get("/livez") == "ok"

@@ -123,7 +123,7 @@ def test_a_redirect_is_not_followed(url: str, certificate: Path) -> None:
 def test_another_server_is_told_from_a_scheduler(url: str, certificate: Path) -> None:
     """What it answers is not what was asked for."""
     flags = ("--server", f"{url}/other", "--token", TOKEN)
-    with pytest.raises(ClusterError, match="is no scheduler"):
+    with pytest.raises(ClusterError, match="is not a scheduler"):
         run(*flags, "--certificate-authority", str(certificate))
 
 
