@@ -177,9 +177,9 @@ def _takes_the_newest(handle: Handle, _pods: Sequence[Pod]) -> None:
 @pytest.mark.parametrize(
     ("act", "told"),
     [
-        (_silent, "says nothing"),
+        (_silent, "proves nothing"),
         (_writes, "writes in a dry run"),
-        (_asks_nobody, "evicts pods that filters keep"),
+        (_asks_nobody, "evicts pods that filters protect"),
         (_takes_the_newest, "depends on the order"),
     ],
 )

@@ -9,11 +9,9 @@ import msgspec
 from koordinator.api.codec import decode
 from koordinator.api.meta import KubeObject
 from koordinator.api.nesting import cut_nesting
-from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.mailbox import Item, Lines, WatchRefusal
 from koordinator.cluster.kubernetes.pages import Name, Page, decode_named, decode_page
 from koordinator.cluster.port import EventType, Transform, WatchEvent
-from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 
 ObjectT = TypeVar("ObjectT")
@@ -56,8 +54,6 @@ class View:
         if page.is_first:
             self._unseen = set(self.objects)
         objects, names = decode_page(page, self._kind_type)
-        if self._kind_type is Pod and page.versioned:  # listed by name, queued by arrival
-            objects.sort(key=_by_creation)
         for obj in objects:
             self._unseen.discard(obj.key)
             yield from self._present(obj, is_versioned=page.versioned)
@@ -123,14 +119,3 @@ class View:
 
     def _key_of(self, name: Name) -> str:
         return f"{name.namespace}/{name.name}" if self._kind_type.NAMESPACED else name.name
-
-
-def _by_creation(obj: KubeObject) -> tuple[float, int]:
-    """Return a sort key: the creation timestamp, then the version.
-
-    Timestamps are whole seconds. Among pods of one second without a later write, the
-    version is the order of creation.
-    """
-    version = obj.metadata.resource_version
-    created_s = to_epoch_s(obj.metadata.creation_timestamp)
-    return created_s, int(version) if version.isdecimal() else 0

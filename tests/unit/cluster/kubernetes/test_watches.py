@@ -19,7 +19,7 @@ from tests.unit.cluster.kubernetes.scripted_server import (
 )
 
 from koordinator.api.device import Device
-from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
@@ -91,25 +91,6 @@ def test_expired_version_is_recovered_by_a_list(server: ScriptedServer, answer: 
         ("ADDED", "replaced", "9"),
         ("DELETED", "deleted", "1"),
     ]
-
-
-def test_listed_pods_are_delivered_in_order_of_creation(server: ScriptedServer) -> None:
-    """A list is in order of names; the queue of the scheduler is in order of arrival."""
-    later = created(pod("a", "9"), "2026-01-01T00:00:01Z")
-    same_second = [created(pod(*it), "2026-01-01T00:00:00Z") for it in [("b", "12"), ("c", "8")]]
-    server.on(
-        LIST, reply(pod_list(version="5")), reply(pod_list(later, *same_second, version="12"))
-    )
-    server.on(WATCH, stream(gone(), then_wait=False), QUIET)
-    with server.cluster() as cluster:
-        events = take(cluster, cluster.watch([Pod]), 3)
-
-    assert seen(events) == [("ADDED", "c", "8"), ("ADDED", "b", "12"), ("ADDED", "a", "9")]
-
-
-def created(obj: JsonObject, at: str) -> JsonObject:
-    """Return an object with a creation timestamp."""
-    return obj | {"metadata": obj["metadata"] | {"creationTimestamp": at}}
 
 
 def test_an_error_in_the_stream_loses_nothing(server: ScriptedServer) -> None:
