@@ -565,7 +565,7 @@ class KoordletFlags:
         int,
         typer.Option(
             min=1,
-            help="Seconds after which a file is written even if its value is unchanged.",
+            help="Seconds after which an unchanged value is compared with the file again.",
             rich_help_panel=_QOS,
         ),
     ] = 60
