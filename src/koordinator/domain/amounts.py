@@ -15,16 +15,18 @@ from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.quantity import Quantity
 
-#: More than any NUMA node or device has (256 Ti): what others write must not overflow 64 bits once
-#: it is summed, amplified and taken times 100.
+#: Upper bound of parsed amounts (256 Ti), above any NUMA node or device: sums that are amplified
+#: and multiplied by 100 must not overflow 64 bits.
 LARGEST: Final = 1 << 48
 
-Amounts = Mapping[str, int]  # by resource
-ZoneAmounts = Mapping[int, Amounts]  # by NUMA node
+#: Canonical amounts by resource name.
+Amounts = Mapping[str, int]
+#: Amounts by NUMA node.
+ZoneAmounts = Mapping[int, Amounts]
 
 
 def read_amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
-    """Return amounts that somebody has written down, none below 0 or above LARGEST."""
+    """Convert quantities of an object to amounts, clipped to 0..LARGEST."""
     return {
         name: min(max(canonical(name, quantity), 0), LARGEST)
         for name, quantity in resources.items()
@@ -32,13 +34,13 @@ def read_amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
 
 
 def add(total: dict[str, int], more: Amounts) -> None:
-    """Add in place."""
+    """Add amounts in place."""
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 
 
 def subtract(total: dict[str, int], less: Amounts) -> None:
-    """Take off in place; what becomes 0 is left out."""
+    """Subtract amounts in place; entries that become 0 are removed."""
     for name, amount in less.items():
         rest = total.get(name, 0) - amount
         if rest:
@@ -48,7 +50,7 @@ def subtract(total: dict[str, int], less: Amounts) -> None:
 
 
 def remaining(amounts: Amounts, used: Amounts) -> dict[str, int]:
-    """Return what is left of each, at least 0."""
+    """Return amounts minus usage, at least 0 each."""
     left = {}
     for name, amount in amounts.items():
         rest = amount - used.get(name, 0)
@@ -65,7 +67,7 @@ def total(of: Iterable[Amounts]) -> dict[str, int]:
 
 
 def amplified(amount: int, ratio: float) -> int:
-    """Return what an amount counts for on a node that shows more than it has, rounded up."""
+    """Return the amount multiplied by a node's amplification ratio, rounded up."""
     return math.ceil(amount * ratio) if ratio > 1 else amount
 
 
@@ -73,29 +75,29 @@ NOTHING: Amounts = MappingProxyType({})
 
 
 def amounts_of(resources: ResourceList) -> dict[str, int]:
-    """Return the amounts of quantities, fractions of a unit rounded up."""
+    """Convert quantities to amounts; fractions of a unit are rounded up."""
     return {name: canonical(name, quantity) for name, quantity in resources.items()}
 
 
 def to_quantities(amounts: Amounts) -> ResourceList:
-    """Return the quantities, in the notation in which the original writes them."""
+    """Convert amounts to quantities in the original's notation."""
     return {name: _to_quantity(name, amount) for name, amount in amounts.items()}
 
 
 def to_texts(amounts: Amounts) -> dict[str, str]:
-    """Return the quantities as texts, each in its shortest form."""
+    """Format each amount as a quantity in its shortest form."""
     return {name: quantity.canonical() for name, quantity in to_quantities(amounts).items()}
 
 
 def to_text(amounts: Amounts) -> str:
-    """Return ``cpu:2,memory:4Gi`` as messages of the original have it, in order of name."""
+    """Format amounts as ``cpu:2,memory:4Gi``, as the original's messages do, in order of name."""
     if not amounts:
         return "<empty>"
     return ",".join(f"{name}:{_to_quantity(name, amounts[name])}" for name in sorted(amounts))
 
 
 def exceeded(amounts: Amounts, limit: Amounts) -> list[str]:
-    """Return the resources of which there is more than the limit, in order of name.
+    """Return the resources whose amount is above the limit, in order of name.
 
     A resource that only one of the two names is not limited.
     """
@@ -105,19 +107,19 @@ def exceeded(amounts: Amounts, limit: Amounts) -> list[str]:
 
 
 def plus(amounts: Amounts, more: Amounts) -> dict[str, int]:
-    """Return the sum."""
+    """Return the sum of two sets of amounts."""
     total = dict(amounts)
     add(total, more)
     return total
 
 
 def multiple(amounts: Amounts, times: int) -> dict[str, int]:
-    """Return so many times the amounts."""
+    """Return the amounts multiplied by ``times``."""
     return {name: amount * times for name, amount in amounts.items()}
 
 
 def named_by(amounts: Amounts, names: Amounts) -> dict[str, int]:
-    """Return the amounts of those resources that ``names`` has too."""
+    """Return the amounts of the resources that ``names`` contains too."""
     return {name: amount for name, amount in amounts.items() if name in names}
 
 

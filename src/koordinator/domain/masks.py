@@ -11,12 +11,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-#: Of more NUMA nodes than this, only single ones and all of them are looked at: the number of sets
-#: doubles with each.
+#: With more NUMA nodes than this, only single nodes and the full set are considered: the number of
+#: subsets doubles with each node.
 MAX_COMBINED: Final = 8
 
-#: The largest id of a NUMA node that counts, as in Linux: what others write must not make masks
-#: large.
+#: The largest accepted id of a NUMA node, as in Linux; bounds the size of masks.
 MAX_ZONE: Final = 1023
 
 
@@ -36,16 +35,16 @@ def zones_of(mask: int) -> tuple[int, ...]:
 
 @lru_cache(maxsize=256)
 def subsets(zones: tuple[int, ...]) -> tuple[int, ...]:
-    """Return the non-empty sets of some NUMA nodes: small ones first, then by their lowest ones."""
+    """Return the non-empty subsets of some NUMA nodes: by size, then in lexicographic order."""
     count = len(zones)
     sizes = range(1, count + 1) if count <= MAX_COMBINED else (1, count)
     return tuple(mask_of(chosen) for size in sizes for chosen in combinations(zones, size))
 
 
 def mask_text(mask: int | None) -> str:
-    """Return a set as messages of the original show it: binary, in pairs of digits.
+    """Format a set as the original's messages do: binary, in pairs of digits.
 
-    A single bit at an even place is not padded there; no set is ``<nil>``.
+    A single bit at an even index is not padded; no set is ``<nil>``.
     """
     if mask is None:
         return "<nil>"
@@ -55,12 +54,12 @@ def mask_text(mask: int | None) -> str:
     return f"{mask:0{width}b}"
 
 
-#: The largest minor of a device that counts: what others write must not make masks large.
+#: The largest accepted minor; bounds the size of masks built from input of other components.
 MAX_MINOR: Final = 1023
 
 
 def masks_of(sets: npt.NDArray[np.bool_]) -> list[int]:
-    """Return the set that each row ``(n, width)`` of flags by minor stands for."""
+    """Convert each row of flags by minor, ``(n, width)``, to a mask."""
     bits = np.packbits(sets, axis=1, bitorder="little")
     data, width = bits.tobytes(), bits.shape[1]
     if not width:
@@ -80,7 +79,7 @@ def minors_of(mask: int) -> Iterator[int]:
 
 
 def lowest(mask: int, count: int) -> int:
-    """Return the ``count`` lowest minors of a set that has as many."""
+    """Return the ``count`` lowest minors of a set that has at least as many."""
     taken = 0
     for _ in range(count):
         bit = mask & -mask

@@ -1,4 +1,4 @@
-"""Whether a node has the labels, and the name, that a pod or a term asks for: one node at a time.
+"""Node selectors, node affinity, and taints, evaluated for one node.
 
 Source: k8s.io/component-helpers scheduling/corev1/nodeaffinity; k8s.io/api core/v1/toleration.go
 ``ToleratesTaint``.
@@ -21,9 +21,9 @@ FORBIDDING = ("NoSchedule", "NoExecute")
 
 
 def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return whether it covers the taint.
+    """Return whether the toleration matches the taint.
 
-    An empty effect or key covers all; ``Exists`` covers every value.
+    An empty effect or key matches all; ``Exists`` matches every value.
     """
     if toleration.effect and toleration.effect != taint.effect:
         return False
@@ -37,7 +37,7 @@ def tolerates(toleration: Toleration, taint: Taint) -> bool:
 def untolerated(
     taints: Iterable[Taint], tolerations: Iterable[Toleration], effects: Iterable[str]
 ) -> list[Taint]:
-    """Return the taints of these effects that no toleration covers."""
+    """Return the taints of these effects that no toleration matches."""
     tolerations = tuple(tolerations)
     effects = tuple(effects)
     return [
@@ -55,7 +55,7 @@ _COMPARISONS: Mapping[str, Callable[[int, int], bool]] = {
 
 
 def admits_pod(node: Node, spec: PodSpec) -> bool:
-    """Return whether the nodeSelector and the required node affinity of a pod hold."""
+    """Return whether the nodeSelector and the required node affinity of a pod match."""
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
@@ -77,7 +77,7 @@ def preferred_weight(node: Node, spec: PodSpec) -> int:
 
 
 def matches_node_selector(selector: NodeSelector, node: Node) -> bool:
-    """Return whether some term matches.  No terms match nothing."""
+    """Return whether any term matches.  Without terms, nothing matches."""
     return any(matches_node_term(term, node) for term in selector.node_selector_terms)
 
 

@@ -15,10 +15,10 @@ StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)
 
 
 def overlaid(base: StrategyT, over: msgspec.Struct) -> StrategyT:
-    """Return ``base`` with what ``over`` says in its place.
+    """Return ``base`` with the fields that ``over`` sets.
 
-    What ``over`` leaves at its default says nothing.  Parts are overlaid in turn, dictionaries key
-    by key; lists are replaced.  The two may have fields of their own, such as a selector.
+    A field of ``over`` that has its default is not set.  Structs are overlaid recursively,
+    dictionaries by key; lists are replaced.  Fields that only one of the two has are ignored.
     """
     changes = {}
     for name in base.__struct_fields__:

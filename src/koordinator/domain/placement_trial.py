@@ -1,18 +1,18 @@
-"""Moves tried in thought, by whoever places pods: the port between the descheduler and a scheduler.
+"""Dry-run port between the descheduler and a scheduler: simulated moves on a forked state.
 
-A ``PlacementTrial`` follows the cluster as a scheduler does that decides nothing.  Its ``world`` is
-that state, forked: whatever is done in it is undone when it is left.  The answers are those of the
-scheduler's own core with its own configuration: every filter, score, quota, reservation and device.
-Implemented by ``scheduler.trial``; asked by what wants to know before it evicts.
+A ``PlacementTrial`` follows the cluster like a scheduler that binds nothing. Its ``world`` is a
+fork of that state: all changes are undone on exit. Results come from the scheduler's own core and
+configuration: every filter, score, quota, reservation and device. ``scheduler.trial`` implements
+it; components that evict pods use it.
 
 To try a move::
 
     with trial.world() as world:
-        with world.attempt() as attempt:       # all of it is undone ...
+        with world.attempt() as attempt:       # all changes are undone ...
             world.remove("default/web-1")
             landing = world.land(replacement)
             if landing.node:
-                attempt.keep()                 # ... unless it is kept, for the next attempts
+                attempt.keep()                 # ... unless they are kept for the next attempts
 """
 
 from collections.abc import Collection, Sequence
@@ -29,35 +29,38 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 
-#: Annotations that say what a pod holds of its node: meaningless on any other.
+#: Annotations with a pod's allocations on its node, meaningless on any other node.
 OF_ITS_NODE: Final = (DEVICES_ALLOCATED.key, RESOURCE_STATUS.key, RESERVATION_ALLOCATED.key)
 
 
 class Landing(Struct, frozen=True):
-    """What became of a pod, or of a reservation, that was to get a node."""
+    """Result of placing a pod or a reservation."""
 
     pod: str  # its key
-    node: str = ""  # empty: none takes it
-    plugin: str = ""  # the one that keeps it away, or most of the nodes
-    why: str = ""  # what the scheduler would tell it
+    node: str = ""  # empty: unschedulable
+    plugin: str = ""  # plugin that rejected it, or most nodes
+    why: str = ""  # the scheduler's message
 
 
 class TrialAttempt(Protocol):
-    """Part of what is done in a world."""
+    """A revertible group of changes in a world."""
 
     def keep(self) -> None:
-        """Let what was done stand until the world, or the attempt, around it ends."""
+        """Keep the changes until the enclosing attempt or world ends."""
 
 
 class TrialWorld(Protocol):
-    """A state that can be changed without consequences."""
+    """A forked state whose changes have no effect on the cluster."""
 
     def attempt(self) -> AbstractContextManager[TrialAttempt]:
-        """Undo what is done meanwhile, last first, unless it is kept; attempts may be nested."""
+        """Revert the changes made within the context, in reverse order, unless they are kept.
+
+        Attempts may be nested.
+        """
         ...
 
     def schedules(self, pod: Pod) -> bool:
-        """Return whether some profile is for such pods; ``land`` needs that."""
+        """Return whether a profile handles such pods; ``land`` requires it."""
         ...
 
     def node_of(self, key: str) -> str:
@@ -65,61 +68,61 @@ class TrialWorld(Protocol):
         ...
 
     def gang_of(self, pod: Pod) -> Sequence[str]:
-        """Return the keys of all that have nodes and start with the pod, itself among them.
+        """Return the keys of all placed members of the pod's gang group, including the pod.
 
-        None of a pod that is in no gang.
+        Empty for a pod without a gang.
         """
         ...
 
     def cordon(self, node: str) -> None:
-        """Let a node take no more pods."""
+        """Make a node unschedulable."""
 
     def remove(self, key: str) -> bool:
-        """Take a pod off its node; return whether there was one of that key."""
+        """Remove a pod from its node; return whether the pod existed."""
         ...
 
     def put_back(self, key: str) -> None:
-        """Put a pod that was removed where it was, since it is still there."""
+        """Restore a removed pod on its node."""
 
     def land(self, pod: Pod) -> Landing:
-        """Place a new pod, and all that it takes, where the scheduler would."""
+        """Place a new pod, with all its allocations, where the scheduler would."""
         ...
 
     def land_together(self, pods: Sequence[Pod]) -> Sequence[Landing]:
-        """Place the members of a gang as it would be decided at once: all of them, or none."""
+        """Place the members of a gang as one decision: all of them, or none."""
         ...
 
     def reserve(self, reservation: Reservation) -> Landing:
-        """Place a reservation; its owners, landing later, may use it."""
+        """Place a reservation; its owners may use it when they land later."""
         ...
 
 
 class PlacementTrial(Protocol):
-    """A scheduler that is asked, and decides nothing."""
+    """A scheduler for dry runs."""
 
     @property
     def is_ready(self) -> bool:
-        """Whether everything that exists has been taken in."""
+        """Whether the state contains all existing objects."""
         ...
 
     def follow(self) -> None:
-        """Take in what has happened in the cluster.  Raises ClusterError if it can't be read."""
+        """Process pending events of the cluster.  Raises ClusterError if it can't be read."""
 
     def refresh(self) -> None:
-        """Make sure that nothing is missed that happened until now; ``is_ready`` tells when."""
+        """Request a resync up to now; ``is_ready`` reports its completion."""
 
     def world(self) -> AbstractContextManager[TrialWorld]:
-        """Return a world like the cluster; there is one at a time, and none while following."""
+        """Return a fork of the current state; only one at a time, and not during ``follow``."""
         ...
 
     @property
     def scheduler_names(self) -> Collection[str]:
-        """Whose pods can be tried."""
+        """Names of the schedulers whose pods can be placed."""
         ...
 
 
 def replacement_of(pod: Pod, name: str) -> Pod:
-    """Return the pod that its workload makes when this one is gone; it has no node yet."""
+    """Return the pod that the workload would create after this pod's eviction."""
     meta = pod.metadata
     annotations = {key: text for key, text in meta.annotations.items() if key not in OF_ITS_NODE}
     fresh = ObjectMeta(

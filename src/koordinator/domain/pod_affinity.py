@@ -1,7 +1,7 @@
-"""Which pods an affinity term or a spread constraint speaks of.
+"""Pods selected by an affinity term or a topology spread constraint.
 
-Source: k8s.io/kube-scheduler framework/types.go, ``AffinityTerm.Matches`` and
-``newAffinityTerm``; kubernetes matchLabelKeys as in pkg/registry/core/pod/strategy.go.
+Source: k8s.io/kube-scheduler framework/types.go, ``AffinityTerm.Matches`` and ``newAffinityTerm``;
+kubernetes matchLabelKeys as in pkg/registry/core/pod/strategy.go.
 """
 
 from collections.abc import Mapping, Sequence
@@ -22,11 +22,11 @@ class PodScope:
     namespaces: frozenset[str]
     namespace_selector: LabelSelector | None
     selector: LabelSelector | None
-    also: tuple["PodScope", ...] = ()  # covered by all of these too
+    also: tuple["PodScope", ...] = ()  # scopes that must also cover the pod
 
     @cached_property
     def identity(self) -> bytes:
-        """Equal for scopes that select the same pods by the same words."""
+        """Equal for scopes with the same namespaces and selectors."""
         return msgspec.msgpack.encode(
             (
                 sorted(self.namespaces),
@@ -39,7 +39,7 @@ class PodScope:
     def covers(
         self, namespace: str, labels: Mapping[str, str], namespace_labels: Mapping[str, str]
     ) -> bool:
-        """Return whether a pod of that namespace with these labels is meant."""
+        """Return whether a pod of that namespace with these labels is selected."""
         inside = namespace in self.namespaces or (
             self.namespace_selector is not None
             and matches(self.namespace_selector, namespace_labels)
@@ -52,7 +52,7 @@ class PodScope:
 
 
 def scope_of(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodScope:
-    """Return the scope of a term of a pod: its own namespace unless the term names some."""
+    """Return the scope of a pod's term: the pod's own namespace unless the term names some."""
     own = not term.namespaces and term.namespace_selector is None
     return PodScope(
         namespaces=frozenset((namespace,)) if own else frozenset(term.namespaces),
@@ -71,7 +71,7 @@ def narrowed(
 ) -> LabelSelector | None:
     """Return the selector with the pod's own values of ``match_keys`` required.
 
-    Its values of ``mismatch_keys`` are excluded.  A key that the pod itself lacks is left out.
+    Values of ``mismatch_keys`` are excluded.  A key that the pod itself lacks is ignored.
     """
     if selector is None or not (match_keys or mismatch_keys):
         return selector

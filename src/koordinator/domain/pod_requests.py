@@ -1,4 +1,4 @@
-"""What a pod asks of a node and what it may use there at most, in exact quantities.
+"""Effective requests and limits of a pod as canonical integers.
 
 Source: k8s.io/component-helpers resource/helpers.go ``PodRequests``, ``PodLimits``; the non-zero
 defaults are ``DefaultMilliCPURequest`` and ``DefaultMemoryRequest`` of
@@ -14,8 +14,8 @@ from koordinator.foundation.quantity import NANOS, NANOS_PER_MILLI, Quantity
 Requests = dict[str, int]  # resource name -> canonical amount (milli for cpu)
 
 NONZERO_DEFAULTS: Requests = {"cpu": 100, "memory": 200 * 1024 * 1024}
-#: More than a node has of anything (1 Pi): what somebody writes must not overflow 64 bits once the
-#: amounts of a node's pods are added up.
+#: Upper bound of a parsed amount (1 Pi), above any node's capacity: the sum over a node's pods must
+#: not overflow 64 bits.
 LARGEST: Final = 1 << 50
 POD_LEVEL = ("cpu", "memory")  # and hugepages-*
 
@@ -26,24 +26,24 @@ def canonical(name: str, quantity: Quantity) -> int:
 
 
 def nanos_of_one(name: str) -> int:
-    """Return what one canonical unit of a resource is in nanos."""
+    """Return the nanos of one canonical unit of a resource."""
     return NANOS_PER_MILLI if name == "cpu" else NANOS
 
 
 def bounded(name: str, quantity: Quantity) -> int:
-    """Return the canonical amount of something on one node, from 0 to LARGEST."""
+    """Return the canonical amount, clipped to 0..LARGEST."""
     return max(min(canonical(name, quantity), LARGEST), 0)
 
 
 def pod_requests(
     spec: PodSpec, defaults: Mapping[str, int] | None = None, *, overhead: bool = True
 ) -> Requests:
-    """Return the most that the pod needs at any moment of its life.
+    """Return the maximum that the pod needs at any time.
 
     Containers and sidecars (init containers with ``restartPolicy: Always``) run together; a plain
-    init container runs beside the sidecars declared before it.  Pod-level requests replace the sum;
-    overhead, if it counts, comes on top.  ``defaults`` is assumed for a container that says nothing
-    about that resource.
+    init container runs with the sidecars declared before it.  Pod-level requests replace the sum;
+    overhead is added if ``overhead`` is set.  ``defaults`` apply to containers without a request
+    for the resource.
     """
     running = most_together(
         spec, lambda each: with_missing(canonical_amounts(each.resources.requests), defaults)
@@ -55,9 +55,9 @@ def pod_requests(
 
 
 def pod_limits(spec: PodSpec) -> Requests:
-    """Return the most that the pod may use; what nothing limits is left out.
+    """Return the limits of the pod; unlimited resources are left out.
 
-    Combined as requests are; overhead comes on top of what is limited.
+    Combined like requests; overhead is added to limited resources.
     """
     running = most_together(spec, lambda container: canonical_amounts(container.resources.limits))
     if spec.resources is not None:
@@ -68,19 +68,19 @@ def pod_limits(spec: PodSpec) -> Requests:
 
 
 def is_pod_level(name: str) -> bool:
-    """Return whether a pod as a whole may request and limit a resource."""
+    """Return whether a resource can be requested and limited at pod level."""
     return name in POD_LEVEL or name.startswith("hugepages-")
 
 
 def stated_requests(spec: PodSpec) -> Requests:
-    """Return what the pod as a whole asks for; a limit without request is one."""
+    """Return the pod-level requests; a limit without a request counts as one."""
     if spec.resources is None:
         return {}
     return canonical_amounts({**(spec.resources.limits or {}), **(spec.resources.requests or {})})
 
 
 def most_together(spec: PodSpec, of: Callable[[Container], Requests]) -> Requests:
-    """Return the most that the containers together have of ``of`` at any moment."""
+    """Return the maximum of ``of`` over the containers at any time."""
     running: Requests = {}
     for container in spec.containers:
         _add(running, of(container))
@@ -101,19 +101,19 @@ def most_together(spec: PodSpec, of: Callable[[Container], Requests]) -> Request
 
 
 def with_missing(requests: Requests, defaults: Mapping[str, int] | None) -> Requests:
-    """Add to a container's requests the defaults of resources that it says nothing about."""
+    """Add to a container's requests the defaults of resources that it does not request."""
     for name, amount in (defaults or {}).items():
         requests.setdefault(name, amount)
     return requests
 
 
 def canonical_amounts(amounts: Mapping[str, Quantity] | None) -> Requests:
-    """Return the canonical amounts of a list of resources, each from 0 to LARGEST."""
+    """Return the canonical amounts of a resource list, each clipped to 0..LARGEST."""
     return {name: bounded(name, quantity) for name, quantity in (amounts or {}).items()}
 
 
 def add_overhead(total: Requests, spec: PodSpec, *, only: Collection[str] | None = None) -> None:
-    """Add what the pod's runtime takes; ``only`` to these resources."""
+    """Add the pod's overhead, restricted to ``only`` if given."""
     overhead = canonical_amounts(spec.overhead)
     _add(total, {n: amount for n, amount in overhead.items() if only is None or n in only})
 
@@ -124,6 +124,6 @@ def _add(total: Requests, more: Requests) -> None:
 
 
 def raise_to(total: Requests, floor: Mapping[str, int]) -> None:
-    """Raise amounts that are below a floor to it."""
+    """Raise amounts below a floor to it."""
     for name, amount in floor.items():
         total[name] = max(total.get(name, 0), amount)

@@ -1,4 +1,4 @@
-"""Pods as annotations and labels want components to see them, whatever their spec says.
+"""Transformations of pods by annotations and labels.
 
 Each is behind the feature gate of its name.
 
@@ -16,7 +16,7 @@ from koordinator.foundation.quantity import Quantity
 
 
 def with_priority(pod: Pod) -> Pod:
-    """Return the pod with a priority: where it has none or 0, that of its Koordinator class."""
+    """Return the pod with the priority of its Koordinator class if it has none or 0."""
     priority = priority_of(pod)
     if pod.spec.priority == priority:
         return pod
@@ -24,11 +24,11 @@ def with_priority(pod: Pod) -> Pod:
 
 
 def replaced_resources(pod: Pod) -> Pod:
-    """Return the pod with resources renamed (``a:b``) and removed (``a:``) as its annotation says.
+    """Return the pod with resources renamed (``a:b``) and removed (``a:``) by its annotation.
 
-    What is to be removed goes first.  A resource is not renamed to one that is asked for already;
-    CPU becomes a number of milli.  Parts of the annotation that are neither are skipped, and of
-    two new names the last one counts.
+    Removals are applied first.  A resource is not renamed to one that is requested already; CPU is
+    converted to milli.  Malformed parts of the annotation are ignored, and the last of several new
+    names wins.
     """
     text = pod.metadata.annotations.get(REPLACE_RESOURCES, "")
     pairs = [part.split(":") for part in text.split(",")]

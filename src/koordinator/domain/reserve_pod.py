@@ -1,8 +1,8 @@
-"""The pod that stands for a reservation: what the scheduler queues, places and charges.
+"""Reserve pods: scheduler-internal pods that represent reservations.
 
-It is nowhere but in the scheduler.  Its uid is that of the reservation, and so is its name but for
-a prefix, since pods of the cluster may have any uid for a name.
-Source: koordinator pkg/util/reservation/reservation.go, ``NewReservePod``.
+They exist only in the scheduler, which queues, places and charges them.  The uid is the
+reservation's uid; the name is the uid with a prefix, because the name of a real pod may equal any
+uid. Source: koordinator pkg/util/reservation/reservation.go, ``NewReservePod``.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from koordinator.foundation.quantity import Quantity
 
 
 class ReservePodTerms(ApiStruct, frozen=True, kw_only=True):
-    """What of a reservation its pod has to know; more than the policy only for pre-allocation."""
+    """Terms of a reservation for its pod; all but the policy are set only for pre-allocation."""
 
     allocate_policy: str = ""
     pre_allocation: PreAllocationPolicy | None = None
@@ -43,22 +43,21 @@ class ReservePodTerms(ApiStruct, frozen=True, kw_only=True):
     uid: str = ""
     owners: tuple[ReservationOwner, ...] = ()
     taints: tuple[Taint, ...] = ()
-    withheld: str = ""  # the annotation about what inside is not for owners
+    withheld: str = ""  # annotation with amounts withheld from owners
 
 
 TERMS: Final = AnnotationCodec(
     "internal.scheduling.koordinator.sh/reservation-terms", ReservePodTerms
 )
-#: What only ``reserve_pod`` writes.  An object of the cluster that has one of these was written by
-#: somebody else: it does not count.
+#: Annotations that only ``reserve_pod`` sets; they are ignored on objects of the cluster.
 INTERNAL_KEYS: Final = frozenset(
     {RESERVE_POD, RESERVATION_NAME, RESERVATION_NODE, IS_PRE_ALLOCATION, TERMS.key}
 )
-HIGHEST_PRIORITY: Final = 2**31 - 1  # of a reservation that says nothing: nobody preempts it
+HIGHEST_PRIORITY: Final = 2**31 - 1  # default of reservations: never preempted
 DEFAULT_NAMESPACE: Final = "default"
-NAME_PREFIX: Final = "reservation:"  # no name of a pod in the cluster has a colon
+NAME_PREFIX: Final = "reservation:"  # a colon is invalid in pod names
 OVER: Final = (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
-_HELD = "__internal_fake_container__"  # asks for what is held where that isn't the template's
+_HELD = "__internal_fake_container__"  # carries amounts that differ from the template
 
 
 def without_internal_keys(pod: Pod) -> Pod:
@@ -74,31 +73,28 @@ def _external(annotations: Mapping[str, str]) -> dict[str, str]:
 
 
 def is_reserve_pod(meta: ObjectMeta) -> bool:
-    """Return whether a pod stands for a reservation."""
+    """Return whether a pod represents a reservation."""
     return is_true(meta.annotations, RESERVE_POD)
 
 
 def reservation_name(meta: ObjectMeta) -> str:
-    """Return the name of the reservation for which a pod stands; empty if for none."""
+    """Return the name of the represented reservation; empty if there is none."""
     return meta.annotations.get(RESERVATION_NAME, "") if is_reserve_pod(meta) else ""
 
 
 def spoken_name(pod: Pod) -> str:
-    """Return what people call a pod: ``namespace/name``, or ``reservation/name``."""
+    """Return the display name of a pod: ``namespace/name``, or ``reservation/name``."""
     name = reservation_name(pod.metadata)
     return f"reservation/{name}" if name else pod.key
 
 
 def is_for_others(labels: Mapping[str, str]) -> bool:
-    """Return whether an ordinary pod with these labels is there for others to use what it has."""
+    """Return whether a pod with these labels offers its amounts as a reservation."""
     return labels.get(OPERATING_MODE) == OperatingMode.RESERVATION
 
 
 def holds_for_others(pod: Pod) -> bool:
-    """Return whether an ordinary pod offers its amounts to others, as a reservation does.
-
-    It does while it runs and is ready.
-    """
+    """Return whether a pod offers its amounts now: it must be running and ready."""
     if not is_for_others(pod.metadata.labels):
         return False
     is_ready = any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
@@ -106,7 +102,7 @@ def holds_for_others(pod: Pod) -> bool:
 
 
 def is_active(reservation: Reservation) -> bool:
-    """Return whether the reservation still wants a node."""
+    """Return whether the reservation still needs a node."""
     return not reservation.status.node_name and reservation.status.phase not in OVER
 
 
@@ -117,7 +113,7 @@ def is_available(reservation: Reservation) -> bool:
 
 
 def reserve_pod(reservation: Reservation) -> Pod:
-    """Return the pod, on its node if the reservation is available."""
+    """Return the reserve pod, on its node if the reservation is available."""
     meta, template, status = reservation.metadata, reservation.spec.template, reservation.status
     spec = template.spec
     annotations = {
@@ -171,7 +167,7 @@ def _terms(reservation: Reservation) -> ReservePodTerms:
 
 
 def held_amounts(spec: PodSpec) -> ResourceList:
-    """Return what a template asks for, as it is written into the status."""
+    """Return the requests of a template as quantities for the status."""
     requests = pod_requests(spec)
     notations = {
         name: quantity.notation
@@ -187,7 +183,7 @@ def held_amounts(spec: PodSpec) -> ResourceList:
 
 
 def _allocation(spec: PodSpec, held: ResourceList) -> PodSpec:
-    """Return a spec that asks for exactly what the status says is held."""
+    """Return a spec that requests exactly the amounts in the status."""
     if pod_requests(spec) == {name: canonical(name, amount) for name, amount in held.items()}:
         return spec
     fake = Container(name=_HELD, resources=ResourceRequirements(requests=held))

@@ -1,10 +1,10 @@
-"""Requests and limits of pods with a node while they are resized in place.
+"""Requests and limits of placed pods during an in-place resize.
 
-A pod holds the most of what its spec asks for, what its node has granted (``allocatedResources``)
-and what is in force (``resources``).  A resize that its node has found infeasible does not count.
-Source: k8s.io/component-helpers resource/helpers.go ``PodRequests``, ``PodLimits`` with
-``UseStatusResources``, of 0.36 and 0.37; kubernetes pkg/scheduler/framework/types.go
-``getNonMissingContainerRequests``.
+A pod holds the maximum of its spec's requests, the amounts granted by its node
+(``allocatedResources``) and the amounts in force (``resources``).  A resize that the node found
+infeasible is ignored. Source: k8s.io/component-helpers resource/helpers.go ``PodRequests``,
+``PodLimits`` with ``UseStatusResources``, of 0.36 and 0.37; kubernetes
+pkg/scheduler/framework/types.go ``getNonMissingContainerRequests``.
 """
 
 from collections.abc import Callable, Mapping
@@ -36,8 +36,8 @@ _AmountsOf = Callable[[Container], Requests]
 class ResizeRules:
     """Rules of a Kubernetes version for the amounts of resized pods.
 
-    ``sums_per_pod``: the greatest of three sums over the pod (1.37), else the sum of the greatest
-    amounts of each container.  ``pod_level``: the status of the whole pod counts, too.
+    ``sums_per_pod``: the maximum of three sums over the pod (1.37), else the sum of each
+    container's maximum.  ``pod_level``: the pod-level status counts too.
     """
 
     sums_per_pod: bool = True
@@ -49,16 +49,16 @@ DEFAULT_RULES = ResizeRules()
 
 @dataclass(frozen=True, slots=True)
 class HeldAmounts:
-    """Amounts that a pod holds on its node, canonical."""
+    """Canonical amounts that a pod holds on its node."""
 
     requests: Requests
     limits: Requests
-    nonzero_cpu: int  # requests with the defaults of containers that have none
+    nonzero_cpu: int  # with defaults of containers without requests
     nonzero_memory: int
 
     @property
     def key(self) -> tuple[object, ...]:
-        """The same as a value that can be hashed."""
+        """A hashable value with the same content."""
         return (
             tuple(sorted(self.requests.items())),
             tuple(sorted(self.limits.items())),
@@ -68,7 +68,7 @@ class HeldAmounts:
 
 
 def held_amounts(pod: Pod, rules: ResizeRules, own: HeldAmounts) -> HeldAmounts:
-    """Return the amounts that the pod holds; ``own`` itself, those of the spec, if not resized."""
+    """Return the amounts that the pod holds; ``own``, the spec's amounts, if not resized."""
     if not _is_resized(pod, rules, own):
         return own
     requests = held_requests(pod, rules)
@@ -79,9 +79,9 @@ def held_amounts(pod: Pod, rules: ResizeRules, own: HeldAmounts) -> HeldAmounts:
 
 
 def placed_defaults(spec: PodSpec, requests: Mapping[str, int]) -> Mapping[str, int]:
-    """Return the requests assumed for containers of a placed pod that state none.
+    """Return the default requests for containers of a placed pod.
 
-    A pod with requests of its own gets only those of resources that nothing asks for.
+    A pod with pod-level requests gets only the defaults of resources that it does not request.
     """
     if not any(map(is_pod_level, stated_requests(spec))):
         return NONZERO_DEFAULTS
@@ -89,7 +89,7 @@ def placed_defaults(spec: PodSpec, requests: Mapping[str, int]) -> Mapping[str, 
 
 
 def is_infeasible(pod: Pod) -> bool:
-    """Return whether the pod's node has found its resize infeasible."""
+    """Return whether the pod's node found its resize infeasible."""
     for condition in pod.status.conditions:
         if condition.type == RESIZE_PENDING:
             return condition.reason == INFEASIBLE
@@ -103,7 +103,7 @@ def held_requests(
     *,
     overhead: bool = True,
 ) -> Requests:
-    """Return the requests that the pod holds on its node; arguments as of ``pod_requests``."""
+    """Return the requests that the pod holds on its node; parameters as in ``pod_requests``."""
     if not _is_resized(pod, rules):
         return pod_requests(pod.spec, defaults, overhead=overhead)
     sums = _sums_of_pod if rules.sums_per_pod else _sum_of_containers
@@ -125,9 +125,9 @@ def held_requests(
 
 
 def least_requests(pod: Pod) -> Requests:
-    """Return the least of what the pod asks for, what its node has granted, and what is in force.
+    """Return the minimum of requested, granted and in-force amounts.
 
-    It is what others may count on when the pod makes room.
+    This is what is guaranteed to become free when the pod is removed.
     """
     spec, statuses = pod.spec, _statuses(pod)
 
@@ -144,9 +144,9 @@ def least_requests(pod: Pod) -> Requests:
 
 
 def least_of(container: Container, status: ContainerStatus) -> Container:
-    """Return a container with the least of what it asks for, was granted and has in force.
+    """Return a container with the minimum of requested, granted and in-force amounts.
 
-    A resize that its node has not carried out, or never will, gives it nothing.
+    A pending or infeasible resize does not increase the amounts.
     """
     granted, in_force = status.allocated_resources, status.resources
     if not granted and in_force is None:
@@ -172,7 +172,7 @@ def _least(
 
 
 def held_limits(pod: Pod, rules: ResizeRules) -> Requests:
-    """Return the limits of the pod on its node; what nothing limits is left out."""
+    """Return the limits of the pod on its node; unlimited resources are left out."""
     if not _is_resized(pod, rules):
         return pod_limits(pod.spec)
     spec, status = pod.spec, pod.status
@@ -198,7 +198,7 @@ def held_limits(pod: Pod, rules: ResizeRules) -> Requests:
 
 
 def _pod_level_limits(pod: Pod, rules: ResizeRules, own: Requests) -> Requests:
-    """Return the limits of the pod as a whole, which are ``own`` in its spec."""
+    """Return the effective pod-level limits; ``own`` are the limits in the spec."""
     status = pod.status
     if not rules.pod_level or status.resources is None:
         return own
@@ -214,7 +214,7 @@ def _pod_level_limits(pod: Pod, rules: ResizeRules, own: Requests) -> Requests:
 
 
 def _is_resized(pod: Pod, rules: ResizeRules, own: HeldAmounts | None = None) -> bool:
-    """Return whether the status may say something else than the spec; cheap for most pods.
+    """Return whether the status may differ from the spec; cheap for most pods.
 
     ``own`` are the amounts of the spec, if they are known.
     """
@@ -231,11 +231,11 @@ def _is_resized(pod: Pod, rules: ResizeRules, own: HeldAmounts | None = None) ->
 
 
 def _whole_differs(pod: Pod, own: HeldAmounts | None) -> bool:
-    """Return whether the status of the whole pod may name other amounts than its spec."""
+    """Return whether the pod-level status may differ from the spec."""
     spec, status = pod.spec, pod.status
     if status.resources is None and not status.allocated_resources:
         return False
-    if spec.overhead:  # the kubelet's amounts of the whole pod have it, too
+    if spec.overhead:  # the kubelet's pod-level amounts include it
         return True
     in_force = status.resources or _NOTHING
     if len(spec.containers) == 1 and not spec.init_containers and spec.resources is None:
@@ -255,7 +255,7 @@ def _whole_differs(pod: Pod, own: HeldAmounts | None) -> bool:
 
 
 def _any_differs(containers: tuple[Container, ...], statuses: tuple[ContainerStatus, ...]) -> bool:
-    """Return whether a container's status names other amounts than its spec."""
+    """Return whether a container's status differs from its spec."""
     by_name: dict[str, Container] | None = None
     for at, status in enumerate(statuses):
         if status.resources is None and not status.allocated_resources:
@@ -286,16 +286,16 @@ def _statuses(pod: Pod) -> dict[str, ContainerStatus]:
 def _sum_of_containers(
     pod: Pod, rules: ResizeRules, defaults: Mapping[str, int] | None
 ) -> Requests:
-    """Return the most that the containers have together, each with its greatest amounts."""
-    del rules  # the status of the whole pod counts only where the pod has requests of its own
+    """Return the maximum over time of the containers' greatest amounts."""
+    del rules  # the pod-level status applies only to pods with pod-level requests
     greatest = _greatest(pod, _statuses(pod), limits=False)
     return most_together(pod.spec, lambda c: with_missing(greatest(c), defaults))
 
 
 def _greatest(pod: Pod, statuses: Mapping[str, ContainerStatus], *, limits: bool) -> _AmountsOf:
-    """Return the function that finds a container's greatest requests, or its greatest limits.
+    """Return a function that computes a container's greatest requests, or limits.
 
-    The status of a plain init container does not count, nor one that names nothing in force.
+    The status of a plain init container is ignored, and so is a status without in-force amounts.
     """
     refused = is_infeasible(pod)
     plain = {c.name for c in pod.spec.init_containers if c.restart_policy != "Always"}
@@ -317,7 +317,7 @@ def _greatest(pod: Pod, statuses: Mapping[str, ContainerStatus], *, limits: bool
 
 
 def _sums_of_pod(pod: Pod, rules: ResizeRules, defaults: Mapping[str, int] | None) -> Requests:
-    """Return the greatest of what the whole pod asks for, was granted and has in force."""
+    """Return the maximum of the pod's requested, granted and in-force sums."""
     spec, status, statuses, refused = pod.spec, pod.status, _statuses(pod), is_infeasible(pod)
 
     def wanted(container: Container) -> ResourceList:

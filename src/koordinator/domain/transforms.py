@@ -1,8 +1,8 @@
-"""Pods and nodes as scheduling shall see them, whatever way their users spell things.
+"""Normalized pods and nodes for scheduling.
 
-Former names of resources count as the current ones, a label may name the scheduler, and what is
-reserved on a node is not offered.
-Source: koordinator pkg/util/transformer (pod_transformer.go, node_transformer.go).
+Former resource names are replaced, a label may override the scheduler name, and reserved amounts of
+a node are subtracted. Source: koordinator pkg/util/transformer (pod_transformer.go,
+node_transformer.go).
 """
 
 from collections.abc import Mapping
@@ -32,15 +32,15 @@ _NOTHING = Quantity.from_int(0)
 
 
 def as_scheduled(pod: Pod) -> Pod:
-    """Return a pod of the cluster with current resource names and the scheduler that it is for.
+    """Return a pod of the cluster with current resource names and its effective scheduler name.
 
-    Annotations that only the scheduler's own reserve pods have are left out.
+    Annotations reserved for the scheduler's reserve pods are removed.
     """
     return _current_spec(without_internal_keys(pod) if pod.metadata.annotations else pod)
 
 
 def reserve_pod_as_scheduled(reservation: Reservation) -> Pod:
-    """Return the pod that stands for a reservation, likewise."""
+    """Return the reserve pod of a reservation, normalized in the same way."""
     return _current_spec(reserve_pod(reservation))
 
 
@@ -62,14 +62,14 @@ def _current_spec(pod: Pod) -> Pod:
 
 @dataclass(frozen=True, slots=True)
 class OfferedNode:
-    """A node with what it offers; ``warning`` is about an annotation that can't be read."""
+    """A node with its effective allocatable; ``warning`` reports an invalid annotation."""
 
     node: Node
     warning: str = ""
 
 
 def as_offered(node: Node) -> OfferedNode:
-    """Return the node under current resource names, without what its annotation reserves."""
+    """Return the node with current resource names, minus what its annotation reserves."""
     if not _FORMER.isdisjoint(node.status.allocatable):
         node = _offering(node, _current(node.status.allocatable))
     try:
@@ -120,7 +120,7 @@ def _renamed(container: Container) -> Container:
 
 
 def _current(amounts: ResourceList) -> ResourceList:
-    """Return the amounts under current names; one that has both names keeps the current one's."""
+    """Return the amounts by current names; the current name wins over the former one."""
     renamed = {_CURRENT[name]: value for name, value in amounts.items() if name in _CURRENT}
     kept = {name: value for name, value in amounts.items() if name not in _CURRENT}
     return {**renamed, **kept}

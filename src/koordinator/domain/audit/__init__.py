@@ -1,10 +1,10 @@
-"""The trail of what a scheduler decided, as data.
+"""Audit trail of scheduling decisions, as data.
 
-``entry``    one outcome of one or more pods, and what is known of how it came about
-``choice``   which entries somebody wants to see
-``summary``  what entries say together: slow plugins, rejected jobs, flapping nodes
+``entry``    one outcome of one or more pods, and its cause
+``choice``   filter of entries
+``summary``  aggregates: slow plugins, rejected jobs, flapping nodes
 
-What writes the trail is ``scheduler.features.audit``.
+``scheduler.features.audit`` writes the trail.
 """
 
 from koordinator.domain.audit.entry import (

@@ -1,4 +1,4 @@
-"""One entry of the audit trail, and its form as a line of JSON."""
+"""Audit trail entry and its JSON line format."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -12,21 +12,21 @@ from koordinator.foundation.errors import InputError
 
 
 class AuditOutcome(StrEnum):
-    """What became of the pods of an entry, or of a node."""
+    """Outcome of the pods of an entry, or of a node."""
 
     BOUND = "bound"
-    UNSCHEDULABLE = "unschedulable"  # no node, or refused as a whole
-    FAILED = "failed"  # a decision that did not come true: bind refused, permit timed out, …
-    EVICTED = "evicted"  # to make room, or to give back what a quota lent
-    MOVED = "moved"  # by the descheduler, to where its replacement was proven to land
-    STAYS = "stays"  # a plugin of the descheduler wanted it to go; the move was not proven
-    NODE_CLOSED = "node-closed"  # it takes no new pods any more, or is gone
-    PLUGIN_TIMES = "plugin-times"  # not an outcome: what plugins took since the last such entry
-    NODE_OPEN = "node-open"  # it takes pods again
+    UNSCHEDULABLE = "unschedulable"  # no feasible node, or rejected before filtering
+    FAILED = "failed"  # failed after the decision: bind rejected, permit timeout, …
+    EVICTED = "evicted"  # preempted, or overuse of a quota revoked
+    MOVED = "moved"  # by the descheduler, after a successful dry run
+    STAYS = "stays"  # descheduler candidate whose dry run failed
+    NODE_CLOSED = "node-closed"  # unschedulable or deleted
+    PLUGIN_TIMES = "plugin-times"  # durations of plugins since the last such entry
+    NODE_OPEN = "node-open"  # schedulable again
 
 
 class AuditedPod(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A pod, where it went, and at which attempt; ``node`` empty: nowhere."""
+    """A pod with its node (empty: none) and attempt number."""
 
     pod: str  # namespace/name
     node: str = ""
@@ -34,7 +34,7 @@ class AuditedPod(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class ScoredNode(msgspec.Struct, frozen=True, gc=False):
-    """A node among the best, with the weighted scores that add up to its total."""
+    """A top-ranked node, with the weighted scores that add up to its total."""
 
     node: str
     total: int
@@ -44,53 +44,49 @@ class ScoredNode(msgspec.Struct, frozen=True, gc=False):
 class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel", gc=False):
     """One outcome, of one pod or of several that were decided together.
 
-    Not frozen: the entry of an attempt comes into being when the attempt begins, and is filled in
-    as more is known, which costs half of making it out of what was noted elsewhere.
+    Not frozen: the entry is created when the attempt begins and filled in as results arrive, which
+    halves the cost of building it afterwards.
 
-    ``plugin`` is the one that decided: it keeps most nodes away, or refused, or set the chosen
-    node apart from the next best; empty if nothing did, or it is not known.  ``took_s``,
-    ``turn_pods`` and ``spent_us`` are of the attempt in which the pods were decided; when an
-    attempt had several outcomes only the first entry has them, so that they add up.
-    An entry of PLUGIN_TIMES has the time by ``extension point/plugin``, and the pods decided, since
-    the one before.
+    ``plugin`` is the deciding plugin: it rejected most nodes or the pod, or separated the chosen
+    node from the next best; empty if there is none or it is unknown.  ``took_s``, ``turn_pods`` and
+    ``spent_us`` describe the attempt; if an attempt has several outcomes, only its first entry has
+    them, so that sums are correct. An entry of PLUGIN_TIMES has the time by ``extension
+    point/plugin``, and the decided pods, since the previous one.
     """
 
     at_s: float  # the scheduler's time, seconds since the epoch
     outcome: AuditOutcome
     profile: str = ""
     pods: tuple[AuditedPod, ...] = ()
-    node: str = (
-        ""  # of an eviction, a move or an outcome of a node; of a refused pod the nominated one
-    )
+    node: str = ""  # of an eviction, a move or a node outcome; the nominated node of a rejected pod
     plugin: str = ""
     reason: str = ""
-    job: str = ""  # gang or owner of what was not placed, ``namespace/name``
-    by: str = ""  # of an eviction: for whom
-    took_s: float = 0.0  # seconds of deciding, binding not included
+    job: str = ""  # gang or owner of unplaced pods, ``namespace/name``
+    by: str = ""  # of an eviction: the preemptor
+    took_s: float = 0.0  # scheduling duration without binding
     turn_pods: int = 0
-    spent_us: dict[str, int] = {}  # microseconds of the attempt by extension point
-    best: tuple[ScoredNode, ...] = ()  # best first; of the attempt's first pod, not of all attempts
+    spent_us: dict[str, int] = {}  # microseconds by extension point
+    best: tuple[ScoredNode, ...] = ()  # best first; for the attempt's first pod, sampled
 
 
 _DECODER = decoder_of(AuditEntry)
 _ENCODER = msgspec.json.Encoder()
-_BEGIN = b'{"atS":'  # of every entry
-LONGEST_LINE_BYTES = 64 << 20  # all pods of the largest jobs take a tenth of it
+_BEGIN = b'{"atS":'  # prefix of every line
+LONGEST_LINE_BYTES = 64 << 20  # ten times the pods of the largest jobs
 
 
 def to_lines(entries: Iterable[AuditEntry]) -> bytes:
-    """Return one line of JSON per entry."""
+    """Encode one line of JSON per entry."""
     return _ENCODER.encode_lines(list(entries))
 
 
 def from_lines(
     lines: Iterable[bytes], source: str, complain: Callable[[str], object] = lambda _: None
 ) -> Iterator[AuditEntry]:
-    """Yield the entries of lines of JSON; empty lines are skipped.
+    """Yield the entries of JSON lines; empty lines are skipped.
 
-    A last line that is being written is left out; so are others that are no entries, such as those
-    that a crash or a full disk has torn, with a warning.
-    Raises InputError that names the line if there are no others.
+    An incomplete last line is skipped. Other invalid lines, for instance torn by a crash or a full
+    disk, are skipped with a warning. Raises InputError with the line number if no line is valid.
     """
     entries, odd = 0, 0
     first: InputError | None = None
@@ -117,7 +113,7 @@ def from_lines(
 
 @dataclass(frozen=True, slots=True)
 class AuditChoice:
-    """Every restriction that is given must hold; ``pod``, ``node`` and ``job`` may have ``*``."""
+    """Conjunction of filters; ``pod``, ``node`` and ``job`` may contain ``*``."""
 
     pod: str = ""  # namespace/name
     node: str = ""
@@ -127,7 +123,7 @@ class AuditChoice:
     since_s: float = 0.0  # seconds since the epoch
 
     def takes(self, entry: AuditEntry) -> bool:
-        """Return whether the entry is chosen."""
+        """Return whether the entry matches."""
         nodes = (entry.node, *(it.node for it in entry.pods)) if self.node else ()
         return (
             entry.at_s >= self.since_s

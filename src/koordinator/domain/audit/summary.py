@@ -1,4 +1,4 @@
-"""What the entries of an audit trail say together."""
+"""Aggregates of an audit trail."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ from koordinator.domain.audit.entry import AuditEntry, AuditOutcome
 
 CauseT = TypeVar("CauseT")
 
-#: Times a node closed from which on it is said to flap.
+#: Minimum number of closings of a flapping node.
 FLAPS_FROM = 2
 
 
@@ -20,30 +20,30 @@ class PluginTime(msgspec.Struct, frozen=True, rename="camel"):
     plugin: str
     point: str
     seconds: float
-    share: float  # of the time of all plugins, 0 to 1
-    pods: int  # decided meanwhile, by whatever plugins
+    share: float  # fraction of the time of all plugins
+    pods: int  # pods decided in that period
 
 
 class RejectedJob(msgspec.Struct, frozen=True, rename="camel"):
-    """A job whose pods were refused."""
+    """A job whose pods were rejected."""
 
     job: str
     rejections: int
-    pods: int  # different ones
-    plugin: str  # the one that decided most of them
-    reason: str  # its most frequent one
+    pods: int  # distinct pods
+    plugin: str  # most frequent deciding plugin
+    reason: str  # most frequent reason
 
 
 class FlappingNode(msgspec.Struct, frozen=True, rename="camel"):
-    """A node that stopped taking pods again and again."""
+    """A node that became unschedulable repeatedly."""
 
     node: str
     closed: int  # times
-    reason: str  # the most frequent one
+    reason: str  # most frequent reason
 
 
 class AuditSummary(msgspec.Struct, frozen=True, rename="camel"):
-    """The entries from ``from_s`` to ``to_s``, seconds since the epoch; worst first."""
+    """Aggregates from ``from_s`` to ``to_s``, seconds since the epoch; worst first."""
 
     entries: int
     from_s: float
@@ -57,7 +57,7 @@ class AuditSummary(msgspec.Struct, frozen=True, rename="camel"):
 
 
 def summarise(entries: Iterable[AuditEntry], most: int = 10) -> AuditSummary:
-    """Return what the entries say together; every list has at most ``most`` rows."""
+    """Aggregate entries; every list has at most ``most`` rows."""
     tally = _Tally()
     for entry in entries:
         tally.add(entry)

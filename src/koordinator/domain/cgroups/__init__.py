@@ -1,1 +1,1 @@
-"""Control groups as facts: which file holds what, which folder belongs to whom.  No I/O."""
+"""Cgroup files and directories of the kubelet's hierarchy.  No I/O."""

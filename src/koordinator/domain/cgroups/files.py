@@ -1,8 +1,8 @@
-"""The files of control groups: one name for both versions, its v1 name, and v1 units.
+"""Cgroup files: one name for both versions, with v1 names and units.
 
-Whoever decides thinks in v1 terms; spelling and parsing for v2 happen here.
-Source: koordinator pkg/koordlet/util/system/cgroup_resource.go, cgroup2.go, validator.go;
-Linux Documentation/admin-guide/cgroup-v1, cgroup-v2.rst.
+Callers use v1 semantics; this module converts names and values for v2. Source: koordinator
+pkg/koordlet/util/system/cgroup_resource.go, cgroup2.go, validator.go; Linux
+Documentation/admin-guide/cgroup-v1, cgroup-v2.rst.
 """
 
 import math
@@ -16,7 +16,7 @@ from koordinator.foundation.errors import InputError
 UNLIMITED: Final = -1
 MAX_INT64: Final = 2**63 - 1
 CFS_PERIOD_US: Final = 100_000
-#: A limit of memory that v1 can't tell from none: the largest multiple of a page.
+#: The value of an unlimited memory limit in v1: the largest multiple of a page.
 _V1_NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_F000
 _MIN_SHARES, _MAX_SHARES = 2, 262_144
 MIN_QUOTA_US: Final = 1000
@@ -26,25 +26,25 @@ _SHARES: Final = _MAX_SHARES - _MIN_SHARES
 
 
 class CgroupVersion(IntEnum):
-    """Of the hierarchy that is mounted."""
+    """Version of the mounted hierarchy."""
 
     V1 = 1
     V2 = 2
 
 
 class Nesting(Enum):
-    """How a child's value is bound to its parent's, and so in which order both are written."""
+    """Constraint between the values of parent and child, which determines the order of writes."""
 
     FREE = "free"
-    NUMBER = "number"  # a parent has at least what each child has; below 0 is without limit
-    CPUS = "cpus"  # a parent has all CPUs of its children
+    NUMBER = "number"  # parent >= each child; negative is unlimited
+    CPUS = "cpus"  # the parent's CPUs include the children's
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Spec:
     subsystem: str
     name: str
-    v2_name: str = ""  # the same if empty
+    v2_name: str = ""  # empty: same as name
     least: int | None = None
     most: int | None = None
     versions: tuple[CgroupVersion, ...] = (CgroupVersion.V1, CgroupVersion.V2)
@@ -56,7 +56,7 @@ _V2_ONLY = (CgroupVersion.V2,)
 
 
 class CgroupFile(Enum):
-    """A file that a cgroup has."""
+    """A file of a cgroup."""
 
     CPU_SHARES = _Spec(
         subsystem="cpu",
@@ -130,14 +130,15 @@ class CgroupFile(Enum):
 
     @property
     def nesting(self) -> Nesting:
-        """How the values of parents and children are bound to each other."""
+        """The constraint between the values of parents and children."""
         return self.value.nesting
 
 
 def cgroup_path(file: CgroupFile, folder: str, version: CgroupVersion) -> str | None:
-    """Return the path below the root of the hierarchies; None if that version has no such file.
+    """Return the path below the hierarchies' root; None if the version has no such file.
 
-    ``folder`` is that of the cgroup in its hierarchy, without slashes around; empty is the root.
+    ``folder`` is the cgroup's directory in its hierarchy, without slashes around; empty is the
+    root.
     """
     spec = file.value
     if version not in spec.versions:
@@ -148,7 +149,7 @@ def cgroup_path(file: CgroupFile, folder: str, version: CgroupVersion) -> str | 
 
 
 def check_value(file: CgroupFile, text: str) -> None:
-    """Raise InputError for a value, in v1 spelling, that the file does not take."""
+    """Raise InputError for a value, in v1 notation, that the file does not accept."""
     spec = file.value
     if spec.least is None:
         return
@@ -161,7 +162,7 @@ def check_value(file: CgroupFile, text: str) -> None:
 
 
 def spell(file: CgroupFile, text: str, version: CgroupVersion) -> str:
-    """Return what has to be written for a value in v1 spelling.
+    """Convert a value from v1 notation to the text to write.
 
     Raises InputError for a value out of the file's range.
     """
@@ -182,9 +183,9 @@ def spell(file: CgroupFile, text: str, version: CgroupVersion) -> str:
 
 
 def parse_number(file: CgroupFile, text: str, version: CgroupVersion) -> int:
-    """Return the number that a file holds, in v1 units; -1 is no limit.
+    """Parse a file's number in v1 units; -1 is unlimited.
 
-    Raises InputError for text that is not what the kernel writes, such as half of it.
+    Raises InputError for text that the kernel does not write, such as a partial read.
     """
     try:
         if version is CgroupVersion.V1:
@@ -198,7 +199,7 @@ def parse_number(file: CgroupFile, text: str, version: CgroupVersion) -> int:
 
 
 def is_same(file: CgroupFile, wanted: str, found: str, version: CgroupVersion) -> bool:
-    """Return whether a file that reads ``found`` has the value already, in v1 spelling."""
+    """Return whether a file that reads ``found`` already has the value in v1 notation."""
     try:
         if file is CgroupFile.CPUSET:
             return parse_cpu_list(wanted.strip()) == parse_cpu_list(found.strip())
@@ -211,18 +212,18 @@ def is_same(file: CgroupFile, wanted: str, found: str, version: CgroupVersion) -
 
 
 def weight_of_shares(shares: int) -> int:
-    """Return the ``cpu.weight`` of v2, 1..10000, that stands for ``cpu.shares``.
+    """Convert ``cpu.shares`` to the ``cpu.weight`` of v2, 1..10000.
 
-    Raises InputError for shares that no cgroup has.
+    Raises InputError for shares out of range.
     """
     _check_range(shares, _MIN_SHARES, _MAX_SHARES, "cpu.shares")
     return 1 + (shares - _MIN_SHARES) * _WEIGHTS // _SHARES
 
 
 def shares_of_weight(weight: int) -> int:
-    """Return the ``cpu.shares`` that stand for a ``cpu.weight`` of v2.
+    """Convert a ``cpu.weight`` of v2 to ``cpu.shares``.
 
-    Raises InputError for a weight that no cgroup has but an idle one, which reads 0.
+    Raises InputError for a weight out of range, including 0, which an idle cgroup reads.
     """
     _check_range(weight, _MIN_WEIGHT, _MAX_WEIGHT, "cpu.weight")
     return (weight - 1) * _SHARES // _WEIGHTS + _MIN_SHARES
@@ -234,14 +235,14 @@ def shares_of_milli(cpu_milli: int) -> int:
 
 
 def quota_of_milli(cpu_milli: int) -> int:
-    """Return the quota, in microseconds per 100 ms, of a CPU limit; none if it is 0 or less."""
+    """Return the quota, in microseconds per 100 ms, of a CPU limit; unlimited for 0 or less."""
     if cpu_milli <= 0:
         return UNLIMITED
     return max(cpu_milli * CFS_PERIOD_US // 1000, MIN_QUOTA_US)
 
 
 def normalized_quota(quota_us: int, ratio: float | None) -> int:
-    """Return a quota for CPUs that do ``ratio`` times the work; a ratio up to 1 changes nothing."""
+    """Return a quota divided by the CPU normalization ratio; ratios up to 1 have no effect."""
     if quota_us <= 0 or ratio is None or ratio <= 1:
         return quota_us
     return math.ceil(quota_us / ratio)

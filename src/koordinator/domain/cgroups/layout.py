@@ -1,4 +1,4 @@
-"""Which cgroup belongs to which pod, container or program outside of pods.
+"""Cgroup directories of pods, containers and host applications.
 
 Source: koordinator pkg/koordlet/util/system/cgroup_driver.go, pkg/koordlet/util/pod.go,
 container.go, host_application.go; kubernetes pkg/kubelet/cm/pod_container_manager_linux.go.
@@ -25,7 +25,7 @@ BESTEFFORT_BASE: Final = "KubepodsBesteffort"
 
 
 class CgroupDriver(StrEnum):
-    """Who names the cgroups of pods."""
+    """Driver that names the cgroups of pods."""
 
     SYSTEMD = "systemd"
     CGROUPFS = "cgroupfs"
@@ -33,9 +33,10 @@ class CgroupDriver(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class CgroupLayout:
-    """Folders in their hierarchy, without slashes around.
+    """Directories in their hierarchy, without slashes around.
 
-    ``root`` are the parts of the kubelet's ``cgroupRoot``, in which the folder of all pods is.
+    ``root`` are the components of the kubelet's ``cgroupRoot``, which contains the directory of all
+    pods.
     """
 
     driver: CgroupDriver = CgroupDriver.SYSTEMD
@@ -43,7 +44,7 @@ class CgroupLayout:
 
     @property
     def kubepods(self) -> str:
-        """Above all pods; those of kube QoS Guaranteed lie directly in it."""
+        """Parent of all pods; pods of kube QoS Guaranteed are directly below it."""
         parts = (*self.root, _KUBEPODS)
         if self.driver is CgroupDriver.CGROUPFS:
             return "/".join(parts)
@@ -52,16 +53,16 @@ class CgroupLayout:
 
     @property
     def burstable(self) -> str:
-        """Above the pods of kube QoS Burstable."""
+        """Parent of the pods of kube QoS Burstable."""
         return self._tier("burstable")
 
     @property
     def besteffort(self) -> str:
-        """Above the pods of kube QoS BestEffort."""
+        """Parent of the pods of kube QoS BestEffort."""
         return self._tier("besteffort")
 
     def tier(self, qos: KubeQos) -> str:
-        """Return the folder above the pods of a kube QoS class."""
+        """Return the parent directory of the pods of a kube QoS class."""
         match qos:
             case KubeQos.GUARANTEED:
                 return self.kubepods
@@ -71,16 +72,16 @@ class CgroupLayout:
                 return self.besteffort
 
     def pod(self, qos: KubeQos, uid: PathComponent) -> str:
-        """Return the folder of a pod."""
+        """Return the directory of a pod."""
         above = self.tier(qos)
         is_systemd = self.driver is CgroupDriver.SYSTEMD
         return self._below(above, f"pod{uid.replace('-', '_') if is_systemd else uid}")
 
     def container(self, pod_folder: str, container_id: str) -> str:
-        """Return the folder of a container; its id is ``runtime://hash``, as the kubelet reports.
+        """Return the directory of a container; its id is ``runtime://hash``.
 
-        Raises InputError for an id without hash or one that is no single name, and, below systemd,
-        for an unknown runtime.
+        Raises InputError for an id without hash, one that is not a single path component, and, with
+        the systemd driver, an unknown runtime.
         """
         runtime, _, identity = container_id.partition("://")
         if not identity:
@@ -97,7 +98,7 @@ class CgroupLayout:
         return f"{pod_folder}/{prefix}{name}.scope"
 
     def level(self, folder: str) -> str:
-        """Return what a folder belongs to: ``kubeqos``, ``pod`` or ``container``; else nothing."""
+        """Return the level of a directory: ``kubeqos``, ``pod`` or ``container``; else empty."""
         tiers = (self.besteffort, self.burstable, self.kubepods)
         if folder in tiers:
             return "kubeqos"
@@ -107,9 +108,9 @@ class CgroupLayout:
         return ""
 
     def host_application(self, application: HostApplication) -> str:
-        """Return the folder of a program outside of pods.
+        """Return the directory of a host application.
 
-        Raises InputError for an unknown base, and for a path that leads out of it.
+        Raises InputError for an unknown base, and for a path that leaves it.
         """
         place = application.cgroup_path
         if place is None:
@@ -140,15 +141,15 @@ class CgroupLayout:
 
 
 def cgroup_root_parts(text: str) -> tuple[str, ...]:
-    """Return the parts of a ``cgroupRoot`` of the kubelet, such as ``/kubelet``.
+    """Return the components of the kubelet's ``cgroupRoot``, such as ``/kubelet``.
 
-    Raises InputError for one that leads out of the hierarchy.
+    Raises InputError for a path that leaves the hierarchy.
     """
     return tuple(part for part in relative_path(text, path="cgroupRoot").split("/") if part)
 
 
 def layout_of(kubepods: str) -> CgroupLayout | None:
-    """Return the layout whose folder of all pods this is; None if it is none."""
+    """Return the layout with this directory of all pods; None if there is none."""
     *above, name = kubepods.split("/")
     if name == _KUBEPODS:
         return CgroupLayout(CgroupDriver.CGROUPFS, tuple(above))

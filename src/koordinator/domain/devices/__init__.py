@@ -1,23 +1,23 @@
-"""Devices of nodes: what pods ask for, what nodes have, who gets which.
+"""Devices of nodes: requests of pods, devices of nodes, and allocation.
 
-``requests``, ``claim``   what a pod asks of devices, per device; its wishes in annotations
-``amounts``, ``combinations``, ``masks``, ``shortage``  the words that all of it is said in
-``vendors``, ``templates``  what is special about single makers of accelerators
-``report``, ``model``     a Device object becomes a ``NodeDevices``; equal machines share one model
+``requests``, ``claim``   requests of pods per device, with the settings in annotations
+``amounts``, ``combinations``, ``masks``, ``shortage``  shared vocabulary
+``vendors``, ``templates``  specifics of single makers of accelerators
+``report``, ``model``     Device objects as ``NodeDevices``; equal machines share a model
 ``partitions``, ``topology``, ``plain_list``  the three ways to choose devices
-``choice``                all types together, from bit masks alone
-``usage``, ``headroom``       what pods hold, and what a pod may take
-``parts``, ``plan``       a claim on nodes of one model: which have room, which devices it gets
-``allocation``, ``adaptation``, ``node_lock``  what is written down about it
-``numa_hints``, ``scorer``, ``share_restrictions``  what else a scheduler plugin is asked
+``choice``                joint choice over all types, from bit masks alone
+``usage``, ``free_devices``  devices in use, and devices that a pod may take
+``parts``, ``plan``       a claim on nodes of one model: feasibility and allocation
+``allocation``, ``adaptation``, ``node_lock``  annotations written about an allocation
+``numa_hints``, ``scorer``, ``share_restrictions``  further inputs of a scheduler plugin
 
-**Feasibility over many nodes.**  Whether a claim has room on a node depends on the node's model and
-on two sets of devices per type: those that fit (healthy, enough left) and those in use.  A plugin
-that keeps amounts as arrays ``(n_nodes, n_minors, n_amounts)`` gets both sets for many rows from
-``row_kernels`` and looks them up: one ``DevicePlan`` (and ``NumaHintTable``) per model and claim
-remembers the answer to each state, found once by running the real choice.  Thousands of nodes of a
-few models have at most some hundred different states, and states come back, so there is no search
-per node, and no second set of rules that could disagree with the choice.
+**Feasibility over many nodes.**  Whether a node has room for a claim depends on the node's model
+and on two sets of devices per type: devices that fit (healthy, enough left) and devices in use. A
+plugin that keeps amounts as arrays ``(n_nodes, n_minors, n_amounts)`` gets both sets for many rows
+from ``row_kernels`` and looks them up: one ``DevicePlan`` (and ``NumaHintTable``) per model and
+claim caches the answer for each state, computed once by running the real choice. Thousands of nodes
+of a few models have at most a few hundred different states, so there is no search per node, and no
+second set of rules that could disagree with the choice.
 
 **Choice on one node.**  ``headrooms`` (or arrays of the plugin's own, as ``FreeDevices``) and
 ``DevicePlan.allocate`` with ``Scorer.ranking``, or with any other ranking of devices.

@@ -1,4 +1,4 @@
-"""What a pod is marked with so that device plugins know which devices it was given.
+"""Annotations and labels by which device plugins learn the devices of a pod.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go.
 """
@@ -20,7 +20,7 @@ from koordinator.domain.devices.vendors import vendor_named
 
 @dataclass(frozen=True, slots=True)
 class Adaptation:
-    """Marks for the pod, and the annotation by which the node is to be locked (empty: none)."""
+    """Annotations and labels for the pod, and the node's lock annotation (empty: none)."""
 
     annotations: Mapping[str, str]
     labels: Mapping[str, str]
@@ -35,10 +35,10 @@ def adaptation(
     pod_labels: Mapping[str, str],
     now_ns: int,
 ) -> Adaptation:
-    """Return the marks of a pod that was given these devices, with their ids.
+    """Return the annotations and labels for a pod with these allocated devices.
 
-    ``device_labels`` are those of the node's Device object, ``now_ns`` counts from the epoch.
-    Raises AdaptationError if the vendor's device plugin can't be told.
+    ``device_labels`` are the labels of the node's Device object, ``now_ns`` counts from the epoch.
+    Raises AdaptationError if the vendor's device plugin can't represent the allocation.
     """
     annotations, labels, node_lock = {BIND_TIMESTAMP: str(now_ns)}, {}, ""
     gpus = allocations.get(DeviceType.GPU, ())

@@ -1,4 +1,4 @@
-"""What a pod was given, and the annotation that says so.
+"""Allocated devices of a pod, and the annotation that records them.
 
 Source: koordinator apis/extension/device_share.go, ``DeviceAllocations``;
 pkg/scheduler/plugins/deviceshare/utils.go, ``fillGPUTotalMem``.
@@ -25,7 +25,7 @@ from koordinator.foundation.errors import InputError
 
 
 class Taken(Struct, frozen=True):
-    """What was taken of one device."""
+    """Amounts allocated from one device."""
 
     minor: int
     amounts: Amounts
@@ -33,14 +33,15 @@ class Taken(Struct, frozen=True):
     template: str = ""
 
 
-#: In the order in which the devices were chosen.
+#: Devices by type, in the order of their choice.
 Allocation = Mapping[DeviceType, tuple[Taken, ...]]
 
 
 def completed(amounts: Amounts, total: Sequence[int]) -> Amounts:
-    """Return the amounts of a GPU with memory in bytes and in percent, whichever was asked for.
+    """Return the amounts of a GPU with memory both in bytes and in percent.
 
-    The percentage is computed and cut as the original does it, in floating point.
+    The missing one is derived. The percentage is computed in floating point and truncated, as in
+    the original.
     """
     memory, ratio = amounts[MEMORY], amounts[RATIO]
     if memory and not ratio:
@@ -53,7 +54,7 @@ def completed(amounts: Amounts, total: Sequence[int]) -> Amounts:
 def to_annotation(
     allocation: Allocation, ids: Mapping[DeviceType, Mapping[int, str]]
 ) -> DeviceAllocations:
-    """Return the content of the annotation; ``ids`` are those of the node's devices."""
+    """Return the content of the annotation; ``ids`` are the ids of the node's devices."""
     return {
         str(kind): tuple(
             DeviceAllocation(
@@ -80,7 +81,7 @@ class _Written(ApiStruct, frozen=True, kw_only=True):
 def annotation_entry(
     allocation: Allocation, ids: Mapping[DeviceType, Mapping[int, str]]
 ) -> dict[str, str]:
-    """Return the annotation ``to_annotation`` is the content of."""
+    """Return the annotation whose content is ``to_annotation``."""
     written = {
         str(kind): [
             _Written(
@@ -102,7 +103,10 @@ def _resources_text(kind: DeviceType, amounts: Amounts) -> Raw:
 
 
 def from_annotation(allocations: DeviceAllocations) -> Allocation:
-    """Return what the annotation says of types and minors that can be; former names count."""
+    """Parse the annotation; unknown types and invalid minors are left out.
+
+    Former resource names are accepted.
+    """
     return {
         kind: tuple(
             Taken(
@@ -120,7 +124,7 @@ def from_annotation(allocations: DeviceAllocations) -> Allocation:
 
 
 def impossible_minors(allocations: DeviceAllocations) -> Iterator[InputError]:
-    """Yield what is left out of the annotation because no device has such a minor."""
+    """Yield an error for each type with minors that are left out as invalid."""
     for kind, devices in allocations.items():
         wrong = [device.minor for device in devices if not _can_be(device.minor)]
         if wrong:

@@ -1,4 +1,4 @@
-"""Amounts of a device as tuples, so that they can be compared, summed and put into arrays."""
+"""Amounts of a device as tuples, for comparison, summation and conversion to arrays."""
 
 from collections.abc import Mapping
 from types import MappingProxyType
@@ -20,10 +20,10 @@ from koordinator.foundation.quantity import Quantity
 
 Amounts = tuple[int, ...]  # one per name of the device type, whole units
 
-#: The places of a GPU's amounts; those of single vendors follow.
+#: Indices into a GPU's amounts; amounts of single vendors follow.
 CORE, MEMORY, RATIO = range(3)
 
-#: Which resources a device of each type has, in the order of its amounts.
+#: Resource names of each device type, in the order of its amounts.
 NAMES: Final[Mapping[DeviceType, tuple[str, ...]]] = MappingProxyType(
     {
         DeviceType.GPU: (
@@ -41,16 +41,16 @@ Value = TypeVar("Value")
 
 
 def amounts_of(kind: DeviceType, resources: ResourceList) -> Amounts:
-    """Return the amounts, none below 0 or above LARGEST.
+    """Return the amounts, clipped to 0..LARGEST.
 
-    0 for what is not named; former names count.
+    Missing names count as 0; former names are accepted.
     """
     named = read_amounts(current_names(resources))
     return tuple(named.get(name, 0) for name in NAMES[kind])
 
 
 def resources_of(kind: DeviceType, amounts: Amounts) -> ResourceList:
-    """Return the amounts by name, without those that are 0."""
+    """Return the non-zero amounts by name."""
     return {
         name: Quantity.from_int(amount, binary=name == GPU_MEMORY)
         for name, amount in zip(NAMES[kind], amounts, strict=True)
@@ -61,7 +61,7 @@ def resources_of(kind: DeviceType, amounts: Amounts) -> ResourceList:
 def current_names(resources: Mapping[str, Value]) -> Mapping[str, Value]:
     """Return the resources with former names of device resources replaced by current ones.
 
-    What is there under its current name too is not looked at under the former one.
+    If a resource is present under both names, the current one wins.
     """
     if CURRENT_DEVICE_NAMES.keys().isdisjoint(resources):
         return resources

@@ -1,4 +1,4 @@
-"""Which devices a claim gets on a node, from sets of devices alone.
+"""Choice of a node's devices for a claim, from sets of devices alone.
 
 Everything that changes with pods comes in as ``DeviceStanding``: bit masks, and scores where it
 matters which of several possible devices is taken.  So the answer whether a claim has room is a
@@ -34,16 +34,16 @@ from koordinator.domain.masks import minors_of
 
 
 def best_first(minors: Sequence[int], scores: Sequence[int]) -> list[int]:
-    """Return devices by highest score, those of equal score in the order they are in."""
+    """Sort devices by descending score; the sort is stable."""
     ranked = sorted(zip(scores, minors, strict=True), key=lambda each: -each[0])
     return [minor for _, minor in ranked]
 
 
 def round_robin(group: DeviceGroup, minors: Sequence[int], roots: Collection[str]) -> list[int]:
-    """Return those on the PCIe ``roots`` before others.
+    """Sort devices on the PCIe ``roots`` before others.
 
-    The roots take turns: the first of every root, then the second of every root, ….  Within each
-    turn, and among the others, the order stays as it is.
+    The roots alternate: the first device of every root, then the second of every root, and so on.
+    Within each round, and among the other devices, the order is kept.
     """
     attempts: list[list[int]] = []
     others: list[int] = []
@@ -64,28 +64,28 @@ NO_PARTITION_REQUEST: Final = PartitionRequest()
 
 
 class DeviceStanding(NamedTuple):
-    """What is left of the devices of one part."""
+    """State of the devices of one part."""
 
-    offered: int  # may be taken if there is enough left
-    fit: int  # of the offered: have enough left, and a virtual function if the pod needs one
-    used: int  # of all: somebody holds some of it
-    preferred: int = 0  # go first, but for the partitions of a node
+    offered: int  # devices that may be taken
+    fit: int  # subset of offered with enough left and a free virtual function if needed
+    used: int  # devices in use, offered or not
+    preferred: int = 0  # devices to take first; partitions ignore it
 
 
 class Ranking(Protocol):
-    """Scores devices."""
+    """Scoring of devices."""
 
     def __call__(
         self, part: DevicePart, minors: Sequence[int], *, in_scopes: bool
     ) -> Sequence[int]:
-        """Return the score of each of these devices, the higher the better.
+        """Return the score of each of these devices; higher is better.
 
-        ``in_scopes``: to compare places for a share in the tree of scopes, not in a row.
+        ``in_scopes``: compare locations for a share in the tree of scopes, not in a list.
         """
 
 
 class DeviceChoice(NamedTuple):
-    """The devices taken of each type, in the order in which they were chosen."""
+    """The chosen devices of each type, in the order of their choice."""
 
     minors: Mapping[DeviceType, tuple[int, ...]]
     template: str = ""  # the virtual template of the GPU, if it needs one
@@ -93,16 +93,16 @@ class DeviceChoice(NamedTuple):
 
 @dataclass(slots=True)
 class Chooser:
-    """Chooses devices for a claim on one node."""
+    """Choice of devices for a claim on one node."""
 
     model: NodeModel
     claim: DeviceClaim
     parts: Sequence[DevicePart]
     standings: Mapping[DeviceType, DeviceStanding]
-    ranking: Ranking | None = None  # None: all are alike, the lowest minor is taken
+    ranking: Ranking | None = None  # None: the lowest minors are taken
 
     def choose(self) -> DeviceChoice | DeviceShortage:
-        """Return the devices, or why there are not enough."""
+        """Return the devices, or the reason why there are not enough."""
         taken = self._jointly() if len(self.parts) > 1 and self.claim.joint else {}
         if isinstance(taken, DeviceShortage):
             return taken
@@ -115,7 +115,7 @@ class Chooser:
         return DeviceChoice(taken, self._template)
 
     def _jointly(self) -> dict[DeviceType, tuple[int, ...]] | DeviceShortage:
-        """Take devices of the leading type, and of the other types near them."""
+        """Take devices of the leading type, and devices of the other types near them."""
         by_kind = {part.kind: part for part in self.parts}
         first, *others = (by_kind[kind] for kind in self.claim.joint)
         minors = self._devices(first, first.count, first.count)
@@ -136,7 +136,7 @@ class Chooser:
     def _devices(
         self, part: DevicePart, count: int, most: int, roots: frozenset[str] = frozenset()
     ) -> tuple[int, ...] | DeviceShortage:
-        if part.kind is DeviceType.GPU:  # PCIe roots that others prefer don't count for GPUs
+        if part.kind is DeviceType.GPU:  # preferred PCIe roots don't apply to GPUs
             return self._gpus(part, count, most)
         return self._listed(part, count, most, roots)
 
@@ -164,7 +164,7 @@ class Chooser:
         return problem if self.claim.scope else self._listed(part, count, most)
 
     def _no_tree(self, part: DevicePart) -> DeviceShortage | None:
-        """Return why the tree of scopes does not help."""
+        """Return the reason why the tree of scopes is not applicable."""
         if self.model.scopes is None:
             return NO_TOPOLOGY
         return SEVERAL_SHARES if part.is_share and part.count > 1 else None
@@ -189,18 +189,18 @@ class Chooser:
 
     @property
     def _templates(self) -> tuple[str, ...]:
-        """The virtual templates of this model of which each would do."""
+        """The virtual templates of this model that match the request."""
         key = model_key(self.model.vendor, self.model.gpu_model)
         return (self.claim.templates or {}).get(key, ())
 
     @property
     def _template(self) -> str:
-        """The virtual template; as in the original none if several are equal."""
+        """The virtual template; empty if several match, as in the original."""
         if self.claim.templates is None:
             return ""
         return self._templates[0] if len(self._templates) == 1 else ""
 
-    # -- one by one --------------------------------------------------------------------------
+    # -- lists -------------------------------------------------------------------------------
 
     def _listed(
         self, part: DevicePart, count: int, most: int, roots: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""All that a pod says about devices: what it asks for, and its wishes in annotations.
+"""A pod's device requests together with the settings in its annotations.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``preparePod``,
 ``parsePodDeviceShareExtensions``, ``parseGPURequirements``; koordinator
@@ -35,18 +35,18 @@ from koordinator.domain.devices.shortage import NO_TEMPLATE, DeviceShortage
 from koordinator.domain.devices.templates import TemplateTable
 from koordinator.domain.devices.topology import LEVELS
 
-#: The annotations of a pod that say what it wishes.
+#: Annotations with a pod's device settings.
 WISHES: Final = (ALLOCATE_HINTS.key, JOINT_ALLOCATE.key, GPU_PARTITION_SPEC.key)
 
 
 class DeviceTypeRequest(Struct, frozen=True):
-    """What is asked of one type of device."""
+    """The request for one type of device."""
 
     request: DeviceRequest
     selector: LabelSelector | None = None  # of devices
-    function_selector: LabelSelector | None = None  # each device comes with such a VF
+    function_selector: LabelSelector | None = None  # selects a VF of each device
     strategy: DeviceAllocateStrategy | None = None
-    is_exclusive: bool = False  # a device that is counted is whole: DeviceLevel
+    is_exclusive: bool = False  # DeviceLevel: counted devices are whole
 
     @property
     def kind(self) -> DeviceType:
@@ -54,21 +54,21 @@ class DeviceTypeRequest(Struct, frozen=True):
 
 
 class DeviceClaim(Struct, frozen=True):
-    """What a pod asks of a node's devices."""
+    """The devices that a pod requests of a node."""
 
     wants: tuple[DeviceTypeRequest, ...]  # at least one, in the order of ``DeviceType``
-    joint: tuple[DeviceType, ...] = ()  # types that go together, the leading one first
+    joint: tuple[DeviceType, ...] = ()  # jointly allocated types, the leading one first
     same_pcie: bool = False  # on the same PCIe roots
     partition: PartitionRequest | None = (
-        None  # set: whole GPUs by partition, whatever the node says
+        None  # set: whole GPUs by partition, overriding the node's policy
     )
-    scope: int = 0  # the level of the largest scope that may hold the GPUs; 0: none is required
-    #: names of the virtual templates that fit, by model; None: no template is needed
+    scope: int = 0  # level of the largest allowed scope of the GPUs; 0: no requirement
+    #: matching virtual templates by model; None: no template is needed
     templates: Mapping[str, tuple[str, ...]] | None = None
 
     @property
     def gpu(self) -> DeviceRequest | None:
-        """What is asked of GPUs, if anything is."""
+        """The GPU request, None if there is none."""
         first = self.wants[0].request
         return first if first.kind is DeviceType.GPU else None
 
@@ -79,10 +79,11 @@ def device_claim(
     templates: TemplateTable,
     templated: Collection[str],
 ) -> DeviceClaim | None:
-    """Return the claim of a pod that asks for devices, None if it does not.
+    """Return the claim of a pod, None if it requests no devices.
 
-    A share of a GPU in terms of a ``templated`` resource is one of the ``templates`` or impossible.
-    Raises DeviceRequestError if no node can ever do, InputError for a broken annotation.
+    A share of a GPU in terms of a ``templated`` resource must match one of the ``templates``.
+    Raises DeviceRequestError if no node can satisfy the request, InputError for an invalid
+    annotation.
     """
     asked = device_requests(requests)
     if not asked:
@@ -103,7 +104,7 @@ def device_claim(
         )
         if spec
         else None,
-        # A scope that nobody knows is the widest.
+        # An unknown scope is treated as the widest one.
         scope=next((level for name, level in LEVELS.items() if name == scope), 1) if scope else 0,
         templates=_templates(gpu, templates, templated) if gpu else None,
     )
@@ -126,7 +127,7 @@ def _want(request: DeviceRequest, hint: DeviceHint | None) -> DeviceTypeRequest:
 
 
 def _together(names: tuple[str, ...], wants: tuple[DeviceTypeRequest, ...]) -> Iterator[DeviceType]:
-    """Yield the types that are asked for, but not of all devices of the node."""
+    """Yield the jointly requested types, except ones with the strategy ApplyForAll."""
     by_name = {str(want.kind): want for want in wants}
     for name in dict.fromkeys(names):
         want = by_name.get(name)
@@ -153,15 +154,15 @@ def sharing_shortage(
     node_labels: Mapping[str, str],
     unsupported: Collection[tuple[str, str]],
 ) -> DeviceShortage | None:
-    """Return why the node's GPUs can't be shared as the pod wants; None if they can.
+    """Return the reason why the node's GPUs can't be shared as requested; None if they can.
 
-    ``unsupported`` are (vendor, model) pairs whose GPUs are given out whole only.
+    ``unsupported`` are (vendor, model) pairs whose GPUs are allocated whole only.
     """
     if claim.gpu is None or not claim.gpu.is_share:
         return None
     wanted = gpu_isolation_provider(pod_labels)
     if wanted and wanted != gpu_isolation_provider(node_labels):
-        # An error in the original, which as little as this is helped by removing pods.
+        # An error in the original; removing pods does not help in either case.
         return DeviceShortage(
             "GPUIsolationProviderHAMICore not found on the node", resolvable=False
         )

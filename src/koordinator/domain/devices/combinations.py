@@ -1,6 +1,7 @@
-"""Which resource names may stand together in a request for devices, and in which amounts.
+"""Valid combinations of resource names in a device request, and checks of their amounts.
 
-What only one vendor has is in ``vendors``.
+Combinations of single vendors are in ``vendors``.
+
 Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``ValidateDeviceRequest``.
 """
 
@@ -18,14 +19,14 @@ from koordinator.api.resource_names import (
     WHOLE_DEVICE,
 )
 
-#: Requests by name, none of them 0 -> the name whose amount is wrong; None: all are fine.
-Check = Callable[[Mapping[str, int]], str | None]
-#: The names that stand together, and how to check their amounts.
-Combinations = Mapping[frozenset[str], Check]
+#: Maps non-zero requests to the name whose amount is invalid; None: all are valid.
+AmountCheck = Callable[[Mapping[str, int]], str | None]
+#: Valid sets of names, with the check of their amounts.
+Combinations = Mapping[frozenset[str], AmountCheck]
 
 
 def percentages(asked: Mapping[str, int]) -> str | None:
-    """Parts of one device, or whole devices."""
+    """AmountCheck for a part of one device or a number of whole devices."""
     for name in (GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA):
         amount = asked.get(name, 0)
         if amount > WHOLE_DEVICE and amount % WHOLE_DEVICE:
@@ -34,7 +35,7 @@ def percentages(asked: Mapping[str, int]) -> str | None:
 
 
 def shares(asked: Mapping[str, int]) -> str | None:
-    """Equal parts of ``gpu.shared`` devices, none larger than a device."""
+    """AmountCheck for equal parts of ``gpu.shared`` devices, none larger than a device."""
     count = asked[GPU_SHARED]
     for name in (GPU_CORE, GPU_MEMORY_RATIO):
         amount = asked.get(name, 0)
@@ -44,7 +45,7 @@ def shares(asked: Mapping[str, int]) -> str | None:
 
 
 def anything(_asked: Mapping[str, int]) -> str | None:
-    """Every amount."""
+    """Accept every amount."""
     return None
 
 

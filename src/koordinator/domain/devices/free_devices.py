@@ -21,31 +21,31 @@ from koordinator.foundation.errors import BugError
 
 @dataclass(frozen=True, slots=True)
 class Held:
-    """What pods hold of one device."""
+    """Usage of one device."""
 
     amounts: Amounts
-    times: int = 1  # how often it was taken; anything above 0 is a device in use
-    functions: Mapping[str, int] = field(default_factory=dict)  # how often, by bus id
+    times: int = 1  # number of allocations; above 0: in use
+    functions: Mapping[str, int] = field(default_factory=dict)  # number of allocations by bus id
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceUsage:
-    """What pods hold, by type and minor; devices that nobody uses are missing."""
+    """Usage by type and minor; unused devices are missing."""
 
     held: Mapping[DeviceType, Mapping[int, Held]] = field(default_factory=dict)
 
     def of(self, kind: DeviceType) -> Mapping[int, Held]:
-        """Return what is held of the devices of a type."""
+        """Return the usage of the devices of a type."""
         return self.held.get(kind, {})
 
     def plus(self, allocation: Allocation) -> "DeviceUsage":
-        """Return the usage when a pod with this allocation comes."""
+        """Return the usage after a pod with this allocation was added."""
         return self._changed(allocation, 1)
 
     def minus(self, allocation: Allocation) -> "DeviceUsage":
-        """Return the usage when such a pod goes.
+        """Return the usage after a pod with this allocation was removed.
 
-        Raises BugError if the allocation is no part of the usage.
+        Raises BugError if the allocation is not part of the usage.
         """
         return self._changed(allocation, -1)
 
@@ -89,17 +89,17 @@ _NOBODY = DeviceUsage()
 
 
 class FreeDevices(NamedTuple):
-    """What may be taken of the devices of one type."""
+    """Availability of the devices of one type."""
 
     free: Sequence[Sequence[int]]  # (width, n_amounts), at least 0
-    offered: int  # the devices that may be taken from
-    held: int  # of all devices: somebody holds some of it
-    used: int  # of the offered: there is less than all of it
-    #: bus ids of the virtual functions that are taken, by minor; none: not mentioned
+    offered: int  # devices that may be taken
+    held: int  # devices in use, offered or not
+    used: int  # offered devices that are partly used
+    #: bus ids of used virtual functions by minor; minors without any are missing
     functions: Mapping[int, Collection[str]] = MappingProxyType({})
 
     def fitting(self, part: DevicePart) -> int:
-        """Return the devices that have enough left, and a virtual function if one is needed.
+        """Return the devices with enough left, and a free virtual function if one is needed.
 
         A device with nothing left does not fit.
         """
@@ -122,11 +122,11 @@ def headrooms(
     given_back: DeviceUsage = _NOBODY,
     only: DeviceUsage | None = None,
 ) -> dict[DeviceType, FreeDevices]:
-    """Return the room by type of device.
+    """Return the availability by type of device.
 
-    What is ``given_back`` is as free as if nobody held it: it belongs to pods that would be
-    removed, or to a reservation that the pod may use.  Of types that ``only`` names the pod may
-    take no more than this, as from a reservation that is all that its owners get.
+    ``given_back`` counts as free: it belongs to pods that would be removed, or to a reservation
+    that the pod may use. For the types in ``only`` the pod may take no more than these amounts, as
+    from a reservation with the Restricted policy.
     """
     return {
         group.kind: _headroom(

@@ -1,6 +1,6 @@
-"""What kind of machine a node is, as far as its devices go.
+"""Model of a machine with respect to its devices.
 
-Equal machines share one ``NodeModel``; ``NodeDevices`` has what each node has of its own.
+Equal machines share one ``NodeModel``; ``NodeDevices`` holds the state of one node.
 """
 
 from collections.abc import Collection, Iterable, Mapping
@@ -27,7 +27,7 @@ Labels = tuple[tuple[str, str], ...]  # sorted
 
 @dataclass(frozen=True, slots=True)
 class VirtualFunctions:
-    """Virtual functions that are alike."""
+    """Virtual functions with equal labels."""
 
     labels: Labels
     functions: tuple[VirtualFunction, ...]
@@ -35,26 +35,26 @@ class VirtualFunctions:
 
 @dataclass(frozen=True, slots=True)
 class ModelDevice:
-    """A device as every node of the model has it."""
+    """A device as on every node of the model."""
 
     minor: int
-    total: Amounts  # while it is healthy
-    numa: int | None = None  # NUMA_UNKNOWN: on none in particular; None: nobody knows where it sits
-    pcie: str | None = None  # the root; None: nobody knows
+    total: Amounts  # while healthy
+    numa: int | None = None  # NUMA_UNKNOWN: no specific node; None: not reported
+    pcie: str | None = None  # PCIe root; None: not reported
     labels: Labels = ()
     groups: tuple[VirtualFunctions, ...] = ()
 
 
 @dataclass(frozen=True)
 class DeviceGroup:
-    """The devices of one type, ascending by minor, at least one."""
+    """The devices of one type in order of minor, at least one."""
 
     kind: DeviceType
     devices: tuple[ModelDevice, ...]
 
     @cached_property
     def mask(self) -> int:
-        """All of them."""
+        """All devices of the group."""
         return mask_of(device.minor for device in self.devices)
 
     @cached_property
@@ -63,12 +63,12 @@ class DeviceGroup:
 
     @property
     def width(self) -> int:
-        """Rows of arrays by minor."""
+        """Number of rows of arrays by minor."""
         return self.mask.bit_length()
 
     @cached_property
     def totals(self) -> IntArray:
-        """``(width, n_amounts)`` while all are healthy; read only."""
+        """``(width, n_amounts)`` while all are healthy; read-only."""
         totals = np.zeros((self.width, len(NAMES[self.kind])), np.int64)
         for device in self.devices:
             totals[device.minor] = device.total
@@ -77,7 +77,7 @@ class DeviceGroup:
 
     @cached_property
     def by_numa(self) -> Mapping[int, int]:
-        """The devices on each NUMA node; those on NUMA_UNKNOWN are on none in particular."""
+        """The devices on each NUMA node; NUMA_UNKNOWN maps to devices without a specific node."""
         found: dict[int, int] = {}
         for device in self.devices:
             if device.numa is not None:
@@ -85,7 +85,7 @@ class DeviceGroup:
         return found
 
     def on_numa(self, numa: Iterable[int]) -> int:
-        """Return the devices on these NUMA nodes, and those on none in particular."""
+        """Return the devices on these NUMA nodes, and devices without a specific node."""
         there = self.by_numa
         mask = there.get(NUMA_UNKNOWN, 0)
         for node in numa:
@@ -93,15 +93,15 @@ class DeviceGroup:
         return mask
 
     def labelled(self, selector: LabelSelector | None) -> int:
-        """Return the devices whose labels match; all of them without a selector."""
+        """Return the devices whose labels match; all without a selector."""
         if selector is None:
             return self.mask
         return mask_of(d.minor for d in self.devices if matches(selector, dict(d.labels)))
 
     def functions(self, minor: int, selector: LabelSelector) -> tuple[VirtualFunction, ...]:
-        """Return the virtual functions in groups whose labels match, by bus id.
+        """Return the virtual functions in groups with matching labels, by bus id.
 
-        One that is in several groups, or twice in one, is still one.
+        A function that is listed several times is returned once.
         """
         found: dict[str, VirtualFunction] = {}
         for group in self.by_minor[minor].groups:
@@ -112,21 +112,21 @@ class DeviceGroup:
 
 
 class NumaSet(NamedTuple):
-    """Some NUMA nodes."""
+    """A set of NUMA nodes."""
 
     nodes: tuple[int, ...]  # ascending
-    near: Mapping[DeviceType, int]  # the devices there, and those on no NUMA node in particular
-    there: Mapping[DeviceType, int]  # how many of them are just there
+    near: Mapping[DeviceType, int]  # masks: devices on them or without a specific node
+    there: Mapping[DeviceType, int]  # number of devices on exactly these nodes
 
 
 @dataclass(frozen=True)
 class NodeModel:
-    """All that decides about devices but is the same on every node of its kind."""
+    """Properties of devices that are equal on every node of one kind."""
 
     groups: tuple[DeviceGroup, ...] = ()  # at most one per type
     partitions: PartitionTable | None = None
-    honors_partitions: bool = False  # whole GPUs are given out by partition only
-    secondaries_planned: bool = False  # NICs go with GPUs by construction
+    honors_partitions: bool = False  # whole GPUs are allocated by partition only
+    secondaries_planned: bool = False  # NICs are paired with GPUs by hardware design
     vendor: str = ""  # of the GPUs
     gpu_model: str = ""
 
@@ -140,7 +140,7 @@ class NodeModel:
 
     @cached_property
     def scopes(self) -> Scopes | None:
-        """Where the GPUs sit; None if there are none, or one of which nobody knows."""
+        """The topology of the GPUs; None without GPUs or if a location is not reported."""
         gpus = self.group(DeviceType.GPU)
         places = [
             (device.minor, device.numa, device.pcie)
@@ -168,7 +168,7 @@ class NodeModel:
 
 
 class NodeModels:
-    """Models by number; equal ones are one object.  No number is given twice."""
+    """Models by number; equal ones are one object.  Numbers are never reused."""
 
     def __init__(self) -> None:
         self._numbers: dict[NodeModel, int] = {}
@@ -176,7 +176,7 @@ class NodeModels:
         self._next = count()
 
     def number(self, model: NodeModel) -> int:
-        """Return the number of the model, a new one if it is the first of its kind."""
+        """Return the number of the model; a new one on its first use."""
         known = self._numbers.get(model)
         if known is None:
             known = self._numbers[model] = next(self._next)
@@ -184,7 +184,7 @@ class NodeModels:
         return known
 
     def keep_only(self, numbers: Collection[int]) -> None:
-        """Forget all other models."""
+        """Remove all other models."""
         self._models = {number: self._models[number] for number in sorted(numbers)}
         self._numbers = {model: number for number, model in self._models.items()}
 
@@ -202,16 +202,16 @@ class NodeDevices:
     model: NodeModel
     healthy: Mapping[DeviceType, int] = field(default_factory=dict)  # as masks
     ids: Mapping[DeviceType, Mapping[int, str]] = field(default_factory=dict)  # by minor
-    problems: tuple[InputError, ...] = ()  # what was left out of the report, and why
+    problems: tuple[InputError, ...] = ()  # errors of the report
 
     @cached_property
     def health(self) -> tuple[tuple[DeviceType, int], ...]:
-        """The healthy devices, to be compared and hashed."""
+        """The healthy devices as a hashable value."""
         return tuple(self.healthy.items())
 
     @cached_property
     def totals(self) -> Mapping[DeviceType, IntArray]:
-        """``(width, n_amounts)`` by type; zero for devices that aren't healthy; read only."""
+        """``(width, n_amounts)`` by type, read-only; zero for unhealthy devices."""
         totals = {}
         for group in self.model.groups:
             healthy = self.healthy.get(group.kind, 0)

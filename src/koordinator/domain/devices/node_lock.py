@@ -1,7 +1,7 @@
-"""One pod at a time: locks on nodes for device plugins that can't tell pods apart.
+"""Node locks: one pending pod at a time for device plugins that can't identify pods.
 
-The scheduler locks, by an annotation of the node; the device plugin unlocks once it has served the
-pod.
+The scheduler locks a node by an annotation; the device plugin unlocks it after serving the pod.
+
 Source: koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go, ``lockNode``.
 """
 
@@ -10,25 +10,25 @@ from collections.abc import Callable
 
 from koordinator.foundation.errors import InputError
 
-#: A lock that is older was forgotten.
+#: Older locks are ignored as stale.
 TIMEOUT = dt.timedelta(minutes=5)
 
 
 def lock_text(now: dt.datetime, namespace: str, pod: str) -> str:
-    """Return the annotation of a node that waits for a pod; ``now`` has a time zone."""
+    """Return the lock annotation for a pod; ``now`` must have a time zone."""
     return f"{now.astimezone(dt.UTC):%Y-%m-%dT%H:%M:%SZ},{namespace},{pod}"
 
 
 def locked(node: str) -> str:
-    """Return what a pod is told that has to wait for another one."""
+    """Return the message for a pod that waits for another pod's lock."""
     return f'node "{node}" has been locked'
 
 
 def is_locked(text: str, now: dt.datetime, exists: Callable[[str, str], bool]) -> bool:
-    """Return whether the node still waits for the pod that its annotation names.
+    """Return whether the lock in the node's annotation is still in force.
 
-    ``exists`` answers for namespace and name of a pod.
-    Raises InputError for a text that is no lock.
+    ``exists`` answers for namespace and name of a pod. Raises InputError for a text that is no
+    lock.
     """
     try:
         since, namespace, pod = text.split(",")

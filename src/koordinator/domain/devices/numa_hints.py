@@ -1,4 +1,4 @@
-"""What a claim prefers of a node's NUMA nodes.
+"""NUMA topology hints of a device claim.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/topology_hint.go, ``generateTopologyHints``.
 """
@@ -13,15 +13,15 @@ from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.shortage import NO_NUMA_NODE, DeviceShortage
 from koordinator.foundation.arrays import IntArray
 
-#: Of NUMA nodes with the GPUs that would be taken anyway; more than CPU and memory ever get.
+#: Score of NUMA nodes with the GPUs of the unconstrained choice; above any CPU or memory score.
 SAME_GPUS = 500
 
 
 class NumaHint(NamedTuple):
-    """NUMA nodes that have room, for each type of device that is asked for."""
+    """A set of NUMA nodes with room for every requested type of device."""
 
     nodes: tuple[int, ...]
-    preferred: bool  # no fewer nodes would do
+    preferred: bool  # the smallest number of nodes
     score: int
 
 
@@ -30,9 +30,9 @@ def numa_hints(
     headrooms: Mapping[DeviceType, FreeDevices],
     totals: Mapping[DeviceType, IntArray],
 ) -> tuple[NumaHint, ...] | DeviceShortage:
-    """Return the sets of NUMA nodes with room, small ones first, or what a whole node lacks.
+    """Return the feasible sets of NUMA nodes, small ones first, or the whole node's shortage.
 
-    None at all if no device is on a NUMA node: then the claim has no opinion.
+    Empty if no device is on a NUMA node: then the claim has no preference.
     """
 
     def gpus_on(place: NumaSet) -> frozenset[int] | DeviceShortage:
@@ -45,14 +45,14 @@ def numa_hints(
 
 
 class NumaHintTable:
-    """Remembers the NUMA hints of one plan, for all nodes of its model, by their state."""
+    """Cache of the NUMA hints of one plan for all nodes of its model, by state."""
 
     def __init__(self, plan: DevicePlan) -> None:
         self._plan = plan
         self._answers: dict[State, tuple[NumaHint, ...] | DeviceShortage] = {}
 
     def of(self, state: State) -> tuple[NumaHint, ...] | DeviceShortage:
-        """Return the hints on a node in that state; a plan that ``never`` works has none."""
+        """Return the hints for a node state; not applicable to a plan that ``never`` works."""
         known = self._answers.get(state)
         if known is None:
             known = self._answers[state] = self._of(state)
@@ -71,16 +71,16 @@ class NumaHintTable:
 def _hints(
     plan: DevicePlan, gpus_on: Callable[[NumaSet], frozenset[int] | DeviceShortage]
 ) -> tuple[NumaHint, ...] | DeviceShortage:
-    """Return the hints; ``gpus_on`` says which GPUs some NUMA nodes would give."""
+    """Return the hints; ``gpus_on`` returns the GPUs chosen on a set of NUMA nodes."""
     found: list[tuple[tuple[int, ...], frozenset[int]]] = []
     whole: frozenset[int] | DeviceShortage = frozenset()
     for place in plan.model.numa_sets:
         whole = NO_NUMA_NODE if _is_too_few(plan, place) else gpus_on(place)
         if not isinstance(whole, DeviceShortage):
             found.append((place.nodes, whole))
-    if isinstance(whole, DeviceShortage):  # the last one was of all NUMA nodes
+    if isinstance(whole, DeviceShortage):  # the last set has all NUMA nodes
         return whole
-    fewest = len(found[0][0]) if found else 0  # they ascend
+    fewest = len(found[0][0]) if found else 0  # sorted by size
     return tuple(
         NumaHint(nodes, preferred=len(nodes) == fewest, score=SAME_GPUS if gpus == whole else 0)
         for nodes, gpus in found
@@ -88,5 +88,5 @@ def _hints(
 
 
 def _is_too_few(plan: DevicePlan, place: NumaSet) -> bool:
-    """Return whether some type has devices there, but fewer than are asked for."""
+    """Return whether a type has devices on these nodes, but fewer than requested."""
     return any(0 < place.there[part.kind] < part.count for part in plan.early)

@@ -1,4 +1,4 @@
-"""GPUs that may only, or should, be taken together: partitions of a node's fabric.
+"""GPU partitions: sets of linked GPUs that are allocated together.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/allocator_gpu.go, ``allocateByPartition``;
 allocator_gpu_helper.go.
@@ -19,13 +19,13 @@ from koordinator.domain.masks import mask_of, minors_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
-#: What a partition that stays whole is worth, by size: a larger one outweighs all smaller ones.
+#: Value of an unused partition by size: a larger one outweighs all smaller ones.
 _WORTH = {8: 10_000, 4: 100, 2: 1}
 
 
 @dataclass(frozen=True, slots=True)
 class Partition:
-    """GPUs that are linked to each other."""
+    """A set of linked GPUs."""
 
     minors: tuple[int, ...]
     mask: int
@@ -35,7 +35,7 @@ class Partition:
 
 @dataclass(frozen=True)
 class PartitionTable:
-    """Partitions by number of GPUs; those of a number in groups of equal score, lowest first."""
+    """Partitions by number of GPUs, in groups of equal score, lowest score first."""
 
     sizes: tuple[tuple[int, tuple[tuple[Partition, ...], ...]], ...]
 
@@ -46,7 +46,7 @@ class PartitionTable:
 
     @cached_property
     def worths(self) -> Mapping[int, tuple[tuple[int, int], ...]]:
-        """By size, (GPUs, worth while they stay whole) of partitions that are no smaller."""
+        """By size, (GPU mask, value while unused) of partitions of at least that size."""
         return {
             least: tuple(
                 (partition.mask, worth * partition.score)
@@ -60,30 +60,30 @@ class PartitionTable:
 
 @dataclass(frozen=True, slots=True)
 class PartitionRequest:
-    """What a pod wants of its partition."""
+    """A pod's requirements for its partition."""
 
-    restricted: bool = False  # only the first group of equal score will do
+    restricted: bool = False  # only the first group of equal score is allowed
     bandwidth: Quantity | None = None  # at least
 
 
 def partition_table(table: GpuPartitionTable) -> PartitionTable:
-    """Return the table in the order in which partitions are looked at."""
+    """Return the table in the order in which partitions are considered."""
     sizes = []
     for size, partitions in sorted(table.items()):
         groups: dict[int, list[Partition]] = {}
         for each in partitions:
             groups.setdefault(each.allocation_score, []).append(_partition(each))
-        # Ascending, as the original has it; its API promises the highest score first.
+        # Ascending, as in the original, although its API documents the highest score first.
         if groups:
             sizes.append((size, tuple(tuple(groups[score]) for score in sorted(groups))))
     return PartitionTable(tuple(sizes))
 
 
 def check_partitions(table: GpuPartitionTable, known: int) -> None:
-    """Raise InputError for a partition that can't be meant.
+    """Raise InputError for an invalid partition.
 
-    That is one with a GPU twice, with GPUs that aren't among the ``known`` ones, of another size
-    than it is listed under, or listed twice.  Partitions may share GPUs with each other.
+    Invalid are partitions with duplicate GPUs, with GPUs outside the ``known`` mask, with a size
+    other than the one they are listed under, and duplicate partitions. Partitions may overlap.
     """
     for size, partitions in table.items():
         seen = set()
@@ -107,7 +107,7 @@ def choose_partition(
     fit: int,
     used: int,
 ) -> Partition | DeviceShortage:
-    """Return the partition of ``count`` GPUs that spoils least, the first among equals.
+    """Return the partition of ``count`` GPUs that preserves most value, the first among equals.
 
     All of its GPUs are in ``fit`` and none is in ``used``.
     """
@@ -135,7 +135,7 @@ def choose_partition(
 
 
 def _worth_left(table: PartitionTable, count: int, used: int) -> int:
-    """Return the worth of partitions, none smaller than ``count``, of which nothing is used."""
+    """Return the value of unused partitions of at least ``count`` GPUs."""
     return sum([worth for mask, worth in table.worths[count] if not mask & used])
 
 

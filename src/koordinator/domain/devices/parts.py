@@ -1,4 +1,4 @@
-"""A claim on nodes of one model: how many devices of each type, and which of them may serve.
+"""A claim resolved for one model: number of devices of each type, and candidates.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare: devicehandler_default.go
 ``CalcDesiredRequestsAndCount``; device_allocator.go ``Prepare``.
@@ -23,10 +23,10 @@ class DevicePart:
     group: DeviceGroup
     count: int
     amounts: Amounts
-    asked: tuple[tuple[int, int], ...]  # those of them that are asked for at all, with their places
-    selected: int  # the devices whose labels are as the pod wants
+    asked: tuple[tuple[int, int], ...]  # (index, amount) of the non-zero amounts
+    selected: int  # devices whose labels match
     is_share: bool = False
-    #: virtual functions that will do, by minor and in their order; None: none is needed
+    #: matching virtual functions by minor, in order; None: none is needed
     functions: Mapping[int, tuple[VirtualFunction, ...]] | None = None
 
     @property
@@ -34,19 +34,19 @@ class DevicePart:
         return self.group.kind
 
     def candidates(self, offered: int, numa: Collection[int] | None) -> int:
-        """Return the devices that may serve: offered, selected, on these NUMA nodes if any."""
+        """Return the devices that are offered, selected and on these NUMA nodes if given."""
         serving = offered & self.selected
         return serving if numa is None else serving & self.group.on_numa(numa)
 
     def free_function(self, minor: int, taken: Collection[str]) -> VirtualFunction | None:
-        """Return the first virtual function of a device that will do and is not ``taken``."""
+        """Return the first matching virtual function of a device that is not ``taken``."""
         mine = (self.functions or {}).get(minor, ())
         return next((function for function in mine if function.bus_id not in taken), None)
 
     def with_function(self, taken: Mapping[int, Collection[str]]) -> int:
-        """Return the devices that have such a function; all of them if none is needed.
+        """Return the devices with a free matching function; all if none is needed.
 
-        ``taken`` are bus ids by minor; a device that is not mentioned has all its functions.
+        ``taken`` are bus ids by minor; a missing minor has all its functions free.
         """
         if self.functions is None:
             return self.group.mask
@@ -60,17 +60,17 @@ class DevicePart:
 
 
 def parts_of(model: NodeModel, claim: DeviceClaim) -> tuple[DevicePart, ...] | DeviceShortage:
-    """Return the parts of the claim, or why no node of the model can ever serve it."""
+    """Return the parts of the claim, or the reason why no node of the model can serve it."""
     return _parts(model, claim.wants)
 
 
 def early_parts_of(
     model: NodeModel, claim: DeviceClaim, parts: tuple[DevicePart, ...] | DeviceShortage
 ) -> tuple[DevicePart, ...] | DeviceShortage:
-    """Return which of the parts have to be looked at before a node is chosen.
+    """Return the parts that are checked before a node is chosen.
 
-    Where the secondary devices go with whole GPUs by construction it is enough to look at the
-    leading type.
+    If the secondary devices are paired with whole GPUs by hardware design, the leading type
+    suffices.
     """
     planned = model.secondaries_planned and claim.gpu is not None and not claim.gpu.is_share
     if not planned or not claim.joint:
@@ -98,7 +98,7 @@ def _part(want: DeviceTypeRequest, group: DeviceGroup | None) -> DevicePart | De
         return NOT_REPORTED[want.kind]
     selected = group.labelled(want.selector)
     count, amounts = want.request.count, want.request.amounts
-    if want.kind is not DeviceType.GPU and count == 1:  # several whole devices are just that
+    if want.kind is not DeviceType.GPU and count == 1:  # several whole devices: no strategy applies
         if want.strategy is DeviceAllocateStrategy.APPLY_FOR_ALL:
             count = selected.bit_count()
             if not count:

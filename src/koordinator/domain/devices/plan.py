@@ -1,4 +1,4 @@
-"""One claim on nodes of one model: which have room, and which devices it gets.
+"""A claim on nodes of one model: feasibility by node state, and allocation.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go; plugin.go ``allocate``.
 """
@@ -17,27 +17,27 @@ from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.masks import mask_of
 from koordinator.foundation.arrays import IntArray
 
-#: What is left for each early part of a claim, as masks: devices that fit, devices in use, ….
+#: Alternating masks for each early part of a claim: devices that fit, devices in use.
 State = tuple[int, ...]
 
 
 class DevicePlan:
-    """Answers are remembered by what is free: ask one plan about all nodes of its model."""
+    """Plan of a claim with answers cached by state; one plan serves all nodes of its model."""
 
     def __init__(self, model: NodeModel, claim: DeviceClaim) -> None:
         self.model, self.claim = model, claim
         self._parts = parts_of(model, claim)
         early = early_parts_of(model, claim, self._parts)
-        #: why no node of the model will ever do
+        #: reason why no node of the model can serve the claim, None if one can
         self.never = early if isinstance(early, DeviceShortage) else None
-        #: what is looked at before a node is chosen
+        #: parts that are checked before a node is chosen
         self.early = () if isinstance(early, DeviceShortage) else early
         self._answers: dict[State, DeviceShortage | None] = {}
 
     def shortage(self, state: State) -> DeviceShortage | None:
-        """Return why a node in that state has no room, None if it has.
+        """Return the reason why a node in that state has no room, None if it has.
 
-        A plan that ``never`` works is not asked.
+        Not applicable to a plan that ``never`` works.
         """
         if state not in self._answers:
             choice = self.choose(state)
@@ -54,11 +54,11 @@ class DevicePlan:
         preferred: Mapping[DeviceType, Collection[int]] | None = None,
         early: bool = False,
     ) -> Allocation | DeviceShortage:
-        """Return the devices for the claim on a node, or why there are not enough.
+        """Return the devices for the claim on a node, or the reason for a shortage.
 
-        ``totals`` are those of ``NodeDevices``.  ``numa``: only devices on these NUMA nodes.
-        ``preferred`` minors, such as those of a reservation, go first; partitions are taken as
-        they are.  ``early``: only what has to be looked at before a node is chosen.
+        ``totals`` are ``NodeDevices.totals``. ``numa`` restricts the devices to these NUMA nodes.
+        ``preferred`` minors, such as a reservation's, are taken first, except within partitions.
+        ``early`` restricts the result to the parts that are checked before a node is chosen.
         """
         if self.never is not None:
             return self.never
@@ -82,7 +82,7 @@ class DevicePlan:
         }
 
     def state(self, headrooms: Mapping[DeviceType, FreeDevices]) -> State:
-        """Return what is left on a node of which everything is offered."""
+        """Return the state of a node whose devices are all offered."""
         masks: list[int] = []
         for part in self.early:
             headroom = headrooms[part.kind]
@@ -92,9 +92,9 @@ class DevicePlan:
     def choose(
         self, state: State, near: Mapping[DeviceType, int] | None = None
     ) -> DeviceChoice | DeviceShortage:
-        """Return the early choice for one state, of the devices ``near`` some NUMA nodes if given.
+        """Return the early choice for a state, from the devices ``near`` NUMA nodes if given.
 
-        Those have all types of the model.
+        ``near`` must contain all types of the model.
         """
         standings = {}
         for part, fit, used in zip(self.early, state[::2], state[1::2], strict=True):
@@ -113,7 +113,7 @@ def _standing(
     return DeviceStanding(
         offered=offered,
         fit=headroom.fitting(part) & offered,
-        # What is given back counts as in use where the pod may not take it.
+        # Freed amounts count as used on devices that the pod may not take.
         used=headroom.used & offered | headroom.held & ~offered,
         preferred=mask_of(preferred),
     )

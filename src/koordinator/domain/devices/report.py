@@ -1,6 +1,6 @@
-"""From the report of a node's devices, a Device object, to what is decided on.
+"""Conversion of a Device object to a node's devices.
 
-What can't be meant is left out and told; the rest of the node goes on.
+Invalid entries are left out and reported; the rest of the node remains usable.
 """
 
 from collections.abc import Iterator, Mapping
@@ -36,8 +36,8 @@ from koordinator.foundation.errors import InputError
 def node_devices(device: Device, node_labels: Mapping[str, str], models: NodeModels) -> NodeDevices:
     """Return the devices of a node.
 
-    The node's labels count where the original reads the Node; vendor and model are those
-    of the report if the node does not have them yet.
+    The node's labels apply where the original reads the Node; vendor and model come from the report
+    if the node does not have the labels yet.
     """
     problems: list[InputError] = []
     found = _devices(device, problems)

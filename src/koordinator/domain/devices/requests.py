@@ -1,4 +1,4 @@
-"""What a pod asks of devices, per device, from any of the resource names that are accepted.
+"""Device requests of a pod, per device, from all accepted resource names.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``ConvertDeviceRequest``;
 devicehandler_gpu.go, ``calcDesiredRequestsAndCountForGPU``; devicehandler_default.go.
@@ -36,28 +36,28 @@ _NAMES_OF: Mapping[DeviceType, frozenset[str]] = {
     DeviceType.FPGA: frozenset(NAMES[DeviceType.FPGA]),
 }
 _KIND_OF = {name: kind for kind, names in _NAMES_OF.items() for name in names}
-#: What a message calls one of them.
+#: Names of device types in messages.
 CALLED: Final = {
     DeviceType.GPU: "GPU",
     DeviceType.RDMA: "RDMA device",
     DeviceType.FPGA: "FPGA",
 }
-#: All resources of devices, by their former names as well.
+#: All resources of devices, including former names.
 DEVICE_NAMES: Final = frozenset({*_KIND_OF, *CURRENT_DEVICE_NAMES})
 
 
 def names_of(kind: DeviceType) -> frozenset[str]:
-    """Return the resources that ask for devices of a type, by their former names as well."""
+    """Return the resource names of a type of device, including former names."""
     former = {old for old, new in CURRENT_DEVICE_NAMES.items() if new in _NAMES_OF[kind]}
     return _NAMES_OF[kind] | former
 
 
 class DeviceRequestError(ValueError):
-    """No device can be what the pod asks for."""
+    """A request that no device can satisfy."""
 
 
 class DeviceRequest(Struct, frozen=True):
-    """``count`` devices, each with these amounts; 0 is not asked for."""
+    """``count`` devices, each with these amounts; 0 means not requested."""
 
     kind: DeviceType
     count: int
@@ -65,16 +65,16 @@ class DeviceRequest(Struct, frozen=True):
 
     @property
     def is_share(self) -> bool:
-        """Of GPUs: part of each; memory in bytes counts as a part even if it is all there is."""
+        """Whether a part of each GPU is requested; memory in bytes always counts as a part."""
         return self.kind is DeviceType.GPU and self.amounts[RATIO] < WHOLE_DEVICE
 
 
 def device_requests(requests: Mapping[str, int]) -> dict[DeviceType, DeviceRequest]:
-    """Return what is asked of each type of device, in the order of ``DeviceType``.
+    """Return the request for each type of device, in the order of ``DeviceType``.
 
-    Empty if the pod asks for none.
-    Former names of resources count.  Raises DeviceRequestError for names that don't go together
-    (``invalid resource device requests``) and for a wrong amount (``invalid resource unit``).
+    Empty if the pod requests none. Former resource names are accepted. Raises DeviceRequestError
+    for an invalid combination of names (``invalid resource device requests``) and for an invalid
+    amount (``invalid resource unit``).
     """
     by_kind: dict[DeviceType, dict[str, int]] = {kind: {} for kind in _NAMES_OF}
     for name, amount in current_names(requests).items():
@@ -90,7 +90,7 @@ def device_requests(requests: Mapping[str, int]) -> dict[DeviceType, DeviceReque
 
 
 def _check(asked: Mapping[str, int]) -> None:
-    if percentages({GPU: asked.get(GPU, 0)}):  # goes before what is wrong with the names
+    if percentages({GPU: asked.get(GPU, 0)}):  # precedes the check of the names
         raise _wrong_unit(GPU, asked)
     check = _COMBINATIONS.get(frozenset(asked))
     if check is None:
@@ -113,7 +113,7 @@ def _gpus(asked: Mapping[str, int]) -> DeviceRequest:
     whole = ratio // WHOLE_DEVICE if ratio > WHOLE_DEVICE and not ratio % WHOLE_DEVICE else 1
     count = asked.get(GPU_SHARED, 0) or whole
     amounts = tuple(asked.get(name, 0) // count for name in NAMES[DeviceType.GPU])
-    if not any(amounts):  # less than one unit of each device, so nothing that could be lacking
+    if not any(amounts):  # less than one unit per device
         raise _wrong_unit(next(name for name in NAMES[DeviceType.GPU] if name in asked), asked)
     return DeviceRequest(DeviceType.GPU, count, amounts)
 

@@ -1,9 +1,10 @@
-"""The arithmetic of devices on many nodes: what has enough, how full they would be.
+"""Device arithmetic over many nodes: feasibility and utilization.
 
 Shapes: ``total`` and ``left`` are ``(capacity, n_minors, n_amounts)``, ``left`` negative where more
-is taken than there is; ``holders`` and ``functions`` are ``(capacity, n_minors)``: how many hold
-some of a device, how many of its virtual functions are taken.  ``asked`` and ``weights`` have an
-entry per amount; ``serving`` and ``enough`` one per minor of the model: no other is looked at.
+is used than exists. ``holders`` and ``functions`` are ``(capacity, n_minors)``: the number of pods
+that use a device, the number of its used virtual functions. ``asked`` and ``weights`` have an entry
+per amount, ``serving`` and ``enough`` one per minor of the model.
+
 Source: koordinator pkg/scheduler/plugins/deviceshare/scoring.go, ``scoreNode``, ``scoreDevice``.
 """
 
@@ -14,9 +15,9 @@ import numpy as np
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.kernel import Kernel
 
-MOST_BITS: Final = 62  # of a number to the loops
-SELECTED: Final = 1 << MOST_BITS  # in ``serving``: the device may serve at all
-ANYWHERE: Final = (1 << MOST_BITS) - 1 | SELECTED  # on whatever NUMA nodes
+MOST_BITS: Final = 62  # usable bits of an integer in the loops
+SELECTED: Final = 1 << MOST_BITS  # in ``serving``: the device is a candidate
+ANYWHERE: Final = (1 << MOST_BITS) - 1 | SELECTED  # a candidate on any NUMA node
 MAX_SCORE: Final = 100
 
 
@@ -129,8 +130,8 @@ def _signature(types: Any) -> Any:
     return amounts, amounts, table, table, *vectors, types.boolean, types.int64, out
 
 
-#: Adds to ``out``, ``(3, k)``, by the devices of a type on each of ``rows``: those with enough left
-#: and those that somebody holds, as masks side by side from bit ``shift`` on (-1: no masks); 1
-#: where one of the former has so many virtual functions taken that perhaps none is left that will
-#: do; how full those that may serve would be, of the NUMA nodes in ``zones`` (0: of all).
+#: Adds to ``out``, ``(3, k)``, for the devices of a type on each of ``rows``: (0) the masks of
+#: devices with enough left and of devices in use, adjacent from bit ``shift`` on (-1: no masks);
+#: (1) 1 if a device with enough left may have no matching virtual function left; (2) the score of
+#: the candidates on the NUMA nodes in ``zones`` (0: on all nodes).
 judge_devices = Kernel(_judge_devices, _judge_devices_loop, _signature)

@@ -1,4 +1,4 @@
-"""How full a device, or all devices of a node, would be with one more request.
+"""Utilization score of a device, or of all devices of a node, with one more request.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/scoring.go.
 """
@@ -16,23 +16,24 @@ from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.row_kernels import MAX_SCORE
 from koordinator.foundation.arrays import IntArray
 
-Rows = Sequence[Sequence[int]]  # (n, n_amounts)
+DeviceRows = Sequence[Sequence[int]]  # (n, n_amounts)
 
 
 @dataclass(frozen=True, slots=True)
 class Scorer:
-    """Likes free devices, or full ones if ``most_allocated``."""
+    """Score that prefers free devices, or full ones with ``most_allocated``."""
 
     most_allocated: bool
     weights: Mapping[DeviceType, IntArray]  # (n_amounts,)
-    counted: Mapping[DeviceType, tuple[tuple[int, int], ...]]  # (place, weight) of those above 0
+    counted: Mapping[DeviceType, tuple[tuple[int, int], ...]]  # (index, weight) of non-zero weights
 
-    def scores(self, kind: DeviceType, amounts: Amounts, total: Rows, free: Rows) -> list[int]:
+    def scores(
+        self, kind: DeviceType, amounts: Amounts, total: DeviceRows, free: DeviceRows
+    ) -> list[int]:
         """Return 0..100 for each of n devices, or nodes by the sums of their devices.
 
-        What ``row_kernels.percentages_left`` does for many: amounts of which there are none in
-        total don't count; what is left over of a device that has more free than in total
-        does not either.
+        Equals ``row_kernels.percentages_left``: amounts with a total of 0 are ignored, and a device
+        with more free than its total counts as full.
         """
         counted = [(place, weight, amounts[place]) for place, weight in self.counted[kind]]
         return [self._score(counted, *device) for device in zip(total, free, strict=True)]
@@ -53,12 +54,12 @@ class Scorer:
     def ranking(
         self, totals: Mapping[DeviceType, IntArray], headrooms: Mapping[DeviceType, FreeDevices]
     ) -> Ranking:
-        """Return how to rank the devices of one node."""
+        """Return a ranking of the devices of one node."""
 
         def rank(part: DevicePart, minors: Sequence[int], *, in_scopes: bool) -> Sequence[int]:
             everything, left = totals[part.kind].tolist(), headrooms[part.kind].free
             total, free = [everything[m] for m in minors], [left[m] for m in minors]
-            if in_scopes:  # the original hands them over in the wrong order
+            if in_scopes:  # the original swaps the two arguments
                 total, free = free, total
             return self.scores(part.kind, part.amounts, total, free)
 
@@ -66,7 +67,7 @@ class Scorer:
 
 
 def scorer_of(weights: Mapping[str, int], *, most_allocated: bool) -> Scorer:
-    """Return the scorer that weighs resources by name; others don't count."""
+    """Return a scorer with weights by resource name; other resources are ignored."""
     by_place = {kind: [weights.get(name, 0) for name in names] for kind, names in NAMES.items()}
     return Scorer(
         most_allocated,

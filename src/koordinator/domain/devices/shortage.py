@@ -1,4 +1,4 @@
-"""Why a node's devices are no good for a pod, in the words of the original.
+"""Reasons why a node's devices don't fit a pod, worded as in the original.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare: allocator_gpu.go, device_allocator.go,
 devicehandler_default.go, topology_hint.go.
@@ -12,7 +12,7 @@ from koordinator.api.device import DeviceType
 
 @dataclass(frozen=True, slots=True)
 class DeviceShortage:
-    """``resolvable``: it could help to remove pods from the node."""
+    """A reason; ``resolvable``: removing pods from the node might help."""
 
     reason: str
     resolvable: bool = True
@@ -31,7 +31,7 @@ NO_TEMPLATE: Final = DeviceShortage("no matched GPU shared resource template", r
 NOT_JOINT: Final = DeviceShortage("node(s) Device Joint-Allocate rules violation")
 NO_NUMA_NODE: Final = DeviceShortage("Insufficient NUMA Scoped Devices", resolvable=False)
 
-#: There may be enough devices, but not such as may be taken together.
+#: Reasons where enough devices may exist, but no combination that may be allocated together.
 NOT_TOGETHER: Final = frozenset(
     one.reason
     for one in (NO_PARTITION_OF_SIZE, NO_PARTITION, NO_SCOPE, NO_GPU, NOT_JOINT, NO_NUMA_NODE)

@@ -1,4 +1,4 @@
-"""Virtual templates: the only sizes in which cards of some models can be cut.
+"""Virtual templates: the fixed sizes into which cards of some models can be divided.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/gpu_shared_resource_templates_cache.go.
 """
@@ -14,17 +14,17 @@ from koordinator.api.core import ResourceList
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.yaml_documents import yaml_document
 
-DATA_KEY = "data.yaml"  # of the ConfigMap
+DATA_KEY = "data.yaml"  # key in the ConfigMap
 
 
 @dataclass(frozen=True, slots=True)
 class TemplateTable:
-    """Amounts by resource name, by name of the template, by ``<vendor>-<model>``."""
+    """Amounts by resource name, by template name, by ``<vendor>-<model>``."""
 
     models: Mapping[str, Mapping[str, Mapping[str, int]]] = field(default_factory=dict)
 
     def matching(self, amounts: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
-        """Return the templates of each model that have exactly these amounts; no empty entries."""
+        """Return the templates of each model with exactly these amounts, without empty entries."""
         found = {
             model: tuple(name for name, template in templates.items() if template == amounts)
             for model, templates in self.models.items()
@@ -33,14 +33,14 @@ class TemplateTable:
 
 
 def model_key(vendor: str, gpu_model: str) -> str:
-    """Return how the table calls a model."""
+    """Return the table's key for a model."""
     return f"{vendor}-{gpu_model}"
 
 
 def read_templates(config_map: ConfigMap) -> TemplateTable:
-    """Return the templates that a ConfigMap describes.
+    """Parse the templates in a ConfigMap.
 
-    Raises InputError with the path to what can't be read.
+    Raises InputError with the path of the invalid value.
     """
     path = f"data[{DATA_KEY}]"
     try:

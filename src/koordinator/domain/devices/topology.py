@@ -1,4 +1,4 @@
-"""Where a node's GPUs sit: the node, its NUMA nodes, their PCIe roots; and the best place for some.
+"""GPU topology of a node: scopes of node, NUMA nodes and PCIe roots, and the best scope.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare: allocator_gpu.go ``allocateFromScope``;
 allocator_gpu_helper.go ``GetGPUTopologyScope``.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from koordinator.api.annotations.devices import DeviceTopologyScope
 from koordinator.domain.masks import lowest, minors_of
 
-#: From the whole to the part; no scope is as small as a device, so that it can't be had.
+#: Levels from the largest scope to the smallest; level 4 has no scopes and can't be satisfied.
 LEVELS = {
     DeviceTopologyScope.NODE: 1,
     DeviceTopologyScope.NUMA_NODE: 2,
@@ -21,23 +21,23 @@ LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """A part of the machine with the GPUs in it."""
+    """A part of the machine with its GPUs."""
 
     mask: int
-    around: tuple[int, ...]  # the GPUs of the scopes that contain it, and its own
+    around: tuple[int, ...]  # masks of its enclosing scopes, then its own
 
     def used_around(self, used: int) -> int:
-        """Return how many of these scopes have a used GPU."""
+        """Return the number of enclosing scopes, itself included, with a used GPU."""
         number = len(self.around)
         for mask in reversed(self.around):
-            if mask & used:  # then so have those around it
+            if mask & used:  # all enclosing scopes have one too
                 break
             number -= 1
         return number
 
 
 class Scopes:
-    """All scopes of a node by level, in the order in which they are preferred."""
+    """All scopes of a node by level, in order of preference."""
 
     def __init__(self, places: Sequence[tuple[int, int, str]]) -> None:
         """``places`` are (minor, NUMA node, PCIe root) of every GPU, at least one."""
@@ -60,9 +60,9 @@ class Scopes:
         self._most: dict[int, tuple[int, ...]] = {}
 
     def most(self, fit: int) -> tuple[int, ...]:
-        """Return how many of these GPUs one node, one NUMA node and one PCIe root have at most.
+        """Return the maximum number of these GPUs in one node, one NUMA node and one PCIe root.
 
-        A table that fills itself: looking twice costs one look into a dictionary.
+        Results are cached by ``fit``.
         """
         known = self._most.get(fit)
         if known is None:
@@ -74,8 +74,9 @@ class Scopes:
     def choose(self, count: int, level: int, fit: int, used: int) -> int | None:
         """Return ``count`` GPUs of ``fit`` in the smallest scope that has them; None if none has.
 
-        Scopes larger than those of ``level`` don't count.  Among scopes of one level that with the
-        most ``used`` scopes around it, the first among equals; of its GPUs the lowest.
+        Scopes larger than level ``level`` are excluded. Among scopes of one level, the one with the
+        most ``used`` enclosing scopes wins, the first among equals; of its GPUs the lowest are
+        taken.
         """
         able = self._able(count, level, fit)
         if not able:
@@ -83,9 +84,10 @@ class Scopes:
         return lowest(max(able, key=lambda scope: scope.used_around(used)).mask & fit, count)
 
     def choose_with(self, kept: int, count: int, level: int, fit: int) -> int | None:
-        """Return ``count`` GPUs of ``fit``, as many as possible of them ``kept`` for the pod.
+        """Return ``count`` GPUs of ``fit``, with as many ``kept`` ones as possible.
 
-        They are in the smallest scope that has enough and all that are kept; None if none has.
+        They are in the smallest scope that has enough GPUs and all kept ones; None if there is
+        none.
         """
         kept &= fit
         if kept.bit_count() >= count:
@@ -97,9 +99,9 @@ class Scopes:
         return None
 
     def for_share(self, level: int, fit: int, used: int) -> list[int]:
-        """Return the minors of GPUs of which one may be shared; the first of the best is taken.
+        """Return the minors of equally good GPUs for a share; the first is the default.
 
-        They are those of ``fit`` in the scopes that ``choose`` would find equal.
+        They are the GPUs of ``fit`` in the scopes that ``choose`` would rank equal.
         """
         most = -1
         minors: list[int] = []
@@ -112,7 +114,7 @@ class Scopes:
         return minors
 
     def _able(self, count: int, level: int, fit: int) -> list[Scope]:
-        """Return the scopes that have enough, of the deepest level where there are any."""
+        """Return the scopes with enough GPUs at the deepest level that has any."""
         for depth in range(len(self.levels), level - 1, -1):
             if self.most(fit)[depth - 1] >= count:
                 scopes = self.levels[depth - 1]

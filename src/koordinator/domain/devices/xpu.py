@@ -1,4 +1,4 @@
-"""An accelerator as a device daemon describes it.
+"""Accelerator descriptions in the format of device daemons.
 
 Source: koordinator pkg/koordlet/util/device.go, ``XPUDeviceInfo``.
 """
@@ -7,14 +7,14 @@ import msgspec
 
 
 class P2pLink(msgspec.Struct, frozen=True, rename="camel"):
-    """``peer_minor`` is a list of minors such as 1,2,3; ``type`` NVLink, HCCS, …."""
+    """``peer_minor`` is a comma-separated list of minors; ``type`` is NVLink, HCCS and so on."""
 
     peer_minor: str = ""
     type: str = ""
 
 
 class XpuTopology(msgspec.Struct, frozen=True, rename="camel"):
-    """Where it sits, and which others it is linked to.  Ids are text; an empty one is unknown."""
+    """Location and links of an accelerator.  Ids are texts; empty means unknown."""
 
     p2p_links: tuple[P2pLink, ...] = msgspec.field(name="p2pLinks", default=())
     must_honor_partition: bool = False
@@ -25,7 +25,7 @@ class XpuTopology(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class XpuStatus(msgspec.Struct, frozen=True, rename="camel"):
-    """``err_code`` is a word for programs."""
+    """Health of an accelerator; ``err_code`` is machine-readable."""
 
     healthy: bool = True
     err_code: str = ""

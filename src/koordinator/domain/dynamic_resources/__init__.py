@@ -1,11 +1,11 @@
-"""Dynamic resource allocation: which devices a claim gets on a node.
+"""Dynamic resource allocation: allocation of devices to claims on a node.
 
-``versions``    semantic versions, as attributes of devices have them
-``selectors``   expressions over a device
-``inventory``   ResourceSlices as pools that a node reaches
-``requests``    what claims ask for, with their classes looked up
-``constraints`` what devices of one claim must have in common, or not
-``shares``      counters and capacities that several allocations take from
-``allocator``   the search
-``allocation``  what is written about a result
+``versions``    semantic versions, as device attributes use them
+``selectors``   CEL expressions over a device
+``inventory``   ResourceSlices as pools that a node can access
+``requests``    requests of claims with their device classes
+``constraints`` attribute constraints between devices of one claim
+``shares``      counters and capacities that several allocations share
+``allocator``   depth-first search for an allocation
+``allocation``  status of allocated claims
 """

@@ -1,4 +1,4 @@
-"""What is written about the devices that a claim got, and who may use it.
+"""Status of allocated claims, and reservations of claims for pods.
 
 Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/allocator_incubating.go
 ``Allocate``, ``createNodeSelector``; resourceclaim/claim.go.
@@ -28,9 +28,9 @@ from koordinator.domain.dynamic_resources.requests import PendingClaim
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.quantity import Quantity
 
-PODS: Final = "pods"  # resource of a consumer that is a pod
+PODS: Final = "pods"  # resource name of consumers that are pods
 FROM_CLASS, FROM_CLAIM = "FromClass", "FromClaim"
-_SHARES: Final = uuid.UUID("5a0f8f7e-2f6c-4c3e-9a6e-5d2d7c9a1b10")  # namespace of share ids
+_SHARES: Final = uuid.UUID("5a0f8f7e-2f6c-4c3e-9a6e-5d2d7c9a1b10")  # UUID namespace of share ids
 
 
 def allocation_of(
@@ -40,9 +40,9 @@ def allocation_of(
     gates: AllocatorGates,
     now_s: float = 0.0,
 ) -> ClaimAllocation:
-    """Return the allocation of a claim that gets these devices on a node.
+    """Return the allocation of a claim with these devices on a node.
 
-    The time counts for devices that have to be made ready.
+    ``now_s`` is the allocation time of devices with binding conditions.
     """
     return ClaimAllocation(
         devices=DeviceAllocationResult(
@@ -92,9 +92,9 @@ def _result(
 def _configuration(
     claim: PendingClaim, devices: Sequence[AllocatedDevice], *, joins: bool
 ) -> Iterable[DeviceAllocationConfiguration]:
-    """Yield what classes say, then what the claim says, as far as it concerns chosen requests.
+    """Yield the configuration of classes, then of the claim, for the chosen requests.
 
-    Where it ``joins`` requests a configuration comes once, and names none if it concerns all.
+    With ``joins``, each configuration is yielded once, without requests if it applies to all.
     """
     said = _said_of_requests(claim, devices, once=joins)
     if not joins:
@@ -129,14 +129,14 @@ def _said_of_requests(
         if not said.requests:
             yield given
         concerned = [request for request in said.requests if request in known]
-        for _ in concerned[:1] if once else concerned:  # for each, as Kubernetes does up to 1.36
+        for _ in concerned[:1] if once else concerned:  # once per request, as Kubernetes up to 1.36
             yield given
 
 
 def _node_selector(
     devices: Sequence[OfferedDevice], node: str, gates: AllocatorGates
 ) -> NodeSelector | None:
-    """Return on which nodes the devices can be used; None: on all."""
+    """Return the selector of nodes that can access the devices; None for all nodes."""
     expressions: dict[NodeSelectorRequirement, None] = {}
     fields: dict[NodeSelectorRequirement, None] = {}
     for device in devices:
@@ -159,28 +159,28 @@ def _only(node: str) -> NodeSelectorTerm:
     return NodeSelectorTerm(match_fields=(name,))
 
 
-# -- claims as they are stored -------------------------------------------------------------------
+# -- stored claims -------------------------------------------------------------------------------
 
 
 def consumer(meta: ObjectMeta) -> ResourceClaimConsumerReference:
-    """Return a pod as claims name it."""
+    """Return the reference to a pod in ``status.reservedFor``."""
     return ResourceClaimConsumerReference(resource=PODS, name=meta.name, uid=meta.uid)
 
 
 def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
-    """Return whether a pod may use the claim."""
+    """Return whether the claim is reserved for a pod."""
     return any(one.uid == uid for one in claim.status.reserved_for)
 
 
 def is_made_for_pod(claim: ResourceClaim, pod: ObjectMeta) -> bool:
-    """Return whether a template's claim belongs to this pod, not to one of the same name."""
+    """Return whether a claim made from a template is controlled by exactly this pod."""
     return any(
         owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references
     )
 
 
 def with_allocation(claim: ResourceClaim, allocation: ClaimAllocation) -> ResourceClaim:
-    """Return the claim allocated, and protected from deletion until it is not."""
+    """Return the claim with an allocation and the finalizer against deletion."""
     meta = claim.metadata
     if DELETE_PROTECTION not in meta.finalizers:
         meta = replace(meta, finalizers=(*meta.finalizers, DELETE_PROTECTION))
@@ -188,7 +188,7 @@ def with_allocation(claim: ResourceClaim, allocation: ClaimAllocation) -> Resour
 
 
 def with_consumer(claim: ResourceClaim, reference: ResourceClaimConsumerReference) -> ResourceClaim:
-    """Return the claim reserved for one more pod, too."""
+    """Return the claim with an additional consumer."""
     if is_reserved_for(claim, reference.uid):
         return claim
     reserved = (*claim.status.reserved_for, reference)
@@ -196,7 +196,7 @@ def with_consumer(claim: ResourceClaim, reference: ResourceClaimConsumerReferenc
 
 
 def without_consumer(claim: ResourceClaim, uid: str) -> ResourceClaim:
-    """Return the claim reserved for a pod no more."""
+    """Return the claim without the consumer of that uid."""
     reserved = tuple(one for one in claim.status.reserved_for if one.uid != uid)
     if len(reserved) == len(claim.status.reserved_for):
         return claim
@@ -204,7 +204,7 @@ def without_consumer(claim: ResourceClaim, uid: str) -> ResourceClaim:
 
 
 def without_allocation(claim: ResourceClaim) -> ResourceClaim:
-    """Return the claim with nothing allocated, and free to be deleted."""
+    """Return the claim without allocation, consumers and finalizer."""
     meta = claim.metadata
     finalizers = tuple(name for name in meta.finalizers if name != DELETE_PROTECTION)
     return replace(
@@ -215,7 +215,7 @@ def without_allocation(claim: ResourceClaim) -> ResourceClaim:
 
 
 def devices_of(claim: ResourceClaim) -> Iterable[tuple[DeviceId, DeviceRequestAllocationResult]]:
-    """Yield the devices that a claim keeps others from; an admin's access keeps nobody."""
+    """Yield the exclusively allocated devices of a claim; admin access does not count."""
     allocation = claim.status.allocation
     for result in allocation.devices.results if allocation is not None else ():
         if not result.admin_access:
@@ -227,7 +227,7 @@ def claim_names(
 ) -> Iterable[tuple[PodResourceClaim, str | None]]:
     """Yield the entries of ``spec.resourceClaims`` with the names of their claims.
 
-    None: it has not been made yet.  Entries for which none is needed are left out.
+    The name is None if the claim has not been created yet. Entries that need no claim are left out.
     """
     names = {one.name: one.resource_claim_name or "" for one in made}
     for entry in entries:
@@ -237,7 +237,7 @@ def claim_names(
 
 
 def is_same_allocation(one: ClaimAllocation, other: ClaimAllocation) -> bool:
-    """Return whether two allocations are of the same devices for the same requests."""
+    """Return whether two allocations have the same devices for the same requests."""
     return [_identity(result) for result in one.devices.results] == [
         _identity(result) for result in other.devices.results
     ]

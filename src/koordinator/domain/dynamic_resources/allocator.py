@@ -1,12 +1,12 @@
-"""Which devices the claims of a pod get on a node: the first solution of a search in depth.
+"""Depth-first search for the devices of a pod's claims on a node.
 
-Claims are gone through in their order, then requests, alternatives, devices of a request, and for
+Claims are tried in their order, then requests, alternatives, devices of a request, and for
 each of these the pools, slices and devices that the node sees.  The first solution counts, so the
 order of all of them matters.
 
 Two things make the search shorter without another first solution: devices of one request are taken
 in ascending order (any solution put into that order is one that comes earlier), and where a device
-has failed, one that nothing here could tell from it is not tried.
+has failed, one that this search can't distinguish from it is skipped.
 
 Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/allocator_incubating.go
 ``Allocate``, ``allocateOne``, ``allocateDevice``; k8s.io/dynamic-resource-allocation
@@ -45,16 +45,16 @@ from koordinator.domain.node_selection import FORBIDDING
 
 @dataclass(slots=True)
 class AttributeConstraint:
-    """Holds the values of an attribute that the devices so far have, in the order they came."""
+    """A constraint with the attribute values of the devices taken so far, in order."""
 
     attribute: str
-    requests: tuple[str, ...]  # those that it is about; none: all
+    requests: tuple[str, ...]  # constrained requests; empty: all
     is_distinct: bool
     _values: list[Any] = field(default_factory=list)
 
     @classmethod
     def of(cls, constraint: DeviceConstraint) -> "AttributeConstraint | None":
-        """Return the constraint at the start of a search; None if it says nothing."""
+        """Return the constraint without devices; None if it has no known type."""
         if constraint.match_attribute is not None:
             return cls(constraint.match_attribute, constraint.requests, is_distinct=False)
         if constraint.distinct_attribute is not None:
@@ -68,7 +68,7 @@ class AttributeConstraint:
         return option.name in self.requests or option.name.partition("/")[0] in self.requests
 
     def add(self, device: OfferedDevice) -> bool:
-        """Take in a device; return False, and leave it out, if that breaks the constraint."""
+        """Add a device; return False, without adding it, if the constraint is violated."""
         value = device.attribute(self.attribute)
         if value is None:
             return False
@@ -78,27 +78,27 @@ class AttributeConstraint:
         return True
 
     def take_back(self) -> None:
-        """Forget the device that came last."""
+        """Remove the device that was added last."""
         self._values.pop()
 
 
 CANNOT_ALLOCATE: Final = "cannot allocate all claims"
 INVALID_POOLS: Final = "invalid resource pools were encountered"
 TIMED_OUT: Final = "timed out trying to allocate devices"
-MAX_STEPS: Final = 100_000  # devices looked at; bounds a search in place of Kubernetes' 10 s
+MAX_STEPS: Final = 100_000  # examined devices; replaces Kubernetes' timeout of 10 s
 
 
 @dataclass(frozen=True, slots=True)
 class AllocatorGates:
-    """Feature gates of the allocator, and what differs between releases."""
+    """Feature gates of the allocator, and differences between releases."""
 
     taints: bool = False
     taint_rules: bool = False
     counters: bool = False
-    capacity: bool = False  # also constraints of distinct attributes
+    capacity: bool = False  # includes distinctAttribute constraints
     binding_conditions: bool = False
-    repeats: bool = True  # a request may have several shares of one device: up to 1.35
-    joins_requests: bool = False  # a configuration for all requests names none: from 1.37 on
+    repeats: bool = True  # up to 1.35: several shares of a device per request
+    joins_requests: bool = False  # from 1.37: configurations for all requests name none
 
 
 NO_GATES: Final = AllocatorGates()
@@ -106,26 +106,26 @@ NO_GATES: Final = AllocatorGates()
 
 @dataclass(frozen=True, slots=True)
 class AllocatedDevice:
-    """A device that an option of a request got."""
+    """A device allocated for an option of a request."""
 
     option: RequestOption
     device: OfferedDevice
-    consumed: Mapping[str, int] = field(default_factory=dict)  # of its capacity, in nanos
+    consumed: Mapping[str, int] = field(default_factory=dict)  # capacity in nanos
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAllocation:
-    """What each claim got, in the order of the claims, and what that is worth."""
+    """Allocated devices of each claim, in order of the claims, and the node's score."""
 
     claims: tuple[tuple[AllocatedDevice, ...], ...]
-    score: int  # of the alternatives that were chosen; earlier ones are worth more
+    score: int  # higher for earlier alternatives
 
 
 @dataclass(frozen=True, slots=True)
 class NotAllocatable:
-    """The node can't serve the claims.
+    """Failure to allocate on a node.
 
-    ``is_fault``: that could not be found out; ``is_broken``: because a selector breaks on a device.
+    ``is_fault``: the check itself failed; ``is_broken``: a selector failed on a device.
     """
 
     reason: str
@@ -140,7 +140,7 @@ def allocate(
     gates: AllocatorGates = NO_GATES,
     max_steps: int = MAX_STEPS,
 ) -> NodeAllocation | NotAllocatable:
-    """Return what the claims get from the pools that a node sees; ``use`` is left as it is."""
+    """Return the allocation of the claims from a node's pools, without changing ``use``."""
     try:
         return _Search(pools, claims, use, gates, max_steps).run()
     except AllocationError as fault:
@@ -151,18 +151,18 @@ def allocate(
 
 
 class _OutOfStepsError(Exception):
-    """The search takes too long."""
+    """The search exceeds its step limit."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Slot:
-    """A device that is still to be found."""
+    """The next device to find."""
 
     claim: int
     request: int
-    number: int = 0  # of the device within the request
-    option: int | None = None  # which alternative is being tried
-    start: int = 0  # the first candidate that may follow the one before
+    number: int = 0  # index of the device within the request
+    option: int | None = None  # index of the alternative
+    start: int = 0  # index of the first allowed candidate
 
 
 class _Search:
@@ -179,11 +179,11 @@ class _Search:
         self._pools, self._claims, self._use, self._gates = pools, claims, use, gates
         self._steps = max_steps
         self._results: list[list[AllocatedDevice]] = [[] for _ in claims]
-        self._chosen: dict[tuple[int, int], int] = {}  # option by claim and request
-        self._mine: dict[DeviceId, list[int]] = {}  # claims that a device went to in this search
+        self._chosen: dict[tuple[int, int], int] = {}  # option index by (claim, request)
+        self._mine: dict[DeviceId, list[int]] = {}  # claims per device in this search
         self._constraints = [self._constraints_of(claim) for claim in claims]
         self._whole: dict[tuple[int, int, int], tuple[OfferedDevice, ...]] = {}  # for all
-        self._counters: dict[CounterKey, int] = {}  # consumed by this search
+        self._counters: dict[CounterKey, int] = {}  # consumed in this search
         self._capacity: dict[tuple[DeviceId, str], int] = {}
         self._signatures: dict[DeviceId, Hashable] = {}
 
@@ -204,7 +204,7 @@ class _Search:
 
     @cached_property
     def _candidates(self) -> tuple[OfferedDevice, ...]:
-        """Devices for exact counts, in order; pools that can't be relied on are left out."""
+        """Devices for exact counts, in order; incomplete and invalid pools are left out."""
         return tuple(
             device
             for pool in self._pools
@@ -245,7 +245,7 @@ class _Search:
             )
 
     def _check_constraints(self, claim: PendingClaim) -> None:
-        """Raise AllocationError for a constraint that would be ignored."""
+        """Raise AllocationError for a constraint of an unsupported type."""
         for index, each in enumerate(claim.spec.constraints):
             if each.match_attribute is None and not (
                 each.distinct_attribute and self._gates.capacity
@@ -278,8 +278,8 @@ class _Search:
 
     # -- the search --------------------------------------------------------------------------
 
-    def _next(self, slot: _Slot) -> bool:  # noqa: PLR0911 -- what comes next, case by case
-        """Find devices from here to the end; return whether there are."""
+    def _next(self, slot: _Slot) -> bool:  # noqa: PLR0911 -- one case per kind of slot
+        """Find all devices from this slot on; return whether there is a solution."""
         if slot.claim >= len(self._claims):
             return True
         claim = self._claims[slot.claim]
@@ -291,7 +291,7 @@ class _Search:
         whole = self._whole.get((slot.claim, slot.request, slot.option))
         wanted = option.count if whole is None else len(whole)
         if not wanted:
-            return False  # all of no devices are too few
+            return False  # mode All requires at least one device
         if slot.number >= wanted:
             return self._next(_Slot(slot.claim, slot.request + 1))
         if not slot.number and len(self._results[slot.claim]) + wanted > RESULTS_MAX:
@@ -356,7 +356,7 @@ class _Search:
         if option.admin_access:
             return claim in mine and not is_shared
         if is_shared:
-            return self._use.whole[device.id] > 0  # since before it could be shared
+            return self._use.whole[device.id] > 0  # allocated before sharing was enabled
         return bool(mine) or self._use.devices[device.id] > 0
 
     def _is_tolerated(self, option: RequestOption, device: OfferedDevice) -> bool:
@@ -365,9 +365,9 @@ class _Search:
     def _take(
         self, claim: int, option: RequestOption, device: OfferedDevice, *, must: bool
     ) -> bool:
-        """Take a device, if counters, capacities and constraints allow it.
+        """Take a device if counters, capacities and constraints allow it.
 
-        Raises AllocationError if it ``must`` be taken and a constraint is against it.
+        Raises AllocationError if it ``must`` be taken and violates a constraint.
         """
         consumed = self._consumed(option, device)
         if consumed is None:
@@ -408,7 +408,7 @@ class _Search:
     # -- counters and capacities -------------------------------------------------------------
 
     def _consumed(self, option: RequestOption, device: OfferedDevice) -> Mapping[str, int] | None:
-        """Return what is taken of the device's capacity; None: counters or capacity lack."""
+        """Return the consumed capacity of a device; None if counters or capacity are short."""
         if needs_gate(device, self._gates):
             return None
         consumed = self._capacity_taken(option, device) if self._gates.capacity else {}
@@ -423,7 +423,7 @@ class _Search:
     def _capacity_taken(
         self, option: RequestOption, device: OfferedDevice
     ) -> Mapping[str, int] | None:
-        """Return what a request takes of a device's capacity; None: not so much is left."""
+        """Return the capacity that a request consumes; None if it is insufficient."""
         consumed = consumed_capacity(device, option.capacity)
         for name, amount in (consumed or {}).items():
             key = device.id, name
@@ -433,7 +433,7 @@ class _Search:
         return consumed
 
     def _is_counted(self, device: OfferedDevice) -> bool:
-        """Return whether a device that is shared has its counters already."""
+        """Return whether the counters of a shared device are charged already."""
         in_use = self._use.devices[device.id] or self._mine.get(device.id)
         return self._is_shared(device) and bool(in_use)
 
@@ -445,10 +445,10 @@ class _Search:
             for counter, amount in consumption(device):
                 self._counters[counter] = self._counters.get(counter, 0) + sign * amount
 
-    # -- what could be told apart ------------------------------------------------------------
+    # -- signatures of devices ---------------------------------------------------------------
 
     def _signature(self, device: OfferedDevice) -> Hashable:
-        """Return what two devices share that the rest of this search can't tell apart."""
+        """Return a value that is equal for devices that this search can't distinguish."""
         known = self._signatures.get(device.id)
         if known is None:
             spec = device.spec
@@ -483,17 +483,17 @@ class _Search:
 
 
 def needs_gate(device: OfferedDevice, gates: AllocatorGates) -> bool:
-    """Return whether a device takes counters, and nobody counts these."""
+    """Return whether a device consumes counters although the gate is off."""
     return bool(device.spec.consumes_counters) and not gates.counters
 
 
 def is_offered(device: OfferedDevice, gates: AllocatorGates) -> bool:
-    """Return whether somebody would wait for a device that has to be made ready."""
+    """Return whether a device can be allocated with respect to binding conditions."""
     return gates.binding_conditions or not device.spec.binding_conditions
 
 
 def is_tolerated(option: RequestOption, device: OfferedDevice) -> bool:
-    """Return whether a request tolerates every taint of a device that keeps claims away."""
+    """Return whether a request tolerates all NoSchedule and NoExecute taints of a device."""
     return all(
         any(_tolerates(toleration, taint) for toleration in option.tolerations)
         for taint in device.spec.taints

@@ -1,7 +1,7 @@
-"""Extended resources that devices of a DeviceClass serve: what a pod gets a claim for.
+"""Claims for extended resources that a DeviceClass serves.
 
-Each container that runs on asks for devices of its own.  Init containers that end before use those
-of containers that come later, and share what they need besides.
+Each long-running container gets devices of its own. Init containers that end earlier reuse the
+devices of later containers, and share the additional devices that they need.
 
 Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/extendeddynamicresources.go
 ``createRequestsAndMappings``, ``preFilterExtendedResources``, ``findExtendedResourceClaim``;
@@ -29,16 +29,16 @@ from koordinator.api.pod import Container, ContainerExtendedResourceRequest, Pod
 from koordinator.api.resource_validation import is_extended
 from koordinator.domain.pod_requests import bounded
 
-UNNAMED: Final = "<extended-resources>"  # what messages call a claim that is not written yet
-_IS_MADE: Final = "true"  # value of the annotation
-_BASE_LENGTH: Final = 58  # of a name, as the API server cuts it before what it adds
-NAMES: Final = 8  # that are tried for a claim, where others have the first ones
+UNNAMED: Final = "<extended-resources>"  # name in messages before the claim is created
+_IS_MADE: Final = "true"  # annotation value
+_BASE_LENGTH: Final = 58  # the API server's limit before the random suffix
+NAMES: Final = 8  # candidate names per claim, for conflicts
 _ADDED: Final = 5  # characters
-_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # of these characters
+_ALPHABET: Final = "bcdfghjklmnpqrstvwxz2456789"  # characters of the suffix
 
 
 def resources_of(device_class: DeviceClass) -> Iterable[str]:
-    """Yield the extended resources by which devices of a class can be asked for."""
+    """Yield the extended resources that select devices of a class."""
     yield f"{DEVICE_CLASS_RESOURCES}{device_class.metadata.name}"
     explicit = device_class.spec.extended_resource_name
     if explicit is not None and is_extended(explicit) and not explicit.startswith("requests."):
@@ -46,12 +46,12 @@ def resources_of(device_class: DeviceClass) -> Iterable[str]:
 
 
 def is_made_for_resources(claim: ResourceClaim) -> bool:
-    """Return whether a scheduler made the claim for extended resources."""
+    """Return whether a scheduler created the claim for extended resources."""
     return claim.metadata.annotations.get(EXTENDED_RESOURCE_CLAIM) == _IS_MADE
 
 
 def owner_of(claim: ResourceClaim) -> str:
-    """Return the uid of the pod for whose extended resources a claim was made; empty: none's."""
+    """Return the uid of the pod whose extended resources the claim is for; empty if none."""
     if not is_made_for_resources(claim):
         return ""
     owners = claim.metadata.owner_references
@@ -59,9 +59,9 @@ def owner_of(claim: ResourceClaim) -> str:
 
 
 def claim_names_of(pod: ObjectMeta) -> Iterator[str]:
-    """Yield names for the claim of a pod, the same ones each time: the first that is free counts.
+    """Yield deterministic candidate names for a pod's claim; the first free one is used.
 
-    So nobody who tries again, or comes late, makes a second claim.
+    Retries and restarted schedulers therefore find the existing claim instead of creating another.
     """
     base = f"{pod.name}-extended-resources-"[:_BASE_LENGTH]
     for number in range(NAMES):
@@ -70,7 +70,7 @@ def claim_names_of(pod: ObjectMeta) -> Iterator[str]:
 
 
 def made_claim(name: str, pod: ObjectMeta, requests: Sequence[DeviceClaimRequest]) -> ResourceClaim:
-    """Return the claim of a pod as it is to be created."""
+    """Return the claim to create for a pod."""
     owner = OwnerReference(
         api_version=Pod.API_VERSION, kind=Pod.KIND, name=pod.name, uid=pod.uid, controller=True
     )
@@ -88,14 +88,14 @@ def made_claim(name: str, pod: ObjectMeta, requests: Sequence[DeviceClaimRequest
 
 @dataclass(frozen=True, slots=True)
 class ExtendedRequests:
-    """What the claim of a pod asks for, and which request serves which container."""
+    """Requests of a pod's claim, and the request that serves each container."""
 
     requests: tuple[DeviceClaimRequest, ...]
     mappings: tuple[ContainerExtendedResourceRequest, ...]
 
 
 def extended_requests(spec: PodSpec, classes: Mapping[str, str]) -> ExtendedRequests:
-    """Return what a pod asks for of these resources, by name with the class that serves each."""
+    """Return a pod's requests for these resources; ``classes`` maps them to device classes."""
     requests: list[DeviceClaimRequest] = []
     mappings: list[ContainerExtendedResourceRequest] = []
     for resource in sorted(classes):
@@ -107,10 +107,10 @@ def extended_requests(spec: PodSpec, classes: Mapping[str, str]) -> ExtendedRequ
 
 @dataclass(frozen=True, slots=True)
 class _Need:
-    """What one container asks for of a resource."""
+    """The request of one container for a resource."""
 
     container: str
-    request: str  # its name
+    request: str  # name of the request
     count: int
 
 
@@ -125,7 +125,7 @@ def _of_resource(spec: PodSpec, resource: str, device_class: str) -> ExtendedReq
         if need is not None and end
     ]
     more = [(need, need.count - sum(one.count for one in reused)) for need, reused in passing]
-    # The first of those that need most besides stands for all of them.
+    # The init container with the largest additional need determines the shared request.
     shared = max(more, key=lambda one: one[1], default=None)
     asked = [(need.request, need.count) for need in lasting if need is not None]
     if shared is not None and shared[1] > 0:
@@ -147,7 +147,7 @@ def _of_resource(spec: PodSpec, resource: str, device_class: str) -> ExtendedReq
 
 
 def _ends(number: int, container: Container, spec: PodSpec) -> bool:
-    """Return whether a container has ended before the pod's own begin."""
+    """Return whether a container ends before the main containers start."""
     return number < len(spec.init_containers) and container.restart_policy != "Always"
 
 
@@ -162,7 +162,7 @@ def _need(number: int, container: Container, resource: str) -> _Need | None:
 
 
 def _reused(wanted: int, later: Iterable[_Need | None]) -> list[_Need]:
-    """Return what an init container uses of those that come later, until it has enough."""
+    """Return the later containers' needs that an init container reuses, until it has enough."""
     found: list[_Need] = []
     for need in later:
         if need is not None:
@@ -184,7 +184,7 @@ NOT_MADE: Final = "waiting for the resourceclaim of {!r} to be created"
 
 
 def template_to_create(namespace: str, name: str) -> str:
-    """Return what makes the claim, where it is not known whether the template exists."""
+    """Return the remedy for a missing claim whose template may be missing too."""
     return (
         f"create the ResourceClaimTemplate {namespace}/{name} if it is not there: "
         "kube-controller-manager makes the claim from it"

@@ -1,10 +1,10 @@
-"""ResourceSlices as the pools of devices that a node reaches.
+"""ResourceSlices as pools of devices that a node can access.
 
-Of a pool only the newest generation that the node sees counts.  It is complete when there are as
-many slices of that generation, for whichever nodes, as it says it has.  A pool of which the node
-sees a part is left out while there is a newer generation elsewhere.
+Only the newest generation of a pool that the node sees counts. A pool is complete when the number
+of slices of that generation, for any nodes, equals the published count. A pool that the node
+sees only in part is left out while a newer generation exists elsewhere.
 
-Slices and pools with devices that have to be made ready come after those without.
+Slices and pools with binding conditions are sorted after the others.
 
 Source: k8s.io/dynamic-resource-allocation structured/internal/experimental/pools_experimental.go.
 """
@@ -33,15 +33,15 @@ from koordinator.domain.node_selection import matches_node_selector
 from koordinator.foundation.cel import CelError, CelProgram
 from koordinator.foundation.errors import InputError
 
-ANSWERS_KEPT: Final = 16  # expressions of which a device knows whether they are true of it
-ALIKE_KEPT: Final = 1 << 14  # answers for devices that an expression can't tell apart
-_ALIKE: dict[Hashable, bool | str] = {}  # follows from its keys alone
+ANSWERS_KEPT: Final = 16  # cached expression results per device
+ALIKE_KEPT: Final = 1 << 14  # cached results shared by equal devices
+_ALIKE: dict[Hashable, bool | str] = {}  # pure cache
 DeviceId = tuple[str, str, str]  # driver, pool, device
 
 
 @dataclass(slots=True, eq=False)
 class OfferedDevice:
-    """A device of a slice; what expressions say of it is kept as long as the slice lives."""
+    """A device of a slice, with cached results of expressions."""
 
     id: DeviceId
     spec: PoolDevice
@@ -50,11 +50,11 @@ class OfferedDevice:
     _answers: dict[str, bool | str] = field(default_factory=dict)
 
     def matches(self, program: CelProgram) -> bool:
-        """Return whether an expression is true of the device.  Raises CelError."""
+        """Return whether an expression is true for the device.  Raises CelError."""
         answer = self._answers.get(program.text)
         if answer is None:
             answer = self._answer_of_alike(program)
-            if len(self._answers) >= ANSWERS_KEPT:  # users write ever new expressions
+            if len(self._answers) >= ANSWERS_KEPT:  # bounds the cache
                 self._answers.clear()
             self._answers[program.text] = answer
         if isinstance(answer, str):
@@ -62,7 +62,7 @@ class OfferedDevice:
         return answer
 
     def _answer_of_alike(self, program: CelProgram) -> bool | str:
-        """Return the answer that all devices have of which the expression reads the same."""
+        """Return the result shared by all devices with the same values of the fields read."""
         parts = parts_read(program)
         values = values_read(parts, self.id[0], self.spec) if parts is not None else None
         key = (program.text, values)
@@ -87,7 +87,7 @@ class OfferedDevice:
         return self._variables
 
     def attribute(self, name: str) -> Any:
-        """Return the value of a qualified attribute; None if there is none."""
+        """Return (type, value) of a qualified attribute; None if there is none."""
         found: DeviceAttribute | None = self.spec.attributes.get(name)
         domain, _, short = name.partition("/")
         if found is None and domain == self.id[0]:
@@ -98,10 +98,10 @@ class OfferedDevice:
             value = attribute_value(found)
         except InputError:
             return None
-        return type(value), value  # 1 is not True
+        return type(value), value  # distinguishes 1 from True
 
     def reaches(self, node: Node) -> bool:
-        """Return whether a node can use the device, of a slice that says so device by device."""
+        """Return whether a node can access the device of a slice with per-device selection."""
         spec = self.spec
         if spec.all_nodes or spec.node_name == node.metadata.name:
             return True
@@ -110,25 +110,25 @@ class OfferedDevice:
 
 @dataclass(frozen=True, slots=True, eq=False, weakref_slot=True)
 class SliceContent:
-    """What some parts of a slice's devices say, by a number that slices of the same have."""
+    """Identity of the content of a slice's devices; equal contents share one number."""
 
     number: int
 
 
 @dataclass(slots=True, eq=False)
 class OfferedSlice:
-    """The devices of one slice, in its order."""
+    """The devices of one slice, in order."""
 
     name: str
     spec: ResourceSliceSpec
     devices: tuple[OfferedDevice, ...]
-    has_conditions: bool  # some device has to be made ready
-    counters_taken: frozenset[tuple[str, str]]  # set and name, by its devices
+    has_conditions: bool  # a device has binding conditions
+    counters_taken: frozenset[tuple[str, str]]  # (counter set, counter) consumed by devices
     contents: dict[Hashable, SliceContent | None] = field(default_factory=dict)  # by reading
 
     @classmethod
     def of(cls, item: ResourceSlice) -> "OfferedSlice":
-        """Return what a slice offers."""
+        """Convert a ResourceSlice."""
         spec = item.spec
         return cls(
             item.metadata.name,
@@ -148,11 +148,11 @@ class OfferedSlice:
 
     @property
     def only_node(self) -> str:
-        """The one node that can use it; empty if that takes a look at nodes."""
+        """The only node that can access it; empty if a selector or flag decides."""
         return self.spec.node_name or ""
 
     def seen_from(self, node: Node) -> "OfferedSlice | None":
-        """Return the part of it that a node can use; None if it can use nothing of it."""
+        """Return the part that a node can access; None if there is none."""
         spec = self.spec
         if spec.per_device_node_selection:
             devices = tuple(device for device in self.devices if device.reaches(node))
@@ -168,14 +168,14 @@ class OfferedSlice:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pool:
-    """What a node sees of one pool."""
+    """The part of a pool that a node sees."""
 
     driver: str
     name: str
     slices: tuple[OfferedSlice, ...]
     is_complete: bool
-    is_valid: bool  # no name comes twice, and there are all counters that devices take
-    counter_sets: Mapping[str, CounterSet] = field(default_factory=dict)  # of all its slices
+    is_valid: bool  # unique names; consumed counters exist
+    counter_sets: Mapping[str, CounterSet] = field(default_factory=dict)  # of all slices
 
     @property
     def devices(self) -> Iterable[OfferedDevice]:
@@ -188,24 +188,22 @@ GroupT = TypeVar("GroupT", bound=Hashable)
 
 
 class SliceIndex:
-    """All slices, and the pools that a node sees: by driver and name, slices by name.
+    """Index of all slices; pools of a node are sorted by driver and name, slices by name.
 
-    Pools with devices that have to be made ready come after the others.
-
-    Without ``partitions`` no node sees slices that say by device who can use it, and nobody asks
-    whether there are the counters that devices take.
+    Pools with binding conditions are sorted after the others. Without ``partitions``, slices with
+    per-device node selection are invisible, and consumed counters are not checked.
     """
 
     def __init__(self, *, partitions: bool = True) -> None:
         self._partitions = partitions
         self._slices: dict[str, OfferedSlice] = {}
         self._of_node: dict[str, dict[str, OfferedSlice]] = {}
-        self._shared: dict[str, OfferedSlice] = {}  # those that say otherwise who sees them
-        self._by_pool: dict[PoolKey, dict[str, OfferedSlice]] = {}  # of all generations
-        self._of_driver: Counter[str] = Counter()  # slices
+        self._shared: dict[str, OfferedSlice] = {}  # slices without a single node
+        self._by_pool: dict[PoolKey, dict[str, OfferedSlice]] = {}  # all generations
+        self._of_driver: Counter[str] = Counter()  # number of slices
 
     def put(self, item: ResourceSlice) -> None:
-        """Take in a slice, or a new version of one."""
+        """Add or update a slice."""
         name = item.metadata.name
         self.drop(name)
         offered = self._slices[name] = OfferedSlice.of(item)
@@ -215,7 +213,7 @@ class SliceIndex:
         self._of_driver[offered.spec.driver] += 1
 
     def drop(self, name: str) -> None:
-        """Forget a slice; does nothing if it is not known."""
+        """Remove a slice if it exists."""
         known = self._slices.pop(name, None)
         if known is None:
             return
@@ -227,7 +225,7 @@ class SliceIndex:
             del self._of_driver[known.spec.driver]
 
     def has_driver(self, driver: str) -> bool:
-        """Return whether a driver offers anything."""
+        """Return whether a driver has slices."""
         return driver in self._of_driver
 
     def has_pool(self, pool: PoolKey) -> bool:
@@ -235,7 +233,7 @@ class SliceIndex:
         return pool in self._by_pool
 
     def find(self, name: str) -> OfferedSlice | None:
-        """Return what a slice offers."""
+        """Return a slice by name."""
         return self._slices.get(name)
 
     def _visible(self, offered: OfferedSlice) -> dict[str, OfferedSlice]:
@@ -252,7 +250,7 @@ class SliceIndex:
         return self._of_node.keys()
 
     def device(self, wanted: DeviceId) -> OfferedDevice | None:
-        """Return a device as its newest generation has it; None: nobody offers it."""
+        """Return a device in its newest generation; None if it does not exist."""
         driver, pool, _ = wanted
         parts = self._by_pool.get((driver, pool), {}).values()
         newest = sorted(parts, key=lambda part: -part.spec.pool.generation)
@@ -260,11 +258,11 @@ class SliceIndex:
         return next(found, None)
 
     def nodes_of(self, pool: PoolKey) -> Iterable[str]:
-        """Return the nodes that alone see some slice of a pool; empty stands for all nodes."""
+        """Return the nodes with exclusive slices of a pool; "" is included for shared slices."""
         return {part.only_node for part in self._by_pool.get(pool, {}).values()}
 
     def pools(self, node: Node) -> tuple[Pool, ...]:
-        """Return what a node sees."""
+        """Return the pools that a node sees."""
         own = self._of_node.get(node.metadata.name, {})
         seen = list(own.values())
         for shared in self._shared.values():
@@ -311,7 +309,7 @@ class SliceIndex:
         )
 
     def _has_counters(self, parts: Sequence[OfferedSlice]) -> bool:
-        """Return whether the devices of a pool take counters that there are, and are unique."""
+        """Return whether the consumed counters exist and counter sets are unique."""
         if not self._partitions:
             return True
         sets = [each for part in parts for each in part.spec.shared_counters]
@@ -326,7 +324,7 @@ def _pool_key(offered: OfferedSlice) -> PoolKey:
 
 
 def _take_out(groups: dict[GroupT, dict[str, OfferedSlice]], group: GroupT, name: str) -> None:
-    """Take a slice out of its group; an empty group goes, too."""
+    """Remove a slice from its group, and the group when it is empty."""
     known = groups.get(group)
     if known is not None and known.pop(name, None) is not None and not known:
         del groups[group]

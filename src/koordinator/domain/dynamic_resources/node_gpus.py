@@ -1,8 +1,7 @@
-"""GPUs of Device objects that can be claimed as well, and what claims have got of them.
+"""GPUs of Device objects that claims can request too, and their usage by claims.
 
-A node agent offers them as slices of one driver, in a pool that is called as the node.  A GPU is
-the same one whichever way it is asked for, so what claims have of it counts against pods that
-request resources, and the other way round.
+A node agent publishes them as slices of one driver, in a pool with the node's name. Usage by claims
+counts against pods that request resources, and vice versa.
 """
 
 import re
@@ -20,49 +19,49 @@ from koordinator.domain.masks import MAX_MINOR
 from koordinator.foundation.quantity import NANOS
 
 DRIVER: Final = "gpu.koordinator.sh"
-CDI_KIND: Final = "nvidia.com/gpu"  # under which the vendor's toolkit describes GPUs, by UUID
+CDI_KIND: Final = "nvidia.com/gpu"  # CDI kind of the vendor's toolkit; GPUs by UUID
 CORE_CAPACITY, MEMORY_CAPACITY = "core", "memory"  # percent of a GPU; bytes
 _NAME = re.compile(r"gpu-(0|[1-9][0-9]{0,5})")
-_EXTRA: Final = (0,) * (len(NAMES[DeviceType.GPU]) - RATIO - 1)  # amounts of single vendors
+_EXTRA: Final = (0,) * (len(NAMES[DeviceType.GPU]) - RATIO - 1)  # amounts of specific vendors
 
 
 def device_name(minor: int) -> str:
-    """Return how a slice calls a GPU."""
+    """Return the device name of a GPU in a slice."""
     return f"gpu-{minor}"
 
 
 def minor_of(name: str) -> int | None:
-    """Return which GPU a slice calls so; None if no GPU can be called so."""
+    """Return the minor of a device name; None if it is not a GPU's name."""
     found = _NAME.fullmatch(name)
     minor = int(found[1]) if found else -1
     return minor if 0 <= minor <= MAX_MINOR else None
 
 
 def device_id(node: str, minor: int) -> DeviceId:
-    """Return how claims call a GPU of a node."""
+    """Return the device id of a node's GPU in claims."""
     return DRIVER, node, device_name(minor)
 
 
 class ClaimedGpu(NamedTuple):
-    """What a claim has of a GPU; nothing is said of the amounts if it is all of it."""
+    """A claim's usage of a GPU; ``consumed`` is empty if it has the whole GPU."""
 
     minor: int
-    consumed: tuple[tuple[str, int], ...] = ()  # by capacity, in nanos
+    consumed: tuple[tuple[str, int], ...] = ()  # (capacity name, nanos)
 
     def taken(self, total: Sequence[int]) -> Taken:
-        """Return it in terms of pods that request resources, of a GPU with so much in all."""
+        """Convert to the amounts of pods that request resources, given the GPU's total."""
         if not self.consumed:
             return Taken(self.minor, tuple(total))
         core, memory = self._asked
-        # Rounded up: a GPU of which anything is taken is not free as a whole.
+        # Rounded up so that a partly used GPU never counts as entirely free.
         ratio = -(-memory * 100 // total[MEMORY]) if total[MEMORY] else 0
         return Taken(self.minor, (core, memory, ratio, *_EXTRA))
 
     def granted(self, total: Sequence[int]) -> Taken:
-        """Return what a pod is told that requests as much core and memory of such a GPU.
+        """Return the allocation of a pod that requests as much core and memory of such a GPU.
 
-        A share of less than a percent, or of a GPU with no memory known, has one percent: it is
-        a share all the same.
+        The ratio is at least one percent, also for a GPU of unknown memory, so that it counts as a
+        share.
         """
         if not self.consumed:
             return Taken(self.minor, (*total[:RATIO], WHOLE_DEVICE, *_EXTRA))
@@ -73,7 +72,7 @@ class ClaimedGpu(NamedTuple):
 
     @property
     def memory_bytes(self) -> int:
-        """The memory that it has; 0 if it is all of the GPU."""
+        """The claimed memory; 0 for a whole GPU."""
         return self._asked[1]
 
     @property
@@ -88,10 +87,7 @@ def _units(nanos: int) -> int:
 
 
 def claimed_gpus(claim: ResourceClaim, request: str = "") -> Mapping[str, tuple[ClaimedGpu, ...]]:
-    """Return what a claim keeps of the GPUs of nodes, by name of the node.
-
-    If a ``request`` is named, that of this request alone.
-    """
+    """Return a claim's usage of GPUs by node name, restricted to a ``request`` if named."""
     found: dict[str, list[ClaimedGpu]] = {}
     for (driver, pool, name), result in devices_of(claim):
         minor = minor_of(name) if driver == DRIVER else None
@@ -103,9 +99,9 @@ def claimed_gpus(claim: ResourceClaim, request: str = "") -> Mapping[str, tuple[
 
 
 def held_by_pods(allocations: Iterable[Allocation]) -> Mapping[int, Mapping[str, int]]:
-    """Return what pods hold of the capacity of GPUs, in nanos, by minor and capacity.
+    """Return pods' usage of GPU capacity in nanos, by minor and capacity name.
 
-    An empty mapping stands for a GPU that can't be shared with claims: its amounts are not known.
+    An empty mapping marks a GPU of unknown amounts, which can't be shared with claims.
     """
     held: dict[int, dict[str, int]] = {}
     whole: set[int] = set()

@@ -1,4 +1,4 @@
-"""What claims ask for: requests with their alternatives, classes and compiled selectors.
+"""Requests of claims: alternatives, device classes and compiled selectors.
 
 Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/allocator_incubating.go
 ``validateDeviceRequest``.
@@ -28,23 +28,23 @@ FindClass = Callable[[str], DeviceClass | None]
 
 
 class AllocationError(Exception):
-    """A claim can't be judged on a node, as where an expression breaks or a pool is changed."""
+    """A claim can't be evaluated on a node, for instance because a pool is being updated."""
 
 
 class BrokenSelectorError(AllocationError):
-    """An expression breaks on a device, as where that has no such attribute."""
+    """A selector failed on a device, for instance because an attribute is missing."""
 
 
 @dataclass(frozen=True, slots=True)
 class SelectorCondition:
-    """A selector, and how errors call it."""
+    """A selector, and its label in errors."""
 
     label: str  # class gpu: selector #0, or claim ns/name: selector #1
     expression: str
     program: CelProgram | InputError
 
     def holds(self, device: OfferedDevice) -> bool:
-        """Return whether the device meets it.  Raises AllocationError."""
+        """Return whether the device matches.  Raises AllocationError."""
         if isinstance(self.program, InputError):
             raise AllocationError(f"{self.label}: CEL compile error: {self.program}")
         try:
@@ -57,8 +57,8 @@ class SelectorCondition:
 class RequestOption:
     """A request, or one of its alternatives."""
 
-    name: str  # as results call it: r0, or r0/s1
-    short_name: str  # as errors call it: r0, or s1
+    name: str  # name in results: r0, or r0/s1
+    short_name: str  # name in errors: r0, or s1
     device_class: DeviceClass
     conditions: tuple[SelectorCondition, ...]
     takes_all: bool
@@ -68,13 +68,13 @@ class RequestOption:
     capacity: Mapping[str, Quantity] = field(default_factory=dict)
 
     def selects(self, device: OfferedDevice) -> bool:
-        """Return whether the device is one that is meant.  Raises AllocationError."""
+        """Return whether all conditions hold for the device.  Raises AllocationError."""
         return all(condition.holds(device) for condition in self.conditions)
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRequest:
-    """A request: the first of its options that can be had counts."""
+    """A request; its first satisfiable option is used."""
 
     name: str
     options: tuple[RequestOption, ...]
@@ -83,7 +83,7 @@ class ClaimRequest:
 
 @dataclass(frozen=True, slots=True)
 class PendingClaim:
-    """A claim that is to be allocated."""
+    """A claim without allocation."""
 
     key: str  # namespace/name
     uid: str
@@ -92,12 +92,12 @@ class PendingClaim:
 
     @property
     def has_alternatives(self) -> bool:
-        """Whether some request has alternatives, so that nodes may differ in worth."""
+        """Whether a request has alternatives, so that nodes may differ in score."""
         return any(request.has_alternatives for request in self.requests)
 
 
 def pending_claim(claim: ResourceClaim, find_class: FindClass) -> PendingClaim | str:
-    """Return what a claim asks for, or why that can't be had anywhere."""
+    """Return the parsed requests of a claim, or the reason why no node can satisfy them."""
     requests = []
     for request in claim.spec.devices.requests:
         known = _request(claim.key, request, find_class)

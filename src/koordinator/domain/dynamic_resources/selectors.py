@@ -47,7 +47,7 @@ _LOOSE = re.compile(r"v?([0-9]+)(\.[0-9]+)?(\.[0-9]+)?(.*)", re.DOTALL)
 @total_ordering
 @dataclass(frozen=True, slots=True, eq=False)
 class SemanticVersion:
-    """Compared by precedence: build metadata does not count."""
+    """A version compared by precedence; build metadata is ignored."""
 
     major: int
     minor: int
@@ -56,7 +56,7 @@ class SemanticVersion:
 
     @classmethod
     def parse(cls, text: str, *, normalize: bool = False) -> "SemanticVersion":
-        """Return the version; to ``normalize`` fills in parts and takes off a ``v`` and zeros.
+        """Parse a version; ``normalize`` adds missing parts and strips ``v`` and leading zeros.
 
         Raises InputError.
         """
@@ -97,13 +97,13 @@ def _normalized(text: str) -> str:
 
 
 MAX_EXPRESSION: Final = 10 * 1024  # characters
-MAX_COST: Final = 20_000  # steps of one evaluation; useful ones take some dozens
-_TOO_DEAR: Final[set[str]] = set()  # expressions that have taken more
+MAX_COST: Final = 20_000  # steps of one evaluation; typical expressions take dozens
+_TOO_DEAR: Final[set[str]] = set()  # expressions that exceeded MAX_COST
 _MOST_DEAR: Final = 4096
 
 
 class DomainMap(dict[str, Any]):
-    """A map by domain: one that is not there is empty, and yet not in the map."""
+    """A map by domain; looking up a missing domain returns an empty map without adding it."""
 
     __slots__ = ()
 
@@ -208,7 +208,7 @@ ENVIRONMENT = CelEnvironment({"device": CelType("device")}, {"device": _DEVICE},
 
 @lru_cache(maxsize=4096)
 def compile_selector(expression: str) -> CelProgram | InputError:
-    """Return the program of an expression, or what is wrong with it."""
+    """Compile an expression; return the error instead if it is invalid."""
     if len(expression) > MAX_EXPRESSION:
         return InputError(f"must have at most {MAX_EXPRESSION} characters, got {len(expression)}")
     try:
@@ -223,7 +223,7 @@ def compile_selector(expression: str) -> CelProgram | InputError:
 def device_variables(driver: str, device: PoolDevice) -> dict[str, Any]:
     """Return the variables of expressions over a device.
 
-    Raises InputError for a version that is none.
+    Raises InputError for an invalid version.
     """
     return {
         "device": {
@@ -238,7 +238,7 @@ def device_variables(driver: str, device: PoolDevice) -> dict[str, Any]:
 
 
 def attribute_value(attribute: DeviceAttribute) -> Any:
-    """Return a number, text, boolean or version.  Raises InputError if there is none of these."""
+    """Return a number, text, boolean or version.  Raises InputError if none is set."""
     if attribute.int_value is not None:
         return attribute.int_value
     if attribute.bool_value is not None:
@@ -251,7 +251,7 @@ def attribute_value(attribute: DeviceAttribute) -> Any:
 
 
 def qualified(name: str, driver: str) -> str:
-    """Return the name of an attribute with its domain, which is the driver's if it has none."""
+    """Return the attribute name with its domain; the default domain is the driver."""
     return name if "/" in name else f"{driver}/{name}"
 
 
@@ -270,9 +270,9 @@ def _is_version_text(text: str) -> bool:
 
 @lru_cache(maxsize=4096)
 def parts_read(program: CelProgram) -> tuple[tuple[str, str, str], ...] | None:
-    """Return which part, domain and name of devices an expression reads; None: any.
+    """Return the (part, domain, name) triples that an expression reads; None if any may be read.
 
-    The driver has neither domain nor name.
+    Domain and name are empty for the driver.
     """
     parts: list[tuple[str, str, str]] = []
     for _, *path in sorted(program.reads) if program.reads is not None else [("", "")]:
@@ -289,10 +289,10 @@ def parts_read(program: CelProgram) -> tuple[tuple[str, str, str], ...] | None:
 def values_read(
     parts: Iterable[tuple[str, str, str]], driver: str, device: PoolDevice
 ) -> tuple[Hashable, ...] | None:
-    """Return the values of some parts of a device; None: they don't say all about it.
+    """Return the values of some parts of a device; None if they don't determine the result.
 
-    Expressions that read these parts have the same answer for devices with the same values.  Of
-    devices of which no expression can say anything that is unknown, too.
+    Expressions that read only these parts have equal results for devices with equal values. The
+    result is also None for a device with an invalid attribute.
     """
     if not all(map(_is_sound, device.attributes.values())):
         return None
@@ -302,12 +302,12 @@ def values_read(
             values.append(driver if part == "driver" else device.allow_multiple_allocations)
             continue
         of: Mapping[str, Any] = device.attributes if part == "attributes" else device.capacity
-        found = of.get(f"{domain}/{name}")
+        value = of.get(f"{domain}/{name}")
         if domain == driver and name in of:
-            if found is not None:
-                return None  # named twice
-            found = of[name]
-        values.append(found.value if isinstance(found, DeviceCapacity) else found)
+            if value is not None:
+                return None  # ambiguous: qualified and unqualified name
+            value = of[name]
+        values.append(value.value if isinstance(value, DeviceCapacity) else value)
     return tuple(values)
 
 
@@ -325,8 +325,8 @@ _NOT_BOOL: Final = {
 
 
 def matches(program: CelProgram, variables: Mapping[str, Any]) -> bool:
-    """Return whether the expression is true of a device.  Raises CelError."""
-    if program.text in _TOO_DEAR:  # nor is it tried on other devices: there may be thousands
+    """Return whether the expression is true for a device.  Raises CelError."""
+    if program.text in _TOO_DEAR:  # not evaluated again: there may be thousands of devices
         raise CelCostError(COST_LIMIT_EXCEEDED)
     try:
         value = program.evaluate(variables, MAX_COST)

@@ -1,8 +1,8 @@
-"""What of a node's pools a search can tell apart.
+"""Shapes of a node's pools: equal for pools that a search can't distinguish.
 
-Nodes of one shape whose devices are used in the same way get the same answer, whatever the pools
-and their devices are called.  Slices that several nodes see are told apart by name, and so are
-their devices: how these are used is no matter of one node.
+Nodes of one shape whose devices have the same usage get the same result, regardless of the names of
+pools and devices. Slices that several nodes see, and their devices, are identified by name, because
+their usage does not depend on one node.
 """
 
 from collections.abc import Callable, Hashable, Iterable, Sequence
@@ -33,13 +33,13 @@ from koordinator.domain.dynamic_resources.shares import DevicesInUse, consumptio
 from koordinator.foundation.cel import CelProgram
 
 NUMBERS: Final = 1 << 12
-READINGS: Final = 16  # different parts of its devices for which a slice knows its number
+READINGS: Final = 16  # cached content numbers per slice
 
 
 class SliceContents:
-    """Numbers slices by the values of some parts of their devices.
+    """Numbers for slices by the values of some parts of their devices.
 
-    Many kinds of claims read the same parts, such as those of templates that differ in a number.
+    Many claims read the same parts, for instance claims made from templates that differ in a count.
     """
 
     def __init__(self) -> None:
@@ -49,9 +49,9 @@ class SliceContents:
     def number(
         self, part: OfferedSlice, reading: Hashable, read: Callable[[OfferedDevice], Hashable]
     ) -> int | None:
-        """Return the number, equal for slices of the same values; None: these don't say all.
+        """Return a number that is equal for slices with equal values; None if undetermined.
 
-        ``read`` returns the values of a device, or None, and follows from ``reading``.
+        ``read`` returns the values of a device, or None; it must be a function of ``reading``.
         """
         if reading not in part.contents:
             if len(part.contents) >= READINGS:
@@ -61,7 +61,7 @@ class SliceContents:
         return content.number if content is not None else None
 
     def _content(self, values: tuple[Hashable, tuple[Hashable, ...]]) -> SliceContent | None:
-        """Return the content, which lives as long as a slice has it; no number is given twice."""
+        """Return the content, alive while a slice refers to it; numbers are never reused."""
         if None in values[1]:
             return None
         content = self._known.get(values)
@@ -71,12 +71,12 @@ class SliceContents:
 
 
 class ShapeReader:
-    """Reads the shapes of pools, as far as some claims are concerned."""
+    """Shapes of pools with respect to some claims."""
 
     def __init__(
         self, claims: Sequence[PendingClaim], gates: AllocatorGates, contents: SliceContents
     ) -> None:
-        """``contents`` is of the slices that are read, and may be shared with other claims."""
+        """Create a reader; ``contents`` may be shared with readers of other claims."""
         self._gates, self._contents = gates, contents
         requests = chain.from_iterable(claim.requests for claim in claims)
         self._options = tuple(option for request in requests for option in request.options)
@@ -84,20 +84,20 @@ class ShapeReader:
         self._attributes = tuple(one.attribute for one in found if one is not None)
         self._parts = _parts(self._options)
         self._reading = self._parts, self._attributes, gates
-        self._alike: dict[int, Hashable] = {}  # traits of devices, by number of the content
-        self._numbers: dict[Hashable, int] = {}  # of what several nodes see
+        self._alike: dict[int, Hashable] = {}  # traits of devices by content number
+        self._numbers: dict[Hashable, int] = {}  # numbers of slices that several nodes see
         self._next = count()
-        self._seen: dict[int, tuple[OfferedSlice, int]] = {}  # the same, by identity
+        self._seen: dict[int, tuple[OfferedSlice, int]] = {}  # number by identity of the slice
 
     def begin(self) -> None:
-        """Begin to read anew; slices that are gone are not kept."""
+        """Start a new pass; references to removed slices are dropped."""
         self._seen.clear()
         for known in (self._numbers, self._alike):
             if len(known) > NUMBERS:
-                known.clear()  # no number is given twice
+                known.clear()  # numbers are never reused
 
     def shape(self, pools: Sequence[Pool]) -> Hashable:
-        """Return what is equal for pools that no search of the claims can tell apart."""
+        """Return a value that is equal for pools that no search of the claims can distinguish."""
         return tuple(
             [
                 (
@@ -124,7 +124,7 @@ class ShapeReader:
         return "shared", seen[1]
 
     def _traits_of(self, part: OfferedSlice) -> Hashable:
-        """Return the traits of all devices; where slices are alike, those of the first one."""
+        """Return the traits of all devices, cached by content."""
         number = None
         if self._parts is not None:
             number = self._contents.number(part, self._reading, self._values)
@@ -139,12 +139,12 @@ class ShapeReader:
         return tuple([_answer(option, device) for option in self._options]), self._own(device)
 
     def _values(self, device: OfferedDevice) -> Hashable:
-        """Return what the traits of a device follow from; None: that is not known."""
+        """Return the values that determine a device's traits; None if undetermined."""
         values = values_read(self._parts or (), device.id[0], device.spec)
         return (values, self._own(device)) if values is not None else None
 
     def _own(self, device: OfferedDevice) -> tuple[Hashable, ...]:
-        """Return what matters of a device beside the answers of expressions."""
+        """Return the properties of a device that matter besides expression results."""
         spec, gates = device.spec, self._gates
         own: tuple[Hashable, ...] = tuple(map(device.attribute, self._attributes))
         own += (needs_gate(device, gates), is_offered(device, gates))
@@ -163,7 +163,7 @@ class ShapeReader:
 
 
 def _parts(options: Iterable[RequestOption]) -> tuple[tuple[str, str, str], ...] | None:
-    """Return which parts of devices the selectors of some requests read; None: any."""
+    """Return the parts of devices that the requests' selectors read; None if any may be read."""
     found: dict[tuple[str, str, str], None] = {}
     for option in options:
         for condition in option.conditions:
@@ -176,7 +176,7 @@ def _parts(options: Iterable[RequestOption]) -> tuple[tuple[str, str, str], ...]
 
 
 def _answer(option: RequestOption, device: OfferedDevice) -> bool | None:
-    """Return whether a request means the device; None: that can't be found out."""
+    """Return whether a request selects the device; None if a selector fails."""
     try:
         return option.selects(device)
     except AllocationError:
@@ -184,7 +184,7 @@ def _answer(option: RequestOption, device: OfferedDevice) -> bool | None:
 
 
 def usage_of(pools: Sequence[Pool], use: DevicesInUse) -> Hashable:
-    """Return what is equal for pools of one shape whose own devices are used in the same way."""
+    """Return a value that is equal for pools of one shape with equal usage of their own devices."""
     if not use.devices:
         return None
     found: list[Hashable] = []

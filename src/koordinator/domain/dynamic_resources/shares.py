@@ -1,7 +1,7 @@
-"""Counters and capacities that several allocations take from.
+"""Counters and capacities that several allocations consume.
 
-Devices that are partitions of another one consume counters of their pool; a device that allows
-several allocations is shared by amounts of its capacity.  All amounts are in nanos.
+Devices that are partitions of another device consume counters of their pool; a device that allows
+several allocations is shared by amounts of its capacity. All amounts are in nanos.
 
 Source: Kubernetes enhancements 4815 (partitionable devices) and 5075 (consumable capacity);
 k8s.io/dynamic-resource-allocation structured/internal/experimental/consumable_capacity.go.
@@ -22,17 +22,17 @@ CounterKey = tuple[str, str, str, str]  # driver, pool, counter set, counter
 
 @dataclass(slots=True)
 class DevicesInUse:
-    """What is allocated: whole devices, and amounts of shared ones."""
+    """Allocated devices, counters, and consumed capacity of shared devices."""
 
-    devices: Counter[DeviceId] = field(default_factory=Counter)  # allocations; not by admins
-    whole: Counter[DeviceId] = field(default_factory=Counter)  # those of them that share nothing
+    devices: Counter[DeviceId] = field(default_factory=Counter)  # allocations without admin access
+    whole: Counter[DeviceId] = field(default_factory=Counter)  # exclusive allocations
     counters: Counter[CounterKey] = field(default_factory=Counter)
-    #: devices that nobody offers any more: what they take of the pool's counters is not known
+    #: allocated devices that are no longer published; their consumed counters are unknown
     withdrawn: Counter[PoolKey] = field(default_factory=Counter)
     capacity: Counter[tuple[DeviceId, str]] = field(default_factory=Counter)
 
     def charge(self, device: DeviceId, consumed: Mapping[str, int] | None, sign: int) -> None:
-        """Note that a device is allocated (1), or is no more (-1).  None: nothing is left of it."""
+        """Add (1) or remove (-1) an allocation; ``consumed`` is None for an exclusive one."""
         _count(self.devices, device, sign)
         if consumed is None:
             _count(self.whole, device, sign)
@@ -43,7 +43,7 @@ class DevicesInUse:
     def charge_counters(
         self, pool: PoolKey, taken: Iterable[tuple[CounterKey, int]] | None, sign: int
     ) -> None:
-        """Note what a device of a pool takes of counters.  None: it is offered no more."""
+        """Add (1) or remove (-1) consumed counters; None for an unpublished device."""
         if taken is None:
             _count(self.withdrawn, pool, sign)
             return
@@ -58,7 +58,7 @@ def _count(counts: Counter[KeyT], key: KeyT, more: int) -> None:
 
 
 def consumption(device: OfferedDevice) -> Iterable[tuple[CounterKey, int]]:
-    """Yield what a device takes of the counters of its pool."""
+    """Yield the counters that a device consumes."""
     driver, pool, _ = device.id
     for part in device.spec.consumes_counters:
         for name, counter in part.counters.items():
@@ -66,7 +66,7 @@ def consumption(device: OfferedDevice) -> Iterable[tuple[CounterKey, int]]:
 
 
 def limits_of(pool: Pool) -> dict[CounterKey, int]:
-    """Return how much there is of each counter of a pool."""
+    """Return the total of each counter of a pool."""
     return {
         (pool.driver, pool.name, name, counter): amount.value.nanos
         for name, counters in pool.counter_sets.items()
@@ -77,9 +77,9 @@ def limits_of(pool: Pool) -> dict[CounterKey, int]:
 def consumed_capacity(
     device: OfferedDevice, asked: Mapping[str, Quantity]
 ) -> Mapping[str, int] | None:
-    """Return what an allocation takes of each capacity of a device; None: it can't be had.
+    """Return the capacity that an allocation consumes; None if the request can't be satisfied.
 
-    Of a device that is not shared it takes everything, and what is asked is a lower bound.
+    An exclusive device is consumed entirely; the request is a lower bound of its capacity.
     """
     capacities = device.spec.capacity
     if any(name not in capacities for name in asked):
@@ -94,7 +94,7 @@ def consumed_capacity(
 
 
 def _amount(capacity: DeviceCapacity, asked: Quantity | None) -> int | None:
-    """Return the smallest amount that the policy knows and that is enough; None: there is none."""
+    """Return the smallest sufficient amount that the policy allows; None if there is none."""
     policy = capacity.request_policy
     if policy is None:
         return asked.nanos if asked is not None else capacity.value.nanos

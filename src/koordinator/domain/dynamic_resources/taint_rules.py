@@ -1,4 +1,4 @@
-"""Taints that an administrator gives devices, beside what their drivers say.
+"""Device taints set by administrators in addition to the drivers' taints.
 
 Source: k8s.io/dynamic-resource-allocation resourceslice/tracker/tracker.go ``applyPatches``.
 """
@@ -29,7 +29,7 @@ def concerns(rule: DeviceTaintRule, spec: ResourceSliceSpec) -> bool:
 
 
 def with_taints(item: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> ResourceSlice:
-    """Return a slice whose devices have the taints of the rules, too, in the order of these."""
+    """Return a slice whose devices also have the taints of the rules, in order of the rules."""
     those = [rule for rule in rules if concerns(rule, item.spec)]
     if not those:
         return item
@@ -47,6 +47,9 @@ def _tainted(device: PoolDevice, rules: Iterable[DeviceTaintRule]) -> PoolDevice
 
 
 def _selector(rule: DeviceTaintRule) -> DeviceTaintSelector | None:
-    """Return which devices a rule means; None: none.  Before v1 no selector meant every device."""
+    """Return a rule's selector; None if it selects nothing.
+
+    Before v1, a missing selector selects every device.
+    """
     wanted = rule.spec.device_selector
     return _EVERY if wanted is None and type(rule) is not DeviceTaintRule else wanted

@@ -2,13 +2,12 @@
 
 No I/O, no clock.
 
-``terms``       ``GangTerms``: what a gang asks for, in any spelling
-``gang``        ``Gang``: one gang and its members
-``cache``        ``GangCache``: all gangs, who may enter the queue, who is tried with whom
-``attempt``     ``GangAttempt``: those who are tried together
-``status``      what a PodGroup's status should be
-``summary``     what people want to know of a gang
-``validation``  what admission refuses
+``terms``   ``GangTerms``: requirements of a gang, parsed from any of its sources
+``gang``    ``Gang``: one gang and its members
+``cache``   ``GangCache``: all gangs, queue admission, groups
+``attempt`` ``GangAttempt``: members that are placed together
+``status``  status of a PodGroup
+``summary`` user-facing summary of gangs
 """
 
 from koordinator.domain.gangs.attempt import GangAttempt

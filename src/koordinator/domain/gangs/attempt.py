@@ -1,4 +1,4 @@
-"""The members of a gang group that are to be placed together, and when that has failed."""
+"""Joint placement of the members of a gang group, and its failure condition."""
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
@@ -10,29 +10,29 @@ KindT = TypeVar("KindT", bound=Hashable)
 
 @dataclass(frozen=True, slots=True)
 class GangAttempt:
-    """Enough members of each strict gang get a place, or nobody does."""
+    """Members to place together: enough of each strict gang, or none at all."""
 
     group_id: str
-    members: Mapping[str, str]  # pod key -> gang id, in the order in which they are tried
-    spare: Mapping[str, int]  # strict gang -> how many of these members may find no place
-    waiting: int = 0  # members that hold a place already
-    is_alone: bool = False  # a member of a gang that has started; it waits for nobody
+    members: Mapping[str, str]  # pod key -> gang id, in the order of placement
+    spare: Mapping[str, int]  # strict gang -> number of members that may remain unplaced
+    waiting: int = 0  # members that are placed but not bound
+    is_alone: bool = False  # one member of a gang that has started
 
     def is_lost(self, failed: Iterable[str]) -> bool:
-        """Return whether too many members (by key) have found no place."""
+        """Return whether too many members (by key) could not be placed."""
         lost = Counter(self.members[key] for key in failed)
         return any(lost[gang] > spare for gang, spare in self.spare.items())
 
     @property
     def enough(self) -> int:
-        """How many members of the strict gangs must get places."""
+        """The number of members of strict gangs that must be placed."""
         there = Counter(self.members.values())
         return sum(max(there[gang] - max(spare, 0), 0) for gang, spare in self.spare.items())
 
     def least(self, kinds: Mapping[str, KindT]) -> dict[KindT, int]:
-        """Return how many members of each kind must get places, whoever else is left out.
+        """Return the minimum number of members of each kind that must be placed.
 
-        ``kinds`` are those of the members, by key.
+        ``kinds`` maps the key of each member to its kind.
         """
         least = dict.fromkeys(kinds.values(), 0)
         by_gang = Counter((gang, kinds[key]) for key, gang in self.members.items())
@@ -42,7 +42,7 @@ class GangAttempt:
         return least
 
     def fewest(self) -> list[str]:
-        """Return the first members that are enough, in order."""
+        """Return the shortest prefix of members that suffices, in order."""
         left = Counter(self.members.values())
         left.subtract({gang: max(spare, 0) for gang, spare in self.spare.items()})
         kept = []

@@ -1,13 +1,12 @@
-"""Every gang of the cluster: who is in it, who speaks for it, whether it may start.
+"""Cache of all gangs: members, queue representatives, and permission to start.
 
-A gang group that is whole has one *representative* in the scheduling queue; the other members stay
-before the queue and are fetched when it is the representative's turn.  So a gang that waits costs
-as much as one pod, and one that is short of members costs nothing.
+A complete gang group has one *representative* in the scheduling queue. The other members stay
+outside the queue until the representative is scheduled. So a waiting gang costs as much as one pod,
+and a gang that is short of members costs nothing.
 
 Source: koordinator pkg/scheduler/plugins/coscheduling/core (gang_cache.go, gang_group_info.go,
-core.go).  Different here: a group counts as started before while a member is bound, not for ever,
-which is also what a restarted scheduler would see; members whose own scheduling gates are closed
-don't count.
+core.go).  Different here: a group counts as once satisfied while a member is bound, not forever,
+which a restarted scheduler would conclude too; members with scheduling gates don't count.
 """
 
 import re
@@ -39,7 +38,7 @@ from koordinator.domain.gangs.terms import (
 from koordinator.foundation.errors import BugError
 
 _OVER = ("Succeeded", "Failed")
-#: What ``why_gated`` returns, and what the original says of a gang that lacks members.
+#: Messages of ``why_gated``, and the original's message for a gang that is short of members.
 _GATE_REASON = re.compile(
     r"gang \S+ (needs|is not known)|gang group \S+ is represented|gang child pod not collect enough"
     r"|(PodGroup|Workload) \S+ (of scheduling\.k8s\.io )?does not exist"
@@ -50,32 +49,32 @@ Keys = list[str]
 
 
 class GangCache:
-    """Gangs by id.  What changes it returns the pods that should now try to enter the queue."""
+    """Gangs by id.  Methods that change it return the pods that may enter the queue now."""
 
     def __init__(self, defaults: GangDefaults) -> None:
         self.defaults = defaults
         self.gangs: dict[str, Gang] = {}
-        self.changed: dict[str, None] = {}  # gangs whose status may have to be written
+        self.changed: dict[str, None] = {}  # ids of gangs whose status may be outdated
         self._representative: dict[str, str] = {}  # group id -> pod key
         self._home: dict[str, str] = {}  # pod key -> gang id
         self._workloads: dict[str, SchedulingWorkload] = {}
-        self._of_workload: dict[str, dict[str, str]] = {}  # its key -> gang id -> group in it
-        self._pod_groups: dict[str, SchedulingPodGroup] = {}  # of scheduling.k8s.io
+        self._of_workload: dict[str, dict[str, str]] = {}  # key -> gang id -> pod group
+        self._pod_groups: dict[str, SchedulingPodGroup] = {}  # of scheduling.k8s.io, by key
 
     @property
     def gathers(self) -> bool:
-        """Whether it counts what gangs ask of the network."""
+        """Whether network topology requirements of gangs are honoured."""
         return self.defaults.gathers
 
     @property
     def refs(self) -> WorkloadRefs:
-        """What it counts the Workloads for that pods name."""
+        """The meaning of group references in pods."""
         return self.defaults.refs
 
-    # -- what happens ------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> Keys:
-        """Take in a pod, bound or not, or its new version."""
+        """Add or update a pod, bound or not."""
         own_id, home = self.id_of(pod), self._home.get(pod.key)
         if home is None and not own_id:
             return []
@@ -118,7 +117,7 @@ class GangCache:
         return []
 
     def drop_pod(self, pod: Pod) -> Keys:
-        """Forget a pod that is gone."""
+        """Remove a deleted pod."""
         gang = self.gangs.get(self._home.pop(pod.key, ""))
         if gang is None:
             return []
@@ -134,7 +133,7 @@ class GangCache:
         return self._next_representative(gang, pod.key)
 
     def put_group(self, pod_group: PodGroup) -> Keys:
-        """Take in a PodGroup or its new version."""
+        """Add or update a PodGroup."""
         if self.refs is WorkloadRefs.ONLY:
             return []
         gang = self.gangs.setdefault(pod_group.key, Gang(pod_group.key))
@@ -143,7 +142,7 @@ class GangCache:
         return self._set_terms(gang, terms)
 
     def drop_group(self, pod_group: PodGroup) -> Keys:
-        """Forget a PodGroup; members that carry terms of their own go on by these."""
+        """Remove a PodGroup; the terms in members' annotations apply then."""
         gang = self.gangs.get(pod_group.key)
         if gang is None:
             return []
@@ -152,19 +151,19 @@ class GangCache:
         return self._set_terms(gang, self._said_by_members(gang))
 
     def put_workload(self, workload: SchedulingWorkload) -> Keys:
-        """Take in a Workload, or another one of its name: nothing in one ever changes."""
+        """Add a Workload, or replace one of the same name; Workloads are immutable."""
         if not self.defaults.reads(SchedulingWorkload):
             return []
         self._workloads[workload.key] = workload
         return self._tell_gangs_of(workload.key)
 
     def drop_workload(self, workload: SchedulingWorkload) -> Keys:
-        """Forget a Workload; whoever names it waits for another one."""
+        """Remove a Workload; pods that reference it wait for another one."""
         self._workloads.pop(workload.key, None)
         return self._tell_gangs_of(workload.key)
 
     def put_pod_group(self, pod_group: SchedulingPodGroup) -> Keys:
-        """Take in a PodGroup of scheduling.k8s.io or its new version."""
+        """Add or update a PodGroup of scheduling.k8s.io."""
         if not self.defaults.reads(type(pod_group)):
             return []
         self._pod_groups[pod_group.key] = pod_group
@@ -175,47 +174,47 @@ class GangCache:
         return self._set_terms(gang, terms_of_pod_group(pod_group, self.defaults))
 
     def drop_pod_group(self, pod_group: SchedulingPodGroup) -> Keys:
-        """Forget a PodGroup of scheduling.k8s.io; pods that name it wait for another one."""
+        """Remove a PodGroup of scheduling.k8s.io; pods that reference it wait for another one."""
         self._pod_groups.pop(pod_group.key, None)
         gang = self.gangs.get(id_of_pod_group(pod_group))
         return [] if gang is None else self._set_terms(gang, None)
 
     def pod_group(self, key: str) -> SchedulingPodGroup | None:
-        """Return a PodGroup of scheduling.k8s.io; None if it is not known."""
+        """Return a PodGroup of scheduling.k8s.io; None if it is unknown."""
         return self._pod_groups.get(key)
 
     def hold(self, pod: Pod) -> None:
-        """Note that a member has got a place."""
+        """Record that a member was placed."""
         self._move(pod, MemberState.WAITING)
 
     def release(self, pod: Pod) -> None:
-        """Note that a member has lost its place before it was bound."""
+        """Record that a member lost its place before it was bound."""
         gang = self.gang_of(pod)
         member = None if gang is None else gang.members.get(pod.key)
         if member is not None and member.state is MemberState.WAITING:
             self._move(pod, MemberState.PENDING)
 
-    # -- questions ---------------------------------------------------------------------------
+    # -- queries -----------------------------------------------------------------------------
 
     def id_of(self, pod: Pod) -> str:
-        """Return the id of the pod's gang; empty if it is in none."""
+        """Return the id of the pod's gang; empty if it has none."""
         return gang_id(pod.metadata, self._ref(pod), self.refs)
 
     def gang_of(self, pod: Pod) -> Gang | None:
-        """Return the gang of a pod; None if it has none, or one that nothing is known of."""
+        """Return the gang of a pod; None if it has none or the gang is unknown."""
         return self.gangs.get(self._home.get(pod.key) or self.id_of(pod))
 
     def home_of(self, key: str) -> Gang | None:
-        """Return the gang that a pod is a member of, by ``namespace/name``."""
+        """Return the gang of the member ``namespace/name``."""
         home = self._home.get(key)
         return None if home is None else self.gangs.get(home)
 
     def is_member(self, pod: Pod) -> bool:
-        """Return whether the pod is in a gang."""
+        """Return whether the pod is a tracked member of a gang."""
         return pod.key in self._home
 
     def shortage(self, pod: Pod) -> str:
-        """Return why the pod's gang can't be tried yet; empty if it can."""
+        """Return the reason why the pod's gang can't be tried yet; empty if it can."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             return self._nobody_said(pod)
@@ -246,13 +245,13 @@ class GangCache:
 
     @staticmethod
     def is_gate_reason(text: str) -> bool:
-        """Return whether a condition's message is one of ``why_gated``, as of its time."""
+        """Return whether a condition's message was written by ``why_gated``."""
         return _GATE_REASON.match(text) is not None
 
     def why_gated(self, pod: Pod) -> str:
-        """Return why a pod may not enter the queue; empty if it may.
+        """Return the reason why a pod may not enter the queue; empty if it may.
 
-        The first one that may becomes the representative of its group.
+        The first admitted pod becomes the representative of its group.
         """
         gang, key = self.gang_of(pod), pod.key
         if gang is not None and gang.terms is not None and self._starts_alone(gang):
@@ -268,7 +267,7 @@ class GangCache:
         return f"gang group {group_id} is represented in the queue by pod {other}"
 
     def representative(self, group_id: str) -> str:
-        """Return the member that stands for its group in the queue; empty if none does."""
+        """Return the member that represents its group in the queue; empty if there is none."""
         key = self._representative.get(group_id, "")
         if key and not any(key in gang.pending for gang in self._gangs(group_id.split(","))):
             del self._representative[group_id]
@@ -276,31 +275,31 @@ class GangCache:
         return key
 
     def representatives_for(self, pod: Pod) -> Keys:
-        """Return the other member that stands in the queue for the group of a pod, if one does."""
+        """Return the representative of the pod's group if it is another pod."""
         gang = self.gang_of(pod)
         key = "" if gang is None or gang.terms is None else self.representative(gang.terms.group_id)
         return [key] if key and key != pod.key else []
 
     def set_representative(self, pod: Pod) -> None:
-        """Let this member speak for its group, such as the one that found no place."""
+        """Make this member the representative of its group, as when it was unschedulable."""
         gang = self.gang_of(pod)
         if gang is not None and gang.terms is not None and pod.key in gang.pending:
             self._representative[gang.terms.group_id] = pod.key
 
     def starts_alone(self, pod: Pod) -> bool:
-        """Return whether a pod need not wait for others: it is in no gang, or that has started."""
+        """Return whether a pod need not wait for others: no gang, or one that has started."""
         gang = self.gang_of(pod)
         return self._starts_alone(gang) if gang is not None else not self.id_of(pod)
 
     def has_begun(self, pod: Pod) -> bool:
-        """Return whether a member of the pod's gang group has a place, bound or not."""
+        """Return whether a member of the pod's gang group is placed, bound or not."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             return False
         return any(one.bound or one.waiting for one in self._gangs(gang.terms.group))
 
     def attempt(self, pod: Pod) -> GangAttempt:
-        """Return who is to be placed together with a member of a gang that isn't short."""
+        """Return the members to place together with a member of a complete gang."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             raise BugError(f"{pod.key} is in no gang that could be tried.")
@@ -324,9 +323,9 @@ class GangCache:
         return GangAttempt(gang.terms.group_id, {pod.key: gang.id}, {gang.id: 0}, is_alone=True)
 
     def networks(self, pod: Pod) -> dict[str, NetworkTopologySpec]:
-        """Return what the gangs of the pod's group ask of the network, by gang id.
+        """Return the network requirements of the pod's gang group, by gang id.
 
-        A spec without rules asks to be gathered as well as can be.
+        A spec without rules requests best-effort gathering.
         """
         gang = self.gang_of(pod)
         if not self.gathers or gang is None or gang.terms is None:
@@ -335,7 +334,7 @@ class GangCache:
         return {one.id: one.network for one in terms if one.network is not None}
 
     def with_places(self, pod: Pod) -> dict[str, str]:
-        """Return the gang id of every member of the pod's group that has a place, by key."""
+        """Return the gang id of every placed member of the pod's group, by key."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             return {}
@@ -348,14 +347,14 @@ class GangCache:
         }
 
     def version(self, pod: Pod) -> tuple[int, ...]:
-        """Return what changes with every change of the pod's gang group."""
+        """Return a value that changes with every change of the pod's gang group."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             return ()
         return tuple(one.version for one in self._gangs(gang.terms.group))
 
     def may_start(self, pod: Pod) -> bool:
-        """Return whether enough members of every gang of the group have a place."""
+        """Return whether enough members of every gang of the group are placed."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             return False
@@ -365,14 +364,14 @@ class GangCache:
         )
 
     def bound_together(self, pod: Pod) -> int:
-        """Return how many members of the pod's group have a place that is not bound yet."""
+        """Return the number of members of the pod's group that are placed but not bound."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             return 0
         return sum(one.waiting for one in self._gangs(gang.terms.group))
 
     def companions(self, pod: Pod) -> Keys:
-        """Return the members that must give up their places because this one lost its own."""
+        """Return the members that must be released because this member lost its place."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None or not gang.is_strict or self._starts_alone(gang):
             return []
@@ -384,26 +383,26 @@ class GangCache:
         ]
 
     def mates(self, pod: Pod) -> Keys:
-        """Return the members of the pod's gang group that have no place yet, itself included."""
+        """Return the unplaced members of the pod's gang group, including the pod."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             return []
         return [key for one in self._gangs(gang.terms.group) for key in one.pending]
 
     def validate(self) -> None:
-        """Derive everything redundant again and raise BugError where it differs."""
+        """Recompute all derived state and raise BugError where it differs."""
         for gang in self.gangs.values():
             gang.validate()
             if not gang.members and (gang.terms is None or not gang.terms.has_object):
-                raise BugError(f"gang {gang.id} is kept although nobody is in it.")
+                raise BugError(f"gang {gang.id} is kept although it has no members.")
         for workload, ids in self._of_workload.items():
             if not ids or not ids.keys() <= self.gangs.keys():
                 raise BugError(f"gangs {sorted(ids)} of Workload {workload} are not all known.")
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     def _gangs(self, ids: Iterable[str]) -> Iterator[Gang]:
-        """Yield the gangs of a group that are known."""
+        """Yield the known gangs among ``ids``."""
         return (self.gangs[one] for one in ids if one in self.gangs)
 
     def _has_started(self, gang: Gang) -> bool:
@@ -416,7 +415,7 @@ class GangCache:
         return False
 
     def _starts_alone(self, gang: Gang) -> bool:
-        """Return whether members need not wait for one another any more."""
+        """Return whether members don't wait for each other any more."""
         terms = gang.terms
         if terms is None or not terms.min_member:
             return terms is not None
@@ -424,9 +423,9 @@ class GangCache:
         return terms.match_policy not in together and self._has_started(gang)
 
     def _member(self, pod: Pod) -> Member | None:
-        """Return what counts of a pod; None if it has ended, or is being deleted, without a node.
+        """Return the member of a pod; None if it ended or is being deleted without a node.
 
-        Of a Workload nobody counts who has ended.
+        Members of a Workload or a PodGroup of scheduling.k8s.io don't count once they have ended.
         """
         meta, spec, ref = pod.metadata, pod.spec, self._ref(pod)
         if ref is not None and pod.status.phase in _OVER:
@@ -455,7 +454,7 @@ class GangCache:
         return ready
 
     def _forget_of_workload(self, gang: Gang) -> None:
-        """Forget that a gang, which has gone, was one of a Workload."""
+        """Remove a deleted gang from the index of its Workload."""
         ids = self._of_workload.get(gang.workload, {})
         ids.pop(gang.id, None)
         if not ids:
@@ -490,7 +489,7 @@ class GangCache:
         return self._next_representative(gang, key)
 
     def _next_representative(self, gang: Gang, gone: str) -> Keys:
-        """Return a member to take the place of the representative, if that was the one."""
+        """Return a replacement if the removed pod was the representative."""
         terms = gang.terms
         if terms is None or self._representative.get(terms.group_id) != gone:
             return []
@@ -498,23 +497,23 @@ class GangCache:
         return [key for one in self._gangs(terms.group) for key in list(one.pending)[:1]][:1]
 
     def _terms_of_members(self, gang: Gang) -> GangTerms | None:
-        """Return the terms of a gang after its members have said something else of it."""
+        """Return the terms of a gang after the annotations of its members changed."""
         terms = gang.terms
         if terms is not None and (terms.has_object or terms.workload):
             return terms
         return self._said_by_members(gang)
 
     def _said_by_members(self, gang: Gang) -> GangTerms | None:
-        """Return the terms that members carry; None if none does.
+        """Return the terms in the annotations of members; None if there are none.
 
-        Of members that disagree those count that ask for the fewest, in whatever order they came.
+        If members disagree, the lowest minimum applies, regardless of the order of events.
         """
         found = (terms_of_saying(gang.id, one, self.defaults) for one in gang.sayings)
         said = [terms for terms in found if terms is not None]
         return min(said, key=lambda terms: (terms.min_member, repr(terms)), default=None)
 
     def _set_terms(self, gang: Gang, terms: GangTerms | None) -> Keys:
-        """Change the terms; whoever waits for the gang is asked again."""
+        """Change the terms; return the pending members of the affected groups."""
         if terms == gang.terms:
             return []
         groups = {gang.id}
@@ -529,5 +528,8 @@ class GangCache:
 
 
 def _kept(known: MemberState) -> MemberState:
-    """Return the state of a member that the cluster still calls pending: we may know better."""
+    """Return the state of a member whose pod is still pending in the API server's view.
+
+    The scheduler may already have placed or bound it.
+    """
     return known if known in (MemberState.WAITING, MemberState.BOUND) else MemberState.PENDING

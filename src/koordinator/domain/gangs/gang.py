@@ -1,4 +1,4 @@
-"""One gang and its members, as far as scheduling has to tell them apart."""
+"""One gang and the scheduling state of its members."""
 
 from collections import Counter
 from dataclasses import dataclass, field
@@ -10,11 +10,11 @@ from koordinator.foundation.errors import BugError
 
 
 class MemberState(StrEnum):
-    """What a member still needs."""
+    """Scheduling state of a member."""
 
-    BLOCKED = "blocked"  # its own scheduling gates to open; it doesn't count until then
+    BLOCKED = "blocked"  # has scheduling gates; doesn't count
     PENDING = "pending"  # a place
-    WAITING = "waiting"  # it has a place and waits for the others, or for its binding
+    WAITING = "waiting"  # placed; waits for the others or for its binding
     BOUND = "bound"  # nothing
 
 
@@ -24,13 +24,13 @@ class Member:
 
     key: str
     scheduler: str  # name of the scheduler that places it
-    owners: str  # namespace/name of what made it, ascending, with commas; may be empty
+    owners: str  # namespace/name of its owners, sorted, comma-separated
     state: MemberState
     phase: str  # of the pod
-    says: Saying = ()  # of its gang, where that has no object
+    says: Saying = ()  # texts about its gang, if that has no object
 
     def differs_in_state_only(self, other: "Member") -> bool:
-        """Return whether the rest of another version is the same."""
+        """Return whether all other fields of another version are the same."""
         return (
             self.phase == other.phase
             and self.scheduler == other.scheduler
@@ -41,37 +41,39 @@ class Member:
 
 @dataclass(slots=True, eq=False)
 class Gang:
-    """Members by key; ``terms`` are None as long as nobody has said how many it needs."""
+    """A gang and its members by key; ``terms`` is None while its minimum is unknown."""
 
     id: str
     terms: GangTerms | None = None
     members: dict[str, Member] = field(default_factory=dict)
     states: Counter[MemberState] = field(default_factory=Counter)
     phases: Counter[str] = field(default_factory=Counter)
-    pending: dict[str, Member] = field(default_factory=dict)  # in the order of their arrival
-    schedulers: Counter[str] = field(default_factory=Counter)  # of all members
-    sayings: dict[Saying, int] = field(default_factory=dict)  # how many members say the same
-    workload: str = ""  # namespace/name of the Workload that its members name
-    pod_group: str = ""  # likewise of the PodGroup of scheduling.k8s.io
-    version: int = 0  # grows with every change, of a member's pod too
+    pending: dict[str, Member] = field(default_factory=dict)  # in order of arrival
+    schedulers: Counter[str] = field(default_factory=Counter)  # of all members, by name
+    sayings: dict[Saying, int] = field(
+        default_factory=dict
+    )  # number of members with the same texts
+    workload: str = ""  # namespace/name of the Workload, if any
+    pod_group: str = ""  # namespace/name of the PodGroup of scheduling.k8s.io
+    version: int = 0  # incremented by every change
 
     @property
     def present(self) -> int:
-        """How many members there are that could run."""
+        """The number of members without scheduling gates."""
         return len(self.members) - self.states[MemberState.BLOCKED]
 
     @property
     def bound(self) -> int:
-        """How many members have a node, finished ones included."""
+        """The number of members with a node, including terminated ones."""
         return self.states[MemberState.BOUND]
 
     @property
     def waiting(self) -> int:
-        """How many members hold a place."""
+        """The number of members that are placed but not bound."""
         return self.states[MemberState.WAITING]
 
     def foreign(self, scheduler: str) -> dict[str, int]:
-        """Return how many members that need a place another scheduler has to find it for."""
+        """Return the number of pending members of each other scheduler."""
         if len(self.schedulers) <= 1 and scheduler in self.schedulers:
             return {}
         found = Counter(member.scheduler for member in self.pending.values())
@@ -79,7 +81,7 @@ class Gang:
         return dict(sorted(found.items()))
 
     def put(self, member: Member) -> None:
-        """Add a member, or put its new state in place of the old."""
+        """Add or update a member."""
         known = self.members.get(member.key)
         if known is not None and member.differs_in_state_only(known):
             self.move(member.key, member.state)
@@ -94,7 +96,7 @@ class Gang:
         self._enter(member)
 
     def drop(self, key: str) -> Member | None:
-        """Forget a member; None if it was none."""
+        """Remove and return a member; None if there is none."""
         member = self.members.pop(key, None)
         if member is not None:
             self.version += 1
@@ -110,7 +112,7 @@ class Gang:
         return member
 
     def move(self, key: str, state: MemberState) -> bool:
-        """Change a member's state; False if it is none, or in that state already."""
+        """Change a member's state; return False if it is unknown or has that state already."""
         member = self.members.get(key)
         if member is None or member.state is state:
             return False
@@ -121,9 +123,9 @@ class Gang:
         return True
 
     def needed(self, *, once_satisfied: bool) -> int:
-        """Return how many more members must get a place; 0 or less: none.
+        """Return how many more members must be placed; 0 or less if none.
 
-        ``once_satisfied`` tells that the gang group has started before.
+        ``once_satisfied``: the gang group has started before.
         """
         if self.terms is None:
             return len(self.members) + 1  # more than there can be
@@ -136,11 +138,11 @@ class Gang:
 
     @property
     def is_strict(self) -> bool:
-        """Whether one member without a place costs the others theirs."""
+        """Whether one unplaced member costs the others their places."""
         return self.terms is None or self.terms.mode is GangMode.STRICT
 
     def validate(self) -> None:
-        """Derive everything redundant again and raise BugError where it differs."""
+        """Recompute all derived state and raise BugError where it differs."""
         states = Counter(member.state for member in self.members.values())
         phases = Counter(member.phase for member in self.members.values())
         schedulers = Counter(member.scheduler for member in self.members.values())

@@ -1,4 +1,4 @@
-"""How far a PodGroup is: the status that its object should have.
+"""Status of a PodGroup object.
 
 Source: koordinator pkg/scheduler/plugins/coscheduling/controller/podgroup.go ``syncHandler``.
 """
@@ -15,7 +15,7 @@ _FORGOTTEN_AFTER = dt.timedelta(hours=48)
 
 
 def status_of(pod_group: PodGroup, gang: Gang, now: dt.datetime) -> PodGroupStatus:
-    """Return the status; equal to the one it has when nothing is to be written."""
+    """Return the status; equal to the current one when no write is needed."""
     status = pod_group.status
     if status.phase in _DONE or _is_forgotten(pod_group, gang):
         return status
@@ -62,7 +62,7 @@ def _counted(status: PodGroupStatus, gang: Gang, least: int, now: dt.datetime) -
 
 
 def _is_forgotten(pod_group: PodGroup, gang: Gang) -> bool:
-    """Return whether a group has been stuck for so long that nobody looks at it any more."""
+    """Return whether a group has been stuck for so long that its status is frozen."""
     created, start = pod_group.metadata.creation_timestamp, pod_group.status.schedule_start_time
     return (
         created is not None

@@ -1,4 +1,4 @@
-"""What people want to know of a gang: how many members it has and needs, and why it waits."""
+"""User-facing summary of gangs: members, minimum, and reasons for waiting."""
 
 import dataclasses
 import datetime as dt
@@ -25,25 +25,25 @@ from koordinator.domain.network import OUTSIDE, NetworkTree, layers_of
 from koordinator.foundation.errors import InputError
 
 _SCHEDULED = "PodScheduled"
-_EARLIEST = dt.datetime.fromtimestamp(0, dt.UTC)  # when it began is not told
+_EARLIEST = dt.datetime.fromtimestamp(0, dt.UTC)  # the start time is not part of the summary
 _PHASES_ON_THE_WAY = (PodGroupPhase.PENDING, PodGroupPhase.PRE_SCHEDULING, PodGroupPhase.RUNNING)
 
 Whereabouts = tuple[tuple[str, ...], Mapping[str, tuple[str, ...]]]  # layers; node -> its domains
 
 
 class MemberSummary(msgspec.Struct, frozen=True, rename="camel"):
-    """A member; ``why`` is what keeps it from running, as far as anybody has said."""
+    """A member; ``why`` is the message of its PodScheduled condition."""
 
     pod: str
     state: str
     phase: str
     node: str = ""
-    domain: str = ""  # of the network, from the top, with slashes
+    domain: str = ""  # network domain path, top first, slash-separated
     why: str = ""
 
 
 class LayerSummary(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a gang is in a layer of the network, and what it asks of that layer."""
+    """Location of a gang in a layer of the network, and its requirement for the layer."""
 
     layer: str
     strategy: str = ""  # MustGather or PreferGather
@@ -52,31 +52,31 @@ class LayerSummary(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GangSummary(msgspec.Struct, frozen=True, rename="camel"):
-    """A gang; ``min_member`` is 0 while nobody has said how many it needs."""
+    """A gang; ``min_member`` is 0 while it is unknown."""
 
     gang: str
-    phase: str  # that its PodGroup has, or should have
+    phase: str  # of its PodGroup, or the computed one
     min_member: int
     total: int
-    present: int  # members that could run
+    present: int  # members without scheduling gates
     bound: int
     running: int
     mode: str
     match_policy: str
     wait_seconds: float
     group: tuple[str, ...]
-    why: str = ""  # why it has not started
-    queue_position: int | None = None  # in the queue of its quota, as its PodGroup says
+    why: str = ""  # reason why it has not started
+    queue_position: int | None = None  # in its quota's queue, from the PodGroup's annotation
     queue_reason: str = ""
     warnings: tuple[str, ...] = msgspec.field(default=(), name="complaints")
-    network: tuple[LayerSummary, ...] = ()  # from the top
+    network: tuple[LayerSummary, ...] = ()  # top layer first
     members: tuple[MemberSummary, ...] = ()
 
 
 def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> list[GangSummary]:
     """Return all gangs among pods and PodGroups, by name.
 
-    Nodes and a ClusterNetworkTopology tell where in the network their members are.
+    Nodes and a ClusterNetworkTopology supply the network locations of members.
     """
     cache = GangCache(dataclasses.replace(defaults, refs=WorkloadRefs.FIRST))
     pods: dict[str, Pod] = {}
@@ -102,16 +102,16 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
     return [
         _summary(cache, gang, pods, groups.get(name), (layers, paths))
         for name, gang in sorted(cache.gangs.items())
-        if gang.terms is None or gang.terms.min_member  # else each is for itself
+        if gang.terms is None or gang.terms.min_member  # min_member 0: independent pods
     ]
 
 
 def _network(topology: ClusterNetworkTopology | None, nodes: Iterable[Node]) -> Whereabouts:
-    """Return the layers below the root, and the names of each node's domains in them."""
+    """Return the layers below the root, and the names of each node's domains."""
     try:
         layers = layers_of(topology) if topology is not None else ()
     except InputError:
-        layers = ()  # the scheduler complains about it
+        layers = ()  # the scheduler reports the error
     tree = NetworkTree(layers)
     paths: dict[str, tuple[str, ...]] = {}
     for row, node in enumerate(nodes if layers else ()):
@@ -172,7 +172,7 @@ def _summary(
 
 
 def _phase(gang: Gang, stored: PodGroup | None) -> str:
-    """Return how far the gang is: as its PodGroup says, or as it would if somebody kept it."""
+    """Return the phase of the PodGroup, or the phase it would have."""
     if stored is not None and stored.status.phase:
         return stored.status.phase
     if gang.terms is None:
@@ -186,7 +186,7 @@ def _phase(gang: Gang, stored: PodGroup | None) -> str:
 def _layers(
     terms: GangTerms | None, pods: Iterable[Pod], network: Whereabouts
 ) -> Iterator[LayerSummary]:
-    """Yield every layer that there is or that the gang asks something of."""
+    """Yield every layer that exists or that the gang has a rule for."""
     layers, paths = network
     spec = terms.network if terms else None
     rules = {rule.layer: rule for rule in (spec.gather_strategy if spec else ())}
@@ -206,7 +206,7 @@ def _layers(
 
 
 def _why(gang: Gang, pod: Pod) -> str:
-    """Return what the pod's condition says, unless it has a node."""
+    """Return the message of the pod's PodScheduled condition, unless it has a node."""
     if gang.members[pod.key].state is MemberState.BOUND:
         return ""
     conditions = (c for c in pod.status.conditions if c.type == _SCHEDULED and c.status == "False")

@@ -1,7 +1,7 @@
-"""What a gang asks for, in whichever of its spellings: a Workload, a PodGroup, annotations, labels.
+"""Requirements of a gang, parsed from a Workload, a PodGroup, annotations or labels.
 
-What can't be read counts as missing, as it does upstream, and is complained about, which upstream
-does not do.
+Invalid values count as missing, as they do upstream; unlike upstream, a warning reports them.
+
 Source: koordinator pkg/scheduler/plugins/coscheduling/core/gang.go ``tryInitByPodConfig``,
 ``tryInitByPodGroup``; pkg/scheduler/plugins/coscheduling/util; kubernetes
 pkg/scheduler/framework/plugins/gangscheduling.
@@ -32,7 +32,7 @@ from koordinator.api.scheduling_workload import PodGroupPolicy, SchedulingWorklo
 from koordinator.domain.network import warnings_about
 from koordinator.foundation.errors import InputError
 
-#: Texts of a pod, None for each that it does not have
+#: Values of the gang labels and annotations of a pod, None for each missing one.
 Saying = tuple[str | None, ...]
 
 _TERMS = (
@@ -45,35 +45,35 @@ _TERMS = (
     keys.GROUPS.key,
     keys.NETWORK_TOPOLOGY_SPEC.key,
 )
-#: Kinds of scheduling.k8s.io that say how many pods start together.
+#: Kinds of scheduling.k8s.io that define pod groups.
 GROUP_KINDS: Final = (SchedulingWorkload, SchedulingPodGroup)
-#: The group of scheduling.k8s.io that a pod names: of a Workload (1.35), or a PodGroup.
+#: A pod's reference to a group of scheduling.k8s.io: of a Workload (1.35), or a PodGroup.
 GroupReference = WorkloadReference | SchedulingGroup
-#: In ids of gangs, between the namespace and the name of a PodGroup of scheduling.k8s.io: no
-#: Workload can have that name.
+#: Separator in gang ids between the namespace and the name of a PodGroup of scheduling.k8s.io;
+#: not a valid name of a Workload.
 POD_GROUP_SEGMENT = "podGroup"
 
 
 class WorkloadRefs(StrEnum):
-    """What ``spec.workloadRef`` and ``spec.schedulingGroup`` of pods count for."""
+    """Meaning of ``spec.workloadRef`` and ``spec.schedulingGroup`` of pods."""
 
     IGNORED = "ignored"  # nothing
-    FIRST = "first"  # a pod that names a group is in its gang, whatever labels and annotations say
-    ONLY = "only"  # likewise, and labels and annotations make no gang at all
+    FIRST = "first"  # a reference takes precedence over labels and annotations
+    ONLY = "only"  # labels and annotations don't define gangs
 
 
 @dataclass(frozen=True, slots=True)
 class GangDefaults:
-    """What counts where a gang says nothing; the values are those of CoschedulingArgs."""
+    """Defaults of gangs and compatibility settings; the values of CoschedulingArgs."""
 
     wait_s: float = 600.0
     match_policy: str = GangMatchPolicy.ONCE_SATISFIED
-    gathers: bool = False  # what gangs ask of the network counts
+    gathers: bool = False  # network topology requirements apply
     refs: WorkloadRefs = WorkloadRefs.IGNORED
-    level: KubeVersion | None = None  # None: the groups of all releases count
+    level: KubeVersion | None = None  # None: groups of all releases apply
 
     def reads(self, kind: type[KubeObject]) -> bool:
-        """Return whether objects of a kind count at the compatibility level."""
+        """Return whether objects of a kind apply at the compatibility level."""
         level = self.level
         if self.refs is WorkloadRefs.IGNORED or level is None:
             return self.refs is not WorkloadRefs.IGNORED
@@ -82,7 +82,7 @@ class GangDefaults:
         return level >= V1_36 and (kind is SchedulingPodGroupV1Alpha2) == (level < V1_37)
 
     def group_named_by(self, spec: PodSpec) -> GroupReference | None:
-        """Return the group of scheduling.k8s.io that a pod names and that counts."""
+        """Return a pod's group reference if it applies at the compatibility level."""
         if self.refs is WorkloadRefs.IGNORED:
             return None
         if self.level is None:
@@ -92,34 +92,34 @@ class GangDefaults:
 
 @dataclass(frozen=True, slots=True)
 class PodGroupTerms:
-    """What only a PodGroup of scheduling.k8s.io says."""
+    """Requirements that only a PodGroup of scheduling.k8s.io can state."""
 
     uid: str
     priority: int
-    topology_key: str  # a label of which members need one value; empty: none
-    goes_as_whole: bool  # preempting one member means preempting all
+    topology_key: str  # node label whose value members must share; empty: none
+    goes_as_whole: bool  # preempting one member preempts all
 
 
 @dataclass(frozen=True, slots=True)
 class GangTerms:
-    """How many members have to start together, and what happens while there are fewer."""
+    """Number of members that start together, and behaviour while there are fewer."""
 
     id: str  # namespace/name
-    min_member: int  # at least 1; 0 of a Workload's basic policy: each member is for itself
-    total: int  # how many members there will be, for people to read
+    min_member: int  # at least 1; 0 for the basic policy: independent members
+    total: int  # expected number of members, informational
     mode: GangMode
-    match_policy: str  # a GangMatchPolicy; what is none counts as once-satisfied
-    wait_s: float  # how long a member that has its place waits for the others
-    group: tuple[str, ...]  # ids of the gangs that start together, its own among them, ascending
-    has_object: bool = False  # there is a PodGroup
-    workload: str = ""  # namespace/name of the Workload that says so
-    pod_group: PodGroupTerms | None = None  # a PodGroup of scheduling.k8s.io says so
-    network: keys.NetworkTopologySpec | None = None  # how near its members have to be
-    warnings: tuple[str, ...] = ()  # what was ignored, and why
+    match_policy: str  # a GangMatchPolicy; unknown values count as once-satisfied
+    wait_s: float  # time that a placed member waits for the others
+    group: tuple[str, ...]  # ids of gangs that start together, with its own, sorted
+    has_object: bool = False  # a PodGroup exists
+    workload: str = ""  # namespace/name of the defining Workload
+    pod_group: PodGroupTerms | None = None  # of a PodGroup of scheduling.k8s.io
+    network: keys.NetworkTopologySpec | None = None  # topology requirement
+    warnings: tuple[str, ...] = ()  # ignored values and the reasons
 
     @property
     def group_id(self) -> str:
-        """The name of the gang group."""
+        """The id of the gang group."""
         return ",".join(self.group)
 
 
@@ -128,11 +128,11 @@ def gang_id(
     ref: GroupReference | None = None,
     refs: WorkloadRefs = WorkloadRefs.FIRST,
 ) -> str:
-    """Return ``namespace/name`` of the gang of a pod; empty if it is in none.
+    """Return ``namespace/name`` of the gang of a pod; empty if it has none.
 
-    ``ref`` is what the pod names of scheduling.k8s.io.  The gang of a Workload is
-    ``namespace/workload/group``, with the replica key behind it if there is one, that of a PodGroup
-    ``namespace/podGroup/name``.
+    ``ref`` is the pod's reference to a group of scheduling.k8s.io. The gang of a Workload is
+    ``namespace/workload/group``, followed by the replica key if there is one; the gang of a
+    PodGroup is ``namespace/podGroup/name``.
     """
     if isinstance(ref, SchedulingGroup) and refs is not WorkloadRefs.IGNORED:
         return f"{meta.namespace}/{POD_GROUP_SEGMENT}/{ref.pod_group_name}"
@@ -145,22 +145,22 @@ def gang_id(
         return "/".join(filter(None, parts))
     name = "" if refs is WorkloadRefs.ONLY else keys.gang_name(meta)
     if refs is not WorkloadRefs.IGNORED:
-        name = name.replace("/", "%2F")  # only an annotation has one: not the gang of a Workload
+        name = name.replace("/", "%2F")  # from an annotation; must not collide with a Workload's
     return f"{meta.namespace}/{name}" if name else ""
 
 
 def group_reference(spec: PodSpec) -> GroupReference | None:
-    """Return the group of scheduling.k8s.io that a pod names, of whatever release."""
+    """Return a pod's reference to a group of scheduling.k8s.io of any release."""
     return spec.scheduling_group or spec.workload_ref
 
 
 def pod_group_key(meta: ObjectMeta, ref: SchedulingGroup) -> str:
-    """Return ``namespace/name`` of the PodGroup of scheduling.k8s.io that a pod names."""
+    """Return ``namespace/name`` of the PodGroup of scheduling.k8s.io that a pod references."""
     return f"{meta.namespace}/{ref.pod_group_name}"
 
 
 def id_of_pod_group(pod_group: SchedulingPodGroup) -> str:
-    """Return the id of the gang of a PodGroup of scheduling.k8s.io."""
+    """Return the gang id of a PodGroup of scheduling.k8s.io."""
     meta = pod_group.metadata
     return f"{meta.namespace}/{POD_GROUP_SEGMENT}/{meta.name}"
 
@@ -171,17 +171,18 @@ def needs_object(meta: ObjectMeta) -> bool:
 
 
 def workload_key(meta: ObjectMeta, ref: WorkloadReference) -> str:
-    """Return ``namespace/name`` of the Workload that a pod names."""
+    """Return ``namespace/name`` of the Workload that a pod references."""
     return f"{meta.namespace}/{ref.name}"
 
 
 def terms_of_workload(
     workload: SchedulingWorkload | None, own_id: str, group: str, defaults: GangDefaults
 ) -> GangTerms | None:
-    """Return the terms of a gang of a Workload; None without it, or without that group in it.
+    """Return the terms of a gang of a Workload; None if the Workload or the group is missing.
 
-    Annotations of the Workload count as those of a PodGroup do.  What has ended does not count,
-    and nobody goes on alone because others have started, unless an annotation says so.
+    Annotations of the Workload apply like annotations of a PodGroup. Terminated members don't
+    count, and members don't start alone after others have started, unless an annotation requests
+    it.
     """
     policy = workload.policy_of(group) if workload is not None else None
     if workload is None or policy is None:
@@ -194,7 +195,7 @@ def terms_of_workload(
 def terms_of_pod_group(pod_group: SchedulingPodGroup, defaults: GangDefaults) -> GangTerms:
     """Return the terms of a PodGroup of scheduling.k8s.io.
 
-    Its annotations count as those of the other kind of PodGroup do.
+    Its annotations apply like annotations of Koordinator's PodGroup.
     """
     terms = _terms_of_policy(
         pod_group.metadata,
@@ -216,7 +217,7 @@ def terms_of_pod_group(pod_group: SchedulingPodGroup, defaults: GangDefaults) ->
 def _terms_of_policy(
     meta: ObjectMeta, own_id: str, policy: PodGroupPolicy, path: str, defaults: GangDefaults
 ) -> GangTerms:
-    """Return the terms of a group of scheduling.k8s.io; ``path`` leads to its least number."""
+    """Return the terms of a scheduling policy; ``path`` is the path of its minimum count."""
     least, warnings = 0, list(_warnings(meta))
     if policy.gang is not None:
         least = max(policy.gang.min_count, 1)
@@ -256,9 +257,9 @@ def terms_of_object(pod_group: PodGroup, defaults: GangDefaults) -> GangTerms:
 
 
 def terms_of_saying(own_id: str, saying: Saying, defaults: GangDefaults) -> GangTerms | None:
-    """Return the terms that members carry; None unless they have a legal least number.
+    """Return the terms in the texts of a member; None unless the minimum is an integer.
 
-    A number below 1 is legal upstream; it means that every member may start alone.
+    A minimum below 1 is legal upstream; it means that every member may start alone.
     """
     least_label, *texts = saying
     said = zip(_TERMS, texts, strict=True)
@@ -284,7 +285,7 @@ def terms_of_saying(own_id: str, saying: Saying, defaults: GangDefaults) -> Gang
 
 
 def saying_of(meta: ObjectMeta) -> Saying:
-    """Return what a pod says of its gang, for ``terms_of_saying``; empty without a least number."""
+    """Return a pod's texts for ``terms_of_saying``; empty without a minimum."""
     if keys.min_available(meta) is None:
         return ()
     annotations = meta.annotations
@@ -293,7 +294,7 @@ def saying_of(meta: ObjectMeta) -> Saying:
 
 
 def contradictions(pod: Pod, refs: WorkloadRefs = WorkloadRefs.IGNORED) -> tuple[str, ...]:
-    """Return what a pod says twice and differently; the first spelling counts."""
+    """Return warnings about settings that a pod states twice with different values."""
     meta, ref = pod.metadata, group_reference(pod.spec)
     name = keys.gang_name(meta) if ref is not None and refs is WorkloadRefs.FIRST else ""
     if isinstance(ref, SchedulingGroup) and name:
@@ -368,7 +369,7 @@ def _terms(
 
 
 def _warnings(meta: ObjectMeta) -> Iterator[str]:
-    """Find annotations whose text is of no use."""
+    """Yield warnings about annotations with invalid values."""
     annotations = meta.annotations
     total = annotations.get(keys.TOTAL_NUMBER, "")
     if total and parse_int32(total) is None:
@@ -394,7 +395,7 @@ def _warnings(meta: ObjectMeta) -> Iterator[str]:
 
 
 def _twice(spellings: dict[str, str]) -> str:
-    """Return a warning if one thing is said in two ways; empty if there is none."""
+    """Return a warning if one setting has different values; empty if it has not."""
     said = {where: text for where, text in spellings.items() if text}
     if len(set(said.values())) <= 1:
         return ""

@@ -1,4 +1,4 @@
-"""What admission refuses of a PodGroup; the scheduler itself makes do with what it finds."""
+"""Admission check of PodGroups; the scheduler itself tolerates invalid ones."""
 
 from koordinator.api.codec import subject_of
 from koordinator.api.pod_group import PodGroup
@@ -7,7 +7,7 @@ from koordinator.foundation.errors import InputError
 
 
 def check_pod_group(pod_group: PodGroup) -> None:
-    """Raise InputError, with every warning, unless all that a PodGroup says can be meant."""
+    """Raise InputError with all warnings about a PodGroup if there are any."""
     warnings = terms_of_object(pod_group, GangDefaults()).warnings
     if warnings:
         raise InputError("; ".join(warnings)).within(subject=subject_of(pod_group))

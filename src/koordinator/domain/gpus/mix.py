@@ -1,4 +1,4 @@
-"""What pods ask of GPU nodes: classes of equal requests, and how often each is asked for.
+"""Expected requests for GPU nodes: classes of equal requests and their frequencies.
 
 A GPU has 1000 milli.  A class takes ``gpu_milli`` of each of ``num_gpu`` GPUs of one node; models
 are bits.
@@ -18,7 +18,7 @@ from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 
 #: Milli of one whole GPU.
 WHOLE_GPU = 1000
-#: Accepts every GPU model: bit i stands for model i, 0 <= i < 63.
+#: Accepts every GPU model: bit i is model i, 0 <= i < 63.
 ANY_MODEL = (1 << 63) - 1
 
 
@@ -27,25 +27,25 @@ class GpuClass:
     """Pods with the same requests."""
 
     cpu_milli: int
-    num_gpu: int = 0  # 0: asks for CPU only
-    gpu_milli: int = 0  # of each GPU; 1000: whole
+    num_gpu: int = 0  # 0: CPU only
+    gpu_milli: int = 0  # per GPU; 1000: whole
     models: int = ANY_MODEL
     memory_mib: int = 0
 
     @property
     def is_share(self) -> bool:
-        """Part of one GPU, so that it matters which."""
+        """Whether it is part of one GPU, so that the choice of the GPU matters."""
         return self.num_gpu == 1 and self.gpu_milli < WHOLE_GPU
 
     @property
     def total_gpu_milli(self) -> int:
-        """Over all its GPUs."""
+        """Sum over all its GPUs."""
         return self.num_gpu * self.gpu_milli
 
 
 @dataclass(frozen=True)
 class PodMix:
-    """How many pods of each class are expected; only the proportions matter to policies.
+    """Expected number of pods of each class; only the proportions matter to policies.
 
     Columns of ``classes`` are attributes of shape ``(n_classes,)``.
     """
@@ -55,32 +55,32 @@ class PodMix:
 
     @classmethod
     def of(cls, counts: Mapping[GpuClass, float]) -> "PodMix":
-        """Build from counts per class, in the mapping's order."""
+        """Create a mix from counts per class, in the mapping's order."""
         return cls(tuple(counts), np.array(list(counts.values()), float))
 
     @classmethod
     def counted(cls, pods: Iterable[GpuClass]) -> "PodMix":
-        """Count pods."""
+        """Create a mix by counting pods."""
         return cls.of(Counter(pods))
 
     @cached_property
     def cpu_milli(self) -> IntArray:
-        """Per pod."""
+        """CPU per pod."""
         return self._column(lambda pod: pod.cpu_milli)
 
     @cached_property
     def num_gpu(self) -> IntArray:
-        """GPUs that a pod touches."""
+        """Number of GPUs per pod."""
         return self._column(lambda pod: pod.num_gpu)
 
     @cached_property
     def gpu_milli(self) -> IntArray:
-        """Of each of them."""
+        """GPU milli per GPU of a pod."""
         return self._column(lambda pod: pod.gpu_milli)
 
     @cached_property
     def total_gpu_milli(self) -> IntArray:
-        """Of all of them."""
+        """GPU milli per pod."""
         return self.num_gpu * self.gpu_milli
 
     @cached_property
@@ -90,7 +90,7 @@ class PodMix:
 
     @cached_property
     def is_share(self) -> BoolArray:
-        """Part of one GPU."""
+        """Whether the class takes part of one GPU."""
         share: BoolArray = (self.num_gpu == 1) & (self.gpu_milli < WHOLE_GPU)
         return share
 
@@ -105,7 +105,7 @@ class PodMix:
     def typical(self, threshold: float = 0.95) -> "PodMix":
         """Return the most frequent shapes that cover a share of all pods; counts sum to 1.
 
-        Memory is left out.  Equal counts are ordered by cpu, milli, GPUs, models, descending.
+        Memory is ignored.  Equal counts are ordered by cpu, milli, GPUs, models, descending.
         Source: kubernetes-scheduler-simulator pkg/utils ``GetTypicalPods``.
         """
         mix = self.without_memory()
@@ -141,7 +141,7 @@ class ExpectedPods(ConfigStruct, frozen=True, kw_only=True):
 
 
 def mix_of(expected: Sequence[ExpectedPods], bits: Mapping[str, int]) -> PodMix:
-    """Return the mix; ``bits`` numbers the models of the cluster, others match nothing."""
+    """Return the mix; ``bits`` numbers the models of the cluster, other models match nothing."""
     counts: dict[GpuClass, float] = {}
     for pods in expected:
         models = sum(1 << bits[name] for name in set(pods.models) if name in bits)

@@ -14,29 +14,29 @@ import numpy as np
 from koordinator.domain.gpus.mix import GpuClass, PodMix
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 
-#: Below this many nodes it costs more to find equal ones than to look at each.
+#: Minimum number of nodes for which deduplication pays off.
 _WORTH_COMPARING = 64
 
 
 @dataclass(frozen=True, slots=True)
 class GpuNodes:
-    """What is left on ``k`` nodes."""
+    """Free resources of ``k`` nodes."""
 
     cpu_free: IntArray  # (k,) milli
-    gpu_free: IntArray  # (k, n_slots) milli; -1: the node has no such GPU
+    gpu_free: IntArray  # (k, n_slots) milli; -1: no such GPU
     kind: IntArray  # (k,) row of ``NodeKinds``
 
     def __len__(self) -> int:
         return len(self.cpu_free)
 
     def __getitem__(self, rows: IntArray) -> "GpuNodes":
-        """Return some nodes, which may repeat."""
+        """Return some nodes, with possible repetition."""
         return GpuNodes(self.cpu_free[rows], self.gpu_free[rows], self.kind[rows])
 
 
 @dataclass(frozen=True, slots=True)
 class NodeKinds:
-    """Nodes of the same size and GPU model are of one kind."""
+    """Kinds of nodes: equal size and GPU model."""
 
     model: IntArray  # (n_kinds,) number of the GPU model
     gpus: IntArray  # (n_kinds,)
@@ -57,16 +57,16 @@ class NodeKinds:
 
 @dataclass(frozen=True, slots=True)
 class GpuOptions:
-    """``m`` ways to take a pod: at least one per node that can, ordered by node, then slot."""
+    """``m`` placements of a pod: at least one per feasible node, ordered by node, then slot."""
 
-    node: IntArray  # (m,) position in the nodes asked about
-    slot: IntArray  # (m,) the GPU taken, for a share; -1: no choice is left to make
-    after: GpuNodes  # (m,) what is left
+    node: IntArray  # (m,) index into the given nodes
+    slot: IntArray  # (m,) the GPU taken by a share; -1: no choice
+    after: GpuNodes  # (m,) free resources afterwards
 
 
 @dataclass(frozen=True, slots=True)
 class BestOptions:
-    """The best way per node; ``possible`` False where there is none, with score 0 and slot -1."""
+    """The best placement per node; without one, ``possible`` is False, score 0 and slot -1."""
 
     score: IntArray  # (k,)
     slot: IntArray  # (k,)
@@ -74,10 +74,10 @@ class BestOptions:
 
 
 def options(pod: GpuClass, nodes: GpuNodes, accepts: BoolArray) -> GpuOptions:
-    """Enumerate.  ``accepts (n_kinds,)`` says which kinds have a model that the pod accepts.
+    """Enumerate the placements; ``accepts (n_kinds,)`` marks kinds with an accepted model.
 
-    Of a node's equally free GPUs only the first is an option for a share; other pods take the first
-    GPUs with room.
+    Among a node's equally free GPUs only the first is an option for a share; other pods take the
+    first GPUs with room.
     """
     gpu = nodes.gpu_free
     headroom = gpu >= max(pod.gpu_milli, 1)
@@ -113,9 +113,8 @@ def best_options(
 ) -> BestOptions:
     """Return per node the option with the highest ``score(growth of potential)``.
 
-    Among equals the lowest slot.
-
-    ``potential`` must judge a node by its own state alone: equal nodes are looked at once.
+    Ties go to the lowest slot. ``potential`` must depend on a node's own state only: equal nodes
+    are evaluated once.
     """
     alike = distinct(nodes)
     if alike is not None:
@@ -126,9 +125,9 @@ def best_options(
 
 
 def distinct(nodes: GpuNodes) -> tuple[IntArray, IntArray] | None:
-    """Return one node of each state, and for every node the position of its state among them.
+    """Return one node of each state, and for every node the index of its state.
 
-    None where it isn't worth it: few nodes, or (never seen) two states with one fingerprint.
+    None if deduplication does not pay off: few nodes, or two states with one fingerprint.
     """
     if len(nodes) < _WORTH_COMPARING:
         return None
@@ -146,7 +145,7 @@ def distinct(nodes: GpuNodes) -> tuple[IntArray, IntArray] | None:
     return (first, same_as) if equal else None
 
 
-#: Odd numbers without pattern, so that sums of products differ where states do.
+#: Arbitrary odd multipliers that make fingerprints of different states differ.
 _CPU_MULTIPLIER = np.int64(-7046029254386353131)
 _KIND_MULTIPLIER = np.int64(-4417276706812531889)
 
@@ -184,18 +183,18 @@ def _best(
 
 
 class Fragmentation:
-    """Measures nodes against a mix whose counts are probabilities (``PodMix.typical``)."""
+    """Fragmentation of nodes for a mix whose counts are probabilities (``PodMix.typical``)."""
 
     def __init__(self, mix: PodMix, kinds: NodeKinds) -> None:
         self._mix = mix
         self._sizes, self._size_of = np.unique(mix.gpu_milli, return_inverse=True)
-        #: (n_kinds, n_classes): the pod wants GPUs, and accepts those of the kind
+        #: (n_kinds, n_classes): the pod requests GPUs and accepts the kind's model
         self._usable = kinds.accept(mix.models) & (mix.num_gpu > 0)
 
     def unusable(self, nodes: GpuNodes) -> FloatArray:
         """Return the expected unusable GPU milli, ``(k,)``.
 
-        A pod that fits can't use the GPUs with less room than it takes of one; one that doesn't fit
+        A pod that fits can't use GPUs with less room than it takes of one; a pod that doesn't fit
         can't use any.
         """
         free = np.maximum(nodes.gpu_free, 0)
@@ -213,6 +212,6 @@ class Fragmentation:
 
 
 def fgd_score(growth: FloatArray) -> IntArray:
-    """Return FGD's score of a growth of fragmentation in milli: 0..100, no growth is 50."""
+    """Return FGD's score, 0..100, of a growth of fragmentation in milli; no growth is 50."""
     score: IntArray = np.floor(100.0 / (1.0 + np.exp(growth / 1000.0))).astype(np.int64)
     return score

@@ -1,18 +1,22 @@
-"""The price policy: place a pod where the GPU that will be left stranded grows least.
+"""Price policy: place a pod where the stranded GPU grows least.
 
-A node has a potential in GPU milli; ``PriceModel`` keeps the prices that it is made of and solves
-for them again as pods arrive.  Terms:
+A node has a potential in GPU milli; ``PriceModel`` keeps the underlying prices and recomputes them
+as pods arrive.  Terms:
 
 - holes: the free part of partly used GPUs that no expected share will fill (``gpu_holes``);
-- CPU stranding: free GPU times the share of GPU demand that wants more CPU per GPU than the node
-  has left;
+
+- CPU stranding: free GPU times the share of GPU demand that needs more CPU per GPU than the node
+has left;
+
 - slots: minus the room for pods of two or more GPUs, times the probability that such room runs out;
-- kinds: GPU and CPU of a node kind at the dual prices of (class x kind) for the demand still
-  expected, which matters when pods name GPU models;
+
+- kinds: GPU and CPU of a node kind at the dual prices of (class x kind) for the remaining expected
+demand, which matters when pods name GPU models;
+
 - a small constant once a node is opened.
 
-The programs behind holes and kinds are solved for several futures, and their prices averaged: the
-prices of one expected future jump where it makes a row just scarce (Talluri and van Ryzin 1999).
+The programs for holes and kinds are solved for several futures, and their prices averaged: the
+prices of one expected future jump where a row becomes scarce (Talluri and van Ryzin 1999).
 
 Source: our own; measured against FGD on the openb traces.
 """
@@ -36,16 +40,16 @@ _MAX_ROUNDS = 100
 
 
 class HoleWorth:
-    """Worth of holes.  Keeps the fillings of the last optimum: the next one is near."""
+    """Value of holes; keeps the fillings of the last optimum as a warm start."""
 
     def __init__(self) -> None:
         self._known: dict[int, set[Filling]] = {}
 
     def solve(self, demand: Mapping[int, float], holes: Mapping[int, int]) -> FloatArray:
-        """Return the worth of 0..1000 free milli in whole GPUs, ``(1001,)``, rising, at most 1.
+        """Return the value of 0..1000 free milli in whole GPUs, ``(1001,)``, rising, at most 1.
 
         ``demand`` is the expected number of shares by size, ``holes`` the number of partly used
-        GPUs by free milli.  All zero where nothing is expected.
+        GPUs by free milli. All zero if no demand is expected.
         """
         sizes = np.array(sorted(size for size, count in demand.items() if count > 0), np.int64)
         if len(sizes) == 0:
@@ -77,7 +81,7 @@ class _Covering:
         self._amounts = np.zeros(0)
 
     def add(self, hole: int, filling: Filling) -> bool:
-        """Add a column; False if it is there already, or speaks of a hole or size that isn't."""
+        """Add a column; return False for a duplicate or an unknown hole or size."""
         known = (hole, filling) in self._columns
         if known or (hole != WHOLE_GPU and hole not in self._hole_row):
             return False
@@ -97,7 +101,7 @@ class _Covering:
         return True
 
     def solve(self) -> FloatArray:
-        """Return ``(1001,)`` the worth of a hole by its size at the optimal prices."""
+        """Return the value of a hole by its size at the optimal prices, ``(1001,)``."""
         worth = np.zeros(WHOLE_GPU + 1)
         for _ in range(_MAX_ROUNDS):
             solution = self._program.solve()
@@ -125,7 +129,7 @@ class _Covering:
 
 
 class Knapsack:
-    """The most valuable filling of every hole of 0..1000 milli, sizes repeated at will."""
+    """The most valuable filling of every hole of 0..1000 milli, with repetition of sizes."""
 
     def __init__(self, sizes: IntArray, prices: FloatArray) -> None:
         """``sizes`` ascending, in 1..1000; prices >= 0."""
@@ -134,7 +138,7 @@ class Knapsack:
         steps = sizes // self._unit
         cells = WHOLE_GPU // self._unit
         best = np.zeros(cells + 1)
-        self._last = np.full(cells + 1, -1)  # the size put in last; -1: as one unit less
+        self._last = np.full(cells + 1, -1)  # last size added; -1: same as one unit less
         fitting = np.searchsorted(steps, np.arange(cells + 1), side="right")
         for cell in range(1, cells + 1):
             count = int(fitting[cell])
@@ -145,7 +149,7 @@ class Knapsack:
                 if values[choice] > best[cell]:
                     best[cell] = values[choice]
                     self._last[cell] = choice
-        #: (1001,) the value of the best filling
+        #: (1001,) value of the best filling
         self.worth: FloatArray = np.repeat(best, self._unit)[: WHOLE_GPU + 1]
 
     def filling(self, hole: int) -> Filling:
@@ -161,10 +165,10 @@ class Knapsack:
         return tuple(sorted(chosen))
 
 
-#: Of ``price_score``: so far above any growth of potential that nothing is cut off.
+#: Maximum of ``price_score``, far above any growth of potential.
 MAX_PRICE_SCORE = 10_000
 
-#: Growth of potential that makes one point of score: smaller differences are noise of the prices.
+#: Growth of potential per point of score: smaller differences are noise of the prices.
 _POINT_MILLI = 10.0
 
 _GRID_STEP = 0.1  # cores per GPU
@@ -173,27 +177,27 @@ _GRID = np.arange(641) * _GRID_STEP
 
 @dataclass(frozen=True, slots=True)
 class PriceParameters:
-    """Defaults: chosen on generated arrivals of four openb traces, then checked on all nine.
+    """Parameters; defaults were tuned on generated arrivals of four openb traces, tested on nine.
 
-    Half as many futures, or damping 0.5, moves the allocation by less than 0.1 points;
-    ``cpu_smoothing`` matters more: 3.5 is better where pods ask for much CPU, 4 for many GPUs.
+    Half as many futures, or damping 0.5, changes the allocation by less than 0.1 points.
+    ``cpu_smoothing`` matters more: 3.5 is better for CPU-heavy pods, 4 for GPU-heavy pods.
     """
 
     solve_every: int = 200  # arrivals
-    #: also after these many, while the mix is still being learned
+    #: additional solves while the mix is still being learned
     solve_early: tuple[int, ...] = (20, 50, 100)
-    futures: int = 8  # that prices are averaged over
-    damping: float = 0.7  # of the old prices that stays
-    opening_milli: float = 100.0  # growth when a node of eight GPUs gets its first pod
-    cpu_smoothing: float = 4.0  # factor by which a node's CPU per GPU may still change, both ways
+    futures: int = 8  # number of futures for averaging prices
+    damping: float = 0.7  # weight of the old prices
+    opening_milli: float = 100.0  # growth for the first pod of a node of eight GPUs
+    cpu_smoothing: float = 4.0  # factor of change of a node's CPU per GPU
 
 
 @dataclass(frozen=True)
 class Prices:
-    """What a potential is made of."""
+    """Terms of a potential."""
 
     waste: FloatArray  # (1002,) wasted milli of a GPU by free milli; last: no such GPU
-    stranding: FloatArray  # (n_grid,) share of GPU demand beyond so many cores per GPU
+    stranding: FloatArray  # (n_grid,) share of GPU demand above the cores per GPU
     slots: "SlotPrices"
     kind_gpu: FloatArray  # (n_kinds,) per milli of free GPU
     kind_cpu: FloatArray  # (n_kinds,) per milli of free CPU
@@ -201,7 +205,7 @@ class Prices:
     gpus: IntArray  # (n_kinds,)
 
     def potential(self, nodes: GpuNodes) -> FloatArray:
-        """Return ``(k,)`` GPU milli; only differences mean something."""
+        """Return ``(k,)`` GPU milli; only differences are meaningful."""
         gpu, kind = nodes.gpu_free, nodes.kind
         free = np.maximum(gpu, 0).sum(1)
         whole = np.count_nonzero(gpu == WHOLE_GPU, axis=1)
@@ -217,15 +221,15 @@ class Prices:
 
 @dataclass(frozen=True, slots=True)
 class SlotPrices:
-    """Worth of room for classes of two or more GPUs."""
+    """Value of room for classes of two or more GPUs."""
 
     num_gpu: IntArray  # (m,)
     cpu_milli: IntArray  # (m,) at least 1
     accepts: FloatArray  # (n_kinds, m) 0 or 1
-    milli: FloatArray  # (m,) per pod that could be taken
+    milli: FloatArray  # (m,) value per pod that fits
 
     def headroom(self, cpu_free: IntArray, whole: IntArray, kind: IntArray) -> FloatArray:
-        """Return ``(k, m)`` how many pods of each class a node could take."""
+        """Return ``(k, m)``: the number of pods of each class that fit on each node."""
         by_gpu, by_cpu = whole[:, None] // self.num_gpu, cpu_free[:, None] // self.cpu_milli
         headroom: FloatArray = np.minimum(by_gpu, by_cpu) * self.accepts[kind]
         return headroom
@@ -233,7 +237,7 @@ class SlotPrices:
     def subtract(
         self, out: FloatArray, cpu_free: IntArray, whole: IntArray, kind: IntArray
     ) -> FloatArray:
-        """Subtract the worth of each node's room."""
+        """Subtract the value of each node's room."""
         if len(self.milli):
             out -= self.headroom(cpu_free, whole, kind) @ self.milli
         return out
@@ -247,7 +251,7 @@ class SlotPrices:
 
 
 class PriceModel:
-    """Prices that follow the cluster.  Node kinds are fixed: make a new model when they change."""
+    """Prices that follow the cluster, for fixed node kinds."""
 
     def __init__(self, kinds: NodeKinds, parameters: PriceParameters | None = None) -> None:
         self._kinds = kinds
@@ -261,13 +265,13 @@ class PriceModel:
         self.prices = self._before_any_arrival()
 
     def due(self, arrived: int, *, mix_is_known: bool) -> bool:
-        """Return whether to solve when the pod of that number (1, 2 …) arrives."""
+        """Return whether to solve on the arrival of the pod with this number (1, 2 …)."""
         if arrived % self._parameters.solve_every == 0:
             return True
         return not mix_is_known and arrived in self._parameters.solve_early
 
     def solve(self, mix: PodMix, nodes: GpuNodes) -> Prices:
-        """Set new prices, expecting pods as in ``mix`` until the GPUs of ``nodes`` run out."""
+        """Recompute prices, expecting pods as in ``mix`` until the GPUs of ``nodes`` run out."""
         mix = mix.without_memory()
         demand = float(mix.counts @ mix.total_gpu_milli)
         free = np.maximum(nodes.gpu_free, 0)
@@ -329,10 +333,10 @@ class PriceModel:
         self, mix: PodMix, futures: FloatArray, nodes: GpuNodes, free: IntArray
     ) -> None:
         if self._kinds.accept(mix.models).all():
-            return  # nobody is choosy: no kind is scarcer than another
+            return  # every class accepts every kind: no kind is scarcer
         kinds = len(self._kinds.gpus)
         gpu_left = np.bincount(nodes.kind, free.sum(1), kinds) / 1000
-        free_cpu = np.maximum(nodes.cpu_free, 0)  # a node may hold more than it has
+        free_cpu = np.maximum(nodes.cpu_free, 0)  # a node may be overcommitted
         cpu_left = np.bincount(nodes.kind, free_cpu, kinds) / 1000
         gpu_prices, cpu_prices = np.zeros(kinds), np.zeros(kinds)
         for to_come in futures:
@@ -346,12 +350,11 @@ class PriceModel:
 
 
 def possible_futures(counts: FloatArray, ahead: float, start: int, count: int) -> FloatArray:
-    """Return ``(count, n_classes)`` numbers of pods that may come, where ``counts * ahead`` should.
+    """Return ``(count, n_classes)`` possible numbers of pods around ``counts * ahead``.
 
-    The spread is that of arrivals at a rate which is itself known from ``counts`` pods only:
-    variance ``counts * ahead * (1 + ahead)``.  The same ``start`` gives the same futures, the next
-    ``count`` are others: an additive recurrence, evenly spread for each class and unlike between
-    classes.
+    The spread models arrivals at a rate that is estimated from ``counts`` pods: variance ``counts *
+    ahead * (1 + ahead)``. The same ``start`` gives the same futures, the next ``count`` differ: an
+    additive recurrence, evenly spread for each class and different between classes.
     """
     numbers = np.arange(start + 1, start + count + 1, dtype=np.float64)
     steps = (np.arange(1, len(counts) + 1, dtype=np.float64) ** 2 * _GOLDEN) % 1.0
@@ -361,18 +364,18 @@ def possible_futures(counts: FloatArray, ahead: float, start: int, count: int) -
     return futures
 
 
-#: Irrational, and far from all simple fractions: no class comes back to a place it had.
+#: The golden ratio's fraction: badly approximable, so that no class repeats a position.
 _GOLDEN = (math.sqrt(5.0) - 1.0) / 2.0
 
 
 def price_score(growth: FloatArray) -> IntArray:
-    """Return a score of a growth of potential in milli: 0..MAX_PRICE_SCORE, no growth is half."""
+    """Return a score, 0..MAX_PRICE_SCORE, of a growth of potential in milli; no growth is half."""
     points = np.round(growth / _POINT_MILLI).astype(np.int64)
     return np.clip(MAX_PRICE_SCORE // 2 - points, 0, MAX_PRICE_SCORE)
 
 
 def _stranding(mix: PodMix, smoothing: float) -> FloatArray:
-    """Return the share of GPU demand that wants more CPU per GPU, ``(n_grid,)``, smoothed."""
+    """Return the share of GPU demand that needs more CPU per GPU, ``(n_grid,)``, smoothed."""
     demand = mix.counts * mix.total_gpu_milli
     wants = demand > 0
     cores_per_gpu = mix.cpu_milli[wants] / mix.total_gpu_milli[wants]
@@ -385,9 +388,9 @@ def _stranding(mix: PodMix, smoothing: float) -> FloatArray:
 
 
 def _slot_prices(mix: PodMix, to_come: FloatArray, nodes: GpuNodes, kinds: NodeKinds) -> SlotPrices:
-    """Price the room for each class of two or more GPUs: GPUs times the chance that room runs out.
+    """Price the room for each class of two or more GPUs by the chance that it runs out.
 
-    Classes that need as many GPUs and as much CPU, or more, compete for the same room.
+    Classes that need at least as many GPUs and as much CPU compete for the same room.
     """
     wide = (mix.num_gpu >= 2) & (to_come > 0)  # noqa: PLR2004 (one GPU needs no room of its own)
     num_gpu, cpu_milli = mix.num_gpu[wide], np.maximum(mix.cpu_milli[wide], 1)
@@ -405,7 +408,7 @@ def _slot_prices(mix: PodMix, to_come: FloatArray, nodes: GpuNodes, kinds: NodeK
 
 
 def poisson_tail(mean: float, at_least: float) -> float:
-    """Return P(N >= at_least) for N ~ Poisson(mean); a normal distribution where it is large."""
+    """Return P(N >= at_least) for N ~ Poisson(mean); the normal approximation for a large mean."""
     if at_least <= 0:
         return 1.0
     if mean <= 0:
@@ -419,12 +422,12 @@ def poisson_tail(mean: float, at_least: float) -> float:
     return min(1.0, max(0.0, 1.0 - below))
 
 
-#: From here on the normal distribution is off by less than 0.01.
+#: Minimum mean for which the error of the normal approximation is below 0.01.
 _NORMAL_FROM = 100.0
 
 
 class _KindProgram:
-    """Which kind serves which class: as much GPU as possible, within the kinds' free GPU and CPU.
+    """Assignment of classes to kinds: maximal GPU within the kinds' free GPU and CPU.
 
     Built once per set of classes; afterwards only amounts change.
     """
@@ -448,7 +451,7 @@ class _KindProgram:
         return prices[: len(gpu_left)], prices[len(gpu_left) :]
 
     def _build(self, mix: PodMix, limits: FloatArray) -> LinearProgram | None:
-        """Return None where no class fits on any kind."""
+        """Build the program; return None if no class fits on any kind."""
         kinds = self._kinds
         fits = (
             kinds.accept(mix.models).T
@@ -471,6 +474,5 @@ class _KindProgram:
         return program
 
 
-#: GPUs that a served core counts for: enough that pods without GPUs are served, where CPU is
-#: plenty.
+#: Value of a served core in GPUs, so that pods without GPUs are served if CPU is abundant.
 _CPU_WORTH = 0.05 / 12

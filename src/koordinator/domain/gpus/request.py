@@ -1,6 +1,6 @@
-"""What a pod asks of GPUs, in the three amounts that the snapshot's GPU arrays have.
+"""GPU request of a pod, in the three amounts of the snapshot's GPU arrays.
 
-``devices.requests`` says the same of every type of device and every amount.
+``devices.requests`` covers every type of device and every amount.
 """
 
 from collections.abc import Mapping
@@ -10,12 +10,12 @@ from koordinator.api.device import DeviceType
 from koordinator.domain.devices.amounts import CORE, MEMORY, RATIO
 from koordinator.domain.devices.requests import DeviceRequestError, device_requests
 
-GpuRequestError = DeviceRequestError  # the name by which the snapshot and its plugins know it
+GpuRequestError = DeviceRequestError  # alias for the snapshot and its plugins
 
 
 @dataclass(frozen=True, slots=True)
 class GpuRequest:
-    """``count`` devices, each with these amounts; 0 is not asked for."""
+    """``count`` devices, each with these amounts; 0 means not requested."""
 
     count: int
     core: int  # percent of one GPU
@@ -29,7 +29,7 @@ class GpuRequest:
 
 
 def gpu_request(requests: Mapping[str, int]) -> GpuRequest | None:
-    """Return the request per device; None if the pod asks for no GPU.
+    """Return the request per device; None if the pod requests no GPU.
 
     Raises DeviceRequestError as ``devices.requests.device_requests`` does.
     """

@@ -1,13 +1,14 @@
-"""The network between nodes, and where in it a job is near to itself.
+"""Network topology between nodes, and placement of jobs within it.
 
-No I/O, no clock.  A *domain* is all nodes under one switch of a *layer*; the root is the cluster.
+No I/O, no clock.  A *domain* is the set of nodes below one switch of a *layer*; the root is the
+cluster.
 
-``tree``      ``NetworkTree``: which domains there are and which nodes are in them
-``rules``     ``GatherRules``: what a gang asks of the network
-``plan``      ``Planner``: which domains have room for a job, and which nodes there it takes
-``rank``      the order of the members: neighbours in it become neighbours in the network
-``shortage``  what a job without room is told
-``status``    what ClusterNetworkTopology says about the domains
+``tree``    ``NetworkTree``: domains and their nodes
+``rules``   ``GatherRules``: network requirements of a gang
+``plan``    ``Planner``: domains with room for a job, and the nodes it takes
+``rank``    order of the members: neighbours in it become neighbours in the network
+``shortage`` message for a job without room
+``status``  status of ClusterNetworkTopology
 """
 
 from koordinator.domain.network.plan import (

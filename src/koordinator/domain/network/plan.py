@@ -1,18 +1,17 @@
-"""Which nodes a job of identical members takes, so that it is near to itself.
+"""Placement of a job of identical members on nearby nodes.
 
-A domain's *room* is how many members it can take.  The job goes to a domain of the deepest level
-where one has room for all.  Among those: where pods like it are already; where it needs the fewest
-domains below; where the room fits best.  Inside, the largest parts are used first, and for the rest
-the part that it fits best.
+The *headroom* of a domain is the number of members it can take. The job is placed in a domain of
+the deepest level that has headroom for all members. Ties are broken by the most related pods, then
+the fewest child domains used, then the tightest headroom. Within the domain the largest children
+are filled first; the remainder goes to the child that fits it best.
 
-Pure functions over arrays: whoever asks "and if these pods were gone?" gives other slots.
+Pure functions over arrays: a dry run without some pods passes other slots.
 
-Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_solver.go. Different
-here: the number of domains below counts; the last domain of a layer that is used is the best
-fitting one, not the largest; members that are placed already count (upstream wants none); where
-the deepest level has room but no division that respects the multiples, wider domains are tried;
-koordinator apis/extension/network_topology.go (the index). Different here: the index counts to
-the end (upstream sorts by name again), and without one w-2 comes before w-10.
+Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_solver.go;
+apis/extension/network_topology.go (the index).  Different
+here: the number of child domains counts; the last used domain of a layer is the best fitting one,
+not the largest; placed members count (upstream requires that there are none); if the deepest level
+has headroom but no division that respects the multiples, wider domains are tried.
 """
 
 import re
@@ -27,24 +26,24 @@ from koordinator.domain.network.rules import GatherRules
 from koordinator.domain.network.tree import OUTSIDE, Level, NetworkTree
 from koordinator.foundation.arrays import IntArray
 
-COMPARED = 64  # domains of one level whose inside is looked at; the best fitting ones
+COMPARED = 64  # maximum number of domains of one level that are planned in detail
 
-Share = tuple[int, int]  # a node's row, and how many members it takes
+Share = tuple[int, int]  # row of a node, number of members
 
 
 @dataclass(frozen=True, slots=True)
 class OfferSlots:
-    """What each node can take, ``(n_rows,)`` each."""
+    """Capacity and preferences of nodes for one job, arrays of shape ``(n_rows,)``."""
 
-    slots: IntArray  # members, one after another, that it accepts
-    held: IntArray  # members of the gang group that are there already
-    counted: IntArray  # those of them that count for the multiples: of the gang itself
-    near: IntArray  # pods that the job wants to be near to, ``held`` among them
-    score: IntArray  # the higher, the better, where all else is equal
+    slots: IntArray  # members that fit, added one by one
+    held: IntArray  # placed members of the gang group
+    counted: IntArray  # placed members of the gang itself, for the multiples
+    near: IntArray  # pods to be near to, including ``held``
+    score: IntArray  # tie-breaker, higher is better
 
     @classmethod
     def of(cls, slots: IntArray, held: IntArray | None = None) -> "OfferSlots":
-        """Return an offer without any wish but to be near to the gang."""
+        """Return an offer whose only preference is proximity to the gang."""
         nothing = np.zeros_like(slots)
         own = nothing if held is None else held
         return cls(slots, own, own, own, nothing)
@@ -52,7 +51,7 @@ class OfferSlots:
 
 @dataclass(frozen=True, slots=True)
 class DomainPlan:
-    """A domain and what its nodes take, in the order of the network."""
+    """A domain and the members on its nodes, in network order."""
 
     level: int
     domain: int
@@ -60,13 +59,13 @@ class DomainPlan:
 
     @property
     def rows(self) -> IntArray:
-        """The node of each member."""
+        """The row of each member's node."""
         rows = np.array([row for row, _ in self.shares], np.int64)
         return np.repeat(rows, [count for _, count in self.shares])
 
 
 def plan(tree: NetworkTree, rules: GatherRules, offer: OfferSlots, count: int) -> DomainPlan | None:
-    """Return where ``count`` members go; None if no domain that is allowed has room for them."""
+    """Return a plan for ``count`` members; None if no allowed domain has headroom for them."""
     planner = Planner(tree, rules, offer)
     for level, domains in planner.candidates(count):
         found = planner.best(level, domains, count)
@@ -76,9 +75,9 @@ def plan(tree: NetworkTree, rules: GatherRules, offer: OfferSlots, count: int) -
 
 
 class Planner:
-    """The room of every domain for one kind of member.
+    """Headroom of every domain for one kind of member.
 
-    Arrays by level: the last ones are those of the nodes, by row.
+    Arrays are indexed by level; the last one is indexed by node row.
     """
 
     def __init__(self, tree: NetworkTree, rules: GatherRules, offer: OfferSlots) -> None:
@@ -104,7 +103,7 @@ class Planner:
         ] + [values]
 
     def _headrooms(self, slots: IntArray) -> list[IntArray]:
-        """Return the sums of the slots, each rounded to the multiple of its level."""
+        """Return the sums of the slots, each rounded down to the multiple of its level."""
         headrooms = [self._rounded(self.tree.depth, slots)]
         for number in range(self.tree.depth - 1, -1, -1):
             level = self.levels[number]
@@ -115,7 +114,7 @@ class Planner:
         return headrooms
 
     def _rounded(self, level: int, headroom: IntArray) -> IntArray:
-        """Return how many at most make, with those that are there, the multiple."""
+        """Return the largest headroom that, with the placed members, is a multiple."""
         multiple = self.rules.multiples.get(level, 1)
         if multiple <= 1:
             return headroom
@@ -123,12 +122,12 @@ class Planner:
         rounded: IntArray = np.maximum((there + headroom) // multiple * multiple - there, 0)
         return rounded
 
-    # -- which domains -----------------------------------------------------------------------
+    # -- domains -----------------------------------------------------------------------------
 
     def allowed(self) -> IntArray:
         """Return the domains of the must-gather level: all of them, or those with the gang.
 
-        If the gang is in several, which nobody should have done, then any of these.
+        If the gang is spread over several domains, all of these are allowed.
         """
         level = self.rules.must
         exists = (
@@ -138,11 +137,11 @@ class Planner:
         return np.flatnonzero(exists & (held > 0) if self._has_held else exists)
 
     def best_headroom(self) -> int:
-        """Return how many members the best domain of the must-gather level takes."""
+        """Return the largest headroom of the allowed domains of the must-gather level."""
         return int(self.headroom[self.rules.must][self.allowed()].max(initial=0))
 
     def candidates(self, count: int) -> Iterator[tuple[int, IntArray]]:
-        """Yield the domains with room for all, deepest level first, best ones first."""
+        """Yield the domains with headroom for all, deepest level first, best ones first."""
         level = self.rules.must
         domains = self.allowed()
         found: list[tuple[int, IntArray]] = []
@@ -158,7 +157,7 @@ class Planner:
                 yield number, self.ordered(number, fitting)
 
     def _completed(self, level: int, domains: IntArray, count: int) -> IntArray:
-        """Return those where members that have lost their places complete the multiple again."""
+        """Return the domains where the members would complete the multiple again."""
         multiple = self.rules.multiples.get(level, 1)
         if multiple <= 1 or not self._has_held:
             return domains
@@ -170,7 +169,7 @@ class Planner:
         return np.concatenate(lists) if lists else domains
 
     def ordered(self, level: int, domains: IntArray) -> IntArray:
-        """Return the domains: more pods near first, then less room, both also of their parents."""
+        """Sort domains: more related pods, then less headroom, each compared up to the root."""
         near, headroom = [-self.near[level][domains]], [self.headroom[level][domains]]
         at = domains
         for number in range(level - 1, -1, -1):
@@ -188,17 +187,17 @@ class Planner:
         return parents
 
     def _names(self, level: int, domains: IntArray) -> IntArray:
-        """Return numbers that sort as the names do."""
+        """Return integers in the order of the names."""
         if level < self.tree.depth:
             return self.levels[level].order[domains]
         return self.tree.node_order()[domains]
 
-    # -- which nodes -------------------------------------------------------------------------
+    # -- nodes -------------------------------------------------------------------------------
 
     def best(self, level: int, domains: IntArray, count: int) -> DomainPlan | None:
-        """Return the plan with the fewest domains below; of equals, that of the first domain.
+        """Return the plan with the fewest child domains; ties go to the first domain.
 
-        Domains near to more pods go before all others.
+        Only domains with the same number of related pods as the first planned one are compared.
         """
         best: DomainPlan | None = None
         fewest: tuple[int, ...] = ()
@@ -211,7 +210,7 @@ class Planner:
             if best is not None:
                 least = self._fewest(level, domain, count)
                 if least > fewest[0] or (least == fewest[0] and len(fewest) == 1):
-                    continue  # no better, whatever it is in detail
+                    continue  # the lower bound is already no better
             shares = self.shares(level, domain, count)
             if shares is None:
                 continue
@@ -224,7 +223,7 @@ class Planner:
         return best
 
     def _chain(self, values: Sequence[IntArray], level: int, domain: int) -> list[int]:
-        """Return the values of a domain, its parent, and so on."""
+        """Return the values of a domain and its ancestors."""
         at, found = np.array([domain]), [int(values[level][domain])]
         for number in range(level, 0, -1):
             at = self._parents(number, at)
@@ -232,12 +231,12 @@ class Planner:
         return found
 
     def _fewest(self, level: int, domain: int, count: int) -> int:
-        """Return how many domains right below are needed at least."""
+        """Return a lower bound of the number of child domains needed."""
         headrooms = np.sort(self.headroom[level + 1][self.levels[level].children_of(domain)])[::-1]
         return int(np.searchsorted(np.cumsum(headrooms), count)) + 1
 
     def spread(self, found: DomainPlan) -> tuple[int, ...]:
-        """Return how many domains of each level below its own a plan uses, nodes left out."""
+        """Return the number of domains used at each level below the plan's own, without nodes."""
         rows = np.array([row for row, _ in found.shares], np.int64)
         return tuple(
             len(np.unique(self.domains[level][rows]))
@@ -245,13 +244,13 @@ class Planner:
         )
 
     def shares(self, level: int, domain: int, count: int) -> tuple[Share, ...] | None:
-        """Return what the nodes of a domain take of ``count`` members; None if not all."""
+        """Return the members per node of a domain for ``count`` members; None if not all fit."""
         found: list[Share] = []
         placed = self._fill(level, domain, count, found)
         return tuple(found) if placed >= count else None
 
     def _fill(self, level: int, domain: int, count: int, found: list[Share]) -> int:
-        """Divide members among the nodes of a domain, largest parts first; return how many."""
+        """Distribute members over the nodes of a domain, largest parts first; return the number."""
         most = min(int(self.headroom[level][domain]), count)
         multiple = self.rules.multiples.get(level, 1)
         if multiple > 1:
@@ -272,9 +271,9 @@ class Planner:
         return most - left
 
     def _chosen(self, level: int, children: Sequence[int], count: int) -> list[int]:
-        """Return the first children with room for all; in place of the last one, the best fitting.
+        """Return the first children with headroom for all, the last one replaced by the best fit.
 
-        So what is left over stays in one piece.
+        This keeps the remaining headroom in one piece.
         """
         headrooms = self.headroom[level][children]
         number = int(np.searchsorted(np.cumsum(headrooms), count))
@@ -292,7 +291,7 @@ class Planner:
         return [*children[:number], best]
 
     def _inside(self, level: int, domain: int) -> Sequence[int]:
-        """Return the domains right below that have room: near ones first, then large ones."""
+        """Return the child domains with headroom: more related pods first, then larger ones."""
         children = self.levels[level].children_of(domain)
         below = level + 1
         children = children[self.headroom[below][children] > 0]
@@ -318,23 +317,26 @@ def _total(domains: IntArray, values: IntArray, count: int) -> IntArray:
 _LAST = 1 << 31  # above every index
 _NUMBERS = re.compile(r"(\d+)")
 
-#: index; text and numbers of the name in turn; namespace
+#: index, then alternating texts and numbers of the name, then namespace
 RankKey = tuple[int, tuple[str | int, ...], str]
 
 
 def rank_key(meta: ObjectMeta) -> RankKey:
-    """Return what members of a gang are sorted by: index, then name with numbers as numbers."""
+    """Return the sort key of a member: index, then natural order of the name."""
     index = network_topology_index(meta)
     parts: list[str | int] = [*_NUMBERS.split(meta.name)]
     parts[1::2] = map(int, parts[1::2])
     return (_LAST if index is None else index, tuple(parts), meta.namespace)
 
 
-LISTED = 16  # domains; those with the most room
+LISTED = 16  # maximum number of domains in the message
 
 
 def shortage(planner: Planner, count: int, why_nodes: str) -> str:
-    """Return why ``count`` members can't be gathered; ``why_nodes`` is why no node takes more."""
+    """Return the reason why ``count`` members can't be gathered.
+
+    ``why_nodes`` summarizes why nodes take no more members.
+    """
     tree, level = planner.tree, planner.rules.must
     layer, headroom = tree.layer_names[level], planner.headroom[level]
     names: Sequence[str] = tree.node_names if level == tree.depth else planner.levels[level].names

@@ -1,4 +1,4 @@
-"""What a gang asks of the network, in terms of the layers that there are.
+"""Network requirements of a gang in terms of the existing layers.
 
 Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_types.go.
 """
@@ -16,9 +16,9 @@ from koordinator.foundation.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class GatherRules:
-    """A job has to stay in one domain of level ``must``; 0, the cluster, is no restriction.
+    """Restriction of a job to one domain of level ``must``; 0, the cluster, does not restrict.
 
-    ``multiples`` says of a level that the number of members in each domain is divided by it.
+    ``multiples`` maps a level to the divisor of the number of members in each of its domains.
     """
 
     must: int = 0
@@ -26,9 +26,9 @@ class GatherRules:
 
 
 def rules_of(spec: NetworkTopologySpec, layers: Sequence[str]) -> GatherRules:
-    """Return the rules; ``layers`` are the names by level.  The deepest must-gather counts.
+    """Return the rules; ``layers`` are the names by level.  The deepest must-gather applies.
 
-    Raises InputError if a rule that has to be met names a layer that doesn't exist.
+    Raises InputError if a mandatory rule names a layer that doesn't exist.
     """
     levels = {name: level for level, name in enumerate(layers)}
     must, multiples = 0, {}
@@ -51,7 +51,7 @@ def rules_of(spec: NetworkTopologySpec, layers: Sequence[str]) -> GatherRules:
 
 
 def warnings_about(spec: NetworkTopologySpec) -> Iterator[str]:
-    """Say what of a spec is of no use, whatever the layers."""
+    """Yield warnings about values of a spec that are invalid for any layers."""
     path = f"{NETWORK_TOPOLOGY_SPEC.path}.gatherStrategy"
     seen: set[str] = set()
     for index, rule in enumerate(spec.gather_strategy):

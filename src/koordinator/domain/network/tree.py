@@ -1,12 +1,12 @@
-"""Which domains of the network there are, and which nodes are in them.
+"""Tree of network domains and the nodes in them.
 
 Nodes are rows, as in the scheduler's snapshot.  *Levels* count from the root: level 0 is the
-cluster, level ``depth`` are the nodes themselves, and what is between are the layers of the
+cluster, level ``depth`` are the nodes, and the levels between are the layers of the
 ClusterNetworkTopology.
 
-Source: koordinator pkg/scheduler/frameworkext/networktopology/tree.go. Different here: domains of
-one name under different parents are different domains, and a change of a node costs as much as
-that node; koordinator pkg/scheduler/frameworkext/networktopology/tree_manager.go ``makeStatus``.
+Source: koordinator pkg/scheduler/frameworkext/networktopology/tree.go, tree_manager.go
+``makeStatus``.  Different here: domains of one name under different parents are distinct, and the
+cost of a node update does not depend on the size of the tree.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
@@ -26,12 +26,12 @@ from koordinator.api.cluster_network_topology import (
 from koordinator.foundation.arrays import IntArray, extended
 from koordinator.foundation.errors import BugError
 
-OUTSIDE = -1  # in place of a domain: the node is in none
+OUTSIDE = -1  # domain number of a node without a domain
 
 
 @dataclass(frozen=True, slots=True)
 class DomainLayer:
-    """A layer of domains; the first label of ``keys`` that a node has names its domain."""
+    """A layer of domains; the first label of ``keys`` on a node names its domain."""
 
     name: str
     keys: tuple[str, ...]
@@ -40,7 +40,7 @@ class DomainLayer:
 def layers_of(topology: ClusterNetworkTopology) -> tuple[DomainLayer, ...]:
     """Return the layers from below the root to above the nodes.
 
-    Raises InputError unless they are one chain.
+    Raises InputError unless they form one chain.
     """
     validate_cluster_network_topology(topology)
     entries = {entry.topology_layer: entry for entry in topology.spec.network_topology_spec}
@@ -54,33 +54,36 @@ def layers_of(topology: ClusterNetworkTopology) -> tuple[DomainLayer, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Level:
-    """The domains of one level as arrays; one that no node is in any more may still be there."""
+    """The domains of one level as arrays; domains without nodes may be included."""
 
     names: Sequence[str]
-    parents: IntArray  # (n_domains,), numbers of the level above
-    sizes: IntArray  # (n_domains,), nodes inside
-    order: IntArray  # (n_domains,), place of the domain's name among all of the level
-    children: IntArray  # all domains of the level below, those of one parent side by side …
-    starts: IntArray  # (n_domains + 1,), and where those of each domain begin
+    parents: IntArray  # (n_domains,), domain numbers of the level above
+    sizes: IntArray  # (n_domains,), number of nodes
+    order: IntArray  # (n_domains,), rank of the domain's name in the level
+    children: IntArray  # domains of the level below, grouped by parent
+    starts: IntArray  # (n_domains + 1,), start of each domain's group in ``children``
 
     def children_of(self, domain: int) -> IntArray:
-        """Return the numbers of the domains, or the rows of the nodes, right below."""
+        """Return the numbers of the child domains, or the rows of the nodes."""
         return self.children[self.starts[domain] : self.starts[domain + 1]]
 
 
 @dataclass(slots=True)
 class _Domains:
-    """The domains of one layer, with numbers that stay."""
+    """The domains of one layer, with stable numbers."""
 
     names: list[str] = field(default_factory=list)
     parents: list[int] = field(default_factory=list)
-    counts: list[int] = field(default_factory=list)  # nodes inside
+    counts: list[int] = field(default_factory=list)  # number of nodes
     index: dict[tuple[int, str, bool], int] = field(default_factory=dict)
     keys: list[tuple[int, str, bool]] = field(default_factory=list)
     free: list[int] = field(default_factory=list)
 
     def number(self, parent: int, name: str, *, private: bool) -> int:
-        """Return the number of a domain, made on first use; ``private`` is of a single node."""
+        """Return the number of a domain, created on first use.
+
+        ``private``: the domain of a single node without a label.
+        """
         key = (parent, name, private)
         known = self.index.get(key)
         if known is not None:
@@ -98,7 +101,7 @@ class _Domains:
         return known
 
     def change(self, domain: int, by: int) -> None:
-        """Count a node that has come or gone; an empty domain is forgotten."""
+        """Change the number of nodes; an empty domain is removed."""
         self.counts[domain] += by
         if not self.counts[domain]:
             del self.index[self.keys[domain]]
@@ -106,11 +109,11 @@ class _Domains:
 
 
 class NetworkTree:
-    """Which domain each node is in, layer by layer."""
+    """Domain of each node in every layer."""
 
     def __init__(self, layers: Sequence[DomainLayer]) -> None:
         self.layers = tuple(layers)
-        self.version = 0  # grows with every change
+        self.version = 0  # incremented by every change
         self._domains = [_Domains() for _ in range(len(self.layers) + 1)]
         self._domains[0].number(0, "", private=False)
         self._nodes: list[str] = []  # by row
@@ -125,12 +128,12 @@ class NetworkTree:
 
     @property
     def layer_names(self) -> tuple[str, ...]:
-        """Every layer by level, the cluster and the nodes among them."""
+        """The names of all levels, including the cluster and the nodes."""
         return (CLUSTER_LAYER, *(layer.name for layer in self.layers), NODE_LAYER)
 
     @property
     def node_names(self) -> Sequence[str]:
-        """Names by row; of a row outside: any."""
+        """Names by row; undefined for rows outside the tree."""
         return self._nodes
 
     def domains(self, n_rows: int) -> IntArray:
@@ -139,7 +142,7 @@ class NetworkTree:
         return self._of_row[:, :n_rows]
 
     def of_row(self, level: int, n_rows: int) -> IntArray:
-        """Return ``(n_rows,)``: the domain of each node at one level, at the last one itself."""
+        """Return ``(n_rows,)``: the domain of each node at a level; rows at the last level."""
         domains = self.domains(n_rows)
         if level < self.depth:
             return np.asarray(domains[level])
@@ -150,16 +153,16 @@ class NetworkTree:
         return self._domains[level].names[domain]
 
     def node_order(self) -> IntArray:
-        """Return the place of each row's node among all names."""
+        """Return the rank of each row's node name."""
         if self._node_order[0] != self.version:
             self._node_order = (self.version, _places(self._nodes))
         return self._node_order[1]
 
     def put(self, row: int, node: str, labels: Mapping[str, str]) -> None:
-        """Take in a node, or its new labels.
+        """Add or update a node.
 
-        A node that lacks the label of a layer is left out; if only the lowest layer is lacking, it
-        has a domain for itself there, of its own name.
+        A node without the label of a layer is left out. If only the lowest layer's label is
+        missing, the node gets a domain of its own there, with its own name.
         """
         self._reach(row + 1)
         before, known = self._of_row[:, row].copy(), self._nodes[row] == node
@@ -175,7 +178,7 @@ class NetworkTree:
         self.version += 1
 
     def drop(self, row: int) -> None:
-        """Take a node out."""
+        """Remove a node."""
         if row < self._of_row.shape[1] and self._of_row[0, row] != OUTSIDE:
             before = self._of_row[:, row].copy()
             self._of_row[:, row] = OUTSIDE
@@ -183,13 +186,13 @@ class NetworkTree:
             self.version += 1
 
     def levels(self) -> tuple[Level, ...]:
-        """Return the domains of every level above the nodes, as they are now."""
+        """Return the domains of every level above the nodes."""
         if self._levels[0] != self.version:
             self._levels = (self.version, tuple(self._level(n) for n in range(self.depth)))
         return self._levels[1]
 
     def validate(self) -> None:
-        """Derive everything redundant again and raise BugError where it differs."""
+        """Recompute all derived state and raise BugError where it differs."""
         for level, domains in enumerate(self._domains):
             inside = self._of_row[level][self._of_row[level] != OUTSIDE]
             counts = np.bincount(inside, minlength=len(domains.names))
@@ -201,7 +204,7 @@ class NetworkTree:
                 if not np.array_equal(parents, self._of_row[level - 1][rows]):
                     raise BugError(f"level {level} disagrees about parents.")
 
-    # -- inside ------------------------------------------------------------------------------
+    # -- internals ---------------------------------------------------------------------------
 
     def _path(self, node: str, labels: Mapping[str, str]) -> list[int]:
         found = [next(filter(None, map(labels.get, layer.keys)), "") for layer in self.layers]
@@ -259,7 +262,7 @@ def _places(names: Sequence[str]) -> IntArray:
 
 
 def status_of(tree: NetworkTree) -> ClusterNetworkTopologyStatus:
-    """Return all domains but the nodes; those of one parent by name."""
+    """Return all domains except nodes; the children of one parent are sorted by name."""
     return ClusterNetworkTopologyStatus(detail_status=tuple(_details(tree, 0, 0, None)))
 
 

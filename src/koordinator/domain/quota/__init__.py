@@ -1,27 +1,26 @@
-"""Elastic quotas: trees of limits whose unused part is lent to others.
+"""Elastic quotas: trees of limits whose unused part is lent to other quotas.
 
 No I/O, no clock; amounts are integers: milli-CPU, whole units of everything else.
 
-``amounts``     amounts of several resources, and what messages call them
+``amounts``     arithmetic and formatting of amounts
 ``spec``        ``QuotaSpec``: an ElasticQuota in amounts
-``queue_terms`` how jobs of a quota wait for each other
-``pods``        ``QuotaPod``: what quotas know of a pod
-``shares``      how siblings share one resource: the arithmetic, plain and compiled
-``siblings``    the same, kept until something changes
-``node``        one quota with its sums
-``tree``        ``QuotaTree``: sums up to the root, runtime down from it
-``trees``       ``QuotaTrees``: all trees of a cluster, and which quota is whose
-``figures``     all that others may want to know of a quota
-``loans``       who uses what is guaranteed to whom
-``admission``   whether a pod fits in
-``preemption``  who makes room within a quota
-``remedies``    what would make room
-``revoke``      who goes when a quota uses too much
-``warnings``  what is wrong with quotas that no admission has seen
-``hooks``       rules and accounting of one's own
-``status``      what is reported in the object
-``topology``    quotas as admission knows them
-``default_values``, ``validation``, ``place_validation``  what admission fills in and refuses
+``queue_terms`` queueing policy of a quota's jobs
+``pods``        ``QuotaPod``: a pod in the view of quotas
+``shares``      redistribution of one resource among siblings, plain and compiled
+``siblings``    cached shares of the children of one quota
+``tree``        ``QuotaTree``: sums up to the root, runtime quota down from it
+``trees``       ``QuotaTrees``: all trees of a cluster, and the quota of each pod
+``figures``     reported figures of a quota
+``loans``       usage beyond minimums, by lender
+``admission``   admission of pods
+``preemption``  preemption within a quota
+``remedies``    changes that would admit a rejected pod
+``revoke``      eviction from quotas that exceed their limit
+``warnings``    warnings about stored quotas
+``hooks``       hooks for custom rules and accounting
+``status``      annotations and status of the object
+``topology``    index of quotas for admission
+``default_values``, ``validation``, ``place_validation``  defaults and checks of admission
 """
 
 from koordinator.domain.quota.admission import AdmissionRules, how_many, limit_of, why_not

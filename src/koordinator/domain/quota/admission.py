@@ -1,4 +1,4 @@
-"""Whether a quota has room for one more pod, and the message if it hasn't.
+"""Admission of pods by quotas, with the messages of the original.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota/plugin.go, ``PreFilter``; plugin_helper.go,
 ``checkQuotaRecursive``.
@@ -16,21 +16,21 @@ from koordinator.domain.quota.tree import QuotaNode, QuotaTree
 class AdmissionRules:
     """Arguments of the ElasticQuota plugin."""
 
-    uses_runtime: bool = True  # enableRuntimeQuota; without, quotas are limited by their maximum
+    uses_runtime: bool = True  # enableRuntimeQuota; False: the maximum limits
     checks_parents: bool = False  # enableCheckParentQuota
     is_strict: bool = False  # gate StrictTenancy
 
 
 def limit_of(tree: QuotaTree, name: str, rules: AdmissionRules) -> Amounts:
-    """Return what pods of a quota may use together."""
+    """Return the limit of a quota: its runtime, or its maximum without ``uses_runtime``."""
     return tree.runtime(name) if rules.uses_runtime else tree.node(name).max
 
 
 def why_not(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -> str:
-    """Return why a pod that isn't assigned can't be now; empty if it can.
+    """Return the reason why an unassigned pod is not admitted; empty if it is.
 
-    A quota that uses too much of any resource takes no pod at all, but an ancestor only none that
-    wants more of that resource.
+    A quota that exceeds its limit for any resource admits no pod. An ancestor rejects only pods
+    that request the exceeded resource.
     """
     if (
         pod.is_preemptible
@@ -38,7 +38,7 @@ def why_not(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) ->
         and not rules.checks_parents
         and tree.has_headroom(name, pod.requests)
     ):
-        return ""  # as nearly always
+        return ""  # fast path: no message has to be built
     node = tree.node(name)
     request = node.counted(pod)
     used, limit = node.used, limit_of(tree, name, rules)
@@ -58,10 +58,10 @@ def why_not(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) ->
 
 
 def how_many(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -> int:
-    """Return how many pods like one that can be assigned can be so, one after the other.
+    """Return how many identical pods can be assigned one after the other.
 
-    Those that use what is guaranteed to them may raise the limit as they go: then it is at least so
-    many.
+    The first of them must be admissible. With guaranteed usage the limit may grow with each pod;
+    then the result is a lower bound.
     """
     node = tree.node(name)
     request = node.counted(pod)
@@ -95,7 +95,7 @@ def _why_not_above(
 def _figures(
     node: QuotaNode, own: QuotaNode, pod: QuotaPod, rules: AdmissionRules, **amounts: Amounts
 ) -> str:
-    """Return amounts of a quota as text; empty if they are another tenant's."""
+    """Format amounts of a quota; empty if they belong to another tenant."""
     if node.spec is not None and own.spec is not None:
         is_strict = rules.is_strict
         if not node.spec.shows_figures_to(pod.namespace, own.spec, is_strict=is_strict):

@@ -27,20 +27,21 @@ from koordinator.foundation.errors import InputError
 
 @dataclass(frozen=True, slots=True)
 class QuotaFigures:
-    """Amounts of the resources that the quota limits, and of others that are not 0.
+    """Amounts of the resources that the quota limits, and non-zero amounts of other resources.
 
-    ``self_`` is of pods of the quota itself, the same without it also of all below it.
+    Fields with the prefix ``self_`` count the pods of the quota itself; the field without the
+    prefix also counts the pods of its descendants.
     """
 
     min: Amounts
     max: Amounts
     weight: Amounts
-    scaled_min: Amounts  # the part of the minimum that there is
-    runtime: Amounts  # what may be used now
+    scaled_min: Amounts  # the minimum scaled to the parent's share
+    runtime: Amounts  # the current limit
     request: Amounts  # at least the minimum of a quota that does not lend
     child_request: Amounts
     used: Amounts
-    allocated: Amounts  # 0 unless usage is guaranteed, as ``guaranteed``
+    allocated: Amounts  # 0 unless usage is guaranteed; so is ``guaranteed``
     guaranteed: Amounts
     non_preemptible_request: Amounts
     non_preemptible_used: Amounts
@@ -51,9 +52,9 @@ class QuotaFigures:
 
 
 def figures_of(tree: QuotaTree, name: str) -> QuotaFigures:
-    """Return the figures of a quota, or of the root; KeyError if there is no such quota.
+    """Return the figures of a quota or of the root; raise KeyError if there is no such quota.
 
-    The root has no limits and asks nobody: nothing is its runtime, child request and guarantee.
+    The root has no limits and requests nothing: its runtime, child request and guarantee are empty.
     """
     node = tree.node(name)
     is_root = name == ROOT_QUOTA
@@ -83,9 +84,9 @@ def figures_of(tree: QuotaTree, name: str) -> QuotaFigures:
 
 
 def with_status(quota: ElasticQuota, figures: QuotaFigures) -> ElasticQuota:
-    """Return the quota with its figures; the very same object if it says so already.
+    """Return the quota with its figures; the same object if they are already reported.
 
-    A resource that is missing counts as 0, so a quota nobody ever used is left alone.
+    A missing resource counts as 0, so an unused quota is not written.
     """
     reported = {
         RUNTIME: figures.runtime,
@@ -127,7 +128,8 @@ def _without_zeros(quantities: ResourceList) -> ResourceList:
 class Loan:
     """An amount of a resource that a quota uses beyond its minimum.
 
-    ``lender`` is the sibling whose minimum it comes out of; empty: nobody is guaranteed it.
+    ``lender`` is the sibling whose minimum is unused; it is empty if no sibling is guaranteed the
+    amount.
     """
 
     borrower: str
@@ -137,10 +139,11 @@ class Loan:
 
 
 def loans(tree: QuotaTree, parent: str) -> list[Loan]:
-    """Return the loans among the children of a quota or of the root; KeyError if there is none.
+    """Return the loans among the children of a quota or of the root.
 
-    What siblings leave of their minimums is taken first, in order of names: nobody keeps books
-    about whose unused core is lent to whom, so this is one fair reading of many.
+    The unused minimums of siblings are consumed first, in order of name. The scheduler does not
+    record which unused amount was lent to which quota, so this attribution is one of several valid
+    ones. Raises KeyError if there is no such quota.
     """
     children = [tree.node(name) for name in sorted(tree.node(parent).children) if name in tree]
     found = []

@@ -1,21 +1,21 @@
-"""Rules and accounting of one's own on top of quotas.
+"""Hooks for custom rules and accounting on top of quotas.
 
-A hook is any object with some of these methods; it is told of everything, so that it can keep what
-it needs, and what it is told is undone in the same way:
+A hook is any object with some of these methods. Every change is reported to it, and every reported
+change is reverted by a later call with the opposite arguments:
 
 =================  =================================================================================
-``quota_changed``  ``(old, new: ElasticQuota | None) -> None``: a quota has come, changed or gone;
-                   a change of nothing but what the scheduler reports is none
-``pod_changed``    ``(quota: str, old, new: QuotaPod | None) -> None``: a pod that has a node, or is
-                   about to, has come into a quota, changed or gone from it
-``check_pod``      ``(quota: str, pod: QuotaPod) -> str``: why a pod may not use the quota now,
-                   though there is room; empty: it may
-``report``         ``(quota: ElasticQuota) -> ElasticQuota``: the object with what else it should
-                   say; called whenever its status is looked at
+``quota_changed``  ``(old, new: ElasticQuota | None) -> None``: a quota was added, updated or
+                   removed; not called if only the figures that the scheduler reports changed
+``pod_changed``    ``(quota: str, old, new: QuotaPod | None) -> None``: an assigned or reserved pod
+                   was added to a quota, updated or removed from it
+``check_pod``      ``(quota: str, pod: QuotaPod) -> str``: reason to reject a pod although the quota
+                   has room; empty to accept it
+``report``         ``(quota: ElasticQuota) -> ElasticQuota``: the object with additional
+                   annotations; called whenever the status of the quota is computed
 =================  =================================================================================
 
-Source: koordinator pkg/scheduler/plugins/elasticquota/core/hook_plugin.go.  Different here: what is
-told before and after the change of a quota there is told once, with both versions.
+Source: koordinator pkg/scheduler/plugins/elasticquota/core/hook_plugin.go.  Different here: one
+call with both versions replaces the calls before and after the change of a quota.
 """
 
 from collections.abc import Callable, Sequence
@@ -26,36 +26,37 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.domain.quota.spec import QuotaPod
 from koordinator.domain.quota.trees import QuotaTrees
 
-#: Makes a hook of its key, the text of its arguments, and the quotas, which it may read.
+#: Creates a hook from its key, its arguments as text, and the quotas (read-only).
 HookFactory = Callable[[str, str, QuotaTrees], object]
 
 
 class HookTimer(Protocol):
-    """Measures calls of hooks."""
+    """Timer and recorder of hook calls."""
 
     def now_s(self) -> float:
-        """Return the time."""
+        """Return the time in seconds."""
         ...
 
     def hook_called(self, plugin: str, operation: str, took_s: float) -> None:
-        """Note a call."""
+        """Record a call and its duration."""
         ...
 
 
 class QuotaHooks:
-    """The hooks of one set of quotas, by key, in the order of the configuration."""
+    """Hooks by key, in the order of the configuration."""
 
     def __init__(self, hooks: Sequence[tuple[str, object]] = ()) -> None:
         self.timer: HookTimer | None = None
         self._hooks = tuple(hooks)
-        self._told: dict[str, tuple[str, QuotaPod]] = {}  # pods that have nodes, by key
+        #: quota and version last reported for each assigned pod, by key
+        self._reported: dict[str, tuple[str, QuotaPod]] = {}
 
     def __bool__(self) -> bool:
-        """Return whether there are any."""
+        """Return whether there are any hooks."""
         return bool(self._hooks)
 
     def quota_changed(self, old: ElasticQuota | None, new: ElasticQuota | None) -> bool:
-        """Tell of a quota, unless all that changed is what was reported; False if so."""
+        """Report a change of a quota; return False if only reported figures changed."""
         if not self._hooks or old is new:
             return False
         if old is not None and new is not None and _as_given(old) == _as_given(new):
@@ -65,15 +66,15 @@ class QuotaHooks:
         return True
 
     def pod_is(self, key: str, quota: str | None, pod: QuotaPod | None) -> None:
-        """Tell where a pod that has a node counts now; None: it counts nowhere."""
+        """Report the quota that counts an assigned pod now; None if no quota counts it."""
         now = (quota, pod) if quota is not None and pod is not None else None
-        before = self._told.get(key)
+        before = self._reported.get(key)
         if now == before:
             return
         if now is None:
-            del self._told[key]
+            del self._reported[key]
         else:
-            self._told[key] = now
+            self._reported[key] = now
         if before is not None and now is not None and before[0] == now[0]:
             self._pod_changed(now[0], before[1], now[1])
             return
@@ -83,7 +84,7 @@ class QuotaHooks:
             self._pod_changed(now[0], None, now[1])
 
     def why_not(self, quota: str, pod: QuotaPod) -> str:
-        """Return the first reason against a pod; empty if there is none."""
+        """Return the first hook's reason to reject a pod; empty if all accept it."""
         for key, hook in self._having("check_pod"):
             reason = self._call(key, hook, "check_pod", quota, pod)
             if reason:
@@ -91,9 +92,9 @@ class QuotaHooks:
         return ""
 
     def how_many(self, quota: str, pod: QuotaPod, most: int) -> int:
-        """Return how many pods like this one may come one after the other, at most ``most``.
+        """Return how many identical pods the hooks accept, at most ``most``.
 
-        Found out by letting them come, and taking them back.
+        Pods are added one by one until a hook rejects the next one, then all are removed.
         """
         count = 0
         while count < most and not self.why_not(quota, pod):
@@ -104,7 +105,7 @@ class QuotaHooks:
         return count
 
     def reported(self, quota: ElasticQuota) -> ElasticQuota:
-        """Return the object with what hooks want it to say."""
+        """Return the object with the annotations that hooks add."""
         for key, hook in self._having("report"):
             quota = self._call(key, hook, "report", quota)
         return quota

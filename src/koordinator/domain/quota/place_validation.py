@@ -1,4 +1,4 @@
-"""What a quota may say of its place among the others: its parent, its siblings and its children.
+"""Validation of a quota against its parent, its siblings and its children.
 
 Source: koordinator pkg/webhook/elasticquota/quota_topology_check.go, ``validateQuotaTopology``.
 Unlike there, a quota may not become its own ancestor.
@@ -32,7 +32,7 @@ class PlaceRules:
 
 
 def check_place(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRules) -> None:
-    """Raise InputError, without subject, unless the quota fits in where its labels put it."""
+    """Raise InputError, without subject, unless the quota fits where its labels place it."""
     if quota.metadata.name == ROOT_QUOTA:
         return
     parent = None if quota.parent == ROOT_QUOTA else topology.get(quota.parent)
@@ -51,7 +51,7 @@ def check_place(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRules)
 
 
 def check_above(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRules) -> None:
-    """Raise InputError, without subject, if there is no parent such as the quota says."""
+    """Raise InputError, without subject, if the quota's parent is missing or unsuitable."""
     if quota.parent == ROOT_QUOTA:
         return
     parent = topology.get(quota.parent)
@@ -61,16 +61,16 @@ def check_above(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRules)
 
 
 def check_below(quota: ElasticQuota, topology: QuotaTopology) -> None:
-    """Raise InputError, without subject, if children are guaranteed more than the quota."""
+    """Raise InputError, without subject, if the children's minimums exceed the quota's."""
     if is_true(quota.metadata.labels, QUOTA_ALLOW_FORCE_UPDATE) or quota.is_tree_root:
         return
     _check_children_minimums(quota, topology.children(quota.metadata.name))
 
 
 def check_move(old: ElasticQuota, new: ElasticQuota, topology: QuotaTopology) -> None:
-    """Raise InputError, without subject, if the new parent has no room for what is used.
+    """Raise InputError, without subject, if the new parent has no room for the usage.
 
-    The original lets a quota move with what its pods use, wherever it goes.
+    The original does not check a move.
     """
     parent = None if new.parent in (old.parent, ROOT_QUOTA) else topology.get(new.parent)
     if parent is None or is_true(new.metadata.labels, QUOTA_ALLOW_FORCE_UPDATE):
@@ -121,7 +121,7 @@ def _check_resources(
     children: Iterable[ElasticQuota],
     rules: PlaceRules,
 ) -> None:
-    """Compare the resources that quotas name: the same in max, in min no others than above."""
+    """Compare resource names: the same in max; in min only names that the parent has."""
     if parent is not None:
         other = f"its parent {parent.metadata.name}"
         if not _may_be_below(quota.spec.max, parent.spec.max, rules):
@@ -177,7 +177,7 @@ def _check_minimums(
     children: Iterable[ElasticQuota],
     topology: QuotaTopology,
 ) -> None:
-    """Compare sums of minimums: children's together are at most that of their parent."""
+    """Check that the children's minimums sum up to at most the parent's minimum."""
     least = quota.spec.min
     if parent is not None:
         siblings = _sum(
@@ -215,7 +215,7 @@ def _check_children_minimums(quota: ElasticQuota, children: Iterable[ElasticQuot
 
 
 def _check_guarantee(quota: ElasticQuota, topology: QuotaTopology) -> None:
-    """Look for an ancestor whose guarantee covers what more the quota would be guaranteed."""
+    """Check that an ancestor can guarantee the additional minimum of the quota."""
     needed, child = _largest(quota.spec.min, _guaranteed(quota)), quota
     if _covers(_guaranteed(quota), quota.spec.min):
         return
@@ -235,7 +235,7 @@ def _check_guarantee(quota: ElasticQuota, topology: QuotaTopology) -> None:
 
 
 def _guaranteed(quota: ElasticQuota) -> ResourceList:
-    """Return what the scheduler has reported, nothing if that can't be read."""
+    """Return the amounts that the scheduler reported; empty if they can't be parsed."""
     try:
         return GUARANTEED.read(quota.metadata) or {}
     except InputError:

@@ -1,7 +1,7 @@
-"""Pods of a quota that make room for a more important pod of the same quota.
+"""Preemption within a quota.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota/preempt.go, ``canPreempt``,
-``SelectVictimsOnNode``.  Unlike there, nobody is a victim unless the quota, and its ancestors if
+``SelectVictimsOnNode``.  Unlike there, victims are selected only if the quota, and its ancestors if
 they are checked, has room for the pod afterwards.
 """
 
@@ -17,14 +17,14 @@ from koordinator.domain.quota.tree import QuotaTree
 
 @dataclass(frozen=True, slots=True)
 class QuotaHeadroom:
-    """What would be left for a pod if others of its quota went."""
+    """Room for a pod after other pods of its quota are removed."""
 
     request: Amounts
-    levels: tuple[tuple[Amounts, Amounts], ...]  # used and limit: of the quota, of its ancestors
-    fits_protected: bool  # false: no room within the minimum, which evictions don't change
+    levels: tuple[tuple[Amounts, Amounts], ...]  # (used, limit) of the quota, then of its ancestors
+    fits_protected: bool  # False: the minimum is exceeded; evictions don't change that
 
     def fits_without(self, victims: Iterable[QuotaPod]) -> bool:
-        """Return whether the pod would be accepted then, see ``why_not``."""
+        """Return whether ``why_not`` would admit the pod without the victims."""
         change = dict(self.request)
         for victim in victims:
             add(change, multiple(victim.requests, -1))
@@ -40,7 +40,7 @@ class QuotaHeadroom:
 
 
 def headroom_for(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules) -> QuotaHeadroom:
-    """Return the room for a pod that is not assigned in its quota; KeyError if there is none."""
+    """Return the room for an unassigned pod in its quota; raise KeyError if there is none."""
     node = tree.node(name)
     request = node.counted(pod)
     names = tree.path(name) if rules.checks_parents else (name,)
@@ -53,7 +53,7 @@ def headroom_for(tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRule
 
 
 def _after(used: Amounts, change: Amounts) -> dict[str, int]:
-    """Return what is used then, of the resources that count."""
+    """Return the usage after a change, restricted to the resources that count."""
     counted = used.keys() | {name for name, amount in change.items() if amount > 0}
     return {name: used.get(name, 0) + change.get(name, 0) for name in counted}
 
@@ -68,8 +68,8 @@ def is_allowed_victim(
 ) -> bool:
     """Return whether a pod may be evicted for another one.
 
-    Only one of lower priority in the same quota, not of the default quota if that is spared
-    (``disableDefaultQuotaPreemption``), and never one that is not preemptible.
+    The victim must be preemptible, of lower priority and in the same quota, which must not be the
+    default quota if that is spared (``disableDefaultQuotaPreemption``).
     """
     return (
         victim.is_preemptible

@@ -1,4 +1,4 @@
-"""Refusals of the quota webhooks with the messages that programs know from the Go original.
+"""Refusals of the quota webhooks with the messages of the Go original.
 
 Source: koordinator pkg/webhook/elasticquota/quota_topology.go, quota_topology_check.go,
 pod_check.go.
@@ -13,7 +13,7 @@ from koordinator.foundation.errors import InputError
 class QuotaInputError(InputError):
     """A refusal for which the Go original has a message; ``original`` is that message.
 
-    The text of the error is this project's, with object, field and accepted values.
+    The text of the error itself names object, field and expected values.
     """
 
     def __init__(
@@ -23,26 +23,26 @@ class QuotaInputError(InputError):
         super().__init__(problem, source=source, subject=subject, path=path)
 
     def within(self, *, source: str = "", subject: str = "", path: str = "") -> "QuotaInputError":
-        """Return the same refusal with the blanks filled in, as ``InputError.within`` does."""
+        """Return the same refusal with missing parts filled in, as ``InputError.within`` does."""
         return refused_as(self.original, super().within(source=source, subject=subject, path=path))
 
 
 def refused_as(original: str, error: InputError) -> QuotaInputError:
-    """Return the refusal of ``error`` that the Go original words as ``original``."""
+    """Return ``error`` with the message ``original`` of the Go original."""
     return QuotaInputError(
         original, error.problem, source=error.source, subject=error.subject, path=error.path
     )
 
 
 def message_for_clients(error: InputError) -> str:
-    """Return what a webhook answers: the message of the original, if it has one, then ours."""
+    """Return the webhook's answer: the original's message, if there is one, then this project's."""
     return f"{error.original}; {error}" if isinstance(error, QuotaInputError) else str(error)
 
 
 def original_of_amounts(quota: ElasticQuota) -> str:
-    """Return how the original refuses amounts that contradict each other in one quota.
+    """Return the original's message for inconsistent amounts within one quota.
 
-    Empty if it doesn't.  Raises InputError for weights that can't be read.
+    Empty if the original does not refuse them. Raises InputError for weights that can't be parsed.
     """
     name, spec = quota.metadata.name, quota.spec
     weights = SHARED_WEIGHT.read(quota.metadata) or {}

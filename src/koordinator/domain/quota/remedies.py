@@ -1,4 +1,4 @@
-"""What would make room in a quota for a pod that it refuses."""
+"""Quota changes that would admit a rejected pod."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -13,11 +13,11 @@ from koordinator.domain.quota.tree import QuotaTree
 def what_helps(
     tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules
 ) -> tuple[str, bool]:
-    """Return what has to change so that the pod is let in, and whether that is enough.
+    """Return the changes that would admit the pod, and whether they suffice.
 
-    Empty if it is let in.  It is tried on the tree, which is as before in the end.  A limit that is
-    shared may have to be raised by more than what lacks now: then it is not enough.  A change that
-    the webhook would refuse is not offered.
+    The text is empty if the pod is admitted. The changes are tried on the tree and undone. A shared
+    limit may have to be raised by more than the current shortfall; then the changes do not suffice.
+    A change that the webhook would reject is not proposed.
     """
     trial = _Trial(tree, rules)
     try:
@@ -31,7 +31,7 @@ def what_helps(
 def raised_maximums(
     tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules
 ) -> Iterator[str]:
-    """Raise the maximums that are too small for a pod, within the context; yield the text."""
+    """Raise maximums that are too small for a pod within the context; yield the description."""
     trial = _Trial(tree, rules)
     try:
         yield "; and ".join(trial.raised_maximums(name, pod))
@@ -42,23 +42,23 @@ def raised_maximums(
 class _Trial:
     def __init__(self, tree: QuotaTree, rules: AdmissionRules) -> None:
         self._tree, self._rules = tree, rules
-        self._before: list[QuotaSpec] = []  # what has been changed, as it was
+        self._before: list[QuotaSpec] = []  # original specs of changed quotas, in order
 
     def undo(self) -> None:
         self._undo_to(0)
 
     def _undo_to(self, count: int) -> None:
-        """Undo all changes but the first so many."""
+        """Undo all changes but the first ``count``."""
         for spec in reversed(self._before[count:]):
             self._tree.put(spec)
         del self._before[count:]
 
     def raised_maximums(self, name: str, pod: QuotaPod) -> list[str]:
-        """Raise what is too small for the pod, and return the steps."""
+        """Raise every maximum that is too small for the pod; return the steps."""
         return [s for level in self._levels(name, pod) for s in self._raised_max(*level)]
 
     def steps(self, name: str, pod: QuotaPod) -> Iterator[str]:
-        """Yield what has to be done; each has been done when the next one is asked for."""
+        """Yield the steps; each is applied when the next one is requested."""
         node = self._tree.node(name)
         request = node.counted(pod)
         levels = self._levels(name, pod)
@@ -74,7 +74,7 @@ class _Trial:
             yield from self._raised_share(level, wanted)
 
     def _levels(self, name: str, pod: QuotaPod) -> Sequence[tuple[str, Amounts]]:
-        """Return the quotas that limit the pod, with what each would use."""
+        """Return the quotas that limit the pod, with the usage each would have."""
         tree, node = self._tree, self._tree.node(name)
         request = node.counted(pod)
         levels = [(name, plus(node.used, request))]
@@ -91,7 +91,7 @@ class _Trial:
             yield f"raise the max of quota {name} by {to_text(short)}{ends}"
 
     def _raised_share(self, name: str, wanted: Amounts) -> Iterator[str]:
-        """Raise what a quota gets of what it shares with others."""
+        """Raise the share of a quota by a larger maximum above it or a larger minimum."""
         short = _short(wanted, limit_of(self._tree, name, self._rules))
         if not short:
             return
@@ -116,22 +116,23 @@ class _Trial:
         yield f"{why}: {waiting.removeprefix(', or ').removeprefix(', ')}"
 
     def _ends(self, name: str, short: Amounts) -> str:
-        """Return that pods could end, if the quota has such as use so much."""
+        """Return the alternative of waiting for pods to end, if the quota uses that much."""
         if exceeded(short, {**dict.fromkeys(short, 0), **self._tree.node(name).used}):
             return ""
         return f", or wait until pods of quota {name} that use {to_text(short)} end"
 
     def _raise_max(self, name: str, more: Amounts) -> None:
-        """Raise a maximum, and the weight that follows from it."""
+        """Raise a maximum, and the weight if it defaults to the maximum."""
         spec = self._spec(name)
         most = _raised(spec.max, more)
         weight = most if spec.weight == spec.max else spec.weight
         self._tree.put(replace(spec, max=most, weight=weight))
 
     def _raised_min(self, name: str, more: Amounts) -> str:
-        """Raise a minimum and return the step; empty, and nothing changed: it would be refused.
+        """Raise a minimum and return the step; empty, without a change, if it would be rejected.
 
-        A minimum is at most the maximum, and those of a parent's children are at most its own.
+        A minimum is at most the maximum, and the minimums of siblings sum up to at most the
+        parent's.
         """
         tried, spec = len(self._before), self._spec(name)
         least = _raised(spec.min, more)
@@ -148,7 +149,7 @@ class _Trial:
         return f"raise the min of quota {name} by {to_text(more)}"
 
     def _spec(self, name: str) -> QuotaSpec:
-        """Return what a quota is, to be changed."""
+        """Return the spec of a quota and record it for undo."""
         spec = self._tree.node(name).spec
         assert spec is not None  # noqa: S101 -- it is on the path of a quota
         self._before.append(spec)

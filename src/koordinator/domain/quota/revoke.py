@@ -1,10 +1,10 @@
-"""Which pods are evicted from a quota that uses more than it may for too long.
+"""Overuse revocation: pods evicted from a quota that exceeds its limit for too long.
 
-What a quota lent comes back only so: pods of other quotas are never preempted.
+This is the only way to reclaim lent amounts: preemption never crosses quotas.
 
-Source: koordinator pkg/scheduler/plugins/elasticquota/quota_overuse_revoke.go.  Unlike there, a
-resource that the last pod looked at does not request still counts, pods that free nothing of what
-is short stay, and so do pods whose eviction would be refused.
+Source: koordinator pkg/scheduler/plugins/elasticquota/quota_overuse_revoke.go.  Unlike there, every
+resource counts even if the last pod does not request it, pods that free nothing of the exceeded
+resources stay, and so do pods whose eviction would be rejected.
 """
 
 from collections.abc import Callable, Iterable
@@ -14,16 +14,16 @@ from koordinator.domain.quota.spec import QuotaPod, by_importance
 
 
 class OveruseTimer:
-    """Since when each quota has been using more than it may."""
+    """Start times of overuse by quota."""
 
     def __init__(self, delay_s: float) -> None:
         self._delay_s = delay_s
         self._since_s: dict[str, float] = {}
 
     def observe(self, name: str, now_s: float, *, is_over: bool) -> bool:
-        """Return whether pods are to be evicted now: over for longer than the delay.
+        """Return whether pods are to be evicted: the quota exceeds its limit for the delay.
 
-        Then, and whenever the quota is not over, the time starts again.
+        The timer restarts then, and whenever the quota is within its limit.
         """
         since_s = self._since_s.setdefault(name, now_s)
         is_due = is_over and now_s - since_s > self._delay_s
@@ -32,7 +32,7 @@ class OveruseTimer:
         return is_due
 
     def forget(self, name: str) -> None:
-        """Forget a quota that is gone."""
+        """Forget a removed quota."""
         self._since_s.pop(name, None)
 
 
@@ -42,12 +42,12 @@ def pods_to_revoke(
     limit: Amounts,
     may_evict: Callable[[QuotaPod], bool],
 ) -> list[QuotaPod]:
-    """Return the pods to evict so that at most the limit is used, most important first.
+    """Return the pods to evict so that usage is within the limit, most important first.
 
-    Pods go from the least important on, as long as too much is used and if they use any of that;
-    then those that fit again stay, the most important first.  If all of them together are not
-    enough, all of them go.  ``may_evict`` says whether a disruption budget allows it; pods that are
-    not preemptible always stay.
+    Candidates are taken in ascending importance while a resource that they request is exceeded.
+    Then candidates that fit again are spared, the most important first. If evicting all candidates
+    does not suffice, all are evicted. ``may_evict`` checks disruption budgets; pods that are not
+    preemptible are never evicted.
     """
     used = dict(used)
     removed: list[QuotaPod] = []

@@ -1,15 +1,15 @@
-"""How children of a quota share an amount of one resource: the redistribution of the original.
+"""Redistribution of one resource among the children of a quota, as in the original.
 
-Each child is given a base: its request, but at most its minimum; a child that does not lend keeps
-its whole minimum.  What is left goes to the children that want more, by weight, as often as
-somebody was given more than it requests and returns the rest.
+The base of each child is its request, capped at its minimum; a child that does not lend keeps its
+whole minimum. The rest is distributed by weight to the children that request more. When a grant
+exceeds a child's request, the surplus is distributed again.
 
-All integer arithmetic, exact: shares are rounded down, and the units left over go one each to the
-largest remainders, among equal ones to the name that comes first.
+The arithmetic is exact: shares are rounded down, and the remaining units go one each to the largest
+remainders; ties are broken by name.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota/core/runtime_quota_calculator.go,
 ``redistribution``, ``computeHamiltonDeltas``; scale_minquota_when_over_root_res.go,
-``getScaledMinQuota``, which computes in floating point and so may be one unit off.
+``getScaledMinQuota``, which computes in floating point and may differ by one unit.
 """
 
 from collections.abc import Sequence
@@ -20,8 +20,8 @@ import numpy as np
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.kernel import Kernel
 
-#: As good as no limit.  Amounts, weights and totals are cut off here, which only shows where some
-#: weights are beyond it, and keeps every sum that the compiled loop forms within 64 bits.
+#: Effectively unlimited.  Amounts, weights and totals are capped here so that every sum in the
+#: compiled loop fits into 64 bits.  The cap changes results only if a weight exceeds it.
 UNLIMITED = (1 << 61) - 1
 
 
@@ -38,11 +38,11 @@ def fair_shares(
     weight: Sequence[int],
     lends: Sequence[int],
 ) -> list[int]:
-    """Return what each child may use; children are in order of name.
+    """Return the share of each child; children are in order of name.
 
-    ``floor`` is what a child has a right to, ``lends`` 1 if others may use what it leaves of that.
-    The shares are at most the request or the floor of each, whichever is larger; their sum is at
-    most the total, or the sum of the bases if that is larger.
+    ``floor`` is the guaranteed amount of a child. ``lends`` is 1 if other children may use the
+    unused part of it. A share is at most the larger of request and floor. The sum of the shares is
+    at most the larger of the total and the sum of the bases.
     """
     shares = [
         asked if asked <= right and may_lend else right
@@ -69,9 +69,9 @@ def fair_shares(
 
 
 def apportion(amount: int, weights: Sequence[int]) -> list[int]:
-    """Return the amount in parts proportional to weights (not all 0), by largest remainder.
+    """Divide the amount in proportion to weights (not all 0) by largest remainder.
 
-    Ties go to the part that comes first.
+    Ties go to the lower index.
     """
     together = sum(weights)
     divided = [divmod(weight * amount, together) for weight in weights]
@@ -96,7 +96,7 @@ def _wide_shares_loop(  # noqa: C901, PLR0912, PLR0915 (one loop nest, compiled 
 ) -> IntArray:
     n = len(request)
     shares = np.empty(n, np.int64)
-    rates = np.zeros(n, np.int64)  # weights of the hungry, 0 of the others
+    rates = np.zeros(n, np.int64)  # weights of children with an unmet request, else 0
     is_hungry = np.zeros(n, np.bool_)
     part = np.empty(n, np.int64)
     remainder = np.empty(n, np.int64)
@@ -115,8 +115,8 @@ def _wide_shares_loop(  # noqa: C901, PLR0912, PLR0915 (one loop nest, compiled 
         if together <= 0:
             break
 
-        # Divide rates * rest by together without a product of more than 64 bits: by long
-        # multiplication, with digits of as many bits of rest as there is room for beside together.
+        # Compute rates * rest / together without a product of more than 64 bits: long
+        # multiplication whose digits have the bits that together leaves free.
         digit_bits, bits = 62, 0
         while together >> (62 - digit_bits) > 0:
             digit_bits -= 1
@@ -134,8 +134,9 @@ def _wide_shares_loop(  # noqa: C901, PLR0912, PLR0915 (one loop nest, compiled 
                 part[i] = (part[i] << step) + quotient
                 remainder[i] = dividend - quotient * together
 
-        # What is left over: a unit for each remainder above a bar, then for those at it, first come
-        # first served.  The bar is the highest that as many remainders reach as units are left.
+        # Distribute the remaining units: one for each remainder above a threshold, then one for
+        # each remainder at it, by index.  The threshold is the highest value that at least
+        # left_over remainders reach; it is found by bisection.
         left_over = rest
         for i in range(n):
             left_over -= part[i]
@@ -176,8 +177,8 @@ def _vector(types: Any) -> Any:
     return types.Array(types.int64, 1, "C")
 
 
-#: ``fair_shares`` of many children, ``(n,)``.  Nothing may be above UNLIMITED, not even the sum of
-#: the weights.
+#: ``fair_shares`` for many children, arrays of shape ``(n,)``.  No value, and no sum of weights,
+#: may exceed UNLIMITED.
 wide_shares = Kernel(
     _wide_shares,
     _wide_shares_loop,

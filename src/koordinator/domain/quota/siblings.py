@@ -1,6 +1,6 @@
-"""The children of one quota as they share one resource: computed when asked, kept while it holds.
+"""Shares of one resource among the children of a quota, computed on demand and cached.
 
-Structure of arrays: a place per child, in order of name.
+Structure of arrays: one index per child, in order of name.
 """
 
 from array import array
@@ -11,12 +11,12 @@ import numpy as np
 from koordinator.domain.quota.shares import UNLIMITED, fair_shares, scaled_down, wide_shares
 from koordinator.foundation.arrays import IntArray
 
-#: From as many children on, the compiled loop is worth being called.
+#: Minimum number of children for which the compiled loop is faster.
 WIDE = 32
 
 
 class Siblings:
-    """Requests, minimums and weights of all children of a quota, and what each may use."""
+    """Requests, minimums and weights of all children of a quota, and their shares."""
 
     __slots__ = (
         "_fits_loop",
@@ -41,9 +41,9 @@ class Siblings:
         lends: Iterable[int],
         scales: bool,
     ) -> None:
-        """Take one entry per child of each; ``guaranteed`` may be empty.
+        """Create the group from one entry per child; ``guaranteed`` may be empty.
 
-        ``scales`` says to scale the minimums (``least``) down to a total that they exceed.
+        With ``scales``, minimums (``least``) are scaled down to a total that they exceed.
         """
         self._request = _cut_off(request)
         self._least = _cut_off(least)
@@ -53,21 +53,21 @@ class Siblings:
         self._scales = scales
         self._fits_loop = len(self._request) >= WIDE and sum(self._weight) <= UNLIMITED
         self._total: int | None = None
-        self._scaled: Sequence[int] = self._least  # to that total
-        self._shares: Sequence[int] = ()  # of that total; none: to be computed
+        self._scaled: Sequence[int] = self._least  # minimums scaled to ``_total``
+        self._shares: Sequence[int] = ()  # shares of ``_total``; empty: not computed yet
 
     def set_request(self, place: int, amount: int) -> None:
-        """Set what a child wants, its maximum considered."""
+        """Set the request of a child, capped at its maximum."""
         self._set(self._request, place, amount)
 
     def set_guaranteed(self, place: int, amount: int) -> None:
-        """Set what a child is sure to keep, even above its minimum."""
+        """Set the guaranteed amount of a child; it may exceed the minimum."""
         self._set(self._guaranteed, place, amount)
 
     def share(self, place: int, total: int | None) -> int:
-        """Return what a child may use of the total.
+        """Return the share of a child in the total.
 
-        If it is not known what there is (None), every child has its minimum and nothing more.
+        If the total is unknown (None), the share of every child is its minimum.
         """
         self._set_total(total)
         if not self._shares:

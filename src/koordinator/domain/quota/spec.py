@@ -43,7 +43,7 @@ QUEUE_KEYS = (QUEUE_POLICY, QUEUE_ORDER, QUEUE_DEPTH)
 
 @dataclass(frozen=True, slots=True)
 class QueueTerms:
-    """What a quota says; None where it says nothing that can be read."""
+    """Queueing settings of a quota; None where an annotation is missing or can't be parsed."""
 
     policy: Policy | None = None
     order: Order | None = None
@@ -51,7 +51,7 @@ class QueueTerms:
 
     @classmethod
     def of(cls, quota: ElasticQuota) -> "QueueTerms":
-        """Return what the annotations say; what can't be read counts as missing."""
+        """Parse the annotations; an annotation that can't be parsed counts as missing."""
         said = quota.metadata.annotations
         depth = parse_int32(said.get(QUEUE_DEPTH, ""))
         return cls(
@@ -65,7 +65,7 @@ NO_TERMS = QueueTerms()
 
 
 def check_queue_terms(quota: ElasticQuota) -> None:
-    """Raise InputError, without subject, if an annotation about the queue can't be read."""
+    """Raise InputError, without subject, if an annotation about the queue can't be parsed."""
     read = QueueTerms.of(quota)
     for key, value, accepted in (
         (QUEUE_POLICY, read.policy, f"one of {', '.join(Policy)}"),
@@ -82,7 +82,7 @@ _BUILT_IN: Final = (DEFAULT_QUOTA, SYSTEM_QUOTA)
 
 @dataclass(frozen=True, slots=True)
 class QuotaSpec:
-    """An ElasticQuota as the scheduler reads it.  Only resources that ``max`` names are limited."""
+    """Parsed ElasticQuota.  Only resources that ``max`` names are limited."""
 
     name: str
     parent: str
@@ -93,17 +93,19 @@ class QuotaSpec:
     is_parent: bool = False
     tree_id: str = ""
     namespace: str = ""
-    bound_namespaces: tuple[str, ...] = ()  # whose unlabelled pods use the quota
-    tree_total: Amounts | None = None  # of a tree whose root this is
-    takes_from_default_tree: bool = True  # of what the root of a tree has, the default tree has not
+    bound_namespaces: tuple[str, ...] = ()  # namespaces whose unlabelled pods use the quota
+    tree_total: Amounts | None = None  # capacity of the tree, if this quota is its root
+    #: whether the capacity of this tree is subtracted from the default tree
+    takes_from_default_tree: bool = True
     queue: QueueTerms = NO_TERMS
 
     @classmethod
     def of(cls, quota: ElasticQuota) -> Self:
-        """Return what the object says.
+        """Parse an ElasticQuota without rejecting invalid fields.
 
-        Admission refuses broken rules, but what is stored must be read: negative amounts count as
-        0, minimums up to the maximum, unreadable annotations not at all.
+        Admission rejects invalid objects, but stored objects must still be usable: a negative
+        amount counts as 0, a minimum is capped at the maximum, and an annotation that can't be
+        parsed is ignored.
         """
         most = _amounts(quota.spec.max)
         least = _amounts(quota.spec.min)
@@ -124,13 +126,13 @@ class QuotaSpec:
         )
 
     def shows_figures_to(self, namespace: str, used: Self, *, is_strict: bool = False) -> bool:
-        """Return whether messages about pods of a namespace may have the limit and the usage.
+        """Return whether messages for pods of a namespace may contain limit and usage.
 
-        ``used`` is the quota that the pods use: this one, or one below it.  Figures sum up the pods
-        of other tenants.  They are for the quota's own namespace and for those bound to it.  Unless
-        ``is_strict``, they are also for pods that use it by their label if it is bound to no other
-        namespace, and those of a parent of the same namespace as well.  The built-in quotas belong
-        to no tenant.
+        ``used`` is the quota of the pods: this quota or a descendant. Figures include the pods of
+        other tenants, so they are visible to the quota's own namespace and to its bound namespaces.
+        Unless ``is_strict``, they are also visible to pods that select the quota by label when it
+        is bound to no other namespace, and the figures of a parent in the same namespace are
+        visible too. The built-in quotas belong to no tenant.
         """
         if namespace in (self.namespace, *self.bound_namespaces) or self.name in _BUILT_IN:
             return True
@@ -142,7 +144,7 @@ class QuotaSpec:
 
 
 def _amounts(resources: ResourceList) -> dict[str, int]:
-    """Return amounts under the current names of resources."""
+    """Return amounts keyed by the current resource names."""
     return {
         CURRENT_BATCH_NAMES.get(name, name): max(amount, 0)
         for name, amount in amounts_of(resources).items()
@@ -161,20 +163,20 @@ def _tree_total(quota: ElasticQuota) -> Amounts | None:
 
 @dataclass(frozen=True, slots=True)
 class QuotaPod:
-    """A pod that exists and has not ended."""
+    """A pod that exists and has not terminated."""
 
     key: str
     namespace: str
     requests: Amounts
-    quota_label: str = ""  # the quota that it names; empty if none
-    is_preemptible: bool = True  # if not, it has to fit into the minimum, and is never evicted
+    quota_label: str = ""  # quota in the pod's label; empty if it has none
+    is_preemptible: bool = True  # False: fits into the minimum, never evicted
     priority: int = 0
     labels: Mapping[str, str] = field(default_factory=dict)
-    started_s: float = inf  # since the epoch; not yet started is later than all that have
+    started_s: float = inf  # since the epoch; infinity before the start
 
 
 def quota_pod(pod: Pod, requests: Amounts) -> QuotaPod:
-    """Return the pod as quotas see it; ``requests`` as ``pod_requests`` returns them."""
+    """Convert a pod; ``requests`` is the result of ``pod_requests``."""
     labels = pod.metadata.labels
     return QuotaPod(
         key=pod.key,
@@ -189,5 +191,5 @@ def quota_pod(pod: Pod, requests: Amounts) -> QuotaPod:
 
 
 def by_importance(pod: QuotaPod) -> tuple[int, float, str]:
-    """Return a sort key, the most important pod first: priority, then who started earlier."""
+    """Return a sort key: higher priority first, then the earlier start, then the key."""
     return -pod.priority, pod.started_s, pod.key

@@ -1,4 +1,4 @@
-"""The quotas that admission knows, as objects: who is whose parent, and who has which namespace.
+"""Index of ElasticQuota objects for admission: parents, children and bound namespaces.
 
 Source: koordinator pkg/webhook/elasticquota/quota_topology.go, quota_handler.go.
 """
@@ -10,7 +10,7 @@ from koordinator.api.elastic_quota import ElasticQuota
 
 
 class QuotaTopology:
-    """Quotas by name.  A name identifies a quota, whatever its namespace."""
+    """Quotas by name.  A name identifies a quota across namespaces."""
 
     def __init__(self) -> None:
         self._quotas: dict[str, ElasticQuota] = {}
@@ -18,7 +18,7 @@ class QuotaTopology:
         self._bound: dict[str, set[str]] = {}
 
     def put(self, quota: ElasticQuota) -> None:
-        """Add a quota, or replace the one of that name."""
+        """Add a quota, or replace the quota with that name."""
         self.remove(quota.metadata.name)
         name = quota.metadata.name
         self._quotas[name] = quota
@@ -27,7 +27,7 @@ class QuotaTopology:
             self._bound.setdefault(namespace, set()).add(name)
 
     def remove(self, name: str) -> None:
-        """Forget a quota, if it is known."""
+        """Remove a quota if it exists."""
         quota = self._quotas.pop(name, None)
         if quota is None:
             return
@@ -36,7 +36,7 @@ class QuotaTopology:
             _remove(self._bound, namespace, name)
 
     def get(self, name: str) -> ElasticQuota | None:
-        """Return the quota of that name."""
+        """Return the quota with that name, None if there is none."""
         return self._quotas.get(name)
 
     def children(self, name: str) -> list[ElasticQuota]:
@@ -44,7 +44,7 @@ class QuotaTopology:
         return [self._quotas[child] for child in sorted(self._children.get(name, ()))]
 
     def ancestors(self, quota: ElasticQuota) -> Iterator[ElasticQuota]:
-        """Return the parents that are known, from the nearest on; a circle is walked once."""
+        """Yield the existing ancestors, nearest first; stop at a cycle."""
         seen = {quota.metadata.name}
         parent = self._quotas.get(quota.parent)
         while parent is not None and parent.metadata.name not in seen:
@@ -53,12 +53,12 @@ class QuotaTopology:
             parent = self._quotas.get(parent.parent)
 
     def bound_to(self, namespace: str) -> list[str]:
-        """Return the names of quotas that are bound to a namespace, in order."""
+        """Return the names of the quotas bound to a namespace, in order."""
         return sorted(self._bound.get(namespace, ()))
 
 
 def _remove(names_by: dict[str, set[str]], key: str, name: str) -> None:
-    """Take a name out of its set, and the set away once it is empty."""
+    """Remove a name from its set, and drop the set when it is empty."""
     names_by[key].remove(name)
     if not names_by[key]:
         del names_by[key]

@@ -1,10 +1,10 @@
-"""A tree of quotas: what pods request and use, summed up to the root, and what each quota may use.
+"""Quota tree: requests and usage summed up to the root, runtime quota computed down from it.
 
-A change costs the quotas on its way to the root, and only as far as it changes anything there.
-What a quota may use (its runtime) is computed when asked, one group of siblings after the other
-from the root down, and only the groups and resources that changed since.
+A change updates the ancestors of a quota, up to the first one whose sums do not change. The runtime
+of a quota is computed on demand, one group of siblings after the other from the root down, and only
+for groups and resources that changed.
 
-Quotas may come in any order: children of a quota that is not there have their minimum until it is.
+Quotas may be added in any order: until their parent exists, children get their minimum.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota/core/group_quota_manager.go, with
 ``recursiveUpdateGroupTreeWithDeltaRequest``, ``recursiveUpdateGroupTreeWithDeltaAllocated``;
@@ -26,9 +26,10 @@ from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
 
 @dataclass(slots=True, eq=False)
 class QuotaNode:
-    """A quota, the root, or the place of a parent that is not there yet (both without ``spec``).
+    """A quota, the root, or a placeholder for a missing parent (root and placeholder: no spec).
 
-    ``self_`` is of the node's own pods, the same without it of these and of everything below.
+    Fields with the prefix ``self_`` count the node's own pods; the fields without it also count the
+    pods of descendants.
     """
 
     name: str
@@ -36,12 +37,14 @@ class QuotaNode:
     lends: bool = True
     parent: "QuotaNode | None" = None
     children: "dict[str, QuotaNode]" = field(default_factory=dict)
-    sharing: dict[str, Siblings] | None = None  # of the children, by resource; None: to be made
-    place: int = -1  # in the parent's ``sharing``, while that is known; -1: takes no part
+    #: groups of the children by resource; None: not built since the children changed
+    sharing: dict[str, Siblings] | None = None
+    #: index in the groups of the parent, valid while ``parent.sharing`` is set; -1: in none
+    place: int = -1
 
     pods: dict[str, QuotaPod] = field(default_factory=dict)
-    assigned: set[str] = field(default_factory=set)  # keys of pods that have a node
-    #: what these use, by namespace
+    assigned: set[str] = field(default_factory=set)  # keys of pods with a node; subset of ``pods``
+    #: usage of the assigned pods by namespace
     used_by: dict[str, dict[str, int]] = field(default_factory=dict)
 
     self_request: dict[str, int] = field(default_factory=dict)
@@ -49,13 +52,13 @@ class QuotaNode:
     self_non_preemptible_request: dict[str, int] = field(default_factory=dict)
     self_non_preemptible_used: dict[str, int] = field(default_factory=dict)
 
-    child_request: dict[str, int] = field(default_factory=dict)  # own pods and children's limited
-    request: dict[str, int] = field(default_factory=dict)  # at least the minimum if it doesn't lend
+    child_request: dict[str, int] = field(default_factory=dict)  # own pods + children's limited
+    request: dict[str, int] = field(default_factory=dict)  # at least the minimum unless it lends
     limited_request: dict[str, int] = field(default_factory=dict)  # at most the maximum
     non_preemptible_request: dict[str, int] = field(default_factory=dict)
     used: dict[str, int] = field(default_factory=dict)
     non_preemptible_used: dict[str, int] = field(default_factory=dict)
-    allocated: dict[str, int] = field(default_factory=dict)  # own pods and children's guaranteed
+    allocated: dict[str, int] = field(default_factory=dict)  # own pods + children's guaranteed
     guaranteed: dict[str, int] = field(default_factory=dict)  # at least the minimum
 
     @property
@@ -78,11 +81,11 @@ class QuotaNode:
             node = node.parent
 
     def counted(self, pod: QuotaPod) -> dict[str, int]:
-        """Return the pod's requests of the resources that the quota limits."""
+        """Return the pod's requests for the resources that the quota limits."""
         return named_by(pod.requests, self.max)
 
     def add_request(self, amounts: Amounts, non_preemptible: Amounts) -> dict[str, int]:
-        """Add to what is requested; returns by how much that changes what the parent sees."""
+        """Add to the request; return the changes of the limited request by resource."""
         add(self.child_request, amounts)
         add(self.non_preemptible_request, non_preemptible)
         changes = {}
@@ -94,13 +97,13 @@ class QuotaNode:
         return changes
 
     def add_used(self, amounts: Amounts, non_preemptible: Amounts) -> None:
-        """Add to what is used."""
+        """Add to the usage."""
         add(self.used, amounts)
         if non_preemptible:
             add(self.non_preemptible_used, non_preemptible)
 
     def add_allocated(self, amounts: Amounts) -> dict[str, int]:
-        """Add to what is allocated; returns by how much that changes what is guaranteed."""
+        """Add to the allocation; return the changes of the guaranteed amount by resource."""
         add(self.allocated, amounts)
         changes = {}
         for resource in amounts:
@@ -111,7 +114,7 @@ class QuotaNode:
         return changes
 
     def recount(self, *, guarantees: bool) -> None:
-        """Set all sums from pods and children; what is allocated only if that is guaranteed."""
+        """Recompute all sums from pods and children; allocations only with ``guarantees``."""
         self._recount_pods()
         self.child_request = dict(self.self_request)
         self.used = dict(self.self_used)
@@ -146,7 +149,7 @@ class QuotaNode:
                     add(self.self_non_preemptible_used, amounts)
 
     def _limit_request(self, resource: str) -> int:
-        """Set what is requested; returns by how much that changes what the parent sees."""
+        """Recompute the request of a resource; return the change of the limited request."""
         asked = self.child_request.get(resource, 0)
         if not self.lends:
             asked = max(asked, self.min.get(resource, 0))
@@ -157,14 +160,14 @@ class QuotaNode:
         return change
 
     def _raise_guaranteed(self, resource: str) -> int:
-        """Set what is guaranteed; returns by how much that changes it."""
+        """Recompute the guaranteed amount of a resource; return its change."""
         guaranteed = max(self.allocated.get(resource, 0), self.min.get(resource, 0))
         change = guaranteed - self.guaranteed.get(resource, 0)
         self.guaranteed[resource] = guaranteed
         return change
 
     def _siblings(self, resource: str) -> Siblings | None:
-        """Return the group in which the node shares a resource; None if it does not, or not yet."""
+        """Return the group that shares a resource; None if the node is in no group yet."""
         if self.place < 0 or self.parent is None or self.parent.sharing is None:
             return None
         return self.parent.sharing.get(resource) if resource in self.max else None
@@ -173,7 +176,7 @@ class QuotaNode:
 class QuotaTree:
     """Quotas below one root.
 
-    A name that is not of a quota in the tree is a KeyError in every method.
+    Every method raises KeyError for a name that is no quota of the tree.
     """
 
     def __init__(
@@ -183,57 +186,57 @@ class QuotaTree:
         scales_min: bool = True,
         guarantees_usage: bool = False,
     ) -> None:
-        """Make a tree without quotas, but those that are ``unshared``, by name with their maximum.
+        """Create a tree that contains only the ``unshared`` quotas, by name with their maximum.
 
-        These (of system pods, of pods without quota) are beside the tree: what they use is gone
-        before the others share.
+        The unshared quotas (of system pods and of pods without a quota) are beside the tree: their
+        usage is subtracted from the total before the other quotas share it.
         """
         self._scales_min = scales_min
         self._guarantees_usage = guarantees_usage
         self._root = QuotaNode(ROOT_QUOTA)
         self._total: Amounts = NOTHING
         self._unshared = {name: QuotaNode(name) for name in unshared or {}}
-        #: also places of parents that are not there
+        #: includes placeholders for missing parents
         self._nodes = {ROOT_QUOTA: self._root, **self._unshared}
         for name, most in (unshared or {}).items():
             self.put(QuotaSpec(name=name, parent=ROOT_QUOTA, max=most))
 
     def __contains__(self, name: str) -> bool:
-        """Return whether there is a quota of that name; the root is none."""
+        """Return whether there is a quota of that name; False for the root."""
         node = self._nodes.get(name)
         return node is not None and node.spec is not None
 
     @property
     def names(self) -> list[str]:
-        """The quotas, in no particular order, without the root."""
+        """The names of all quotas without the root, in no particular order."""
         return [name for name in self._nodes if name in self]
 
     @property
     def is_empty(self) -> bool:
-        """Whether nothing is left but the root."""
+        """Whether the tree contains only the root."""
         return len(self._nodes) == 1
 
     def node(self, name: str) -> QuotaNode:
-        """Return the quota, or the root, with all its sums: to be read, not to be changed."""
+        """Return the node of a quota or of the root; callers must not modify it."""
         if name != ROOT_QUOTA and name not in self:
             raise KeyError(name)
         return self._nodes[name]
 
     def path(self, name: str) -> tuple[str, ...]:
-        """Return the quota and its ancestors, without the root."""
+        """Return the names of the quota and its ancestors, without the root."""
         return tuple(node.name for node in self.node(name).ancestors() if node.spec is not None)
 
     def set_total(self, total: Amounts) -> None:
-        """Set what there is to share, what unshared quotas use included.
+        """Set the total to share, including the usage of unshared quotas.
 
-        Of a resource that it does not name, quotas below the root have their minimum.
+        For a resource that is missing from it, quotas below the root get their minimum.
         """
         self._total = total
 
     def put(self, spec: QuotaSpec) -> None:
-        """Add a quota, or change it; it keeps its pods and children wherever it goes.
+        """Add or update a quota; it keeps its pods and children when its parent changes.
 
-        Raises InputError if it would become its own ancestor; nothing is changed then.
+        Raises InputError, without changing anything, if the quota would become its own ancestor.
         """
         if spec.name in self._unshared:
             spec = QuotaSpec(name=spec.name, parent=ROOT_QUOTA, max=spec.max)
@@ -249,9 +252,9 @@ class QuotaTree:
         self._attach(node, spec.parent)
 
     def remove(self, name: str) -> list[QuotaPod]:
-        """Remove a quota; returns its pods, which are not in the tree any more.
+        """Remove a quota and its pods from the tree; return the pods.
 
-        Children stay, with what they use, and wait for a quota of this name.
+        Children remain with their usage below a placeholder for the removed quota.
         """
         node = self.node(name)
         pods = [*node.pods.values()]
@@ -264,7 +267,7 @@ class QuotaTree:
         return pods
 
     def put_pod(self, name: str, pod: QuotaPod) -> None:
-        """Add a pod to a quota, not assigned, or change one that it has."""
+        """Add an unassigned pod to a quota, or update a pod of the quota."""
         node = self.node(name)
         old = node.pods.get(pod.key)
         if old is None:
@@ -279,7 +282,7 @@ class QuotaTree:
                 self.assign(name, pod.key)
 
     def remove_pod(self, name: str, key: str) -> bool:
-        """Remove a pod of the quota; returns whether it was assigned."""
+        """Remove a pod of the quota; return whether it was assigned."""
         node = self.node(name)
         was_assigned = key in node.assigned
         self.unassign(name, key)
@@ -294,16 +297,17 @@ class QuotaTree:
             node.assigned.add(key)
 
     def unassign(self, name: str, key: str) -> None:
-        """Count a pod of the quota as not used, unless it is already."""
+        """Stop counting a pod of the quota as used."""
         node = self.node(name)
         if key in node.assigned:
             self._count_used(node, node.pods[key], -1)
             node.assigned.remove(key)
 
     def runtime(self, name: str) -> dict[str, int]:
-        """Return what the quota may use now, of the resources that its maximum names.
+        """Return the current limit of the quota for the resources of its maximum.
 
-        The root's is what there is to share; that of an unshared quota is its maximum.
+        The runtime of the root is the total to share; the runtime of an unshared quota is its
+        maximum.
         """
         node = self.node(name)
         if node is self._root:
@@ -314,7 +318,7 @@ class QuotaTree:
         return {resource: self._share(way, resource) or 0 for resource in node.max}
 
     def has_headroom(self, name: str, request: Amounts) -> bool:
-        """Return whether what the quota uses and the request are within its runtime."""
+        """Return whether usage plus request are within the quota's runtime."""
         node = self.node(name)
         if name in self._unshared:
             return all(
@@ -329,7 +333,7 @@ class QuotaTree:
         return True
 
     def scaled_min(self, name: str) -> dict[str, int]:
-        """Return the minimum of a quota, scaled to what its parent has, if minimums are scaled."""
+        """Return the minimum of a quota, scaled to the parent's share if scaling is enabled."""
         node = self.node(name)
         if node.parent is None or name in self._unshared:
             return dict(node.min)
@@ -340,9 +344,10 @@ class QuotaTree:
         }
 
     def _share(self, way: list[QuotaNode], resource: str) -> int | None:
-        """Return what the first on the way to the top may use, None if it isn't known.
+        """Return the share of the first node of ``path``, None if it is unknown.
 
-        A quota that does not limit a resource passes on as much as anybody asks for.
+        ``path`` holds the node and its ancestors, nearest first. A quota that does not limit a
+        resource passes an unlimited amount on.
         """
         total = self._shared_total(resource) if way[-1] is self._root else None
         for parent, node in pairwise(reversed(way)):
@@ -353,7 +358,7 @@ class QuotaTree:
         return total
 
     def _shared_total(self, resource: str) -> int | None:
-        """Return what quotas below the root share of a resource, None if it isn't known."""
+        """Return the amount that quotas below the root share, None if it is unknown."""
         if resource not in self._total:
             return None
         unshared = sum(node.used.get(resource, 0) for node in self._unshared.values())
@@ -371,7 +376,7 @@ class QuotaTree:
         return parent.sharing
 
     def _siblings(self, children: list[QuotaNode], resource: str) -> Siblings:
-        """Return the group for one resource; children that don't limit it want none of it."""
+        """Build the group of one resource; children that don't limit it request nothing."""
         limited = [child if resource in child.max else _NOBODY for child in children]
         return Siblings(
             request=[child.limited_request.get(resource, 0) for child in limited],
@@ -403,7 +408,7 @@ class QuotaTree:
         self._change_sums(parent, node, 1)
 
     def _detach(self, node: QuotaNode) -> None:
-        """Take the node, with all below it, off its parent."""
+        """Detach the node and its descendants from the parent."""
         parent = node.parent
         if parent is None:
             return
@@ -420,7 +425,7 @@ class QuotaTree:
             del self._nodes[node.name]
 
     def _change_sums(self, parent: QuotaNode, child: QuotaNode, times: int) -> None:
-        """Add to the sums of the parent and above what a child contributes, or subtract it (-1)."""
+        """Add (``times`` 1) or subtract (-1) a child's sums in the parent and its ancestors."""
         _add_request(
             parent,
             multiple(child.limited_request, times),
@@ -470,5 +475,5 @@ def _add_request(lowest: QuotaNode, amounts: Amounts, protected: Amounts) -> Non
             break
 
 
-#: Stands for a child in the sharing of a resource that the child does not limit.
+#: Placeholder for a child in the group of a resource that the child does not limit.
 _NOBODY = QuotaNode("")

@@ -1,4 +1,4 @@
-"""All quotas with what pods use of them, as data: what ``koord quota tree`` and pages show."""
+"""Serializable report of all quotas and their usage for ``koord quota tree`` and pages."""
 
 from collections.abc import Container, Iterable, Sequence
 from typing import Any
@@ -26,7 +26,7 @@ _OVER = ("Succeeded", "Failed")
 def counted_quotas(
     objects: Iterable[KubeObject], rules: QuotaRules
 ) -> tuple[QuotaTrees, list[str]]:
-    """Return the quotas with what pods use of them, and what is wrong with some."""
+    """Build the quota trees with the usage of pods; return them with warnings."""
     trees, total, warnings = QuotaTrees(rules), dict[str, int](), list[str]()
     topology = QuotaTopology()
     for obj in objects:
@@ -53,9 +53,10 @@ def counted_quotas(
 def quotas_as_data(
     trees: QuotaTrees, args: ElasticQuotaArgs, shown: Container[str] | None = None
 ) -> dict[str, Any]:
-    """Return all trees in the shape that is a contract: see the README.
+    """Return all trees in the documented JSON shape of ``koord quota tree``.
 
-    With ``shown``: these quotas only, which include the parents of each of them, and their trees.
+    With ``shown``, the report contains only these quotas and their trees; ``shown`` must include
+    the ancestors of every quota in it.
     """
     data = [
         {
@@ -107,7 +108,7 @@ def _quota(
 
 
 def queue_policy(found: QuotaTree, name: str, args: ElasticQuotaArgs) -> str:
-    """Return how jobs of a quota wait for each other; of built-in quotas the default is none."""
+    """Return the queueing policy of a quota; built-in quotas have none by default."""
     spec = found.node(name).spec
     if spec is None or (name in (SYSTEM_QUOTA, DEFAULT_QUOTA) and spec.queue.policy is None):
         return QueuePolicy.NONE
@@ -115,7 +116,7 @@ def queue_policy(found: QuotaTree, name: str, args: ElasticQuotaArgs) -> str:
 
 
 def children_of(found: QuotaTree, parent: str) -> list[str]:
-    """Return the children in order of names; beside the tree of the root come the unshared."""
+    """Return the children in order of name; the root's are followed by unshared quotas."""
     names = [name for name in sorted(found.node(parent).children) if name in found]
     if parent == ROOT_QUOTA:
         unshared = (n for n in found.names if found.node(n).parent is found.node(ROOT_QUOTA))

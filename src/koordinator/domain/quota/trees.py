@@ -1,7 +1,7 @@
-"""All quotas of a cluster, and which of them each pod belongs to.
+"""All quota trees of a cluster, and the assignment of pods to quotas.
 
-A tree has what its root says it has, and the default tree what is left of the cluster.
-In whatever order quotas and pods come, go and change, the result is the same.
+A tree has the capacity that its root quota states; the default tree has the rest of the cluster.
+The result does not depend on the order of events.
 
 Source: koordinator pkg/scheduler/plugins/elasticquota: quota_handler.go, ``handlerQuotaWhenRoot``;
 plugin_helper.go, ``getPodAssociateQuotaNameAndTreeID``, ``migrateDefaultQuotaGroupsPod``.
@@ -28,26 +28,27 @@ from koordinator.domain.quota.tree import QuotaTree
 
 DEFAULT_TREE = ""
 
-_Claim = tuple[str, str]  # a label, or nothing and a namespace: all that decides on a pod's quota
+#: ``(label, "")`` or ``("", namespace)``: the selector that determines the quota of a pod
+_Selector = tuple[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class QuotaRules:
-    """How quotas work in a cluster: arguments of the plugin, and feature gates."""
+    """Plugin arguments and feature gates that apply to all quotas."""
 
-    system_max: Amounts  # of SYSTEM_QUOTA and DEFAULT_QUOTA, unless an object says otherwise
+    system_max: Amounts  # of SYSTEM_QUOTA unless its object overrides it
     default_max: Amounts
-    scales_min: bool = True  # enableMinQuotaScale: to what there is
-    guarantees_usage: bool = False  # ElasticQuotaGuaranteeUsage: nobody lends, nor what it uses
+    scales_min: bool = True  # enableMinQuotaScale
+    guarantees_usage: bool = False  # ElasticQuotaGuaranteeUsage: usage is never lent
     has_trees: bool = False  # MultiQuotaTree; without, all quotas are in the default tree
     has_default_quota: bool = True  # not DisableDefaultQuota; without, only labelled pods count
     counts_overhead: bool = True  # not ElasticQuotaIgnorePodOverhead
-    ignores_terminating: bool = False  # ElasticQuotaIgnoreTerminatingPod: after their time is up
-    at_once: bool = False  # ElasticQuotaImmediateIgnoreTerminatingPod: as soon as deleted
+    ignores_terminating: bool = False  # ElasticQuotaIgnoreTerminatingPod, after the grace period
+    at_once: bool = False  # ElasticQuotaImmediateIgnoreTerminatingPod: on deletion
 
     @classmethod
     def of(cls, args: ElasticQuotaArgs, gates: FeatureGates = NO_GATES) -> Self:
-        """Return what arguments and gates of the scheduler say."""
+        """Derive the rules from plugin arguments and feature gates."""
         return cls(
             system_max=amounts_of(args.system_quota_group_max),
             default_max=amounts_of(args.default_quota_group_max),
@@ -78,48 +79,48 @@ class QuotaTrees:
         self._unshared = {SYSTEM_QUOTA: rules.system_max, DEFAULT_QUOTA: rules.default_max}
         self._default_tree = self._new_tree(self._unshared)
         self._trees = {DEFAULT_TREE: self._default_tree}
-        self._specs: dict[str, QuotaSpec] = {}  # without the unshared
+        self._specs: dict[str, QuotaSpec] = {}  # without unshared quotas
         self._bound: defaultdict[str, set[str]] = defaultdict(set)  # quotas by namespace
-        #: quotas that say what their tree has, by tree
+        #: names of root quotas that state the capacity of their tree, by tree
         self._tree_roots: defaultdict[str, set[str]] = defaultdict(set)
         self._total: Amounts = NOTHING
         self._held: dict[str, _Held] = {}
-        self._claims: defaultdict[_Claim, set[str]] = defaultdict(set)  # keys of pods
+        self._claims: defaultdict[_Selector, set[str]] = defaultdict(set)  # keys of pods
 
     def __contains__(self, name: str) -> bool:
-        """Return whether there is a quota of that name; the root is none."""
+        """Return whether there is a quota of that name; False for the root."""
         return name in self._specs or name in self._unshared
 
     @property
     def names(self) -> list[str]:
-        """All quotas of all trees, without the root."""
+        """The names of all quotas of all trees, without the root."""
         return [*self._unshared, *self._specs]
 
     @property
     def tree_ids(self) -> list[str]:
-        """The trees there are; the default tree is ``""``."""
+        """The ids of all trees; the default tree is ``""``."""
         return [*self._trees]
 
     def tree(self, tree_id: str) -> QuotaTree:
-        """Return a tree: to be read, not to be changed; KeyError if there is none."""
+        """Return a tree, which callers must not modify; raise KeyError if there is none."""
         return self._trees[tree_id]
 
     def tree_of(self, name: str) -> QuotaTree:
-        """Return the tree that a quota is in, KeyError if there is no such quota."""
+        """Return the tree of a quota; raise KeyError if there is no such quota."""
         if name == ROOT_QUOTA or name in self._unshared:
             return self._default_tree
         return self._trees[self._tree_id(self._specs[name])]
 
     def set_total(self, total: Amounts) -> None:
-        """Set what the nodes of the cluster have together."""
+        """Set the sum of the allocatable resources of all nodes."""
         self._total = total
         self._share_total()
 
     def put(self, quota: ElasticQuota) -> None:
-        """Add a quota, or change it; pods move to the quotas that are theirs now.
+        """Add or update a quota, and move pods whose quota changes.
 
-        Of the root nothing is read, of the unshared quotas only the maximum.
-        Raises InputError if the quota would become its own ancestor; nothing is changed then.
+        The object of the root is ignored; only the maximum of unshared quotas is read. Raises
+        InputError, without changing anything, if the quota would become its own ancestor.
         """
         spec = QuotaSpec.of(quota)
         if spec.name == ROOT_QUOTA:
@@ -145,7 +146,7 @@ class QuotaTrees:
         self._settle_all(claims)
 
     def remove(self, quota: ElasticQuota) -> None:
-        """Remove a quota, if there is one; its pods move to the quotas that are theirs now."""
+        """Remove a quota if it exists, and move its pods to their new quotas."""
         meta = quota.metadata
         if meta.name in self._unshared:
             most = self._unshared[meta.name]
@@ -160,10 +161,10 @@ class QuotaTrees:
         self._settle_all(_claims_on(old))
 
     def quota_for(self, pod: QuotaPod) -> str | None:
-        """Return the quota that limits a pod, None if there is none.
+        """Return the name of the quota that limits a pod, None if there is none.
 
-        The label decides; without one, a quota of the namespace's name in the namespace, else the
-        first by name of those bound to the namespace.  All others are in the default quota.
+        The label decides. Without a label: the quota of that namespace that has the namespace's
+        name, else the first by name of the quotas bound to the namespace, else the default quota.
         """
         if pod.quota_label in self:
             return pod.quota_label
@@ -177,12 +178,12 @@ class QuotaTrees:
         return min(self._bound.get(pod.namespace, ()), default=DEFAULT_QUOTA)
 
     def quota_of(self, key: str) -> str | None:
-        """Return the quota that limits a known pod, None if there is none or the pod is unknown."""
+        """Return the quota of a tracked pod; None if it has none or the pod is unknown."""
         held = self._held.get(key)
         return None if held is None else held.quota
 
     def put_pod(self, pod: QuotaPod) -> None:
-        """Add a pod, not assigned, or change one that is known."""
+        """Add an unassigned pod, or update a tracked one."""
         held = self._held.get(pod.key)
         if held is None:
             held = self._held[pod.key] = _Held(pod)
@@ -196,7 +197,7 @@ class QuotaTrees:
             self._settle(held)
 
     def remove_pod(self, key: str) -> None:
-        """Remove a pod, if it is known."""
+        """Remove a pod if it is tracked."""
         held = self._held.pop(key, None)
         if held is None:
             return
@@ -205,14 +206,14 @@ class QuotaTrees:
             self.tree_of(held.quota).remove_pod(held.quota, key)
 
     def assign(self, key: str) -> None:
-        """Count a known pod as used; KeyError if it is not known."""
+        """Count a tracked pod as used; raise KeyError if it is unknown."""
         held = self._held[key]
         held.is_assigned = True
         if held.quota is not None:
             self.tree_of(held.quota).assign(held.quota, key)
 
     def unassign(self, key: str) -> None:
-        """Count a pod as not used, if it is known."""
+        """Stop counting a pod as used, if it is tracked."""
         held = self._held.get(key)
         if held is None:
             return
@@ -220,13 +221,13 @@ class QuotaTrees:
         if held.quota is not None:
             self.tree_of(held.quota).unassign(held.quota, key)
 
-    def _settle_all(self, claims: Iterable[_Claim]) -> None:
+    def _settle_all(self, claims: Iterable[_Selector]) -> None:
         for claim in claims:
             for key in self._claims.get(claim, ()):
                 self._settle(self._held[key])
 
     def _settle(self, held: _Held) -> None:
-        """Move a pod to the quota that is its now."""
+        """Move a pod to the quota that limits it now."""
         quota = self.quota_for(held.pod)
         if quota == held.quota:
             return
@@ -246,7 +247,7 @@ class QuotaTrees:
             del self._claims[claim]
 
     def _leave_tree(self, spec: QuotaSpec) -> None:
-        """Take a quota out of its tree; its pods have none until they are settled."""
+        """Remove a quota from its tree; its pods have no quota until they are settled."""
         tree_id = self._tree_id(spec)
         tree = self._trees[tree_id]
         for pod in tree.remove(spec.name):
@@ -273,7 +274,7 @@ class QuotaTrees:
             self._tree_roots.pop(spec.tree_id, None)
 
     def _share_total(self) -> None:
-        """Give every tree what it has; of several roots of a tree the first by name counts."""
+        """Set the total of every tree; of several roots of a tree the first by name counts."""
         rest = dict(self._total)
         for tree_id, tree in self._trees.items():
             root = min(self._tree_roots.get(tree_id, ()), default=None)
@@ -298,11 +299,11 @@ class QuotaTrees:
         )
 
 
-def _claim_of(pod: QuotaPod) -> _Claim:
+def _claim_of(pod: QuotaPod) -> _Selector:
     return (pod.quota_label, "") if pod.quota_label else ("", pod.namespace)
 
 
-def _claims_on(spec: QuotaSpec) -> set[_Claim]:
+def _claims_on(spec: QuotaSpec) -> set[_Selector]:
     """Return the claims that may lead to a quota."""
     by_namespace = {*spec.bound_namespaces, spec.namespace}
     return {(spec.name, ""), *(("", namespace) for namespace in by_namespace)}

@@ -43,7 +43,9 @@ _ANNOTATIONS_READ = (
     *QUEUE_KEYS,
 )
 _SHOWN = 2  # names in a message
-_BOUND_BY_UPDATE = "UpdadteQuota, quota {} update namespaces, but namespace {}"  # spelt so there
+_BOUND_BY_UPDATE = (
+    "UpdadteQuota, quota {} update namespaces, but namespace {}"  # typo of the original
+)
 
 
 def check_new_quota(quota: ElasticQuota, topology: QuotaTopology, rules: PlaceRules) -> None:
@@ -68,7 +70,7 @@ def check_changed_quota(
     rules: PlaceRules,
     pods: Sequence[str],
 ) -> None:
-    """Raise InputError unless a quota may change so; what no rule reads may always change."""
+    """Raise InputError unless a quota may change; fields that no rule reads may always change."""
     if is_unchanged(old, new):
         return
     try:
@@ -87,7 +89,7 @@ def check_changed_quota(
 
 
 def check_deleted_quota(quota: ElasticQuota, topology: QuotaTopology, pods: Sequence[str]) -> None:
-    """Raise InputError unless a quota may be deleted: nobody needs it any more."""
+    """Raise InputError if a quota is built in or still has children or pods."""
     name = quota.metadata.name
     children = [child.metadata.name for child in topology.children(name)]
     if name in _BUILT_IN:
@@ -109,9 +111,9 @@ def check_deleted_quota(quota: ElasticQuota, topology: QuotaTopology, pods: Sequ
 
 
 def check_pod_quota(pod: Pod, quota: ElasticQuota | None, *, parents_take_pods: bool) -> None:
-    """Raise InputError if a pod would be in a quota that has children (or may have) instead.
+    """Raise InputError if a pod selects a parent quota.
 
-    ``parents_take_pods`` is the gate SupportParentQuotaSubmitPod.
+    ``parents_take_pods`` is the gate SupportParentQuotaSubmitPod, which allows it.
     """
     if quota is not None and quota.is_parent and not parents_take_pods:
         name = quota.metadata.name
@@ -126,7 +128,7 @@ def check_pod_quota(pod: Pod, quota: ElasticQuota | None, *, parents_take_pods: 
 
 
 def check_changed_pod(old: Pod, new: Pod) -> None:
-    """Raise InputError if it changes whether the pod is preemptible within its quota."""
+    """Raise InputError if the update changes the pod's preemptible label."""
     before = old.metadata.labels.get(QUOTA_PREEMPTIBLE, "")
     after = new.metadata.labels.get(QUOTA_PREEMPTIBLE, "")
     if before != after:
@@ -137,12 +139,12 @@ def check_changed_pod(old: Pod, new: Pod) -> None:
 
 
 def is_unchanged(old: ElasticQuota, new: ElasticQuota) -> bool:
-    """Return whether an update leaves all that the rules read as it was."""
+    """Return whether an update leaves everything that the rules read unchanged."""
     return _as_read(old) == _as_read(new)
 
 
 def _as_read(quota: ElasticQuota) -> object:
-    """Return all of a quota that the rules read, and that may not be broken by an update."""
+    """Return the parts of a quota that the rules read and an update must not break."""
     labels, annotations = quota.metadata.labels, quota.metadata.annotations
     return (
         quota.spec,
@@ -152,7 +154,7 @@ def _as_read(quota: ElasticQuota) -> object:
 
 
 def _check_namespaces(quota: ElasticQuota, topology: QuotaTopology, original: str) -> None:
-    """Check that no namespace is another quota's; ``original`` takes quota and namespace."""
+    """Check that no namespace is bound to another quota; ``original`` is a format string."""
     for namespace in NAMESPACES.read(quota.metadata) or ():
         others = [name for name in topology.bound_to(namespace) if name != quota.metadata.name]
         if others:
@@ -218,11 +220,11 @@ def _listed(names: Sequence[str], kind: str) -> str:
 
 
 def with_quota_defaults(quota: ElasticQuota, topology: QuotaTopology) -> ElasticQuota:
-    """Return the quota with parent, tree and weights; the very same if nothing is missing.
+    """Return the quota with parent, tree and weights set; the same object if none is missing.
 
-    The parent is the root, the tree that of the parent, and the weights are of exactly the
-    resources of ``spec.max``, where they are as large as that.
-    Raises InputError if the parent isn't known, or the weights can't be read.
+    The parent defaults to the root, the tree to the parent's tree. The weights cover exactly the
+    resources of ``spec.max`` and default to its amounts. Raises InputError if the parent does not
+    exist or the weights can't be parsed.
     """
     if quota.metadata.name == ROOT_QUOTA:
         return quota

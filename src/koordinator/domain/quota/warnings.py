@@ -1,7 +1,7 @@
-"""What is wrong with quotas as they are stored, where no admission has seen them.
+"""Warnings about stored quotas that break the rules of admission.
 
-The scheduler makes do with what it finds (``QuotaSpec.of``); here is what people should be told of
-it.  The rules are those of admission, but that a quota may name fewer resources than its parent.
+The scheduler tolerates such quotas (``QuotaSpec.of``); this module reports them to users. The rules
+are the same as in admission, except that a quota may name fewer resources than its parent.
 """
 
 from collections.abc import Callable
@@ -20,7 +20,7 @@ _RULES = PlaceRules(allows_fewer_resources=True)
 
 
 class QuotaWarnings:
-    """Warnings by key of the object; a quota is looked at after it or its neighbours changed."""
+    """Warnings by key of the object; a quota is checked after it or its neighbours changed."""
 
     def __init__(self) -> None:
         self.texts: dict[str, str] = {}
@@ -28,16 +28,16 @@ class QuotaWarnings:
         self._unseen: dict[str, None] = {}  # names
 
     def put(self, quota: ElasticQuota) -> None:
-        """Take in a quota, or its new version."""
+        """Add or update a quota."""
         known = self._topology.get(quota.metadata.name)
         if known is not None and _as_read(known) == _as_read(quota):
-            return  # such as what is reported of its use
+            return  # only reported figures changed
         self._note_neighbours(quota.metadata.name)
         self._topology.put(quota)
         self._note_neighbours(quota.metadata.name)
 
     def remove(self, quota: ElasticQuota) -> list[str]:
-        """Forget a quota; returns the names of its children, which have no parent now."""
+        """Remove a quota; return the names of its children, which have no parent now."""
         name = quota.metadata.name
         self._note_neighbours(name)
         self._topology.remove(name)
@@ -46,7 +46,7 @@ class QuotaWarnings:
         return [child.metadata.name for child in self._topology.children(name)]
 
     def check(self, limit: int) -> None:
-        """Look at some that have not been looked at since something changed."""
+        """Check at most ``limit`` quotas that changed since their last check."""
         for name in list(self._unseen)[:limit]:
             del self._unseen[name]
             quota = self._topology.get(name)
@@ -60,11 +60,11 @@ class QuotaWarnings:
 
     @property
     def is_behind(self) -> bool:
-        """Whether there are quotas to look at."""
+        """Whether quotas are waiting to be checked."""
         return bool(self._unseen)
 
     def _note_neighbours(self, name: str) -> None:
-        """Look again at a quota, its parent and its children."""
+        """Schedule a check of a quota, its parent and its children."""
         quota = self._topology.get(name)
         if quota is None:
             return
@@ -74,15 +74,15 @@ class QuotaWarnings:
 
 
 def _as_read(quota: ElasticQuota) -> object:
-    """Return all of a quota that the rules read."""
+    """Return all parts of a quota that the rules read."""
     annotations = quota.metadata.annotations
     return quota.key, quota.spec, quota.metadata.labels, [annotations.get(key) for key in _READ]
 
 
 def warning_about(quota: ElasticQuota, topology: QuotaTopology) -> str:
-    """Return what admission would refuse of a quota, as far as it is not its siblings' fault.
+    """Return what admission would reject about a quota; empty if nothing.
 
-    Empty if there is nothing.
+    Rules that compare a quota with its siblings are left out.
     """
     checks: list[Callable[[], object]] = [
         lambda: validate_elastic_quota(quota),

@@ -10,8 +10,8 @@ import numpy as np
 
 from koordinator.foundation.arrays import IntArray
 
-#: Below this, ``part * 100`` is exact in a double and ``part / whole`` is far enough from the next
-#: integer (at least 1 / whole) that the quotient's rounding can't cross it.
+#: Below this bound ``part * 100`` is exact in a double, and the quotient is so far from the next
+#: integer (at least 1 / whole) that rounding can't cross it.
 EXACT_BELOW = 1 << 45
 
 
@@ -27,7 +27,7 @@ def percent_floor(part: IntArray, whole: IntArray) -> IntArray:
 
 
 def round_half_away(number: float) -> int:
-    """Return the nearest integer, away from zero where two are: ``math.Round`` of Go."""
+    """Return the nearest integer, ties away from zero: ``math.Round`` of Go."""
     whole = int(number)
     if abs(number - whole) < 0.5:  # noqa: PLR2004 (half)
         return whole
@@ -39,9 +39,9 @@ Curve = Callable[[IntArray, IntArray], IntArray]
 
 
 def piecewise(points: Sequence[tuple[int, int]]) -> Curve:
-    """Return the curve through (utilization percent, score), flat outside, truncating in between.
+    """Return the curve through (utilization percent, score), constant outside, truncating between.
 
-    More requested than there is counts as full, and so does a capacity of 0.
+    Requests above capacity and a capacity of 0 count as full utilization.
     """
 
     def curve(requested: IntArray, capacity: IntArray) -> IntArray:

@@ -1,10 +1,8 @@
-"""What is so of a node by its nature, or said of it by the control plane: nobody should change it.
+"""Immutable node labels and control-plane taints.
 
-A label that names the hardware, the machine type or the place of a node is a fact: with another
-value, pods would be sent to what is not there.  A taint that the control plane puts on goes when
-its cause goes, and comes back as long as it does not.
-
-Source: kubernetes component-helpers nodedeclaredfeatures, ``InferForScheduling`` of its features.
+A label that names the hardware, the machine type or the location of a node is a fact: with another
+value, pods would be scheduled to nodes that don't match.  The control plane removes its taints when
+their cause ends, and restores them while the cause lasts.
 """
 
 from typing import Final
@@ -12,7 +10,7 @@ from typing import Final
 from koordinator.api.kube_version import V1_36, V1_37, KubeVersion
 from koordinator.api.pod import PodSpec
 
-#: Last parts of keys (after ``/``) that say what a node is or where.
+#: Last parts of keys (after ``/``) of immutable labels.
 _FACTS: Final = frozenset(
     (
         "arch",
@@ -44,7 +42,7 @@ _FACTS: Final = frozenset(
         "zone",
     )
 )
-#: Beginnings of keys that programs write which look at the machine.
+#: Prefixes of keys that hardware discovery agents write.
 _WRITTEN: Final = (
     "feature.node.kubernetes.io/",
     "topology.kubernetes.io/",
@@ -60,7 +58,7 @@ _WRITTEN: Final = (
 )
 _CONTROL_PLANE: Final = ("node.kubernetes.io/", "node.cloudprovider.kubernetes.io/")
 
-#: Last part of the key of a taint -> what would make the control plane take it off.
+#: Last part of a taint's key -> the event after which the control plane removes it.
 _ENDS: Final = {
     "not-ready": "{node} becomes Ready",
     "unreachable": "the kubelet of {node} answers again",
@@ -75,17 +73,17 @@ _ENDS: Final = {
 
 
 def is_fact(label: str) -> bool:
-    """Return whether a label says what a node is or where it is, by its key."""
+    """Return whether a label, by its key, describes the hardware or location of a node."""
     return label.startswith(_WRITTEN) or label.rpartition("/")[2].lower() in _FACTS
 
 
 def is_put_by_control_plane(taint: str) -> bool:
-    """Return whether the control plane puts a taint on and takes it off, by its key."""
+    """Return whether the control plane manages a taint, by its key."""
     return taint.startswith(_CONTROL_PLANE)
 
 
 def what_ends(taint: str, node: str) -> str:
-    """Return what has to happen for the control plane to take a taint off, such as "n is Ready"."""
+    """Return the event after which the control plane removes a taint, such as "n becomes Ready"."""
     told = _ENDS.get(taint.rpartition("/")[2], "its cause on {node} has gone")
     return told.format(node=node)
 
@@ -93,12 +91,12 @@ def what_ends(taint: str, node: str) -> str:
 RESTART_ALL: Final = "RestartAllContainersOnContainerExits"
 HOST_NETWORK_IN_USER_NAMESPACE: Final = "UserNamespacesHostNetworkSupport"
 BIND_MOUNT_OPTIONS: Final = "VolumeBindMountOptions"
-#: Those that any pod needs in order to be placed; nodes declare others, too.
+#: Features that pods can require; nodes may declare others.
 NEEDED_BY_PODS: Final = (RESTART_ALL, HOST_NETWORK_IN_USER_NAMESPACE, BIND_MOUNT_OPTIONS)
 
 
 def needed_features(spec: PodSpec, level: KubeVersion) -> tuple[str, ...]:
-    """Return the features that a node must declare to be a place for a pod."""
+    """Return the features that a node must declare for the pod."""
     containers = (*spec.init_containers, *spec.containers)
     needed = []
     if any(rule.action == "RestartAllContainers" for c in containers for rule in c.restart_rules):

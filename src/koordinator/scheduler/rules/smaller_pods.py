@@ -1,4 +1,4 @@
-"""The same pod asking for less, or for a resource of another name."""
+"""Pod specs with reduced requests or a renamed resource."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,10 +12,10 @@ from koordinator.foundation.quantity import Quantity
 
 
 def asking_at_most(spec: PodSpec, amounts: Mapping[str, int]) -> PodSpec | None:
-    """Return a spec that requests at most these amounts; None: requests can't be lowered so far.
+    """Return a spec that requests at most these amounts; None if that is impossible.
 
-    ``amounts`` are canonical (milli for cpu).  The containers that ask for the most give first; a
-    limit that was the request goes down with it.
+    ``amounts`` are canonical (milli for cpu).  The containers with the largest requests are reduced
+    first; a limit equal to the request is reduced with it.
     """
     for name, most in amounts.items():
         excess = pod_requests(spec).get(name, 0) - most
@@ -31,7 +31,7 @@ def asking_at_most(spec: PodSpec, amounts: Mapping[str, int]) -> PodSpec | None:
 
 
 def with_renamed_resource(spec: PodSpec, name: str, other: str) -> PodSpec:
-    """Return a spec that asks for the same amount of another resource."""
+    """Return a spec that requests the same amount of another resource."""
 
     def renamed(container: Container) -> Container:
         requests, limits = (

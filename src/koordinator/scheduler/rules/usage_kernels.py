@@ -1,8 +1,7 @@
-"""The arithmetic of resource usage that every placement repeats.
+"""Arithmetic of resource usage that is repeated for every placement.
 
-One NumPy version and one compiled loop each.
-
-``columns``, ``amounts`` and ``weights`` have an entry per resource concerned.
+One NumPy version and one compiled loop each. ``columns``, ``amounts`` and ``weights`` have an entry
+per resource.
 """
 
 from collections.abc import Sequence
@@ -50,7 +49,7 @@ def _vector(types: Any) -> Any:
     return types.Array(types.int64, 1, "C", readonly=True)
 
 
-#: ``(n,)``: bit i says that ``amounts[i]`` more of ``columns[i]`` is more than there is.
+#: ``(n,)``: bit i is set if ``amounts[i]`` of ``columns[i]`` exceeds the free amount.
 #: ``requested`` and ``allocatable`` are ``(n, n_resources)``.
 shortfalls = Kernel(
     _shortfalls,
@@ -64,21 +63,21 @@ shortfalls = Kernel(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class MeanShare:
-    """The weighted mean percentage that would be free (``most``: used) of what the node has."""
+    """Weighted mean of the free (``most``: used) percentages after placement."""
 
     columns: IntArray
     amounts: IntArray
     weights: IntArray
     most: bool
-    nonzero: bool  # cpu and memory (columns 0 and 1) count with their non-zero amounts
+    nonzero: bool  # cpu and memory (columns 0 and 1) use non-zero defaults
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Balance:
-    """100 minus the standard deviation, in percent, of the fractions used of what the node has.
+    """100 minus the standard deviation, in percent, of the used fractions.
 
-    The ``change`` is 75, and half a point more or less for each that the amounts make it better or
-    worse.
+    With ``change``, the score is 75 plus or minus half a point per point of improvement or
+    deterioration.
     """
 
     columns: IntArray
@@ -90,22 +89,22 @@ Formula = MeanShare | Balance
 
 
 class RowUsage(NamedTuple):
-    """Rows of nodes, in the terms of the loops."""
+    """Usage of nodes in the format of the loops."""
 
     requested: IntArray  # (n_resources, capacity)
-    nonzero: IntArray  # (2, capacity): cpu and memory, with defaults for who asks for nothing
+    nonzero: IntArray  # (2, capacity): cpu and memory with non-zero defaults
     allocatable: IntArray  # (n_resources, capacity)
-    rows: IntArray  # (n,); empty: the first ones
-    times: IntArray  # (n,): how many more pods each row has taken; empty where none has
-    each: IntArray  # (n_resources,): what each of these requests
+    rows: IntArray  # (n,); empty: the first n rows
+    times: IntArray  # (n,): additional pods on each row; empty if none
+    each: IntArray  # (n_resources,): requests of each additional pod
     each_nonzero: IntArray  # (2,)
 
 
 class Judgements(NamedTuple):
-    """What is asked of nodes: amounts to be free, and formulas to be added up by weight."""
+    """Checks and weighted formulas to evaluate on nodes."""
 
-    checks: IntArray  # (n_checks, 2): column, amount
-    formulas: IntArray  # (n_formulas, 4): kind, weight, whether nonzero counts, end of its terms
+    checks: IntArray  # (n_checks, 2): column, amount that must be free
+    formulas: IntArray  # (n_formulas, 4): kind, weight, nonzero flag, end of its terms
     terms: IntArray  # (n_terms, 3): column, amount, weight
 
 
@@ -115,7 +114,7 @@ _FREE, _USED, _BALANCE, _BALANCE_CHANGE = range(4)  # kinds of formulas
 def judgements(
     checks: Sequence[tuple[IntArray, IntArray]], formulas: Sequence[tuple[Formula, int]]
 ) -> Judgements:
-    """Join (columns, amounts) that must be free, and weighted formulas."""
+    """Combine (columns, amounts) that must be free, and weighted formulas."""
     pairs = [pair for columns, amounts in checks for pair in zip(columns, amounts, strict=True)]
     heads: list[tuple[int, int, int, int]] = []
     terms: list[tuple[int, int, int]] = []
@@ -189,7 +188,7 @@ def _balances(used: IntArray, capacity: IntArray) -> IntArray:
 def _deviation(fractions: FloatArray, counted: BoolArray) -> FloatArray:
     """Return the standard deviation over axis 0 of the counted fractions.
 
-    Of two it is half their difference.
+    For two fractions it is half their difference.
     """
     if len(fractions) == 2 and counted.all():  # noqa: PLR2004 (cpu and memory, nearly always)
         half: FloatArray = np.abs(fractions[0] - fractions[1]) / 2
@@ -233,7 +232,7 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
             used = held[row] + amount + (times[i] * step if more else 0)
             fits[i] &= used <= capacity[row]
     points, weights = np.zeros(n, np.int64), np.zeros(n, np.int64)
-    most = 0  # terms of a balance that is worked out term by term
+    most = 0  # maximum number of terms of a balance without the fast path for pairs
     start = 0
     for formula in range(len(formulas)):
         end = formulas[formula, 3]
@@ -335,6 +334,6 @@ def _judge_signature(types: Any) -> Any:
     return table, table, table, vector, vector, vector, vector, table, table, table, fits, total
 
 
-#: Takes the fields of ``RowUsage`` and ``Judgements``, and ``fits`` and ``total``, ``(n,)``: where
-#: a check fails, ``fits`` becomes False; where it stays True, the formulas are added to ``total``.
+#: Parameters: the fields of ``RowUsage`` and ``Judgements``, then ``fits`` and ``total``, ``(n,)``.
+#: A failed check sets ``fits`` to False; where it stays True, the formulas are added to ``total``.
 judge = Kernel(_judge, _judge_loop, _judge_signature)

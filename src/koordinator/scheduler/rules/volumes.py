@@ -37,83 +37,83 @@ _NOTHING = Quantity.from_int(0)
 
 
 def claim_name(pod_name: str, volume: Volume) -> str:
-    """Return the name of the claim behind a volume; empty if there is none."""
+    """Return the name of the claim of a volume; empty if it has none."""
     if volume.persistent_volume_claim is not None:
         return volume.persistent_volume_claim.claim_name
     return f"{pod_name}-{volume.name}" if volume.ephemeral is not None else ""
 
 
 def uses_claim(pod: Pod, claim: PersistentVolumeClaim) -> bool:
-    """Return whether some volume of the pod is that claim."""
+    """Return whether the pod uses the claim."""
     return pod.metadata.namespace == claim.metadata.namespace and any(
         claim_name(pod.metadata.name, volume) == claim.metadata.name for volume in pod.spec.volumes
     )
 
 
 def named_claims(volumes: tuple[Volume, ...]) -> Iterator[str]:
-    """Return the names of claims that stand in a pod's spec; those of ephemeral volumes don't."""
+    """Yield the claim names in a pod's spec, without claims of ephemeral volumes."""
     for volume in volumes:
         if volume.persistent_volume_claim is not None:
             yield volume.persistent_volume_claim.claim_name
 
 
 def is_made_for(claim: PersistentVolumeClaim, pod_uid: str) -> bool:
-    """Return whether the claim of an ephemeral volume belongs to this very pod."""
+    """Return whether the claim of an ephemeral volume is controlled by exactly this pod."""
     owner = next((o for o in claim.metadata.owner_references if o.controller), None)
     return owner is not None and owner.uid == pod_uid
 
 
 def claim_not_found(name: str) -> str:
-    """Return what a pod is told whose claim does not exist."""
+    """Return the message for a pod whose claim does not exist."""
     return f'persistentvolumeclaim "{name}" not found'
 
 
 def class_not_found(name: str) -> str:
-    """Return what a pod is told whose claim names a class that does not exist."""
+    """Return the message for a pod whose claim names a missing class."""
     return f'storageclass.storage.k8s.io "{name}" not found'
 
 
 def claim_not_created(name: str) -> str:
-    """Return what a pod is told while the claim of an ephemeral volume does not exist."""
+    """Return the message for a pod whose ephemeral volume has no claim yet."""
     return f'waiting for ephemeral volume controller to create the persistentvolumeclaim "{name}"'
 
 
 def claim_of_another(claim: PersistentVolumeClaim, pod_name: str) -> str:
-    """Return what a pod is told if it does not own the claim named after its volume."""
+    """Return the message for a pod that does not own the claim of its ephemeral volume."""
     pod_key = f"{claim.metadata.namespace}/{pod_name}"
     return f"PVC {claim.key} was not created for pod {pod_key} (pod is not owner)"
 
 
 def storage_class_name(item: PersistentVolumeClaim | PersistentVolume) -> str:
-    """Return the name of the class; empty if there is none.  The old annotation goes first."""
+    """Return the name of the class; empty if there is none.  The beta annotation has precedence."""
     named = item.metadata.annotations.get(BETA_STORAGE_CLASS)
     return named if named is not None else item.spec.storage_class_name or ""
 
 
 def waits_for_pod(storage_class: StorageClass | None) -> bool:
-    """Return whether claims of the class are bound only once a pod that uses them has a node."""
+    """Return whether claims of the class are bound only after their pod has a node."""
     return storage_class is not None and (
         storage_class.volume_binding_mode == "WaitForFirstConsumer"
     )
 
 
 def is_bound(claim: PersistentVolumeClaim) -> bool:
-    """Return whether claim and volume both know of each other."""
+    """Return whether the binding of the claim is complete."""
     return bool(claim.spec.volume_name) and BIND_COMPLETED in claim.metadata.annotations
 
 
 def requested(claim: PersistentVolumeClaim) -> Quantity:
-    """Return the bytes that are claimed."""
+    """Return the requested bytes."""
     return claim.spec.resources.requests.get(STORAGE, _NOTHING)
 
 
 def capacity(volume: PersistentVolume) -> Quantity:
-    """Return the bytes that the volume has."""
+    """Return the capacity of the volume in bytes."""
     return volume.spec.capacity.get(STORAGE, _NOTHING)
 
 
 def is_meant_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Return whether the volume names that claim; a volume set up by hand may leave out the uid."""
+    """Return whether the volume references that claim; a missing uid matches any."""
     reference, meta = volume.spec.claim_ref, claim.metadata
     return (
         reference is not None
@@ -123,7 +123,7 @@ def is_meant_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool
 
 
 def is_large_enough(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Return whether a volume that is not being deleted has the claim's mode and its bytes."""
+    """Return whether a volume that is not being deleted has the claim's mode and size."""
     return (
         capacity(volume) >= requested(claim)
         and (volume.spec.volume_mode or FILESYSTEM) == (claim.spec.volume_mode or FILESYSTEM)
@@ -132,14 +132,14 @@ def is_large_enough(volume: PersistentVolume, claim: PersistentVolumeClaim) -> b
 
 
 def has_class_and_modes(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Return whether the volume is of the claim's class and offers all its access modes."""
+    """Return whether the volume has the claim's class and all its access modes."""
     return storage_class_name(volume) == storage_class_name(claim) and (
         set(claim.spec.access_modes) <= set(volume.spec.access_modes)
     )
 
 
 def is_available_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> bool:
-    """Return whether no claim has the volume and it is of the kind that the claim asks for."""
+    """Return whether the volume is unclaimed and satisfies the claim."""
     selector = claim.spec.selector
     return (
         volume.status.phase == "Available"
@@ -150,7 +150,7 @@ def is_available_for(volume: PersistentVolume, claim: PersistentVolumeClaim) -> 
 
 
 def bind(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVolume:
-    """Return the volume as it names the claim; the same object if it does already."""
+    """Return the volume with a reference to the claim; the same object if it has one already."""
     meta, known = claim.metadata, is_meant_for(volume, claim)
     if known and volume.spec.claim_ref is not None and volume.spec.claim_ref.uid == meta.uid:
         return volume
@@ -166,7 +166,7 @@ def bind(volume: PersistentVolume, claim: PersistentVolumeClaim) -> PersistentVo
 
 
 def select_node(claim: PersistentVolumeClaim, node: str) -> PersistentVolumeClaim:
-    """Return the claim as it asks for a volume that this node can reach."""
+    """Return the claim with the annotation of the selected node."""
     metadata = _annotated(claim.metadata, SELECTED_NODE, node)
     return msgspec.structs.replace(claim, metadata=metadata)
 
@@ -189,19 +189,19 @@ _UNKNOWN = "UNSPECIFIED"
 
 @dataclass(frozen=True, slots=True)
 class InTreeVolume:
-    """A volume of an in-tree plugin and the handle that its CSI driver knows it by."""
+    """A volume of an in-tree plugin and its CSI volume handle."""
 
     plugin: str
     handle: str
 
     @property
     def driver(self) -> str:
-        """The CSI driver that took over."""
+        """The CSI driver that replaces the plugin."""
         return DRIVERS[self.plugin]
 
 
 def in_tree_volume(item: Volume | PersistentVolume) -> InTreeVolume | None:
-    """Return what the volume is to CSI; None if no driver took it over."""
+    """Return the CSI identity of an in-tree volume; None for any other volume."""
     source = item.spec if isinstance(item, PersistentVolume) else item
     labels = item.metadata.labels if isinstance(item, PersistentVolume) else {}
     if source.aws_elastic_block_store is not None:
@@ -218,7 +218,7 @@ def in_tree_volume(item: Volume | PersistentVolume) -> InTreeVolume | None:
 
 
 def migrated_plugins(node: CsiNode) -> frozenset[str]:
-    """Return the in-tree plugins whose volumes the node leaves to CSI."""
+    """Return the in-tree plugins that the node has migrated to CSI."""
     listed = node.metadata.annotations.get(MIGRATED_PLUGINS, "")
     return frozenset(listed.split(",")) & DRIVERS.keys()
 

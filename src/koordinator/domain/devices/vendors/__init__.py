@@ -1,7 +1,6 @@
 """Makers of accelerators, one file each.
 
-A new one is a file with a ``Vendor`` and its line here; one that has nothing of its own needs
-neither.
+A new maker is a file with a ``Vendor`` and its entry here; a maker without specifics needs neither.
 """
 
 from typing import Final
@@ -23,7 +22,7 @@ _BY_LABEL = {label: vendor for vendor in VENDORS for label in vendor.labels}
 
 
 def vendor_named(label: str) -> Vendor:
-    """Return the vendor whom the node label gpu-vendor names; one without specialties if unknown.
+    """Return the vendor of a gpu-vendor label; one without specifics if it is unknown.
 
     An empty label is NVIDIA.
     """

@@ -1,4 +1,4 @@
-"""Cambricon, maker of MLUs, whose device plugin cuts one card per pod as the scheduler says.
+"""Cambricon MLUs; the device plugin partitions one card per pod as annotated.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go.
 """

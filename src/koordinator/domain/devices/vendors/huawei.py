@@ -1,4 +1,4 @@
-"""Huawei, maker of Ascend NPUs: whole, or in parts that virtual templates describe.
+"""Huawei Ascend NPUs: whole, or in parts described by virtual templates.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go and device_plugin_adapter.go.
 """

@@ -1,4 +1,4 @@
-"""MetaX, whose device plugin is told core and memory of each card.
+"""MetaX; the device plugin reads core and memory of each card.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter.go.
 """

@@ -1,4 +1,4 @@
-"""NVIDIA.  GPUs that are linked by NVSwitch are given out by partition of the fabric.
+"""NVIDIA.  GPUs that NVSwitch links are allocated by partition of the fabric.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/allocator_gpu_helper.go,
 ``GetDesignatedGPUPartitionIndexer``.
@@ -9,7 +9,7 @@ from koordinator.api.labels import GpuVendor
 from koordinator.api.resource_names import NVIDIA_GPU
 from koordinator.domain.devices.vendors.vendor import Vendor
 
-_GPUS = 8  # of a machine with NVSwitch
+_GPUS = 8  # GPUs of a machine with NVSwitch
 
 HOPPER: GpuPartitionTable = {
     size: tuple(

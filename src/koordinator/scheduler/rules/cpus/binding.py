@@ -1,6 +1,6 @@
-"""Which pods get CPUs of their own, and by which policy.
+"""Exclusive CPUs of pods and their bind policy.
 
-A pod asks for it with its QoS class; a node can give it to every pod.
+A pod requests them with its QoS class; a node can impose them on every pod.
 
 Source: koordinator pkg/scheduler/plugins/nodenumaresource/plugin.go, ``PreFilter``, ``Filter``,
 ``appendResourceSpecIfMissed``; util.go, ``getCPUBindPolicy``, ``requestCPUBind``; apis/extension
@@ -39,30 +39,29 @@ _OF_NODE = {
 
 
 class FractionalCpuError(ValueError):
-    """A pod that gets CPUs of its own asks for parts of one; the text is the reason to show."""
+    """A fractional request for exclusive CPUs; the text is the message for users."""
 
     def __init__(self) -> None:
         super().__init__(FRACTIONAL_CPUS)
 
 
 class CpuBinding(msgspec.Struct, frozen=True):
-    """A number of CPUs for one pod alone."""
+    """A number of exclusive CPUs for one pod."""
 
     count: int
     policy: str  # a CpuBindPolicy
-    required: bool  # rather no place than CPUs against the policy
+    required: bool  # the policy is mandatory
     exclusive_policy: str = ""  # a CpuExclusivePolicy
 
 
 def pod_binding(
     spec: CpuBindSpec, qos: QosClass, band: PriorityBand, cpu_milli: int, default_policy: str
 ) -> CpuBinding | None:
-    """Return what the pod asks for itself; None if it shares CPUs.
+    """Return the binding that the pod itself requests; None if it shares CPUs.
 
-    ``qos`` is that of the label, ``band`` the declared one or else that of the QoS class;
-    ``default_policy`` is the scheduler's, and what Default stands for.
-
-    Raises FractionalCpuError if the pod must not ask for a part of a CPU.
+    ``qos`` is the label's QoS class, ``band`` the declared priority band or the one of the QoS
+    class; ``default_policy`` is the scheduler's, and replaces Default. Raises FractionalCpuError
+    for a fractional request.
     """
     if qos not in {QosClass.LSE, QosClass.LSR} or band is not PriorityBand.PROD:
         return None
@@ -87,7 +86,7 @@ def pod_binding(
 def node_bind_policy(
     labels: Mapping[str, str], kubelet: KubeletCpuManagerPolicy | None
 ) -> CpuBindPolicy | None:
-    """Return by which policy every pod on the node gets its CPUs, None if pods decide."""
+    """Return the policy that a node imposes on every pod, None if pods decide."""
     if kubelet and kubelet.policy == "static" and kubelet.options.get(FULL_PCPUS_ONLY) == "true":
         return CpuBindPolicy.FULL_PCPUS
     label = labels.get(CPU_BIND_POLICY)
@@ -97,11 +96,10 @@ def node_bind_policy(
 def binding_on(
     node_policy: CpuBindPolicy | None, own: CpuBinding | None, cpu_milli: int
 ) -> CpuBinding | None:
-    """Return what a pod gets on a node: its required policy, the node's, or its preferred one.
+    """Return a pod's binding on a node: its required policy, the node's, or its preferred one.
 
-    ``own`` is what the pod asks for itself.  None if it shares CPUs.
-
-    Raises FractionalCpuError if the node binds CPUs and the pod asks for a part of one.
+    ``own`` is the binding that the pod itself requests.  None if it shares CPUs. Raises
+    FractionalCpuError if the node binds CPUs and the request is fractional.
     """
     if node_policy is None or (own is not None and own.required):
         return own
@@ -111,9 +109,9 @@ def binding_on(
 
 
 def completed_spec(spec: CpuBindSpec, binding: CpuBinding) -> CpuBindSpec | None:
-    """Return the ``resource-spec`` that says by which policy the pod was bound.
+    """Return the ``resource-spec`` with the applied bind policy.
 
-    None if its own says so already.
+    None if the pod's own spec already states it.
     """
     required, preferred = spec.required_cpu_bind_policy, spec.preferred_cpu_bind_policy
     if binding.required and required in {"", CpuBindPolicy.DEFAULT}:
@@ -145,8 +143,7 @@ def _binding(
 def usable_under(policy: str, layout: CpuLayout, free: int) -> int:
     """Return the free CPUs that a required policy may take.
 
-    FullPCPUs: those of cores that are free as a whole.  SpreadByPCPUs: the lowest free one of each
-    core.
+    FullPCPUs: the CPUs of entirely free cores.  SpreadByPCPUs: the lowest free CPU of each core.
     """
     if policy == CpuBindPolicy.FULL_PCPUS:
         return layout.cpus_of(layout.whole_cores(free)) & free
@@ -160,7 +157,7 @@ def usable_under(policy: str, layout: CpuLayout, free: int) -> int:
 
 
 def obeys(policy: str, layout: CpuLayout, cpus: int) -> bool:
-    """Return whether the CPUs are whole cores (FullPCPUs), or each of another (SpreadByPCPUs)."""
+    """Return whether the CPUs are whole cores (FullPCPUs) or on distinct cores (SpreadByPCPUs)."""
     cores = layout.cores_of(cpus).bit_count()
     if policy == CpuBindPolicy.FULL_PCPUS:
         return cores * layout.cpus_per_core == cpus.bit_count()

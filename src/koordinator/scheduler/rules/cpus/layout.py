@@ -1,4 +1,4 @@
-"""Where the logical CPUs of a node sit: sockets, NUMA nodes, cores.
+"""CPU topology of a node: sockets, NUMA nodes, cores.
 
 Source: koordinator pkg/scheduler/plugins/nodenumaresource/cpu_topology.go.
 """
@@ -20,28 +20,28 @@ KEEP_LAYOUTS = 1024
 class CpuLayout:
     """All logical CPUs of a node.  Interned: nodes of equal hardware share one.
 
-    A set of CPUs is a mask of them.  A set of *cores* is a mask of the lowest CPU of each: cores
-    and CPUs then share one bit space, and what a core has besides is a few shifts away.
+    A set of CPUs is a mask.  A set of *cores* is a mask of the lowest CPU of each: cores and CPUs
+    share one bit space, and the other CPUs of a core are a few shifts away.
     """
 
     cpus: int
     cores: int
     numa_nodes: Mapping[int, int]  # id -> its CPUs, ascending by id
-    sockets: tuple[int, ...]  # the CPUs of each, ascending by id
+    sockets: tuple[int, ...]  # CPUs of each, ascending by id
     home_sockets: Mapping[int, int]  # NUMA node -> all CPUs of the socket of its first CPU
     cpus_per_core: int  # averages, rounded down
     cpus_per_numa_node: int
     cpus_per_socket: int
-    #: Sets of cores.  One after the other, each in ascending order, they are the cores in order:
-    #: by socket, then by core id.  As many as there are sockets unless numbering is unusual.
+    #: Sets of cores whose concatenation, each in ascending order, is sorted by socket, then by core
+    #: id.  Usually one set per socket.
     core_order: tuple[int, ...]
-    #: (cores, distances of their CPUs from the lowest one); one entry unless a core differs.
+    #: (cores, offsets of their CPUs from the lowest one); one entry if all cores are alike.
     siblings: tuple[tuple[int, tuple[int, ...]], ...]
 
     def threads(self, cpus: int) -> list[int]:
         """Return, by rank, the cores whose CPU of that rank is among ``cpus``.
 
-        The rank of a CPU is its place in its core, the lowest first.
+        The rank of a CPU is its index in its core, the lowest first.
         """
         ranks = [0] * max(len(distances) for _, distances in self.siblings)
         for cores, distances in self.siblings:
@@ -50,7 +50,7 @@ class CpuLayout:
         return ranks
 
     def thread(self, cores: int, rank: int) -> int:
-        """Return the CPUs of that rank of some cores."""
+        """Return the CPUs of a rank of some cores."""
         cpus = 0
         for members, distances in self.siblings:
             if rank < len(distances):
@@ -68,14 +68,14 @@ class CpuLayout:
         return cpus
 
     def cores_of(self, cpus: int) -> int:
-        """Return the cores that have any of the CPUs."""
+        """Return the cores that contain any of the CPUs."""
         cores = 0
         for among in self.threads(cpus):
             cores |= among
         return cores
 
     def cores_by_count(self, cpus: int) -> list[int]:
-        """Return, by number k, the cores that have exactly k of the CPUs."""
+        """Return, by number k, the cores that contain exactly k of the CPUs."""
         exactly = [self.cores]
         for among in self.threads(cpus):
             more = [cores & among for cores in exactly]
@@ -85,8 +85,8 @@ class CpuLayout:
         return exactly
 
     def whole_cores(self, cpus: int) -> int:
-        """Return the cores that count as wholly among ``cpus``: with as many as a core has."""
-        if len(self.siblings) == 1:  # all cores alike: each has as many as they have on average
+        """Return the cores with exactly ``cpus_per_core`` CPUs among ``cpus``."""
+        if len(self.siblings) == 1:  # all cores are alike
             ((cores, distances),) = self.siblings
             for distance in distances:
                 cores &= cpus >> distance
@@ -96,11 +96,10 @@ class CpuLayout:
 
 
 def read_layout(meta: ObjectMeta) -> CpuLayout | None:
-    """Return what a NodeResourceTopology says of CPUs; None if it names none.
+    """Return the layout in a NodeResourceTopology; None if it has none.
 
-    Equal text is decoded once.
-
-    Raises InputError if the annotation can't be read or describes no possible machine.
+    Equal texts are decoded once. Raises InputError for an annotation that can't be parsed or that
+    is inconsistent.
     """
     text = meta.annotations.get(CPU_TOPOLOGY.key, "")
     return _decoded(text) if text else None
@@ -109,7 +108,7 @@ def read_layout(meta: ObjectMeta) -> CpuLayout | None:
 def layout_of(detail: Iterable[CpuInfo]) -> CpuLayout | None:
     """Return the layout of some CPUs; None if there are none.
 
-    Raises InputError for a repeated or impossible CPU, and for a core in two NUMA nodes.
+    Raises InputError for a duplicate or invalid CPU, and for a core in two NUMA nodes.
     """
     places = tuple(sorted((cpu.id, cpu.core, cpu.socket, cpu.node) for cpu in detail))
     return _interned(places) if places else None
@@ -167,7 +166,7 @@ def _interned(places: tuple[tuple[int, int, int, int], ...]) -> CpuLayout:
 
 
 def _runs(first_cpus: Sequence[int]) -> tuple[int, ...]:
-    """Return the longest ascending runs."""
+    """Return the maximal ascending runs as masks."""
     runs = [0]
     for cpu in first_cpus:
         if runs[-1] >> cpu:

@@ -2,7 +2,7 @@
 
 Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go,
 ``addPodAllocation``, ``release``, ``getAvailableCPUs``. There, the exclusive policy of a CPU that
-two pods hold is that of the pod seen last; here it is that of both.
+two pods hold is the policy of the pod seen last; here both apply.
 """
 
 from collections.abc import Hashable, Iterable, Iterator
@@ -16,18 +16,18 @@ from koordinator.scheduler.rules.cpus.layout import CpuLayout
 
 
 class FreeCpus(NamedTuple):
-    """CPUs by the number of pods that hold them already: none, one and so on.
+    """CPUs by the number of pods that hold them: none, one and so on.
 
-    One group unless CPUs may be shared.
+    There is one group unless CPUs may be shared.
     """
 
     groups: tuple[int, ...]
-    core_exclusive: int = 0  # held by pods that would rather not share a core (PCPULevel)
-    numa_exclusive: int = 0  # held by pods that would rather not share a NUMA node
+    core_exclusive: int = 0  # held by pods with policy PCPULevel
+    numa_exclusive: int = 0  # held by pods with policy NUMANodeLevel
 
     @property
     def cpus(self) -> int:
-        """All of them."""
+        """All free CPUs."""
         if len(self.groups) == 1:
             return self.groups[0]
         everything = 0
@@ -36,12 +36,12 @@ class FreeCpus(NamedTuple):
         return everything
 
     def within(self, cpus: int) -> "FreeCpus":
-        """Keep only these."""
+        """Return the intersection with these CPUs."""
         groups = tuple([group & cpus for group in self.groups])
         return FreeCpus(groups, self.core_exclusive, self.numa_exclusive)
 
     def without(self, cpus: int) -> "FreeCpus":
-        """Keep all but these."""
+        """Return the free CPUs except these."""
         return self.within(~cpus)
 
 
@@ -55,15 +55,15 @@ class HolderCounts:
 
     @property
     def held(self) -> int:
-        """The CPUs that anybody holds."""
+        """The CPUs with at least one holder."""
         return self._layers[0] if self._layers else 0
 
     def at_least(self, count: int) -> int:
-        """Return the CPUs that ``count`` (1 or more) pods or more hold."""
+        """Return the CPUs with at least ``count`` (1 or more) holders."""
         return self._layers[count - 1] if count <= len(self._layers) else 0
 
     def add(self, cpus: int) -> None:
-        """Count one holder more of each."""
+        """Add one holder to each CPU."""
         for index, layer in enumerate(self._layers):
             self._layers[index] = layer | cpus
             cpus &= layer
@@ -71,7 +71,7 @@ class HolderCounts:
             self._layers.append(cpus)
 
     def remove(self, cpus: int) -> None:
-        """Count one holder less of each; CPUs that nobody holds stay free."""
+        """Remove one holder from each CPU; CPUs without holders stay free."""
         for index in reversed(range(len(self._layers))):
             layer = self._layers[index]
             self._layers[index] = layer & ~cpus
@@ -80,7 +80,7 @@ class HolderCounts:
             self._layers.pop()
 
     def copy(self) -> "HolderCounts":
-        """Return counts that change on their own."""
+        """Return an independent copy."""
         return HolderCounts(self._layers)
 
     def __eq__(self, other: object) -> bool:
@@ -90,14 +90,14 @@ class HolderCounts:
 
 
 class ExclusiveCpus(Struct, frozen=True):
-    """The CPUs of a pod, and with whom it would rather not share (a CpuExclusivePolicy)."""
+    """The CPUs of a pod, and its CpuExclusivePolicy."""
 
     cpus: int
     exclusive_policy: str = ""
 
 
 class CpuLedger:
-    """Mutable.  Adding and removing a pod are exact inverses."""
+    """Mutable allocations by pod uid.  Adding and removing a pod are exact inverses."""
 
     __slots__ = ("_allocations", "_core_exclusive", "_counts", "_numa_exclusive")
 
@@ -109,19 +109,19 @@ class CpuLedger:
 
     @property
     def held(self) -> int:
-        """All CPUs that pods hold."""
+        """All CPUs with holders."""
         return self._counts.held
 
     def state(self, cpus: int) -> Hashable:
-        """Return a key: equal for ledgers that leave the same CPUs of ``cpus`` free.
+        """Return a key that is equal for ledgers with the same free CPUs among ``cpus``.
 
-        That is, to pods that share no CPU.
+        Valid for pods that do not share CPUs.
         """
         held = self._counts.held & cpus
         return held, self._core_exclusive.held & held, self._numa_exclusive.held & held
 
     def held_without(self, given_back: int) -> int:
-        """Return the CPUs still held if one holder less had those."""
+        """Return the CPUs still held after removing one holder of ``given_back``."""
         counts = self._counts.copy()
         counts.remove(given_back)
         return counts.held
@@ -130,14 +130,14 @@ class CpuLedger:
         return iter(self._allocations.values())
 
     def add(self, uid: str, allocation: ExclusiveCpus) -> None:
-        """Give CPUs to a pod; what it held before is given back."""
+        """Allocate CPUs to a pod; its previous allocation is released."""
         self.remove(uid)
         self._allocations[uid] = allocation
         for counts in self._counters(allocation):
             counts.add(allocation.cpus)
 
     def remove(self, uid: str) -> None:
-        """Take back what a pod holds, if it is known."""
+        """Release a pod's allocation, if there is one."""
         allocation = self._allocations.pop(uid, None)
         if allocation is not None:
             for counts in self._counters(allocation):
@@ -151,10 +151,10 @@ class CpuLedger:
         max_holders: int = 1,
         given_back: Iterable[int] = (),
     ) -> FreeCpus:
-        """Return the CPUs with fewer than ``max_holders`` holders that aren't unusable.
+        """Return the usable CPUs with fewer than ``max_holders`` holders.
 
-        Each of ``given_back`` is seen as if one holder less had these CPUs: the rest of a
-        reservation, victims of a preemption.
+        For each mask in ``given_back`` (the rest of a reservation, victims of a preemption) one
+        holder of these CPUs is discounted.
         """
         counts = self._counts
         for cpus in given_back:
@@ -173,7 +173,7 @@ class CpuLedger:
         )
 
     def validate(self) -> None:
-        """Raise BugError unless the counts are those of the holdings."""
+        """Raise BugError unless the counts equal the recomputed ones."""
         again = CpuLedger()
         for uid, allocation in self._allocations.items():
             again.add(uid, allocation)

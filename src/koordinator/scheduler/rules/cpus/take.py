@@ -1,10 +1,12 @@
-"""Which CPUs a pod gets: the choice of the original, made on bit masks.
+"""Choice of CPUs for a pod: the original's algorithm on bit masks.
 
-1. FullPCPUs, or CPUs without siblings: cores of which nothing is taken, from one NUMA node, else
-   from one socket, else whole sockets and then core by core.
+1. FullPCPUs, or CPUs without siblings: entirely free cores, from one NUMA node, else from one
+socket, else whole sockets and then core by core.
+
 2. Every other policy: one NUMA node, else one socket; first one CPU per core and away from
-   exclusive pods, then as it comes.
-3. What is missing, from anywhere, near the CPUs taken so far.
+exclusive pods, then any.
+
+3. The missing CPUs, from anywhere, near the CPUs taken so far.
 
 Source: koordinator pkg/scheduler/plugins/nodenumaresource/cpu_accumulator.go, ``takeCPUs``,
 ``takePreferredCPUs``.  One difference: for an odd number of CPUs on three sockets or more, the
@@ -22,15 +24,15 @@ from koordinator.scheduler.rules.cpus.ledger import FreeCpus
 
 
 class CpuPreference(Struct, frozen=True):
-    """How a pod would like its CPUs."""
+    """CPU preferences of a pod."""
 
-    bind_policy: str  # a CpuBindPolicy; what isn't FullPCPUs spreads
-    exclusive_policy: str = ""  # a CpuExclusivePolicy; a wish, not a condition
-    pack: bool = False  # fill the fullest NUMA node first (MostAllocated), else the emptiest
+    bind_policy: str  # a CpuBindPolicy; any but FullPCPUs spreads
+    exclusive_policy: str = ""  # a CpuExclusivePolicy; best effort
+    pack: bool = False  # fullest NUMA node first (MostAllocated)
 
 
 class CpuAccumulator:
-    """Mutable, for the time of one choice."""
+    """Mutable state of one choice."""
 
     __slots__ = ("free", "layout", "need", "preference", "sign", "taken")
 
@@ -39,24 +41,24 @@ class CpuAccumulator:
     ) -> None:
         self.layout, self.free, self.preference, self.need = layout, free, preference, need
         self.taken = 0
-        #: times a number of free CPUs, sorts ascending what is to be filled first
+        #: factor for numbers of free CPUs: ascending order is the order of filling
         self.sign = 1 if preference.pack else -1
 
     def take(self, cpus: int) -> None:
-        """Move free CPUs to the taken ones."""
+        """Move CPUs from free to taken."""
         self.taken |= cpus
         self.need -= cpus.bit_count()
         self.free = self.free.without(cpus)
 
     def barred_cores(self) -> int:
-        """Return the CPUs of cores to avoid: pods of the same policy have them, this one too."""
+        """Return the CPUs of cores to avoid: exclusive pods of the same policy use them."""
         if self.preference.exclusive_policy != CpuExclusivePolicy.PCPU_LEVEL:
             return 0
         held = self.free.core_exclusive | self.taken
         return self.layout.cpus_of(self.layout.cores_of(held)) if held else 0
 
     def barred_numa_nodes(self) -> int:
-        """Return the CPUs of NUMA nodes to avoid: pods of the same policy have CPUs there."""
+        """Return the CPUs of NUMA nodes to avoid: exclusive pods of the same policy use them."""
         if self.preference.exclusive_policy != CpuExclusivePolicy.NUMA_NODE_LEVEL:
             return 0
         held = self.free.numa_exclusive | self.taken
@@ -67,7 +69,7 @@ class CpuAccumulator:
         return barred
 
     def in_order(self, cores: int) -> Iterator[int]:
-        """Split cores into sets that follow each other; in each, the lowest core comes first.
+        """Split cores into consecutive sets; within each, cores are in ascending order.
 
         Cores with fewer holders come first, then sockets and core ids ascending.
         """
@@ -97,12 +99,12 @@ class CpuAccumulator:
 
 
 def with_and_without(barred: int) -> tuple[int, ...]:
-    """Return what to leave out: first what is to be avoided, then nothing."""
+    """Return the CPUs to exclude in each pass: the avoided ones first, then none."""
     return (barred, 0) if barred else (0,)
 
 
 def first_of(groups: Sequence[int], count: int) -> int:
-    """Return the first ``count`` CPUs, group after group, each ascending."""
+    """Return the first ``count`` CPUs, group by group, each ascending."""
     chosen = 0
     for cpus in groups:
         some = lowest(cpus, count)
@@ -114,7 +116,7 @@ def first_of(groups: Sequence[int], count: int) -> int:
 def take_full_cores(taking: CpuAccumulator) -> None:
     """Take full cores of one NUMA node, else of one socket, else of several sockets.
 
-    What is still needed then is less than a core, or there are no full cores any more.
+    Afterwards less than a core is still needed, or no full cores are left.
     """
     _take_in_numa_node(taking)
     if taking.need:
@@ -140,9 +142,9 @@ def _take_in_numa_node(taking: CpuAccumulator) -> None:
 
 
 def _take_in_sockets(taking: CpuAccumulator) -> None:
-    """Take from the one socket that has enough, else swallow the sockets with the most.
+    """Take from the one socket that has enough, else all cores of the sockets with the most.
 
-    The rest comes from the socket with the fewest, as long as it makes a core.
+    The rest comes from the socket with the fewest cores, in whole cores.
     """
     layout, per_core = taking.layout, taking.layout.cpus_per_core
     full = layout.whole_cores(taking.free.cpus)
@@ -164,7 +166,7 @@ def _take_in_sockets(taking: CpuAccumulator) -> None:
 
 
 def _first_cpus(taking: CpuAccumulator, cores: int, count: int) -> int:
-    """Return the first ``count`` free CPUs, core after core."""
+    """Return the first ``count`` free CPUs, core by core."""
     layout, free = taking.layout, taking.free.cpus
     chosen = 0
     for part in taking.in_order(cores):
@@ -182,7 +184,7 @@ Groups = Sequence[int]
 
 
 def take_spread_in_numa_node(taking: CpuAccumulator) -> None:
-    """Take all that is needed from one NUMA node, if one has enough."""
+    """Take all needed CPUs from one NUMA node, if one has enough."""
     layout, sign = taking.layout, taking.sign
     if taking.need > layout.cpus_per_numa_node:
         return
@@ -203,7 +205,7 @@ def take_spread_in_numa_node(taking: CpuAccumulator) -> None:
 
 
 def take_spread_in_socket(taking: CpuAccumulator) -> None:
-    """Take all that is needed from one socket, if one has enough."""
+    """Take all needed CPUs from one socket, if one has enough."""
     layout = taking.layout
     if taking.need > layout.cpus_per_socket:
         return
@@ -219,7 +221,7 @@ def take_spread_in_socket(taking: CpuAccumulator) -> None:
 
 
 def take_anywhere(taking: CpuAccumulator) -> None:
-    """Take what is missing near what is taken, and from cores that are broken up already."""
+    """Take the missing CPUs near the taken ones, preferring partly used cores."""
     for barred in with_and_without(taking.barred_cores() | taking.barred_numa_nodes()):
         free = [cpus & ~barred for cpus in taking.free.groups]
         ordered = _cores_by_nearness(taking, _union(free))
@@ -237,7 +239,7 @@ def take_anywhere(taking: CpuAccumulator) -> None:
 
 
 def _offers(taking: CpuAccumulator, barred: int) -> Iterator[tuple[Groups, Groups]]:
-    """Yield (free, offered): one CPU per core away from exclusive pods, then all that is free."""
+    """Yield (free, offered): one CPU per core away from exclusive pods, then all free CPUs."""
     free = [cpus & ~barred for cpus in taking.free.groups]
     rounds = _rounds(taking.layout, free)
     if rounds:
@@ -246,7 +248,7 @@ def _offers(taking: CpuAccumulator, barred: int) -> Iterator[tuple[Groups, Group
 
 
 def _take_spread(taking: CpuAccumulator, groups: Groups, area: int) -> None:
-    """Take what is needed of an area that has enough."""
+    """Take the needed CPUs from an area that has enough."""
     within = [cpus & area for cpus in groups]
     if _union(within).bit_count() <= taking.layout.cpus_per_core:
         taking.take(first_of(within, taking.need))
@@ -258,7 +260,7 @@ def _take_spread(taking: CpuAccumulator, groups: Groups, area: int) -> None:
 def _rounds(layout: CpuLayout, free: Groups) -> list[list[int]]:
     """Return, by k, the k-th CPU of each core in order of holders and ids, as groups."""
     rounds: list[list[int]] = []
-    seen = [layout.cores]  # by k: cores of which k CPUs have been seen
+    seen = [layout.cores]  # by k: cores with k CPUs seen so far
     for group, cpus in enumerate(free):
         for rank, among in enumerate(layout.threads(cpus)):
             for attempt in reversed(range(len(seen))):
@@ -274,10 +276,10 @@ def _rounds(layout: CpuLayout, free: Groups) -> list[list[int]]:
 
 
 def _cores_by_nearness(taking: CpuAccumulator, cpus: int) -> list[int]:
-    """Return the cores that have any of the CPUs, as sets that follow each other.
+    """Return the cores that contain any of the CPUs, as consecutive sets.
 
-    First those of the socket of most CPUs taken, then by what is free on socket and NUMA node, then
-    those with the fewest free CPUs.
+    Sorted by taken CPUs on the socket (most first), then by free CPUs on socket and NUMA node, then
+    by free CPUs of the core (fewest first).
     """
     layout, sign = taking.layout, taking.sign
     by_count = layout.cores_by_count(cpus)
@@ -298,7 +300,7 @@ def _cores_by_nearness(taking: CpuAccumulator, cpus: int) -> list[int]:
 
 
 def _core_after_core(taking: CpuAccumulator, ordered: Sequence[int], free: Groups) -> int:
-    """Return as many CPUs as needed; these few are not spread."""
+    """Return the needed CPUs, core by core, without spreading."""
     chosen = 0
     for cores in ordered:
         left = cores
@@ -340,9 +342,9 @@ def take_cpus(
 def take_preferred_cpus(
     layout: CpuLayout, free: FreeCpus, preferred: int, count: int, preference: CpuPreference
 ) -> int | None:
-    """Return ``count`` of the free CPUs, as many as possible of them preferred; None if too few.
+    """Return ``count`` of the free CPUs with as many preferred ones as possible; None if too few.
 
-    The preferred ones are those of a reservation.
+    The preferred CPUs belong to a reservation.
     """
     if not preferred & free.cpus:
         return take_cpus(layout, free, count, preference)

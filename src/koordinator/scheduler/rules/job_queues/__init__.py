@@ -1,14 +1,14 @@
-"""Queues: the jobs of a quota wait in order, and only those in front are tried.
+"""Job queues of quotas: jobs wait in order, and only the front is tried.
 
-No I/O, no clock.  A job is a gang group all of whose members are there, or a single pod.
+No I/O, no clock.  A job is a complete gang group or a single pod.
 
-``job``       ``QueuedJob``: what counts of a job that waits
-``rules``     ``QueueRules``: in which order, and how many at once
+``job``       ``QueuedJob``: attributes of a waiting job
+``rules``     ``QueueRules``: order and number of jobs tried at a time
 ``queue``     ``JobQueue``: the jobs of one quota
-``cache``     ``JobQueueCache``: all queues, and who has newly come to the front
-``positions`` who is to be told of a place in a queue, and when again
+``cache``     ``JobQueueCache``: all queues and their fronts
+``positions`` rate-limited reports of queue positions
 
-The original has no queues; the idea is that of kube-queue (github.com/kube-queue/kube-queue).
+The original has no queues; the design follows kube-queue (github.com/kube-queue/kube-queue).
 """
 
 from koordinator.scheduler.rules.job_queues.cache import (

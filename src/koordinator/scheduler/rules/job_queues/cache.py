@@ -1,4 +1,4 @@
-"""All queues: which job waits in which, and who has newly come to the front."""
+"""Cache of all job queues and their fronts."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -7,60 +7,60 @@ from itertools import count
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.rules.job_queues.queue import JobQueue, QueuedJob, QueueRules, ShareOf
 
-NEAR = 5  # places from which on each is told
+NEAR = 5  # positions up to this one are always reported
 
 
 @dataclass(frozen=True, slots=True)
 class QueuePosition:
-    """The place of a job; the first is 1."""
+    """The position of a job; the first is 1."""
 
     job: QueuedJob
     position: int
-    waiting: int  # jobs in the queue
+    waiting: int  # number of jobs in the queue
     head: QueuedJob  # the first
 
 
 class ReportedPositions:
-    """The places that jobs know of."""
+    """Last reported position of each job."""
 
     def __init__(self) -> None:
-        self.told: dict[str, int] = {}  # by job
+        self.reported: dict[str, int] = {}  # by job id
 
     def forget(self, job_id: str) -> bool:
-        """Forget a job that does not wait any more; returns whether it had been told a place."""
-        return self.told.pop(job_id, None) is not None
+        """Forget a job that left the queue; return whether a position was reported."""
+        return self.reported.pop(job_id, None) is not None
 
     def due(self, jobs: Iterable[QueuedJob]) -> Iterator[QueuePosition]:
-        """Yield the places to be told of a queue in its order."""
+        """Yield the positions to report for a queue in its order."""
         ordered = list(jobs)
         for position, job in enumerate(ordered, start=1):
-            known = self.told.get(job.id)
+            known = self.reported.get(job.id)
             if known is None or (
                 position != known and (position <= NEAR or not known / 2 < position < known * 2)
             ):
                 yield QueuePosition(job, position, len(ordered), ordered[0])
 
     def note(self, place: QueuePosition) -> None:
-        """Note that a job has been told."""
-        self.told[place.job.id] = place.position
+        """Record a reported position."""
+        self.reported[place.job.id] = place.position
 
 
 class JobQueueCache:
     """Queues by the name of their quota; a job is in at most one.
 
-    A job in front stays there until it leaves its queue or others come before it.
+    A job in front stays there until it leaves its queue or other jobs overtake it.
     """
 
     def __init__(self) -> None:
         self.queues: dict[str, JobQueue] = {}
-        self.stale: dict[str, None] = {}  # queues whose front may have changed
+        self.stale: dict[str, None] = {}  # quotas whose front may have changed
         self._home: dict[str, str] = {}  # job id -> quota
-        self._front: dict[str, dict[str, None]] = {}  # quota -> ids of jobs that may be tried
-        self._job_of: dict[str, str] = {}  # pod that stands for a job -> job id
+        self._front: dict[str, dict[str, None]] = {}  # quota -> ids of jobs in front
+        self._job_of: dict[str, str] = {}  # key of the representative pod -> job id
         self._sequence = count()
 
     def set_rules(self, rules: Mapping[str, QueueRules]) -> list[str]:
-        """Say which quotas have queues; returns the pods of jobs that have none any more."""
+        """Set the quotas with queues; return the pods of jobs that have no queue any more."""
         freed = []
         for quota in list(self.queues):
             queue = self.queues[quota]
@@ -85,25 +85,25 @@ class JobQueueCache:
         return freed
 
     def job(self, job_id: str) -> QueuedJob | None:
-        """Return a job that waits."""
+        """Return a waiting job."""
         quota = self._home.get(job_id)
         return None if quota is None else self.queues[quota].jobs[job_id]
 
     def job_of(self, pod: str) -> QueuedJob | None:
-        """Return the job that a pod (by key) stands for."""
+        """Return the job that a pod (by key) represents."""
         job_id = self._job_of.get(pod)
         return None if job_id is None else self.job(job_id)
 
     def quota_of(self, job_id: str) -> str:
-        """Return the quota in which a job waits; empty if it does not."""
+        """Return the quota whose queue contains the job; empty if there is none."""
         return self._home.get(job_id, "")
 
     def next_sequence(self) -> int:
-        """Return a number for a job that is seen for the first time."""
+        """Return a sequence number for a new job."""
         return next(self._sequence)
 
     def put(self, quota: str, job: QueuedJob) -> None:
-        """Let a job wait in a queue, or change what is known of it."""
+        """Add a job to a queue, or update it."""
         known = self.job(job.id)
         if known == job and self._home[job.id] == quota:
             return
@@ -111,7 +111,7 @@ class JobQueueCache:
             del self._job_of[known.pod]
             if self._home[job.id] != quota:
                 self._take_out(job.id)
-        if job.pod in self._job_of:  # such as a single pod that is in a gang now
+        if job.pod in self._job_of:  # e.g. a single pod that has joined a gang
             self.leave(self._job_of[job.pod])
         self._home[job.id] = quota
         self._job_of[job.pod] = job.id
@@ -119,7 +119,7 @@ class JobQueueCache:
         self.stale[quota] = None
 
     def leave(self, job_id: str) -> QueuedJob | None:
-        """Forget a job: it has started, or it can't any more."""
+        """Remove a job that started or can't start any more."""
         job = self.job(job_id)
         if job is not None:
             del self._job_of[job.pod]
@@ -127,11 +127,11 @@ class JobQueueCache:
         return job
 
     def may_be_tried(self, job_id: str) -> bool:
-        """Return whether a job that waits is in front."""
+        """Return whether a waiting job is in front."""
         return job_id in self._front.get(self._home[job_id], ())
 
     def advance(self, quota: str, share_of: ShareOf) -> list[QueuedJob]:
-        """Find out who is in front of a queue now; returns those who were not before."""
+        """Recompute the front of a queue; return the jobs that are new in it."""
         self.stale.pop(quota, None)
         queue = self.queues[quota]
         before = self._front.get(quota, {})
@@ -140,7 +140,7 @@ class JobQueueCache:
         return [job for job in jobs if job.id not in before]
 
     def validate(self) -> None:
-        """Derive everything redundant again and raise BugError where it differs."""
+        """Recompute all derived state and raise BugError where it differs."""
         home = {job_id: name for name, queue in self.queues.items() for job_id in queue.jobs}
         if home != self._home:
             raise BugError(f"jobs wait in {home}. Noted: {self._home}.")

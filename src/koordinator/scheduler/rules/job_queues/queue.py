@@ -17,33 +17,33 @@ Rank = tuple[int, float, int]
 
 @dataclass(frozen=True, slots=True)
 class QueuedJob:
-    """A gang group or a single pod; all its members wait where the first of them does."""
+    """A gang group or a single pod; all members wait in the queue of the first one's quota."""
 
-    id: str  # of the gang group; of a single pod its key
-    pod: str  # key of the pod that is tried for the job
+    id: str  # gang group id, or key of a single pod
+    pod: str  # key of the representative pod
     namespace: str
     priority: int
     arrived_s: float  # since the epoch
-    sequence: int  # who was seen first; breaks ties
-    request: Amounts = field(default_factory=dict)  # of all members together
+    sequence: int  # order of arrival in this process; tie-breaker
+    request: Amounts = field(default_factory=dict)  # sum over all members
 
     @property
     def rank(self) -> Rank:
-        """Sorts jobs: the highest priority first, then who came first."""
+        """Sort key: highest priority first, then earliest arrival."""
         return -self.priority, self.arrived_s, self.sequence
 
 
 @dataclass(frozen=True, slots=True)
 class QueueRules:
-    """In which order jobs wait, and how many may be tried at once."""
+    """Order of jobs, and number of jobs tried at a time."""
 
     policy: QueuePolicy
     order: QueueOrder = QueueOrder.FIFO
-    depth: int = 32  # jobs from the first on that policies other than strict look at
+    depth: int = 32  # number of jobs considered by policies other than strict
 
     @classmethod
     def of(cls, terms: QueueTerms, args: ElasticQuotaArgs) -> "QueueRules | None":
-        """Return the rules of a quota; None if its jobs don't wait for each other."""
+        """Return the rules of a quota; None if its jobs are not queued."""
         policy = terms.policy or QueuePolicy(args.default_queue_policy)
         if policy is QueuePolicy.NONE:
             return None
@@ -51,14 +51,14 @@ class QueueRules:
         return cls(policy, order, terms.depth or args.default_queue_depth)
 
 
-#: What part of the quota a namespace uses, if it used so much more: 1 is all of it.
+#: Share of the quota that a namespace would use with an additional request; 1 is all of it.
 ShareOf = Callable[[str, Amounts], float]
 
-_ALL = ""  # the line of everybody where there are no shares
+_ALL = ""  # key of the only line without fair share
 
 
 class JobQueue:
-    """Jobs by id, each in the line of its namespace or, without shares, in the only one."""
+    """Jobs by id, each in the line of its namespace or, without fair share, in the only one."""
 
     def __init__(self, rules: QueueRules) -> None:
         self.rules = rules
@@ -70,17 +70,17 @@ class JobQueue:
 
     @property
     def is_shared(self) -> bool:
-        """Whether the order depends on what is used."""
+        """Whether the order depends on usage."""
         return self.rules.order is QueueOrder.FAIR_SHARE
 
     def put(self, job: QueuedJob) -> None:
-        """Add a job, or its new version."""
+        """Add or update a job."""
         self.drop(job.id)
         self.jobs[job.id] = job
         insort(self._lines.setdefault(self._line_of(job), []), job, key=_rank)
 
     def drop(self, job_id: str) -> QueuedJob | None:
-        """Take a job out; None if it is not here."""
+        """Remove and return a job; None if it is not in the queue."""
         job = self.jobs.pop(job_id, None)
         if job is not None:
             line = self._lines[self._line_of(job)]
@@ -90,7 +90,7 @@ class JobQueue:
         return job
 
     def in_order(self, share_of: ShareOf) -> Iterator[QueuedJob]:
-        """Yield all jobs, first the one whose turn it is."""
+        """Yield all jobs in order."""
         if not self.is_shared:
             yield from self._lines.get(_ALL, ())
             return
@@ -115,7 +115,7 @@ class JobQueue:
         return near
 
     def validate(self) -> None:
-        """Derive everything redundant again and raise BugError where it differs."""
+        """Recompute all derived state and raise BugError where it differs."""
         lined = [job for line in self._lines.values() for job in line]
         if len(lined) != len(self.jobs) or any(self.jobs.get(job.id) is not job for job in lined):
             raise BugError(f"a queue has {len(self.jobs)} jobs. In lines: {len(lined)}.")
@@ -128,14 +128,14 @@ class JobQueue:
 
 
 def is_smaller(request: Amounts, other: Amounts) -> bool:
-    """Return whether one asks for less of some resource and for more of none."""
+    """Return whether a request is smaller in some resource and larger in none."""
     return request != other and all(
         amount <= other.get(resource, 0) for resource, amount in request.items()
     )
 
 
 class _NextJob:
-    """The next job of a namespace, to be compared with those of others."""
+    """The next job of a namespace, ordered by fair share."""
 
     def __init__(self, line: list[QueuedJob], namespace: str, share_of: ShareOf) -> None:
         self._line, self._namespace, self._share_of = line, namespace, share_of

@@ -1,9 +1,9 @@
-"""How loaded nodes are: what was measured, and what pods will use that no measurement shows yet.
+"""Load of nodes: measured usage, and estimated usage of pods that are not measured yet.
 
-``rules``       which resources, windows and limits count
+``rules``       resources, windows and limits
 ``measurement`` a NodeMetric in numbers
-``pod_load``    what a pod is estimated to use, and what that adds to its node's load
-``limits``      thresholds, of the arguments and of single nodes
+``pod_load``    estimated usage of a pod, and its contribution to the node's load
+``limits``      thresholds from arguments and node annotations
 ``kernels``     verdict and score over many nodes
 
 Source: koordinator pkg/scheduler/plugins/loadaware.

@@ -1,14 +1,13 @@
-"""Verdict and score of many nodes: each in one NumPy version and one compiled loop.
+"""Verdict and score of many nodes: one NumPy version and one compiled loop each.
 
-What does not depend on the pod that is asked about is worked out once for every change of a node:
-``margins`` ``(capacity, MARGINS, r)``.  They follow from ``figures``
-``(capacity, FIGURES, r)``, from ``facts`` ``(capacity, FACTS)``, both by row of the whole cluster,
-and from what is in use there.  A pod that comes takes of them what ``takes``
-``(CASES + 1, MARGINS, r)`` says, by the case of its node; the last of these is what the pod takes
-that is asked about.
+Everything that is independent of the pod in question is computed once per change of a node:
+``margins`` ``(capacity, MARGINS, r)``.  They are derived from ``figures`` ``(capacity, FIGURES,
+r)``, from ``facts`` ``(capacity, FACTS)``, both by row of the whole cluster, and from the usage.  A
+placed pod reduces the margins by ``takes`` ``(CASES + 1, MARGINS, r)``, indexed by the case of its
+node; the last entry is the reduction by the pod in question.
 
-``rows`` ``(n,)`` are the rows that are asked about; ``times`` ``(n,)`` says how many more pods each
-of them has taken by then, and is empty where none has.  ``options`` are by ``Option``, ``weights``
+``rows`` ``(n,)`` are the rows to evaluate; ``times`` ``(n,)`` is the number of additional pods on
+each of them, empty if there are none.  ``options`` are indexed by ``Option``, ``weights`` are
 ``(r,)``.
 """
 
@@ -31,71 +30,71 @@ _DELTA, _PROD_DELTA, _ESTIMATED, _PROD_USAGE = (int(one) for one in Sum)
 
 
 class UsageColumn(IntEnum):
-    """Amounts in use on a node by resource; the first ones are its sums, by ``Sum``."""
+    """Usage of a node by resource; the first columns are its sums, by ``Sum``."""
 
-    LIMITED = 4  # the usage that has limits, 0 where it is not known
-    SCORED = 5  # the usage that scores look at, likewise
+    LIMITED = 4  # usage compared with limits, 0 if unknown
+    SCORED = 5  # usage for the score, 0 if unknown
 
 
 class Figure(IntEnum):
     """Other amounts of a node by resource."""
 
-    HAS = 0  # not amplified
-    MOST = 1  # the most that usage may be; see ``limits.most_within``
-    PROD_MOST = 2  # the most that prod pods may use
+    HAS = 0  # capacity, not amplified
+    MOST = 1  # maximum usage; see ``limits.most_within``
+    PROD_MOST = 2  # maximum usage of prod pods
 
 
 class Fact(IntEnum):
-    """What else is known of a node."""
+    """Other state of a node."""
 
     STATUS = 0  # a Status
     CASE = 1  # a Case
-    IS_AGGREGATED = 2  # the usage that has limits is not the latest
+    IS_AGGREGATED = 2  # limits apply to aggregated usage
     HAS_LIMITS = 3
 
 
 class Case(IntFlag):
-    """What decides how much a pod takes of the margins of its node."""
+    """Conditions that determine a pod's reduction of its node's margins."""
 
-    #: There is a usage over the window that has limits; else whole estimates count instead.
+    #: The usage over the limits' window is known; otherwise whole estimates count instead.
     KNOWS_LIMITED = 1
-    KNOWS_SCORED = 2  # the same of the window that is scored
-    HAS_PROD_LIMITS = 4  # and so prod pods have those instead
+    KNOWS_SCORED = 2  # the same for the window of the score
+    HAS_PROD_LIMITS = 4  # limits of their own for prod pods
 
 
 class Margin(IntEnum):
-    """What is left of a node by resource, negative where that is less than nothing.
+    """Remaining amounts of a node by resource, negative if exceeded.
 
-    Those for pods that are not prod come first, and then, in place of a margin, the facts.
+    The margins of non-prod pods come first; the facts occupy the space of one margin after them.
     """
 
-    HAS = 0  # all there is
-    HEADROOM = 1  # before a limit is exceeded
-    FREE = 2  # as scores see it
+    HAS = 0  # capacity
+    HEADROOM = 1  # up to the limit
+    FREE = 2  # for the score
     PROD_HEADROOM = 4
-    PROD_FREE = 5  # the same if only what prod pods use counts
+    PROD_FREE = 5  # for the score by prod usage
 
 
 class Status(IntEnum):
-    """What is known of a node's usage."""
+    """Availability of a node's usage report."""
 
-    UNKNOWN = 0  # no report, or a fresh one without body
+    UNKNOWN = 0  # no report, or a fresh one without usage
     FRESH = 1
     EXPIRED = 2
-    EMPTY = 3  # an expired report without body
+    EMPTY = 3  # an expired report without usage
 
 
 class Option(IntEnum):
-    """What the scheduler is told to do."""
+    """Settings from the plugin's arguments."""
 
-    REFUSE_EXPIRED = 0  # a node whose report has expired takes no pods
-    USE_EXPIRED = 1  # for the verdict, a report counts however old it is
-    SCORE_BY_PROD = 2  # prod pods are scored by what prod pods use
-    DOMINANT = 3  # weight of the scarcest resource, once more
+    REFUSE_EXPIRED = 0  # reject nodes with an expired report
+    USE_EXPIRED = 1  # the verdict uses expired reports
+    SCORE_BY_PROD = 2  # score prod pods by prod usage
+    DOMINANT = 3  # additional weight of the scarcest resource
 
 
 USED, FIGURES, FACTS = _SUMS + len(UsageColumn), len(Figure), len(Fact)
-MARGINS = 8  # with two resources, two lines of the processor's cache
+MARGINS = 8  # with two resources, two cache lines
 CASES = 1 << len(Case)
 _LINE = 64  # bytes
 
@@ -109,10 +108,10 @@ _REFUSE_EXPIRED, _USE_EXPIRED, _SCORE_BY_PROD, _DOMINANT = (int(one) for one in 
 
 
 def blank(capacity: int, width: int) -> tuple[IntArray, ByteArray]:
-    """Return margins and facts of so many rows, all 0; the facts lie among the margins.
+    """Return zeroed margins and facts of ``capacity`` rows; the facts are a view into the margins.
 
-    So that what is read of a row lies in one line of the cache, if two resources are tracked: to
-    fetch it takes longer than the arithmetic.
+    With two resources the data read per row lies in one cache line: fetching it takes longer than
+    the arithmetic.
     """
     numbers = capacity * MARGINS * width
     memory = np.zeros(numbers + _LINE // 8, np.int64)
@@ -122,7 +121,7 @@ def blank(capacity: int, width: int) -> tuple[IntArray, ByteArray]:
 
 
 def taken(addends: Addends, case: int) -> IntArray:
-    """Return ``(MARGINS, r)``: what a pod takes of the margins of a node where it adds that."""
+    """Return ``(MARGINS, r)``: the reduction of a node's margins by a pod with these addends."""
     delta, prod_delta, estimated, prod_usage = np.array(addends, np.int64).reshape(_SUMS, -1)
     limited = delta if case & _KNOWS_LIMITED else estimated
     scored = delta if case & _KNOWS_SCORED else estimated
@@ -135,7 +134,7 @@ def taken(addends: Addends, case: int) -> IntArray:
 
 
 def takes_of(addends: Addends, estimate: Amounts) -> IntArray:
-    """Return ``takes`` of pods: what they add once they are there, and before that the estimate."""
+    """Return ``takes`` of a pod: the reduction by case once placed, then by its estimate."""
     asked = np.zeros((MARGINS, len(estimate)), np.int64)
     asked[[_HEADROOM, _FREE, _PROD_HEADROOM, _PROD_FREE]] = estimate
     return np.array([*(taken(addends, case) for case in range(CASES)), asked])
@@ -260,7 +259,7 @@ def _judged_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
     free_at = _PROD_FREE if is_prod and options[_SCORE_BY_PROD] != 0 else _FREE
     dominant = options[_DOMINANT]
     whole = max(dominant + weights.sum(), 1)
-    largest = 0  # looked for first: it fetches all rows, where the long loop would wait for each
+    largest = 0  # a separate pass: it prefetches all rows for the main loop
     for row in rows:
         for r in range(width):
             largest = max(largest, margins[row, _ALL, r])
@@ -273,9 +272,7 @@ def _judged_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
         if status == 0:
             continue
         own = is_prod and case & _HAS_PROD_LIMITS != 0
-        headroom_at = (
-            _PROD_HEADROOM if own else _HEADROOM
-        )  # the same where it has no limits of its own
+        headroom_at = _PROD_HEADROOM if own else _HEADROOM  # equal if there are no prod limits
         points, lowest, code = 0, 100, 0
         if refuse and status != _FRESH and (own or facts[row, _HAS_LIMITS] != 0):
             code = 1
@@ -321,20 +318,19 @@ def _written(types: Any) -> Any:
     return types.Array(types.int64, 3, "C")
 
 
-#: Writes the margins of rows, of which ``used`` ``(n, USED, r)`` is in use.
+#: Writes the margins of rows with the usage ``used`` ``(n, USED, r)``.
 weigh = Kernel(
     _weigh, _weigh_loop, lambda t: (_vector(t), _read(t), _read(t), _facts(t), _written(t))
 )
-#: Takes one pod off the margins of a row, or puts it back (sign -1).
+#: Subtracts one pod from the margins of a row, or adds it back (sign -1).
 charged = Kernel(
     _charged, _charged_loop, lambda t: (t.int64, t.int64, _read(t), _written(t), _facts(t))
 )
-#: Adds ``weight`` times the score to ``total``, and makes ``fits`` False where the verdict is no.
-#: ``codes``, unless it is empty, becomes the verdict as bits: none where the node takes the pod,
-#: bit 0 where its report has expired, bit 1 + i where the i-th resource is the first one above its
-#: limit, bit 1 + r + i where that is a limit of aggregated usage.  The score is in 0..100: the
-#: weighted mean of what would be left of each resource, in percent; 0 where there is no fresh
-#: report.  All three are ``(n,)``.
+#: Adds ``weight`` times the score to ``total``, and sets ``fits`` to False where the pod is
+#: rejected.  ``codes``, unless it is empty, receives the verdict as bits: 0 if accepted, bit 0 for
+#: an expired report, bit 1 + i if the i-th resource is the first one above its limit, bit 1 + r + i
+#: for a limit of aggregated usage.  The score is in 0..100: the weighted mean of the free
+#: percentages after placement; 0 without a fresh report.  All three are ``(n,)``.
 judged = Kernel(
     _judged,
     _judged_loop,

@@ -1,9 +1,9 @@
-"""What a pod is estimated to use, and what it adds to the load of its node.
+"""Estimated usage of a pod, and its contribution to the load of its node.
 
-A pod that no measurement shows, or not fully yet, counts with its estimate, as far as that exceeds
-what was measured of it.
-Source: koordinator pkg/scheduler/plugins/loadaware: estimator/default_estimator.go,
-pod_assign_cache.go (``addPod``, ``shouldEstimatePodDeadline``); apis/extension/load_aware.go.
+A pod that is not measured, or not fully yet, counts with its estimate minus the measured usage, if
+that is positive. Source: koordinator pkg/scheduler/plugins/loadaware:
+estimator/default_estimator.go, pod_assign_cache.go (``addPod``, ``shouldEstimatePodDeadline``);
+apis/extension/load_aware.go.
 """
 
 from collections.abc import Mapping
@@ -35,7 +35,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.rules.curves import round_half_away
 from koordinator.scheduler.rules.load.rules import Amounts, LoadRules, NodeMeasurement
 
-#: What a pod uses that asks for nothing: milli-CPU, bytes.
+#: Estimated usage of a pod without requests: milli-CPU, bytes.
 DEFAULT_USE: Mapping[str, int] = {
     CPU: 250,
     BATCH_CPU: 250,
@@ -48,39 +48,39 @@ _PROD: Final = str(PriorityBand.PROD)
 
 
 class Sum(IntEnum):
-    """What is added up over the pods of a node."""
+    """Sums over the pods of a node."""
 
-    DELTA = 0  # estimates beyond what was measured
-    PROD_DELTA = 1  # the same, of prod pods beyond what counts as measured of prod
+    DELTA = 0  # estimates beyond measured usage
+    PROD_DELTA = 1  # estimates of prod pods beyond measured prod usage
     ESTIMATED = 2  # whole estimates
-    PROD_USAGE = 3  # measured of pods that are prod, and were when it was measured
+    PROD_USAGE = 3  # measured usage of pods that are, and were, prod
 
 
-#: What a pod adds to the sums of its node: by Sum, and in each by resource of the rules.
+#: Contribution of a pod to the sums of its node: by Sum, then by resource of the rules.
 Addends = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
 class PodLoad:
-    """What the load of pods of one kind follows from."""
+    """Load parameters shared by pods of one kind."""
 
     estimate: Amounts
     is_prod: bool
-    counts: bool = True  # False: it stands for a reservation, and uses nothing itself
-    after_scheduled_s: int = 0  # how long it counts as estimated at least; 0: nothing is said
+    counts: bool = True  # False: a reserve pod, without usage of its own
+    after_scheduled_s: int = 0  # minimum time of estimation; 0: unset
     after_initialized_s: int = 0
 
     def unreported(self) -> Addends:
-        """Return what a pod adds of which nothing has been measured."""
+        """Return the contribution of an unmeasured pod."""
         use, nothing = self.estimate, (0,) * len(self.estimate)
         if not self.counts:
             return nothing * len(Sum)
         return use + (use if self.is_prod else nothing) + use + nothing
 
     def settled(self) -> Addends | None:
-        """Return what a pod adds once a measurement shows it in full.
+        """Return the contribution of a fully measured pod.
 
-        None: that depends on the measurement, or on when the pod was scheduled.
+        None if it depends on the measurement, or on the time of scheduling.
         """
         nothing = (0,) * len(self.estimate)
         if not self.counts:
@@ -97,7 +97,7 @@ class PodLoad:
         pod: Pod,
         since_s: float,
     ) -> Addends:
-        """Return what a pod adds, with its node since then, of which something was measured."""
+        """Return the contribution of a measured pod that has had its node since ``since_s``."""
         nothing, estimate = (0,) * len(self.estimate), self.estimate
         if not self.counts:
             return nothing * len(Sum)
@@ -113,7 +113,7 @@ class PodLoad:
         return delta + delta + estimate + usage
 
     def _counts_as_estimated(self, measured: NodeMeasurement, pod: Pod, since_s: float) -> bool:
-        """Return whether the measurement is too old, or wanted to be taken for too old."""
+        """Return whether the measurement is too old for the pod, or configured to count as such."""
         if since_s > measured.updated_s - measured.interval_s:
             return True
         if self.after_initialized_s > 0:
@@ -125,7 +125,7 @@ class PodLoad:
 
 
 def scheduled_s(pod: Pod) -> float | None:
-    """Return when the pod was bound, None if it does not say so."""
+    """Return the time of the PodScheduled condition, None if there is none."""
     return _true_since(pod, "PodScheduled")
 
 
@@ -136,9 +136,9 @@ def pod_load(
     rules: LoadRules,
     held: HeldAmounts | None = None,
 ) -> PodLoad:
-    """Return what follows from a pod; annotations that can't be read say nothing.
+    """Return the load parameters of a pod; invalid annotations are ignored.
 
-    ``held`` are the amounts of a pod that is being resized, where the spec does not say them.
+    ``held`` are the amounts of a pod during a resize, in place of the spec's.
     """
     requests = pod_requests(spec) if held is None else held.requests
     limits = pod_limits(spec) if held is None else held.limits
@@ -168,9 +168,9 @@ def estimated_use(
     band: PriorityBand,
     factors: Mapping[str, int],
 ) -> dict[str, int]:
-    """Return by resource how much of its requests, or limits, a pod is taken to use.
+    """Return the estimated usage by resource, from requests or limits and factors.
 
-    Pods of bands batch and mid ask for their own kinds of CPU and memory; batch and mid CPU is in
+    Pods of bands batch and mid request their own kinds of CPU and memory; batch and mid CPU is in
     thousandths already.
     """
     used: dict[str, int] = {}
@@ -197,7 +197,7 @@ def _custom_factors(meta: ObjectMeta) -> Mapping[str, int]:
 
 
 def _seconds(annotations: Mapping[str, str], key: str) -> int | None:
-    """Return a number of seconds, None if there is none or it is negative."""
+    """Parse a number of seconds; None if it is missing, invalid or negative."""
     try:
         seconds = int(annotations.get(key, ""))
     except ValueError:

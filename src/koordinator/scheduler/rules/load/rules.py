@@ -25,7 +25,7 @@ Amounts = tuple[int, ...]
 
 @dataclass(frozen=True, slots=True)
 class Window:
-    """A statistic of a node's usage; a duration of 0 is the longest that is reported."""
+    """Statistic of a node's usage; a duration of 0 selects the longest reported one."""
 
     statistic: str  # an AggregationType
     duration_s: float = 0.0
@@ -33,10 +33,10 @@ class Window:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Percent of what a node has, above which it takes no pods; 0 is not checked.
+    """Usage thresholds in percent of capacity; 0 is not checked.
 
-    ``prod`` counts for prod pods if it checks anything.  Otherwise, ``usage`` is of ``window``, or
-    of the latest measurement where there is none.
+    ``prod`` applies to prod pods if any of it is set.  Otherwise ``usage`` applies to ``window``,
+    or to the latest measurement without a window.
     """
 
     usage: Amounts
@@ -46,30 +46,30 @@ class Limits:
 
 @dataclass(frozen=True, kw_only=True)
 class LoadRules:
-    """Equal rules see equal loads."""
+    """Load rules; equal rules yield equal loads."""
 
     resources: tuple[str, ...]  # in alphabetical order
-    factors: tuple[tuple[str, int], ...]  # percent of its request that a pod is taken to use
+    factors: tuple[tuple[str, int], ...]  # estimated usage in percent of the request
     limits: Limits
-    scored: Window | None = None  # the usage that scores look at; None: the latest
+    scored: Window | None = None  # window of the score; None: the latest usage
     expiration_s: float
-    customised: bool = False  # whether annotations of pods change their estimates
-    after_scheduled_s: int | None = None  # how long a pod counts at least as estimated …
-    after_initialized_s: int | None = None  # … since it was scheduled, or initialized
-    includes_system: bool = False  # in what prod pods use
+    customised: bool = False  # pod annotations may change estimates
+    after_scheduled_s: int | None = None  # minimum time of estimation after scheduling
+    after_initialized_s: int | None = None  # minimum time of estimation after initialization
+    includes_system: bool = False  # system usage counts as prod usage
 
     @cached_property
     def key(self) -> str:
-        """Equal for equal rules; text, for its hash is computed once."""
+        """Equal for equal rules; text, whose hash is computed once."""
         return repr(self)
 
     @cached_property
     def nothing(self) -> Amounts:
-        """Zeros."""
+        """Zeros for all resources."""
         return (0,) * len(self.resources)
 
     def amounts(self, quantities: Mapping[str, Quantity]) -> Amounts:
-        """Return quantities in canonical units, 0 where there is none or less."""
+        """Convert quantities to canonical units, 0 if missing or negative."""
         found = []
         for name, unit in self._units:
             quantity = quantities.get(name)
@@ -79,16 +79,16 @@ class LoadRules:
 
     @cached_property
     def _units(self) -> tuple[tuple[str, int], ...]:
-        """The resources, each with what one unit of it is in nanos."""
+        """The resources, each with the nanos of one unit."""
         return tuple((name, nanos_of_one(name)) for name in self.resources)
 
     def numbers(self, of: Mapping[str, int]) -> Amounts:
-        """Return plain numbers by resource, 0 where there is none."""
+        """Return numbers by resource, 0 if missing."""
         return tuple(of.get(name, 0) for name in self.resources)
 
 
 def tracked_resources(*named: Iterable[str]) -> tuple[str, ...]:
-    """Return all resources that are named anywhere, CPU and memory in any case."""
+    """Return all named resources, always including CPU and memory."""
     return tuple(sorted({"cpu", "memory"}.union(*named)))
 
 
@@ -102,7 +102,7 @@ def limits_of(
     window: Window | None,
     resources: tuple[str, ...],
 ) -> Limits:
-    """Return the limits; aggregated ones count in place of ``usage`` if they have a window."""
+    """Return the limits; aggregated ones replace ``usage`` if they have a window."""
     if not aggregated or window is None:
         aggregated, window = usage, None
     return Limits(
@@ -113,10 +113,10 @@ def limits_of(
 
 
 def limits_on(rules: LoadRules, custom: CustomUsageThresholds | None) -> Limits:
-    """Return the limits of a node that may have its own.
+    """Return the limits of a node with optional custom thresholds.
 
-    Each part that it names replaces that of the arguments; its plain thresholds do not matter
-    where aggregated ones are in force.  Resources that are not tracked are left out.
+    Each part of ``custom`` replaces the arguments' part; its plain thresholds are ignored if
+    aggregated ones apply.  Untracked resources are left out.
     """
     general = rules.limits
     if custom is None:
@@ -135,10 +135,10 @@ def limits_on(rules: LoadRules, custom: CustomUsageThresholds | None) -> Limits:
 
 
 def most_within(has: int, percent: int) -> int:
-    """Return the most that may be used, the share of which rounds to no more than ``percent``.
+    """Return the maximum usage whose share rounds to at most ``percent``.
 
-    ``UNLIMITED`` where there is nothing to check: 0 of either; -1 where nothing is little enough.
-    The share is a floating point number, and half a percent rounds up, as in the original.
+    ``UNLIMITED`` if capacity or percentage is 0; -1 if no usage is small enough. The share is a
+    floating-point number, and half a percent rounds up, as in the original.
     """
     if not has or not percent:
         return UNLIMITED
@@ -151,24 +151,24 @@ def most_within(has: int, percent: int) -> int:
     return max(most, -1)
 
 
-REPORT_INTERVAL_S = 60.0  # of a koordlet that has not been told otherwise
+REPORT_INTERVAL_S = 60.0  # default of koordlet
 
 
-class NodeMeasurement(msgspec.Struct, frozen=True):  # a struct: one is made per report
+class NodeMeasurement(msgspec.Struct, frozen=True):  # a struct: one is created per report
     """The newest measurement of a node."""
 
-    updated_s: float  # since the epoch; -inf if the report doesn't say
+    updated_s: float  # since the epoch; -inf if the report has no time
     interval_s: float  # between two reports
-    usage: Amounts | None  # the latest; None: the report has no body
+    usage: Amounts | None  # the latest; None: the report has no usage
     windows: tuple[AggregatedUsage, ...]
-    system: Amounts  # the part of the usage that is no pod's, as far as the rules count it
-    pods: Mapping[str, PodUsage]  # those of which anything was, by ``namespace/name``
+    system: Amounts  # usage outside of pods, if the rules include it
+    pods: Mapping[str, PodUsage]  # measured pods by ``namespace/name``
 
     def over(self, window: Window | None, rules: LoadRules) -> Amounts | None:
         """Return the usage over a window.
 
-        Where no window has been filled yet, the longest one is the latest usage; a certain one is
-        None.
+        If no window is filled yet, the longest one falls back to the latest usage; a window with a
+        duration is None.
         """
         if window is None:
             return self.usage
@@ -185,7 +185,7 @@ class NodeMeasurement(msgspec.Struct, frozen=True):  # a struct: one is made per
 
 
 def measured_by(metric: NodeMetric, rules: LoadRules) -> NodeMeasurement:
-    """Return what the report says about the resources of the rules."""
+    """Convert a report for the resources of the rules."""
     status, body = metric.status, metric.status.node_metric
     policy = metric.spec.metric_collect_policy
     interval_s = policy.report_interval_seconds if policy is not None else None

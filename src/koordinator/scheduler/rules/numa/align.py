@@ -30,45 +30,45 @@ from koordinator.foundation.errors import InputError
 
 
 class TopologyHint(NamedTuple):
-    """A set of NUMA nodes that has enough of a resource; None says that any will do."""
+    """A sufficient set of NUMA nodes for a resource; None accepts any set."""
 
     zones: int | None
     preferred: bool
     score: int = 0
 
 
-#: By resource.  None: any set will do.  No hints: no set will do.
+#: Hints by resource.  None: any set is acceptable.  Empty: no set is sufficient.
 ResourceHints = Mapping[str, Sequence[TopologyHint] | None]
 
 
 class ZoneState(StrEnum):
-    """Who has bound CPUs on a NUMA node."""
+    """Kind of pods with bound CPUs on a NUMA node."""
 
     IDLE = "idle"
-    SINGLE = "single"  # only pods that are on this NUMA node alone
-    SHARED = "shared"  # also pods that are on several
+    SINGLE = "single"  # only pods within this NUMA node
+    SHARED = "shared"  # also pods that span several
 
 
 class NumaMachine(Struct, frozen=True):
-    """The NUMA nodes of a node, ascending, and who has bound CPUs there."""
+    """The NUMA nodes of a node, ascending, with the state of their bound CPUs."""
 
     states: Mapping[int, ZoneState]
 
     @property
     def zones(self) -> tuple[int, ...]:
-        """The ids."""
+        """The ids of the NUMA nodes."""
         return tuple(self.states)
 
     @property
     def all_zones(self) -> int:
-        """The set of all."""
+        """The set of all NUMA nodes."""
         return mask_of(self.states)
 
     def accepts(self, zones: int, exclusive: str) -> bool:
-        """Return whether a pod may come onto these NUMA nodes, given who is there.
+        """Return whether a pod may use these NUMA nodes, given the pods on them.
 
-        Only pods that require it (a NumaTopologyExclusive) keep apart: one on several NUMA nodes
-        from those on one, and the other way round.
+        Only pods that require exclusiveness (NumaTopologyExclusive) are separated: a pod on several
+        NUMA nodes from pods on one, and vice versa.
         """
         if exclusive != NumaTopologyExclusive.REQUIRED:
             return True
@@ -82,9 +82,9 @@ _POLICIES = {policy.value: policy for policy in NumaTopologyPolicy}
 
 
 def pod_policy(spec: NumaTopologySpec) -> NumaTopologyPolicy:
-    """Return the policy that a pod names, NONE if it leaves it to the node.
+    """Return the policy of a pod, NONE if it has none.
 
-    Raises InputError if there is no such policy; the original breaks down on it.
+    Raises InputError for an unknown policy, on which the original panics.
     """
     policy = _POLICIES.get(spec.numa_topology_policy)
     if policy is None:
@@ -97,37 +97,37 @@ def pod_policy(spec: NumaTopologySpec) -> NumaTopologyPolicy:
 
 
 def pod_exclusive(spec: NumaTopologySpec) -> str:
-    """Return whether the pod keeps apart from pods on more or fewer NUMA nodes.
+    """Return the NumaTopologyExclusive of a pod.
 
-    A pod that names a policy does unless it says otherwise.
+    The default is Required for a pod with a policy.
     """
     default = NumaTopologyExclusive.REQUIRED if spec.numa_topology_policy else ""
     return spec.single_numa_node_exclusive or default
 
 
 def node_policy(labels: Mapping[str, str], reported: NumaTopologyPolicy) -> NumaTopologyPolicy:
-    """Return the policy of a node: that of its label, else the reported one.
+    """Return the policy of a node: its label's, else the reported one.
 
-    An unknown policy in the label is none.
+    An unknown policy in the label counts as none.
     """
     label = labels.get(NUMA_TOPOLOGY_POLICY, "")
     return _POLICIES.get(label, NumaTopologyPolicy.NONE) if label else reported
 
 
 def policy_on(node: NumaTopologyPolicy, pod: NumaTopologyPolicy) -> NumaTopologyPolicy | None:
-    """Return the policy for a pod on a node; None if they contradict (POLICY_MISMATCH)."""
+    """Return the policy for a pod on a node; None if they conflict (POLICY_MISMATCH)."""
     none = NumaTopologyPolicy.NONE
     if node is not none and pod is not none and node is not pod:
         return None
     return node if pod is none else pod
 
 
-#: More combinations than this (four NUMA nodes, three resources) are not tried under BestEffort.
+#: Maximum number of combinations tried under BestEffort (four NUMA nodes, three resources).
 MAX_COMBINATIONS: Final = 15**3
 
 
 class Alignment(Struct, frozen=True):
-    """The answer of a policy.  ``zones`` None: admitted without regard to NUMA nodes."""
+    """The result of a policy; ``zones`` is None if admitted without a set of NUMA nodes."""
 
     admitted: bool
     zones: int | None = None
@@ -141,10 +141,9 @@ def align(
     machine: NumaMachine,
     exclusive: str = "",
 ) -> Alignment:
-    """Return the NUMA nodes that all resources should come from, or why there are none.
+    """Return the aligned set of NUMA nodes, or the reasons for a rejection.
 
-    ``providers`` are the hints of each plugin that gives any; ``exclusive`` is a
-    NumaTopologyExclusive.
+    ``providers`` are the hints of each plugin; ``exclusive`` is a NumaTopologyExclusive.
     """
     if policy is NumaTopologyPolicy.NONE:
         return Alignment(admitted=True)
@@ -199,10 +198,9 @@ def _best_preferred(
 
 
 def _best_effort(lists: Sequence[Sequence[TopologyHint]], machine: NumaMachine) -> Alignment:
-    """Return the best set if all resources name it, though not prefer it; else all NUMA nodes.
+    """Return the best set named by all resources, though not preferred; else all NUMA nodes.
 
-    A smaller set that resources merely have in common beats one that they all name, as in the
-    original.
+    A smaller intersection of hints beats a set that all resources name, as in the original.
     """
     best, best_score, agreed = machine.all_zones, 0, True
     if prod(map(len, lists)) > MAX_COMBINATIONS:
@@ -221,7 +219,7 @@ def _best_effort(lists: Sequence[Sequence[TopologyHint]], machine: NumaMachine) 
 
 
 def _is_better(zones: int, score: int, best: int, best_score: int) -> bool:
-    """Return whether a set replaces the best one so far: it is smaller, lower or scores higher."""
+    """Return whether a set replaces the best one so far: smaller, lower, or higher score."""
     if zones.bit_count() != best.bit_count():
         return zones.bit_count() < best.bit_count()
     return zones < best or score > best_score

@@ -1,7 +1,7 @@
-"""``fits_of``, ``align_rows`` and ``score_rows`` in one loop over rows, compiled.
+"""Compiled loop over rows equivalent to ``fits_of``, ``align_rows`` and ``score_rows``.
 
-For a few rows at a time, array code is mostly overhead; this is a hundred times as fast, and gives
-the same answers.
+For a few rows, array code is mostly overhead; this is a hundred times as fast, with the same
+results.
 """
 
 from collections.abc import Sequence
@@ -30,7 +30,7 @@ _FULL: Final = POLICIES.index(CpuBindPolicy.FULL_PCPUS)
 
 @dataclass(frozen=True, slots=True)
 class AlignedScores:
-    """Of each row: the set that the pod gets (0: none, or any), and how full it would be."""
+    """Result per row: the pod's set of NUMA nodes (0: none, or any), and its utilization score."""
 
     admitted: BoolArray
     zones: IntArray
@@ -39,11 +39,11 @@ class AlignedScores:
 
 @dataclass(frozen=True, slots=True)
 class KernelRequest:
-    """A request under a policy in the terms of the loop; as wide as the rows it was made for."""
+    """A request under a policy in the loop's format, specific to the width of the rows."""
 
-    asked: tuple[IntArray, IntArray]  # columns and amounts
+    asked: tuple[IntArray, IntArray]  # (columns, amounts)
     settings: IntArray  # see ``_loop``
-    zone_weights: IntArray  # by resource; 0 where it is not scored
+    zone_weights: IntArray  # by resource; 0 if not scored
     weights: IntArray
     pod: IntArray  # amounts by resource
     sets: IntArray
@@ -56,7 +56,7 @@ def kernel_request(
     scorers: tuple[ZoneScorer, ZoneScorer],
     exclusive: str,
 ) -> KernelRequest:
-    """Prepare a request; ``scorers`` are those of sets of NUMA nodes and of the outcome."""
+    """Prepare a request; ``scorers`` are the scorers of sets of NUMA nodes and of the result."""
     names = [name for name in request.amounts if name in rows.resources]
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
     zones = tuple(range(rows.exists.shape[1]))
@@ -88,7 +88,7 @@ def kernel_request(
 def align_and_score(
     rows: NumaRows, chosen: IntArray, wanted: KernelRequest, others: OtherHints | None
 ) -> AlignedScores:
-    """Return what ``align_rows`` and ``score_rows`` would for the chosen rows."""
+    """Return the results of ``align_rows`` and ``score_rows`` for the chosen rows."""
     n, sets = len(chosen), len(wanted.sets)
     if others is None:
         shape = (n, sets)
@@ -158,7 +158,7 @@ def _loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop: numba calls nothi
             any_reported |= reported[row, columns[kind]]
         hinted[:] = False
         touched[:] = False
-        # What each set has.
+        # Feasibility and hints of each set, see ``fits_of``.
         for index in range(len(sets)):
             mask = sets[index]
             parts = 0
@@ -211,7 +211,7 @@ def _loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop: numba calls nothi
                     hinted[index, kind] = has_all
                     if has_all:
                         smallest[kind] = min(smallest[kind], parts)
-        # Which set suits everybody best.
+        # The best set that all resources and other plugins prefer, see ``align_rows``.
         best = best_size = best_score = 0
         best_index = -1
         any_named = False
@@ -272,7 +272,7 @@ def _loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop: numba calls nothi
         if not admitted or best == 0:
             continue
         out[1, place] = best
-        # How full what the pod takes of would be.
+        # Utilization of the NUMA nodes that the pod uses, see ``score_rows``.
         points = weight_sum = 0
         for name in range(resources):
             if weights[name] > 0:

@@ -1,4 +1,4 @@
-"""What pods hold of one node: CPUs, and amounts of its NUMA nodes.
+"""Allocations of pods on one node: CPUs, and amounts of its NUMA nodes.
 
 Source: koordinator pkg/scheduler/plugins/nodenumaresource/node_allocation.go, pod_eventhandler.go,
 ``updatePod``.
@@ -33,17 +33,17 @@ from koordinator.scheduler.rules.numa.align import ZoneState
 
 
 class NumaAllocation(Struct, frozen=True):
-    """What a pod got: CPUs of its own, and amounts by NUMA node; either may be empty."""
+    """A pod's exclusive CPUs and amounts by NUMA node; either may be empty."""
 
     cpus: int = 0
     zones: ZoneAmounts = field(default_factory=dict)
     exclusive_policy: str = ""  # a CpuExclusivePolicy
 
     def status(self, notations: Mapping[str, Notation] = MappingProxyType({})) -> CpuAllocation:
-        """Return the ``resource-status`` that tells koordlet, and the next scheduler.
+        """Return the ``resource-status`` for koordlet and for restarted schedulers.
 
-        ``notations`` are those of the pod's requests; memory and huge pages are printed with
-        binary suffixes otherwise.
+        ``notations`` are the notations of the pod's requests; by default memory and huge pages are
+        printed with binary suffixes.
         """
         return CpuAllocation(
             cpuset=format_cpu_list(self.cpus),
@@ -60,10 +60,10 @@ class NumaAllocation(Struct, frozen=True):
 
 
 def read_allocation(meta: ObjectMeta, problems: list[InputError]) -> NumaAllocation | None:
-    """Return what a placed pod (or reservation) holds as its annotations say; None if nothing.
+    """Return the allocation in the annotations of a placed pod or reservation; None if empty.
 
-    What can't be read is nothing, and told among the ``problems``.  CPUs are held whether or not
-    one can read how exclusively.
+    An annotation that can't be parsed counts as missing and is added to ``problems``.  CPUs count
+    even if their exclusive policy can't be parsed.
     """
     try:
         allocation = _read_status(meta)
@@ -97,7 +97,7 @@ def _read_status(meta: ObjectMeta) -> NumaAllocation | None:
 
 
 class NumaLedger:
-    """Mutable.  Adding and removing a pod are exact inverses; the order of pods is forgotten."""
+    """Mutable allocations by pod uid.  Adding and removing are exact inverses, in any order."""
 
     __slots__ = ("_allocations", "_zones", "cpus")
 
@@ -108,24 +108,24 @@ class NumaLedger:
 
     @property
     def zones(self) -> Mapping[int, Amounts]:
-        """What pods hold in all, by NUMA node; as charged, CPU not amplified."""
+        """Allocated amounts by NUMA node; as charged, CPU not amplified."""
         return self._zones
 
     @property
     def allocations(self) -> Mapping[str, NumaAllocation]:
-        """What each pod holds, by its uid."""
+        """Allocation of each pod by uid."""
         return self._allocations
 
     def state(self, zones: Sequence[int], cpus: int) -> Hashable:
-        """Return a key: equal for ledgers that leave equal amounts of these NUMA nodes and CPUs.
+        """Return a key that is equal for ledgers with equal free amounts and CPUs.
 
-        That is, to pods that share no CPU.
+        Valid for pods that do not share CPUs.
         """
         amounts = [tuple(self._zones.get(zone, {}).items()) for zone in zones]
         return self.cpus.state(cpus), *amounts
 
     def add(self, uid: str, allocation: NumaAllocation) -> None:
-        """Note what a pod holds, in place of what it held before."""
+        """Record a pod's allocation, replacing the previous one."""
         self.remove(uid)
         self._allocations[uid] = allocation
         if allocation.cpus:
@@ -134,7 +134,7 @@ class NumaLedger:
             add(self._zones.setdefault(zone, {}), amounts)
 
     def remove(self, uid: str) -> None:
-        """Forget a pod, if it is known."""
+        """Remove a pod's allocation, if there is one."""
         allocation = self._allocations.pop(uid, None)
         if allocation is None:
             return
@@ -146,9 +146,9 @@ class NumaLedger:
                 del self._zones[zone]
 
     def states(self, layout: CpuLayout | None, zones: Iterable[int]) -> dict[int, ZoneState]:
-        """Return who has bound CPUs on each NUMA node.  Pods without CPUs of their own don't count.
+        """Return the state of bound CPUs on each NUMA node.
 
-        Nobody has on a node of unknown layout.
+        Pods without exclusive CPUs don't count.  All NUMA nodes are idle if the layout is unknown.
         """
         states = dict.fromkeys(zones, ZoneState.IDLE)
         if layout is None:
@@ -165,7 +165,7 @@ class NumaLedger:
         return states
 
     def validate(self) -> None:
-        """Raise BugError unless the sums are those of the holdings."""
+        """Raise BugError unless the sums equal the recomputed ones."""
         self.cpus.validate()
         again = NumaLedger()
         for uid, allocation in self._allocations.items():

@@ -21,30 +21,30 @@ from koordinator.scheduler.rules.numa.ledger import NumaLedger
 
 
 class NumaRequest(Struct, frozen=True):
-    """Amounts above 0, canonical; ``binding`` if the CPUs are for the pod alone."""
+    """Positive canonical amounts; ``binding`` is set for exclusive CPUs."""
 
     amounts: Amounts
     binding: CpuBinding | None = None
 
     @property
     def required_policy(self) -> str:
-        """The bind policy that must be kept (a CpuBindPolicy); empty if there is none."""
+        """The required bind policy (a CpuBindPolicy); empty if there is none."""
         return self.binding.policy if self.binding is not None and self.binding.required else ""
 
     def counted(self, cpu_ratio: float) -> Amounts:
-        """Return the amounts with bound CPUs at what they count for on an amplified node."""
+        """Return the amounts with bound CPUs amplified by the node's ratio."""
         if cpu_ratio <= 1 or self.binding is None or CPU not in self.amounts:
             return self.amounts
         return {**self.amounts, CPU: amplified(self.amounts[CPU], cpu_ratio)}
 
 
 class Reusable(Struct, frozen=True):
-    """What others hold and this pod may take: from reservations, and from victims."""
+    """Amounts of reservations and victims that this pod may take."""
 
-    preferred_cpus: int = 0  # taken before any others
+    preferred_cpus: int = 0  # taken first
     preemptible_cpus: int = 0
     zones: ZoneAmounts = field(default_factory=lambda: MappingProxyType({}))
-    only: ZoneAmounts | None = None  # nothing but this, where a reservation is restricted
+    only: ZoneAmounts | None = None  # exclusive source, for a Restricted reservation
 
 
 NOTHING: Final = Reusable()
@@ -54,7 +54,7 @@ MILLI = 1000
 
 
 class NumaNode(Struct, frozen=True):
-    """Facts of the topology, the ledger of the pods, settings of the node.
+    """Topology, ledger and settings of one node.
 
     ``zones`` are amounts by NUMA node, amplified.
     """
@@ -62,20 +62,20 @@ class NumaNode(Struct, frozen=True):
     layout: CpuLayout | None
     ledger: NumaLedger
     zones: ZoneAmounts
-    unusable: int = 0  # CPUs that nobody is bound to
-    cpu_ratio: float = 1.0  # by how much the node shows more CPU than it has
+    unusable: int = 0  # CPUs reserved from binding
+    cpu_ratio: float = 1.0  # CPU amplification ratio
     pack: bool = False  # fill the fullest NUMA node first
-    max_holders: int = 1  # how many pods may hold one CPU
+    max_holders: int = 1  # maximum number of pods per CPU
 
     @property
     def machine(self) -> NumaMachine:
-        """The NUMA nodes, and who has bound CPUs there."""
+        """The NUMA nodes with the state of their bound CPUs."""
         return NumaMachine(self.ledger.states(self.layout, self.zones))
 
     def machine_for(self, exclusive: str) -> NumaMachine:
-        """Return the NUMA nodes as a pod with this NumaTopologyExclusive sees them.
+        """Return the machine for a pod with this NumaTopologyExclusive.
 
-        Who has bound CPUs is not looked at where it does not matter.
+        States are computed only if they matter.
         """
         if exclusive == NumaTopologyExclusive.REQUIRED:
             return self.machine
@@ -93,10 +93,10 @@ class NumaNode(Struct, frozen=True):
         )
 
     def used(self, reusable: ZoneAmounts) -> dict[int, dict[str, int]]:
-        """Return what pods use, as the node shows it: bound CPUs count amplified.
+        """Return the usage by NUMA node with bound CPUs amplified.
 
         Source: node_allocation.go, ``getAvailableNUMANodeResources``.  There, bound CPUs are not
-        amplified on a NUMA node of which no amounts were ever charged.
+        amplified on a NUMA node without charged amounts.
         """
         used, of_pods = {}, self.ledger.zones
         for zone in self.zones:
@@ -111,7 +111,7 @@ class NumaNode(Struct, frozen=True):
         return used
 
     def available(self, reusable: ZoneAmounts) -> dict[int, dict[str, int]]:
-        """Return what is left of each NUMA node."""
+        """Return the free amounts of each NUMA node."""
         if reusable or self.cpu_ratio > 1:
             used = self.used(reusable)
             return {zone: remaining(amounts, used[zone]) for zone, amounts in self.zones.items()}
@@ -120,7 +120,7 @@ class NumaNode(Struct, frozen=True):
 
 
 def _left(amounts: Amounts, charged: Amounts | None) -> dict[str, int]:
-    """Return what is left of each, at least 0 and at most all."""
+    """Return amounts minus charges, from 0 to the amount."""
     if not charged:
         return dict(amounts)
     return {

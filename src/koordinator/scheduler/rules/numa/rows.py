@@ -27,12 +27,12 @@ INVALID_RATIO: Final = "node(s) invalid CPU amplification ratio"
 
 
 def amplified_rows(amounts: IntArray, ratios: FloatArray) -> IntArray:
-    """Return the amounts times the ratios, rounded up; a ratio up to 1 changes nothing."""
+    """Return the amounts times the ratios, rounded up; ratios up to 1 have no effect."""
     return np.ceil(amounts * np.maximum(ratios, 1.0)).astype(np.int64)
 
 
 def amplified_request(requested: IntArray, bound: IntArray, ratios: FloatArray) -> IntArray:
-    """Return what pods request of each node when bound CPUs count amplified; milli-CPU.
+    """Return the requests of each node with bound CPUs amplified; milli-CPU.
 
     ``bound`` is the part of ``requested`` that is bound.
     """
@@ -48,9 +48,9 @@ def short_of_cpu(
     bound: IntArray,
     ratios: FloatArray,
 ) -> BoolArray:
-    """Return the amplified nodes, ``(n,)``, on which a pod's CPU is more than what is left.
+    """Return ``(n,)``: amplified nodes with less free CPU than the pod requests.
 
-    ``binds`` says where the pod would get CPUs of its own; amounts are in milli-CPU.
+    ``binds`` marks nodes where the pod gets exclusive CPUs; amounts are in milli-CPU.
     """
     adjusted = amplified_request(requested, bound, ratios)
     used = np.where((bound > 0) & (requested >= bound), adjusted, requested)
@@ -59,16 +59,16 @@ def short_of_cpu(
     return short & (cpu_milli > 0)
 
 
-#: Index of ``NumaRows.bindable``: by the required policy, none being the first.
+#: Index of ``NumaRows.bindable``: required policies, with none first.
 POLICIES: Final = ("", CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)
 
 
 @dataclass(frozen=True, slots=True)
 class NumaRows:
-    """Columns are NUMA nodes by id; ``exists`` says which of them a row has.
+    """Columns are NUMA nodes by id; ``exists`` marks the NUMA nodes of a row.
 
-    All but the last three are parts of those: what belongs to a row lies side by side, so that
-    looking at some rows of many touches little memory.
+    All arrays but the last three are views into those: the data of one row is contiguous, so that
+    evaluating a few rows of many touches little memory.
     """
 
     resources: tuple[str, ...]
@@ -76,19 +76,19 @@ class NumaRows:
     reported: BoolArray  # (n, n_resources): any NUMA node of the row reports it
     capacity: IntArray  # (n, n_zones, n_resources), amplified
     used: IntArray  # (n, n_zones, n_resources), amplified
-    bindable: IntArray  # (n, n_zones, 3): CPUs that may be bound under each of POLICIES
-    bindable_in_all: IntArray  # (n, 3): likewise, of the whole node
-    cpus_per_core: IntArray  # (n,), 1 where no CPU is known
-    bound_cpus: IntArray  # (n,): CPUs of the whole node that pods are bound to
-    single: BoolArray  # (n, n_zones): only pods that are on this NUMA node alone
-    shared: BoolArray  # (n, n_zones): also pods on several
+    bindable: IntArray  # (n, n_zones, 3): bindable CPUs for each of POLICIES
+    bindable_in_all: IntArray  # (n, 3): the same for the whole node
+    cpus_per_core: IntArray  # (n,), 1 if the layout is unknown
+    bound_cpus: IntArray  # (n,): bound CPUs of the whole node
+    single: BoolArray  # (n, n_zones): ZoneState.SINGLE
+    shared: BoolArray  # (n, n_zones): ZoneState.SHARED
     flags: BoolArray  # (n, …)
     numbers: IntArray  # (n, …)
-    cpu_ratio: FloatArray  # (n,): by how much a node shows more CPU than it has
+    cpu_ratio: FloatArray  # (n,): CPU amplification ratio
 
     @staticmethod
     def empty(n: int, resources: Sequence[str], n_zones: int) -> "NumaRows":
-        """Return rows without NUMA nodes, to be set one by one."""
+        """Return rows without NUMA nodes."""
         amounts, policies = n_zones * len(resources), len(POLICIES)
         flags = np.zeros((n, 3 * n_zones + len(resources)), bool)
         numbers = np.zeros((n, 2 * amounts + (n_zones + 1) * policies + 2), np.int64)
@@ -100,7 +100,7 @@ class NumaRows:
     def _over(
         resources: tuple[str, ...], n_zones: int, arrays: tuple[BoolArray, IntArray, FloatArray]
     ) -> "NumaRows":
-        """Return rows that are views of three arrays; what pods change comes last in each."""
+        """Return rows that are views of three arrays; usage is last in each."""
         flags, numbers, cpu_ratio = arrays
         exists, reported, single, shared = _split(
             flags, (n_zones, len(resources), n_zones, n_zones)
@@ -136,17 +136,17 @@ class NumaRows:
         return rows
 
     def select(self, chosen: IntArray) -> "NumaRows":
-        """Return some of the rows, which may repeat."""
+        """Return some of the rows, with possible repetition."""
         arrays = (self.flags[chosen], self.numbers[chosen], self.cpu_ratio[chosen])
         return NumaRows._over(self.resources, self.exists.shape[1], arrays)
 
     def holds(self, node: NumaNode) -> bool:
-        """Return whether the node's NUMA nodes have columns; ask a ``NumaTrial`` otherwise."""
+        """Return whether the node's NUMA nodes have columns; otherwise use a ``NumaTrial``."""
         columns: int = self.exists.shape[1]
         return max(node.zones, default=-1) < columns
 
     def set(self, row: int, node: NumaNode) -> None:
-        """Write one row; one without NUMA nodes if it has no columns for them."""
+        """Write one row; without NUMA nodes if it has no columns for them."""
         self.flags[row] = False
         self.numbers[row] = 0
         layout = node.layout
@@ -161,7 +161,7 @@ class NumaRows:
         self.set_usage(row, node)
 
     def set_usage(self, row: int, node: NumaNode) -> None:
-        """Write what pods hold, of a row whose node is otherwise as it was."""
+        """Write the usage of a row whose node is otherwise unchanged."""
         layout, ledger = node.layout, node.ledger
         zones = tuple(node.zones) if self.holds(node) else ()
         columns, names = range(self.exists.shape[1]), self.resources
@@ -182,11 +182,11 @@ class NumaRows:
             self.flags[row, -len(held) :] = held
 
 
-@lru_cache(maxsize=1 << 14)  # many nodes have the same CPUs left
+@lru_cache(maxsize=1 << 14)  # many nodes have equal free CPUs
 def _bindable(
     layout: CpuLayout, free: int, zones: tuple[int, ...], columns: int
 ) -> tuple[int, ...]:
-    """Return how many CPUs may be bound under each policy, by NUMA node and at last in all."""
+    """Return the number of bindable CPUs under each policy, by NUMA node, then in total."""
     usable = [usable_under(policy, layout, free) for policy in POLICIES]
     parts = [layout.numa_nodes.get(zone, 0) if zone in zones else 0 for zone in range(columns)]
     return tuple((cpus & part).bit_count() for part in (*parts, layout.cpus) for cpus in usable)
@@ -196,19 +196,19 @@ _HELD: Final = (ZoneState.SINGLE, ZoneState.SHARED)
 
 
 def _split(array: npt.NDArray[Any], widths: Sequence[int]) -> list[npt.NDArray[Any]]:
-    """Return the columns of an array as parts of these widths."""
+    """Split an array into column blocks of these widths."""
     ends = np.cumsum(widths)[:-1]
     return np.split(array, ends, axis=1)
 
 
 @dataclass(frozen=True, slots=True)
 class SetFit:
-    """What one set of NUMA nodes has for a pod."""
+    """Feasibility of one set of NUMA nodes."""
 
     zones: int  # the set
-    fits: BoolArray  # (n,): the pod can be allocated there
-    hinted: BoolArray  # (n, n_requested): … and no NUMA node of it has nothing of the resource
-    touched: BoolArray  # (n, n_zones): NUMA nodes that the pod would take something of
+    fits: BoolArray  # (n,): the pod can be allocated on the set
+    hinted: BoolArray  # (n, n_requested): fits, and each member has the resource
+    touched: BoolArray  # (n, n_zones): NUMA nodes with a share of the pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,13 +217,13 @@ class Fits:
 
     sets: tuple[SetFit, ...]
     reported: BoolArray  # (n, n_requested)
-    available: IntArray  # (n, n_zones, n_resources); of CPU no more than can be bound as required
+    available: IntArray  # (n, n_zones, n_resources); CPU capped by the bindable CPUs
 
 
 def fits_of(rows: NumaRows, request: NumaRequest, *, largest: int = MAX_COMBINED) -> Fits:
-    """Return what each set of at most ``largest`` NUMA nodes has for a pod.
+    """Return the feasibility of each set of at most ``largest`` NUMA nodes.
 
-    Single ones are all that SingleNUMANode needs.
+    SingleNUMANode needs sets of one only.
     """
     asked = [name for name in request.amounts if name in rows.resources]
     columns = [rows.resources.index(name) for name in asked]
@@ -256,7 +256,7 @@ def fits_of(rows: NumaRows, request: NumaRequest, *, largest: int = MAX_COMBINED
 
 
 def _unit(rows: NumaRows, request: NumaRequest, name: str) -> IntArray:
-    """Return, ``(n,)``, what isn't divided between NUMA nodes."""
+    """Return ``(n,)``: the amount that isn't divided between NUMA nodes."""
     if name != CPU or request.binding is None:
         return np.ones(len(rows.cpus_per_core), np.int64)
     whole = request.required_policy == CpuBindPolicy.FULL_PCPUS
@@ -264,9 +264,9 @@ def _unit(rows: NumaRows, request: NumaRequest, name: str) -> IntArray:
 
 
 def _divide(has: IntArray, amount: IntArray, unit: IntArray) -> tuple[IntArray, IntArray]:
-    """Divide amounts ``(n,)`` over NUMA nodes ``(n, members)``, those that have least first.
+    """Divide amounts ``(n,)`` over NUMA nodes ``(n, members)``, smallest free amount first.
 
-    Returns the shares ``(n, members)`` and what is left.
+    Returns the shares ``(n, members)`` and the undivided rest.
     """
     order = np.argsort(has, axis=1, kind="stable")
     ascending = np.take_along_axis(has, order, axis=1)
@@ -285,7 +285,7 @@ def _divide(has: IntArray, amount: IntArray, unit: IntArray) -> tuple[IntArray, 
 
 
 def _binds(rows: NumaRows, request: NumaRequest, bindable: IntArray, shares: IntArray) -> BoolArray:
-    """Return where the charged CPUs can be bound, as they are required."""
+    """Return the rows on which the charged CPUs can be bound as required."""
     count = request.binding.count if request.binding is not None else 0
     counts = np.minimum(bindable, shares // MILLI)
     binds: BoolArray = counts.sum(axis=1) == count

@@ -1,7 +1,7 @@
-"""The set of NUMA nodes that a pod gets and its score, on many nodes at once.
+"""Aligned set of NUMA nodes and score of a pod on many nodes.
 
-Equal to ``align`` (under Restricted and SingleNUMANode), node by node, within
-the limits of ``rows_fit``.
+Equal to ``align`` (under Restricted and SingleNUMANode), node by node, within the limits of
+``rows_fit``.
 """
 
 from collections.abc import Mapping
@@ -19,9 +19,9 @@ from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, MAX_SCOR
 
 @dataclass(frozen=True, slots=True)
 class OtherHints:
-    """What another plugin, such as that of devices, says of every set of ``Fits.sets``.
+    """Hints of another plugin for every set of ``Fits.sets``.
 
-    Without opinion on a row, it prefers every set there and names none.
+    A row without hints prefers every set and names none.
     """
 
     prefers: BoolArray  # (n, n_sets)
@@ -31,7 +31,7 @@ class OtherHints:
 
 @dataclass(frozen=True, slots=True)
 class RowAlignments:
-    """The answers of a policy; ``zones`` is 0 where the pod is admitted without regard to them."""
+    """Results of a policy; ``zones`` is 0 if the pod is admitted without a set."""
 
     admitted: BoolArray  # (n,)
     zones: IntArray  # (n,)
@@ -47,7 +47,7 @@ def align_rows(
     exclusive: str = "",
     others: OtherHints | None = None,
 ) -> RowAlignments:
-    """Return the set that every resource prefers; ``policy`` is Restricted or SingleNUMANode.
+    """Return the best set that every resource prefers, under Restricted or SingleNUMANode.
 
     A row without NUMA nodes is not admitted.
     """
@@ -90,10 +90,7 @@ def score_rows(
     alignments: RowAlignments,
     scorer: ZoneScorer,
 ) -> IntArray:
-    """Return, ``(n,)``, how full the NUMA nodes would be that the pod takes something of.
-
-    0 where it is not given a set.
-    """
+    """Return ``(n,)`` utilization scores of the NUMA nodes that the pod uses; 0 without a set."""
     scores = np.zeros(len(rows.exists), np.int64)
     for found in fits.sets:
         chosen = np.flatnonzero(alignments.zones == found.zones)
@@ -121,7 +118,7 @@ def _set_score(
 
 
 def _counted(rows: NumaRows, request: NumaRequest, chosen: IntArray) -> Mapping[str, IntArray]:
-    """Return the request as it counts on each row; bound CPUs count amplified."""
+    """Return the request as counted on each row; bound CPUs are amplified."""
     ones = np.ones(len(chosen), np.int64)
     counted = {name: amount * ones for name, amount in request.amounts.items()}
     if request.binding is not None and CPU in counted:
@@ -150,7 +147,7 @@ def _score(
 
 
 def _accepts(rows: NumaRows, zones: int, exclusive: str) -> BoolArray:
-    """Return where the pods there don't keep this one away."""
+    """Return the rows where exclusive pods don't bar the set."""
     if exclusive != NumaTopologyExclusive.REQUIRED:
         return np.ones(len(rows.exists), bool)
     members = [zone for zone in range(rows.exists.shape[1]) if zones >> zone & 1]

@@ -1,4 +1,4 @@
-"""What a NodeResourceTopology says: CPUs, NUMA nodes, what of them is out of bounds.
+"""Topology of a node from its NodeResourceTopology: CPUs, NUMA nodes, unusable CPUs.
 
 Source: koordinator pkg/scheduler/plugins/nodenumaresource/topology_options.go,
 ``NewTopologyOptions``; util.go, ``amplifyNUMANodeResources``.
@@ -26,8 +26,8 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.rules.cpus.layout import CpuLayout, read_layout
 
 _MILLI = 1000
-#: Kubelet policies by name; any other name means no policy.  Pods are aligned as a whole, also
-#: where the kubelet aligns containers one by one.
+#: Kubelet policies by name; any other name means no policy.  Pods are aligned as a whole even if
+#: the kubelet aligns each container.
 _POLICIES = {
     f"{name}{level}": policy
     for name, policy in (
@@ -41,21 +41,21 @@ _POLICIES = {
 
 @dataclass(frozen=True, slots=True)
 class NodeTopology:
-    """The facts of one node.  ``layout`` is shared by all nodes of equal hardware."""
+    """Topology of one node.  ``layout`` is shared by all nodes of equal hardware."""
 
     layout: CpuLayout | None  # None: unknown, so CPUs can't be bound
-    unusable: int  # CPUs that no pod is bound to: kubelet's, reserved, of system pods
+    unusable: int  # unbindable CPUs: kubelet's, reserved, system QoS
     zones: ZoneAmounts  # by NUMA node, ascending; CPU without the unusable ones
     policy: NumaTopologyPolicy
     kubelet: KubeletCpuManagerPolicy | None
-    own_ratios: Mapping[str, float] | None  # given: the amounts are amplified already
+    own_ratios: Mapping[str, float] | None  # set: amounts are already amplified
 
     def ratios(self, of_node: Mapping[str, float] | None) -> Mapping[str, float]:
-        """Return by how much the node shows more than it has; ``of_node`` is what the Node says."""
+        """Return the amplification ratios; ``of_node`` are the ratios in the Node's annotation."""
         return (of_node if self.own_ratios is None else self.own_ratios) or {}
 
     def amplified_zones(self, of_node: Mapping[str, float] | None) -> ZoneAmounts:
-        """Return what the NUMA nodes show."""
+        """Return the amplified amounts by NUMA node."""
         if self.own_ratios is not None or not of_node:
             return self.zones
         return {
@@ -65,10 +65,9 @@ class NodeTopology:
 
 
 def read_topology(found: NodeResourceTopology) -> NodeTopology:
-    """Return the facts.
+    """Parse a NodeResourceTopology.
 
-    Raises InputError that names the object and the annotation if one can't be read: a node with
-    unknown reservations must not be given out.
+    Raises InputError with object and annotation: a node with unknown reservations must not be used.
     """
     try:
         return _read(found)
@@ -99,7 +98,7 @@ def _read(found: NodeResourceTopology) -> NodeTopology:
 
 
 def _unusable(meta: ObjectMeta) -> int:
-    """Return the CPUs of kubelet's pods and of the three kinds of reservation."""
+    """Return the CPUs of the kubelet's pods and of the three kinds of reservation."""
     cpus = 0
     for pod in POD_CPU_ALLOCATIONS.read(meta) or ():
         if pod.managed_by_kubelet and pod.uid:
@@ -124,7 +123,7 @@ def _parse(path: str, text: str) -> int:
 
 
 def _zones(zones: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
-    """Return the NUMA nodes; zones of other kinds or names are none."""
+    """Return the NUMA nodes; zones of other types or names are ignored."""
     found = {}
     for zone in zones:
         _, dash, number = zone.name.partition("node-")

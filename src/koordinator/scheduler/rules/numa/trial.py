@@ -1,8 +1,9 @@
-"""One pod on one node: what it would get, given the NUMA nodes it may use.
+"""Trial of one pod on one node: its allocation for a set of NUMA nodes.
 
 Source: koordinator pkg/scheduler/plugins/nodenumaresource/resource_manager.go, ``Allocate``,
-``tryBestToDistributeEvenly``, ``allocateCPUSet``.  One difference: the NUMA nodes with the least
-are asked first, also where there are more than two; the original compares by position there.
+``tryBestToDistributeEvenly``, ``allocateCPUSet``.  One difference: NUMA nodes are used in ascending
+order of their free amount, also if there are more than two; the original compares by position
+there.
 """
 
 from dataclasses import dataclass
@@ -22,24 +23,24 @@ NOT_ENOUGH_CPUS: Final = "not enough cpus available to satisfy request"
 INVALID_LAYOUT: Final = "node(s) invalid CPU Topology"
 NO_ZONES: Final = "insufficient resources on NUMA Node"
 
-#: Amounts of a pod by NUMA node, on the way.
+#: Amounts of a pod by NUMA node.
 Shares = dict[int, dict[str, int]]
 
 
 @dataclass(frozen=True, slots=True)
 class NumaShortage:
-    """Why a pod gets nothing."""
+    """Reasons why an allocation is impossible."""
 
     reasons: tuple[str, ...]
 
 
 class NumaTrial:
-    """Changes nothing.  Valid as long as the node's ledger stays as it is."""
+    """Read-only evaluation, valid while the node's ledger is unchanged."""
 
     def __init__(self, node: NumaNode, request: NumaRequest, reusable: Reusable = NOTHING) -> None:
         self.node, self.request, self.reusable = node, request, reusable
         self._available: ZoneAmounts | None = None
-        self._divisions: dict[int, Shares | NumaShortage] = {}  # by NUMA nodes
+        self._divisions: dict[int, Shares | NumaShortage] = {}  # by set of NUMA nodes
         free = node.free_cpus(reusable)
         policy = request.required_policy
         if policy and node.layout is not None:
@@ -48,7 +49,7 @@ class NumaTrial:
 
     @property
     def available(self) -> ZoneAmounts:
-        """What the pod may take by NUMA node; of CPU no more than can be bound as required."""
+        """Amounts that the pod may take by NUMA node; CPU capped by the bindable CPUs."""
         if self._available is None:
             self._available = self._find_available()
         return self._available
@@ -65,13 +66,13 @@ class NumaTrial:
         }
 
     def _is_reported(self, name: str) -> bool:
-        """Return whether any NUMA node reports it; they have nothing to do with what none does."""
+        """Return whether any NUMA node reports the resource; others are not aligned."""
         return any(name in here for here in self.available.values())
 
     def allocate(self, zones: int | None) -> NumaAllocation | NumaShortage:
-        """Return what the pod gets of some NUMA nodes.
+        """Return the pod's allocation on a set of NUMA nodes.
 
-        None: of any, without charging them; that leaves its CPUs, if they are bound.
+        None allocates on any NUMA nodes without charging them; only bound CPUs remain.
         """
         shares = self._divide(zones)
         if isinstance(shares, NumaShortage):
@@ -91,7 +92,7 @@ class NumaTrial:
         return NumaAllocation(cpus, shares, binding.exclusive_policy)
 
     def fits(self, zones: int | None) -> bool:
-        """Return whether ``allocate`` gives something, by counting where that is enough."""
+        """Return whether ``allocate`` succeeds, by counting where that suffices."""
         if self.reusable.preferred_cpus or self.node.layout is None:
             return isinstance(self.allocate(zones), NumaAllocation)
         shares = self._divide(zones)
@@ -117,7 +118,7 @@ class NumaTrial:
         return (self._free.cpus & cpus).bit_count()
 
     def _divide(self, zones: int | None) -> Shares | NumaShortage:
-        """Divide the request over NUMA nodes (None: over none).  Not to be written to."""
+        """Divide the request over NUMA nodes (None: over none); the result is read-only."""
         if zones is None:
             return {}
         known = self._divisions.get(zones)
@@ -126,7 +127,7 @@ class NumaTrial:
         return known
 
     def _divided_over(self, zones: int) -> Shares | NumaShortage:
-        """Divide the request over NUMA nodes, those that have least first."""
+        """Divide the request over NUMA nodes, smallest free amount first."""
         if not self.node.zones:
             return NumaShortage((NO_ZONES,))
         among = zones_of(zones)
@@ -168,7 +169,7 @@ class NumaTrial:
         return {zone: shares} if shares else {}
 
     def _part(self, name: str, amount: int, parts: int) -> int:
-        """Return the even part of an amount, rounded down to what isn't divided."""
+        """Return the even part of an amount, rounded down to the indivisible unit."""
         if name != CPU or self.request.binding is None:
             return amount // parts
         cpus = -(-amount // MILLI)
@@ -177,7 +178,7 @@ class NumaTrial:
         return cpus // step // parts * step * MILLI
 
     def _choose_cpus(self, binding: CpuBinding, layout: CpuLayout, shares: Shares) -> int | None:
-        """Return as many CPUs as were charged of each NUMA node; None if they aren't there."""
+        """Return the CPUs charged on each NUMA node; None if there are not enough."""
         preference = CpuPreference(binding.policy, binding.exclusive_policy, self.node.pack)
         preferred = self.reusable.preferred_cpus
         if not shares:

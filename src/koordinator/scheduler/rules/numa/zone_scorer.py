@@ -31,20 +31,18 @@ ALWAYS_SCORED = frozenset({CPU, MEMORY, EPHEMERAL_STORAGE})
 
 @dataclass(frozen=True, slots=True)
 class ZoneScorer:
-    """A weighted mean over resources, 0..100: percent free, or percent used with ``pack``.
+    """Weighted mean over resources, 0..100: percent free, or percent used with ``pack``.
 
-    ``weights`` are those of ``scoringStrategy``, also where only the type is that of
-    ``numaScoringStrategy``.
+    ``weights`` come from ``scoringStrategy``, even if ``numaScoringStrategy`` determines the type.
     """
 
     weights: Amounts
     pack: bool
 
     def score(self, requested: Amounts, allocatable: Amounts, pod: Amounts) -> int:
-        """Return the score of ``requested`` and ``pod`` on ``allocatable``.
+        """Return the score of ``requested`` plus ``pod`` on ``allocatable``.
 
-        A resource that isn't there, or that is an extended one the pod doesn't ask for, is left
-        out.
+        Missing resources, and extended resources that the pod does not request, are left out.
         """
         points = weights = 0
         for name, weight in self.weights.items():
@@ -58,7 +56,7 @@ class ZoneScorer:
 
 
 def score_zones(trial: NumaTrial, zones: int, scorer: ZoneScorer) -> int:
-    """Return how full some NUMA nodes would be, whatever part the pod takes of which."""
+    """Return the score of a set of NUMA nodes, independent of the pod's shares."""
     node = trial.node
     allocatable = _summed(node.zones, zones)
     requested = remaining(allocatable, _summed(trial.available, zones))
@@ -73,9 +71,9 @@ def _summed(amounts: ZoneAmounts, zones: int) -> Amounts:
 
 
 def bound_cpu_milli(trial: NumaTrial, allocation: NumaAllocation) -> int:
-    """Return what the CPUs bound by others count for, in milli-CPU.
+    """Return the amplified milli-CPU of CPUs bound by other pods.
 
-    What the pod doesn't take of its reservation is free.
+    The unused part of the pod's reservation counts as free.
     """
     node = trial.node
     given_back = trial.reusable.preferred_cpus & ~allocation.cpus
@@ -93,12 +91,12 @@ def resource_hints(
     fits: Callable[[int], bool] | None = None,
     largest: int = MAX_ZONE + 1,
 ) -> dict[str, list[TopologyHint]]:
-    """Return the sets of NUMA nodes that have enough for the whole pod, by resource.
+    """Return the sufficient sets of NUMA nodes for the whole pod, by resource.
 
-    A set with a NUMA node that has nothing of a resource is no hint for that resource.  Preferred
-    are the smallest sets; all of them under Restricted.  Resources that no NUMA node reports have
-    no entry.  ``fits`` replaces the trial's, where reservations are to be tried as well; sets of
-    more than ``largest`` NUMA nodes are left out (SingleNUMANode needs them for its message only).
+    A set that contains a NUMA node without any of a resource is no hint for that resource.  The
+    smallest sets are preferred; under Restricted all are.  Resources that no NUMA node reports have
+    no entry.  ``fits`` replaces the trial's check, for reservations; sets of more than ``largest``
+    NUMA nodes are left out (SingleNUMANode needs them for its message only).
     """
     node, fits = trial.node, fits or trial.fits
     there = set().union(*node.zones.values())
@@ -124,7 +122,7 @@ def resource_hints(
 
 
 def _hints(sets: Sequence[tuple[int, int]], *, restricted: bool) -> list[TopologyHint]:
-    """Return the hints for sets of NUMA nodes, which ascend in size, with their scores."""
+    """Return the hints for sets of NUMA nodes in ascending size, with their scores."""
     smallest = sets[0][0].bit_count() if sets else 0
     return [
         TopologyHint(zones, restricted or zones.bit_count() == smallest, score)

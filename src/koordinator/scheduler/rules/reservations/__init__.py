@@ -1,11 +1,10 @@
-"""Reservations: who may use one, and what becomes of it.
+"""Reservations: owners, matching, fit and lifecycle.
 
-``reserve_pod`` the pod that stands for a reservation while it is scheduled and holds its amounts
-``offer``       what a reservation that is available offers, and on which terms
-``owners``      whose pods it is for
-``match``       whether a pod may use it: names, taints, terms, exact amounts
-``fit``         whether a pod fits into what is left of it
-``remainder``   what its users have left of devices, CPUs and NUMA nodes
-``message``     what a pod that fits nowhere is told of reservations
-``lifecycle``   status, expiry and the end
+``offer``       amounts and terms of an available reservation
+``owners``      owner matching
+``match``       usability by a pod: names, taints, terms, exact amounts
+``fit``         fit into the remaining amounts
+``remainder``   remaining devices, CPUs and NUMA amounts
+``message``     summary of reservations for an unschedulable pod
+``lifecycle``   status, expiry and termination
 """

@@ -37,9 +37,9 @@ SCHEDULED, READY = ReservationConditionType.SCHEDULED, ReservationConditionType.
 
 
 def available(reservation: Reservation, node: str, now: dt.datetime) -> ReservationStatus:
-    """Return the status of one that has got its node.
+    """Return the status of a reservation that was placed on a node.
 
-    Raises InputError if the annotation with other amounts than the template's can't be read.
+    Raises InputError if the annotation with resized amounts can't be parsed.
     """
     resized = RESIZE_ALLOCATABLE.read(reservation.metadata)
     held = held_amounts(reservation.spec.template.spec)
@@ -58,7 +58,7 @@ def available(reservation: Reservation, node: str, now: dt.datetime) -> Reservat
 def unschedulable(
     reservation: Reservation, message: str, now: dt.datetime
 ) -> ReservationStatus | None:
-    """Return the status of one that found no node; None if it says so already, or has a node."""
+    """Return the status of an unschedulable reservation; None if it is unchanged or placed."""
     known = _find(reservation, SCHEDULED)
     if known is not None and (known.status == "True" or known.message == message):
         return None
@@ -74,16 +74,16 @@ def unschedulable(
 
 
 def expired(reservation: Reservation, now: dt.datetime) -> ReservationStatus:
-    """Return the status of one whose time is over, or whose node is gone."""
+    """Return the status of a reservation that expired or whose node was deleted."""
     return _ended(reservation, ReservationPhase.FAILED, ReservationReason.EXPIRED, now)
 
 
 def used(
     reservation: Reservation, owners: Iterable[Pod], now: dt.datetime
 ) -> ReservationStatus | None:
-    """Return the status with these pods as owners; None if it says so already.
+    """Return the status with these pods as owners; None if it is unchanged.
 
-    One that is used once has succeeded then.
+    A reservation with allocateOnce has succeeded then.
     """
     pods = sorted(owners, key=lambda pod: pod.metadata.uid)
     status = reservation.status
@@ -106,9 +106,9 @@ def used(
 
 
 def expires_s(reservation: Reservation) -> float | None:
-    """Return when an available reservation ends by itself, in seconds since the epoch.
+    """Return the expiry of an available reservation, in seconds since the epoch.
 
-    None: never, as with a ttl of 0.  Of both times the earlier one counts.
+    None: never, as with a ttl of 0.  The earlier of ttl and expires applies.
     """
     spec = reservation.spec
     ttl_s = spec.ttl.total_seconds()
@@ -122,7 +122,10 @@ def expires_s(reservation: Reservation) -> float | None:
 
 
 def is_collectable(reservation: Reservation) -> bool:
-    """Return whether one has expired or succeeded: others that failed are left to their users."""
+    """Return whether a reservation may be garbage-collected: it expired or succeeded.
+
+    Reservations that failed for other reasons are left to their users.
+    """
     if reservation.status.phase == ReservationPhase.SUCCEEDED:
         return True
     ready = _find(reservation, READY)
@@ -134,7 +137,7 @@ def is_collectable(reservation: Reservation) -> bool:
 
 
 def ended_s(reservation: Reservation) -> float | None:
-    """Return when one that is collectable ended, in seconds since the epoch; None: not known."""
+    """Return the end of a collectable reservation, in seconds since the epoch; None if unknown."""
     for condition in reservation.status.conditions:
         if condition.reason == ReservationReason.EXPIRED:
             return to_epoch_s(condition.last_transition_time)
@@ -201,9 +204,9 @@ _LAST: Final = "for node reason that"
 
 
 def reservation_message(message: str) -> str:
-    """Return the part of a pod's message about reservations; empty if it owns none.
+    """Return the reservation part of a pod's message; empty if the pod owns none.
 
-    Named ones come first, reasons of nodes last.
+    Named reservations come first, reasons of nodes last.
     """
     items = [
         item.strip().rstrip(".")

@@ -31,7 +31,7 @@ from koordinator.scheduler.rules.reservations.offer import (
 )
 
 PODS = "pods"
-BY_NODE = " by node"  # ends what is said of a node that lacks something beside its reservations
+BY_NODE = " by node"  # suffix of reasons of the node outside its reservations
 CPU = "cpu"
 PREFIX = "Reservation(s) "
 GPU_SPELLINGS = frozenset((GPU, GPU_CORE, GPU_MEMORY_RATIO))
@@ -39,7 +39,7 @@ GPU_SPELLINGS = frozenset((GPU, GPU_CORE, GPU_MEMORY_RATIO))
 
 @dataclass(frozen=True, slots=True)
 class IgnoredResources:
-    """Extended resources that are not compared, by name and by what is before the slash."""
+    """Extended resources that are not compared, by name and by domain prefix."""
 
     names: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
@@ -49,11 +49,11 @@ class IgnoredResources:
 
 
 def in_terms_of(offered: Collection[str], requests: Amounts) -> Amounts:
-    """Return requests with what they ask of GPUs also by the resource names that are offered.
+    """Return requests with GPU requests added in the resource names that are offered.
 
-    ``koordinator.sh/gpu: 200`` is 200 percent of cores and of memory, and that is how the pod
-    webhook spells it; a reservation keeps the spelling of its author.  Returns ``requests`` itself
-    if the names meet as they are.
+    ``koordinator.sh/gpu: 200`` is 200 percent of cores and of memory, and the pod webhook writes it
+    in that form; a reservation keeps its author's form.  Returns ``requests`` itself if the names
+    match already.
     """
     if GPU_SPELLINGS.isdisjoint(offered) or GPU_SPELLINGS.isdisjoint(requests):
         return requests
@@ -68,7 +68,7 @@ def in_terms_of(offered: Collection[str], requests: Amounts) -> Amounts:
 
 
 def remaining(offer: ReservationOffer, used: Amounts) -> Amounts:
-    """Return what owners may still take of what is reserved."""
+    """Return the reserved amounts that owners may still take."""
     if not used and not offer.withheld:
         return offer.amounts
     return {
@@ -80,9 +80,9 @@ def remaining(offer: ReservationOffer, used: Amounts) -> Amounts:
 def short_on_node(
     requests: Amounts, free: Mapping[str, int], given: Amounts, ignored: IgnoredResources
 ) -> tuple[str, ...]:
-    """Return the resources of which node and reservation together have too little.
+    """Return the resources that node and reservation together have too little of.
 
-    ``free`` is what the node has left (``pods``: how many more), ``given`` comes on top of it.
+    ``free`` are the node's free amounts (``pods``: the number), ``given`` is added to them.
     """
     short = [PODS] if free.get(PODS, 0) < 1 else []
     short += [
@@ -105,9 +105,9 @@ def short_in_reservation(
     *,
     detailed: bool,
 ) -> tuple[str, ...]:
-    """Return why the reservation refuses: the number of its pods, and amounts under Restricted.
+    """Return the reservation's reasons for a rejection: number of pods, and amounts if Restricted.
 
-    ``used`` is what the ``users`` pods take of it.  ``detailed``: with amounts, milli for cpu.
+    ``used`` are the amounts of the ``users`` pods.  ``detailed`` adds amounts, milli for cpu.
     """
     reasons = []
     most = offer.amounts.get(PODS)
@@ -129,9 +129,9 @@ def short_in_reservation(
 
 
 def score(offer: ReservationOffer, used: Amounts, requests: Amounts) -> int:
-    """Return how full the reservation would be, 0..100: the mean over what it reserves.
+    """Return the utilization of the reservation, 0..100: the mean over reserved resources.
 
-    A resource of which there is not enough counts as 0.
+    An insufficient resource counts as 0.
     """
     terms = [
         0 if (full := used.get(name, 0) + requests.get(name, 0)) > amount else full * 100 // amount
@@ -142,7 +142,7 @@ def score(offer: ReservationOffer, used: Amounts, requests: Amounts) -> int:
 
 
 def first_by_order(offers: Iterable[ReservationOffer]) -> ReservationOffer | None:
-    """Return the one with the smallest order label; None if none has one."""
+    """Return the offer with the smallest order label; None if none has one."""
     ordered = [offer for offer in offers if offer.order]
     return min(ordered, key=lambda offer: offer.order, default=None)
 
@@ -151,12 +151,12 @@ _NAME = "metadata.name"
 
 
 class MatchResult(Enum):
-    """What came of it; the first reason that holds."""
+    """Result of matching; the first reason that applies."""
 
     MATCHED = auto()
-    IGNORED = auto()  # the pod takes what is held as if it were free, and uses no reservation
+    IGNORED = auto()  # the pod ignores reservations and may take their amounts
     NOT_OWNER = auto()
-    NAME_MATCHED = auto()  # the pod asked for it by name
+    NAME_MATCHED = auto()  # the pod names the reservation
     OTHER_NAME = auto()
     UNSCHEDULABLE = auto()
     TAINTED = auto()
@@ -169,7 +169,7 @@ TAKEN = (MatchResult.MATCHED, MatchResult.NAME_MATCHED, MatchResult.IGNORED)
 
 @dataclass(frozen=True, slots=True)
 class ReservationSelector:
-    """What a pod says of reservations; no ``affinity``: it also runs without one."""
+    """Reservation requirements of a pod; without ``affinity`` a reservation is optional."""
 
     affinity: ReservationAffinity | None = None
     exact: ExactMatchReservation | None = None
@@ -177,7 +177,7 @@ class ReservationSelector:
 
 
 def read_reservation_selector(meta: ObjectMeta) -> ReservationSelector:
-    """Return what a pod's labels and annotations say.  Raises InputError."""
+    """Parse a pod's labels and annotations.  Raises InputError."""
     return ReservationSelector(
         affinity=read_reservation_affinity(meta),
         exact=EXACT_MATCH.read(meta),
@@ -187,16 +187,16 @@ def read_reservation_selector(meta: ObjectMeta) -> ReservationSelector:
 
 @dataclass(frozen=True, slots=True)
 class ReservationRequester:
-    """A pod as reservations see it; ``requests`` are canonical."""
+    """A pod in the view of reservations; ``requests`` are canonical."""
 
     owner_candidate: OwnerCandidate
     selector: ReservationSelector
     requests: Amounts
-    is_strict: bool = False  # owners are of the namespaces that a reservation names
-    tolerations: tuple[Toleration, ...] = ()  # of the pod itself, for one without affinity
+    is_strict: bool = False  # owners must be in the reservation's namespaces
+    tolerations: tuple[Toleration, ...] = ()  # the pod's own, used without affinity
 
     def of(self, offer: ReservationOffer, node_labels: Mapping[str, str]) -> MatchResult:
-        """Return whether the pod may use the offer; amounts that are left are not looked at."""
+        """Return whether the pod may use the offer, regardless of the remaining amounts."""
         if self.selector.ignores and offer.serves(self.owner_candidate.namespace):
             return MatchResult.IGNORED
         if not offer.is_for(self.owner_candidate, is_strict=self.is_strict):
@@ -224,7 +224,7 @@ class ReservationRequester:
     def untolerated(self, offer: ReservationOffer) -> Taint | None:
         """Return the first taint that the pod's reservation affinity does not tolerate.
 
-        Of a pod without one it is the first that its own tolerations don't.
+        Without affinity, the pod's own tolerations apply.
         """
         affinity = self.selector.affinity
         tolerations = affinity.tolerations if affinity is not None else self.tolerations
@@ -235,10 +235,9 @@ class ReservationRequester:
 def is_exact_match(
     requests: Amounts, reserved: Amounts, wanted: ExactMatchReservation | None
 ) -> bool:
-    """Return whether the named resources are asked for as they are reserved.
+    """Return whether the listed resources are requested exactly as reserved.
 
-    A name that neither has says nothing, wherever it stands; in the original the comparison ends
-    there.
+    A name that neither side has is ignored; in the original it ends the comparison.
     """
     names = wanted.resource_names if wanted is not None else ()
     return all(requests.get(name) == reserved.get(name) for name in names)
@@ -247,7 +246,7 @@ def is_exact_match(
 def matches_affinity(
     affinity: ReservationAffinity, offer: ReservationOffer, node_labels: Mapping[str, str]
 ) -> bool:
-    """Return whether selector and terms hold; labels of the reservation hide those of its node."""
+    """Return whether selector and terms match; the reservation's labels override the node's."""
     labels = {**node_labels, **offer.labels}
     if any(labels.get(key) != value for key, value in affinity.reservation_selector.items()):
         return False
@@ -259,7 +258,7 @@ def matches_affinity(
 
 
 def _matches_term(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
-    """Return whether all of a term holds; an empty one holds nowhere."""
+    """Return whether all of a term matches; an empty term matches nothing."""
     if not (term.match_expressions or term.match_fields):
         return False
     return all(_holds(each, labels) for each in term.match_expressions) and all(
@@ -283,7 +282,7 @@ def _holds(wanted: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
 
 
 def _compares(wanted: NodeSelectorRequirement, value: str | None) -> bool:
-    """Return whether a number is above (Gt) or below (Lt) another; what is no number is not."""
+    """Return whether a number is above (Gt) or below (Lt) another; False for non-numbers."""
     found = _integer(value)
     bound = _integer(wanted.values[0]) if len(wanted.values) == 1 else None
     if found is None or bound is None:

@@ -38,7 +38,7 @@ _POD_API_VERSION = "v1"
 
 @dataclass(frozen=True, slots=True)
 class OwnerCandidate:
-    """What of a pod says whose it is; no ``name`` and ``uid``: no reservation names the pod."""
+    """Pod attributes for owner matching; name and uid are empty if no reservation names the pod."""
 
     namespace: str
     labels: Mapping[str, str]
@@ -48,7 +48,7 @@ class OwnerCandidate:
 
 
 def owner_candidate_of(pod: Pod) -> OwnerCandidate:
-    """Return what a single pod says."""
+    """Return the attributes of a single pod."""
     meta = pod.metadata
     return OwnerCandidate(meta.namespace, meta.labels, meta.owner_references, meta.name, meta.uid)
 
@@ -56,9 +56,9 @@ def owner_candidate_of(pod: Pod) -> OwnerCandidate:
 def is_owner(
     owners: Iterable[ReservationOwner], owner_candidate: OwnerCandidate, namespace: str = ""
 ) -> bool:
-    """Return whether some entry matches; an entry whose selector can't be read makes none match.
+    """Return whether any entry matches; an invalid selector makes none match.
 
-    With a ``namespace``, entries that name none are about pods of that one.
+    With a ``namespace``, entries without one match only pods of that namespace.
     """
     try:
         return any(
@@ -71,12 +71,12 @@ def is_owner(
 
 
 def names_pods(owners: Iterable[ReservationOwner]) -> bool:
-    """Return whether some entry means single pods, by their name or uid."""
+    """Return whether any entry names single pods, by name or uid."""
     return any(owner.object and (owner.object.name or owner.object.uid) for owner in owners)
 
 
 def index_keys(owners: Iterable[ReservationOwner]) -> list[Hashable]:
-    """Return what to look an offer up by: a key per entry, None for one that has to be tried."""
+    """Return the index keys of an offer: one per entry, None for one that must be evaluated."""
     return [_index_key(owner) for owner in owners]
 
 
@@ -92,7 +92,7 @@ def look_up_keys(owner_candidate: OwnerCandidate) -> Iterator[Hashable]:
 
 
 def _names_namespace(owner: ReservationOwner) -> bool:
-    """Return whether an entry is about one namespace, which ``_matches`` compares."""
+    """Return whether an entry names a namespace, which ``_matches`` compares."""
     return any(part is not None and part.namespace for part in (owner.object, owner.controller))
 
 
@@ -116,7 +116,7 @@ def _matches(owner: ReservationOwner, owner_candidate: OwnerCandidate) -> bool:
 
 
 def _is_object(wanted: ObjectReference, owner_candidate: OwnerCandidate) -> bool:
-    """Compare what is given; the kind is not, as in the original."""
+    """Compare the given fields, except the kind, as in the original."""
     return all(
         not expected or expected == found
         for expected, found in (
@@ -154,65 +154,65 @@ Amounts = Mapping[str, int]  # canonical, by resource
 
 
 class AllocatePolicy(StrEnum):
-    """How far pods may go beyond what is reserved."""
+    """Permission to use amounts beyond the reserved ones."""
 
-    DEFAULT = ""  # as Aligned, but shares no node with the other two
-    ALIGNED = "Aligned"  # pods take what is reserved and, beyond it, what the node has left
-    RESTRICTED = "Restricted"  # of what is reserved, pods get nothing but that
+    DEFAULT = ""  # like Aligned, but not combined with the others on a node
+    ALIGNED = "Aligned"  # reserved amounts, then free amounts of the node
+    RESTRICTED = "Restricted"  # for reserved resources, reserved amounts only
 
 
 @dataclass(frozen=True, slots=True)
 class ReservationOffer:
-    """The terms of one reservation.  Equal while nothing changed that pods could tell."""
+    """Amounts and terms of one reservation; equal while nothing relevant to pods changed."""
 
     uid: str
     name: str
     owners: tuple[ReservationOwner, ...]
-    amounts: Amounts  # what is reserved; ``pods`` is how many pods may use it
+    amounts: Amounts  # reserved amounts; ``pods`` is the maximum number of pods
     policy: AllocatePolicy
     allocate_once: bool = True
     labels: Mapping[str, str] = field(default_factory=dict)
     taints: tuple[Taint, ...] = ()
-    unschedulable: bool = False  # as one that is being deleted is
-    order: int = 0  # smaller first; 0 is none
-    withheld: Amounts = field(default_factory=dict)  # of what is reserved, not for owners
-    restricted: frozenset[str] = frozenset()  # what Restricted is about; all with other policies
-    is_pod: bool = False  # an ordinary pod that offers what it holds, to its namespace
-    namespace: str = ""  # of that pod; empty: to all namespaces
-    owners_namespace: str = ""  # with strict tenancy: of owners that name none
-    takes_over_any: bool = False  # also pods that are no owners, by a label: mode Cluster
-    current_owner: ObjectReference | None = None  # who uses what an ordinary pod offers
+    unschedulable: bool = False  # also set while it is being deleted
+    order: int = 0  # smaller first; 0: no order
+    withheld: Amounts = field(default_factory=dict)  # reserved amounts withheld from owners
+    restricted: frozenset[str] = frozenset()  # resources under Restricted; all with other policies
+    is_pod: bool = False  # an operating pod that offers its amounts to its namespace
+    namespace: str = ""  # namespace of that pod; empty: any namespace
+    owners_namespace: str = ""  # with strict tenancy: default namespace of owners
+    takes_over_any: bool = False  # pre-allocation mode Cluster: also non-owners, by label
+    current_owner: ObjectReference | None = None  # current user of an operating pod
 
     def is_for(self, owner_candidate: OwnerCandidate, *, is_strict: bool = False) -> bool:
-        """Return whether such pods are owners; ``is_strict``: of the namespaces that are named."""
+        """Return whether such pods are owners; ``is_strict`` also checks namespaces."""
         if not self.serves(owner_candidate.namespace):
             return False
         namespace = self.owners_namespace if is_strict else ""
         return is_owner(self.owners, owner_candidate, namespace)
 
     def may_have_been_given_to(self, owner_candidate: OwnerCandidate) -> bool:
-        """Return whether the scheduler can have given it to such pods, with strict tenancy.
+        """Return whether the scheduler can have assigned it to such pods, with strict tenancy.
 
-        That is, to owners, and by pre-allocation in the mode Cluster to pods of its namespace.
+        These are owners and, with pre-allocation in mode Cluster, pods of its namespace.
         """
         if self.takes_over_any and owner_candidate.namespace == self.owners_namespace:
             return True
         return self.is_for(owner_candidate, is_strict=True)
 
     def serves(self, namespace: str) -> bool:
-        """Return whether pods of a namespace may be owners at all."""
+        """Return whether pods of a namespace can be owners."""
         return self.namespace in ("", namespace)
 
     @property
     def is_restricted(self) -> bool:
-        """Whether pods get of what is reserved nothing but that."""
+        """Whether pods get only reserved amounts of the reserved resources."""
         return self.policy is AllocatePolicy.RESTRICTED
 
 
 def offer_of(reservation: Reservation) -> ReservationOffer:
-    """Return what an available reservation offers.
+    """Return the offer of an available reservation.
 
-    Raises InputError if one of its annotations can't be read: then it offers nothing.
+    Raises InputError if an annotation can't be parsed: then there is no offer.
     """
     meta, spec = reservation.metadata, reservation.spec
     held = reservation.status.allocatable or held_amounts(spec.template.spec)
@@ -236,10 +236,10 @@ def offer_of(reservation: Reservation) -> ReservationOffer:
 
 
 def offer_of_pod(pod: Pod) -> ReservationOffer:
-    """Return what an ordinary pod offers that holds its amounts for others of its namespace.
+    """Return the offer of a pod that provides its amounts to its namespace.
 
-    Of a pod that is resized in place, it is the least of what is asked for, granted and in force.
-    Raises InputError if it doesn't say for whom, or who uses it, in a way that can be read.
+    During a resize, the minimum of requested, granted and in-force amounts is offered. Raises
+    InputError if the annotation of owners or of the current owner can't be parsed.
     """
     meta = pod.metadata
     amounts = least_requests(pod)
@@ -260,14 +260,14 @@ def offer_of_pod(pod: Pod) -> ReservationOffer:
 
 
 def takes_over_any(policy: PreAllocationPolicy | None) -> bool:
-    """Return whether a reservation may take over pods that are no owners."""
+    """Return whether a reservation may take over pods that are not owners."""
     return policy is not None and policy.mode == "Cluster"
 
 
 def withheld_in(meta: ObjectMeta) -> Amounts:
-    """Return what an annotation withholds from owners; CPUs by number count as ``cpu``.
+    """Return the amounts that an annotation withholds from owners; listed CPUs count as ``cpu``.
 
-    Raises InputError if it can't be read.
+    Raises InputError if it can't be parsed.
     """
     inner = NODE_RESERVATION.read(meta)
     if inner is None:
@@ -279,9 +279,9 @@ def withheld_in(meta: ObjectMeta) -> Amounts:
 
 
 def restricted_of(amounts: Amounts, policy: AllocatePolicy, meta: ObjectMeta) -> frozenset[str]:
-    """Return the resources that count: all, unless Restricted is about some of them only.
+    """Return the restricted resources: all, unless an annotation limits Restricted to some.
 
-    Raises InputError if the annotation that says so can't be read.
+    Raises InputError if the annotation can't be parsed.
     """
     options = RESTRICTED_OPTIONS.read(meta) if policy is AllocatePolicy.RESTRICTED else None
     limited = frozenset(options.resources if options else ()).intersection(amounts)

@@ -1,4 +1,4 @@
-"""What of the devices, CPUs and NUMA amounts of a reservation its users take, and what is left."""
+"""Remaining devices, CPUs and NUMA amounts of a reservation after its users."""
 
 from collections.abc import Iterable
 
@@ -11,9 +11,9 @@ from koordinator.scheduler.rules.numa.trial import NOT_ENOUGH_CPUS
 
 
 def devices_left(held: Allocation, users: Iterable[Allocation]) -> Allocation:
-    """Return the devices with what is left of them; those of which nothing is left are not in it.
+    """Return the devices with their remaining amounts; exhausted devices are left out.
 
-    What users took of other devices, or beyond what is held, is their own.
+    Usage of other devices, or beyond the held amounts, is charged to the users.
     """
     taken: dict[tuple[DeviceType, int], list[Taken]] = {}
     for allocation in users:
@@ -50,7 +50,7 @@ def _rest(device: Taken, taken: Iterable[Taken]) -> Taken | None:
 def numa_left(
     held: NumaAllocation | None, users: Iterable[NumaAllocation]
 ) -> NumaAllocation | None:
-    """Return the CPUs and amounts by NUMA node that are left; None if nothing is."""
+    """Return the remaining CPUs and amounts by NUMA node; None if nothing is left."""
     if held is None:
         return None
     cpus, taken = held.cpus, list(users)
@@ -74,9 +74,9 @@ def missing_parts(
     numa: NumaAllocation | None,
     users: Iterable[tuple[Allocation, NumaAllocation | None]],
 ) -> tuple[str, ...]:
-    """Return what of the devices and CPUs of users is not held, as reasons against it.
+    """Return reasons for devices and CPUs of users that the reservation does not hold.
 
-    Nothing is missing of types of which nothing is held: what users have of these is their own.
+    Types that the reservation does not hold are ignored.
     """
     reasons: dict[str, None] = {}
     for devices, cpus in users:
