@@ -216,7 +216,7 @@ class DeschedulerProfile(ConfigStruct, frozen=True, kw_only=True):
     plugin_config: tuple[DeschedulerPluginConfig, ...] = ()
     plugins: DeschedulerPlugins = DeschedulerPlugins()
     node_selector: LabelSelector | None = None
-    prove_moves: bool | None = None  # default: that of the configuration
+    prove_moves: bool | None = None  # default: the configuration's value
 
     def validate(self, path: str) -> None:
         """Check names, and that every plugin has at most one set of arguments."""
@@ -253,7 +253,7 @@ class DeschedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
     max_no_of_pods_to_evict_per_node: Limit | None = None  # per cycle, as the next two
     max_no_of_pods_to_evict_per_namespace: Limit | None = None
     max_no_of_pods_to_evict_total: Limit | None = None
-    #: Whether evictions are proven by a dry run; by default those of our own plugins are.
+    #: Whether evictions are proven by a dry run; by default only evictions of our own plugins.
     prove_moves: bool | None = None
     move_memory: Duration = _MOVE_MEMORY  # time in which no workload returns to a node that it left
 

@@ -34,7 +34,7 @@ from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 from koordinator.scheduler.plugins.reservation import Reservations
 from koordinator.scheduler.snapshot import ClusterState
 
-if TYPE_CHECKING:  # what measures is not loaded where nobody asks for figures
+if TYPE_CHECKING:  # metrics are only loaded where they are served
     from koordinator.scheduler.features.audit import Audit
     from koordinator.scheduler.features.auditor import WorkloadAuditor
     from koordinator.scheduler.features.gangs.metrics import GangMetrics

@@ -24,7 +24,7 @@ _MILLI_CPU = (BATCH_CPU, MID_CPU)
 NO_NODES = "no nodes available to schedule pods"
 ALIKE = 0.6  # from which on a name may be meant by another one
 ALIKE_DOMAIN = 0.75  # of what comes before its slash: most end alike
-_SERIAL = re.compile(r"\d+|(?<![a-z])[a-z](?![a-z])")  # parts that tell like objects apart
+_SERIAL = re.compile(r"\d+|(?<![a-z])[a-z](?![a-z])")  # parts in which like objects differ
 _KINDS = {
     "topology.kubernetes.io/zone": "zone",
     "topology.kubernetes.io/region": "region",
@@ -32,7 +32,7 @@ _KINDS = {
     "failure-domain.beta.kubernetes.io/region": "region",
     HOSTNAME: "host",
 }
-NODE_COUNT = "NodeCount"  # stands for a plugin where there are no nodes at all
+NODE_COUNT = "NodeCount"  # in place of a plugin in a cluster without nodes
 
 
 @dataclass(frozen=True, slots=True)

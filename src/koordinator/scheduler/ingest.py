@@ -49,7 +49,7 @@ class Ingest:
 
     def __init__(self, state: ClusterState) -> None:
         self._state = state
-        self.warnings: list[ObjectWarning] = []  # for the shell to tell and to take off
+        self.warnings: list[ObjectWarning] = []  # for the shell to report and clear
 
     # -- nodes, devices, the rest ------------------------------------------------------------
 
@@ -364,7 +364,7 @@ def _updated(old: Pod, new: Pod, before: PodClass, after: PodClass) -> ClusterEv
 def placed_pod_changes(old: Pod, new: Pod, before: PodClass, after: PodClass) -> Action:
     """Return what changed of a placed pod, whose class was ``before`` and is ``after``.
 
-    A pod is scaled down when it holds less; a spec that asks for less is not enough.
+    A pod is scaled down when it holds less; a spec with smaller requests is not enough.
     """
     changes = Action(0)
     if old.metadata.labels != new.metadata.labels:

@@ -27,7 +27,7 @@ class PluginIsolation:
             for name, said in active.hints.overrides().items()
             if isinstance(said, FunctionType)
         }
-        self._kept_alive = tuple(profiles)  # ids of what is gone would be given out again
+        self._kept_alive = tuple(profiles)  # ids of freed objects would be reused
 
     def fault(self, stage: str, error: Exception, about: str) -> Fault:
         """Return the fault; raise what is none: the cluster's refusals, and lack of memory."""
@@ -61,7 +61,7 @@ class PluginIsolation:
         for call in calls:
             try:
                 call()
-            except Exception as error:  # noqa: BLE001 -- told
+            except Exception as error:  # noqa: BLE001 -- reported
                 self.note(stage, error)
 
     def barrier(self, stage: str, about: str | KubeObject = "") -> "Barrier":

@@ -1,6 +1,6 @@
-"""Which plugins run at which extension point, in which order and with which weight.
+"""Plugins by extension point, in running order, with their weights.
 
-Works on names alone: what a plugin implements is told by the caller.
+Works on names only: the caller passes the extension points that a plugin implements.
 Source: kubernetes pkg/scheduler/apis/config/v1/default_plugins.go, ``mergePlugins``;
 framework/runtime/framework.go, ``updatePluginList``, ``expandMultiPointPlugins``,
 ``getValidScoreWeights``; pkg/scheduler/apis/config/validation/validation.go,

@@ -95,7 +95,7 @@ class Attempt:
     members: tuple[Member, ...] = ()  # of a gang: all of them need a place
     rows: IntArray | None = None  # of a gang: where the places may be; None: anywhere
     nominated_node: str = ""  # where the pod's victims are ending, if it has had any
-    approval: VictimApproval | None = None  # who is asked before anybody has to go
+    approval: VictimApproval | None = None  # called before a victim is chosen
 
 
 @dataclass(frozen=True, slots=True)

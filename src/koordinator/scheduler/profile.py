@@ -233,7 +233,7 @@ _GATED: Mapping[type[KubeObject], str] = MappingProxyType(
 def watched_kinds(gates: FeatureGates = NO_GATES) -> tuple[type[KubeObject], ...]:
     """Return the kinds of ``WATCHED`` that count with these gates.
 
-    Others are not even asked for: who may not list them could never begin to schedule.
+    Other kinds are not listed: without the right to list them the scheduler could not start.
     """
     groups = GangDefaults(refs=WorkloadRefs.FIRST, level=gates.level)
     return tuple(
@@ -258,7 +258,7 @@ class Profiles:
     """What a configuration came to."""
 
     profiles: tuple[Profile, ...]
-    #: of ``WATCHED`` kinds of which plugins read some objects only
+    #: selectors of ``WATCHED`` kinds whose plugins read some objects only
     selectors: Mapping[type[KubeObject], str] = field(default_factory=dict)
 
 
@@ -377,7 +377,7 @@ def _named(name: str) -> str:
     return f"metadata.name={name}"
 
 
-#: Those of a configuration that says nothing about ConfigMaps.
+#: Selectors for a configuration that names no ConfigMap.
 SELECTORS: Mapping[type[KubeObject], str] = {ConfigMap: _named(TEMPLATES)}
 
 

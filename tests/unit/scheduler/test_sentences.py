@@ -108,7 +108,7 @@ NO_REASONS = frozenset(
         "deleted while it had x",
         "moved to parent x, which has no room for its usage: x",
         "pods, which now count in other quotas",
-        "gang x is kept although nobody is in it.",
+        "gang x is kept although it has no members.",
         "gangs x of Workload x are not all known.",
         "x is in no gang that could be tried.",
         "empty: no hook is installed",

@@ -224,7 +224,7 @@ def _evict(seen: JobSituation) -> JobDecision:
 def _reserve(seen: JobSituation) -> JobDecision:
     job, pod = seen.job, seen.its_pod
     scheduled = condition_of(job, Step.RESERVATION_SCHEDULED)
-    if scheduled is not None and scheduled.status == "True":  # that of the first reservation
+    if scheduled is not None and scheduled.status == "True":  # of the first reservation
         used = ObjectReference(name=job.metadata.annotations.get(USED_RESERVATION, ""))
         return Transition(JobEvent.RESERVATION_USED, EventFacts(reservation=used))
     return Transition(JobEvent.POD_MISSING) if pod is None else Reserve(pod)

@@ -479,7 +479,7 @@ class JobWork:
             job, pod, self._clock.now_s(), drops_claims=NO_CLAIMS in self._handle.gates
         )
         if not is_for_pending_pod(wanted):
-            # Other replicas match its owners as well, so it is closed until the eviction.
+            # Other replicas match its owners too; it is closed until the eviction.
             wanted = replace(wanted, spec=replace(wanted.spec, unschedulable=True))
         try:
             made = self._writer.create(wanted)

@@ -98,7 +98,7 @@ def move_all(batch: Iterable[Assumed], event: LifeEvent) -> None:
             assumed.state = state
 
 
-_ASK_AGAIN_S = 10.0  # about a change in doubt: a server that hangs holds up everybody
+_ASK_AGAIN_S = 10.0  # between reads of an unknown write: a server that hangs delays every bind
 #: What the server has answered is no doubt: it has not done it.
 _ANSWERS = (NotFoundError, ConflictError, AlreadyExistsError, InvalidError, TooManyRequestsError)
 
@@ -119,8 +119,8 @@ class Binder:
         self._answered: list[tuple[Assumed, ClusterError | None]] = []  # not settled yet
         self._settled: list[Ended] = []
         self._attempt: AttemptRecord | None = None
-        self._doubts: list[ObjectChange] = []  # written, or not: nobody has said
-        self._asked_s = 0.0  # when somebody was asked about them
+        self._doubts: list[ObjectChange] = []  # writes with an unknown outcome
+        self._asked_s = 0.0  # when they were last read
         self.assumed: list[Assumed] = []  # in the attempt that began last
 
     def is_binding(self, key: str) -> bool:
@@ -238,7 +238,7 @@ class Binder:
                 if known is not None and known.metadata.uid in (stored.metadata.uid, ""):
                     objects.put(stored)
             except NotFoundError:
-                pass  # an event says so as well
+                pass  # an event reports it too
             except ClusterError:
                 continue
             objects.withdraw(change)
@@ -277,7 +277,7 @@ class Binder:
         for assumed, error in answered:
             try:
                 settled.append(self._settle(assumed, error))
-            except Exception as broken:  # noqa: BLE001 -- told by who asked
+            except Exception as broken:  # noqa: BLE001 -- reported by the caller
                 if assumed.state is LifeState.BINDING:
                     self._give_back(assumed)
                 settled.append((assumed, broken))

@@ -72,7 +72,7 @@ class Bindings:
         self._waiting: dict[str, Assumed] = {}  # for their permit
         self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
         self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
-        #: nobody knows whether a binding happened: the cluster has to be asked for everything
+        #: a bind has an unknown outcome: the cluster has to be listed again
         self.has_unknown_outcome = False
 
     @property
@@ -134,7 +134,7 @@ class Bindings:
         """Make a step on the way of a pod; where that breaks, the pod alone loses its place."""
         try:
             return step(assumed)
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             self._undo_after_error(assumed, error)
             return False
 
@@ -165,7 +165,7 @@ class Bindings:
         self._observer.released(assumed)
         self._end_wait(assumed, "rejected")
         self._observer.refused(assumed, plugin, refusal)
-        if has_waited:  # else nobody has missed the place
+        if has_waited:  # otherwise no pod was rejected for the place
             self._requeue_others(assumed)
 
     def _begin_wait(self, assumed: Assumed, wait_s: float) -> None:
@@ -230,7 +230,7 @@ class Bindings:
                 bound.append(assumed)
                 try:
                     self._queue.done(assumed.queued)
-                except Exception as broken:  # noqa: BLE001 -- told
+                except Exception as broken:  # noqa: BLE001 -- reported
                     self._isolation.note("bind", broken, subject_of(assumed.queued.pod))
                     self._queue.remove(assumed.queued.key)
             else:
@@ -261,7 +261,7 @@ class Bindings:
     def _send(self, pods: Sequence[Assumed]) -> None:
         try:
             self._binder.begin(pods)
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             unsent = [assumed for assumed in pods if assumed.state is not LifeState.BINDING]
             if len(pods) == 1 or len(unsent) < len(pods):
                 for assumed in pods:
@@ -271,7 +271,7 @@ class Bindings:
                     self._send([assumed])
 
     def _needs_preparation(self, assumed: Assumed) -> bool:
-        if assumed.transaction is None:  # of a run: nobody has anything to prepare
+        if assumed.transaction is None:  # of a run: no plugin prepares anything
             return False
         allocation = assumed.allocation
         if allocation.objects or allocation.changes or allocation.node_lock:

@@ -35,7 +35,7 @@ def validate_waiting(
     for key, (pod, _) in state.unbound.items():
         is_ours = pod.spec.scheduler_name in schedulers and not pod.metadata.deletion_timestamp
         if is_ours and queue.get(key) is None and not state.has_place(key):
-            raise BugError(f"{key} has no node and nobody looks for one")
+            raise BugError(f"{key} has no node and is not in the queue")
     for node in nominator.nodes():
         for pod in nominator.on_node(node):
             if queue.get(pod.key) is None or state.has_place(pod.key):

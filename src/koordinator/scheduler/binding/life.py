@@ -20,7 +20,7 @@ from koordinator.foundation.errors import BugError
 class LifeState(StrEnum):
     """Where a pod is on its way to its node."""
 
-    ASSUMED = "assumed"  # has its place in the state; nobody has been asked yet
+    ASSUMED = "assumed"  # placed in the state; no permit plugin has been called yet
     WAITING = "waiting"  # for a permit
     PERMITTED = "permitted"  # has all permits; its turn to be bound comes
     PREPARING = "preparing"  # what it needs on the node is being made ready

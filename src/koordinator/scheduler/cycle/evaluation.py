@@ -59,12 +59,14 @@ class Program:
     usage_scores: tuple[PluginPart, ...]
     arithmetic: Arithmetic  # of the usage filters and scores that are no more than that
     judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] | None  # as ``Profile``'s
-    joint: tuple[tuple[PluginPart, JudgePlugin], ...]  # those of plugins that do both at once
+    joint: tuple[
+        tuple[PluginPart, JudgePlugin], ...
+    ]  # of plugins that filter and score in one call
     other_filters: tuple[PluginPart, ...]  # those that are more
     other_scores: tuple[PluginPart, ...]
     relative: tuple[PluginPart, ...]  # scores to be normalised over the feasible nodes
     linear: bool  # amounts and pod counts are all that placing such a pod changes for these plugins
-    spreads: tuple[bool, ...]  # of these, whether they are scaled as ``Spread`` says
+    spreads: tuple[bool, ...]  # of these, whether ``Spread`` scales them
     versions: tuple[Callable[[Snapshot], Hashable], ...]  # of the plugins that have one
 
     @property
@@ -195,7 +197,7 @@ class NodeFactResult:
     layout: int
     position: int  # in the node log
     values: BoolArray | IntArray
-    asked_in: int = 0  # the generation of classes in which somebody last asked
+    asked_in: int = 0  # the generation of classes of the last use
 
 
 class Evaluation:
@@ -222,8 +224,8 @@ class Evaluation:
 
     def __init__(self, program: Program, pod: PodClass) -> None:
         self.program = program
-        self.pod = pod  # any pod of that kind will do: the plugins can't tell
-        self.asked_in = 0  # the generation of classes in which somebody last asked
+        self.pod = pod  # any pod of that kind: plugins see no difference
+        self.asked_in = 0  # the generation of classes of the last use
         self.charged = 0  # bytes that it counts with while it is kept
         self.best = np.zeros(0, np.int64)
         self.raw: list[IntArray] = [np.zeros(0, np.int64) for _ in program.relative]

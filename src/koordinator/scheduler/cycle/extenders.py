@@ -24,7 +24,7 @@ from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.post_filter import ProposedVictims
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
-MAX_EXTENDER_SCORE = 10  # by convention; more is let through, as kube-scheduler does
+MAX_EXTENDER_SCORE = 10  # by convention; kube-scheduler accepts more, too
 
 
 @dataclass(slots=True)
@@ -118,7 +118,7 @@ class ExtenderChain:
             victims = {node: proposed for node, proposed in left.items() if proposed.pods}
         return victims
 
-    # -- what they said ----------------------------------------------------------------------
+    # -- results ------------------------------------------------------------------------------
 
     def refusal(self, pod: Pod) -> str:
         """Return why extenders left the pod no node in its last decision; empty: they did not."""

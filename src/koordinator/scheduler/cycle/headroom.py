@@ -17,14 +17,14 @@ from koordinator.domain.network import OUTSIDE
 from koordinator.foundation.arrays import BoolArray, IntArray, extended
 from koordinator.scheduler.snapshot import ClusterState
 
-#: More changed rows than this, and what less important pods take there is counted anew when asked.
+#: Above this number of changed rows, amounts of less important pods are counted on use.
 MOST_ROWS = 1024
 MOST_CELLS = 1 << 20  # lines x columns x rows that are counted at once
 UNBOUNDED = 1 << 40
 PER_ROW = 1 << 24  # where nothing that is requested limits the number
 KEEP_BYTES = 1 << 26  # that lines may take; then all are forgotten
-KEEP_LINES = 1 << 12  # likewise
-_VOID = object()  # the versions of a line that has to be counted anew
+KEEP_LINES = 1 << 12  # for lines
+_VOID = object()  # the versions of a line that has to be counted again
 
 #: A kind of pods, and the priority below which pods are left out; None: all are there.
 Line = tuple[Hashable, int | None]
@@ -43,7 +43,7 @@ class HeadroomTable:
         self._position = (0, 0)
         self._numbers: dict[Line, int] = {}
         self._versions: list[Hashable] = []
-        self._worlds: list[int | None] = [None]  # each with a priority below which nobody counts
+        self._worlds: list[int | None] = [None]  # each with a priority below which pods don't count
         self._taken: dict[int, IntArray] = {}  # by that priority: (n_columns, n_rows)
         self._world_of = np.zeros(0, np.int64)  # (n_lines,), places in the list
         self._amounts = np.zeros((0, 0), np.int64)  # (n_lines, n_columns); 0: not limited
@@ -111,7 +111,7 @@ class HeadroomTable:
     def _advance(self) -> None:
         """Bring every line up to date."""
         if self._state.classes.generation != self._generation:
-            self._clear()  # lines of kinds of which no pod is left would stay
+            self._clear()  # lines of kinds without pods would stay
         state = self._state
         position = (state.usage_log.position, state.node_log.position)
         if position == self._position:
@@ -197,7 +197,9 @@ class HeadroomBound:
     kinds: Hashable
     versions: Hashable  # of the plugins; when they differ, what was known is void
     amounts: Callable[[], IntArray]  # (n_columns,) what each such pod requests at least
-    accepted: Callable[[int | None], BoolArray]  # (n_rows,) as things are, or whoever is there
+    accepted: Callable[
+        [int | None], BoolArray
+    ]  # (n_rows,) with the pods that are there, or without
 
     def most(self, below: int | None = None, of_row: IntArray | None = None) -> int:
         """Return how many fit, in a world without pods below a priority if there is one.

@@ -196,7 +196,7 @@ def _lent(
 ) -> list[tuple[int, Sequence[tuple[int, int]]]]:
     """Return what is reserved for some of the members: rows, and (column, amount) pairs.
 
-    Each member is asked for real whether it may use that, and it is not given twice then.
+    The real attempt checks each member again, and gives no amount twice.
     """
     holds: dict[int, Hold] = {}
     for members in kinds.values():

@@ -19,7 +19,7 @@ from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.transaction import Transaction
 
 NO_POTENTIAL_VICTIMS: Final = "no potential victims"
-MOST_MEMBERS, MOST_PODS = 64, 2048  # of a larger job, and with more to evict, nothing is told
+MOST_MEMBERS, MOST_PODS = 64, 2048  # a larger job, or more victims, gets no reasons
 
 
 def job_reasons(

@@ -626,7 +626,7 @@ class SchedulingCycle:
     def choose_run(self, pods: Sequence[PodClass]) -> IntArray | None:
         """Return the rows for these pods of one run key, in order.
 
-        None when they must go one by one.  After a shorter answer than asked for, the next pod has
+        None when they must go one by one.  After fewer rows than requested, the next pod has
         to be tried on its own: most likely it fits nowhere.
         """
         snapshot = self._evaluator.snapshot

@@ -3,7 +3,7 @@
 ``obstacles``    verdicts of all plugins on all nodes, and minimal sets of causes
 ``question``     the explained pod with the cluster and its obstacles; nodes by nearness
 ``pods``         reports of causes, nearest nodes and the empty cluster
-``remedies``     changes that let the pod start, tried on the state
+``remedies``     changes after which the pod starts, tried on the state
 ``changed_pods`` changes of the pod: tolerations, selectors, amounts
 ``gangs``        capacity that all unplaced members of a gang need
 ``short_gangs``  remedies for incomplete gangs

@@ -28,7 +28,7 @@ from koordinator.scheduler.job_preemption.victim_choice import (
 from koordinator.scheduler.snapshot import PlacedPod
 
 MOST_TRIES = 8  # with what the real filters say about the nodes chosen before
-MOST_LEVELS = 4  # tried one by one before everybody may go
+MOST_LEVELS = 4  # tried one by one before all pods are candidates
 
 
 class Trial(Protocol):
@@ -168,7 +168,7 @@ def _spared(problem: PreemptionProblem, choice: VictimChoice, trial: Trial | Non
     used = _used(choice)
     spare(problem, spared, rejects)
     if not trial.is_local and len(_short(choice, trial.taken(spared.evicted, used, choice.places))):
-        return choice  # somebody who was put back is in the way on another node
+        return choice  # a reprieved pod is in the way on another node
     return spared
 
 

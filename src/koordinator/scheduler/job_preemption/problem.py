@@ -35,6 +35,6 @@ class PreemptionProblem:
 
     rows: IntArray  # (n_rows,) numbers of the rows in the cluster, ascending
     free: IntArray  # (n_rows, n_columns) what no pod has taken; negative where there is too little
-    shapes: tuple[Shape, ...]  # those that ask for the most first
+    shapes: tuple[Shape, ...]  # largest requests first
     victims: VictimTable
     shortage: QuotaShortage | None = None

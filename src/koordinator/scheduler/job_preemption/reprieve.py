@@ -13,7 +13,7 @@ from koordinator.scheduler.job_preemption.problem import PreemptionProblem
 from koordinator.scheduler.job_preemption.victim_choice import VictimChoice
 from koordinator.scheduler.job_preemption.victims import VictimJob
 
-#: ``(evicted, rows)``: which of these rows don't take their members if those pods are gone.
+#: ``(evicted, rows)``: rows that don't fit their members after those pods are evicted.
 Rejects = Callable[[BoolArray, IntArray], IntArray]
 
 

@@ -63,7 +63,7 @@ class VictimTable:
     price: FloatArray  # (n,) pods that go with it then, shared among the members; without job 1
     started_s: FloatArray  # (n,) since the epoch
     priority: IntArray  # (n,)
-    violating: BoolArray  # (n,) its eviction, after those of the less important, breaks a budget
+    violating: BoolArray  # (n,) its eviction, after the less important ones, violates a budget
     job: IntArray  # (n,) index into ``jobs``; -1: of none
     gang: IntArray  # (n,) index into ``spare``; -1: of none
     spare: IntArray  # (n_gangs,) how many members may go without the others
@@ -159,7 +159,7 @@ def victims_of(
 ) -> VictimTable:
     """Return the pods on these rows with priority < ``below`` that may go.
 
-    ``columns`` are the resources that the job asks for, ``own`` its gangs, whose members stay.
+    ``columns`` are the requested resources of the job, ``own`` its gangs, whose members stay.
     ``allows`` restricts victims further.
     """
     rules = _Rules(below, own, allows, gangs)

@@ -155,7 +155,7 @@ class Attempts:
         for observe in self._hooks.observe[type(fact)]:
             try:
                 observe(fact)
-            except Exception as error:  # noqa: BLE001 -- told
+            except Exception as error:  # noqa: BLE001 -- reported
                 self._isolation.note("observe", error)
 
     def evicted(self, outcome: Evicted) -> None:
@@ -163,7 +163,7 @@ class Attempts:
         self._outcomes.append(outcome)
         self.note(PodEvicted(self._clock.now_s(), outcome))
 
-    # -- what the bindings tell --------------------------------------------------------------
+    # -- reports of bindings ----------------------------------------------------------------
 
     def waited(self, result: str, since_s: float) -> None:
         """Note that a pod waits for its permit no more."""

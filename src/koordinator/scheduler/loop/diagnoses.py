@@ -13,7 +13,7 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 
 class Diagnoses:
-    """Asks for one scheduler; to ``explain`` every pod, each is asked about on its own."""
+    """Diagnoses for one scheduler; to ``explain`` every pod, each is asked about on its own."""
 
     def __init__(
         self,
@@ -24,7 +24,7 @@ class Diagnoses:
         explain: bool,
     ) -> None:
         self._state, self._nominator, self._explain = state, nominator, explain
-        self._schedulers = schedulers  # names of those of this process
+        self._schedulers = schedulers  # names of this process's schedulers
         self._rivals = Nominator()  # pods of other schedulers
         self.kept: dict[Hashable, Diagnosis] = {}  # by scheduler name and kind of pod
         self._known_at: Hashable = None
@@ -77,7 +77,7 @@ class Diagnoses:
 
     def known(self, cycle: SchedulingCycle, pod_class: PodClass) -> Diagnosis | None:
         """Ten thousand pods of one kind that don't fit are diagnosed once."""
-        if cycle.extenders.concerns(pod_class):  # what they say next time nobody knows
+        if cycle.extenders.concerns(pod_class):  # their next answer is unknown
             return None
         if self._explain or self.nominated() or self._known_at != self.world():
             return None

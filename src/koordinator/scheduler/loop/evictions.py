@@ -66,7 +66,7 @@ class PreemptionExecutor:
                     return error
                 new = structs.replace(
                     old, metadata=structs.replace(old.metadata, finalizers=())
-                )  # it is gone
+                )  # it was deleted
             if change.deletes and not new.metadata.finalizers:
                 self._state.objects.drop(new)
                 event = ClusterEvent(change.kind.KIND, Action.DELETE, old, None)
@@ -111,7 +111,7 @@ class PreemptionExecutor:
         try:
             self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)
         except (NotFoundError, ConflictError):
-            return None  # gone already, or another pod by now
+            return None  # deleted already, or another pod by now
         except ClusterError as error:
             return error
         self._note_leaving(victim)

@@ -45,7 +45,7 @@ class GateReport:
     detail: str  # position, the first in line and what that one waits for
     position: int = 0  # 1: the next one; 0: there is no order
     ahead: tuple[str, ...] = ()
-    #: What would let the pod pass, if it finds a node then: a kind of remedy and its text.
+    #: Remedy that would admit the pod, if it finds a node then: its kind and its text.
     remedies: tuple[tuple[str, str], ...] = ()
 
 

@@ -14,7 +14,7 @@ from koordinator.scheduler.snapshot import ObjectTable
 
 
 class Gates:
-    """Asked for one scheduler.  A gate that breaks is closed, and asked again after a while."""
+    """Gates of one scheduler.  A gate that fails is closed, and called again after a delay."""
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Gates:
                 refusal = pre_enqueue(pod)
                 if refusal is not None:
                     return QueueGate(name, refusal.reason)
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             fault = self._isolation.note("pre_enqueue", error, subject_of(pod))
             self.broken[pod.key] = self._clock.now_s() + self._again_after_s
             with self._isolation.barrier("report", pod):

@@ -35,7 +35,7 @@ class SchedulerHandle:
     """
 
     cluster: Cluster
-    watch: SyncedWatch  # of all that the scheduler hears of
+    watch: SyncedWatch  # of every kind that the scheduler watches
     clock: Clock
     state: ClusterState
     options: SchedulerOptions

@@ -150,7 +150,7 @@ class PodIntake:
         self._class_of[key] = (pod, pod_class)
         try:
             run_key = cycle.queue_key(pod_class)
-        except Exception as error:  # noqa: BLE001 -- told; its attempt will show
+        except Exception as error:  # noqa: BLE001 -- reported; its attempt will show
             self._isolation.note("ingest", error, subject_of(pod))
             run_key = None
         is_other = known is not None and known[1] is not pod_class

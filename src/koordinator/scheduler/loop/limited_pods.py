@@ -57,7 +57,7 @@ class LimitedPods:
                 run_key = cycle.run_key(pod_class)
                 if run_key not in left:
                     left[run_key] = cycle.headroom_for(active, pod_class, len(self._state.unbound))
-            except Exception as error:  # noqa: BLE001 -- told; the pod's attempt will show
+            except Exception as error:  # noqa: BLE001 -- reported; the pod's attempt will show
                 self._isolation.note("run_limit", error, f"Pod {queued.key}")
                 return True
             if left[run_key] <= 0:

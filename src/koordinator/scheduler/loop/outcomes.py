@@ -24,7 +24,7 @@ class Bound(Struct, frozen=True, gc=False):  # a struct: one is made per pod
     annotations: Mapping[str, str] = {}
     labels: Mapping[str, str] = {}
     scorecard: Scorecard | None = None  # kept on demand (``SchedulerOptions.explain``)
-    reservation: str = ""  # the one that got the node; ``pod`` only stands for it
+    reservation: str = ""  # the reservation that got the node; ``pod`` is its reserve pod
 
 
 @dataclass(frozen=True, slots=True)

@@ -58,7 +58,7 @@ class Quarantine:
                 self.forget(event.object)
                 try:
                     self._handle(event)
-                except Exception as error:  # noqa: BLE001 -- told
+                except Exception as error:  # noqa: BLE001 -- reported
                     self.add(event, error, waited_s)
 
     def next_wakeup_s(self) -> float | None:

@@ -36,11 +36,11 @@ GATED = "SchedulingGated"  # a reason: room would not help, so no autoscaler act
 COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
 VALID = "Valid"  # the type of the condition of objects that may say what can't be meant
 DEFAULT_NAMESPACE = "default"  # of events about objects that have none
-SERIES_S = 360.0  # an event that comes again within this time is the same one
+SERIES_S = 360.0  # an event repeated within this time belongs to the same series
 SERIES_WRITE_S = 60.0  # how often a growing series is written at most
 _NAME = 230  # characters of a pod's name in that of its event, which may have 253
 _KEPT = 1 << 12  # failures remembered before the old ones are looked for
-_MOST_IGNORED = 1 << 14  # objects with problems; then all is told again
+_MOST_IGNORED = 1 << 14  # objects with problems; beyond it all are reported again
 _MOST_PROBLEMS = 64  # of one object that are remembered
 
 
@@ -112,7 +112,7 @@ class Reporter:
         message = shortened(message)
         self._tell(pod, message)
         if is_reserve_pod(pod.metadata):
-            return  # its condition is that of the reservation
+            return  # its condition is the reservation's
         known = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
         generation = pod.metadata.generation
         if known is not None and (

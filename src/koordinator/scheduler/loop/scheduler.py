@@ -73,7 +73,7 @@ class Scheduler:
         self._take_in()
 
     def _ask(self) -> None:
-        """Ask for everything; where that breaks, the next step asks again."""
+        """List all kinds; after a failure the next step lists them again."""
         self._bindings.has_unknown_outcome = True
         with self._isolation.barrier("watch"):
             self._handle.watch.ask()
@@ -116,7 +116,7 @@ class Scheduler:
                 self._handle.reporter.forget(event.object)
         try:
             self._take(event)
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             self._quarantine.add(event, error)
         for observe in self._hooks.observe_event_duration:
             with self._isolation.barrier("observe"):
@@ -146,7 +146,7 @@ class Scheduler:
     def _quarantine_object(self, obj: KubeObject, fault: Fault) -> None:
         """Go on as if an object were not there; but what runs on a node keeps its amounts."""
         for gone in (obj, stripped(obj)):
-            with suppress(Exception):  # whatever it is, it has been told
+            with suppress(Exception):  # it has been reported
                 self._take(WatchEvent(EventType.DELETED, gone, gone))
                 break
         if isinstance(obj, Pod) and obj.spec.node_name and not is_over(obj):
@@ -293,7 +293,7 @@ class Scheduler:
             unit = self._unit(run)
             if unit is not None:
                 attempts.tried += unit.decide()
-        except Exception as error:  # noqa: BLE001 -- told
+        except Exception as error:  # noqa: BLE001 -- reported
             self._recover(run, error)
         else:
             if attempts.is_measured:
@@ -361,7 +361,7 @@ class Scheduler:
             if queued.state is QueueState.IN_FLIGHT and not self._bindings.has(queued.key)
         ]
 
-    # -- for whoever embeds it ---------------------------------------------------------------
+    # -- for embedding code ------------------------------------------------------------------
 
     def feature(self, kind: type[FeatureT]) -> FeatureT | None:
         """Return the feature of a kind; None if the scheduler has none."""

@@ -66,7 +66,7 @@ class EventLog:
         if readers != self._readers:
             raise BugError(f"event log has readers {dict(self._readers)}. Counted {dict(readers)}.")
         if self._entries and self._start < min(readers, default=self._start + 1):
-            raise BugError(f"event log keeps {len(self._entries)} events that nobody can ask for.")
+            raise BugError(f"event log keeps {len(self._entries)} events that no pod can need.")
 
     def _drop_before(self, position: int) -> None:
         if position > self._start:

@@ -10,7 +10,7 @@ from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import ClusterEvent, EventHint, HintFunction, QueueingHint
 from koordinator.scheduler.queue.queued_pod import QueuedPod
 
-EVERYTHING = "*"  # an event of this resource wakes everyone; a hint of it hears of every event
+EVERYTHING = "*"  # an event of it wakes all pods; a hint for it receives every event
 
 #: Plugin -> its hint functions for one kind of event; None means "yes" for every pod
 Listeners = Mapping[str, tuple[HintFunction | None, ...]]

@@ -14,7 +14,7 @@ class NominatedNode:
     """The node for which a pod was nominated; empty: none, and events may still say otherwise."""
 
     node: str
-    unheard: bool = False  # it is our last word, and no event says it yet
+    unheard: bool = False  # our own write, not confirmed by an event yet
 
 
 class Nominator:

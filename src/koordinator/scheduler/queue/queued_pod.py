@@ -64,11 +64,11 @@ class QueuedPod:
     attempts: int = 0
     unschedulable_count: int = 0  # attempts that ended in a rejection
     error_count: int = 0  # attempts since the last one that did not end in an error
-    #: plugins that said no in the last attempt, or the one that gates it; empty after an error
+    #: plugins that rejected the pod last time, or the one that gates it; empty after an error
     rejected_by: frozenset[str] = frozenset()
     pending_on: frozenset[str] = (
         frozenset()
-    )  # plugins that said "not yet": no backoff once they agree
+    )  # plugins that answered Pending: no backoff once they accept
     gated_by: str = ""  # not empty iff GATED
     #: only while UNSCHEDULABLE: no event that leaves less room than this can help
     need: Need | None = None

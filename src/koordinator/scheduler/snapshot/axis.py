@@ -9,9 +9,9 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.quantity import Quantity
 
 CPU, MEMORY, EPHEMERAL_STORAGE, PODS = range(4)
-#: Resources that one pod may ask for; each new one costs memory on every node.
+#: Resources that one pod may request; each new one costs memory on every node.
 MOST_OF_A_POD = 64
-#: What a pod asks for that asks for more, in place of all that nobody else has spoken of.
+#: Requested in place of all unknown resources by a pod that requests more.
 UNKNOWN_OF_TOO_MANY = f"resources-of-a-pod-beyond-{MOST_OF_A_POD}"
 
 
@@ -50,9 +50,9 @@ class ResourceAxis:
         return column
 
     def columns_of_pod(self, requests: Mapping[str, int]) -> dict[int, int]:
-        """Return ``{column: amount}`` of what a pod asks for, where that is more than nothing.
+        """Return ``{column: amount}`` of a pod's requests above zero.
 
-        Of a pod that asks for too many resources, those without a column become one: no node has
+        Of a pod that requests too many resources, those without a column become one: no node has
         them, and so none has room for the pod.
         """
         asked = {name: amount for name, amount in requests.items() if amount > 0}

@@ -38,7 +38,7 @@ from koordinator.foundation.memo import Memory
 from koordinator.scheduler.snapshot.axis import PODS, ResourceAxis
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
 
-#: Annotations with these prefixes tell the scheduler what the pod wants …
+#: Annotations with these prefixes are requests to the scheduler …
 READ_PREFIXES = (
     "internal.scheduling.koordinator.sh/",
     "scheduling.koordinator.sh/",
@@ -81,18 +81,18 @@ class PodClass:
     owner_references: tuple[OwnerReference, ...]
     spec: PodSpec
     labelset: int  # see ``PodTable``
-    columns: IntArray  # resources asked for (amount > 0) …
+    columns: IntArray  # requested resources (amount > 0) …
     amounts: IntArray  # … and how much, canonical units; ``pods`` is one of them
     demand: tuple[tuple[int, int], ...]  # the same as pairs
-    nonzero_cpu: int  # of a pod to be placed, with the defaults for containers that ask for nothing
+    nonzero_cpu: int  # of a pod to be placed, with the defaults for containers without requests
     nonzero_memory: int
     held: HeldAmounts  # what a placed pod counts with; may differ from the spec during a resize
     host_ports: tuple[tuple[str, str, int], ...]  # (ip, protocol, port)
     images: tuple[str, ...]  # of containers and init containers, with repeats
     name: str = ""  # of the one pod, if its name matters; empty for all others
-    uid: str = ""  # likewise
+    uid: str = ""  # of the one pod, if it matters
     claims_made: tuple[PodResourceClaimStatus, ...] = ()  # of templates, for the one pod
-    #: resources asked for that DeviceClasses serve, as (column, class)
+    #: requested resources that DeviceClasses serve, as (column, class)
     served: tuple[tuple[int, str], ...] = ()
     nbytes: int = 0  # what it takes, about, as the encoded spec with the texts beside it
     memory: Memory = field(default_factory=dict)  # what memos keep with it
@@ -172,7 +172,7 @@ class PodClasses:
         return known
 
     def _resized(self, key: tuple[Any, ...], base: PodClass, held: HeldAmounts) -> PodClass:
-        """Return the class of pods that hold other amounts than their specs ask for."""
+        """Return the class of pods whose held amounts differ from their specs' requests."""
         key = (*key, held.key)
         known = self._by_key.get(key)
         if known is None:

@@ -67,7 +67,7 @@ class DeviceTable:
             for kind, names in NAMES.items()
         }
         self.models = NodeModels()
-        self.model = np.zeros(0, np.int64)  # (capacity,): -1 where nobody reports devices
+        self.model = np.zeros(0, np.int64)  # (capacity,): -1 where no devices are reported
         self._most_models = SPARE_MODELS  # before those are looked for that no node is of
         self.reports: dict[int, NodeDevices] = {}  # by row
 
@@ -134,7 +134,7 @@ class DeviceTable:
         return FreeDevices(free, group.mask, held, held, functions)
 
     def standing(self, row: int, asked: Iterable[tuple[DeviceType, IntArray | None]]) -> Hashable:
-        """Return what is equal for rows where the same devices have the amounts asked for left.
+        """Return what is equal for rows where the same devices have the requested amounts left.
 
         Also those in use are the same.  None: just as much is left.
         """

@@ -64,7 +64,7 @@ class ExtendedResources:
             self.claims.setdefault(owner, key)
 
     def served(self, spec: PodSpec) -> dict[str, str]:
-        """Return what a pod asks for that classes serve: the classes by resource."""
+        """Return the classes that serve a pod's extended resources, by resource."""
         if not self.classes:
             return {}
         return {

@@ -138,7 +138,7 @@ class HoldTable:
                 del self._by_owner[key]
         self._name(hold.offer, -1)
         self.log.append(hold.slot)
-        hold.users = {}  # whoever still knows the hold must not keep pods that are gone
+        hold.users = {}  # a stale reference to the hold must not keep deleted pods
         return hold
 
     def hold_of(self, user: PlacedPod, uid: str) -> Hold | None:

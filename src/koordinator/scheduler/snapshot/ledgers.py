@@ -66,7 +66,7 @@ class Ledgers(Generic[Owner]):
                 changed.objects.add((type(item), item.key))
 
     def read(self, key: Hashable, build: Callable[[], LedgerT]) -> LedgerT:
-        """Return the ledger of that key, up to date; it is built when first asked for."""
+        """Return the ledger of that key, up to date; it is built on first use."""
         known = self.kept.get(key)
         if known is None:
             new: Any = build()

@@ -27,7 +27,9 @@ from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
 
 _NO_ROWS: IntArray = np.zeros(0, np.int64)
-_LOOKED_AT_ANEW_S: Final = 30.0  # that a clock has gone back: half of the time between two reports
+_REREAD_S: Final = (
+    30.0  # after which a clock that was set back is detected: half of a report interval
+)
 
 
 class LoadTable:
@@ -37,15 +39,15 @@ class LoadTable:
         self._nodes = nodes
         self._pods = pods
         self.now_s = 0.0  # as of when reports are looked at
-        self._latest_s = 0.0  # as of when they were, since all were looked at anew
+        self._latest_s = 0.0  # time of the newest one since all were read again
         self._metrics: dict[int, NodeMetric] = {}
         self._reported_rows: set[int] = (
             set()
-        )  # rows that have reported since somebody looked at a ledger
+        )  # rows that have reported since a ledger was last used
         self._custom: dict[int, CustomUsageThresholds] = {}
         self._raw: dict[int, ResourceList] = {}
         self.charged: dict[str, LoadLedger] = {}  # all that pods are counted in, by their rules
-        #: by row: what can't be read of the node's annotations, and therefore says nothing
+        #: by row: annotations of the node that can't be read and are ignored
         self.problems: dict[int, list[InputError]] = {}
 
     # -- reading -----------------------------------------------------------------------------
@@ -80,7 +82,7 @@ class LoadTable:
         self.now_s = now_s
         if now_s >= self._latest_s:
             self._latest_s = now_s
-        elif now_s < self._latest_s - _LOOKED_AT_ANEW_S:
+        elif now_s < self._latest_s - _REREAD_S:
             self._latest_s = now_s
             if self.charged:
                 self._reported_rows.update(self._metrics)

@@ -11,7 +11,7 @@ from koordinator.scheduler.snapshot.objects import ObjectTable
 
 
 class Network:
-    """The tree, made of what is asked for first and of what has changed since then."""
+    """Tree of the network, built on first use and updated by later changes."""
 
     def __init__(self) -> None:
         self.topology: ClusterNetworkTopology | None = None  # the object as it is now

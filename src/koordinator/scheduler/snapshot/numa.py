@@ -29,7 +29,7 @@ from koordinator.scheduler.rules.numa.node import NumaNode
 from koordinator.scheduler.rules.numa.rows import NumaRows
 from koordinator.scheduler.rules.numa.topology import NodeTopology, read_topology
 
-#: What the numbers in ``NumaTable.bind_policy`` and ``NumaTable.policy`` stand for.
+#: Meaning of the numbers in ``NumaTable.bind_policy`` and ``NumaTable.policy``.
 BIND_POLICIES: Final = (None, CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)
 POLICIES: Final = tuple(NumaTopologyPolicy)
 KEEP_KINDS: Final = 1 << 12  # kinds of nodes that are known again
@@ -105,7 +105,7 @@ class NumaTable:
         self._ledgers: dict[int, NumaLedger] = {}
         self._arrays = NumaRows.empty(0, (), 0)
         self._stale: set[int] = set()  # rows to be written to the arrays
-        self._charged: set[int] = set()  # rows of which only what pods hold is to be written
+        self._charged: set[int] = set()  # rows whose allocations alone are to be written
         self.any_wide = False  # some row is
         self._kinds: dict[Hashable, int] = {}  # the number of each
         self._kind: dict[int, int] = {}  # the number by row
@@ -118,7 +118,7 @@ class NumaTable:
     def traits(self) -> tuple[bool, bool, bool]:
         """Whether any node has a NUMA policy, binds every pod's CPUs, shows more CPU than it has.
 
-        Where none does, only pods that ask for it have anything to do with NUMA nodes and CPUs.
+        Where none does, only pods that request it have anything to do with NUMA nodes and CPUs.
         """
         return self.survey.traits
 

@@ -29,7 +29,7 @@ class ObjectChange:
     amend: Callable[[Any], KubeObject]
     #: what ``amend`` is made of where there is no such object yet: it is created first
     created: KubeObject | None = None
-    deletes: bool = False  # what is so amended is deleted then
+    deletes: bool = False  # the amended object is deleted then
     #: what is shown of a stored object that can't be so, as long as the change is assumed
     beside: Callable[[Any], KubeObject] | None = None
     undo: "ObjectChange | None" = None  # what becomes of an object that was created for nothing

@@ -1,4 +1,4 @@
-"""What a pod holds of parts of its node, besides its requests."""
+"""Parts of a node that a pod holds besides its requests."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -25,9 +25,9 @@ class PodAllocation:
     numa: NumaAllocation | None = None
     uses: str = ""  # the uid of the reservation that the pod uses
     offer: ReservationOffer | None = None  # what the pod holds is for others, on these terms
-    #: uids of pods that use the reservation for which the pod stands, be it known of them or not
+    #: uids of pods that use the reservation of this reserve pod, known or not
     takes_over: frozenset[str] = frozenset()
-    #: the annotations that say so, as far as they are known
+    #: the known annotations of these allocations
     annotations: Mapping[str, str] = field(default_factory=dict, compare=False)
 
     def joined(self, other: "PodAllocation") -> "PodAllocation":

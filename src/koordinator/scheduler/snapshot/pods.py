@@ -48,7 +48,7 @@ class PlacedPod(Struct, eq=False):  # a struct: one is made per pod
     row: int = -1  # of its node; -1 if that has never been there
     slot: int = -1  # place in the table's columns
     pod_allocation: PodAllocation = NO_ALLOCATION
-    assigned_s: float = 0.0  # when it got its node, as far as it does not say so itself
+    assigned_s: float = 0.0  # when it got its node, where its status has no time
     _since_s: float | None = None  # None: not looked up in this version of the pod
 
     @property
@@ -85,7 +85,7 @@ class PodCounter:
     terminating: bool = True  # whether pods being deleted count
     topology_key: str = ""
     kind: TermKind | None = None
-    total: int = 0  # sum of counts in absolute value: 0 means nobody holds the term
+    total: int = 0  # sum of counts in absolute value: 0 means no pod holds the term
     is_asked: bool = True  # since the last sweep
 
 

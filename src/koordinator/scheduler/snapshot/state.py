@@ -38,7 +38,7 @@ from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
 
 __all__ = ["BoolArray", "ClusterState", "IntArray"]
 
-#: Where nodes have the labels that pods ask for, by what they ask and the version of the nodes.
+#: Rows of nodes with the requested labels, by request and version of the nodes.
 MASKS: Memo[dict[bytes, tuple[Hashable, BoolArray]]] = Memo()
 
 

@@ -193,7 +193,7 @@ class Snapshot:
 
     @property
     def nonzero_requested(self) -> IntArray:
-        """``(n, 2)``: cpu and memory requested, with defaults for containers that ask for none."""
+        """``(n, 2)``: cpu and memory requested, with defaults for containers without requests."""
         if self._nonzero is None:
             amounts = self._rows_of(self._state.nodes.nonzero)
             if self._added is not None:

@@ -27,7 +27,7 @@ class MovesWithoutPending(ConfigStruct, frozen=True, kw_only=True):
 
     max_moves: Annotated[int, Meta(ge=0, le=_MOST_MOVES)] = 2  # per cycle; 0: none
     least_gain_milli: Annotated[int, Meta(ge=1, le=_MOST_MILLI)] = 200  # of a move
-    expected: tuple[ExpectedPods, ...] = ()  # mix of pods; default: that of the running pods
+    expected: tuple[ExpectedPods, ...] = ()  # mix of pods; default: of the running pods
 
 
 class GPUDefragmentationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):

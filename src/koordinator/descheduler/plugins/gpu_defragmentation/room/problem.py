@@ -46,7 +46,7 @@ class RoomRequest:
     gpus: int
     requests: IntArray  # (n_resources,) of a member, besides GPUs
     accepts: BoolArray | None = None  # (n_nodes,) nodes that admit members; None: all
-    #: By row: groups of GPUs, such as those of a NUMA node or an NVLink partition; the GPUs of a
+    #: By row: groups of GPUs, such as a NUMA node's or an NVLink partition's; the GPUs of a
     #: member are in one group.  None: any GPUs of a node.
     groups: tuple[tuple[tuple[int, ...], ...], ...] | None = None
     #: (n_nodes,) network domain, which all members share; None: no restriction
