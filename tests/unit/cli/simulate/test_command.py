@@ -125,7 +125,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["simulate"], "--workload: required"),
+        (["simulate"], "--workload: is required"),
         (["simulate", "-w", "x.yaml", "--policy", "fgd"], "--policy: requires"),
         (["simulate", "--trace", "openb"], "--data: is required with --trace"),
         (["simulate", "--trace", "openb", "--until", "1h"], "--until: can't be used with"),
