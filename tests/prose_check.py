@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).parent.parent
 
 #: Folders and files that are checked.
-CHECKED = ("src/koordinator", "tests", "benchmarks", "examples")
+CHECKED = ("src/koordinator", "tests", "benchmarks", "docs", "examples")
 
 #: Folders that have not been rewritten yet; the list only gets shorter.
 PENDING: tuple[str, ...] = (

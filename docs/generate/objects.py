@@ -1,8 +1,8 @@
 """Pages of API objects: custom resources, annotations, labels, resources, ConfigMap sections."""
 
-import importlib
 import pkgutil
 from collections.abc import Iterator, Mapping
+from importlib import import_module
 from types import ModuleType
 from typing import Final
 
@@ -11,14 +11,13 @@ from docs.generate.markdown import cell, code, first_paragraph, page, table
 from docs.generate.structs import field_table, type_text
 from msgspec import Struct, inspect
 
+from koordinator.api import annotations as annotation_package
+from koordinator.api import labels as label_keys
+from koordinator.api import resource_names as names
 from koordinator.api import slo_config
 from koordinator.api.annotations.codec import AnnotationCodec
 from koordinator.api.crd import CustomResource
 from koordinator.api.registry import KINDS
-
-#: Modules of the API whose constants are keys of labels.
-_LABELS: Final = ("koordinator.api.labels",)
-_RESOURCES: Final = "koordinator.api.resource_names"
 
 #: Sections of the ConfigMap slo-controller-config with the struct of each.
 SECTIONS: Final[Mapping[str, type[Struct]]] = {
@@ -57,11 +56,10 @@ def custom_resources() -> Iterator[tuple[str, str]]:
 
 def labels() -> str:
     """Return the page of labels."""
-    rows = [row for name in _LABELS for row in _key_rows(importlib.import_module(name))]
     return page(
         "Labels",
         "Keys of labels that a component reads or writes.",
-        table(("label", "group", "meaning", "components"), rows),
+        table(("label", "group", "meaning", "components"), _key_rows(label_keys)),
     )
 
 
@@ -92,11 +90,10 @@ def annotations() -> str:
 
 def resource_names() -> str:
     """Return the page of names of extended resources."""
-    module = importlib.import_module(_RESOURCES)
     return page(
         "Resource names",
         "Names of resources that a component reads or writes.",
-        table(("resource", "group", "meaning", "components"), _key_rows(module)),
+        table(("resource", "group", "meaning", "components"), _key_rows(names)),
     )
 
 
@@ -125,6 +122,5 @@ def _key_rows(module: ModuleType) -> list[tuple[str, str, str, str]]:
 
 
 def _annotation_modules() -> Iterator[ModuleType]:
-    package = importlib.import_module("koordinator.api.annotations")
-    for found in pkgutil.iter_modules(package.__path__, f"{package.__name__}."):
-        yield importlib.import_module(found.name)
+    for found in pkgutil.iter_modules(annotation_package.__path__):
+        yield import_module(f"{annotation_package.__name__}.{found.name}")

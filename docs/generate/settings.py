@@ -1,6 +1,7 @@
 """Pages of settings: configuration files, plugins with their arguments, feature gates."""
 
 from collections.abc import Container, Iterable, Mapping
+from importlib import import_module
 
 from docs.generate.markdown import cell, code, first_paragraph, page, table
 from docs.generate.structs import field_table
@@ -112,5 +113,5 @@ def _gate_text(gate: GateSpec | None) -> str:
 
 
 def _plugin(name: str, args: type, build: object) -> str:
-    module = __import__(getattr(build, "__module__", ""), fromlist=["__doc__"])
+    module = import_module(getattr(build, "__module__", ""))
     return f"## {name}\n\n{first_paragraph(module.__doc__)}\n\n{field_table(args)}"

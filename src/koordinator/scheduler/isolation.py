@@ -3,7 +3,7 @@
 The loop and the bindings catch them; see ``docs/decisions/0007``.
 """
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from types import FrameType, FunctionType, TracebackType
 
 from koordinator.api.codec import subject_of
@@ -55,14 +55,6 @@ class PluginIsolation:
         """Report queueing hints that raised; the pods were requeued regardless."""
         for plugin, error in queue.take_hint_errors().items():
             self.tell(Fault("hint", error, plugin))
-
-    def each(self, stage: str, calls: Iterable[Callable[[], object]]) -> None:
-        """Make calls one after the other; a fault in one does not stop the others."""
-        for call in calls:
-            try:
-                call()
-            except Exception as error:  # noqa: BLE001 -- reported
-                self.note(stage, error)
 
     def barrier(self, stage: str, about: str | KubeObject = "") -> "Barrier":
         """Continue after an exception inside; ``about`` is the object, or its name."""
