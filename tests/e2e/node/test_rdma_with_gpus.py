@@ -255,7 +255,7 @@ def test_a_copied_annotation_gets_no_device(site: Site, controlplane: ControlPla
     assert "rdma_cm" not in printed
     assert list(site.told()) == ["trainer-a"]
     events = eventually(lambda: _warnings(controlplane, "a-thief"))
-    assert any("which pod default/trainer-a has" in note for note in events)
+    assert any("is allocated to pod default/trainer-a on this node" in note for note in events)
     assert not _warnings(controlplane, "trainer-a")
 
 

@@ -125,7 +125,7 @@ def test_invalid_quota_gets_an_event(user: User) -> None:
 
     event = user.event_of("odd", "InvalidElasticQuota")
 
-    assert "spec.min[cpu]: must be at most 1, got '2'" in event["message"]
+    assert "spec.min[cpu]: must be at most 1, as in spec.max, got '2'" in event["message"]
     eventually(lambda: user.validity("elasticquotas", "odd", API) == "False", STEPS_S)
     user.apply(quota("odd", "2", "2"))
     eventually(lambda: user.validity("elasticquotas", "odd", API) == "True", STEPS_S)
