@@ -104,7 +104,7 @@ def one_of(*words: str) -> Meta:
 def accepted_by(kind: type[msgspec.Struct]) -> Mapping[str, Accepted]:
     """Return what the fields of a struct accept, by attribute; of fields that say something."""
     return MappingProxyType(
-        {field.name: found for field in _fields(kind) if (found := _accepted(field.type))}
+        {field.name: accepted for field in _fields(kind) if (accepted := _accepted(field.type))}
     )
 
 
@@ -130,9 +130,9 @@ def accepted_within(
     for field in _fields(kind):
         if field.encode_name in skipped:
             continue
-        found = _accepted(field.type)
-        if found is not None:
-            yield field.encode_name, found
+        accepted = _accepted(field.type)
+        if accepted is not None:
+            yield field.encode_name, accepted
         for each in _plain(field.type):
             if isinstance(each, inspect.StructType):
                 yield from accepted_within(each.cls, skipped)
@@ -146,8 +146,8 @@ def _fields(kind: type[msgspec.Struct]) -> tuple[inspect.Field, ...]:
 def _accepted(node: inspect.Type) -> Accepted | None:
     for each in _members(node):
         if isinstance(each, inspect.Metadata) and each.extra and _KEY in each.extra:
-            found: Accepted = each.extra[_KEY]
-            return found
+            accepted: Accepted = each.extra[_KEY]
+            return accepted
     return None
 
 

@@ -190,15 +190,15 @@ def subject_of(obj: KubeObject) -> str:
     return _subject(obj.KIND, obj.metadata.namespace, obj.metadata.name, obj.NAMESPACED)
 
 
-def _from_json(wanted: type, found: Any) -> Any:
+def _from_json(wanted: type, value: Any) -> Any:
     """Decode what msgspec doesn't know; msgspec adds the path to a ValueError."""
     if wanted is Quantity or wanted is Duration:
         try:
-            return wanted.parse(found)
+            return wanted.parse(value)
         except InputError as error:
             raise ValueError(error.problem) from None
     if wanted is MicroTime:
-        return _parse_micro_time(found)
+        return _parse_micro_time(value)
     raise BugError(f"no decoder for {wanted}")
 
 
@@ -262,12 +262,12 @@ def _head(kind: type[KubeObject]) -> bytes:
     return msgspec.json.encode(head).removesuffix(b"}")
 
 
-def _parse_micro_time(found: object) -> MicroTime:
+def _parse_micro_time(value: object) -> MicroTime:
     try:
-        time = convert(found, _AwareTime)
+        time = convert(value, _AwareTime)
     except msgspec.ValidationError:
         raise ValueError(
-            f"must be a time such as 2024-01-31T08:00:00.000000Z, got {_show(found)}"
+            f"must be a time such as 2024-01-31T08:00:00.000000Z, got {_show(value)}"
         ) from None
     return MicroTime.combine(time.date(), time.timetz()).astimezone(dt.UTC)
 
@@ -323,17 +323,17 @@ def _explain(tree: Any, kind: type[Any], message: str) -> InputError:
     if isinstance(kind, type) and issubclass(kind, KubeObject):
         subject = _name_in(tree, kind.KIND, namespaced=kind.NAMESPACED)
     problem, steps = _split(message)
-    path, found = _locate(tree, kind, steps, message)
+    path, value = _locate(tree, kind, steps, message)
     if missing := _MISSING.fullmatch(problem):
         return InputError("is required", subject=subject, path=join_path(path, missing["name"]))
     if expected := _EXPECTED.fullmatch(problem):
         named = (_TYPE_NAMES.get(each, each) for each in expected["accepted"].split(" | "))
         accepted = " or ".join(named) + expected["more"]
-        problem = f"must be {accepted}, got {_show(found)}"
+        problem = f"must be {accepted}, got {_show(value)}"
     elif choices := _choices(kind, steps):
-        problem = f"must be {' or '.join(choices)}, got {_show(found)}"
+        problem = f"must be {' or '.join(choices)}, got {_show(value)}"
     elif problem.startswith("Invalid"):
-        problem = f"{problem[0].lower()}{problem[1:]}, got {_show(found)}"
+        problem = f"{problem[0].lower()}{problem[1:]}, got {_show(value)}"
     return InputError(problem, subject=subject, path=path)
 
 
@@ -349,21 +349,21 @@ def _locate(tree: Any, kind: type[Any], steps: str, message: str) -> tuple[str, 
     msgspec leaves keys of dictionaries out of its path: the wrong key is the one that, left
     alone in its dictionary, gives the same message.
     """
-    path, found = "", tree
+    path, node = "", tree
     for step in _STEP.finditer(steps):
         if step["name"]:
             key = step["name"]
-            path, found = join_path(path, key), found[key]
+            path, node = join_path(path, key), node[key]
         elif step["index"]:
-            path, found = f"{path}[{step['index']}]", found[int(step["index"])]
+            path, node = f"{path}[{step['index']}]", node[int(step["index"])]
         else:
-            for key, value in tuple(found.items()):
-                found.clear()
-                found[key] = value
+            for key, value in tuple(node.items()):
+                node.clear()
+                node[key] = value
                 if _refusal(tree, kind) == message:
                     break
-            path, found = join_path(path, key), found[key]
-    return path, found
+            path, node = join_path(path, key), node[key]
+    return path, node
 
 
 def _choices(kind: type[Any], steps: str) -> tuple[str, ...]:
@@ -424,6 +424,6 @@ def _subject(kind: str, namespace: str, name: str, namespaced: bool) -> str:
     return f"{kind} {namespace or 'default'}/{name}" if namespaced else f"{kind} {name}"
 
 
-def _show(found: object) -> str:
-    shown = msgspec.json.encode(found, enc_hook=str).decode()
+def _show(value: object) -> str:
+    shown = msgspec.json.encode(value, enc_hook=str).decode()
     return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"

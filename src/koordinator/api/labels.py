@@ -126,8 +126,8 @@ HAMI_CORE: Final = "HAMi-core"  # the GPU isolation provider, in upper or lower 
 
 def gpu_isolation_provider(labels: Mapping[str, str]) -> str:
     """Return the GPU isolation provider of a pod or node, in its usual spelling; empty if none."""
-    found = labels.get(GPU_ISOLATION_PROVIDER, "")
-    return HAMI_CORE if found.lower() == HAMI_CORE.lower() else found
+    provider = labels.get(GPU_ISOLATION_PROVIDER, "")
+    return HAMI_CORE if provider.lower() == HAMI_CORE.lower() else provider
 
 
 def is_true(entries: Mapping[str, str], key: str) -> bool:
@@ -149,8 +149,8 @@ def gpu_partition_policy(labels: Mapping[str, str]) -> GpuPartitionPolicy:
 
 def core_sched_policy(labels: Mapping[str, str]) -> CoreSchedPolicy:
     """Return the policy of a pod; an unknown policy means the policy of the node."""
-    found = labels.get(CORE_SCHED_POLICY, "")
-    return next((policy for policy in CoreSchedPolicy if policy == found), CoreSchedPolicy.DEFAULT)
+    text = labels.get(CORE_SCHED_POLICY, "")
+    return next((policy for policy in CoreSchedPolicy if policy == text), CoreSchedPolicy.DEFAULT)
 
 
 def reservation_order(labels: Mapping[str, str]) -> int:

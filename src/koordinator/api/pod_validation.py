@@ -347,8 +347,8 @@ def _together(spec: PodSpec, resource: str, field: str) -> int:
 
     def amount(container: Container) -> int:
         amounts: ResourceList = getattr(container.resources, field)
-        found = amounts.get(resource)
-        return 0 if found is None else found.nanos
+        quantity = amounts.get(resource)
+        return 0 if quantity is None else quantity.nanos
 
     sidecars = most = 0
     for container in spec.init_containers:

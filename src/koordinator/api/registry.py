@@ -91,9 +91,9 @@ def find_kind(api_version: str, kind: str) -> type[KubeObject]:
 
     Raises InputError that lists what is accepted instead.
     """
-    found = BY_NAME.get((api_version, kind))
-    if found is not None:
-        return found
+    known = BY_NAME.get((api_version, kind))
+    if known is not None:
+        return known
     versions = sorted(version for version, name in BY_NAME if name == kind)
     if versions:
         raise InputError(

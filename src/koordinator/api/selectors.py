@@ -55,16 +55,16 @@ def parse_label_selector(text: str) -> LabelSelector:
 
     Raises InputError for a text that is none; keys and values are not looked at.
     """
-    found, at = [], 0
+    requirements, at = [], 0
     text = text.strip()
     while at < len(text):
         match = _REQUIREMENT.match(text, at)
         if match is None or (match["absent"] and (match["equals"] or match["among"])):
             accepted = "a label selector such as a=b,c!=d,e in (f,g),h,!i"
             raise InputError(f"must be {accepted}, got {text!r}")
-        found.append(_requirement(match))
+        requirements.append(_requirement(match))
         at = match.end()
-    return LabelSelector(match_expressions=tuple(found))
+    return LabelSelector(match_expressions=tuple(requirements))
 
 
 def _requirement(match: re.Match[str]) -> LabelSelectorRequirement:

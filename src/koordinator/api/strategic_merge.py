@@ -72,11 +72,11 @@ def _merged_value(key: str, old: Any, change: Any) -> Any:
     if isinstance(change, Mapping):
         return strategic_merge(old if isinstance(old, dict) else {}, change)
     if isinstance(change, list):
-        found = old if isinstance(old, list) else []
+        items = old if isinstance(old, list) else []
         if key in _PRIMITIVE:
-            return [*found, *(each for each in change if each not in found)]
+            return [*items, *(each for each in change if each not in items)]
         if key in MERGE_KEYS:
-            return _merged_list(key, MERGE_KEYS[key], found, change)
+            return _merged_list(key, MERGE_KEYS[key], items, change)
     return change
 
 

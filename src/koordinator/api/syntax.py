@@ -30,9 +30,9 @@ _LABEL_VALUE_RULE = (
 )
 
 
-def invalid_value(path: str, found: object, accepted: str) -> InputError:
+def invalid_value(path: str, value: object, accepted: str) -> InputError:
     """Return the error of a field whose value is not accepted."""
-    return InputError(f"must be {accepted}, got {found!r}", path=path)
+    return InputError(f"must be {accepted}, got {value!r}", path=path)
 
 
 def join_path(path: str, key: str) -> str:

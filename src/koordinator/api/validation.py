@@ -145,8 +145,8 @@ def _check_claim(claim: PersistentVolumeClaim) -> None:
     check_label_selector(spec.selector, "spec.selector")
     storage = spec.resources.requests.get("storage")
     if storage is None or storage.nanos <= 0:
-        found = None if storage is None else str(storage)
-        raise invalid_value("spec.resources.requests.storage", found, "an amount above 0")
+        shown = None if storage is None else str(storage)
+        raise invalid_value("spec.resources.requests.storage", shown, "an amount above 0")
     if spec.storage_class_name:
         check_dns_subdomain(spec.storage_class_name, "spec.storageClassName")
 
@@ -271,8 +271,8 @@ def _check_workload_of_gangs(workload: SchedulingWorkload) -> None:
         if (policy.basic is None) == (policy.gang is None):
             raise InputError("must have either basic or gang", path=f"{path}.policy")
         if policy.gang is not None and policy.gang.min_count < 1:
-            found = policy.gang.min_count
-            problem = f"must be at least 1, got {found}"
+            min_count = policy.gang.min_count
+            problem = f"must be at least 1, got {min_count}"
             raise InputError(problem, path=f"{path}.policy.gang.minCount")
 
 

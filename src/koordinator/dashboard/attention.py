@@ -85,11 +85,11 @@ def attention(
         missing["webhooks and components"] = unread
     elif components is not None:
         topics.append(_components(components))
-    found = [item for topic in topics for item, _ in zip(topic, range(MAX_PER_TOPIC), strict=False)]
+    items = [item for topic in topics for item, _ in zip(topic, range(MAX_PER_TOPIC), strict=False)]
     redactor = Redactor.of(state, scope)
-    found = [msgspec.structs.replace(item, text=redactor.text(item.text)) for item in found]
-    found.sort(key=lambda item: (item.severity is not Severity.ERROR, item.topic, item.about))
-    return AttentionList(items=found, not_looked_at=missing)
+    items = [msgspec.structs.replace(item, text=redactor.text(item.text)) for item in items]
+    items.sort(key=lambda item: (item.severity is not Severity.ERROR, item.topic, item.about))
+    return AttentionList(items=items, not_looked_at=missing)
 
 
 def _nodes(state: ClusterState) -> Iterator[AttentionItem]:

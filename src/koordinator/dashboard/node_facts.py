@@ -73,10 +73,10 @@ class NodeRoster:
             self._version = version
             rows = [nodes.rows[name] for name in sorted(nodes.rows)]
             self._states = np.array([self._state_of(row) for row in rows], np.int64)
-            found = tuple(self._of(row) for row in rows)
+            facts = tuple(self._of(row) for row in rows)
             self._rows = np.array(rows, np.int64)
-            if found != self._facts:
-                self._facts = found
+            if facts != self._facts:
+                self._facts = facts
         return self._rows, self._facts
 
     def states(self) -> npt.NDArray[np.int64]:
@@ -110,7 +110,7 @@ class NodeRoster:
 
         ``untouched`` is ``(n_nodes, n_gpus)`` in the order of the last ``refresh``.
         """
-        found = np.full(len(self._rows), _UNKNOWN, np.int64)
+        linked = np.full(len(self._rows), _UNKNOWN, np.int64)
         reports = self._state.nodes.devices.reports
         links: dict[int, tuple[PartitionTable, int, int]] = {}
         for place, row in enumerate(self._rows.tolist()) if reports else ():
@@ -123,9 +123,9 @@ class NodeRoster:
             if known is None or known[0] is not table or known[1] != free:
                 known = (table, free, _largest(table, free))
             links[row] = known
-            found[place] = known[2]
+            linked[place] = known[2]
         self._links = links
-        return found
+        return linked
 
     def _state_of(self, row: int) -> NodeHealth:
         node = self._state.nodes.objects[row]

@@ -377,8 +377,8 @@ class _Pages:
         feed = self._feed
 
         def marks(_: SchedulerHandle) -> list[TimelineMark]:
-            found = [*feed.source.marks(), *feed.changes.marks()]
-            return sorted(found, key=lambda mark: mark.at_s)[-MAX_MARKS:]
+            all_marks = [*feed.source.marks(), *feed.changes.marks()]
+            return sorted(all_marks, key=lambda mark: mark.at_s)[-MAX_MARKS:]
 
         answer = {**feed.timeline.as_data(), "marks": feed.query(marks)}
         if self._other is not None:

@@ -171,7 +171,7 @@ class ClusterView(Protocol):
         """Return the allocation of the active pods of a node by resource, and ``pods``."""
         ...
 
-    def held_by(self, pod: Pod) -> dict[str, int]:
+    def allocation_of(self, pod: Pod) -> dict[str, int]:
         """Return the allocation of a pod; it differs from its requests during a resize."""
         ...
 

@@ -13,7 +13,7 @@ from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import Requests
-from koordinator.domain.resized_pods import DEFAULT_RULES, held_requests
+from koordinator.domain.resized_pods import DEFAULT_RULES, effective_requests
 from koordinator.domain.transforms import as_offered, as_scheduled
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -58,14 +58,14 @@ class ClusterMirror:
             pods = self.active_pods_on(node)
             known = {"pods": len(pods)}
             for pod in pods:
-                for name, amount in self.held_by(pod).items():
+                for name, amount in self.allocation_of(pod).items():
                     known[name] = known.get(name, 0) + amount
             self._requested[node] = known
         return known
 
-    def held_by(self, pod: Pod) -> Requests:
+    def allocation_of(self, pod: Pod) -> Requests:
         """Return the allocation of a pod; it differs from its requests during a resize."""
-        return held_requests(pod, DEFAULT_RULES)
+        return effective_requests(pod, DEFAULT_RULES)
 
     def pods_owned_by(self, uid: str) -> Sequence[Pod]:
         """Return the pods with an owner of the uid, sorted by namespace and name."""

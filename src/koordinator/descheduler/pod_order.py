@@ -75,8 +75,8 @@ def in_low_priority_order(pods: Iterable[Pod]) -> list[Pod]:
 
     def key(pod: Pod) -> tuple[bool, int, int, bool]:
         priority = pod.spec.priority
-        asks = PREFERS_NO_EVICTION in pod.metadata.annotations
-        return priority is not None, priority or 0, _KUBE_QOS[kube_qos_of(pod)], asks
+        prefers_no_eviction = PREFERS_NO_EVICTION in pod.metadata.annotations
+        return priority is not None, priority or 0, _KUBE_QOS[kube_qos_of(pod)], prefers_no_eviction
 
     backwards = list(pods)[::-1]
     return sorted(backwards, key=key)

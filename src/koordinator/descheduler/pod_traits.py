@@ -14,7 +14,7 @@ _SOURCE: Final = "kubernetes.io/config.source"
 _FROM_API: Final = "api"
 
 
-def asks_to_be_evicted(pod: Pod) -> bool:
+def is_always_evictable(pod: Pod) -> bool:
     """Return whether an annotation of the pod bypasses the filters."""
     return EVICT in pod.metadata.annotations
 

@@ -204,14 +204,14 @@ class MoveProver:
         refused, leaving = self._without_node.get(kind, (None, 0))
         if refused is not None and leaving == (len(self._leaving) if waits else leaving):
             return refused
-        found = refused or self._prove_now(pod, goal, reserve)
-        if isinstance(found, SkippedMove) and found.why is SkipReason.NO_PLACE:
+        result = refused or self._prove_now(pod, goal, reserve)
+        if isinstance(result, SkippedMove) and result.why is SkipReason.NO_PLACE:
             if self._leaving and waits:
                 later = self._prove_later(pod, goal, reserve)
-                found = found if isinstance(later, SkippedMove) else later
-            if isinstance(found, SkippedMove) and len(self._without_node) < MOST_REFUSALS:
-                self._without_node[kind] = found, len(self._leaving)
-        return found
+                result = result if isinstance(later, SkippedMove) else later
+            if isinstance(result, SkippedMove) and len(self._without_node) < MOST_REFUSALS:
+                self._without_node[kind] = result, len(self._leaving)
+        return result
 
     def prove_all(
         self,
@@ -232,15 +232,15 @@ class MoveProver:
             if cordoning:
                 world.cordon(cordoning)
             for pod in pods:
-                found = self._prove_now(pod, goal, reserve)
-                if then and isinstance(found, SkippedMove) and found.why is SkipReason.NO_PLACE:
-                    later = self._prove_later(pod, goal, reserve) if self._leaving else found
-                    found = found if isinstance(later, SkippedMove) else later
-                if isinstance(found, SkippedMove):
+                result = self._prove_now(pod, goal, reserve)
+                if then and isinstance(result, SkippedMove) and result.why is SkipReason.NO_PLACE:
+                    later = self._prove_later(pod, goal, reserve) if self._leaving else result
+                    result = result if isinstance(later, SkippedMove) else later
+                if isinstance(result, SkippedMove):
                     return self._given_up(
-                        proofs, SkippedMove(found.why, f"{pod.key}: {found.detail}")
+                        proofs, SkippedMove(result.why, f"{pod.key}: {result.detail}")
                     )
-                proofs[pod.key] = found
+                proofs[pod.key] = result
             if then:
                 landing = self._landing_then(then)
                 if not landing.node:
@@ -274,19 +274,19 @@ class MoveProver:
         """Prove a move while the pods of all moves of the cycle still run."""
         world = self._open_world()
         with world.attempt() as attempt:
-            found = self._try(world, pod, goal, reserve)
-            if isinstance(found, MoveProof):
-                move = found.moves[0]
+            result = self._try(world, pod, goal, reserve)
+            if isinstance(result, MoveProof):
+                move = result.moves[0]
                 world.put_back(pod.key)
-                if not found.is_reserved:
+                if not result.is_reserved:
                     refusal = self._why_not_with_others(world, move)
                     if refusal is not None:
                         return refusal
                 attempt.keep()
                 self._leaving[pod.key] = move
-                if not found.is_reserved:
+                if not result.is_reserved:
                     self._at_once.setdefault(move.source, []).append(move)
-        return found
+        return result
 
     def _why_not_with_others(self, world: TrialWorld, move: Relocation) -> SkippedMove | None:
         """Return why a pod that leaves its node together with others is skipped, else None.
@@ -321,17 +321,17 @@ class MoveProver:
         with world.attempt() as attempt:
             for key in self._leaving:
                 world.remove(key)
-            found = self._try(world, pod, goal, reserve)
-            if isinstance(found, SkippedMove):
-                return found
+            result = self._try(world, pod, goal, reserve)
+            if isinstance(result, SkippedMove):
+                return result
             for key in (*self._leaving, pod.key):
                 world.put_back(key)
             attempt.keep()
-        target = found.moves[0].target
+        target = result.moves[0].target
         from_there = [key for key, move in self._leaving.items() if move.source == target]
         after = tuple(sorted(from_there or self._leaving))
-        self._leaving[pod.key] = found.moves[0]
-        return replace(found, after=after)
+        self._leaving[pod.key] = result.moves[0]
+        return replace(result, after=after)
 
     def _try(
         self, world: TrialWorld, pod: Pod, goal: MoveGoal | None, reserve: Reserve | None
@@ -415,13 +415,13 @@ class MoveProver:
             if own.source == own.target:
                 why = f"its gang would restart, and the pod on {own.source} again"
                 return SkippedMove(SkipReason.COMES_BACK, why)
-            found = self._judged(moves, goal, is_gang=True)
-            if isinstance(found, MoveProof):
+            result = self._judged(moves, goal, is_gang=True)
+            if isinstance(result, MoveProof):
                 for member in members:
                     world.put_back(member.key)
                 attempt.keep()
                 self._leaving.update({move.pod.key: move for move in moves})
-        return found
+        return result
 
     def _open_world(self) -> TrialWorld:
         if self._world is None:

@@ -82,7 +82,7 @@ def reservation_name(meta: ObjectMeta) -> str:
     return meta.annotations.get(RESERVATION_NAME, "") if is_reserve_pod(meta) else ""
 
 
-def spoken_name(pod: Pod) -> str:
+def display_name(pod: Pod) -> str:
     """Return the display name of a pod: ``namespace/name``, or ``reservation/name``."""
     name = reservation_name(pod.metadata)
     return f"reservation/{name}" if name else pod.key
@@ -166,7 +166,7 @@ def _terms(reservation: Reservation) -> ReservePodTerms:
     )
 
 
-def held_amounts(spec: PodSpec) -> ResourceList:
+def template_requests(spec: PodSpec) -> ResourceList:
     """Return the requests of a template as quantities for the status."""
     requests = pod_requests(spec)
     notations = {
@@ -182,11 +182,11 @@ def held_amounts(spec: PodSpec) -> ResourceList:
     }
 
 
-def _allocation(spec: PodSpec, held: ResourceList) -> PodSpec:
+def _allocation(spec: PodSpec, allocated: ResourceList) -> PodSpec:
     """Return a spec that requests exactly the amounts in the status."""
-    if pod_requests(spec) == {name: canonical(name, amount) for name, amount in held.items()}:
+    if pod_requests(spec) == {name: canonical(name, amount) for name, amount in allocated.items()}:
         return spec
-    fake = Container(name=_HELD, resources=ResourceRequirements(requests=held))
+    fake = Container(name=_HELD, resources=ResourceRequirements(requests=allocated))
     empty = ResourceRequirements()
     return replace(
         spec,

@@ -48,7 +48,7 @@ DEFAULT_RULES = ResizeRules()
 
 
 @dataclass(frozen=True, slots=True)
-class HeldAmounts:
+class EffectiveAmounts:
     """Canonical amounts that a pod holds on its node."""
 
     requests: Requests
@@ -67,14 +67,14 @@ class HeldAmounts:
         )
 
 
-def held_amounts(pod: Pod, rules: ResizeRules, own: HeldAmounts) -> HeldAmounts:
+def effective_amounts(pod: Pod, rules: ResizeRules, own: EffectiveAmounts) -> EffectiveAmounts:
     """Return the amounts that the pod holds; ``own``, the spec's amounts, if not resized."""
     if not _is_resized(pod, rules, own):
         return own
-    requests = held_requests(pod, rules)
-    nonzero = held_requests(pod, rules, placed_defaults(pod.spec, requests))
-    return HeldAmounts(
-        requests, held_limits(pod, rules), nonzero.get("cpu", 0), nonzero.get("memory", 0)
+    requests = effective_requests(pod, rules)
+    nonzero = effective_requests(pod, rules, placed_defaults(pod.spec, requests))
+    return EffectiveAmounts(
+        requests, effective_limits(pod, rules), nonzero.get("cpu", 0), nonzero.get("memory", 0)
     )
 
 
@@ -96,7 +96,7 @@ def is_infeasible(pod: Pod) -> bool:
     return False
 
 
-def held_requests(
+def effective_requests(
     pod: Pod,
     rules: ResizeRules,
     defaults: Mapping[str, int] | None = None,
@@ -107,7 +107,7 @@ def held_requests(
     if not _is_resized(pod, rules):
         return pod_requests(pod.spec, defaults, overhead=overhead)
     sums = _sums_of_pod if rules.sums_per_pod else _sum_of_containers
-    held = sums(pod, rules, defaults)
+    amounts = sums(pod, rules, defaults)
     spec, status = pod.spec, pod.status
     stated = _pod_level(stated_requests(spec))
     if stated:
@@ -118,10 +118,10 @@ def held_requests(
             raise_to(effective, _pod_level(canonical_amounts(status.allocated_resources)))
             if not rules.sums_per_pod:
                 effective = {name: effective.get(name, 0) for name in stated}
-        held |= effective
+        amounts |= effective
     if overhead:
-        add_overhead(held, spec)
-    return held
+        add_overhead(amounts, spec)
+    return amounts
 
 
 def least_requests(pod: Pod) -> Requests:
@@ -160,18 +160,18 @@ def least_of(container: Container, status: ContainerStatus) -> Container:
 
 
 def _least(
-    asked: ResourceRequirements, granted: ResourceList, in_force: ResourceRequirements | None
+    requested: ResourceRequirements, granted: ResourceList, in_force: ResourceRequirements | None
 ) -> ResourceList:
     known = [granted] if granted else []
     if in_force is not None and in_force.requests:
         known.append(in_force.requests)
     return {
         name: min([amount, *(each[name] for each in known if name in each)])
-        for name, amount in asked.requests.items()
+        for name, amount in requested.requests.items()
     }
 
 
-def held_limits(pod: Pod, rules: ResizeRules) -> Requests:
+def effective_limits(pod: Pod, rules: ResizeRules) -> Requests:
     """Return the limits of the pod on its node; unlimited resources are left out."""
     if not _is_resized(pod, rules):
         return pod_limits(pod.spec)
@@ -186,15 +186,15 @@ def held_limits(pod: Pod, rules: ResizeRules) -> Requests:
 
     if rules.sums_per_pod:
         whole = status.resources.limits if rules.pod_level and status.resources else {}
-        held = canonical_amounts(whole) if whole else most_together(spec, in_force)
+        amounts = canonical_amounts(whole) if whole else most_together(spec, in_force)
         if not refused:
-            raise_to(held, most_together(spec, lambda c: canonical_amounts(c.resources.limits)))
+            raise_to(amounts, most_together(spec, lambda c: canonical_amounts(c.resources.limits)))
     else:
-        held = most_together(spec, _greatest(pod, statuses, limits=True))
+        amounts = most_together(spec, _greatest(pod, statuses, limits=True))
     own = canonical_amounts(spec.resources.limits if spec.resources else None)
-    held |= _pod_level_limits(pod, rules, _pod_level(own))
-    add_overhead(held, spec, only={name for name, amount in held.items() if amount})
-    return held
+    amounts |= _pod_level_limits(pod, rules, _pod_level(own))
+    add_overhead(amounts, spec, only={name for name, amount in amounts.items() if amount})
+    return amounts
 
 
 def _pod_level_limits(pod: Pod, rules: ResizeRules, own: Requests) -> Requests:
@@ -213,7 +213,7 @@ def _pod_level_limits(pod: Pod, rules: ResizeRules, own: Requests) -> Requests:
     return {name: effective.get(name, 0) for name in own}
 
 
-def _is_resized(pod: Pod, rules: ResizeRules, own: HeldAmounts | None = None) -> bool:
+def _is_resized(pod: Pod, rules: ResizeRules, own: EffectiveAmounts | None = None) -> bool:
     """Return whether the status may differ from the spec; cheap for most pods.
 
     ``own`` are the amounts of the spec, if they are known.
@@ -230,7 +230,7 @@ def _is_resized(pod: Pod, rules: ResizeRules, own: HeldAmounts | None = None) ->
     )
 
 
-def _whole_differs(pod: Pod, own: HeldAmounts | None) -> bool:
+def _whole_differs(pod: Pod, own: EffectiveAmounts | None) -> bool:
     """Return whether the pod-level status may differ from the spec."""
     spec, status = pod.spec, pod.status
     if status.resources is None and not status.allocated_resources:
@@ -305,13 +305,13 @@ def _greatest(pod: Pod, statuses: Mapping[str, ContainerStatus], *, limits: bool
         status = None if container.name in plain else statuses.get(container.name)
         if status is None or status.resources is None:
             return canonical_amounts(wanted)
-        found = {} if refused else canonical_amounts(wanted)
+        greatest = {} if refused else canonical_amounts(wanted)
         if limits:
-            raise_to(found, canonical_amounts(status.resources.limits))
+            raise_to(greatest, canonical_amounts(status.resources.limits))
         else:
-            raise_to(found, canonical_amounts(status.resources.requests))
-            raise_to(found, canonical_amounts(status.allocated_resources))
-        return found
+            raise_to(greatest, canonical_amounts(status.resources.requests))
+            raise_to(greatest, canonical_amounts(status.allocated_resources))
+        return greatest
 
     return amounts
 
@@ -338,15 +338,15 @@ def _sums_of_pod(pod: Pod, rules: ResizeRules, defaults: Mapping[str, int] | Non
     def together(of: Callable[[Container], ResourceList]) -> Requests:
         return most_together(spec, lambda c: with_missing(canonical_amounts(of(c)), defaults))
 
-    held: Requests = {} if refused else together(wanted)
+    sums: Requests = {} if refused else together(wanted)
     own = status.resources.requests if status.resources else {}
     if rules.pod_level and status.allocated_resources and own:
-        raise_to(held, canonical_amounts(status.allocated_resources))
-        raise_to(held, canonical_amounts(own))
+        raise_to(sums, canonical_amounts(status.allocated_resources))
+        raise_to(sums, canonical_amounts(own))
     else:
-        raise_to(held, together(granted))
-        raise_to(held, together(in_force))
-    return held
+        raise_to(sums, together(granted))
+        raise_to(sums, together(in_force))
+    return sums
 
 
 def _pod_level(amounts: Requests) -> Requests:

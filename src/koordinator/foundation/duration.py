@@ -74,8 +74,8 @@ def _parse_text(text: str) -> Duration:
     return Duration(microseconds=-micros if text.startswith("-") else micros)
 
 
-def _not_a_duration(found: object) -> InputError:
-    shown = repr(found)
+def _not_a_duration(value: object) -> InputError:
+    shown = repr(value)
     if len(shown) > _MAX_TEXT:
         shown = shown[:_MAX_TEXT] + "…"
     return InputError(

@@ -3,12 +3,12 @@
 from importlib.metadata import entry_points
 from typing import TypeVar
 
-FoundT = TypeVar("FoundT")
+LoadedT = TypeVar("LoadedT")
 
 
-def load_entry_points(group: str, wanted: type[FoundT]) -> tuple[list[FoundT], list[str]]:
+def load_entry_points(group: str, wanted: type[LoadedT]) -> tuple[list[LoadedT], list[str]]:
     """Return the objects of a group in order of names, and one message per invalid object."""
-    found: list[FoundT] = []
+    objects: list[LoadedT] = []
     broken: list[str] = []
     for point in sorted(entry_points(group=group), key=lambda point: point.name):
         package = f"{point.dist.name} {point.dist.version}" if point.dist else "of no package"
@@ -20,8 +20,8 @@ def load_entry_points(group: str, wanted: type[FoundT]) -> tuple[list[FoundT], l
             broken.append(f"{called}: can't be loaded: {type(error).__name__}: {what}")
             continue
         if isinstance(loaded, wanted):
-            found.append(loaded)
+            objects.append(loaded)
         else:
             accepted = f"{wanted.__module__}.{wanted.__name__}"
             broken.append(f"{called}: must be a {accepted}, got {type(loaded).__name__}")
-    return found, broken
+    return objects, broken

@@ -26,10 +26,10 @@ def read_file(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
     Raises OSError if it can't be read, InputError with its name if it is larger than allowed.
     """
     with path.open("rb", buffering=0) as file:
-        found = os.fstat(file.fileno())
-        if not stat.S_ISREG(found.st_mode):
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode):
             return read_stream(file, str(path), largest_bytes)
-        if found.st_size > largest_bytes:
+        if status.st_size > largest_bytes:
             raise _too_large(str(path), largest_bytes)
         return file.readall()
 

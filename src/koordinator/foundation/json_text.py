@@ -20,7 +20,7 @@ def check_keys(text: bytes, source: str) -> None:
         return
     try:
         json.loads(text, object_pairs_hook=_checked, parse_int=str, parse_float=str)
-    except _FoundTwiceError:
+    except _RepeatedKeyError:
         _search(text, source)
     except (ValueError, RecursionError):  # the decoder reports it
         return
@@ -31,27 +31,27 @@ def split_stream(text: bytes) -> tuple[bytes, ...]:
 
     Empty for one value, and for a text with something else in it.
     """
-    decoder, found, at = json.JSONDecoder(), list[bytes](), 0
+    decoder, documents, at = json.JSONDecoder(), list[bytes](), 0
     try:
         whole = text.decode().rstrip()
         while at < len(whole):
             begin = _NO_SPACE.search(whole, at)
             at = begin.start() if begin is not None else at
             _, end = decoder.raw_decode(whole, at)
-            found.append(whole[at:end].encode())
+            documents.append(whole[at:end].encode())
             at = end
     except (ValueError, RecursionError):
         return ()
-    return tuple(found) if len(found) > 1 else ()
+    return tuple(documents) if len(documents) > 1 else ()
 
 
-class _FoundTwiceError(Exception):
+class _RepeatedKeyError(Exception):
     """An object has a key twice; it is not known where."""
 
 
 def _checked(pairs: list[tuple[str, object]]) -> None:
     if len({key for key, _ in pairs}) != len(pairs):
-        raise _FoundTwiceError
+        raise _RepeatedKeyError
 
 
 def _search(text: bytes, source: str) -> None:

@@ -131,5 +131,5 @@ class IntegerProgram:
                 return None
         elif status != highspy.HighsModelStatus.kOptimal:
             raise BugError(f"an integer program must have an optimum or none. Got {status.name}.")
-        found: IntArray = np.rint(np.array(solver.getSolution().col_value)).astype(np.int64)
-        return found
+        solution: IntArray = np.rint(np.array(solver.getSolution().col_value)).astype(np.int64)
+        return solution

@@ -24,8 +24,8 @@ class Memo(Generic[T]):
         known = about.memory.get(self)
         if known is None:
             known = about.memory[self] = (None, work_out(*args))
-        found: T = known[1]
-        return found
+        value: T = known[1]
+        return value
 
     def as_of(
         self, about: "Remembering", version: Hashable, work_out: Callable[[*Ts], T], *args: *Ts
@@ -34,14 +34,14 @@ class Memo(Generic[T]):
         known = about.memory.get(self)
         if known is None or known[0] != version:
             known = about.memory[self] = (version, work_out(*args))
-        found: T = known[1]
-        return found
+        value: T = known[1]
+        return value
 
     def forget(self, about: "Remembering") -> None:
         """Drop what is kept with an object."""
         about.memory.pop(self, None)
 
-    def found(self, about: "Remembering") -> T | None:
+    def peek(self, about: "Remembering") -> T | None:
         """Return what is kept with an object, of whatever version; None if nothing is."""
         known = about.memory.get(self)
         return None if known is None else known[1]

@@ -85,26 +85,26 @@ def encode_message(message: object) -> bytes:
 def decode_message(declared: type[MessageT], data: bytes) -> MessageT:
     """Return a message.  Raises InputError for bytes that are none, such as half of one."""
     message = _message(declared)
-    found: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     rest = bytearray()
     for number, wire, value in _split(data):
         each = message.fields.get(number)
         if each is not None:
-            _take(found, each, wire, value)
+            _take(values, each, wire, value)
         elif message.rest is not None:
             _write_wire(rest, number, wire, value)
-    for name, value in found.items():
+    for name, value in values.items():
         if isinstance(value, list):
-            found[name] = tuple(value)
+            values[name] = tuple(value)
     if rest and message.rest is not None:
-        found[message.rest] = bytes(rest)
-    return declared(**found)
+        values[message.rest] = bytes(rest)
+    return declared(**values)
 
 
-def _take(found: dict[str, Any], each: _Field, wire: int, value: Any) -> None:
+def _take(values: dict[str, Any], each: _Field, wire: int, value: Any) -> None:
     """Put one value that was read among those that were found."""
     if each.is_repeated and each.wire == _VARINT and wire == _BYTES:  # packed
-        found.setdefault(each.name, []).extend(map(each.unpack, _varints(value)))
+        values.setdefault(each.name, []).extend(map(each.unpack, _varints(value)))
         return
     if wire != each.wire:
         raise InputError(f"wire type must be {each.wire}, got {wire}", path=each.name)
@@ -113,11 +113,11 @@ def _take(found: dict[str, Any], each: _Field, wire: int, value: Any) -> None:
     except UnicodeDecodeError:
         raise InputError("must be UTF-8", path=each.name) from None
     if each.is_mapping:
-        found.setdefault(each.name, {}).update((item,))
+        values.setdefault(each.name, {}).update((item,))
     elif each.is_repeated:
-        found.setdefault(each.name, []).append(item)
+        values.setdefault(each.name, []).append(item)
     else:
-        found[each.name] = item
+        values[each.name] = item
 
 
 # -- how fields are written and read ---------------------------------------------------------

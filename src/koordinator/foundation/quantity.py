@@ -191,8 +191,8 @@ def _parse_any(text: str) -> Quantity:
     return Quantity(-nanos if match["sign"] == "-" else nanos, notation, text)
 
 
-def _not_a_quantity(found: object) -> InputError:
-    shown = repr(found)
+def _not_a_quantity(value: object) -> InputError:
+    shown = repr(value)
     if len(shown) > _MAX_TEXT:
         shown = shown[:_MAX_TEXT] + "…"
     return InputError(

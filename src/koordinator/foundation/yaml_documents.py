@@ -62,10 +62,10 @@ def yaml_documents(
 
 def yaml_document(text: str | bytes, source: str) -> Any:
     """Return the only document of a text; None if there is none.  Raises as ``yaml_documents``."""
-    found = list(islice(yaml_documents(text, source), 2))
-    if len(found) > 1:
+    documents = list(islice(yaml_documents(text, source), 2))
+    if len(documents) > 1:
         raise InputError("must be a single document, got several (---)", source=source)
-    return found[0] if found else None
+    return documents[0] if documents else None
 
 
 def to_yaml(tree: Any, *, allow_unicode: bool = False) -> str:
@@ -136,7 +136,7 @@ class _Tree:
 
     def _mapping(self, node: Any, depth: int) -> dict[str, Any]:
         self._count(2 * len(node.value))
-        found: dict[str, Any] = {}
+        pairs: dict[str, Any] = {}
         merged: dict[str, Any] = {}
         for key_node, value_node in node.value:
             if key_node.tag == _TEXT:
@@ -146,26 +146,26 @@ class _Tree:
                 continue
             else:
                 key = _key(key_node)
-            if key in found:
+            if key in pairs:
                 raise InputError(
                     f"key must be given only once, got it again in line {_line(key_node)}",
                     path=key,
                 )
             try:
-                found[key] = self.value(value_node, depth + 1)
+                pairs[key] = self.value(value_node, depth + 1)
             except InputError as error:
                 raise _at(error, key) from None
-        return merged | found if merged else found
+        return merged | pairs if merged else pairs
 
     def _sequence(self, node: Any, depth: int) -> list[Any]:
         self._count(len(node.value))
-        found: list[Any] = []
+        items: list[Any] = []
         try:
             for item in node.value:
-                found.append(self.value(item, depth + 1))  # noqa: PERF401 -- its length is needed
+                items.append(self.value(item, depth + 1))  # noqa: PERF401 -- its length is needed
         except InputError as error:
-            raise _at(error, f"[{len(found)}]") from None
-        return found
+            raise _at(error, f"[{len(items)}]") from None
+        return items
 
     def _merged(self, node: Any, depth: int) -> dict[str, Any]:
         """Return what ``<<`` adds: of several maps the first that has a key."""
@@ -209,10 +209,10 @@ def _key(node: Any) -> str:
         raise InputError(f"key must be a string in line {_line(node)}")
     if node.tag == _PLAIN:
         return str(node.value)
-    found = _scalar(node)
-    if found is None:
+    value = _scalar(node)
+    if value is None:
         raise InputError(f"key must be a string, got null in line {_line(node)}")
-    return str(found).lower() if isinstance(found, bool) else str(found)
+    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 def _scalar(node: Any) -> Any:
@@ -245,10 +245,10 @@ def _integer(text: str) -> int:
     digits = text.replace("_", "").lstrip("+-")
     base = {"0b": 2, "0x": 16}.get(digits[:2].lower())
     if base is not None:
-        found = int(digits[2:], base)
+        number = int(digits[2:], base)
     else:
-        found = int(digits, 8 if digits[:1] == "0" and digits != "0" else 10)
-    return -found if text[:1] == "-" else found
+        number = int(digits, 8 if digits[:1] == "0" and digits != "0" else 10)
+    return -number if text[:1] == "-" else number
 
 
 def _floating(text: str) -> float:

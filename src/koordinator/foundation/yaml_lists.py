@@ -57,10 +57,10 @@ class YamlList:
     def _read(self, begin: int, end: int) -> list[Any] | None:
         """Return the items of a part; None if it has others, or can't be read alone."""
         try:
-            found = yaml_document(self._text[self._starts[begin] : self._starts[end]], "")
+            items = yaml_document(self._text[self._starts[begin] : self._starts[end]], "")
         except InputError:
             return None
-        return found if isinstance(found, list) and len(found) == end - begin else None
+        return items if isinstance(items, list) and len(items) == end - begin else None
 
 
 def long_yaml_list(text: bytes, least_bytes: int = LEAST_BYTES) -> YamlList | None:
@@ -68,17 +68,17 @@ def long_yaml_list(text: bytes, least_bytes: int = LEAST_BYTES) -> YamlList | No
     first = _BEGIN.match(text)
     if len(text) < least_bytes or _SEPARATOR.search(text, first.end() if first else 0):
         return None
-    found = _ITEMS.search(text)
-    if found is None or _ITEMS.search(text, found.end()):
+    start = _ITEMS.search(text)
+    if start is None or _ITEMS.search(text, start.end()):
         return None
-    indent = len(found.group(1))
+    indent = len(start.group(1))
     after = re.compile(rb"^[^\s#-]" if indent == 0 else rb"^[^\s#]", re.MULTILINE)
-    end = after.search(text, found.end())
+    end = after.search(text, start.end())
     stop = end.start() if end else len(text)
     item = re.compile(rb"^ {%d}-(?=[ \r\n])" % indent, re.MULTILINE)
-    starts = [match.start() for match in item.finditer(text, found.end(), stop)]
+    starts = [match.start() for match in item.finditer(text, start.end(), stop)]
     try:
-        header = yaml_document(text[: found.start()] + text[stop:], "")
+        header = yaml_document(text[: start.start()] + text[stop:], "")
     except InputError:
         return None
     if not isinstance(header, dict) or "items" in header:
@@ -111,13 +111,13 @@ def documents_and_lists(
             yield number, document
 
     for begin, end in _long_documents(text, least_bytes):
-        found = long_yaml_list(text[begin:end], least_bytes)
-        if found is None or not is_list(found.header):
+        items = long_yaml_list(text[begin:end], least_bytes)
+        if items is None or not is_list(items.header):
             continue
         if text[rest:begin].strip():
             yield from read(begin)
         number += 1
-        yield number, replace(found, _begin=begin, _lines_before=text.count(b"\n", 0, begin))
+        yield number, replace(items, _begin=begin, _lines_before=text.count(b"\n", 0, begin))
         rest = end
     if rest == 0 or text[rest:].strip():
         yield from read(len(text))
@@ -128,9 +128,9 @@ def _long_documents(text: bytes, least_bytes: int) -> Iterator[tuple[int, int]]:
     if len(text) < least_bytes or _UNUSUAL.search(text):
         return
     begin = 0
-    for found in _DOCUMENT.finditer(text):
-        if found.start() - begin >= least_bytes:
-            yield begin, found.start()
-        begin = found.start()
+    for separator in _DOCUMENT.finditer(text):
+        if separator.start() - begin >= least_bytes:
+            yield begin, separator.start()
+        begin = separator.start()
     if len(text) - begin >= least_bytes:
         yield begin, len(text)

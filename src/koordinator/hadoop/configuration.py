@@ -78,12 +78,12 @@ def read_properties(path: Path) -> dict[str, str]:
         root = ET.fromstring(text)  # noqa: S314 -- entities are refused above
     except (ET.ParseError, ExpatError) as error:
         raise InputError(f"is not XML: {error}", source=source) from None
-    found = {}
+    properties = {}
     for each in root.iter("property"):
         name, value = each.findtext("name", "").strip(), each.findtext("value", "").strip()
         if name:
-            found[name] = value
-    return found
+            properties[name] = value
+    return properties
 
 
 def _refuse_entities(text: bytes, source: str) -> None:

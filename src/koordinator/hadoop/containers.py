@@ -38,10 +38,10 @@ class ContainerAge(NamedTuple):
 
 def container_age(container_id: str) -> ContainerAge | None:
     """Return the age in a container's id; None for an invalid id."""
-    found = _CONTAINER_ID.fullmatch(container_id)
-    if found is None:
+    match = _CONTAINER_ID.fullmatch(container_id)
+    if match is None:
         return None
-    return ContainerAge(*(int(found[name] or 0) for name in ContainerAge._fields))
+    return ContainerAge(*(int(match[name] or 0) for name in ContainerAge._fields))
 
 
 def choose_containers(

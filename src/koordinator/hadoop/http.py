@@ -119,9 +119,11 @@ class UnknownPathError(YarnRefusedError):
 def _shown(text: bytes) -> str:
     """Return a refusal in one line: a RemoteException's message, or the start of the text."""
     try:
-        found = json.loads(text)["RemoteException"]["message"]
+        message = json.loads(text)["RemoteException"]["message"]
     except (ValueError, LookupError, TypeError):
-        found = text.decode(errors="replace")
-    whole = str(found).encode(errors="replace").decode()  # JSON may have halves of surrogate pairs
+        message = text.decode(errors="replace")
+    whole = (
+        str(message).encode(errors="replace").decode()
+    )  # JSON may have halves of surrogate pairs
     line = " ".join(whole.split())
     return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"

@@ -52,7 +52,7 @@ class NodeManager:
     def containers(self) -> list[YarnContainer]:
         """Return the containers whose processes may run.  Raises YarnError."""
         answer = self._service.get("/ws/v1/node/containers", _Answer)
-        found = answer.containers.container if answer.containers is not None else []
+        containers = answer.containers.container if answer.containers is not None else []
         return [
             YarnContainer(
                 each.id,
@@ -62,7 +62,7 @@ class NodeManager:
                 each.user,
                 each.node_id,
             )
-            for each in found
+            for each in containers
             if each.state not in FINISHED_STATES
         ]
 

@@ -87,11 +87,11 @@ def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
 
 def number_of(message: bytes, field: int) -> int:
     """Return a number, 0 if it is left out."""
-    found = next((value for at, value in fields(message) if at == field), 0)
-    return found if isinstance(found, int) else 0
+    value_or_bytes = next((value for at, value in fields(message) if at == field), 0)
+    return value_or_bytes if isinstance(value_or_bytes, int) else 0
 
 
 def bytes_of(message: bytes, field: int) -> bytes:
     """Return a string or message, empty if it is left out."""
-    found = next((value for at, value in fields(message) if at == field), b"")
-    return found if isinstance(found, bytes) else b""
+    value_or_number = next((value for at, value in fields(message) if at == field), b"")
+    return value_or_number if isinstance(value_or_number, bytes) else b""

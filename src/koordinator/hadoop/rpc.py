@@ -111,11 +111,11 @@ def call_rpc(
     client_id = uuid.uuid4().bytes
     connection = delimited(_request_header(_CONTEXT_CALL, -1, client_id)) + delimited(context)
     named = bytes_field(1, method) + bytes_field(2, protocol) + number_field(3, 1)
-    asked = delimited(_request_header(0, 0, client_id)) + delimited(named) + delimited(request)
+    body = delimited(_request_header(0, 0, client_id)) + delimited(named) + delimited(request)
     where = f"{method} of {address[0]}:{address[1]}"
     try:
         with socket.create_connection(address, caller.timeout_s) as stream:
-            stream.sendall(_HEADER + _frame(connection) + _frame(asked))
+            stream.sendall(_HEADER + _frame(connection) + _frame(body))
             (size,) = struct.unpack(">i", _exactly(stream, 4))
             if not 0 <= size <= _LARGEST_ANSWER:
                 raise YarnError(f"{where}: an answer of {size} bytes")

@@ -170,10 +170,10 @@ class _Files:
 
     def _look(self) -> _Stamp:
         try:
-            found = [path.stat() for path in (self._certificate, self._key)]
+            stats = [path.stat() for path in (self._certificate, self._key)]
         except OSError:
             return ()
-        return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in found)
+        return tuple((stat.st_mtime_ns, stat.st_ino, stat.st_size) for stat in stats)
 
     def _load(self) -> ssl.SSLContext:
         context = _server_context(self._terms)

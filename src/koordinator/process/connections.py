@@ -315,7 +315,7 @@ class BoundedConnection(HttpToolsProtocol):
                 self._socket.shutdown(socket.SHUT_RDWR)
 
     @property
-    def held_bytes(self) -> int:
+    def buffered_bytes(self) -> int:
         """Size of the body of the request under way, and of what was sent ahead of its answer."""
         return self._body_bytes + len(self._ahead)
 
@@ -326,9 +326,9 @@ class BoundedConnection(HttpToolsProtocol):
 
     def release(self) -> None:
         """Count what is held no longer."""
-        held = self.held_bytes
+        count = self.buffered_bytes
         self._body_bytes, self._ahead = 0, _NOTHING
-        self._listener.count_bytes(-held)
+        self._listener.count_bytes(-count)
 
     @property
     def _awaits_answer(self) -> bool:
@@ -383,7 +383,7 @@ class Listener:
         self._tls = tls
         self._client_names = frozenset(client_names)
         self._all: set[BoundedConnection] = set()
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self._server: tuple[uvicorn.Config, ServerState] | None = None  # while open
         self._openings: set[asyncio.Task[None]] = set()
         self._quiet_until_s = 0.0
@@ -436,15 +436,15 @@ class Listener:
 
     def count_bytes(self, count: int) -> None:
         """Count bytes that are held; while they are too many, end the largest receiver's."""
-        self._held_bytes += count
-        while self._held_bytes > self.limits.bodies_bytes:
-            held = Counter[str]()
+        self._buffered_bytes += count
+        while self._buffered_bytes > self.limits.bodies_bytes:
+            by_peer = Counter[str]()
             for connection in self._all:
-                held[connection.peer] += connection.held_bytes
+                by_peer[connection.peer] += connection.buffered_bytes
             receiving = [each for each in self._all if each.is_receiving]
             if not receiving:
                 return
-            largest = max(receiving, key=lambda each: (held[each.peer], each.held_bytes))
+            largest = max(receiving, key=lambda each: (by_peer[each.peer], each.buffered_bytes))
             self._warn("connection cut: requests take too much memory", {"peer": largest.peer})
             largest.release()
             largest.cut()

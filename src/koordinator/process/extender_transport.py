@@ -167,7 +167,7 @@ def _load_pair(context: ssl.SSLContext, tls: ExtenderTLSConfig) -> None:
     if not certificate or not key:
         return
     try:
-        with _on_disk(certificate) as cert_file, _on_disk(key) as key_file:
+        with _OnDisk(certificate) as cert_file, _OnDisk(key) as key_file:
             context.load_cert_chain(cert_file.name, key_file.name)
     except (OSError, ssl.SSLError) as error:
         raise InputError(f"client certificate: {error}", path="tlsConfig") from None
@@ -176,13 +176,13 @@ def _load_pair(context: ssl.SSLContext, tls: ExtenderTLSConfig) -> None:
 class _OnDisk:
     """A file, or data in a file that only we can read, for the standard library wants files."""
 
-    def __init__(self, found: bytes | str) -> None:
-        self._found = found
-        self._file = NamedTemporaryFile() if isinstance(found, bytes) else None  # noqa: SIM115 -- closed below
+    def __init__(self, source: bytes | str) -> None:
+        self._source = source
+        self._file = NamedTemporaryFile() if isinstance(source, bytes) else None  # noqa: SIM115 -- closed below
 
     def __enter__(self) -> Self:
-        if self._file is not None and isinstance(self._found, bytes):
-            self._file.write(self._found)
+        if self._file is not None and isinstance(self._source, bytes):
+            self._file.write(self._source)
             self._file.flush()
         return self
 
@@ -192,11 +192,7 @@ class _OnDisk:
 
     @property
     def name(self) -> str:
-        return self._file.name if self._file is not None else str(self._found)
-
-
-def _on_disk(found: bytes | str) -> _OnDisk:
-    return _OnDisk(found)
+        return self._file.name if self._file is not None else str(self._source)
 
 
 def _silence(error: Exception) -> SilentExtenderError:

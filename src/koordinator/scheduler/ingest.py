@@ -17,7 +17,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import RESIZE_PENDING, ContainerStatus, Pod, PodStatus
 from koordinator.api.reservation import Reservation
-from koordinator.domain.reserve_pod import holds_for_others, is_reserve_pod, spoken_name
+from koordinator.domain.reserve_pod import display_name, holds_for_others, is_reserve_pod
 from koordinator.domain.transforms import as_offered
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import Action, ClusterEvent
@@ -255,7 +255,7 @@ class Ingest:
             return None
         hold = None if offer is None else self._state.holds.by_uid.get(offer.uid)
         if hold is not None and hold.placed.key != pod.key:
-            problem = f"{meta.uid} is the uid of {spoken_name(hold.placed.pod)}, too"
+            problem = f"{meta.uid} is the uid of {display_name(hold.placed.pod)}, too"
             problems.append(InputError(problem, path="metadata.uid"))
             return None
         return offer

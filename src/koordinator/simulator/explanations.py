@@ -14,7 +14,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.domain.dynamic_resources.extended_resources import NOT_MADE, template_to_create
 from koordinator.domain.gangs import gang_id, group_reference
-from koordinator.domain.reserve_pod import OVER, spoken_name
+from koordinator.domain.reserve_pod import OVER, display_name
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.scheduler.contract import PluginSpec
@@ -65,7 +65,7 @@ def explain_pods(
     for name in keys or waiting:
         key = key_of(now.scheduler.handle, name)
         if key not in state.pods.by_key and key not in state.unbound:
-            names = [spoken_name(state.unbound[key][0]) for key in waiting]
+            names = [display_name(state.unbound[key][0]) for key in waiting]
             explanations.append(_untracked(now, name, names))
             continue
         one = _with_templates(now, key, explain(now.scheduler.handle, key))
@@ -103,7 +103,7 @@ def explain_waiting(
     kinds: dict[Hashable, list[str]] = {}
     for key in _waiting(now):
         kinds.setdefault(_kind(now, key), []).append(key)
-    names = {key: spoken_name(now.state.unbound[key][0]) for key in _waiting(now)}
+    names = {key: display_name(now.state.unbound[key][0]) for key in _waiting(now)}
     return [
         (
             _with_templates(now, alike[0], explain(now.scheduler.handle, alike[0])),

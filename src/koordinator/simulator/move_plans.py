@@ -34,7 +34,7 @@ from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.descheduler.moves import SkippedMove
 from koordinator.domain.pod_requests import canonical, pod_requests
-from koordinator.domain.resized_pods import DEFAULT_RULES, held_requests
+from koordinator.domain.resized_pods import DEFAULT_RULES, effective_requests
 from koordinator.foundation.faults import FaultLog
 from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
 from koordinator.scheduler.contract import PluginSpec
@@ -228,7 +228,7 @@ class _Outlook:
             elif isinstance(obj, Pod) and obj.spec.node_name and not _is_over(obj):
                 node = obj.spec.node_name
                 pods[node] = pods.get(node, 0) + 1
-                _add(requested.setdefault(node, {}), held_requests(obj, DEFAULT_RULES), 1)
+                _add(requested.setdefault(node, {}), effective_requests(obj, DEFAULT_RULES), 1)
             elif isinstance(obj, NodeMetric):
                 body = obj.status.node_metric
                 total = _amounts(body.node_usage.resources) if body is not None else {}
@@ -254,7 +254,7 @@ class _Outlook:
                     amounts = (
                         pod_requests(move.pod.spec)
                         if sign > 0
-                        else held_requests(move.pod, DEFAULT_RULES)
+                        else effective_requests(move.pod, DEFAULT_RULES)
                     )
                     _add(requested.setdefault(node, {}), amounts, sign)
                     usage = self.used_by.get(move.pod.key, {})

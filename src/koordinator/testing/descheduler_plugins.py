@@ -61,8 +61,8 @@ def _check_dry_run(example: DeschedulerPluginExample) -> None:
 def _check_limits(example: DeschedulerPluginExample, count: int) -> None:
     name = example.spec.name
     for limit in (0, 1):
-        found = _evicted(example, maxNoOfPodsToEvictTotal=limit)
-        assert len(found) <= min(limit, count), f"{name} evicts more than the limit of {limit}"
+        evicted = _evicted(example, maxNoOfPodsToEvictTotal=limit)
+        assert len(evicted) <= min(limit, count), f"{name} evicts more than the limit of {limit}"
     assert _evicted(example, maxNoOfPodsToEvictPerNode=0) == set(), (
         f"{name} ignores the limit per node"
     )

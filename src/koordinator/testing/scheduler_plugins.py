@@ -102,8 +102,8 @@ class PluginCase:
     @property
     def reads(self) -> Reads:
         """Scope of the plugin's reads, as declared by its class."""
-        found: Reads = vars(self.spec.plugin_type).get("reads") or self.spec.plugin_type.reads  # type: ignore[attr-defined] # of every plugin
-        return found
+        reads: Reads = vars(self.spec.plugin_type).get("reads") or self.spec.plugin_type.reads  # type: ignore[attr-defined] # of every plugin
+        return reads
 
     @property
     def is_local(self) -> bool:
@@ -252,13 +252,13 @@ def check_subset_invariant(case: PluginCase) -> None:
         if case.filters:
             all_of, some = plugin.filter(whole, pod), plugin.filter(whole[rows], pod)
             never = np.broadcast_to(all_of.unresolvable, len(whole))[rows]
-            found = np.broadcast_to(some.unresolvable, len(rows))
+            unresolvable = np.broadcast_to(some.unresolvable, len(rows))
             rejected = some.codes != 0
 
             assert [reasons_of(some, i) for i in range(len(rows))] == [
                 reasons_of(all_of, row) for row in rows
             ]
-            assert np.array_equal(found[rejected], never[rejected])
+            assert np.array_equal(unresolvable[rejected], never[rejected])
         if case.scores and case.is_local:
             assert hasattr(plugin, "score"), "only a plugin with Reads.CLUSTER has score_among"
             assert np.array_equal(plugin.score(whole[rows], pod), plugin.score(whole, pod)[rows])
@@ -437,8 +437,11 @@ def check_arithmetic_matches_plugin(case: PluginCase) -> None:
     active, snapshot = ActivePlugin.of("", plugin), Snapshot(state)
     for pod in classes:
         if active.hints.compares is not None:
-            fits, asked = np.ones(len(snapshot), bool), judgements([active.hints.compares(pod)], ())
-            snapshot.judge(asked, fits, np.zeros(len(snapshot), np.int64))
+            fits, comparisons = (
+                np.ones(len(snapshot), bool),
+                judgements([active.hints.compares(pod)], ()),
+            )
+            snapshot.judge(comparisons, fits, np.zeros(len(snapshot), np.int64))
             accepted, more = plugin.filter(snapshot, pod).codes == 0, active.hints.rejects_otherwise
             both = fits & accepted if more is not None and more(pod) else fits
             assert np.array_equal(both, accepted)
@@ -569,7 +572,7 @@ def _points(spec: PluginSpec[Any]) -> list[str]:
 
 def _effects(case: PluginCase) -> set[str]:
     state, plugin, classes = case.build()
-    active, found = ActivePlugin.of("", plugin), set()
+    active, effects = ActivePlugin.of("", plugin), set()
     for pod in classes:
         snapshot = seen_by(plugin, state, pod)
         if not active.applies(pod):
@@ -577,11 +580,11 @@ def _effects(case: PluginCase) -> set[str]:
         refused = "prefilter" in active.has and plugin.prefilter(snapshot, pod)
         filters = case.filters and active.hints.filters(snapshot, pod)
         if isinstance(refused, Refusal) or (filters and verdicts(plugin, state, pod)):
-            found.add(NEVER_REJECTS)
+            effects.add(NEVER_REJECTS)
         scores = case.scores and active.hints.scores(snapshot, pod)
         if scores and len(set(final_scores(plugin, state, pod).tolist())) > 1:
-            found.add(NEVER_PREFERS)
-    return found
+            effects.add(NEVER_PREFERS)
+    return effects
 
 
 # -- worlds ----------------------------------------------------------------------------------

@@ -98,8 +98,8 @@ def pod(
     A port is a number or ``ip:number/protocol``; there is a container per image, and the first one
     has everything.  ``started`` is the hour and minute, such as ``08:30``.
     """
-    asked = {"cpu": cpu, "memory": memory, **(requests or {})}
-    resources = {key: str(amount) for key, amount in asked.items() if amount is not None}
+    amounts = {"cpu": cpu, "memory": memory, **(requests or {})}
+    resources = {key: str(amount) for key, amount in amounts.items() if amount is not None}
     containers: list[JsonObject] = [
         {"name": f"c{index}", "image": image} for index, image in enumerate(images)
     ]
@@ -131,15 +131,15 @@ def gpu_pod(name: str, on: str = "", *, minors: Sequence[int] = (), **resources:
     ``gpu_core`` is ``koordinator.sh/gpu-core``.  ``minors`` are the devices that a pod on a node
     holds an equal part of.
     """
-    asked = {f"koordinator.sh/{key.replace('_', '-')}": n for key, n in resources.items()}
-    share = {key: str(int(amount) // max(len(minors), 1)) for key, amount in asked.items()}
+    amounts = {f"koordinator.sh/{key.replace('_', '-')}": n for key, n in resources.items()}
+    share = {key: str(int(amount) // max(len(minors), 1)) for key, amount in amounts.items()}
     share.pop("koordinator.sh/gpu.shared", None)
     if "koordinator.sh/gpu" in share:
         both = share.pop("koordinator.sh/gpu")
         share |= {"koordinator.sh/gpu-core": both, "koordinator.sh/gpu-memory-ratio": both}
     entries = [{"minor": minor, "resources": share} for minor in minors]
     annotations = {ALLOCATED.key: json.dumps({"gpu": entries})} if minors else None
-    return pod(name, on=on, requests=asked, annotations=annotations)
+    return pod(name, on=on, requests=amounts, annotations=annotations)
 
 
 def device(on: str, gpus: int = 8, memory: str = "80Gi", unhealthy: Sequence[int] = ()) -> Device:
@@ -285,8 +285,8 @@ def add(state: ClusterState, *objects: KubeObject) -> None:
         if not isinstance(obj, Pod):
             ingest.put(obj)
             if isinstance(obj, Reservation) and is_available(obj):
-                held = reserve_pod(obj)
-                ingest.put_placed(held, state.pods.by_key.get(held.key))
+                placed = reserve_pod(obj)
+                ingest.put_placed(placed, state.pods.by_key.get(placed.key))
         elif obj.spec.node_name:
             ingest.put_placed(obj, state.pods.by_key.get(obj.key))
 

@@ -105,10 +105,10 @@ def settle(account: NodeAccount, policy: YarnPolicy) -> Settlement:
     if yarn is None:
         return Settlement(account.promised.larger(at_least))
     goal = goal_of(account, yarn, policy)
-    held = yarn.limit.larger(yarn.used).larger(account.in_doubt).batch()
+    in_use = yarn.limit.larger(yarn.used).larger(account.in_doubt).batch()
     limit = goal.smaller(_confirmed(account)).larger(goal.smaller(yarn.used))
     return Settlement(
-        goal.batch().larger(held).larger(at_least), limit if limit != yarn.limit else None
+        goal.batch().larger(in_use).larger(at_least), limit if limit != yarn.limit else None
     )
 
 

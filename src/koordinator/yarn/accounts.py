@@ -90,7 +90,7 @@ def promise_patch(node: Node, promise: BatchAmounts) -> JsonObject:
 
 def _allocations(node: Node) -> tuple[ThirdPartyAllocation, ...]:
     try:
-        found = THIRD_PARTY_ALLOCATIONS.read(node.metadata)
+        annotation = THIRD_PARTY_ALLOCATIONS.read(node.metadata)
     except InputError:
         return ()
-    return found.allocations if found is not None else ()
+    return annotation.allocations if annotation is not None else ()

@@ -323,17 +323,17 @@ class YarnOperator:
         node_id = reference.node_id
         if not node_id:
             hosts = {name, *(each.address for each in node.status.addresses)}
-            found = sorted(i for host in hosts for i in state.by_host.get(host, ()))
+            matches = sorted(i for host in hosts for i in state.by_host.get(host, ()))
             self._unclear.add(name)
-            if len(found) != 1:
+            if len(matches) != 1:
                 self._refer(name, None)
                 if state.is_known:
                     problem = (
-                        f"no annotation {YARN_NODE_ID}, and {len(found)} NodeManagers on the host"
+                        f"no annotation {YARN_NODE_ID}, and {len(matches)} NodeManagers on the host"
                     )
                     self._warn(name, BAD_REFERENCE, problem)
                 return None, ""
-            node_id = found[0]
+            node_id = matches[0]
         self._refer(name, (reference.cluster_id, node_id))
         first = min(state.owners[node_id])
         if first != name:

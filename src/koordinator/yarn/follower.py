@@ -105,13 +105,13 @@ class YarnFollower:
         with self._lock:
             if not self._has_changes:
                 return None
-            found, self._findings = self._findings, _Findings()
+            findings, self._findings = self._findings, _Findings()
             self._has_changes = False
             return YarnNews(
-                found.changed,
-                found.refused,
-                frozenset(found.settled),
-                frozenset(found.failed),
+                findings.changed,
+                findings.refused,
+                frozenset(findings.settled),
+                frozenset(findings.failed),
                 self._problem,
                 self._is_known,
             )
@@ -137,38 +137,40 @@ class YarnFollower:
         if not self._may_write():
             self._stand_by(requests)
             return
-        found, problem = _Findings(), ""
+        findings, problem = _Findings(), ""
         try:
-            problem = self._exchange(requests, found)
+            problem = self._exchange(requests, findings)
         except Exception as error:
             problem = f"{type(error).__name__}: {error}"
             raise
         finally:
-            self._publish(requests, found, problem)
+            self._publish(requests, findings, problem)
 
-    def _exchange(self, requests: Mapping[str, YarnLimit], found: _Findings) -> str:
+    def _exchange(self, requests: Mapping[str, YarnLimit], findings: _Findings) -> str:
         """Send, read back, and read; return the read error."""
         if self._manager is None:
             self._manager = self._connect()
-        must_read = self._send_all(self._manager, requests, found)
+        must_read = self._send_all(self._manager, requests, findings)
         must_read |= self._clock.now_s() - self._read_s >= self._interval_s
-        read = set() if must_read else self._read_back(self._manager, found.changed)
+        read = set() if must_read else self._read_back(self._manager, findings.changed)
         must_read |= not read.issuperset(self._awaited)
         problem = self._problem
         if must_read:
-            problem = self._read(self._manager, found.changed)
+            problem = self._read(self._manager, findings.changed)
             read = set(self._awaited) if not problem else read
-        self._compare(found, read)
+        self._compare(findings, read)
         return problem
 
-    def _publish(self, requests: Mapping[str, YarnLimit], found: _Findings, problem: str) -> None:
+    def _publish(
+        self, requests: Mapping[str, YarnLimit], findings: _Findings, problem: str
+    ) -> None:
         """Add to the news; requests with an unknown outcome count as failed."""
-        found.failed |= requests.keys() - found.settled - self._awaited.keys()
+        findings.failed |= requests.keys() - findings.settled - self._awaited.keys()
         with self._lock:
-            is_news = bool(found) or problem != self._problem
+            is_news = bool(findings) or problem != self._problem
             if not problem and self._read_s > _NEVER_S and not self._is_known:
                 self._is_known = is_news = True
-            self._findings.add(found)
+            self._findings.add(findings)
             self._problem = problem
             self._has_changes |= is_news
 
@@ -183,7 +185,7 @@ class YarnFollower:
             self._problem = STANDS_BY
 
     def _send_all(
-        self, manager: ResourceManager, requests: Mapping[str, YarnLimit], found: _Findings
+        self, manager: ResourceManager, requests: Mapping[str, YarnLimit], findings: _Findings
     ) -> bool:
         """Send limits; return whether all nodes must be read to find their effect.
 
@@ -193,24 +195,24 @@ class YarnFollower:
         for limit in requests.values():
             node_id = limit.node_id
             if is_lost or not self._may_write():
-                found.settled.add(node_id)
+                findings.settled.add(node_id)
                 continue
             try:
                 manager.set_limit(limit)
             except YarnRefusedError as error:
-                found.refused[node_id] = str(error)
-                found.settled.add(node_id)
+                findings.refused[node_id] = str(error)
+                findings.settled.add(node_id)
                 must_read |= isinstance(error, UnknownYarnNodeError)
                 continue
             except YarnError as error:
-                found.refused[node_id] = str(error)
-                found.failed.add(node_id)
+                findings.refused[node_id] = str(error)
+                findings.failed.add(node_id)
                 must_read = is_lost = True
                 continue
             except Exception as error:  # must not affect the other NodeManagers
                 log.exception("limit not sent", extra={"node_manager": node_id})
-                found.refused[node_id] = f"{type(error).__name__}: {error}"
-                found.failed.add(node_id)
+                findings.refused[node_id] = f"{type(error).__name__}: {error}"
+                findings.failed.add(node_id)
                 continue
             self._awaited[node_id] = limit.resource, self._clock.now_s() + READ_BACK_WITHIN_S
         return must_read
@@ -235,7 +237,7 @@ class YarnFollower:
             read.add(node_id)
         return read
 
-    def _compare(self, found: _Findings, read: Collection[str]) -> None:
+    def _compare(self, findings: _Findings, read: Collection[str]) -> None:
         """Settle requests whose limit is visible, and fail requests after their deadline."""
         now_s = self._clock.now_s()
         for node_id, (wanted, until_s) in tuple(self._awaited.items()):
@@ -244,23 +246,23 @@ class YarnFollower:
                 if now_s < until_s:
                     continue
                 has = _text(known.limit) if known is not None else "no such NodeManager"
-                found.refused[node_id] = f"requested {_text(wanted)}, got {has}"
-                found.failed.add(node_id)
+                findings.refused[node_id] = f"requested {_text(wanted)}, got {has}"
+                findings.failed.add(node_id)
             else:
-                found.settled.add(node_id)
+                findings.settled.add(node_id)
             del self._awaited[node_id]
 
     def _read(self, manager: ResourceManager, changed: dict[str, YarnNode | None]) -> str:
         """Read all nodes; return the error if that fails."""
         self._read_s = self._clock.now_s()
         try:
-            found = manager.nodes()
+            reported = manager.nodes()
         except YarnError as error:
             if str(error) != self._problem:
                 extra = {"cluster": self.cluster_id, "error": str(error)}
                 log.warning("cluster not readable", extra=extra)
             return str(error)
-        nodes = {node.node_id: node for node in found}
+        nodes = {node.node_id: node for node in reported}
         known = self._nodes
         changed |= {i: node for i, node in nodes.items() if known.get(i) != node}
         changed |= dict.fromkeys(known.keys() - nodes.keys())

@@ -12,11 +12,11 @@ from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import NONZERO_DEFAULTS, pod_limits, pod_requests
 from koordinator.domain.resized_pods import (
-    HeldAmounts,
+    EffectiveAmounts,
     ResizeRules,
-    held_amounts,
-    held_limits,
-    held_requests,
+    effective_amounts,
+    effective_limits,
+    effective_requests,
 )
 
 V1_35 = ResizeRules(sums_per_pod=False, pod_level=False)
@@ -66,7 +66,7 @@ def resized(
 
 def cpus(pod: Pod) -> list[int]:
     """Return the CPUs that it holds in 1.35, 1.36 and 1.37."""
-    return [held_requests(pod, rules)["cpu"] // 1000 for rules in RULES]
+    return [effective_requests(pod, rules)["cpu"] // 1000 for rules in RULES]
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_other_resources_and_unknown_containers_do_no_harm() -> None:
     """A status may name what the spec does not."""
     extra = {"name": "c", "resources": {"requests": {"cpu": "1", "example.com/x": "2"}}}
     pod = resized(container("c", 1), statuses=[extra, status("gone", 50, 50)])
-    assert [held_requests(pod, rules).get("example.com/x") for rules in RULES] == [2, 2, 2]
+    assert [effective_requests(pod, rules).get("example.com/x") for rules in RULES] == [2, 2, 2]
     assert cpus(pod) == [1] * 3
 
 
@@ -316,7 +316,7 @@ def test_requests_follow_the_rules(
 ) -> None:
     """Held against a transcription of the specification, with and without assumed requests."""
     defaults = NONZERO_DEFAULTS if by_default else {}
-    held = held_requests(decode(manifest, Pod), rules, defaults)
+    held = effective_requests(decode(manifest, Pod), rules, defaults)
 
     assert {n: amount for n, amount in held.items() if amount} == {
         n: amount for n, amount in Plain(manifest, defaults).requests(rules).items() if amount
@@ -342,10 +342,10 @@ def test_a_pod_whose_status_repeats_its_spec_is_not_resized(
         "initContainerStatuses": [*map(echo, spec["initContainers"])],
     }
     pod = decode(manifest, Pod)
-    own = HeldAmounts(pod_requests(pod.spec), pod_limits(pod.spec), 0, 0)
+    own = EffectiveAmounts(pod_requests(pod.spec), pod_limits(pod.spec), 0, 0)
 
-    assert held_amounts(pod, rules, own) is own
-    assert held_limits(pod, rules) == own.limits
+    assert effective_amounts(pod, rules, own) is own
+    assert effective_limits(pod, rules) == own.limits
 
 
 def test_limits_follow_what_is_in_force() -> None:
@@ -357,7 +357,7 @@ def test_limits_follow_what_is_in_force() -> None:
         resized(spec, statuses=[grown]),
         resized(refused, statuses=[grown], conditions=pending("Infeasible")),
     ]
-    assert [[held_limits(pod, rules)["cpu"] for rules in RULES] for pod in made] == [
+    assert [[effective_limits(pod, rules)["cpu"] for rules in RULES] for pod in made] == [
         [3000] * 3,
         [3000] * 3,
     ]

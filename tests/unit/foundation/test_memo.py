@@ -37,10 +37,10 @@ def test_new_version_is_computed_again() -> None:
         return memo.as_of(thing, version, next, numbers)
 
     assert [found(version) for version in "aabba"] == [0, 0, 1, 1, 2]
-    assert memo.found(thing) == 2
+    assert memo.peek(thing) == 2
 
     memo.forget(thing)
-    assert memo.found(thing) is None
+    assert memo.peek(thing) is None
     assert found("a") == 3
 
 
@@ -51,7 +51,7 @@ def test_memos_of_one_object_are_independent() -> None:
     thing = Thing()
 
     assert (first.of(thing, str, 1), second.of(thing, int, "2")) == ("1", 2)
-    assert (first.found(thing), second.found(thing)) == ("1", 2)
+    assert (first.peek(thing), second.peek(thing)) == ("1", 2)
 
 
 def test_failed_computation_is_not_cached() -> None:

@@ -110,5 +110,5 @@ def read_quantity(meta: ObjectMeta, key: str) -> Quantity | None:
         raise error.within(path=annotation_path(key)) from None
 
 
-def _refusal(key: str, found: str, accepted: str) -> InputError:
-    return InputError(f"must be {accepted}, got {found!r}", path=annotation_path(key))
+def _refusal(key: str, value: str, accepted: str) -> InputError:
+    return InputError(f"must be {accepted}, got {value!r}", path=annotation_path(key))

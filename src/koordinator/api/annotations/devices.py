@@ -132,7 +132,7 @@ class MetaXAllocation(ApiStruct, frozen=True, kw_only=True):
     v_ram: int
 
 
-class _FoundPartition(ApiStruct, frozen=True, kw_only=True):
+class _WirePartition(ApiStruct, frozen=True, kw_only=True):
     """A partition as some producers spell it: with a score in quotes."""
 
     minors: tuple[int, ...]
@@ -158,7 +158,7 @@ METAX_ALLOCATED = AnnotationCodec(
     "metax-tech.com/gpu-devices-allocated", tuple[tuple[MetaXAllocation, ...], ...]
 )
 
-_FOUND_PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[int, Any])
+_WIRE_PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[int, Any])
 _PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[str, tuple[GpuPartition, ...]])
 
 
@@ -169,19 +169,19 @@ def read_gpu_partitions(meta: ObjectMeta) -> GpuPartitionTable | None:
     its list, and partitions may be grouped by link type: ``{"1": {"NVLINK": [...]}}``.
     Raises InputError if the table can't be read; upstream takes that for no table.
     """
-    found = _FOUND_PARTITIONS.read(meta)
-    if found is None:
+    by_size = _WIRE_PARTITIONS.read(meta)
+    if by_size is None:
         return None
     return {
         size: tuple(_partitions(group, f"{_PARTITIONS.path}[{size}]"))
-        for size, group in found.items()
+        for size, group in by_size.items()
         if group is not None
     }
 
 
-def _partitions(found: object, path: str) -> Iterator[GpuPartition]:
+def _partitions(value: object, path: str) -> Iterator[GpuPartition]:
     """Yield the partitions of one size: a list, a single one, or either of them by link type."""
-    for each in found if isinstance(found, list) else (found,):
+    for each in value if isinstance(value, list) else (value,):
         if not isinstance(each, dict) or not each or "minors" in each:
             yield _partition(each, path)
             continue
@@ -200,19 +200,19 @@ def _partition(value: object, path: str) -> GpuPartition:
     if not isinstance(value, dict):
         raise InputError(f"must be a partition with minors, got {value!r}", path=path)
     try:
-        found = decode(value, _FoundPartition)
+        wire = decode(value, _WirePartition)
     except InputError as error:
         raise error.within(path=path) from None
     try:
-        score = int(found.allocation_score)
+        score = int(wire.allocation_score)
     except ValueError:
         raise InputError(
-            f"allocationScore must be an integer, got {found.allocation_score!r}",
+            f"allocationScore must be an integer, got {wire.allocation_score!r}",
             path=path,
         ) from None
     return GpuPartition(
-        minors=found.minors,
-        gpu_link_type=found.gpu_link_type,
-        ring_bus_bandwidth=found.ring_bus_bandwidth,
+        minors=wire.minors,
+        gpu_link_type=wire.gpu_link_type,
+        ring_bus_bandwidth=wire.ring_bus_bandwidth,
         allocation_score=score,
     )

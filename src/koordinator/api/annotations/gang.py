@@ -108,8 +108,8 @@ def mode(meta: ObjectMeta) -> GangMode:
 def match_policy(meta: ObjectMeta) -> GangMatchPolicy | None:
     """Return the policy; None leaves it to the scheduler's configuration."""
     annotations = meta.annotations
-    found = annotations.get(MATCH_POLICY) or annotations.get(MATCH_POLICY_ALIAS)
-    return next((policy for policy in GangMatchPolicy if policy == found), None)
+    text = annotations.get(MATCH_POLICY) or annotations.get(MATCH_POLICY_ALIAS)
+    return next((policy for policy in GangMatchPolicy if policy == text), None)
 
 
 def waiting_time(meta: ObjectMeta) -> Duration | None:

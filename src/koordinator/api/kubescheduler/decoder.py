@@ -90,10 +90,10 @@ def decode_struct(data: object, wanted: type[_T], source: str) -> _T:
         raise error.within(source=source) from None
 
 
-def did_you_mean(found: str, accepted: Iterable[str]) -> str:
+def did_you_mean(word: str, accepted: Iterable[str]) -> str:
     """Return the part of a message that names the most similar of the accepted names, if any is."""
     by_lower_case = {name.lower(): name for name in accepted}
-    matches = get_close_matches(found.lower(), by_lower_case, n=1)
+    matches = get_close_matches(word.lower(), by_lower_case, n=1)
     return f'; did you mean "{by_lower_case[matches[0]]}"?' if matches else ""
 
 
@@ -116,8 +116,8 @@ def _decode(data: Mapping[str, Any], wanted: type[_T]) -> _T:
         raise BugError(f"{wanted.__name__} passed the check, but: {error}") from error
 
 
-def _parse(wanted: type, found: object) -> Any:
-    return _PARSERS[wanted](found)
+def _parse(wanted: type, value: object) -> Any:
+    return _PARSERS[wanted](value)
 
 
 def _object(data: object) -> dict[str, Any]:
@@ -128,47 +128,47 @@ def _object(data: object) -> dict[str, Any]:
     return present
 
 
-def _check_equal(found: object, accepted: str, path: str) -> None:
-    if found is None:
+def _check_equal(value: object, accepted: str, path: str) -> None:
+    if value is None:
         raise InputError(f"is required and must be {accepted}", path=path)
-    if found != accepted:
-        raise _wrong(found, accepted, path)
+    if value != accepted:
+        raise _wrong(value, accepted, path)
 
 
-def _check(found: object, wanted: inspect.Type, path: str) -> None:
+def _check(tree: object, wanted: inspect.Type, path: str) -> None:
     """Raise InputError unless msgspec would take the value, and for unknown fields at any depth."""
     match wanted:
         case inspect.UnionType(types):
             _check_alternatives(
-                found, [each for each in types if not isinstance(each, inspect.NoneType)], path
+                tree, [each for each in types if not isinstance(each, inspect.NoneType)], path
             )
         case inspect.StructType():
-            _check_struct(found, wanted, path)
+            _check_struct(tree, wanted, path)
         case inspect.DictType():
-            for key, value in _pairs(found, path):
+            for key, value in _pairs(tree, path):
                 _check(value, wanted.value_type, join_path(path, key))
         case inspect.VarTupleType():
-            if not isinstance(found, list):
-                raise _wrong(found, "a list", path)
-            for index, item in enumerate(found):
+            if not isinstance(tree, list):
+                raise _wrong(tree, "a list", path)
+            for index, item in enumerate(tree):
                 _check(item, wanted.item_type, f"{path}[{index}]")
         case _:
-            _check_scalar(found, wanted, path)
+            _check_scalar(tree, wanted, path)
 
 
-def _check_alternatives(found: object, wanted: Sequence[inspect.Type], path: str) -> None:
+def _check_alternatives(value: object, wanted: Sequence[inspect.Type], path: str) -> None:
     """Raise InputError unless one of the types takes the value, such as a number or a text."""
     if len(wanted) == 1:
-        _check(found, wanted[0], path)
+        _check(value, wanted[0], path)
         return
     for each in wanted:
         try:
-            _check(found, each, path)
+            _check(value, each, path)
         except InputError:
             continue
         return
     accepted = " or ".join(_name_of(each) for each in wanted)
-    raise _wrong(found, accepted, path)
+    raise _wrong(value, accepted, path)
 
 
 def _name_of(wanted: inspect.Type) -> str:
@@ -177,9 +177,9 @@ def _name_of(wanted: inspect.Type) -> str:
     return _SCALARS[type(wanted)][1]
 
 
-def _check_struct(found: object, wanted: inspect.StructType, path: str) -> None:
+def _check_struct(tree: object, wanted: inspect.StructType, path: str) -> None:
     fields = {field.encode_name: field for field in wanted.fields}
-    present = dict(_pairs(found, path))
+    present = dict(_pairs(tree, path))
     for key, value in present.items():
         if key not in fields:
             hint = did_you_mean(key, fields) or f"; must be one of {', '.join(fields)}"
@@ -190,75 +190,75 @@ def _check_struct(found: object, wanted: inspect.StructType, path: str) -> None:
             raise InputError("is required", path=join_path(path, key))
 
 
-def _pairs(found: object, path: str) -> Iterable[tuple[str, object]]:
-    if not isinstance(found, dict):
-        raise _wrong(found, "an object", path)
-    for key, value in found.items():
+def _pairs(tree: object, path: str) -> Iterable[tuple[str, object]]:
+    if not isinstance(tree, dict):
+        raise _wrong(tree, "an object", path)
+    for key, value in tree.items():
         if not isinstance(key, str):
             raise _wrong(key, "an object whose keys are strings", path)
         yield key, value
 
 
-def _check_scalar(found: object, wanted: inspect.Type, path: str) -> None:
+def _check_scalar(scalar: object, wanted: inspect.Type, path: str) -> None:
     match wanted:
         case inspect.CustomType():
-            _check_parsed(found, wanted.cls, path)
+            _check_parsed(scalar, wanted.cls, path)
         case inspect.LiteralType(values):
-            _check_choice(found, [str(value) for value in values], path)
+            _check_choice(scalar, [str(value) for value in values], path)
         case inspect.IntType():
-            _check_integer(found, wanted, path)
+            _check_integer(scalar, wanted, path)
         case inspect.BytesType():
-            _check_base64(found, path)
+            _check_base64(scalar, path)
         case inspect.AnyType():
             return
         case _:
             python_type, accepted = _SCALARS[type(wanted)]
-            is_flag = isinstance(found, bool) and not isinstance(wanted, inspect.BoolType)
-            if is_flag or not isinstance(found, python_type):
-                raise _wrong(found, accepted, path)
+            is_flag = isinstance(scalar, bool) and not isinstance(wanted, inspect.BoolType)
+            if is_flag or not isinstance(scalar, python_type):
+                raise _wrong(scalar, accepted, path)
 
 
-def _check_parsed(found: object, wanted: type, path: str) -> None:
+def _check_parsed(value: object, wanted: type, path: str) -> None:
     try:
-        _parse(wanted, found)
+        _parse(wanted, value)
     except InputError as error:
         raise InputError(error.problem, path=path) from None
 
 
-def _check_choice(found: object, choices: list[str], path: str) -> None:
-    if found in choices:
+def _check_choice(value: object, choices: list[str], path: str) -> None:
+    if value in choices:
         return
     accepted = ", ".join(choice or '""' for choice in choices)
-    hint = did_you_mean(found, choices) if isinstance(found, str) else ""
-    raise InputError(f"must be one of {accepted}, got {_show(found)}{hint}", path=path)
+    hint = did_you_mean(value, choices) if isinstance(value, str) else ""
+    raise InputError(f"must be one of {accepted}, got {_show(value)}{hint}", path=path)
 
 
-def _check_integer(found: object, wanted: inspect.IntType, path: str) -> None:
+def _check_integer(value: object, wanted: inspect.IntType, path: str) -> None:
     low, high = wanted.ge, wanted.le
     if (
-        isinstance(found, int)
-        and not isinstance(found, bool)
-        and (low is None or low <= found)
-        and (high is None or found <= high)
+        isinstance(value, int)
+        and not isinstance(value, bool)
+        and (low is None or low <= value)
+        and (high is None or value <= high)
     ):
         return
     if low is None:
-        raise _wrong(found, "an integer", path)
+        raise _wrong(value, "an integer", path)
     accepted = f"at least {low}" if high is None or high > _HIGHEST_NAMED else f"{low}..{high}"
-    raise _wrong(found, f"an integer of {accepted}", path)
+    raise _wrong(value, f"an integer of {accepted}", path)
 
 
-def _check_base64(found: object, path: str) -> None:
+def _check_base64(value: object, path: str) -> None:
     try:
-        b64decode(found if isinstance(found, str) else "?", validate=True)
+        b64decode(value if isinstance(value, str) else "?", validate=True)
     except ValueError:
-        raise _wrong(found, "a string in base64", path) from None
+        raise _wrong(value, "a string in base64", path) from None
 
 
-def _wrong(found: object, accepted: str, path: str) -> InputError:
-    return InputError(f"must be {accepted}, got {_show(found)}", path=path)
+def _wrong(value: object, accepted: str, path: str) -> InputError:
+    return InputError(f"must be {accepted}, got {_show(value)}", path=path)
 
 
-def _show(found: object) -> str:
-    shown = json.dumps(found, default=str, skipkeys=True, ensure_ascii=False)
+def _show(value: object) -> str:
+    shown = json.dumps(value, default=str, skipkeys=True, ensure_ascii=False)
     return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"

@@ -152,7 +152,7 @@ def _servers(
     cluster: RealCluster | None,
     compared: ComparedRun | None,
 ) -> list[tuple[HttpServer, str]]:
-    found: list[tuple[HttpServer, str]] = []
+    servers: list[tuple[HttpServer, str]] = []
     reviewer = cluster.reviewer if cluster is not None else None
     application = partial(
         dashboard_application,
@@ -174,7 +174,7 @@ def _servers(
                 raise InputError(text, source="--listen")
         app = application(policy, hosts=LOCAL_NAMES if policy is None else ())
         name = "localhost" if policy is None else host
-        found.append((HttpServer(app, host, port, limits=LIMITS), f"http://{name}:{{port}}/"))
+        servers.append((HttpServer(app, host, port, limits=LIMITS), f"http://{name}:{{port}}/"))
     if flags.secure_port:
         policy = _reviewed(reviewer, clock)
         if policy is None:
@@ -186,8 +186,8 @@ def _servers(
         server = HttpServer(
             application(policy), flags.bind_address, flags.secure_port, tls, limits=LIMITS
         )
-        found.append((server, "https://localhost:{port}/"))
-    return found
+        servers.append((server, "https://localhost:{port}/"))
+    return servers
 
 
 def _planner(
@@ -272,15 +272,15 @@ def _manifests(
 
 def _version(paths: Sequence[str]) -> Hashable:
     """Return a value that changes when a file is changed, added or deleted."""
-    found: list[tuple[str, int, int]] = []
+    versions: list[tuple[str, int, int]] = []
     for name in paths:
         try:
             for file in files_below(Path(name)):
                 stat = os.stat(file)  # noqa: PTH116 -- one of thousands
-                found.append((str(file), stat.st_mtime_ns, stat.st_size))
+                versions.append((str(file), stat.st_mtime_ns, stat.st_size))
         except (OSError, InputError):
-            found.append((name, 0, 0))
-    return tuple(found)
+            versions.append((name, 0, 0))
+    return tuple(versions)
 
 
 def simulation_source(flags: DashboardFlags, clock: Clock) -> SimulationSource:
@@ -351,9 +351,9 @@ def _cluster(
         return cluster
 
     configuration = read_configuration(flags.config)
-    asked = connect(timeout_s=ASK_TIMEOUT_S)
-    components = ComponentHealth(asked, CONFIG_NAMESPACE)
-    contact = _Contact(asked, clock, stopping, components)
+    api_cluster = connect(timeout_s=ASK_TIMEOUT_S)
+    components = ComponentHealth(api_cluster, CONFIG_NAMESPACE)
+    contact = _Contact(api_cluster, clock, stopping, components)
     contact.start()
     followed = connect()
     source = LiveClusterSource(

@@ -28,17 +28,17 @@ class FileArchive:
 
         Raises InputError for what can't be read.
         """
-        found: list[AuditEntry] = []
+        entries: list[AuditEntry] = []
         for path in self.paths:
             own: list[AuditEntry] = []
             for file in reversed(trail_files(path)):
                 own[:0] = read_trail(file, lambda _: None)
                 if len(own) >= most:
                     break
-            found += own[-most:]
+            entries += own[-most:]
         if len(self.paths) > 1:
-            found.sort(key=attrgetter("at_s"))
-        return found[-most:]
+            entries.sort(key=attrgetter("at_s"))
+        return entries[-most:]
 
 
 class ServerArchive:

@@ -20,11 +20,11 @@ def descheduler_plugins_for(configuration: DeschedulerConfiguration) -> tuple[Sp
     A package that can't be loaded is skipped with a warning.  Raises InputError with the name of
     the package if the configuration enables a plugin that no other package provides.
     """
-    found, broken = load_entry_points(ENTRY_POINTS, DeschedulerPluginSpec)
-    known = {spec.name for spec in (*DESCHEDULER_PLUGINS, *found)}
+    loaded, broken = load_entry_points(ENTRY_POINTS, DeschedulerPluginSpec)
+    known = {spec.name for spec in (*DESCHEDULER_PLUGINS, *loaded)}
     unknown = sorted(configuration.plugin_names() - known)
     if broken and unknown:
         raise InputError(f"{'; '.join(broken)}; is {', '.join(unknown)} in it?")
     for sentence in broken:
         warn(f"{sentence}; the package is skipped")
-    return tuple(found)
+    return tuple(loaded)

@@ -131,7 +131,7 @@ class ExplainFlags:
             live = readable_objects(
                 given.objects, self.kubeconfig, self.context, self.scope.namespace
             )
-        if live.lacks_nodes:
+        if live.has_no_nodes:
             names = ", ".join(kind.PLURAL for kind in live.unreadable[:3])
             warn(LIMITED.format(names))
         return replaced(live, objects=given.completed(live.objects))
@@ -177,7 +177,7 @@ def _waiting(flags: ExplainFlags, live: LiveObjects) -> list[tuple[Explanation, 
     """Explain one pod of each kind that waits and is selected, with the names of all of them."""
     configuration = read_configuration(flags.config)
     explained: list[tuple[Explanation, tuple[str, ...]]]
-    if live.lacks_nodes:
+    if live.has_no_nodes:
         explained = [(one, (one.pod,)) for one in explain_by_conditions(live.objects)]
     else:
         with ExitStack() as cleanup:
@@ -242,7 +242,7 @@ def explain_pod(
     deleted = [key for key in keys if moves.get(key) and key not in existing]
     remaining = [key for key in keys if key not in deleted]
     explained: list[Explanation] = []
-    if live.lacks_nodes:
+    if live.has_no_nodes:
         explained = explain_by_conditions(objects, remaining)
     elif remaining or not deleted:
         explained = _explained(objects, remaining, flags)
@@ -285,7 +285,7 @@ def explain_gang(
         next((key for key in members[name] if not pods[key].spec.node_name), members[name][0]): name
         for name in wanted
     }
-    if live.lacks_nodes:
+    if live.has_no_nodes:
         explained = explain_by_conditions(objects, list(gangs))
     else:
         explained = _explained(objects, list(gangs), flags) if gangs else []

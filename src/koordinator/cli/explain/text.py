@@ -83,7 +83,7 @@ def by_cause(
     """
     causes: dict[str, list[tuple[Explanation, Sequence[str]]]] = {}
     for one, pods in explained:
-        cause = "; ".join((in_short(one), *_lacking_devices(one)))
+        cause = "; ".join((in_short(one), *_missing_devices(one)))
         causes.setdefault(cause, []).append((one, pods))
     return sorted(causes.items(), key=lambda item: -sum(len(pods) for _, pods in item[1]))
 
@@ -96,15 +96,15 @@ def in_short(one: Explanation) -> str:
     return "; ".join(parts) or one.summary
 
 
-def _lacking_devices(one: Explanation) -> Iterator[str]:
+def _missing_devices(one: Explanation) -> Iterator[str]:
     """Return the devices that are missing on nodes which reject the pod for other reasons too."""
-    lacking = [
+    shortages = [
         _words(cause)
         for cause in one.causes
         if cause.nodes and not cause.decisive and _is_device(cause.reason)
     ]
-    if lacking:
-        yield f"besides, on some nodes {' and '.join(dict.fromkeys(lacking))}"
+    if shortages:
+        yield f"besides, on some nodes {' and '.join(dict.fromkeys(shortages))}"
 
 
 def _is_device(reason: str) -> bool:
@@ -142,9 +142,9 @@ def _overview(
         enough = [r for r in first.remedies if r.sufficient]
         for helping in (enough or first.remedies)[:1]:
             is_only = len(explained) == 1 and len(names) == 1
-            whom = "" if is_only else f" ({_member(first.pod, gangs)})"
+            subject = "" if is_only else f" ({_member(first.pod, gangs)})"
             besides = "" if helping.sufficient else " (not enough alone)"
-            yield 4, f"would help{whom}: {helping.text}{besides}"
+            yield 4, f"would help{subject}: {helping.text}{besides}"
     yield 0, "koord explain pod NAMESPACE/NAME explains one of them in full"
 
 
@@ -204,8 +204,8 @@ def _nearest(one: Explanation) -> Iterator[Line]:
         return
     yield 2, "nearest nodes:"
     for near in one.nearest:
-        lacks = ", ".join(f"{_spoken(name, n)} {name}" for name, n in near.lacks.items())
-        what = f"{near.node} lacks {lacks}" if lacks else near.node
+        shortfall = ", ".join(f"{_spoken(name, n)} {name}" for name, n in near.lacks.items())
+        what = f"{near.node} lacks {shortfall}" if shortfall else near.node
         others = [sentence(text) for text in near.details]
         yield 4, f"{what} ({'; '.join(others)})" if others else what
 

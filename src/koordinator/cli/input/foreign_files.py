@@ -42,8 +42,8 @@ _KUSTOMIZATION_FIELDS: Final = {
 
 def check_is_manifest(tree: JsonObject, source: str) -> None:
     """Raise InputError with the purpose of a file that is recognized as not a manifest."""
-    for found, problem in _CHECKS:
-        if found(tree, source):
+    for is_foreign, problem in _CHECKS:
+        if is_foreign(tree, source):
             raise InputError(problem)
     kind, version = tree.get("kind"), str(tree.get("apiVersion", ""))
     if kind in _CONFIGURATIONS and not version.startswith("v1"):

@@ -62,9 +62,9 @@ class ComponentClient:
             with build_opener(*handlers).open(request, timeout=PATIENCE_S) as answer:
                 body: bytes = answer.read()
         except HTTPError as error:
-            said = error.read().decode(errors="replace").strip()[:300]
+            detail = error.read().decode(errors="replace").strip()[:300]
             hint = _HINTS.get(error.code, "")
-            raise ClusterError(f"{url} answered {error.code}: {said}{hint}") from None
+            raise ClusterError(f"{url} answered {error.code}: {detail}{hint}") from None
         except (URLError, TimeoutError) as error:
             raise ClusterError(f"{url} does not answer: {error}{_tls_hint(error)}") from None
         return body
@@ -79,13 +79,13 @@ class ComponentClient:
                 f"must be an https URL when credentials are set, got {server!r}",
                 source="--server",
             )
-        found = Connection(ApiServer(server), Identity(), "--server")
+        connection = Connection(ApiServer(server), Identity(), "--server")
         if self.kubeconfig or self.context or self.in_cluster:
-            found = find_connection(self.kubeconfig, self.context)
-        identity = Identity(token=self.token) if self.token else found.identity
-        authority = self.certificate_authority or found.server.ca
-        whom = ApiServer(server.rstrip("/"), authority, verified=self.verifies)
-        return Connection(whom, identity, found.source)
+            connection = find_connection(self.kubeconfig, self.context)
+        identity = Identity(token=self.token) if self.token else connection.identity
+        authority = self.certificate_authority or connection.server.ca
+        target = ApiServer(server.rstrip("/"), authority, verified=self.verifies)
+        return Connection(target, identity, connection.source)
 
 
 class _NoRedirects(HTTPRedirectHandler):

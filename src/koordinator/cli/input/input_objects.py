@@ -130,7 +130,7 @@ class InputObjects:
 
     def notices(self) -> list[str]:
         """Return a sentence for each thing that was read and has no effect."""
-        told = [
+        notices = [
             texts[0] + (f"; so in {len(texts)} places" if len(texts) > 1 else "")
             for texts in self.unknown.values()
         ]
@@ -141,17 +141,17 @@ class InputObjects:
         idle = {kind: n for kind, n in left_out.items() if n and kind not in _OF_ADMISSION}
         admitting = {kind: n for kind, n in left_out.items() if n and kind in _OF_ADMISSION}
         if idle:
-            told.append(f"left out, because no scheduling depends on them: {_counted(idle)}")
+            notices.append(f"left out, because no scheduling depends on them: {_counted(idle)}")
         if admitting:
-            told.append(
+            notices.append(
                 f"left out: {_counted(admitting)}: an API server may change or refuse new pods by "
                 "them; here pods count as they are written"
             )
         if self.unknown_kinds:
-            told.append(
+            notices.append(
                 f"left out, because their kinds are not known: {_counted(self.unknown_kinds)}"
             )
-        return [*told, *self.not_simulated]
+        return [*notices, *self.not_simulated]
 
     @property
     def not_simulated(self) -> list[str]:
@@ -201,7 +201,7 @@ def with_known_priorities(
     known = {obj.metadata.name for obj in (*SYSTEM_PRIORITY_CLASSES, *_classes(objects))}
     missing: dict[str, list[str]] = {}
     for obj in objects:
-        if isinstance(obj, Pod) and _lacks_class(obj, known):
+        if isinstance(obj, Pod) and _is_class_missing(obj, known):
             missing.setdefault(obj.spec.priority_class_name, []).append(obj.key)
     if not missing:
         return list(objects), []
@@ -210,7 +210,7 @@ def with_known_priorities(
     default = min((c.value for c in _classes(objects) if c.global_default), default=0)
     completed = [
         replace(obj, spec=replace(obj.spec, priority=default))
-        if isinstance(obj, Pod) and _lacks_class(obj, known | shipped.keys())
+        if isinstance(obj, Pod) and _is_class_missing(obj, known | shipped.keys())
         else obj
         for obj in objects
     ]
@@ -224,9 +224,9 @@ def _of_missing(
 ) -> str:
     pods = f"{len(keys)} pod{'' if len(keys) == 1 else 's'} ({', '.join(keys[:SHOWN])}"
     pods += ", …)" if len(keys) > SHOWN else ")"
-    found = shipped.get(name)
-    if isinstance(found, PriorityClass):
-        what = f"taken as the chart installs it, with {found.value}"
+    shipped_class = shipped.get(name)
+    if isinstance(shipped_class, PriorityClass):
+        what = f"taken as the chart installs it, with {shipped_class.value}"
     else:
         what = f"counted with priority {default}, while an API server would refuse"
     verb = "names" if len(keys) == 1 else "name"
@@ -237,7 +237,7 @@ def _classes(objects: Iterable[KubeObject]) -> list[PriorityClass]:
     return [obj for obj in objects if isinstance(obj, PriorityClass)]
 
 
-def _lacks_class(pod: Pod, known: Iterable[str]) -> bool:
+def _is_class_missing(pod: Pod, known: Iterable[str]) -> bool:
     spec = pod.spec
     return bool(
         spec.priority_class_name and spec.priority is None and spec.priority_class_name not in known

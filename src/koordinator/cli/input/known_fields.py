@@ -82,8 +82,8 @@ def _type_of_schema(name: str, schema: JsonObject, types: Types) -> str:
     for key, mark in (("items", _LIST), ("additionalProperties", _MAP)):
         inner = schema.get(key)
         if isinstance(inner, dict):
-            found = _type_of_schema(f"{name}.*", inner, types)
-            return mark + found if found else ""
+            item_type = _type_of_schema(f"{name}.*", inner, types)
+            return mark + item_type if item_type else ""
     return ""
 
 

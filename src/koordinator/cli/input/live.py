@@ -47,7 +47,7 @@ class LiveObjects:
     unreadable: tuple[type[KubeObject], ...] = ()  # kinds that the user may not read everywhere
 
     @property
-    def lacks_nodes(self) -> bool:
+    def has_no_nodes(self) -> bool:
         """Whether nodes can't be read, so that no scheduler can be run on a copy."""
         return Node in self.unreadable
 

@@ -424,9 +424,9 @@ def _items(items: Iterable[Any], place: str, version: Any, kind: Any) -> Iterato
         yield item_place, item, list_kind
 
 
-def _not_an_object(found: object, place: str) -> InputError:
+def _not_an_object(value: object, place: str) -> InputError:
     return InputError(
-        f"must be an object with apiVersion and kind, got {type(found).__name__}",
+        f"must be an object with apiVersion and kind, got {type(value).__name__}",
         source=place,
     )
 

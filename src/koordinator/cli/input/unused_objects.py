@@ -43,14 +43,14 @@ class _Feature:
     plugin: str
     kinds: tuple[type[KubeObject], ...]
     called: str  # name of the requested feature
-    asks: Callable[[Pod], bool]
+    applies_to: Callable[[Pod], bool]
     remedy: str = "--config koordinator has it"
 
 
 _SHARES = {GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA, FPGA, *CURRENT_DEVICE_NAMES}
 
 
-def _asks_for_shares(pod: Pod) -> bool:
+def _requests_shares(pod: Pod) -> bool:
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     return any(not _SHARES.isdisjoint(one.resources.requests) for one in containers)
 
@@ -87,7 +87,7 @@ _FEATURES = (
     ),
     _Feature("LoadAwareScheduling", (NodeMetric,), "", lambda _: False),
     _Feature("NodeNUMAResource", (NodeResourceTopology,), "", lambda _: False),
-    _Feature("DeviceShare", (Device,), "shares of devices", _asks_for_shares),
+    _Feature("DeviceShare", (Device,), "shares of devices", _requests_shares),
 )
 
 
@@ -116,7 +116,7 @@ def unused_objects(
         and not is_over(obj)
         and obj.spec.scheduler_name in plugins
     ]
-    told: list[str] = []
+    notices: list[str] = []
     for feature in _FEATURES:
         able = [name for name, has in plugins.items() if feature.plugin in has]
         used = {pod.spec.scheduler_name for pod in pending}
@@ -124,12 +124,12 @@ def unused_objects(
             able = [*plugins] if GANG_SCHEDULING in gates else []
         remedy = feature.remedy.format(gates=_switched_on(gates.level))
         hint = f"spec.schedulerName {able[0]} has it" if able else remedy
-        told += _of_pods(feature, pending, able, hint)
+        notices += _of_pods(feature, pending, able, hint)
         if feature.plugin == "ElasticQuota":
-            told += _of_missing_quotas(given, pending, able)
+            notices += _of_missing_quotas(given, pending, able)
         if pending and not used.intersection(able):
-            told += _of_objects(feature, given, hint)
-    return told
+            notices += _of_objects(feature, given, hint)
+    return notices
 
 
 def _switched_on(level: KubeVersion) -> str:
@@ -143,7 +143,7 @@ def _of_pods(
 ) -> Iterator[str]:
     by_profile: dict[str, list[str]] = {}
     for pod in pending:
-        if pod.spec.scheduler_name not in able and feature.asks(pod):
+        if pod.spec.scheduler_name not in able and feature.applies_to(pod):
             by_profile.setdefault(pod.spec.scheduler_name, []).append(pod.key)
     for profile, keys in by_profile.items():
         yield (

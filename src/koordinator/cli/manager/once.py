@@ -46,8 +46,8 @@ def run_once(
 
 def _config_map(file: str, options: ManagerOptions) -> list[ConfigMap]:
     wanted = f"{options.config_namespace}/{options.config_name}"
-    found = read_input_objects([file]).objects
-    if len(found) != 1 or not isinstance(found[0], ConfigMap) or found[0].key != wanted:
-        kinds = ", ".join(f"{obj.KIND} {obj.key}" for obj in found) or "nothing"
+    objects = read_input_objects([file]).objects
+    if len(objects) != 1 or not isinstance(objects[0], ConfigMap) or objects[0].key != wanted:
+        kinds = ", ".join(f"{obj.KIND} {obj.key}" for obj in objects) or "nothing"
         raise InputError(f"must be the ConfigMap {wanted}, got {kinds}", source=file)
-    return [found[0]]
+    return [objects[0]]

@@ -333,12 +333,12 @@ class Webhooks:
         )
         for kind, name in kinds:
             try:
-                found = self._care_cluster.get(kind, name)
+                configuration = self._care_cluster.get(kind, name)
             except NotFoundError:
                 log.warning("no webhook configuration", extra={"configuration": name})
                 is_complete = False
                 continue
-            patch = configuration_patch(found, paths, serving.trusted)
+            patch = configuration_patch(configuration, paths, serving.trusted)
             if patch:
                 self._care_cluster.patch(kind, name, "", patch)
         return is_complete
@@ -375,17 +375,17 @@ class Webhooks:
 def reviewer(hook: Hook, lookup: WatchLookup, components: Collection[str] = ()) -> Reviewer:
     """Return what answers the reviews of a hook; ``components`` are users that are trusted."""
 
-    def review(asked: Review) -> Answer:
+    def review(admission: Review) -> Answer:
         request = AdmissionRequest(
-            operation=asked.operation,
-            namespace=asked.namespace,
-            name=asked.name,
-            subresource=asked.sub_resource,
-            obj=asked.object or {},
-            old=asked.old_object,
-            requester=asked.user_info,
-            is_of_component=asked.user_info.username in components,
-            is_dry_run=asked.dry_run or False,
+            operation=admission.operation,
+            namespace=admission.namespace,
+            name=admission.name,
+            subresource=admission.sub_resource,
+            obj=admission.object or {},
+            old=admission.old_object,
+            requester=admission.user_info,
+            is_of_component=admission.user_info.username in components,
+            is_dry_run=admission.dry_run or False,
         )
         try:
             if hook.mutate is not None:

@@ -61,7 +61,7 @@ def visibility_application(
     for plural in KINDS:
         routes += [
             Route(f"{base}/{plural}", pages.listed(plural)),
-            Route(f"{base}/{plural}/{{name}}", pages.found(plural)),
+            Route(f"{base}/{plural}/{{name}}", pages.one(plural)),
             Route(f"{base}/{plural}/{{name}}/queueunits", pages.summary(plural)),
         ]
     app = Starlette(routes=routes, exception_handlers={HTTPException: _failed})
@@ -76,23 +76,23 @@ class _Pages:
         self._visibility, self._ask = visibility, ask
 
     def ready(self, _: Request) -> Response:
-        self._asked(lambda _: None)
+        self._query_loop(lambda _: None)
         return PlainTextResponse("ok")
 
     def listed(self, plural: str) -> Callable[[Request], Response]:
         kind = KINDS[plural]
 
         def page(_: Request) -> Response:
-            names = self._asked(lambda it: _names(it, plural))
+            names = self._query_loop(lambda it: _names(it, plural))
             items = [_object(kind, name) for name in names]
             return _json({**_header(f"{kind}List"), "metadata": {}, "items": items})
 
         return page
 
-    def found(self, plural: str) -> Callable[[Request], Response]:
+    def one(self, plural: str) -> Callable[[Request], Response]:
         def page(request: Request) -> Response:
             name = request.path_params["name"]
-            units = self._asked(lambda it: _units(it, plural, name, UnitQuery()))
+            units = self._query_loop(lambda it: _units(it, plural, name, UnitQuery()))
             return _json(_object(KINDS[plural], name, units))
 
         return page
@@ -100,13 +100,13 @@ class _Pages:
     def summary(self, plural: str) -> Callable[[Request], Response]:
         def page(request: Request) -> Response:
             name, query = request.path_params["name"], _query(request)
-            units = self._asked(lambda it: _units(it, plural, name, query))
+            units = self._query_loop(lambda it: _units(it, plural, name, query))
             body = {**_header(_SUMMARY), "metadata": {"name": name}, "items": units}
             return _json(body)
 
         return page
 
-    def _asked(self, question: Callable[[QueueVisibility], AnswerT]) -> AnswerT:
+    def _query_loop(self, question: Callable[[QueueVisibility], AnswerT]) -> AnswerT:
         try:
             answer: AnswerT = self._ask(lambda: question(self._visibility()))
         except (ClusterError, TimeoutError) as error:
@@ -129,15 +129,17 @@ def _units(
 
 
 def _query(request: Request) -> UnitQuery:
-    asked = request.query_params
+    parameters = request.query_params
     numbers = {}
     for name, default in (("offset", 0), ("limit", MOST_UNITS)):
-        text = asked.get(name, "")
+        text = parameters.get(name, "")
         if text and not (text.isascii() and text.isdigit() and len(text) <= _DIGITS):
             problem = InputError(f"must be 0 to {_LARGEST - 1}, got {text!r}", path=name)
             raise HTTPException(HTTPStatus.BAD_REQUEST, str(problem))
         numbers[name] = int(text) if text else default
-    return UnitQuery(queue=asked.get("queue", ""), phase=asked.get("phase", ""), **numbers)
+    return UnitQuery(
+        queue=parameters.get("queue", ""), phase=parameters.get("phase", ""), **numbers
+    )
 
 
 def _object(kind: str, name: str, units: list[VisibleUnit] | None = None) -> JsonObject:
@@ -211,14 +213,14 @@ def openapi_v2() -> JsonObject:
 
 def _reads() -> list[tuple[str, str, str]]:
     """Return paths, kinds of answers and names of what can be read."""
-    base, found = f"/apis/{GROUP_VERSION}", []
+    base, resources = f"/apis/{GROUP_VERSION}", []
     for plural, kind in KINDS.items():
-        found += [
+        resources += [
             (f"{base}/{plural}", f"{kind}List", f"list{kind}"),
             (f"{base}/{plural}/{{name}}", kind, f"read{kind}"),
             (f"{base}/{plural}/{{name}}/queueunits", _SUMMARY, f"read{kind}Queueunits"),
         ]
-    return found
+    return resources
 
 
 def _operation(path: str, kind: str, name: str, answer: JsonObject) -> JsonObject:

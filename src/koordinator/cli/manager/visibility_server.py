@@ -114,18 +114,18 @@ class VisibilityServer:
     def _name_authority(self, serving: ServingPair) -> None:
         """Set the CA certificate of this server in its APIService."""
         try:
-            found = self._cluster.get(ApiService, API_SERVICE)
+            service = self._cluster.get(ApiService, API_SERVICE)
         except NotFoundError:
             log.warning("no APIService", extra={"service": API_SERVICE})
             return
-        patch = authority_patch(found, serving.trusted)
+        patch = authority_patch(service, serving.trusted)
         if patch:
             self._cluster.patch(ApiService, API_SERVICE, "", patch)
 
 
-def authority_patch(found: ApiService, trusted: bytes) -> JsonObject:
+def authority_patch(service: ApiService, trusted: bytes) -> JsonObject:
     """Return the patch of an APIService; empty if it skips verification or is up to date."""
     bundle = b64encode(trusted).decode()
-    if found.spec.get("insecureSkipTLSVerify") or found.spec.get("caBundle") == bundle:
+    if service.spec.get("insecureSkipTLSVerify") or service.spec.get("caBundle") == bundle:
         return {}
     return {"spec": {"caBundle": bundle}}

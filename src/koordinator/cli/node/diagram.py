@@ -95,8 +95,8 @@ def _zone(
 
 def _cpu(numa: NumaNode, cpu: int, letters: Letters) -> tuple[str, str]:
     for placed, letter, colour in letters.values():
-        held = placed.pod_allocation.numa
-        if held is not None and held.cpus >> cpu & 1:
+        allocation = placed.pod_allocation.numa
+        if allocation is not None and allocation.cpus >> cpu & 1:
             return letter, colour
     return (UNUSABLE, "dim") if numa.unusable >> cpu & 1 else (FREE, "dim")
 
@@ -104,11 +104,11 @@ def _cpu(numa: NumaNode, cpu: int, letters: Letters) -> tuple[str, str]:
 def _amounts(numa: NumaNode, zone: int) -> Text:
     """Return a line such as ``NUMA node 0  cpu 4 of 8, memory 3Gi of 16Gi``."""
     used = numa.used({}).get(zone, {})
-    said = [
+    parts = [
         f"{name} {_amount(name, used.get(name, 0))} of {_amount(name, amount)}"
         for name, amount in numa.zones.get(zone, {}).items()
     ]
-    return Text(f"NUMA node {zone}  {', '.join(said)}")
+    return Text(f"NUMA node {zone}  {', '.join(parts)}")
 
 
 def _amount(name: str, amount: int) -> str:
@@ -138,19 +138,19 @@ def _group(group: DeviceGroup, healthy: int, letters: Letters) -> Table:
             for taken in placed.pod_allocation.devices.get(group.kind, ())
             if taken.minor == device.minor
         ]
-        bar, said = Text(), Text()
+        bar, details = Text(), Text()
         for taken, letter, colour in holders:
             amount = taken.amounts[place]
             bar.append("█" * round(BAR * min(amount, 100) / 100), colour)
-            said.append(f"{letter} {amount}", colour)
+            details.append(f"{letter} {amount}", colour)
             for function in taken.functions:
-                said.append(f" {function.bus_id}", colour)
-            said.append("  ")
+                details.append(f" {function.bus_id}", colour)
+            details.append("  ")
         bar.append("░" * (BAR - len(bar)), "dim")
         if not healthy >> device.minor & 1:
             bar = Text("unhealthy", "red")
         numa = "" if device.numa is None else str(device.numa)
-        table.add_row(str(device.minor), numa, device.pcie or "", bar, said)
+        table.add_row(str(device.minor), numa, device.pcie or "", bar, details)
     return table
 
 
@@ -167,13 +167,13 @@ def _legend(letters: Letters) -> RenderableType:
 
 
 def _holds(placed: PlacedPod) -> Sequence[str]:
-    held = placed.pod_allocation
-    said = []
-    if held.numa is not None and held.numa.cpus:
-        said.append(f"CPUs {format_cpu_list(held.numa.cpus)}")
-    for zone, amounts in held.numa.zones.items() if held.numa is not None else ():
+    allocation = placed.pod_allocation
+    texts = []
+    if allocation.numa is not None and allocation.numa.cpus:
+        texts.append(f"CPUs {format_cpu_list(allocation.numa.cpus)}")
+    for zone, amounts in allocation.numa.zones.items() if allocation.numa is not None else ():
         parts = " ".join(f"{name} {_amount(name, much)}" for name, much in amounts.items())
-        said.append(f"NUMA node {zone}: {parts}")
-    for kind, devices in held.devices.items():
-        said.append(f"{kind} {','.join(str(taken.minor) for taken in devices)}")
-    return said
+        texts.append(f"NUMA node {zone}: {parts}")
+    for kind, devices in allocation.devices.items():
+        texts.append(f"{kind} {','.join(str(taken.minor) for taken in devices)}")
+    return texts

@@ -78,8 +78,8 @@ class UnservedPods:
             return
         self._next_s = now_s + INTERVAL_S
         names = (pod.spec.scheduler_name for pod in waiting)
-        found = Counter(name for name in names if name in self._unserved)
-        for name, count in sorted(found.items()):
+        counts = Counter(name for name in names if name in self._unserved)
+        for name, count in sorted(counts.items()):
             self._unserved.discard(name)
             log.warning(
                 "pods wait for a scheduler name that the configuration does not serve",

@@ -109,13 +109,13 @@ def _files(kubeconfig: str, environ: Mapping[str, str]) -> list[Path]:
         return [Path(kubeconfig)]
     named = [Path(name) for name in environ.get("KUBECONFIG", "").split(os.pathsep) if name]
     if named:
-        found = [file for file in named if file.exists()]
-        if not found:
+        existing = [file for file in named if file.exists()]
+        if not existing:
             raise InputError(
                 "none of these files exists; must be a list of kubeconfig files",
                 source=f"KUBECONFIG={environ['KUBECONFIG']}",
             )
-        return found
+        return existing
     usual = Path(environ.get("HOME", "/"), ".kube", "config")
     return [usual] if usual.exists() else []
 

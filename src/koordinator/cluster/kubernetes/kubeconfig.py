@@ -132,16 +132,16 @@ def read_kubeconfig(files: Sequence[Path]) -> Kubeconfig:
     merged = Kubeconfig({}, {}, {}, "")
     current = ""
     for file in files:
-        found = _read(file)
-        for i, cluster in enumerate(found.clusters):
+        config = _read(file)
+        for i, cluster in enumerate(config.clusters):
             place = EntryLocation(file, f"clusters[{i}].cluster")
             merged.clusters.setdefault(cluster.name, (cluster.cluster, place))
-        for i, user in enumerate(found.users):
+        for i, user in enumerate(config.users):
             merged.users.setdefault(user.name, (user.user, EntryLocation(file, f"users[{i}].user")))
-        for i, context in enumerate(found.contexts):
+        for i, context in enumerate(config.contexts):
             place = EntryLocation(file, f"contexts[{i}].context")
             merged.contexts.setdefault(context.name, (context.context, place))
-        current = current or found.current_context
+        current = current or config.current_context
     return Kubeconfig(merged.clusters, merged.users, merged.contexts, current)
 
 

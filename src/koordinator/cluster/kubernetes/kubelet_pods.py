@@ -144,8 +144,8 @@ class KubeletFollower(Follower):
         except (ClusterError, InputError) as error:
             self._is_doubted = True
             return str(error)
-        found = (body, running, self._refresh)
-        if found != self._handed_over:
+        state = (body, running, self._refresh)
+        if state != self._handed_over:
             page = Page(
                 body,
                 is_first=True,
@@ -154,20 +154,20 @@ class KubeletFollower(Follower):
                 versioned=False,  # statuses are newer than the versions, which belong to the specs
             )
             await self._mailbox.put(page)
-            self._handed_over = found
+            self._handed_over = state
         return ""
 
     async def _request_pods(self) -> bytes:
         """Return the kubelet's list; after a failure, read the address from its Node again."""
         if self._client is None or self._is_doubted:
             try:
-                found = await self._find()
+                connected = await self._find()
             except (ClusterError, InputError):
                 if self._client is None:
                     raise
             else:
                 await self._close()
-                self._client, self._is_doubted = found, False
+                self._client, self._is_doubted = connected, False
         client = self._client
         body, _ = read_list_head(await client.get(PATH), f"{client.url}{PATH}")
         try:
@@ -289,11 +289,11 @@ class KubeletClient:
 
 
 def _address(status: _Status, wanted: str) -> str:
-    found = {each.type: each.address for each in reversed(status.addresses) if each.address}
-    if wanted not in found:
-        there = ", ".join(sorted(found)) or "none"
+    by_type = {each.type: each.address for each in reversed(status.addresses) if each.address}
+    if wanted not in by_type:
+        there = ", ".join(sorted(by_type)) or "none"
         raise ClusterError(f"the Node has no address of type {wanted}; it has {there}")
-    return found[wanted]
+    return by_type[wanted]
 
 
 def _bundle(of_cluster: Pem, source: KubeletSource) -> bytes | None:

@@ -39,7 +39,7 @@ class Mailbox:
         self._wakeup = wakeup
         self._lock = threading.Lock()
         self._items: deque[Item] = deque()
-        self._held_bytes = 0
+        self._buffered_bytes = 0
         self._headroom = asyncio.Event()
         self._headroom.set()
 
@@ -52,8 +52,8 @@ class Mailbox:
         """Add, room or not."""
         with self._lock:
             self._items.append(item)
-            self._held_bytes += _size(item)
-            if self._held_bytes >= self._limit_bytes:
+            self._buffered_bytes += _size(item)
+            if self._buffered_bytes >= self._limit_bytes:
                 self._headroom.clear()
         self._wakeup.set()
 
@@ -63,9 +63,9 @@ class Mailbox:
             if not self._items:
                 return None
             item = self._items.popleft()
-            was_full = self._held_bytes >= self._limit_bytes
-            self._held_bytes -= _size(item)
-            has_headroom = was_full and self._held_bytes < self._limit_bytes
+            was_full = self._buffered_bytes >= self._limit_bytes
+            self._buffered_bytes -= _size(item)
+            has_headroom = was_full and self._buffered_bytes < self._limit_bytes
         if has_headroom and not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._headroom.set)
         return item

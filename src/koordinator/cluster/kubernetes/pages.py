@@ -166,10 +166,10 @@ def decode_named(raw: msgspec.Raw, kind_type: type[KindT]) -> KindT | Name | Non
 
 def _name_in(raw: msgspec.Raw) -> Name:
     try:
-        found = decode(cut_nesting(bytes(raw)), _Named).metadata
+        meta = decode(cut_nesting(bytes(raw)), _Named).metadata
     except InputError:
         return Name("", "")
-    return Name(found.namespace, found.name)
+    return Name(meta.namespace, meta.name)
 
 
 def _decode_items(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list[Name]]:
@@ -180,9 +180,9 @@ def _decode_items(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list
     objects: list[KindT] = []
     names: list[Name] = []
     for raw in raws:
-        found = decode_named(raw, kind_type)
-        if isinstance(found, Name):
-            names.append(found)
-        elif found is not None:
-            objects.append(found)
+        decoded = decode_named(raw, kind_type)
+        if isinstance(decoded, Name):
+            names.append(decoded)
+        elif decoded is not None:
+            objects.append(decoded)
     return objects, names

@@ -122,7 +122,7 @@ class Reports:
         self._patches_in_flight: set[_PatchKey] = set()
         self._notes_in_flight: set[_Key] = set()
         self._worker_pool = WorkerPool(self._work)
-        self._lacks_rights = False  # logged once
+        self._is_forbidden = False  # logged once
         self._resume_s = 0.0  # on the clock of the loop; the server failed
 
     def add(self, reports: Sequence[Report]) -> None:
@@ -301,8 +301,8 @@ class Reports:
 
     def _log_dropped(self, error: ClusterError) -> None:
         """Log why nothing came of a report; that a right is missing is worth a warning, once."""
-        is_news = isinstance(error, ForbiddenError) and not self._lacks_rights
-        self._lacks_rights = self._lacks_rights or is_news
+        is_news = isinstance(error, ForbiddenError) and not self._is_forbidden
+        self._is_forbidden = self._is_forbidden or is_news
         level = logging.WARNING if is_news else logging.DEBUG
         log.log(level, "report dropped", extra={"error": str(error)})
 

@@ -56,26 +56,26 @@ class View:
         objects, names = decode_page(page, self._kind_type)
         for obj in objects:
             self._unseen.discard(obj.key)
-            yield from self._present(obj, is_versioned=page.versioned)
+            yield from self._updated(obj, is_versioned=page.versioned)
         self._unseen.difference_update(map(self._key_of, names))
         if not page.next_page:
             for key in sorted(self._unseen):
                 if self.objects[key].metadata.uid not in page.kept:
-                    yield from self._gone(key)
+                    yield from self._removed(key)
             self._unseen.clear()
             self.is_listed = True
             self.refresh = page.refresh
 
     def _apply_line(self, text: bytes) -> Iterator[WatchEvent]:
-        kind, found = self._decode(text)
-        if isinstance(found, Name):
+        kind, decoded = self._decode(text)
+        if isinstance(decoded, Name):
             if kind == EventType.DELETED:
-                yield from self._gone(self._key_of(found))
-        elif found is not None:
+                yield from self._removed(self._key_of(decoded))
+        elif decoded is not None:
             yield from (
-                self._gone(found.key, found)
+                self._removed(decoded.key, decoded)
                 if kind == EventType.DELETED
-                else (self._present(found))
+                else (self._updated(decoded))
             )
 
     def _decode(self, text: bytes) -> tuple[str, KubeObject | Name | None]:
@@ -94,11 +94,11 @@ class View:
             return "", None
         return raw.type, decode_named(raw.object, self._kind_type)
 
-    def _present(self, obj: KubeObject, *, is_versioned: bool = True) -> Iterator[WatchEvent]:
+    def _updated(self, obj: KubeObject, *, is_versioned: bool = True) -> Iterator[WatchEvent]:
         key, meta = obj.key, obj.metadata
         old = self.objects.get(key)
         if old is not None and old.metadata.uid != meta.uid:
-            yield from self._gone(key)
+            yield from self._removed(key)
             old = None
         if old is not None and (
             old.metadata.resource_version == meta.resource_version if is_versioned else old == obj
@@ -110,7 +110,7 @@ class View:
         kind = EventType.ADDED if old is None else EventType.MODIFIED
         yield WatchEvent(kind, obj, old)
 
-    def _gone(self, key: str, last: KubeObject | None = None) -> Iterator[WatchEvent]:
+    def _removed(self, key: str, last: KubeObject | None = None) -> Iterator[WatchEvent]:
         old = self.objects.pop(key, None)
         if old is not None:
             if last is not None and self._transform is not None:

@@ -72,8 +72,8 @@ class KubernetesWatch:
     def known(self, kind_type: type[KindT], key: str) -> KindT | None:
         """Return the last delivered state of an object; None if it is unknown or deleted."""
         view = self._views.get(kind_type)
-        found = view.objects.get(key) if view is not None else None
-        return found if isinstance(found, kind_type) else None
+        obj = view.objects.get(key) if view is not None else None
+        return obj if isinstance(obj, kind_type) else None
 
     def close(self) -> None:
         if not self.is_open:

@@ -151,7 +151,7 @@ class MemoryCluster:
         node = next(
             (r.value for r in requirements if r.path == "spec.nodeName" and not r.negated), ""
         )
-        found: Iterable[Any] = (
+        objects: Iterable[Any] = (
             self._store.pods_on(node)
             if node and kind_type is Pod
             else self._store.scan(kind_type, namespace)
@@ -159,7 +159,7 @@ class MemoryCluster:
         try:
             items = [
                 obj
-                for obj in found
+                for obj in objects
                 if (namespace is None or obj.metadata.namespace == namespace)
                 and all(requirement.holds(obj) for requirement in requirements)
                 and (label_selector is None or matches(label_selector, obj.metadata.labels))
@@ -419,11 +419,11 @@ class MemoryCluster:
             self._budgets.refresh()
 
     def _require(self, kind_type: type[KindT], name: str, namespace: str) -> KindT:
-        found = self._store.find(kind_type, namespace if kind_type.NAMESPACED else "", name)
-        if found is None:
+        obj = self._store.find(kind_type, namespace if kind_type.NAMESPACED else "", name)
+        if obj is None:
             key = f"{namespace}/{name}" if kind_type.NAMESPACED else name
             raise NotFoundError(f'{kind_type.PLURAL} "{key}" not found')
-        return found
+        return obj
 
     def _require_same(self, obj: KindT) -> KindT:
         meta = obj.metadata

@@ -27,8 +27,8 @@ class Store:
 
     def find(self, kind_type: type[KindT], namespace: str, name: str) -> KindT | None:
         """Return one object, or None."""
-        found = self._tables.get(kind_type, {}).get(namespace, {}).get(name)
-        return found if isinstance(found, kind_type) else None
+        obj = self._tables.get(kind_type, {}).get(namespace, {}).get(name)
+        return obj if isinstance(obj, kind_type) else None
 
     def holds(self, obj: KubeObject) -> bool:
         """Return whether there is an object of that kind and name."""
@@ -65,15 +65,15 @@ class Store:
 
     def remove(self, obj: KubeObject) -> None:
         """Forget an object; ``obj`` is its last state."""
-        gone = self._stamped(obj)
-        meta = gone.metadata
-        spaces = self._tables[type(gone)]
+        removed = self._stamped(obj)
+        meta = removed.metadata
+        spaces = self._tables[type(removed)]
         del spaces[meta.namespace][meta.name]
         if not spaces[meta.namespace]:
             del spaces[meta.namespace]
-        if isinstance(gone, Pod) and gone.spec.node_name:
-            self._drop_from_node(gone.spec.node_name, meta.namespace, meta.name)
-        self.log.append(WatchEvent(EventType.DELETED, gone))
+        if isinstance(removed, Pod) and removed.spec.node_name:
+            self._drop_from_node(removed.spec.node_name, meta.namespace, meta.name)
+        self.log.append(WatchEvent(EventType.DELETED, removed))
 
     def _stamped(self, obj: KindT) -> KindT:
         meta = replace(obj.metadata, resource_version=str(self.log.version + 1))

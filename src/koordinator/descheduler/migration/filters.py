@@ -24,9 +24,9 @@ from koordinator.descheduler.migration.workloads import (
     resolved_limit,
 )
 from koordinator.descheduler.pod_traits import (
-    asks_to_be_evicted,
     has_local_storage,
     has_volume_claim,
+    is_always_evictable,
     is_mirror,
     is_of_daemon_set,
     is_static,
@@ -78,7 +78,7 @@ class MoveFilter:
 
     def lasting_refusal(self, pod: Pod) -> MoveRefusal | None:
         """Return why a pod must not be moved until it or the configuration changes."""
-        if asks_to_be_evicted(pod):
+        if is_always_evictable(pod):
             return None
         for check in self._lasting:
             refusal = check(pod)
@@ -91,7 +91,7 @@ class MoveFilter:
 
         When ``arbitrating``, only admitted jobs count.
         """
-        if asks_to_be_evicted(pod):
+        if is_always_evictable(pod):
             return None
         return (
             self._globally(pod, arbitrating)

@@ -82,38 +82,38 @@ class Workloads:
 
         It is ``UNKNOWN_SCALE`` for a kind without known replicas and for a deleted controller.
         """
-        found = self._find(owner, namespace)
-        if found is None:
+        workload = self._find(owner, namespace)
+        if workload is None:
             return UNKNOWN_SCALE
-        above = controller_of(found) if isinstance(found, ReplicaSet) else None
+        above = controller_of(workload) if isinstance(workload, ReplicaSet) else None
         if above is None or above.kind != Deployment.KIND:
-            return _scale(found, (found.metadata.uid,))
+            return _scale(workload, (workload.metadata.uid,))
         deployment = self._find(above, namespace)
         if deployment is None:
             return UNKNOWN_SCALE
         siblings = self._replica_sets.get(deployment.metadata.uid, {})
-        return _scale(deployment, tuple(siblings) or (found.metadata.uid,))
+        return _scale(deployment, tuple(siblings) or (workload.metadata.uid,))
 
     def unavailable_pods(self, scale: WorkloadScale) -> frozenset[str]:
         """Return the unavailable pods of a workload, by ``namespace/name``."""
-        found: frozenset[str] = frozenset()
+        unavailable: frozenset[str] = frozenset()
         for uid in scale.controller_uids:
             known = self._unavailable.get(uid)
             if known is None:
                 pods = self._view.pods_owned_by(uid)
                 known = frozenset(pod.key for pod in pods if not is_available(pod))
                 self._unavailable[uid] = known
-            found |= known
-        return found
+            unavailable |= known
+        return unavailable
 
     def _find(self, owner: OwnerReference, namespace: str) -> KubeObject | None:
         kind = _BY_GROUP_AND_KIND.get((_group(owner.api_version), owner.kind))
         if kind is None:
             return None
-        found = self._view.objects(kind).get(f"{namespace}/{owner.name}")
-        if found is None or (owner.uid and found.metadata.uid != owner.uid):
+        workload = self._view.objects(kind).get(f"{namespace}/{owner.name}")
+        if workload is None or (owner.uid and workload.metadata.uid != owner.uid):
             return None
-        return found
+        return workload
 
 
 def controller_of(obj: KubeObject) -> OwnerReference | None:

@@ -105,8 +105,8 @@ class CustomPriority:
         goal = LaterLevelGoal(
             {
                 node.metadata.name: (index, name)
-                for index, (name, found) in enumerate(levels)
-                for node in found
+                for index, (name, members) in enumerate(levels)
+                for node in members
             }
         )
         for index, (name, sources) in enumerate(levels[:-1]):
@@ -124,7 +124,7 @@ class CustomPriority:
                 if matches(level.node_selector, node.metadata.labels):
                     levels[level.name].append(node)
                     break
-        return [(name, found) for name, found in levels.items() if found]
+        return [(name, members) for name, members in levels.items() if members]
 
     def _move(
         self,

@@ -40,9 +40,9 @@ from koordinator.descheduler.node_fit import fits_beside, is_ready
 from koordinator.descheduler.pod_filters import selected_nodes
 from koordinator.descheduler.pod_traits import (
     SYSTEM_CRITICAL_PRIORITY,
-    asks_to_be_evicted,
     has_local_storage,
     has_volume_claim,
+    is_always_evictable,
     is_mirror,
     is_of_daemon_set,
     is_static,
@@ -199,7 +199,7 @@ class DefaultEvictor:
     ]  # each returns why a pod is protected, else an empty text
 
     def filter(self, pod: Pod) -> bool:
-        if asks_to_be_evicted(pod):
+        if is_always_evictable(pod):
             return True
         for check in self.checks:
             why = check(pod)

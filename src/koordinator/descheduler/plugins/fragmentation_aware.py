@@ -113,7 +113,7 @@ class FragmentationAware:
                 continue
             if self.args.node_fit and not fits_elsewhere(nodes, pod, self.handle.view):
                 continue
-            own = {**self.handle.view.held_by(pod), "pods": 1}
+            own = {**self.handle.view.allocation_of(pod), "pods": 1}
             left = {each: amount - own.get(each, 0) for each, amount in requested.items()}
             after = self._imbalance(node, left)
             if before - after > best_gain:
@@ -177,12 +177,12 @@ class EvennessGoal:
             self._more.setdefault(name, Counter()).update(change)
 
     def _changes(self, moves: Sequence[Relocation]) -> dict[str, Counter[str]]:
-        found: dict[str, Counter[str]] = {}
+        changes: dict[str, Counter[str]] = {}
         for move in moves:
             own = {**pod_requests(move.pod.spec), "pods": 1}
-            found.setdefault(move.source, Counter()).subtract(own)
-            found.setdefault(move.target, Counter()).update(own)
-        return found
+            changes.setdefault(move.source, Counter()).subtract(own)
+            changes.setdefault(move.target, Counter()).update(own)
+        return changes
 
     def _requested(self, node: str) -> Mapping[str, int]:
         known, more = self.view.requested_on(node), self._more.get(node)

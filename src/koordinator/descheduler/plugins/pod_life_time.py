@@ -95,9 +95,9 @@ class PodLifeTimeArgs(ScopedPluginArgs, frozen=True, kw_only=True):
         super().validate()
         kinds = self.owner_kinds
         if kinds is not None and kinds.include and kinds.exclude:
-            found = {"include": list(kinds.include), "exclude": list(kinds.exclude)}
+            value = {"include": list(kinds.include), "exclude": list(kinds.exclude)}
             message = "only one of Include/Exclude ownerKinds can be set"
-            raise field_error("ownerKinds", found, message)
+            raise field_error("ownerKinds", value, message)
         for index, state in enumerate(self.states):
             if state not in _STATES:
                 message = f"states must be one of {', '.join(_STATES)}"
@@ -127,14 +127,14 @@ class PodLifeTime:
     candidates: CandidateFilter
 
     def deschedule(self, nodes: Sequence[Node]) -> None:
-        found = [
+        expired = [
             pod
             for node in nodes
             for pod in self.handle.view.pods_on(node.metadata.name)
             if self._matches(pod) and self.candidates.is_candidate(pod)
         ]
-        found.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
-        for pod in found:
+        expired.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
+        for pod in expired:
             self.handle.evictor.evict(pod)
 
     def _matches(self, pod: Pod) -> bool:
@@ -192,10 +192,10 @@ def _reasons(status: ContainerStatus) -> Iterable[str]:
 
 
 def _is_owned(pod: Pod, kinds: OwnerKinds) -> bool:
-    found = {owner.kind for owner in pod.metadata.owner_references}
+    owners = {owner.kind for owner in pod.metadata.owner_references}
     if kinds.include:
-        return not found.isdisjoint(kinds.include)
-    return found.isdisjoint(kinds.exclude)
+        return not owners.isdisjoint(kinds.include)
+    return owners.isdisjoint(kinds.exclude)
 
 
 POD_LIFE_TIME = DeschedulerPluginSpec("PodLifeTime", PodLifeTimeArgs, build_pod_life_time)

@@ -60,7 +60,7 @@ class RemoveDuplicates:
     def _duplicates_on(self, node: str, counts: Counter[Owner]) -> Mapping[Owner, list[Pod]]:
         """Return the pods of a node by owner except the first of each kind; count all of them."""
         seen: set[tuple[str, ...]] = set()
-        found: defaultdict[Owner, list[Pod]] = defaultdict(list)
+        duplicates: defaultdict[Owner, list[Pod]] = defaultdict(list)
         for pod in self.handle.view.active_pods_on(node):
             references = pod.metadata.owner_references
             kinds = {reference.kind for reference in references}
@@ -76,9 +76,9 @@ class RemoveDuplicates:
             )
             if kind in seen:
                 for owner in owners:
-                    found[owner].append(pod)
+                    duplicates[owner].append(pod)
             seen.add(kind)
-        return found
+        return duplicates
 
 
 def build_remove_duplicates(args: RemoveDuplicatesArgs, handle: Handle) -> RemoveDuplicates:
@@ -98,14 +98,14 @@ def _feasible_nodes(by_node: Mapping[str, Sequence[Pod]], nodes: Sequence[Node])
             kinds.setdefault(msgspec.msgpack.encode(read), pod)
     feasible: set[str] = set()
     for pod in kinds.values():
-        found = {
+        targets = {
             node.metadata.name
             for node in nodes
             if admits_pod(node, pod.spec)
             and not untolerated(node.spec.taints, pod.spec.tolerations, FORBIDDING)
         }
-        if len(found) > 1:
-            feasible |= found
+        if len(targets) > 1:
+            feasible |= targets
     return feasible
 
 

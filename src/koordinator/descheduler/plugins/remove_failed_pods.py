@@ -42,13 +42,13 @@ class RemoveFailedPods:
                 pod
                 for pod in self.handle.view.pods_on(node.metadata.name)
                 if pod.status.phase == "Failed"
-                and self._is_meant(pod)
+                and self._matches(pod)
                 and self.candidates.is_candidate(pod)
             ]
             for pod in failed:
                 self.handle.evictor.evict(pod)
 
-    def _is_meant(self, pod: Pod) -> bool:
+    def _matches(self, pod: Pod) -> bool:
         args, now_s = self.args, self.handle.date_s()
         age_s = now_s - to_epoch_s(pod.metadata.creation_timestamp, now_s)
         if int(age_s) < args.min_pod_lifetime_seconds:

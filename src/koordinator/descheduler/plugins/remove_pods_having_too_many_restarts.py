@@ -48,14 +48,14 @@ class RemovePodsHavingTooManyRestarts:
 
     def deschedule(self, nodes: Sequence[Node]) -> None:
         for node in nodes:
-            found = [
+            violating = [
                 pod
                 for pod in self.handle.view.pods_on(node.metadata.name)
                 if self._restarts(pod) >= self.args.pod_restart_threshold
                 and self._is_in_state(pod)
                 and self.candidates.is_candidate(pod)
             ]
-            for pod in sorted(found, key=self._restarts, reverse=True):
+            for pod in sorted(violating, key=self._restarts, reverse=True):
                 self.handle.evictor.evict(pod)
 
     def _restarts(self, pod: Pod) -> int:

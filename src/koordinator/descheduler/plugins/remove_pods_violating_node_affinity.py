@@ -32,10 +32,10 @@ class RemovePodsViolatingNodeAffinityArgs(ScopedPluginArgs, frozen=True, kw_only
         super().validate()
         if not self.node_affinity_type:
             raise field_error("nodeAffinityType", [], "nodeAffinityType needs to be set")
-        for index, found in enumerate(self.node_affinity_type):
-            if found not in (REQUIRED, PREFERRED):
+        for index, kind in enumerate(self.node_affinity_type):
+            if kind not in (REQUIRED, PREFERRED):
                 message = f"must be {REQUIRED} or {PREFERRED}"
-                raise field_error(f"nodeAffinityType[{index}]", found, message)
+                raise field_error(f"nodeAffinityType[{index}]", kind, message)
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,14 +59,14 @@ class RemovePodsViolatingNodeAffinity:
         misplaced: Callable[[Pod, Node, Sequence[Node]], bool],
     ) -> None:
         view = self.handle.view
-        found = [
+        violating = [
             pod
             for pod in view.active_pods_on(node.metadata.name)
             if misplaced(pod, node, nodes)
             and self.candidates.is_candidate(pod)
             and any(fits_beside(other, pod, view) for other in nodes)
         ]
-        for pod in found:
+        for pod in violating:
             self.handle.evictor.evict(pod)
 
 

@@ -53,13 +53,13 @@ class RemovePodsViolatingNodeTaints:
             effects.append("PreferNoSchedule")
         for node in nodes:
             taints = [taint for taint in node.spec.taints if self.args.counts(taint)]
-            found = [
+            violating = [
                 pod
                 for pod in self.handle.view.active_pods_on(node.metadata.name)
                 if untolerated(taints, pod.spec.tolerations, effects)
                 and self.candidates.is_candidate(pod)
             ]
-            for pod in found:
+            for pod in violating:
                 self.handle.evictor.evict(pod)
 
 

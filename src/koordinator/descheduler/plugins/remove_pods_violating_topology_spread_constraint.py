@@ -123,13 +123,13 @@ class RemovePodsViolatingTopologySpreadConstraint:
 
     def _constraints(self, pods: Sequence[Pod]) -> list[_Constraint]:
         """Return the distinct considered constraints of pods."""
-        found: dict[bytes, _Constraint] = {}
+        constraints: dict[bytes, _Constraint] = {}
         for pod in pods:
             for given in pod.spec.topology_spread_constraints:
                 if given.when_unsatisfiable in self.args.constraints:
                     constraint = _constraint_of(given, pod)
-                    found.setdefault(constraint.identity(), constraint)
-        return list(found.values())
+                    constraints.setdefault(constraint.identity(), constraint)
+        return list(constraints.values())
 
     def _balance_domains(
         self,
@@ -215,7 +215,7 @@ def _domains(constraint: _Constraint, pods: Sequence[Pod], nodes: Sequence[Node]
             and matches(constraint.selector, pod.metadata.labels)
         ):
             domains.setdefault(value, []).append(pod)
-    return [_Domain(value, found) for value, found in sorted(domains.items())]
+    return [_Domain(value, members) for value, members in sorted(domains.items())]
 
 
 def _movable_last(pods: Sequence[Pod], may_go: Callable[[Pod], bool]) -> list[Pod]:

@@ -152,7 +152,7 @@ class ScaleDownBinPack:
 
     def _share(self, node: Node, pods: Sequence[Pod]) -> float:
         """Return the weighted sum of the requests of pods, as shares of allocatable."""
-        requests = [self.handle.view.held_by(pod) for pod in pods]
+        requests = [self.handle.view.allocation_of(pod) for pod in pods]
         total = 0.0
         weights: Mapping[str, float] = self.args.resource_weights or {}
         for name, weight in weights.items():

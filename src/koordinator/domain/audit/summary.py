@@ -70,7 +70,7 @@ class _Tally:
         self._pods: Counter[str] = Counter()
         self._decisive: Counter[str] = Counter()
         self._spent_us: Counter[str] = Counter()
-        self._asked: Counter[str] = Counter()
+        self._attempted_pods: Counter[str] = Counter()
         self._jobs: defaultdict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
         self._members: defaultdict[str, set[str]] = defaultdict(set)
         self._closed: defaultdict[str, Counter[str]] = defaultdict(Counter)
@@ -84,7 +84,7 @@ class _Tally:
         if entry.outcome is AuditOutcome.PLUGIN_TIMES:
             for where, spent_us in entry.spent_us.items():
                 self._spent_us[where] += spent_us
-                self._asked[where] += entry.turn_pods
+                self._attempted_pods[where] += entry.turn_pods
         elif entry.outcome is AuditOutcome.NODE_CLOSED:
             self._closed[entry.node][entry.reason] += 1
         elif entry.outcome in (AuditOutcome.UNSCHEDULABLE, AuditOutcome.FAILED):
@@ -105,7 +105,9 @@ class _Tally:
             decisive=dict(self._decisive.most_common(most)),
             deciding_s=self._deciding_s,
             slowest=tuple(
-                PluginTime(plugin, point, us / 1e6, us / max(spent_us, 1), self._asked[where])
+                PluginTime(
+                    plugin, point, us / 1e6, us / max(spent_us, 1), self._attempted_pods[where]
+                )
                 for where, us in self._spent_us.most_common(most)
                 for point, _, plugin in [where.partition("/")]
             ),

@@ -198,17 +198,17 @@ def parse_number(file: CgroupFile, text: str, version: CgroupVersion) -> int:
         raise InputError(f"must be a number, got {text[:40]!r}", path=str(file)) from None
 
 
-def is_same(file: CgroupFile, wanted: str, found: str, version: CgroupVersion) -> bool:
-    """Return whether a file that reads ``found`` already has the value in v1 notation."""
+def is_same(file: CgroupFile, wanted: str, content: str, version: CgroupVersion) -> bool:
+    """Return whether a file that reads ``content`` already has the value in v1 notation."""
     try:
         if file is CgroupFile.CPUSET:
-            return parse_cpu_list(wanted.strip()) == parse_cpu_list(found.strip())
+            return parse_cpu_list(wanted.strip()) == parse_cpu_list(content.strip())
         number = MAX_INT64 if wanted == "max" else int(wanted)
         if version is CgroupVersion.V2 and file is CgroupFile.CPU_SHARES:
-            return int(found) == weight_of_shares(number)
-        return number == parse_number(file, found, version)
+            return int(content) == weight_of_shares(number)
+        return number == parse_number(file, content, version)
     except (InputError, ValueError):
-        return wanted.strip() == found.strip()
+        return wanted.strip() == content.strip()
 
 
 def weight_of_shares(shares: int) -> int:

@@ -154,8 +154,8 @@ def layout_of(kubepods: str) -> CgroupLayout | None:
     if name == _KUBEPODS:
         return CgroupLayout(CgroupDriver.CGROUPFS, tuple(above))
     root = tuple(name.removesuffix(".slice").split("-"))[:-1]
-    found = CgroupLayout(CgroupDriver.SYSTEMD, root)
-    return found if found.kubepods == kubepods else None
+    layout = CgroupLayout(CgroupDriver.SYSTEMD, root)
+    return layout if layout.kubepods == kubepods else None
 
 
 def _default_folder(application: HostApplication) -> str:

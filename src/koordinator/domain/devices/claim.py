@@ -85,13 +85,13 @@ def device_claim(
     Raises DeviceRequestError if no node can satisfy the request, InputError for an invalid
     annotation.
     """
-    asked = device_requests(requests)
-    if not asked:
+    by_kind = device_requests(requests)
+    if not by_kind:
         return None
     hints = ALLOCATE_HINTS.read(meta) or {}
-    wants = tuple([_want(request, hints.get(kind)) for kind, request in asked.items()])
+    wants = tuple([_want(request, hints.get(kind)) for kind, request in by_kind.items()])
     joint = JOINT_ALLOCATE.read(meta)
-    gpu = asked.get(DeviceType.GPU)
+    gpu = by_kind.get(DeviceType.GPU)
     scope = hints[DeviceType.GPU].required_topology_scope if DeviceType.GPU in hints else ""
     spec = GPU_PARTITION_SPEC.read(meta)
     return DeviceClaim(
@@ -139,10 +139,10 @@ def _templates(
     gpu: DeviceRequest, templates: TemplateTable, templated: Collection[str]
 ) -> Mapping[str, tuple[str, ...]] | None:
     amounts = zip(NAMES[DeviceType.GPU], gpu.amounts, strict=True)
-    asked = {name: amount for name, amount in amounts if amount}
-    if not gpu.is_share or asked.keys().isdisjoint(templated):
+    nonzero = {name: amount for name, amount in amounts if amount}
+    if not gpu.is_share or nonzero.keys().isdisjoint(templated):
         return None
-    matching = templates.matching(asked)
+    matching = templates.matching(nonzero)
     if not matching:
         raise DeviceRequestError(NO_TEMPLATE.reason)
     return matching

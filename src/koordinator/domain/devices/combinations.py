@@ -25,26 +25,26 @@ AmountCheck = Callable[[Mapping[str, int]], str | None]
 Combinations = Mapping[frozenset[str], AmountCheck]
 
 
-def percentages(asked: Mapping[str, int]) -> str | None:
+def percentages(amounts: Mapping[str, int]) -> str | None:
     """AmountCheck for a part of one device or a number of whole devices."""
     for name in (GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA):
-        amount = asked.get(name, 0)
+        amount = amounts.get(name, 0)
         if amount > WHOLE_DEVICE and amount % WHOLE_DEVICE:
             return name
     return None
 
 
-def shares(asked: Mapping[str, int]) -> str | None:
+def shares(amounts: Mapping[str, int]) -> str | None:
     """AmountCheck for equal parts of ``gpu.shared`` devices, none larger than a device."""
-    count = asked[GPU_SHARED]
+    count = amounts[GPU_SHARED]
     for name in (GPU_CORE, GPU_MEMORY_RATIO):
-        amount = asked.get(name, 0)
+        amount = amounts.get(name, 0)
         if amount % count or amount // count > WHOLE_DEVICE:
             return name
     return None
 
 
-def anything(_asked: Mapping[str, int]) -> str | None:
+def anything(_amounts: Mapping[str, int]) -> str | None:
     """Accept every amount."""
     return None
 

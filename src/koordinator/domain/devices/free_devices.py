@@ -20,7 +20,7 @@ from koordinator.foundation.errors import BugError
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class UsedDevice:
     """Usage of one device."""
 
     amounts: Amounts
@@ -32,11 +32,11 @@ class Held:
 class DeviceUsage:
     """Usage by type and minor; unused devices are missing."""
 
-    held: Mapping[DeviceType, Mapping[int, Held]] = field(default_factory=dict)
+    by_kind: Mapping[DeviceType, Mapping[int, UsedDevice]] = field(default_factory=dict)
 
-    def of(self, kind: DeviceType) -> Mapping[int, Held]:
+    def of(self, kind: DeviceType) -> Mapping[int, UsedDevice]:
         """Return the usage of the devices of a type."""
-        return self.held.get(kind, {})
+        return self.by_kind.get(kind, {})
 
     def plus(self, allocation: Allocation) -> "DeviceUsage":
         """Return the usage after a pod with this allocation was added."""
@@ -50,9 +50,9 @@ class DeviceUsage:
         return self._changed(allocation, -1)
 
     def _changed(self, allocation: Allocation, sign: int) -> "DeviceUsage":
-        held = dict(self.held)
+        by_kind = dict(self.by_kind)
         for kind, devices in allocation.items():
-            mine = dict(held.get(kind, {}))
+            mine = dict(by_kind.get(kind, {}))
             for taken in devices:
                 changed = _changed(mine.get(taken.minor), taken, sign)
                 if changed.times:
@@ -60,32 +60,32 @@ class DeviceUsage:
                 else:
                     del mine[taken.minor]
             if mine:
-                held[kind] = mine
+                by_kind[kind] = mine
             else:
-                held.pop(kind, None)
-        return DeviceUsage(held)
+                by_kind.pop(kind, None)
+        return DeviceUsage(by_kind)
 
 
-def _changed(before: Held | None, taken: Taken, sign: int) -> Held:
+def _changed(before: UsedDevice | None, taken: Taken, sign: int) -> UsedDevice:
     if before is None:
-        before = Held((0,) * len(taken.amounts), times=0)
+        before = UsedDevice((0,) * len(taken.amounts), times=0)
     functions = dict(before.functions)
     for function in taken.functions:
         functions[function.bus_id] = functions.get(function.bus_id, 0) + sign
-    after = Held(
+    after = UsedDevice(
         amounts=tuple(
             have + sign * more for have, more in zip(before.amounts, taken.amounts, strict=True)
         ),
         times=before.times + sign,
         functions={bus_id: times for bus_id, times in functions.items() if times},
     )
-    gone = after.times == 0 and (any(after.amounts) or after.functions)
-    if gone or min(after.times, *after.amounts, *after.functions.values()) < 0:
+    is_empty = after.times == 0 and (any(after.amounts) or after.functions)
+    if is_empty or min(after.times, *after.amounts, *after.functions.values()) < 0:
         raise BugError(f"{taken} is given back but was not taken from {before}")
     return after
 
 
-_NOBODY = DeviceUsage()
+_UNUSED = DeviceUsage()
 
 
 class FreeDevices(NamedTuple):
@@ -93,7 +93,7 @@ class FreeDevices(NamedTuple):
 
     free: Sequence[Sequence[int]]  # (width, n_amounts), at least 0
     offered: int  # devices that may be taken
-    held: int  # devices in use, offered or not
+    in_use: int  # devices in use, offered or not
     used: int  # offered devices that are partly used
     #: bus ids of used virtual functions by minor; minors without any are missing
     functions: Mapping[int, Collection[str]] = MappingProxyType({})
@@ -103,9 +103,9 @@ class FreeDevices(NamedTuple):
 
         A device with nothing left does not fit.
         """
-        asked, fit, bit = part.asked, 0, 1
+        request, fit, bit = part.requests, 0, 1
         for free in self.free:
-            for place, amount in asked:
+            for place, amount in request:
                 if free[place] < amount:
                     break
             else:
@@ -119,7 +119,7 @@ class FreeDevices(NamedTuple):
 def headrooms(
     node: NodeDevices,
     usage: DeviceUsage,
-    given_back: DeviceUsage = _NOBODY,
+    given_back: DeviceUsage = _UNUSED,
     only: DeviceUsage | None = None,
 ) -> dict[DeviceType, FreeDevices]:
     """Return the availability by type of device.
@@ -134,7 +134,7 @@ def headrooms(
             group.mask,
             usage.of(group.kind),
             given_back.of(group.kind),
-            only.held.get(group.kind) if only else None,
+            only.by_kind.get(group.kind) if only else None,
         )
         for group in node.model.groups
     }
@@ -143,14 +143,14 @@ def headrooms(
 def _headroom(
     totals: IntArray,
     offered: int,
-    held: Mapping[int, Held],
-    given_back: Mapping[int, Held],
-    only: Mapping[int, Held] | None,
+    allocated: Mapping[int, UsedDevice],
+    given_back: Mapping[int, UsedDevice],
+    only: Mapping[int, UsedDevice] | None,
 ) -> FreeDevices:
     free = totals.tolist()
     functions: dict[int, frozenset[str]] = {}
     used = 0
-    for minor, mine in held.items():
+    for minor, mine in allocated.items():
         amounts, taken, is_used = mine.amounts, mine.functions, True
         if minor in given_back:
             back = given_back[minor]
@@ -168,8 +168,8 @@ def _headroom(
             most = only[minor].amounts
             free[minor] = tuple(min(pair) for pair in zip(free[minor], most, strict=True))
             used |= (list(free[minor]) != totals[minor].tolist()) << minor
-    return FreeDevices(free, offered, mask_of(held), used, functions)
+    return FreeDevices(free, offered, mask_of(allocated), used, functions)
 
 
-def _less(have: Iterable[int], gone: Iterable[int]) -> Amounts:
-    return tuple(max(h - g, 0) for h, g in zip(have, gone, strict=True))
+def _less(have: Iterable[int], used: Iterable[int]) -> Amounts:
+    return tuple(max(h - g, 0) for h, g in zip(have, used, strict=True))

@@ -78,11 +78,11 @@ class DeviceGroup:
     @cached_property
     def by_numa(self) -> Mapping[int, int]:
         """The devices on each NUMA node; NUMA_UNKNOWN maps to devices without a specific node."""
-        found: dict[int, int] = {}
+        masks: dict[int, int] = {}
         for device in self.devices:
             if device.numa is not None:
-                found[device.numa] = found.get(device.numa, 0) | 1 << device.minor
-        return found
+                masks[device.numa] = masks.get(device.numa, 0) | 1 << device.minor
+        return masks
 
     def on_numa(self, numa: Iterable[int]) -> int:
         """Return the devices on these NUMA nodes, and devices without a specific node."""
@@ -103,12 +103,12 @@ class DeviceGroup:
 
         A function that is listed several times is returned once.
         """
-        found: dict[str, VirtualFunction] = {}
+        by_bus_id: dict[str, VirtualFunction] = {}
         for group in self.by_minor[minor].groups:
             if matches(selector, dict(group.labels)):
                 for function in group.functions:
-                    found.setdefault(function.bus_id, function)
-        return tuple(sorted(found.values(), key=attrgetter("bus_id")))
+                    by_bus_id.setdefault(function.bus_id, function)
+        return tuple(sorted(by_bus_id.values(), key=attrgetter("bus_id")))
 
 
 class NumaSet(NamedTuple):
@@ -152,8 +152,8 @@ class NodeModel:
     @cached_property
     def numa_sets(self) -> tuple[NumaSet, ...]:
         """Sets of NUMA nodes that have devices: by size, then in lexicographic order."""
-        found = {device.numa for group in self.groups for device in group.devices}
-        nodes = sorted(numa for numa in found if numa is not None and numa != NUMA_UNKNOWN)
+        known = {device.numa for group in self.groups for device in group.devices}
+        nodes = sorted(numa for numa in known if numa is not None and numa != NUMA_UNKNOWN)
         return tuple(
             NumaSet(
                 chosen,

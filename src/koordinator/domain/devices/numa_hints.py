@@ -72,18 +72,18 @@ def _hints(
     plan: DevicePlan, gpus_on: Callable[[NumaSet], frozenset[int] | DeviceShortage]
 ) -> tuple[NumaHint, ...] | DeviceShortage:
     """Return the hints; ``gpus_on`` returns the GPUs chosen on a set of NUMA nodes."""
-    found: list[tuple[tuple[int, ...], frozenset[int]]] = []
+    placements: list[tuple[tuple[int, ...], frozenset[int]]] = []
     whole: frozenset[int] | DeviceShortage = frozenset()
     for place in plan.model.numa_sets:
         whole = NO_NUMA_NODE if _is_too_few(plan, place) else gpus_on(place)
         if not isinstance(whole, DeviceShortage):
-            found.append((place.nodes, whole))
+            placements.append((place.nodes, whole))
     if isinstance(whole, DeviceShortage):  # the last set has all NUMA nodes
         return whole
-    fewest = len(found[0][0]) if found else 0  # sorted by size
+    fewest = len(placements[0][0]) if placements else 0  # sorted by size
     return tuple(
         NumaHint(nodes, preferred=len(nodes) == fewest, score=SAME_GPUS if gpus == whole else 0)
-        for nodes, gpus in found
+        for nodes, gpus in placements
     )
 
 

@@ -152,5 +152,5 @@ def _partition(given: GpuPartition) -> Partition:
     )
 
 
-def _refusal(found: tuple[int, ...], accepted: str, path: str) -> InputError:
-    return InputError(f"must be {accepted}, got {list(found)}", path=path)
+def _refusal(values: tuple[int, ...], accepted: str, path: str) -> InputError:
+    return InputError(f"must be {accepted}, got {list(values)}", path=path)

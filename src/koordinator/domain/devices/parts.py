@@ -23,7 +23,7 @@ class DevicePart:
     group: DeviceGroup
     count: int
     amounts: Amounts
-    asked: tuple[tuple[int, int], ...]  # (index, amount) of the non-zero amounts
+    requests: tuple[tuple[int, int], ...]  # (index, amount) of the non-zero amounts
     selected: int  # devices whose labels match
     is_share: bool = False
     #: matching virtual functions by minor, in order; None: none is needed
@@ -111,7 +111,7 @@ def _part(want: DeviceTypeRequest, group: DeviceGroup | None) -> DevicePart | De
         group=group,
         count=count,
         amounts=amounts,
-        asked=tuple([(place, amount) for place, amount in enumerate(amounts) if amount]),
+        requests=tuple([(place, amount) for place, amount in enumerate(amounts) if amount]),
         selected=selected,
         is_share=want.request.is_share,
         functions=None

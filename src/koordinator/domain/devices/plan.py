@@ -86,7 +86,7 @@ class DevicePlan:
         masks: list[int] = []
         for part in self.early:
             headroom = headrooms[part.kind]
-            masks += (headroom.fitting(part), headroom.held)
+            masks += (headroom.fitting(part), headroom.in_use)
         return tuple(masks)
 
     def choose(
@@ -114,7 +114,7 @@ def _standing(
         offered=offered,
         fit=headroom.fitting(part) & offered,
         # Freed amounts count as used on devices that the pod may not take.
-        used=headroom.used & offered | headroom.held & ~offered,
+        used=headroom.used & offered | headroom.in_use & ~offered,
         preferred=mask_of(preferred),
     )
 

@@ -40,12 +40,12 @@ def node_devices(device: Device, node_labels: Mapping[str, str], models: NodeMod
     if the node does not have the labels yet.
     """
     problems: list[InputError] = []
-    found = _devices(device, problems)
+    by_kind = _devices(device, problems)
     healthy = {
         kind: mask_of(minor for minor, info in infos.items() if _is_healthy(kind, info))
-        for kind, infos in found.items()
+        for kind, infos in by_kind.items()
     }
-    known = mask_of(found.get(DeviceType.GPU, ()))
+    known = mask_of(by_kind.get(DeviceType.GPU, ()))
     table, policy = (
         _partitions(device, known, problems),
         gpu_partition_policy(device.metadata.labels),
@@ -56,7 +56,7 @@ def node_devices(device: Device, node_labels: Mapping[str, str], models: NodeMod
         table = vendor_named(vendor).partitions.get(gpu_model)
         policy = gpu_partition_policy(node_labels)
     model = NodeModel(
-        groups=tuple(_group(kind, found[kind]) for kind in DeviceType if kind in found),
+        groups=tuple(_group(kind, by_kind[kind]) for kind in DeviceType if kind in by_kind),
         partitions=None if table is None else partition_table(table),
         honors_partitions=policy is GpuPartitionPolicy.HONOR,
         secondaries_planned=is_true(device.metadata.labels, SECONDARY_DEVICE_WELL_PLANNED),
@@ -66,20 +66,20 @@ def node_devices(device: Device, node_labels: Mapping[str, str], models: NodeMod
     return NodeDevices(
         model=models[models.number(model)],
         healthy=healthy,
-        ids={kind: {m: info.id for m, info in infos.items()} for kind, infos in found.items()},
+        ids={kind: {m: info.id for m, info in infos.items()} for kind, infos in by_kind.items()},
         problems=tuple(error.within(subject=f"Device {device.key}") for error in problems),
     )
 
 
 def _devices(device: Device, problems: list[InputError]) -> dict[DeviceType, dict[int, DeviceInfo]]:
     """Return the devices of known types by minor."""
-    found: dict[DeviceType, dict[int, DeviceInfo]] = {}
+    by_kind: dict[DeviceType, dict[int, DeviceInfo]] = {}
     for index, info in enumerate(device.spec.devices):
         kind = next((known for known in DeviceType if known == info.type), None)
         if kind is None:
             continue
         path = f"spec.devices[{index}].minor"
-        minor, mine = info.minor, found.setdefault(kind, {})
+        minor, mine = info.minor, by_kind.setdefault(kind, {})
         if minor is None or not 0 <= minor <= MAX_MINOR:
             accepted = f"a number from 0 to {MAX_MINOR}"
             problems.append(InputError(f"must be {accepted}, got {minor}", path=path))
@@ -89,7 +89,7 @@ def _devices(device: Device, problems: list[InputError]) -> dict[DeviceType, dic
         else:
             path = f"spec.devices[{index}].topology.nodeID"
             mine[minor] = _somewhere(info, path, problems)
-    return {kind: infos for kind, infos in found.items() if infos}
+    return {kind: infos for kind, infos in by_kind.items() if infos}
 
 
 def _somewhere(info: DeviceInfo, path: str, problems: list[InputError]) -> DeviceInfo:

@@ -81,44 +81,46 @@ def device_requests(requests: Mapping[str, int]) -> dict[DeviceType, DeviceReque
         kind = _KIND_OF.get(name)
         if kind is not None and amount > 0:
             by_kind[kind][name] = amount
-    found = {}
+    parsed = {}
     for kind, mine in by_kind.items():
         if mine:
             _check(mine)
-            found[kind] = _gpus(mine) if kind is DeviceType.GPU else _others(kind, mine)
-    return found
+            parsed[kind] = _gpus(mine) if kind is DeviceType.GPU else _others(kind, mine)
+    return parsed
 
 
-def _check(asked: Mapping[str, int]) -> None:
-    if percentages({GPU: asked.get(GPU, 0)}):  # precedes the check of the names
-        raise _wrong_unit(GPU, asked)
-    check = _COMBINATIONS.get(frozenset(asked))
+def _check(amounts: Mapping[str, int]) -> None:
+    if percentages({GPU: amounts.get(GPU, 0)}):  # precedes the check of the names
+        raise _wrong_unit(GPU, amounts)
+    check = _COMBINATIONS.get(frozenset(amounts))
     if check is None:
-        raise DeviceRequestError(f"invalid resource device requests: [{' '.join(sorted(asked))}]")
-    wrong = check(asked)
+        raise DeviceRequestError(f"invalid resource device requests: [{' '.join(sorted(amounts))}]")
+    wrong = check(amounts)
     if wrong is not None:
-        raise _wrong_unit(wrong, asked)
+        raise _wrong_unit(wrong, amounts)
 
 
-def _wrong_unit(name: str, asked: Mapping[str, int]) -> DeviceRequestError:
-    return DeviceRequestError(f"invalid resource unit {name}: {asked[name]}")
+def _wrong_unit(name: str, amounts: Mapping[str, int]) -> DeviceRequestError:
+    return DeviceRequestError(f"invalid resource unit {name}: {amounts[name]}")
 
 
-def _gpus(asked: Mapping[str, int]) -> DeviceRequest:
-    cards = sum(asked.get(name, 0) for name in _WHOLE_CARDS)
-    percent = cards * WHOLE_DEVICE or asked.get(GPU, 0)
+def _gpus(requested: Mapping[str, int]) -> DeviceRequest:
+    cards = sum(requested.get(name, 0) for name in _WHOLE_CARDS)
+    percent = cards * WHOLE_DEVICE or requested.get(GPU, 0)
     if percent:
-        asked = {GPU_CORE: percent, GPU_MEMORY_RATIO: percent}
-    ratio = asked.get(GPU_MEMORY_RATIO, 0)
+        requested = {GPU_CORE: percent, GPU_MEMORY_RATIO: percent}
+    ratio = requested.get(GPU_MEMORY_RATIO, 0)
     whole = ratio // WHOLE_DEVICE if ratio > WHOLE_DEVICE and not ratio % WHOLE_DEVICE else 1
-    count = asked.get(GPU_SHARED, 0) or whole
-    amounts = tuple(asked.get(name, 0) // count for name in NAMES[DeviceType.GPU])
+    count = requested.get(GPU_SHARED, 0) or whole
+    amounts = tuple(requested.get(name, 0) // count for name in NAMES[DeviceType.GPU])
     if not any(amounts):  # less than one unit per device
-        raise _wrong_unit(next(name for name in NAMES[DeviceType.GPU] if name in asked), asked)
+        raise _wrong_unit(
+            next(name for name in NAMES[DeviceType.GPU] if name in requested), requested
+        )
     return DeviceRequest(DeviceType.GPU, count, amounts)
 
 
-def _others(kind: DeviceType, asked: Mapping[str, int]) -> DeviceRequest:
-    (amount,) = asked.values()
+def _others(kind: DeviceType, amounts: Mapping[str, int]) -> DeviceRequest:
+    (amount,) = amounts.values()
     count = max(amount // WHOLE_DEVICE, 1)
     return DeviceRequest(kind, count, (amount // count,))

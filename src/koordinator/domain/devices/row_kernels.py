@@ -22,13 +22,13 @@ MAX_SCORE: Final = 100
 
 
 def percentages_left(
-    total: IntArray, free: IntArray, asked: IntArray, weights: IntArray, most: bool
+    total: IntArray, free: IntArray, request: IntArray, weights: IntArray, most: bool
 ) -> IntArray:
     """Return ``(n,)`` scores of devices, or of nodes by the sums of their devices.
 
     ``total`` and ``free`` are ``(n, n_amounts)`` here.
     """
-    used = np.where(total >= free, total - free + asked, total)
+    used = np.where(total >= free, total - free + request, total)
     part = np.minimum(used, total) if most else np.maximum(total - used, 0)
     each = part * MAX_SCORE // np.maximum(total, 1)
     counted = weights * (total > 0)
@@ -43,7 +43,7 @@ def _judge_devices(  # noqa: PLR0917 (numba takes no keywords)
     functions: IntArray,
     rows: IntArray,
     zones: IntArray,
-    asked: IntArray,
+    request: IntArray,
     enough: IntArray,
     serving: IntArray,
     weights: IntArray,
@@ -55,7 +55,7 @@ def _judge_devices(  # noqa: PLR0917 (numba takes no keywords)
     here = left[rows, :width]
     if shift >= 0:
         bits = 1 << np.arange(width)
-        fits = np.logical_and.reduce(here >= asked, axis=2) & (enough > 0)
+        fits = np.logical_and.reduce(here >= request, axis=2) & (enough > 0)
         used = holders[rows, :width] > 0
         unsure = (fits & (functions[rows, :width] >= enough)).any(axis=1)
         out[0] |= (fits @ bits | (used @ bits) << width) << shift
@@ -64,7 +64,7 @@ def _judge_devices(  # noqa: PLR0917 (numba takes no keywords)
     may = (near & (serving & SELECTED > 0))[:, :, None]
     totals = (total[rows, :width] * may).sum(axis=1)
     free = (np.maximum(here, 0) * may).sum(axis=1)
-    out[2] += percentages_left(totals, free, asked, weights, most)
+    out[2] += percentages_left(totals, free, request, weights, most)
 
 
 def _judge_devices_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
@@ -74,7 +74,7 @@ def _judge_devices_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
     functions: IntArray,
     rows: IntArray,
     zones: IntArray,
-    asked: IntArray,
+    request: IntArray,
     enough: IntArray,
     serving: IntArray,
     weights: IntArray,
@@ -88,8 +88,8 @@ def _judge_devices_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
             fit = used = unsure = 0
             for minor in range(len(enough)):
                 fits = enough[minor] > 0
-                for amount in range(len(asked)):
-                    if left[row, minor, amount] < asked[amount]:
+                for amount in range(len(request)):
+                    if left[row, minor, amount] < request[amount]:
                         fits = False
                 if fits:
                     fit |= 1 << minor
@@ -102,7 +102,7 @@ def _judge_devices_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
         near = zones[i]
         points = 0
         counted = 0
-        for amount in range(len(asked)):
+        for amount in range(len(request)):
             if weights[amount] == 0:
                 continue
             capacity = 0
@@ -113,7 +113,7 @@ def _judge_devices_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
                     capacity += total[row, minor, amount]
                     free += max(left[row, minor, amount], 0)
             if capacity > 0:
-                used_up = capacity - free + asked[amount] if capacity >= free else capacity
+                used_up = capacity - free + request[amount] if capacity >= free else capacity
                 part = min(used_up, capacity) if most else max(capacity - used_up, 0)
                 points += weights[amount] * (part * 100 // capacity)
                 counted += weights[amount]

@@ -42,10 +42,10 @@ class Scorer:
         self, counted: Sequence[tuple[int, int, int]], total: Sequence[int], free: Sequence[int]
     ) -> int:
         points = weights = 0
-        for place, weight, asked in counted:
+        for place, weight, requested in counted:
             capacity, left = total[place], free[place]
             if capacity > 0:
-                used = capacity - left + asked if left <= capacity else capacity
+                used = capacity - left + requested if left <= capacity else capacity
                 part = min(used, capacity) if self.most_allocated else max(capacity - used, 0)
                 points += part * MAX_SCORE // capacity * weight
                 weights += weight

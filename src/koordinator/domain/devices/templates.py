@@ -25,11 +25,11 @@ class TemplateTable:
 
     def matching(self, amounts: Mapping[str, int]) -> dict[str, tuple[str, ...]]:
         """Return the templates of each model with exactly these amounts, without empty entries."""
-        found = {
+        by_model = {
             model: tuple(name for name, template in templates.items() if template == amounts)
             for model, templates in self.models.items()
         }
-        return {model: names for model, names in found.items() if names}
+        return {model: names for model, names in by_model.items() if names}
 
 
 def model_key(vendor: str, gpu_model: str) -> str:
@@ -44,12 +44,12 @@ def read_templates(config_map: ConfigMap) -> TemplateTable:
     """
     path = f"data[{DATA_KEY}]"
     try:
-        found = yaml_document(config_map.data.get(DATA_KEY, ""), "")
+        tables = yaml_document(config_map.data.get(DATA_KEY, ""), "")
     except InputError as error:
         raise InputError(f"is not YAML: {error}", subject=_name(config_map), path=path) from None
     try:
         known = dict[str, dict[str, ResourceList]]
-        tree = decode(msgspec.json.encode({} if found is None else found), known)
+        tree = decode(msgspec.json.encode({} if tables is None else tables), known)
     except InputError as error:
         raise error.within(subject=_name(config_map), path=path) from None
     return TemplateTable({model: dict(_templates(each)) for model, each in tree.items()})

@@ -96,20 +96,20 @@ def _configuration(
 
     With ``joins``, each configuration is yielded once, without requests if it applies to all.
     """
-    said = _said_of_requests(claim, devices, once=joins)
+    configurations = _configurations_of(claim, devices, once=joins)
     if not joins:
-        return said
+        return configurations
     chosen = {one.option.name.partition("/")[0]: one.option.name for one in devices}
     names = [{request.name, chosen.get(request.name, "")} for request in claim.requests]
     return (
         replace(one, requests=())
         if one.requests and all(not each.isdisjoint(one.requests) for each in names)
         else one
-        for one in said
+        for one in configurations
     )
 
 
-def _said_of_requests(
+def _configurations_of(
     claim: PendingClaim, devices: Sequence[AllocatedDevice], *, once: bool
 ) -> Iterable[DeviceAllocationConfiguration]:
     options = {one.option.name: one.option for one in devices}
@@ -122,13 +122,13 @@ def _said_of_requests(
                 source=FROM_CLASS, requests=tuple(requests), opaque=config.opaque
             )
     known = {*options, *(name.partition("/")[0] for name in options)}
-    for said in claim.spec.config:
+    for entry in claim.spec.config:
         given = DeviceAllocationConfiguration(
-            source=FROM_CLAIM, requests=said.requests, opaque=said.opaque
+            source=FROM_CLAIM, requests=entry.requests, opaque=entry.opaque
         )
-        if not said.requests:
+        if not entry.requests:
             yield given
-        concerned = [request for request in said.requests if request in known]
+        concerned = [request for request in entry.requests if request in known]
         for _ in concerned[:1] if once else concerned:  # once per request, as Kubernetes up to 1.36
             yield given
 

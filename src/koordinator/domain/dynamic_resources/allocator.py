@@ -199,8 +199,8 @@ class _Search:
         return NotAllocatable(CANNOT_ALLOCATE)
 
     def _constraints_of(self, claim: PendingClaim) -> list[AttributeConstraint]:
-        found = map(AttributeConstraint.of, claim.spec.constraints)
-        return [one for one in found if one and (not one.is_distinct or self._gates.capacity)]
+        constraints = map(AttributeConstraint.of, claim.spec.constraints)
+        return [one for one in constraints if one and (not one.is_distinct or self._gates.capacity)]
 
     @cached_property
     def _candidates(self) -> tuple[OfferedDevice, ...]:
@@ -232,9 +232,9 @@ class _Search:
             counts = []
             for which, option in enumerate(request.options):
                 if option.takes_all:
-                    found = self._all_devices(claim, option)
-                    self._whole[index, number, which] = found
-                    counts.append(len(found))
+                    devices = self._all_devices(claim, option)
+                    self._whole[index, number, which] = devices
+                    counts.append(len(devices))
                 else:
                     counts.append(option.count)
             least += min(counts)
@@ -256,7 +256,7 @@ class _Search:
                 )
 
     def _all_devices(self, claim: PendingClaim, option: RequestOption) -> tuple[OfferedDevice, ...]:
-        found: list[OfferedDevice] = []
+        devices: list[OfferedDevice] = []
         for pool in self._pools:
             if not pool.is_complete or not pool.is_valid:
                 state = "currently invalid" if pool.is_complete else "currently being updated"
@@ -264,10 +264,10 @@ class _Search:
                     f"claim {claim.key}, request {option.short_name}: asks for all devices, but "
                     f"resource pool {pool.driver}/{pool.name} is {state}"
                 )
-            found += (one for one in pool.devices if self._is_meant(option, one))
-        return tuple(found)
+            devices += (one for one in pool.devices if self._can_allocate(option, one))
+        return tuple(devices)
 
-    def _is_meant(self, option: RequestOption, device: OfferedDevice) -> bool:
+    def _can_allocate(self, option: RequestOption, device: OfferedDevice) -> bool:
         """Return whether a request means a device, and enough of it is left.
 
         Raises AllocationError.
@@ -331,7 +331,7 @@ class _Search:
                 raise _OutOfStepsError
             if self._is_taken(slot.claim, option, device):
                 continue
-            if not self._is_meant(option, device) or not self._is_tolerated(option, device):
+            if not self._can_allocate(option, device) or not self._is_tolerated(option, device):
                 continue
             alike = self._signature(device), device.id in self._mine
             if alike in failed:

@@ -99,9 +99,9 @@ def extended_requests(spec: PodSpec, classes: Mapping[str, str]) -> ExtendedRequ
     requests: list[DeviceClaimRequest] = []
     mappings: list[ContainerExtendedResourceRequest] = []
     for resource in sorted(classes):
-        found = _of_resource(spec, resource, classes[resource])
-        requests += found.requests
-        mappings += found.mappings
+        extended = _of_resource(spec, resource, classes[resource])
+        requests += extended.requests
+        mappings += extended.mappings
     return ExtendedRequests(tuple(sorted(requests, key=lambda one: one.name)), tuple(mappings))
 
 
@@ -127,16 +127,16 @@ def _of_resource(spec: PodSpec, resource: str, device_class: str) -> ExtendedReq
     more = [(need, need.count - sum(one.count for one in reused)) for need, reused in passing]
     # The init container with the largest additional need determines the shared request.
     shared = max(more, key=lambda one: one[1], default=None)
-    asked = [(need.request, need.count) for need in lasting if need is not None]
+    amounts = [(need.request, need.count) for need in lasting if need is not None]
     if shared is not None and shared[1] > 0:
-        asked.append((shared[0].request, shared[1]))
+        amounts.append((shared[0].request, shared[1]))
     served = [(need.container, need.request) for need in lasting if need is not None]
     for need, reused in passing:
         served += [(need.container, one.request) for one in reused]
         if shared is not None and need.count > sum(one.count for one in reused):
             served.append((need.container, shared[0].request))
     return ExtendedRequests(
-        tuple(_request(name, device_class, amount) for name, amount in asked),
+        tuple(_request(name, device_class, amount) for name, amount in amounts),
         tuple(
             ContainerExtendedResourceRequest(
                 container_name=container, resource_name=resource, request_name=request
@@ -152,25 +152,25 @@ def _ends(number: int, container: Container, spec: PodSpec) -> bool:
 
 
 def _need(number: int, container: Container, resource: str) -> _Need | None:
-    asked = container.resources.requests
-    amount = bounded(resource, asked[resource]) if resource in asked else 0
+    requests = container.resources.requests
+    amount = bounded(resource, requests[resource]) if resource in requests else 0
     if not amount:
         return None
     return _Need(
-        container.name, f"container-{number}-request-{sorted(asked).index(resource)}", amount
+        container.name, f"container-{number}-request-{sorted(requests).index(resource)}", amount
     )
 
 
 def _reused(wanted: int, later: Iterable[_Need | None]) -> list[_Need]:
     """Return the later containers' needs that an init container reuses, until it has enough."""
-    found: list[_Need] = []
+    reused: list[_Need] = []
     for need in later:
         if need is not None:
-            found.append(need)
+            reused.append(need)
             wanted -= need.count
         if wanted <= 0:
             break
-    return found
+    return reused
 
 
 def _request(name: str, device_class: str, amount: int) -> DeviceClaimRequest:

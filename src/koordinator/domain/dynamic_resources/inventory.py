@@ -88,14 +88,14 @@ class OfferedDevice:
 
     def attribute(self, name: str) -> Any:
         """Return (type, value) of a qualified attribute; None if there is none."""
-        found: DeviceAttribute | None = self.spec.attributes.get(name)
+        attribute: DeviceAttribute | None = self.spec.attributes.get(name)
         domain, _, short = name.partition("/")
-        if found is None and domain == self.id[0]:
-            found = self.spec.attributes.get(short)
-        if found is None:
+        if attribute is None and domain == self.id[0]:
+            attribute = self.spec.attributes.get(short)
+        if attribute is None:
             return None
         try:
-            value = attribute_value(found)
+            value = attribute_value(attribute)
         except InputError:
             return None
         return type(value), value  # distinguishes 1 from True
@@ -254,8 +254,8 @@ class SliceIndex:
         driver, pool, _ = wanted
         parts = self._by_pool.get((driver, pool), {}).values()
         newest = sorted(parts, key=lambda part: -part.spec.pool.generation)
-        found = (each for part in newest for each in part.devices if each.id == wanted)
-        return next(found, None)
+        matches = (each for part in newest for each in part.devices if each.id == wanted)
+        return next(matches, None)
 
     def nodes_of(self, pool: PoolKey) -> Iterable[str]:
         """Return the nodes with exclusive slices of a pool; "" is included for shared slices."""
@@ -282,8 +282,8 @@ class SliceIndex:
                     continue
                 known.clear()
             known.append(one)
-        found = [self._pool(key, parts) for key, parts in newest.items()]
-        pools = [pool for pool in found if pool is not None]
+        pools_or_none = [self._pool(key, parts) for key, parts in newest.items()]
+        pools = [pool for pool in pools_or_none if pool is not None]
         return tuple(sorted(pools, key=lambda pool: any(p.has_conditions for p in pool.slices)))
 
     def _pool(self, key: PoolKey, parts: Sequence[OfferedSlice]) -> Pool | None:

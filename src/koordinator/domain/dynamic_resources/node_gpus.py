@@ -32,8 +32,8 @@ def device_name(minor: int) -> str:
 
 def minor_of(name: str) -> int | None:
     """Return the minor of a device name; None if it is not a GPU's name."""
-    found = _NAME.fullmatch(name)
-    minor = int(found[1]) if found else -1
+    match = _NAME.fullmatch(name)
+    minor = int(match[1]) if match else -1
     return minor if 0 <= minor <= MAX_MINOR else None
 
 
@@ -52,7 +52,7 @@ class ClaimedGpu(NamedTuple):
         """Convert to the amounts of pods that request resources, given the GPU's total."""
         if not self.consumed:
             return Taken(self.minor, tuple(total))
-        core, memory = self._asked
+        core, memory = self._units_used
         # Rounded up so that a partly used GPU never counts as entirely free.
         ratio = -(-memory * 100 // total[MEMORY]) if total[MEMORY] else 0
         return Taken(self.minor, (core, memory, ratio, *_EXTRA))
@@ -65,21 +65,21 @@ class ClaimedGpu(NamedTuple):
         """
         if not self.consumed:
             return Taken(self.minor, (*total[:RATIO], WHOLE_DEVICE, *_EXTRA))
-        core, memory = self._asked
-        told = (core, memory, 0, *_EXTRA)
-        ratio = completed(told, total)[RATIO] if total[MEMORY] else 0
+        core, memory = self._units_used
+        consumed = (core, memory, 0, *_EXTRA)
+        ratio = completed(consumed, total)[RATIO] if total[MEMORY] else 0
         return Taken(self.minor, (core, memory, max(ratio, 1), *_EXTRA))
 
     @property
     def memory_bytes(self) -> int:
         """The claimed memory; 0 for a whole GPU."""
-        return self._asked[1]
+        return self._units_used[1]
 
     @property
-    def _asked(self) -> tuple[int, int]:
+    def _units_used(self) -> tuple[int, int]:
         """Core and memory, rounded up."""
-        asked = dict(self.consumed)
-        return _units(asked.get(CORE_CAPACITY, 0)), _units(asked.get(MEMORY_CAPACITY, 0))
+        consumed = dict(self.consumed)
+        return _units(consumed.get(CORE_CAPACITY, 0)), _units(consumed.get(MEMORY_CAPACITY, 0))
 
 
 def _units(nanos: int) -> int:
@@ -88,28 +88,28 @@ def _units(nanos: int) -> int:
 
 def claimed_gpus(claim: ResourceClaim, request: str = "") -> Mapping[str, tuple[ClaimedGpu, ...]]:
     """Return a claim's usage of GPUs by node name, restricted to a ``request`` if named."""
-    found: dict[str, list[ClaimedGpu]] = {}
+    by_node: dict[str, list[ClaimedGpu]] = {}
     for (driver, pool, name), result in devices_of(claim):
         minor = minor_of(name) if driver == DRIVER else None
-        is_meant = not request or result.request.partition("/")[0] == request
-        if minor is not None and is_meant:
+        is_of_request = not request or result.request.partition("/")[0] == request
+        if minor is not None and is_of_request:
             consumed = tuple((n, amount.nanos) for n, amount in result.consumed_capacity.items())
-            found.setdefault(pool, []).append(ClaimedGpu(minor, consumed))
-    return {node: tuple(gpus) for node, gpus in found.items()}
+            by_node.setdefault(pool, []).append(ClaimedGpu(minor, consumed))
+    return {node: tuple(gpus) for node, gpus in by_node.items()}
 
 
-def held_by_pods(allocations: Iterable[Allocation]) -> Mapping[int, Mapping[str, int]]:
+def usage_by_minor(allocations: Iterable[Allocation]) -> Mapping[int, Mapping[str, int]]:
     """Return pods' usage of GPU capacity in nanos, by minor and capacity name.
 
     An empty mapping marks a GPU of unknown amounts, which can't be shared with claims.
     """
-    held: dict[int, dict[str, int]] = {}
+    by_minor: dict[int, dict[str, int]] = {}
     whole: set[int] = set()
     for allocation in allocations:
         for taken in allocation.get(DeviceType.GPU, ()):
-            mine = held.setdefault(taken.minor, {CORE_CAPACITY: 0, MEMORY_CAPACITY: 0})
+            mine = by_minor.setdefault(taken.minor, {CORE_CAPACITY: 0, MEMORY_CAPACITY: 0})
             mine[CORE_CAPACITY] += taken.amounts[CORE] * NANOS
             mine[MEMORY_CAPACITY] += taken.amounts[MEMORY] * NANOS
             if taken.amounts[MEMORY] <= 0:
                 whole.add(taken.minor)
-    return {minor: {} if minor in whole else mine for minor, mine in held.items()}
+    return {minor: {} if minor in whole else mine for minor, mine in by_minor.items()}

@@ -109,14 +109,14 @@ def pending_claim(claim: ResourceClaim, find_class: FindClass) -> PendingClaim |
 
 def _request(key: str, request: DeviceClaimRequest, find_class: FindClass) -> ClaimRequest | str:
     options = []
-    asked: Sequence[tuple[str, str, ExactDeviceRequest | DeviceSubRequest]] = (
+    parts: Sequence[tuple[str, str, ExactDeviceRequest | DeviceSubRequest]] = (
         [(request.name, request.name, request.exactly)]
         if request.exactly is not None
         else [(f"{request.name}/{sub.name}", sub.name, sub) for sub in request.first_available]
     )
-    if not asked:
+    if not parts:
         return f"request {request.name}: unknown request type"
-    for name, short_name, part in asked:
+    for name, short_name, part in parts:
         known = find_class(part.device_class_name)
         if known is None:
             return f"request {name}: device class {part.device_class_name} does not exist"
@@ -148,10 +148,10 @@ def _option(
     )
 
 
-def _conditions(whose: str, selectors: Sequence[DeviceSelector]) -> tuple[SelectorCondition, ...]:
+def _conditions(owner: str, selectors: Sequence[DeviceSelector]) -> tuple[SelectorCondition, ...]:
     return tuple(
         SelectorCondition(
-            f"{whose}: selector #{index}",
+            f"{owner}: selector #{index}",
             selector.cel.expression,
             compile_selector(selector.cel.expression),
         )

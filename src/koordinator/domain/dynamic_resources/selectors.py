@@ -61,10 +61,10 @@ class SemanticVersion:
         Raises InputError.
         """
         given = _normalized(text) if normalize and len(text) <= _MAX_TEXT else text
-        found = _TEXT.fullmatch(given) if len(given) <= _MAX_TEXT else None
-        if found is None:
+        match = _TEXT.fullmatch(given) if len(given) <= _MAX_TEXT else None
+        if match is None:
             raise InputError(f"must be a semantic version such as 1.2.3, got {text[:_MAX_TEXT]!r}")
-        major, minor, patch, pre_release = found.groups()
+        major, minor, patch, pre_release = match.groups()
         parts = pre_release.split(".") if pre_release else ()
         return cls(int(major), int(minor), int(patch), tuple(parts))
 
@@ -88,10 +88,10 @@ class SemanticVersion:
 
 
 def _normalized(text: str) -> str:
-    found = _LOOSE.fullmatch(text)
-    if found is None:
+    match = _LOOSE.fullmatch(text)
+    if match is None:
         return text
-    major, minor, patch, rest = found.groups()
+    major, minor, patch, rest = match.groups()
     numbers = [str(int(part.strip("."))) for part in (major, minor or "0", patch or "0")]
     return ".".join(numbers) + rest
 
@@ -256,11 +256,11 @@ def qualified(name: str, driver: str) -> str:
 
 
 def _by_domain(driver: str, values: Mapping[str, Any]) -> DomainMap:
-    found = DomainMap()
+    by_domain = DomainMap()
     for name, value in values.items():
         domain, _, short = qualified(name, driver).partition("/")
-        found.setdefault(domain, {})[short] = value
-    return found
+        by_domain.setdefault(domain, {})[short] = value
+    return by_domain
 
 
 @lru_cache(maxsize=4096)

@@ -80,8 +80,10 @@ class ShapeReader:
         self._gates, self._contents = gates, contents
         requests = chain.from_iterable(claim.requests for claim in claims)
         self._options = tuple(option for request in requests for option in request.options)
-        found = (AttributeConstraint.of(one) for claim in claims for one in claim.spec.constraints)
-        self._attributes = tuple(one.attribute for one in found if one is not None)
+        constraints = (
+            AttributeConstraint.of(one) for claim in claims for one in claim.spec.constraints
+        )
+        self._attributes = tuple(one.attribute for one in constraints if one is not None)
         self._parts = _parts(self._options)
         self._reading = self._parts, self._attributes, gates
         self._alike: dict[int, Hashable] = {}  # traits of devices by content number
@@ -164,15 +166,15 @@ class ShapeReader:
 
 def _parts(options: Iterable[RequestOption]) -> tuple[tuple[str, str, str], ...] | None:
     """Return the parts of devices that the requests' selectors read; None if any may be read."""
-    found: dict[tuple[str, str, str], None] = {}
+    distinct: dict[tuple[str, str, str], None] = {}
     for option in options:
         for condition in option.conditions:
             if isinstance(condition.program, CelProgram):
                 parts = parts_read(condition.program)
                 if parts is None:
                     return None
-                found |= dict.fromkeys(parts)
-    return tuple(sorted(found))
+                distinct |= dict.fromkeys(parts)
+    return tuple(sorted(distinct))
 
 
 def _answer(option: RequestOption, device: OfferedDevice) -> bool | None:
@@ -187,7 +189,7 @@ def usage_of(pools: Sequence[Pool], use: DevicesInUse) -> Hashable:
     """Return a value that is equal for pools of one shape with equal usage of their own devices."""
     if not use.devices:
         return None
-    found: list[Hashable] = []
+    usage: list[Hashable] = []
     for number, pool in enumerate(pools):
         place = -1
         for part in pool.slices:
@@ -198,8 +200,8 @@ def usage_of(pools: Sequence[Pool], use: DevicesInUse) -> Hashable:
                 place += 1
                 if device.id in use.devices:
                     amounts = tuple(use.capacity[device.id, name] for name in device.spec.capacity)
-                    found.append((number, place, device.id in use.whole, amounts))
+                    usage.append((number, place, device.id in use.whole, amounts))
         if pool.counter_sets and (use.counters or use.withdrawn):
             is_known = not use.withdrawn[pool.driver, pool.name]
-            found.append((is_known, *(use.counters[key] for key in sorted(limits_of(pool)))))
-    return tuple(found)
+            usage.append((is_known, *(use.counters[key] for key in sorted(limits_of(pool)))))
+    return tuple(usage)

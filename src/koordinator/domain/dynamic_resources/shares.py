@@ -75,42 +75,42 @@ def limits_of(pool: Pool) -> dict[CounterKey, int]:
 
 
 def consumed_capacity(
-    device: OfferedDevice, asked: Mapping[str, Quantity]
+    device: OfferedDevice, requests: Mapping[str, Quantity]
 ) -> Mapping[str, int] | None:
     """Return the capacity that an allocation consumes; None if the request can't be satisfied.
 
     An exclusive device is consumed entirely; the request is a lower bound of its capacity.
     """
     capacities = device.spec.capacity
-    if any(name not in capacities for name in asked):
+    if any(name not in capacities for name in requests):
         return None
     taken: dict[str, int] = {}
     for name, capacity in capacities.items():
-        amount = _amount(capacity, asked.get(name))
+        amount = _amount(capacity, requests.get(name))
         if amount is None or amount > capacity.value.nanos:
             return None
         taken[name] = amount
     return taken if device.spec.allow_multiple_allocations else {}
 
 
-def _amount(capacity: DeviceCapacity, asked: Quantity | None) -> int | None:
+def _amount(capacity: DeviceCapacity, request: Quantity | None) -> int | None:
     """Return the smallest sufficient amount that the policy allows; None if there is none."""
     policy = capacity.request_policy
     if policy is None:
-        return asked.nanos if asked is not None else capacity.value.nanos
-    if asked is None:
+        return request.nanos if request is not None else capacity.value.nanos
+    if request is None:
         return policy.default.nanos if policy.default is not None else capacity.value.nanos
-    return _by_policy(policy, asked.nanos)
+    return _by_policy(policy, request.nanos)
 
 
-def _by_policy(policy: CapacityRequestPolicy, asked: int) -> int | None:
+def _by_policy(policy: CapacityRequestPolicy, request: int) -> int | None:
     if policy.valid_values:
-        enough = [value.nanos for value in policy.valid_values if value.nanos >= asked]
+        enough = [value.nanos for value in policy.valid_values if value.nanos >= request]
         return min(enough, default=None)
     allowed = policy.valid_range
     if allowed is None:
-        return asked
-    amount = max(asked, allowed.min.nanos)
+        return request
+    amount = max(request, allowed.min.nanos)
     if allowed.step is not None and allowed.step.nanos > 0:
         steps = -((allowed.min.nanos - amount) // allowed.step.nanos)
         amount = allowed.min.nanos + steps * allowed.step.nanos

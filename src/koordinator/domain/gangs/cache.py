@@ -148,19 +148,19 @@ class GangCache:
             return []
         if not gang.members:
             del self.gangs[gang.id]
-        return self._set_terms(gang, self._said_by_members(gang))
+        return self._set_terms(gang, self._terms_of_members(gang))
 
     def put_workload(self, workload: SchedulingWorkload) -> Keys:
         """Add a Workload, or replace one of the same name; Workloads are immutable."""
         if not self.defaults.reads(SchedulingWorkload):
             return []
         self._workloads[workload.key] = workload
-        return self._tell_gangs_of(workload.key)
+        return self._update_gangs_of(workload.key)
 
     def drop_workload(self, workload: SchedulingWorkload) -> Keys:
         """Remove a Workload; pods that reference it wait for another one."""
         self._workloads.pop(workload.key, None)
-        return self._tell_gangs_of(workload.key)
+        return self._update_gangs_of(workload.key)
 
     def put_pod_group(self, pod_group: SchedulingPodGroup) -> Keys:
         """Add or update a PodGroup of scheduling.k8s.io."""
@@ -217,7 +217,7 @@ class GangCache:
         """Return the reason why the pod's gang can't be tried yet; empty if it can."""
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
-            return self._nobody_said(pod)
+            return self._missing_terms(pod)
         if self._starts_alone(gang):
             return ""
         missing = []
@@ -444,7 +444,7 @@ class GangCache:
     def _ref(self, pod: Pod) -> GroupReference | None:
         return self.defaults.group_named_by(pod.spec)
 
-    def _tell_gangs_of(self, workload: str) -> Keys:
+    def _update_gangs_of(self, workload: str) -> Keys:
         """Give the gangs of a Workload their terms, or take them away; return who waits."""
         ready: Keys = []
         for own_id, group in list(self._of_workload.get(workload, {}).items()):
@@ -460,7 +460,7 @@ class GangCache:
         if not ids:
             self._of_workload.pop(gang.workload, None)
 
-    def _nobody_said(self, pod: Pod) -> str:
+    def _missing_terms(self, pod: Pod) -> str:
         ref = self._ref(pod)
         if isinstance(ref, SchedulingGroup):
             return (
@@ -488,10 +488,10 @@ class GangCache:
             return [k for one in self._gangs(gang.terms.group) for k in one.pending]
         return self._next_representative(gang, key)
 
-    def _next_representative(self, gang: Gang, gone: str) -> Keys:
+    def _next_representative(self, gang: Gang, removed: str) -> Keys:
         """Return a replacement if the removed pod was the representative."""
         terms = gang.terms
-        if terms is None or self._representative.get(terms.group_id) != gone:
+        if terms is None or self._representative.get(terms.group_id) != removed:
             return []
         del self._representative[terms.group_id]
         return [key for one in self._gangs(terms.group) for key in list(one.pending)[:1]][:1]
@@ -501,16 +501,16 @@ class GangCache:
         terms = gang.terms
         if terms is not None and (terms.has_object or terms.workload):
             return terms
-        return self._said_by_members(gang)
+        return self._lowest_terms(gang)
 
-    def _said_by_members(self, gang: Gang) -> GangTerms | None:
+    def _lowest_terms(self, gang: Gang) -> GangTerms | None:
         """Return the terms in the annotations of members; None if there are none.
 
         If members disagree, the lowest minimum applies, regardless of the order of events.
         """
-        found = (terms_of_saying(gang.id, one, self.defaults) for one in gang.sayings)
-        said = [terms for terms in found if terms is not None]
-        return min(said, key=lambda terms: (terms.min_member, repr(terms)), default=None)
+        candidates = (terms_of_saying(gang.id, one, self.defaults) for one in gang.sayings)
+        declared = [terms for terms in candidates if terms is not None]
+        return min(declared, key=lambda terms: (terms.min_member, repr(terms)), default=None)
 
     def _set_terms(self, gang: Gang, terms: GangTerms | None) -> Keys:
         """Change the terms; return the pending members of the affected groups."""

@@ -76,9 +76,9 @@ class Gang:
         """Return the number of pending members of each other scheduler."""
         if len(self.schedulers) <= 1 and scheduler in self.schedulers:
             return {}
-        found = Counter(member.scheduler for member in self.pending.values())
-        del found[scheduler]
-        return dict(sorted(found.items()))
+        counts = Counter(member.scheduler for member in self.pending.values())
+        del counts[scheduler]
+        return dict(sorted(counts.items()))
 
     def put(self, member: Member) -> None:
         """Add or update a member."""

@@ -132,7 +132,7 @@ def _summary(
 ) -> GangSummary:
     terms = gang.terms
     own = [pods[key] for key in sorted(gang.members)]
-    said = [why for pod in own if (why := _why(gang, pod))]
+    reasons = [why for pod in own if (why := _why(gang, pod))]
     short = cache.shortage(own[0]) if own else "it has no members"
     noted = stored.metadata.annotations if stored else {}
     warnings = dict.fromkeys(terms.warnings if terms else ())
@@ -152,7 +152,7 @@ def _summary(
         match_policy=terms.match_policy if terms else "",
         wait_seconds=terms.wait_s if terms else 0.0,
         group=terms.group if terms else (),
-        why=short or next(iter(said), ""),
+        why=short or next(iter(reasons), ""),
         queue_position=parse_int32(noted.get(QUEUE_POSITION, "")),
         queue_reason=noted.get(QUEUE_REASON, ""),
         warnings=tuple(warnings),

@@ -205,13 +205,13 @@ def terms_of_pod_group(pod_group: SchedulingPodGroup, defaults: GangDefaults) ->
         defaults,
     )
     spec = pod_group.spec
-    said = PodGroupTerms(
+    group_terms = PodGroupTerms(
         uid=pod_group.metadata.uid,
         priority=spec.priority or 0,
         topology_key=spec.topology_key,
         goes_as_whole=spec.is_disrupted_as_whole,
     )
-    return replace(terms, pod_group=said)
+    return replace(terms, pod_group=group_terms)
 
 
 def _terms_of_policy(
@@ -262,9 +262,9 @@ def terms_of_saying(own_id: str, saying: Saying, defaults: GangDefaults) -> Gang
     A minimum below 1 is legal upstream; it means that every member may start alone.
     """
     least_label, *texts = saying
-    said = zip(_TERMS, texts, strict=True)
+    pairs = zip(_TERMS, texts, strict=True)
     labels = {} if least_label is None else {LIGHTWEIGHT_MIN_AVAILABLE: least_label}
-    meta = ObjectMeta(labels=labels, annotations={k: text for k, text in said if text is not None})
+    meta = ObjectMeta(labels=labels, annotations={k: text for k, text in pairs if text is not None})
     least = keys.min_available(meta)
     if least is None:
         return None
@@ -305,7 +305,7 @@ def contradictions(pod: Pod, refs: WorkloadRefs = WorkloadRefs.IGNORED) -> tuple
         return (
             f"spec.workloadRef says {where} and counts; it is said to be in gang {name!r}, too",
         )
-    found = (
+    problems = (
         _twice(
             {
                 f"label {POD_GROUP}": meta.labels.get(POD_GROUP, ""),
@@ -322,7 +322,7 @@ def contradictions(pod: Pod, refs: WorkloadRefs = WorkloadRefs.IGNORED) -> tuple
             }
         ),
     )
-    return tuple(text for text in found if text)
+    return tuple(text for text in problems if text)
 
 
 def _terms(
@@ -382,8 +382,8 @@ def _warnings(meta: ObjectMeta) -> Iterator[str]:
         accepted = ", ".join(GangMatchPolicy)
         yield f"{keys.MATCH_POLICY}: must be one of {accepted}, got {policy!r}"
     if annotations.get(keys.WAITING_TIME) and keys.waiting_time(meta) is None:
-        found = annotations[keys.WAITING_TIME]
-        yield f"{keys.WAITING_TIME}: must be a duration above 0, such as 90s, got {found!r}"
+        text = annotations[keys.WAITING_TIME]
+        yield f"{keys.WAITING_TIME}: must be a duration above 0, such as 90s, got {text!r}"
     both = _twice(
         {
             f"annotation {keys.MATCH_POLICY}": annotations.get(keys.MATCH_POLICY, ""),
@@ -396,10 +396,10 @@ def _warnings(meta: ObjectMeta) -> Iterator[str]:
 
 def _twice(spellings: dict[str, str]) -> str:
     """Return a warning if one setting has different values; empty if it has not."""
-    said = {where: text for where, text in spellings.items() if text}
-    if len(set(said.values())) <= 1:
+    spelled = {where: text for where, text in spellings.items() if text}
+    if len(set(spelled.values())) <= 1:
         return ""
-    first, *others = said.items()
+    first, *others = spelled.items()
     return "; ".join(
         [f"{first[0]} says {first[1]!r} and counts"]
         + [f"{where} says {text!r}" for where, text in others if text != first[1]]

@@ -136,11 +136,11 @@ def distinct(nodes: GpuNodes) -> tuple[IntArray, IntArray] | None:
         fingerprint = nodes.gpu_free @ _multipliers(columns)
         fingerprint += nodes.cpu_free * _CPU_MULTIPLIER + nodes.kind * _KIND_MULTIPLIER
     _, first, same_as = np.unique(fingerprint, return_index=True, return_inverse=True)
-    found = first[same_as]
+    firsts = first[same_as]
     equal = (
-        np.array_equal(nodes.gpu_free[found], nodes.gpu_free)
-        and np.array_equal(nodes.cpu_free[found], nodes.cpu_free)
-        and np.array_equal(nodes.kind[found], nodes.kind)
+        np.array_equal(nodes.gpu_free[firsts], nodes.gpu_free)
+        and np.array_equal(nodes.cpu_free[firsts], nodes.cpu_free)
+        and np.array_equal(nodes.kind[firsts], nodes.kind)
     )
     return (first, same_as) if equal else None
 

@@ -36,16 +36,16 @@ class OfferSlots:
     """Capacity and preferences of nodes for one job, arrays of shape ``(n_rows,)``."""
 
     slots: IntArray  # members that fit, added one by one
-    held: IntArray  # placed members of the gang group
+    existing: IntArray  # placed members of the gang group
     counted: IntArray  # placed members of the gang itself, for the multiples
-    near: IntArray  # pods to be near to, including ``held``
+    near: IntArray  # pods to be near to, including ``existing``
     score: IntArray  # tie-breaker, higher is better
 
     @classmethod
-    def of(cls, slots: IntArray, held: IntArray | None = None) -> "OfferSlots":
+    def of(cls, slots: IntArray, existing: IntArray | None = None) -> "OfferSlots":
         """Return an offer whose only preference is proximity to the gang."""
         nothing = np.zeros_like(slots)
-        own = nothing if held is None else held
+        own = nothing if existing is None else existing
         return cls(slots, own, own, own, nothing)
 
 
@@ -68,9 +68,9 @@ def plan(tree: NetworkTree, rules: GatherRules, offer: OfferSlots, count: int) -
     """Return a plan for ``count`` members; None if no allowed domain has headroom for them."""
     planner = Planner(tree, rules, offer)
     for level, domains in planner.candidates(count):
-        found = planner.best(level, domains, count)
-        if found is not None:
-            return found
+        result = planner.best(level, domains, count)
+        if result is not None:
+            return result
     return None
 
 
@@ -85,12 +85,12 @@ class Planner:
         self.levels: tuple[Level, ...] = tree.levels()
         self.domains = tree.domains(len(offer.slots))  # (depth, n_rows)
         inside = self.domains[0] != OUTSIDE
-        self.held = self._sums(offer.held, inside)
+        self.existing = self._sums(offer.existing, inside)
         self.counted = self._sums(offer.counted, inside)
         self.near = self._sums(offer.near, inside)
         self.score = self._sums(offer.score, inside)
         self.headroom = self._headrooms(np.where(inside, offer.slots, 0))
-        self._has_held = bool(self.held[0][0])
+        self._has_existing = bool(self.existing[0][0])
 
     def _sums(self, values: IntArray, inside: IntArray) -> list[IntArray]:
         """Return the sums over each domain, level by level."""
@@ -133,8 +133,8 @@ class Planner:
         exists = (
             self.domains[0] != OUTSIDE if level == self.tree.depth else self.levels[level].sizes > 0
         )
-        held = self.held[level]
-        return np.flatnonzero(exists & (held > 0) if self._has_held else exists)
+        members = self.existing[level]
+        return np.flatnonzero(exists & (members > 0) if self._has_existing else exists)
 
     def best_headroom(self) -> int:
         """Return the largest headroom of the allowed domains of the must-gather level."""
@@ -144,22 +144,22 @@ class Planner:
         """Yield the domains with headroom for all, deepest level first, best ones first."""
         level = self.rules.must
         domains = self.allowed()
-        found: list[tuple[int, IntArray]] = []
+        levels: list[tuple[int, IntArray]] = []
         while len(domains):
             domains = domains[self.headroom[level][domains] >= count]
-            found.append((level, domains))
+            levels.append((level, domains))
             if level == self.tree.depth:
                 break
             domains = self._below(level, self._completed(level, domains, count))
             level += 1
-        for number, fitting in reversed(found):
+        for number, fitting in reversed(levels):
             if len(fitting):
                 yield number, self.ordered(number, fitting)
 
     def _completed(self, level: int, domains: IntArray, count: int) -> IntArray:
         """Return the domains where the members would complete the multiple again."""
         multiple = self.rules.multiples.get(level, 1)
-        if multiple <= 1 or not self._has_held:
+        if multiple <= 1 or not self._has_existing:
             return domains
         completed = domains[(self.counted[level][domains] + count) % multiple == 0]
         return completed if len(completed) else domains
@@ -214,42 +214,42 @@ class Planner:
             shares = self.shares(level, domain, count)
             if shares is None:
                 continue
-            found = DomainPlan(level, domain, shares)
-            spread = self.spread(found)
+            candidate = DomainPlan(level, domain, shares)
+            spread = self.spread(candidate)
             if best is None or spread < fewest:
-                best, fewest = found, spread
+                best, fewest = candidate, spread
             if not has_layers_below:
                 break
         return best
 
     def _chain(self, values: Sequence[IntArray], level: int, domain: int) -> list[int]:
         """Return the values of a domain and its ancestors."""
-        at, found = np.array([domain]), [int(values[level][domain])]
+        at, values_above = np.array([domain]), [int(values[level][domain])]
         for number in range(level, 0, -1):
             at = self._parents(number, at)
-            found.append(int(values[number - 1][at[0]]))
-        return found
+            values_above.append(int(values[number - 1][at[0]]))
+        return values_above
 
     def _fewest(self, level: int, domain: int, count: int) -> int:
         """Return a lower bound of the number of child domains needed."""
         headrooms = np.sort(self.headroom[level + 1][self.levels[level].children_of(domain)])[::-1]
         return int(np.searchsorted(np.cumsum(headrooms), count)) + 1
 
-    def spread(self, found: DomainPlan) -> tuple[int, ...]:
+    def spread(self, domain_plan: DomainPlan) -> tuple[int, ...]:
         """Return the number of domains used at each level below the plan's own, without nodes."""
-        rows = np.array([row for row, _ in found.shares], np.int64)
+        rows = np.array([row for row, _ in domain_plan.shares], np.int64)
         return tuple(
             len(np.unique(self.domains[level][rows]))
-            for level in range(found.level + 1, self.tree.depth)
+            for level in range(domain_plan.level + 1, self.tree.depth)
         )
 
     def shares(self, level: int, domain: int, count: int) -> tuple[Share, ...] | None:
         """Return the members per node of a domain for ``count`` members; None if not all fit."""
-        found: list[Share] = []
-        placed = self._fill(level, domain, count, found)
-        return tuple(found) if placed >= count else None
+        shares: list[Share] = []
+        placed = self._fill(level, domain, count, shares)
+        return tuple(shares) if placed >= count else None
 
-    def _fill(self, level: int, domain: int, count: int, found: list[Share]) -> int:
+    def _fill(self, level: int, domain: int, count: int, shares: list[Share]) -> int:
         """Distribute members over the nodes of a domain, largest parts first; return the number."""
         most = min(int(self.headroom[level][domain]), count)
         multiple = self.rules.multiples.get(level, 1)
@@ -258,14 +258,14 @@ class Planner:
             most = max((there + most) // multiple * multiple - there, 0)
         if level == self.tree.depth:
             if most:
-                found.append((domain, most))
+                shares.append((domain, most))
             return most
         left = most
         children = self._inside(level, domain)
         if level + 1 < self.tree.depth and not self.rules.multiples:
             children = self._chosen(level + 1, children, most)
         for child in children:
-            left -= self._fill(level + 1, child, left, found)
+            left -= self._fill(level + 1, child, left, shares)
             if left <= 0:
                 break
         return most - left
@@ -350,14 +350,14 @@ def shortage(planner: Planner, count: int, why_nodes: str) -> str:
     multiples = ", ".join(
         sorted(f"{tree.layer_names[at]}={n}" for at, n in planner.rules.multiples.items())
     )
-    said = (
+    message = (
         f"no candidate topology nodes can accommodate job, desiredOfferSlot: {count}, "
         f"{text}, {why_nodes}"
     )
     if multiples:
-        said += f"; podCountMultiple constraints: {multiples}"
+        message += f"; podCountMultiple constraints: {multiples}"
     if domains:
         best = domains[0]
         name = f"{layer}/{names[best]}" if level else "the cluster"
-        said += f"; best was {name} with room for {min(int(headroom[best]), count)} of {count}"
-    return said
+        message += f"; best was {name} with room for {min(int(headroom[best]), count)} of {count}"
+    return message

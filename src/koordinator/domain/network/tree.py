@@ -207,11 +207,11 @@ class NetworkTree:
     # -- internals ---------------------------------------------------------------------------
 
     def _path(self, node: str, labels: Mapping[str, str]) -> list[int]:
-        found = [next(filter(None, map(labels.get, layer.keys)), "") for layer in self.layers]
-        if not all(found[:-1]):
+        names = [next(filter(None, map(labels.get, layer.keys)), "") for layer in self.layers]
+        if not all(names[:-1]):
             return [OUTSIDE] * self.depth
         path = [0]
-        for domains, name in zip(self._domains[1:], found, strict=True):
+        for domains, name in zip(self._domains[1:], names, strict=True):
             path.append(domains.number(path[-1], name or node, private=not name))
         return path
 

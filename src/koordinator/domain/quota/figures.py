@@ -114,10 +114,10 @@ def _says(
     quota: ElasticQuota, annotation: AnnotationCodec[ResourceList], quantities: ResourceList
 ) -> bool:
     try:
-        found = annotation.read(quota.metadata) or {}
+        annotated = annotation.read(quota.metadata) or {}
     except InputError:
         return False
-    return _without_zeros(found) == _without_zeros(quantities)
+    return _without_zeros(annotated) == _without_zeros(quantities)
 
 
 def _without_zeros(quantities: ResourceList) -> ResourceList:
@@ -146,7 +146,7 @@ def loans(tree: QuotaTree, parent: str) -> list[Loan]:
     ones. Raises KeyError if there is no such quota.
     """
     children = [tree.node(name) for name in sorted(tree.node(parent).children) if name in tree]
-    found = []
+    lent = []
     for resource in sorted({name for child in children for name in child.max}):
         left = {
             child.name: child.min.get(resource, 0) - child.used.get(resource, 0)
@@ -160,7 +160,7 @@ def loans(tree: QuotaTree, parent: str) -> list[Loan]:
                     amount = min(beyond, rest)
                     left[lender] -= amount
                     beyond -= amount
-                    found.append(Loan(child.name, lender, resource, amount))
+                    lent.append(Loan(child.name, lender, resource, amount))
             if beyond > 0:
-                found.append(Loan(child.name, "", resource, beyond))
-    return found
+                lent.append(Loan(child.name, "", resource, beyond))
+    return lent

@@ -151,9 +151,9 @@ def _may_be_below(below: ResourceList, above: ResourceList, rules: PlaceRules) -
 
 
 def _wrong_resources(
-    path: str, found: ResourceList, wanted: ResourceList, other: str
+    path: str, resources: ResourceList, wanted: ResourceList, other: str
 ) -> InputError:
-    return invalid_value(path, sorted(found), f"the resources of {other}: {sorted(wanted)}")
+    return invalid_value(path, sorted(resources), f"the resources of {other}: {sorted(wanted)}")
 
 
 def _original_of_maximums(below: ElasticQuota, above: ElasticQuota, rules: PlaceRules) -> str:
@@ -210,8 +210,8 @@ def _check_children_minimums(quota: ElasticQuota, children: Iterable[ElasticQuot
                 "checkMinQuotaSum all children's MinQuota > current MinQuota, current: "
                 f"{quota.metadata.name}"
             )
-            found = str(least.get(resource, _ZERO))
-            raise refused_as(original, invalid_value(f"spec.min[{resource}]", found, accepted))
+            shown = str(least.get(resource, _ZERO))
+            raise refused_as(original, invalid_value(f"spec.min[{resource}]", shown, accepted))
 
 
 def _check_guarantee(quota: ElasticQuota, topology: QuotaTopology) -> None:
@@ -226,12 +226,12 @@ def _check_guarantee(quota: ElasticQuota, topology: QuotaTopology) -> None:
         if _covers(_guaranteed(parent), needed):
             return
         child = parent
-    found = ", ".join(f"{name} {amount}" for name, amount in sorted(quota.spec.min.items()))
+    shown = ", ".join(f"{name} {amount}" for name, amount in sorted(quota.spec.min.items()))
     accepted = f"what the root {child.metadata.name} of its tree can guarantee beside the others"
     original = (
         f"tree root quota {child.metadata.name} can't guarantee for min {quota.metadata.name}"
     )
-    raise refused_as(original, invalid_value("spec.min", found, accepted))
+    raise refused_as(original, invalid_value("spec.min", shown, accepted))
 
 
 def _guaranteed(quota: ElasticQuota) -> ResourceList:

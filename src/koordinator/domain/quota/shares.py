@@ -45,11 +45,11 @@ def fair_shares(
     at most the larger of the total and the sum of the bases.
     """
     shares = [
-        asked if asked <= right and may_lend else right
-        for asked, right, may_lend in zip(request, floor, lends, strict=True)
+        requested if requested <= right and may_lend else right
+        for requested, right, may_lend in zip(request, floor, lends, strict=True)
     ]
     rest = total - sum(shares)
-    hungry = [child for child, asked in enumerate(request) if asked > floor[child]]
+    hungry = [child for child, requested in enumerate(request) if requested > floor[child]]
     while rest > 0 and hungry:
         weights = [weight[child] for child in hungry]
         if not any(weights):

@@ -52,11 +52,11 @@ class QueueTerms:
     @classmethod
     def of(cls, quota: ElasticQuota) -> "QueueTerms":
         """Parse the annotations; an annotation that can't be parsed counts as missing."""
-        said = quota.metadata.annotations
-        depth = parse_int32(said.get(QUEUE_DEPTH, ""))
+        annotations = quota.metadata.annotations
+        depth = parse_int32(annotations.get(QUEUE_DEPTH, ""))
         return cls(
-            next((one for one in Policy if one == said.get(QUEUE_POLICY)), None),
-            next((one for one in Order if one == said.get(QUEUE_ORDER)), None),
+            next((one for one in Policy if one == annotations.get(QUEUE_POLICY)), None),
+            next((one for one in Order if one == annotations.get(QUEUE_ORDER)), None),
             depth if depth is not None and depth > 0 else None,
         )
 

@@ -150,12 +150,12 @@ class QuotaNode:
 
     def _limit_request(self, resource: str) -> int:
         """Recompute the request of a resource; return the change of the limited request."""
-        asked = self.child_request.get(resource, 0)
+        requested = self.child_request.get(resource, 0)
         if not self.lends:
-            asked = max(asked, self.min.get(resource, 0))
-        limited = min(asked, self.max.get(resource, asked))
+            requested = max(requested, self.min.get(resource, 0))
+        limited = min(requested, self.max.get(resource, requested))
         change = limited - self.limited_request.get(resource, 0)
-        self.request[resource] = asked
+        self.request[resource] = requested
         self.limited_request[resource] = limited
         return change
 

@@ -61,34 +61,34 @@ def quotas_as_data(
     data = [
         {
             "id": tree_id,
-            "total": quantities(found.runtime(ROOT_QUOTA)),
-            "quotas": _children(found, ROOT_QUOTA, args, shown),
+            "total": quantities(quota_tree.runtime(ROOT_QUOTA)),
+            "quotas": _children(quota_tree, ROOT_QUOTA, args, shown),
         }
         for tree_id in sorted(trees.tree_ids)
-        for found in [trees.tree(tree_id)]
+        for quota_tree in [trees.tree(tree_id)]
     ]
     return {"trees": [tree for tree in data if shown is None or tree["quotas"]]}
 
 
 def _children(
-    found: QuotaTree, parent: str, args: ElasticQuotaArgs, shown: Container[str] | None
+    tree: QuotaTree, parent: str, args: ElasticQuotaArgs, shown: Container[str] | None
 ) -> list[dict[str, Any]]:
-    lent = loans(found, parent)
+    lent = loans(tree, parent)
     return [
-        _quota(found, name, lent, args, shown)
-        for name in children_of(found, parent)
+        _quota(tree, name, lent, args, shown)
+        for name in children_of(tree, parent)
         if shown is None or name in shown
     ]
 
 
 def _quota(
-    found: QuotaTree,
+    tree: QuotaTree,
     name: str,
     lent: Sequence[Loan],
     args: ElasticQuotaArgs,
     shown: Container[str] | None,
 ) -> dict[str, Any]:
-    figures, node = figures_of(found, name), found.node(name)
+    figures, node = figures_of(tree, name), tree.node(name)
     return {
         "name": name,
         "min": quantities(figures.min),
@@ -102,24 +102,24 @@ def _quota(
             if loan.borrower == name
         ],
         "waitingPods": len(node.pods) - len(node.assigned),
-        "queuePolicy": queue_policy(found, name, args),
-        "children": _children(found, name, args, shown),
+        "queuePolicy": queue_policy(tree, name, args),
+        "children": _children(tree, name, args, shown),
     }
 
 
-def queue_policy(found: QuotaTree, name: str, args: ElasticQuotaArgs) -> str:
+def queue_policy(tree: QuotaTree, name: str, args: ElasticQuotaArgs) -> str:
     """Return the queueing policy of a quota; built-in quotas have none by default."""
-    spec = found.node(name).spec
+    spec = tree.node(name).spec
     if spec is None or (name in (SYSTEM_QUOTA, DEFAULT_QUOTA) and spec.queue.policy is None):
         return QueuePolicy.NONE
     return spec.queue.policy or args.default_queue_policy
 
 
-def children_of(found: QuotaTree, parent: str) -> list[str]:
+def children_of(tree: QuotaTree, parent: str) -> list[str]:
     """Return the children in order of name; the root's are followed by unshared quotas."""
-    names = [name for name in sorted(found.node(parent).children) if name in found]
+    names = [name for name in sorted(tree.node(parent).children) if name in tree]
     if parent == ROOT_QUOTA:
-        unshared = (n for n in found.names if found.node(n).parent is found.node(ROOT_QUOTA))
+        unshared = (n for n in tree.names if tree.node(n).parent is tree.node(ROOT_QUOTA))
         names += sorted(set(unshared) - set(names))
     return names
 

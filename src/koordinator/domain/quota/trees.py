@@ -65,7 +65,7 @@ class QuotaRules:
 
 
 @dataclass(slots=True)
-class _Held:
+class _QuotaEntry:
     pod: QuotaPod
     is_assigned: bool = False
     quota: str | None = None  # None: no quota limits it
@@ -84,7 +84,7 @@ class QuotaTrees:
         #: names of root quotas that state the capacity of their tree, by tree
         self._tree_roots: defaultdict[str, set[str]] = defaultdict(set)
         self._total: Amounts = NOTHING
-        self._held: dict[str, _Held] = {}
+        self._entries: dict[str, _QuotaEntry] = {}
         self._claims: defaultdict[_Selector, set[str]] = defaultdict(set)  # keys of pods
 
     def __contains__(self, name: str) -> bool:
@@ -179,66 +179,66 @@ class QuotaTrees:
 
     def quota_of(self, key: str) -> str | None:
         """Return the quota of a tracked pod; None if it has none or the pod is unknown."""
-        held = self._held.get(key)
-        return None if held is None else held.quota
+        entry = self._entries.get(key)
+        return None if entry is None else entry.quota
 
     def put_pod(self, pod: QuotaPod) -> None:
         """Add an unassigned pod, or update a tracked one."""
-        held = self._held.get(pod.key)
-        if held is None:
-            held = self._held[pod.key] = _Held(pod)
+        entry = self._entries.get(pod.key)
+        if entry is None:
+            entry = self._entries[pod.key] = _QuotaEntry(pod)
         else:
-            self._drop_claim(held.pod)
-            held.pod = pod
+            self._drop_claim(entry.pod)
+            entry.pod = pod
         self._claims[_claim_of(pod)].add(pod.key)
-        if held.quota is not None and held.quota == self.quota_for(pod):
-            self.tree_of(held.quota).put_pod(held.quota, pod)
+        if entry.quota is not None and entry.quota == self.quota_for(pod):
+            self.tree_of(entry.quota).put_pod(entry.quota, pod)
         else:
-            self._settle(held)
+            self._settle(entry)
 
     def remove_pod(self, key: str) -> None:
         """Remove a pod if it is tracked."""
-        held = self._held.pop(key, None)
-        if held is None:
+        entry = self._entries.pop(key, None)
+        if entry is None:
             return
-        self._drop_claim(held.pod)
-        if held.quota is not None:
-            self.tree_of(held.quota).remove_pod(held.quota, key)
+        self._drop_claim(entry.pod)
+        if entry.quota is not None:
+            self.tree_of(entry.quota).remove_pod(entry.quota, key)
 
     def assign(self, key: str) -> None:
         """Count a tracked pod as used; raise KeyError if it is unknown."""
-        held = self._held[key]
-        held.is_assigned = True
-        if held.quota is not None:
-            self.tree_of(held.quota).assign(held.quota, key)
+        entry = self._entries[key]
+        entry.is_assigned = True
+        if entry.quota is not None:
+            self.tree_of(entry.quota).assign(entry.quota, key)
 
     def unassign(self, key: str) -> None:
         """Stop counting a pod as used, if it is tracked."""
-        held = self._held.get(key)
-        if held is None:
+        entry = self._entries.get(key)
+        if entry is None:
             return
-        held.is_assigned = False
-        if held.quota is not None:
-            self.tree_of(held.quota).unassign(held.quota, key)
+        entry.is_assigned = False
+        if entry.quota is not None:
+            self.tree_of(entry.quota).unassign(entry.quota, key)
 
     def _settle_all(self, claims: Iterable[_Selector]) -> None:
         for claim in claims:
             for key in self._claims.get(claim, ()):
-                self._settle(self._held[key])
+                self._settle(self._entries[key])
 
-    def _settle(self, held: _Held) -> None:
+    def _settle(self, entry: _QuotaEntry) -> None:
         """Move a pod to the quota that limits it now."""
-        quota = self.quota_for(held.pod)
-        if quota == held.quota:
+        quota = self.quota_for(entry.pod)
+        if quota == entry.quota:
             return
-        if held.quota is not None:
-            self.tree_of(held.quota).remove_pod(held.quota, held.pod.key)
-        held.quota = quota
+        if entry.quota is not None:
+            self.tree_of(entry.quota).remove_pod(entry.quota, entry.pod.key)
+        entry.quota = quota
         if quota is not None:
             tree = self.tree_of(quota)
-            tree.put_pod(quota, held.pod)
-            if held.is_assigned:
-                tree.assign(quota, held.pod.key)
+            tree.put_pod(quota, entry.pod)
+            if entry.is_assigned:
+                tree.assign(quota, entry.pod.key)
 
     def _drop_claim(self, pod: QuotaPod) -> None:
         claim = _claim_of(pod)
@@ -251,7 +251,7 @@ class QuotaTrees:
         tree_id = self._tree_id(spec)
         tree = self._trees[tree_id]
         for pod in tree.remove(spec.name):
-            self._held[pod.key].quota = None
+            self._entries[pod.key].quota = None
         if tree.is_empty:
             del self._trees[tree_id]
 

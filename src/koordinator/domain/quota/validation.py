@@ -176,15 +176,15 @@ def _check_itself(quota: ElasticQuota) -> None:
     name, most, used = quota.metadata.name, quota.spec.max, quota.status.used
     for resource in MAX_STRICT_CHECK_RESOURCE_KEYS.read(quota.metadata) or ():
         if resource in used and (resource not in most or most[resource] < used[resource]):
-            found = str(most[resource]) if resource in most else None
+            shown = str(most[resource]) if resource in most else None
             accepted = f"at least the used amount, {used[resource]}, as an annotation demands"
             original = (
-                f"resourceKey {resource} of quota {name} max {found} < used {used[resource]}"
-                if found
+                f"resourceKey {resource} of quota {name} max {shown} < used {used[resource]}"
+                if shown
                 else f"resourceKey {resource} of quota {name} is included in used, which is not "
                 "included in max but should check max >= used"
             )
-            raise refused_as(original, invalid_value(f"spec.max[{resource}]", found, accepted))
+            raise refused_as(original, invalid_value(f"spec.max[{resource}]", shown, accepted))
 
 
 def _check_change(

@@ -94,10 +94,10 @@ def warning_about(quota: ElasticQuota, topology: QuotaTopology) -> str:
             lambda: check_above(quota, topology, _RULES),
             lambda: check_below(quota, topology),
         ]
-    found = []
+    problems = []
     for check in checks:
         try:
             check()
         except InputError as error:
-            found.append(str(error))
-    return f"{subject_of(quota)}: {'; '.join(found)}" if found else ""
+            problems.append(str(error))
+    return f"{subject_of(quota)}: {'; '.join(problems)}" if problems else ""

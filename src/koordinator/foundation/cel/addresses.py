@@ -34,30 +34,30 @@ for _type in (IPv4Interface, IPv6Interface):
 def _address(text: str) -> Address:
     problem = f'IP Address "{text}" parse error during conversion from string: '
     try:
-        found = ip_address(text)
+        address = ip_address(text)
     except ValueError:
         raise CelError(f'{problem}ParseAddr("{text}"): unable to parse IP') from None
     if "%" in text:
         raise CelError(f'IP address "{text}" with zone value is not allowed')
-    _require_unmapped(found, text)
-    return found
+    _require_unmapped(address, text)
+    return address
 
 
 def _range(text: str) -> Range:
     problem = "network address parse error during conversion from string: "
     try:
-        found = ip_interface(text) if _PREFIX.fullmatch(text) else None
+        interface = ip_interface(text) if _PREFIX.fullmatch(text) else None
     except ValueError:
-        found = None
-    if found is None:
+        interface = None
+    if interface is None:
         why = "unable to parse" if "/" in text else "no '/'"
         raise CelError(f'{problem * 2}netip.ParsePrefix("{text}"): {why}')
-    _require_unmapped(found, text, problem)
-    return found
+    _require_unmapped(interface, text, problem)
+    return interface
 
 
-def _require_unmapped(found: Address, text: str, problem: str = "") -> None:
-    if isinstance(found, IPv6Address) and found.ipv4_mapped is not None:
+def _require_unmapped(address: Address, text: str, problem: str = "") -> None:
+    if isinstance(address, IPv6Address) and address.ipv4_mapped is not None:
         raise CelError(f'{problem}IPv4-mapped IPv6 address "{text}" is not allowed')
 
 

@@ -69,9 +69,9 @@ class Checker(NodeVisitor[CelType]):
 
     def _of_identifier(self, node: Identifier) -> CelType:
         name = node.name
-        found = self._scope.get(name)
-        if found is not None:
-            return found
+        declared = self._scope.get(name)
+        if declared is not None:
+            return declared
         if name in TYPE_NAMES:
             return TYPE
         raise InputError(f"undeclared reference to '{name}'")
@@ -128,11 +128,11 @@ class Checker(NodeVisitor[CelType]):
         return self._common(results)
 
     def _elements(self, node: ListOf) -> list[CelType]:
-        found = []
+        kinds = []
         for element, optional in node.elements:
             kind = self.type_of(element)
-            found.append(_inner(kind) if optional else kind)
-        return found
+            kinds.append(_inner(kind) if optional else kind)
+        return kinds
 
     def _of_map(self, node: MapOf) -> CelType:
         keys = [self.type_of(key) for key, _, _ in node.entries]
@@ -184,9 +184,9 @@ class Checker(NodeVisitor[CelType]):
             self._scope = outer
 
     @staticmethod
-    def _require_bool(found: CelType) -> None:
-        if found not in (BOOL, DYN):
-            raise InputError(f"expected type 'bool' but found '{found}'")
+    def _require_bool(kind: CelType) -> None:
+        if kind not in (BOOL, DYN):
+            raise InputError(f"expected type 'bool' but found '{kind}'")
 
 
 def _items_of(operand: CelType, *, in_pairs: bool) -> tuple[CelType, ...]:
@@ -203,9 +203,9 @@ def _items_of(operand: CelType, *, in_pairs: bool) -> tuple[CelType, ...]:
     )
 
 
-def _require(function: str, found: CelType, accepted: tuple[str, ...]) -> None:
-    if found.name not in (*accepted, "dyn"):
-        raise InputError(f"found no matching overload for '{function}' applied to '{found}'")
+def _require(function: str, kind: CelType, accepted: tuple[str, ...]) -> None:
+    if kind.name not in (*accepted, "dyn"):
+        raise InputError(f"found no matching overload for '{function}' applied to '{kind}'")
 
 
 def qualified_name(node: Node | None) -> str:

@@ -93,13 +93,13 @@ def equal(spend: Spend, a: Any, b: Any) -> bool:
     return bool(a == b)
 
 
-def _is_in(spend: Spend, item: Any, found: Any) -> bool:
-    if isinstance(found, dict):
+def _is_in(spend: Spend, item: Any, container: Any) -> bool:
+    if isinstance(container, dict):
         try:
-            return item in found
+            return item in container
         except TypeError:
             return False
-    for other in found:
+    for other in container:
         spend(1)
         if equal(spend, item, other):
             return True
@@ -153,10 +153,10 @@ def _to_uint(value: Any) -> UInt:
 
 
 def _to_double(value: Any) -> float:
-    found = _parsed(value) if isinstance(value, str) else float(value)
-    if found is None:
+    number = _parsed(value) if isinstance(value, str) else float(value)
+    if number is None:
         raise CelError("type conversion error from 'string' to 'double'")
-    return found
+    return number
 
 
 def _parsed(text: str) -> float | None:
@@ -164,10 +164,10 @@ def _parsed(text: str) -> float | None:
     if not _FLOATING.fullmatch(text):
         return None
     try:
-        found = float.fromhex(text) if "x" in text.lower() else float(text)
+        number = float.fromhex(text) if "x" in text.lower() else float(text)
     except (ValueError, OverflowError):
         return None
-    return None if math.isinf(found) and any(map(str.isdigit, text)) else found
+    return None if math.isinf(number) and any(map(str.isdigit, text)) else number
 
 
 _FLOATING = re.compile(r"[+-]?[0-9a-zA-Z.][0-9a-zA-Z.+_-]{0,400}")
@@ -259,17 +259,17 @@ def _is_match(spend: Spend, text: str, pattern: str) -> bool:
     return bool(bought.search(text))
 
 
-def _found_all(spend: Spend, text: str, pattern: str, most: int = -1) -> list[str]:
+def _find_all(spend: Spend, text: str, pattern: str, most: int = -1) -> list[str]:
     bought = _bought_pattern(spend, pattern)
-    found: list[str] = []
+    matches: list[str] = []
     _pay_for_search(spend, bought, len(text))
     for match in bought.finditer(text):
-        if len(found) == most:
+        if len(matches) == most:
             break
-        found.append(match.group())
-        spend(len(found[-1]) // TEXT_PER_STEP)
+        matches.append(match.group())
+        spend(len(matches[-1]) // TEXT_PER_STEP)
         _pay_for_search(spend, bought, len(text) - match.end())
-    return found
+    return matches
 
 
 def _find(spend: Spend, text: str, pattern: str) -> str:
@@ -387,8 +387,8 @@ def _is_sorted(spend: Spend, items: Sequence[Any]) -> bool:
 
 def _place(spend: Spend, items: Sequence[Any], item: Any, *, last: bool = False) -> int:
     spend(len(items))
-    found = [index for index, other in enumerate(items) if equal(spend, item, other)]
-    return (found[-1] if last else found[0]) if found else -1
+    places = [index for index, other in enumerate(items) if equal(spend, item, other)]
+    return (places[-1] if last else places[0]) if places else -1
 
 
 def sorted_values(
@@ -444,7 +444,7 @@ def _counted(spend: Spend, number: int) -> list[int]:
 def _distinct(spend: Spend, items: Sequence[Any]) -> list[Any]:
     """Return items without those that are equal to an earlier one."""
     spend(_text_cost(items))
-    found: list[Any] = []
+    distinct: list[Any] = []
     known: set[tuple[str, Any]] = set()
     others: list[Any] = []
     for item in items:
@@ -458,8 +458,8 @@ def _distinct(spend: Spend, items: Sequence[Any]) -> list[Any]:
             if is_new:
                 others.append(item)
         if is_new:
-            found.append(item)
-    return found
+            distinct.append(item)
+    return distinct
 
 
 def _quoted(text: str) -> str:
@@ -556,8 +556,8 @@ STANDARD: tuple[Overload, ...] = (
     metered("string.matches(string) -> bool", _is_match),
     metered("matches(string, string) -> bool", _is_match),
     metered("string.find(string) -> string", _find),
-    metered("string.findAll(string) -> list(string)", _found_all),
-    metered("string.findAll(string, int) -> list(string)", _found_all),
+    metered("string.findAll(string) -> list(string)", _find_all),
+    metered("string.findAll(string, int) -> list(string)", _find_all),
     overload("string.charAt(int) -> string", _char_at),
     overload("string.indexOf(string) -> int", _index_of),
     overload("string.indexOf(string, int) -> int", _index_of),

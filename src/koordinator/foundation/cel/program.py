@@ -145,22 +145,22 @@ class _Compiler(NodeVisitor[_Code]):
         operand, key = self.visit(node.operand), node.field
 
         def select(activation: Activation) -> Any:
-            found = operand(activation)
-            if isinstance(found, OptionalValue):
-                return _maybe(found.value, key) if found.is_present else ABSENT
-            return _field(found, key)
+            base = operand(activation)
+            if isinstance(base, OptionalValue):
+                return _maybe(base.value, key) if base.is_present else ABSENT
+            return _field(base, key)
 
         def select_maybe(activation: Activation) -> Any:
-            found = operand(activation)
-            if isinstance(found, OptionalValue):
-                return _maybe(found.value, key) if found.is_present else ABSENT
-            return _maybe(found, key)
+            base = operand(activation)
+            if isinstance(base, OptionalValue):
+                return _maybe(base.value, key) if base.is_present else ABSENT
+            return _maybe(base, key)
 
         def test(activation: Activation) -> bool:
-            found = operand(activation)
-            if isinstance(found, OptionalValue):
-                return found.is_present and _has(found.value, key)
-            return _has(found, key)
+            base = operand(activation)
+            if isinstance(base, OptionalValue):
+                return base.is_present and _has(base.value, key)
+            return _has(base, key)
 
         return test if node.test else select_maybe if node.optional else select
 
@@ -233,13 +233,13 @@ class _Compiler(NodeVisitor[_Code]):
         body = self._scoped((variable,), node.body)
 
         def bind(activation: Activation) -> Any:
-            found = value(activation)
+            bound = value(activation)
             if kind != "bind":
-                if not _optional(found).is_present:
+                if not _optional(bound).is_present:
                     return ABSENT
-                found = found.value
+                bound = bound.value
             before = activation.variables.get(variable, _MISSING)
-            activation.variables[variable] = found
+            activation.variables[variable] = bound
             try:
                 result = body(activation)
             finally:
@@ -284,10 +284,14 @@ def _dispatched(candidates: list[Overload], args: Sequence[_Code]) -> _Code:
                 cost += len(value) // TEXT_PER_STEP
         activation.spend(cost)
         kinds = tuple(map(kind_of, values))
-        found = known.get(kinds)
-        if found is None:
-            found = known[kinds] = _overload_for(candidates, kinds)
-        made = found.run(activation.spend, *values) if found.is_metered else found.run(*values)
+        overload = known.get(kinds)
+        if overload is None:
+            overload = known[kinds] = _overload_for(candidates, kinds)
+        made = (
+            overload.run(activation.spend, *values)
+            if overload.is_metered
+            else overload.run(*values)
+        )
         if type(made) in _SIZED:
             activation.spend(len(made) // TEXT_PER_STEP)
         return made
@@ -450,20 +454,20 @@ def _conditional(condition: _Code, then: _Code, otherwise: _Code) -> _Code:
 
 def _index_of(operand: _Code, index: _Code) -> _Code:
     def indexed(activation: Activation) -> Any:
-        found, key = operand(activation), index(activation)
-        if isinstance(found, OptionalValue):
-            return _maybe(found.value, key) if found.is_present else ABSENT
-        return _field(found, key)
+        base, key = operand(activation), index(activation)
+        if isinstance(base, OptionalValue):
+            return _maybe(base.value, key) if base.is_present else ABSENT
+        return _field(base, key)
 
     return indexed
 
 
 def _maybe_index_of(operand: _Code, index: _Code) -> _Code:
     def indexed(activation: Activation) -> OptionalValue:
-        found, key = operand(activation), index(activation)
-        if isinstance(found, OptionalValue):
-            return _maybe(found.value, key) if found.is_present else ABSENT
-        return _maybe(found, key)
+        base, key = operand(activation), index(activation)
+        if isinstance(base, OptionalValue):
+            return _maybe(base.value, key) if base.is_present else ABSENT
+        return _maybe(base, key)
 
     return indexed
 
@@ -477,18 +481,18 @@ _SPECIAL: Mapping[str, Callable[..., _Code]] = {
 }
 
 
-def _field(found: Any, key: Any) -> Any:
-    if isinstance(found, dict):
+def _field(base: Any, key: Any) -> Any:
+    if isinstance(base, dict):
         try:
-            return found[key]
+            return base[key]
         except (KeyError, TypeError):
             raise CelError(f"no such key: {_shown(key)}") from None
-    if isinstance(found, list | tuple):
+    if isinstance(base, list | tuple):
         if isinstance(key, bool) or not isinstance(key, int | float) or key != int(key):
             raise CelError("no such overload")
-        if not 0 <= key < len(found):
+        if not 0 <= key < len(base):
             raise CelError(f"index out of bounds: {_shown(key)}")
-        return found[int(key)]
+        return base[int(key)]
     raise CelError("no such overload")
 
 
@@ -500,19 +504,19 @@ def _shown(key: Any) -> str:
     return str(key)[:_LONGEST_SHOWN] if isinstance(key, str | int | float) else kind_of(key)
 
 
-def _has(found: Any, key: Any) -> bool:
-    if not isinstance(found, dict):
+def _has(base: Any, key: Any) -> bool:
+    if not isinstance(base, dict):
         raise CelError("no such overload")
-    return key in found or hasattr(found, "__missing__")  # then there is a default
+    return key in base or hasattr(base, "__missing__")  # then there is a default
 
 
-def _maybe(found: Any, key: Any) -> OptionalValue:
-    if isinstance(found, dict):
+def _maybe(base: Any, key: Any) -> OptionalValue:
+    if isinstance(base, dict):
         try:
-            return OptionalValue(found[key], is_present=True)
+            return OptionalValue(base[key], is_present=True)
         except (KeyError, TypeError):
             return ABSENT
-    if isinstance(found, list | tuple):
-        inside = isinstance(key, int) and 0 <= key < len(found)
-        return OptionalValue(found[key], is_present=True) if inside else ABSENT
+    if isinstance(base, list | tuple):
+        inside = isinstance(key, int) and 0 <= key < len(base)
+        return OptionalValue(base[key], is_present=True) if inside else ABSENT
     raise CelError("no such overload")

@@ -23,20 +23,20 @@ _INDEX = ("_[_]", "_[?_]")
 
 def reads_of(tree: Node, variables: Container[str]) -> frozenset[Path] | None:
     """Return the longest paths that an expression reads; None if they are unknown."""
-    found: set[Path] = set()
+    paths: set[Path] = set()
     open_nodes = [tree]
     while open_nodes:
         node = open_nodes.pop()
         path = _path(node, variables)
         if path:
-            found.add(path)
+            paths.add(path)
             continue
         if isinstance(node, Bind) and node.variable in variables:
             return None  # the name means something else in there
         if isinstance(node, Fold) and any(name in variables for name in node.names):
             return None  # the name means something else in there
         open_nodes += _children(node)
-    return frozenset(found)
+    return frozenset(paths)
 
 
 def _path(node: Node, variables: Container[str]) -> Path:

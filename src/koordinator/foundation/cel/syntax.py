@@ -170,13 +170,13 @@ def _tokens(text: str) -> list[_Token]:
     tokens, at = [], 0
     while at < len(text):
         raw = _RAW_TOKEN.match(text, at)
-        found = raw or _TOKEN.match(text, at)
-        if found is None:
+        match = raw or _TOKEN.match(text, at)
+        if match is None:
             raise _broken(text, at, f"token recognition error at {text[at]!r}")
-        kind = "string" if raw else str(found.lastgroup)
+        kind = "string" if raw else str(match.lastgroup)
         if kind != "space":
-            tokens.append(_Token(kind, found.group(), at))
-        at = found.end()
+            tokens.append(_Token(kind, match.group(), at))
+        at = match.end()
     return [*tokens, _Token("end", "<EOF>", len(text))]
 
 
@@ -493,10 +493,10 @@ class _Parser:
         """Return literal text and the numbers of what is escaped by number."""
         parts: list[str | int] = []
         at = 0
-        for found in _ESCAPE.finditer(inner):
-            parts.append(inner[at : found.start()])
-            at = found.end()
-            simple, *numbers, octal, unknown = found.groups()
+        for escape in _ESCAPE.finditer(inner):
+            parts.append(inner[at : escape.start()])
+            at = escape.end()
+            simple, *numbers, octal, unknown = escape.groups()
             if simple:
                 parts.append(_SIMPLE.get(simple, simple))
                 continue
@@ -505,9 +505,9 @@ class _Parser:
             if octal:
                 code = int(octal, 8)
             if code is None or (of_bytes and is_unicode) or unknown:
-                raise _broken(self._text, token.at, f"unable to unescape {found.group()!r}")
+                raise _broken(self._text, token.at, f"unable to unescape {escape.group()!r}")
             if code > _LAST_CODE or code in _SURROGATES:
-                raise _broken(self._text, token.at, f"invalid code point {found.group()!r}")
+                raise _broken(self._text, token.at, f"invalid code point {escape.group()!r}")
             parts.append(code)
         parts.append(inner[at:])
         return parts

@@ -189,13 +189,13 @@ class CgroupSearch:
         self._roots = roots
         self._cgroups = cgroups
         self._stated = stated
-        self._is_found = False
+        self._has_root = False
         self._began_s: float | None = None
         self._lost: frozenset[str] = frozenset()  # UIDs of pods without cgroups at the last check
 
     def is_over(self, now_s: float) -> bool:
         """Search until there are cgroups; return whether the agent may start working."""
-        if self._is_found:
+        if self._has_root:
             return True
         if self._began_s is None:
             self._began_s = now_s
@@ -204,7 +204,7 @@ class CgroupSearch:
             stated = read_kubelet_config(self._host, self._roots).cgroup_root
         layout = self._cgroups.find_layout(stated)
         if layout is not None:
-            self._is_found = True
+            self._has_root = True
             self.layout, self.problem = layout, ""
             return True
         if now_s < self._began_s + LONGEST_WAIT_FOR_CGROUPS_S:
@@ -217,7 +217,7 @@ class CgroupSearch:
 
     def check(self, pods: Sequence[PodView]) -> None:
         """Record a problem if no running pod had a cgroup in two consecutive checks."""
-        if not self._is_found:
+        if not self._has_root:
             return
         running = [pod for pod in pods if pod.containers and pod.pod.status.phase == "Running"]
         lost = frozenset(pod.uid for pod in running if not self._cgroups.exists(pod.folder))

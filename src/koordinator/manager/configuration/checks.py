@@ -52,8 +52,8 @@ class CheckedKey:
     def entries(self, section: msgspec.Struct) -> Sequence[NodeEntry]:
         """Return the strategies of nodes."""
         name = "node_configs" if self.key == COLOCATION else "node_strategies"
-        found: Sequence[NodeEntry] = getattr(section, name)
-        return found
+        entries: Sequence[NodeEntry] = getattr(section, name)
+        return entries
 
 
 CHECKED: Final[Mapping[str, CheckedKey]] = MappingProxyType(
@@ -172,17 +172,17 @@ def _number_problems(checked: CheckedKey, text: str, *, one_sided: bool) -> dict
 def _strategies(checked: CheckedKey, tree: Any) -> list[tuple[str, Tree]]:
     if not isinstance(tree, dict):
         return []
-    found: list[tuple[str, Tree]] = []
+    strategies: list[tuple[str, Tree]] = []
     if checked.key == COLOCATION:
         cluster: Any = {k: v for k, v in tree.items() if k != "nodeConfigs"}
-        found.append((f"{checked.root}.{checked.strategy}", cluster))
+        strategies.append((f"{checked.root}.{checked.strategy}", cluster))
         name, entries = "NodeConfigs", tree.get("nodeConfigs")
     else:
         cluster = tree.get("clusterStrategy")
         if isinstance(cluster, dict):
-            found.append((f"{checked.root}.ClusterStrategy", cluster))
+            strategies.append((f"{checked.root}.ClusterStrategy", cluster))
         name, entries = "NodeStrategies", tree.get("nodeStrategies")
     for index, entry in enumerate(entries if isinstance(entries, list) else ()):
         if isinstance(entry, dict):
-            found.append((f"{checked.root}.{name}[{index}].{checked.strategy}", entry))
-    return found
+            strategies.append((f"{checked.root}.{name}[{index}].{checked.strategy}", entry))
+    return strategies

@@ -54,14 +54,14 @@ def _check_totals(config: ResourceQosConfig, system: SystemConfig) -> None:
 
 def _bandwidth_of(selector: LabelSelector | None, system: SystemConfig) -> int:
     """Return the bandwidth of the nodes of a selector, by default the cluster's."""
-    found: Quantity | None = None
+    bandwidth: Quantity | None = None
     for each in system.node_strategies:
         if each.node_selector == selector:
-            found = each.total_network_bandwidth
+            bandwidth = each.total_network_bandwidth
             break
-    if found is None and system.cluster_strategy is not None:
-        found = system.cluster_strategy.total_network_bandwidth
-    return found.value() if found is not None else 0
+    if bandwidth is None and system.cluster_strategy is not None:
+        bandwidth = system.cluster_strategy.total_network_bandwidth
+    return bandwidth.value() if bandwidth is not None else 0
 
 
 def _numbered(config: ResourceQosConfig) -> Iterator[tuple[int | None, ResourceQosStrategy]]:
@@ -82,13 +82,13 @@ def _classes(strategy: ResourceQosStrategy) -> Iterator[tuple[str, NetworkQos]]:
 
 
 def _ingress(strategy: ResourceQosStrategy) -> list[int | str]:
-    found = (qos.ingress_request for _, qos in _classes(strategy))
-    return [each for each in found if each is not None]
+    requests = (qos.ingress_request for _, qos in _classes(strategy))
+    return [each for each in requests if each is not None]
 
 
 def _egress(strategy: ResourceQosStrategy) -> list[int | str]:
-    found = (qos.egress_request for _, qos in _classes(strategy))
-    return [each for each in found if each is not None]
+    requests = (qos.egress_request for _, qos in _classes(strategy))
+    return [each for each in requests if each is not None]
 
 
 def _exceeds_whole(strategy: ResourceQosStrategy) -> bool:
@@ -120,12 +120,12 @@ def _check_each(strategy: ResourceQosStrategy, path: str) -> None:
             ("EgressRequest", qos.egress_request),
             ("EgressLimit", qos.egress_limit),
         )
-        for field, found in fields:
+        for field, value in fields:
             where = f"{path}.{name}.{field}: Invalid value:"
-            if isinstance(found, int) and not 0 <= found <= _WHOLE:
-                raise InputError(f"{where} {found}: must be percentage value just in 0-100'")
-            if isinstance(found, str):
+            if isinstance(value, int) and not 0 <= value <= _WHOLE:
+                raise InputError(f"{where} {value}: must be percentage value just in 0-100'")
+            if isinstance(value, str):
                 try:
-                    Quantity.parse(found)
+                    Quantity.parse(value)
                 except InputError as error:
-                    raise InputError(f'{where} "{found}": {error}') from None
+                    raise InputError(f'{where} "{value}": {error}') from None

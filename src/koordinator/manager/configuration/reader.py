@@ -205,12 +205,12 @@ class _Reader:
     def _resource_qos(self) -> ResourceQosConfig | None:
         last = self._last.resource_qos
         count = len(self.problems)
-        found = self._strategies(
+        config = self._strategies(
             RESOURCE_QOS, ResourceQosConfig, defaults.RESOURCE_QOS, last, "ResourceQOS"
         )
         text = self._data.get(RESOURCE_QOS, "")
         if len(self.problems) > count or not text:
-            return found
+            return config
         try:
             system = decode(self._data.get(SYSTEM, "{}").encode() or b"{}", SystemConfig)
         except InputError:
@@ -221,22 +221,24 @@ class _Reader:
             message = f"failed to unmarshal ResourceQOSCfg, err: {error}"
             self.problems.append(ConfigurationProblem(RESOURCE_QOS, _SLO_FAILED, message))
             return last
-        return found
+        return config
 
     def _system(self) -> SystemConfig | None:
         """Read the section; as in the original, an entry without bandwidth gets bandwidth 0."""
-        found = self._strategies(SYSTEM, SystemConfig, node_slo.SYSTEM, self._last.system, "System")
+        config = self._strategies(
+            SYSTEM, SystemConfig, node_slo.SYSTEM, self._last.system, "System"
+        )
         text = self._data.get(SYSTEM, "")
-        if found is None or SYSTEM in {problem.key for problem in self.problems} or not text:
-            return found
+        if config is None or SYSTEM in {problem.key for problem in self.problems} or not text:
+            return config
         written = decode(text.encode(), SystemConfig).node_strategies
         entries = tuple(
             entry
             if before.total_network_bandwidth is not None
             else with_fields(entry, total_network_bandwidth=Quantity(0))
-            for entry, before in zip(found.node_strategies, written, strict=True)
+            for entry, before in zip(config.node_strategies, written, strict=True)
         )
-        return with_fields(found, node_strategies=entries)
+        return with_fields(config, node_strategies=entries)
 
     def _plain(
         self, key: str, kind: type[SectionT], last: SectionT | None, reason: str, title: str

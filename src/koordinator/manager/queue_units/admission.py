@@ -20,7 +20,7 @@ from koordinator.manager.queue_units.life import (
     ADMITTED_PHASES,
     GATED_PHASES,
     UnitGates,
-    held_amounts,
+    admitted_amounts,
     holds,
     is_candidate,
     phase_of,
@@ -51,9 +51,9 @@ class WaitingUnit:
         return self._claim(self.job.request)
 
     @property
-    def held(self) -> UnitClaim:
+    def admitted(self) -> UnitClaim:
         """The resources that it holds, if it is admitted."""
-        return self._claim(held_amounts(self.unit, self.job))
+        return self._claim(admitted_amounts(self.unit, self.job))
 
     def _claim(self, amounts: Amounts) -> UnitClaim:
         return UnitClaim(
@@ -108,7 +108,7 @@ class _Admission:
         self._gated_priority: dict[str, int] = {}
         for one in every:
             if holds(one.unit, one.job):
-                account.take(one.held)
+                account.take(one.admitted)
             if phase_of(one.unit) in GATED_PHASES:
                 self._record_gated(one)
 
@@ -195,10 +195,10 @@ def _preempt(
 
     def fits_without(others: Sequence[WaitingUnit]) -> bool:
         for other in others:
-            account.release(other.held)
+            account.release(other.admitted)
         fits = not account.shortfall(one.request)
         for other in others:
-            account.take(other.held)
+            account.take(other.admitted)
         return fits
 
     chosen: list[WaitingUnit] = []

@@ -148,7 +148,7 @@ def holds(unit: QueueUnit, job: WaitingJob) -> bool:
     return phase_of(unit) in ADMITTED_PHASES or not job.is_suspended or job.has_pods
 
 
-def held_amounts(unit: QueueUnit, job: WaitingJob) -> Amounts:
+def admitted_amounts(unit: QueueUnit, job: WaitingJob) -> Amounts:
     """Return the resources that a unit holds: as admitted, by default the job's request."""
     if not unit.status.admissions:
         return job.request

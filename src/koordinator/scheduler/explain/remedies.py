@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
-from koordinator.domain.reserve_pod import spoken_name
+from koordinator.domain.reserve_pod import display_name
 from koordinator.foundation.arrays import BoolArray
 from koordinator.scheduler.contract import plugins_with
 from koordinator.scheduler.explain.changed_pods import (
@@ -153,7 +153,7 @@ def _raised_with_fewer_pods(question: Question, whole: PodClass) -> Iterator[Rem
                         kind="together",
                         text=f"together: {text}; and {ended}",
                         nodes=(node,),
-                        pods=tuple(spoken_name(placed.pod) for placed in leaving),
+                        pods=tuple(display_name(placed.pod) for placed in leaving),
                     )
                     return
 
@@ -379,7 +379,7 @@ def _remedy(
         sufficient=enough,
         tried=tried,
         nodes=nodes,
-        pods=tuple(spoken_name(placed.pod) for placed in pods),
+        pods=tuple(display_name(placed.pod) for placed in pods),
     )
 
 
@@ -446,7 +446,7 @@ def _ended(question: Question, pods: Sequence[PlacedPod]) -> str:
 
 
 def _listed(pods: Sequence[PlacedPod]) -> str:
-    names = [spoken_name(placed.pod) for placed in pods]
+    names = [display_name(placed.pod) for placed in pods]
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Sequence
 
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
-from koordinator.domain.reserve_pod import spoken_name
+from koordinator.domain.reserve_pod import display_name
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.preemption import covers
 from koordinator.scheduler.snapshot import PlacedPod
@@ -51,7 +51,7 @@ def budgets_against(question: Question, pods: Sequence[PlacedPod]) -> str:
         allowed = max(budget.status.disruptions_allowed, 0)
         if len(covered) > allowed:
             many = f"only {allowed} eviction{'s' * (allowed > 1)}" if allowed else "no eviction"
-            names = ", ".join(spoken_name(placed.pod) for placed in covered[:NAMED])
+            names = ", ".join(display_name(placed.pod) for placed in covered[:NAMED])
             more = f" and {len(covered) - NAMED} more" if len(covered) > NAMED else ""
             texts.append(f"PodDisruptionBudget {budget.key} allows {many} of {names}{more} now")
     return " and ".join(texts)

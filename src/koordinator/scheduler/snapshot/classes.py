@@ -29,8 +29,8 @@ from koordinator.domain.pod_requests import (
 from koordinator.domain.reserve_pod import is_reserve_pod
 from koordinator.domain.resized_pods import (
     DEFAULT_RULES,
-    HeldAmounts,
-    held_amounts,
+    EffectiveAmounts,
+    effective_amounts,
     placed_defaults,
 )
 from koordinator.foundation.arrays import IntArray
@@ -86,7 +86,9 @@ class PodClass:
     demand: tuple[tuple[int, int], ...]  # the same as pairs
     nonzero_cpu: int  # of a pod to be placed, with the defaults for containers without requests
     nonzero_memory: int
-    held: HeldAmounts  # what a placed pod counts with; may differ from the spec during a resize
+    held: (
+        EffectiveAmounts  # what a placed pod counts with; may differ from the spec during a resize
+    )
     host_ports: tuple[tuple[str, str, int], ...]  # (ip, protocol, port)
     images: tuple[str, ...]  # of containers and init containers, with repeats
     name: str = ""  # of the one pod, if its name matters; empty for all others
@@ -165,13 +167,13 @@ class PodClasses:
             known = self._by_key[key] = self._build(pod, spec, dict(annotations or ()), served)
             known.nbytes = len(key[1]) + _size(meta.labels.items()) + _size(annotations or ())
             self._new_bytes += known.nbytes
-        held = held_amounts(pod, self.resize, known.held)
+        held = effective_amounts(pod, self.resize, known.held)
         if held is not known.held and held != known.held:
             known = self._resized(key, known, held)
         known.asked_in = self.generation
         return known
 
-    def _resized(self, key: tuple[Any, ...], base: PodClass, held: HeldAmounts) -> PodClass:
+    def _resized(self, key: tuple[Any, ...], base: PodClass, held: EffectiveAmounts) -> PodClass:
         """Return the class of pods whose held amounts differ from their specs' requests."""
         key = (*key, held.key)
         known = self._by_key.get(key)
@@ -272,7 +274,7 @@ class PodClasses:
             demand=demand,
             nonzero_cpu=nonzero.get("cpu", 0),
             nonzero_memory=nonzero.get("memory", 0),
-            held=HeldAmounts(
+            held=EffectiveAmounts(
                 requests, pod_limits(spec), placed.get("cpu", 0), placed.get("memory", 0)
             ),
             host_ports=tuple(

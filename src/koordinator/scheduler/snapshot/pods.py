@@ -226,7 +226,7 @@ class PodTable:
         held: set[int] = set()
         for pod_class in classes:
             used.add(pod_class.labelset)
-            held.update(id(term) for term, _ in _TERMS.found(pod_class) or ())
+            held.update(id(term) for term, _ in _TERMS.peek(pod_class) or ())
         for key, number in [*self._labelset_index.items()]:
             if number not in used:
                 del self._labelset_index[key]

@@ -72,9 +72,9 @@ class YarnCopilot:
 
     def kill(self, container_id: str, why: str = "requested by id") -> CopilotContainer:
         """End a container and return it.  Raises as ``container``, and HostError."""
-        found = self._find(container_id)
-        self._end(found, why)
-        return self._as_data(found)
+        container = self._find(container_id)
+        self._end(container, why)
+        return self._as_data(container)
 
     def kill_by_resource(self, need: BatchAmounts, why: str) -> BatchAmounts:
         """End containers until the amounts are released; return the released amounts.

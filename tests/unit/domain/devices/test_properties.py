@@ -150,7 +150,7 @@ def test_nothing_is_given_twice(on: NodeDevices, wanted: list[DeviceClaim], scor
     """
     placed = placed_one_by_one(on, wanted, scorer)
     used = using(*placed)
-    for kind, devices in used.held.items():
+    for kind, devices in used.by_kind.items():
         for minor, held in devices.items():
             assert on.healthy[kind] >> minor & 1
             assert all(np.array(held.amounts) <= on.totals[kind][minor])
@@ -226,7 +226,7 @@ def test_the_table_of_many_nodes_says_what_the_choice_says(
 
 def _state(plan: DevicePlan, on: NodeDevices, usage: DeviceUsage) -> State:
     left = headrooms(on, usage)
-    masks = ((left[part.kind].fitting(part), left[part.kind].held) for part in plan.early)
+    masks = ((left[part.kind].fitting(part), left[part.kind].in_use) for part in plan.early)
     return tuple(mask for pair in masks for mask in pair)
 
 

@@ -88,38 +88,38 @@ class GpuCluster:
 
     def partitions(self, gpus: int) -> Groups:
         """Return by row the GPU partitions of the size ``gpus``, from the Device objects."""
-        found = []
+        groups = []
         for device in self.devices:
             try:
                 table = read_gpu_partitions(device.metadata) if device is not None else None
             except InputError:
                 table = None
-            found.append(tuple(tuple(p.minors) for p in (table or {}).get(gpus, ())))
-        return tuple(found)
+            groups.append(tuple(tuple(p.minors) for p in (table or {}).get(gpus, ())))
+        return tuple(groups)
 
     def numa_nodes(self) -> Groups:
         """Return by row the GPUs of each NUMA node."""
-        found = []
+        groups = []
         for device in self.devices:
             by_node: dict[int, list[int]] = {}
             for info in device.spec.devices if device is not None else ():
                 if info.type == DeviceType.GPU and info.minor is not None and info.topology:
                     by_node.setdefault(info.topology.node_id, []).append(info.minor)
-            found.append(tuple(tuple(sorted(minors)) for minors in by_node.values()))
-        return tuple(found)
+            groups.append(tuple(tuple(sorted(minors)) for minors in by_node.values()))
+        return tuple(groups)
 
     def _with_pods(self, view: ClusterView, may_move: Callable[[Pod], bool]) -> "GpuCluster":
         pods, placed = [], []
         rows = {node.metadata.name: row for row, node in enumerate(self.nodes)}
         for name, row in rows.items():
             for pod in view.active_pods_on(name):
-                found = self._room_pod(pod, view.held_by(pod), row, may_move)
-                if found is None:
+                placement = self._room_pod(pod, view.allocation_of(pod), row, may_move)
+                if placement is None:
                     self.room.gpu_free[row] = np.minimum(self.room.gpu_free[row], 0)
                     continue
                 pods.append(pod)
-                placed.append(found)
-                self.room.gpu_free[row, list(found.gpus)] -= found.gpu_milli
+                placed.append(placement)
+                self.room.gpu_free[row, list(placement.gpus)] -= placement.gpu_milli
         for reservation in view.objects(Reservation).values():
             self._deduct(reservation, rows)
         np.maximum(self.room.gpu_free, -1, out=self.room.gpu_free)
@@ -131,24 +131,24 @@ class GpuCluster:
     ) -> RoomPod | None:
         """Return the pod with its allocation ``requests``; None if a GPU of it is unknown."""
         amounts = self.amounts(requests)
-        held = _allocated_gpus(pod.metadata)
+        allocated = _allocated_gpus(pod.metadata)
         try:
             gpus = gpu_request(requests)
         except GpuRequestError:
             return None
-        known = {minor for minor in held if 0 <= minor < self.room.gpu_free.shape[1]}
-        if (gpus is not None and not held) or len(known) < len(held):
+        known = {minor for minor in allocated if 0 <= minor < self.room.gpu_free.shape[1]}
+        if (gpus is not None and not allocated) or len(known) < len(allocated):
             return None
-        milli = max(held.values(), default=0)
+        milli = max(allocated.values(), default=0)
         return RoomPod(
             key=pod.key,
             row=row,
             requests=np.zeros(len(self.resources), np.int64) if amounts is None else amounts,
-            gpus=tuple(sorted(held)),
+            gpus=tuple(sorted(allocated)),
             gpu_milli=milli,
             accepts=self.accepting(pod),
             may_move=amounts is not None
-            and len(set(held.values())) <= 1
+            and len(set(allocated.values())) <= 1
             and _is_plain(pod, requests)
             and may_move(pod),
             cost=1.0 + max(pod.spec.priority or 0, 0) / 1e6,
@@ -183,12 +183,12 @@ def _allocated_gpus(meta: ObjectMeta) -> dict[int, int]:
         allocated = (ALLOCATED.read(meta) or {}).get(DeviceType.GPU, ())
     except InputError:
         return {-1: WHOLE_GPU}
-    held = {}
+    milli_by_minor = {}
     for each in allocated:
         quantity = each.resources.get(GPU_MEMORY_RATIO) or each.resources.get(GPU_CORE)
         percent = quantity.value() if quantity is not None else 100
-        held[each.minor] = min(max(percent, 0), 100) * _MILLI_PER_PERCENT
-    return held
+        milli_by_minor[each.minor] = min(max(percent, 0), 100) * _MILLI_PER_PERCENT
+    return milli_by_minor
 
 
 def _is_plain(pod: Pod, requests: Requests) -> bool:

@@ -54,7 +54,7 @@ def pending_gangs(pods: Iterable[Pod], view: ClusterView, before_s: float) -> li
             bound[gang] = bound.get(gang, 0) + 1
         elif _is_pending(pod):
             together.setdefault(gang or pod.key, []).append(pod)
-    found = []
+    gangs = []
     for name, members in together.items():
         gpus = {_whole_gpus(pod) for pod in members}
         youngest_s = max(to_epoch_s(pod.metadata.creation_timestamp) for pod in members)
@@ -63,9 +63,9 @@ def pending_gangs(pods: Iterable[Pod], view: ClusterView, before_s: float) -> li
         if len(members) + bound.get(name, 0) < _least(members[0], view):
             continue
         ordered = sorted(members, key=lambda pod: pod.key)
-        found.append((youngest_s, PendingGang(name, tuple(ordered), gpus.pop())))
-    found.sort(key=lambda each: (-each[1].priority, each[0], each[1].name))
-    return [gang for _, gang in found]
+        gangs.append((youngest_s, PendingGang(name, tuple(ordered), gpus.pop())))
+    gangs.sort(key=lambda each: (-each[1].priority, each[0], each[1].name))
+    return [gang for _, gang in gangs]
 
 
 def request_of(gang: PendingGang, cluster: GpuCluster, view: ClusterView) -> RoomRequest | None:
@@ -105,12 +105,12 @@ def _is_pending(pod: Pod) -> bool:
 def _whole_gpus(pod: Pod) -> int:
     """Return the number of whole GPUs that a pod requests; 0 for none and for shares."""
     try:
-        asks = gpu_request(pod_requests(pod.spec))
+        request = gpu_request(pod_requests(pod.spec))
     except GpuRequestError:
         return 0
-    if asks is None or max(asks.ratio, asks.core) < _WHOLE:
+    if request is None or max(request.ratio, request.core) < _WHOLE:
         return 0
-    return asks.count
+    return request.count
 
 
 def _least(pod: Pod, view: ClusterView) -> int:

@@ -75,12 +75,12 @@ class LoadGoal:
         after = prod_usage if self.is_prod else usage
         for move in moves:
             row = self.rows[move.target]
-            for amounts, high, whose in (
+            for amounts, high, prefix in (
                 (most, self.pool.high, ""),
                 (prod_most, self.pool.prod_high, "prod "),
             ):
                 if over(amounts[row], high[row]):
-                    usages = self._percentages(amounts[row], high[row], row, whose)
+                    usages = self._percentages(amounts[row], high[row], row, prefix)
                     return MoveGain(0.0, f"{move.target} would be overutilized instead: {usages}")
         amount, parts = 0.0, []
         for source in dict.fromkeys(move.source for move in moves if move.source in self.rows):
@@ -152,14 +152,14 @@ class LoadGoal:
         base = np.maximum(self.pool.base[row], 1)
         return float((np.maximum(usage - high, 0) / base).sum()) * _PERCENT
 
-    def _percentages(self, usage: Amounts, high: Amounts, row: int, whose: str) -> str:
+    def _percentages(self, usage: Amounts, high: Amounts, row: int, prefix: str) -> str:
         parts, base = [], np.maximum(self.pool.base[row], 1)
         for column, name in enumerate(self.pool.thresholds.resources):
             if usage[column] > high[column]:
                 used, most = (
                     float(each[column]) / float(base[column]) * _PERCENT for each in (usage, high)
                 )
-                parts.append(f"{whose}{name} usage({used:.2f}%)>threshold({most:.2f}%)")
+                parts.append(f"{prefix}{name} usage({used:.2f}%)>threshold({most:.2f}%)")
         return ", ".join(parts)
 
 

@@ -116,8 +116,8 @@ class LowNodeLoad:
         if not (len(groups.high) or len(groups.prod_high)):
             return set()
 
-        def anomalous(detectors: Detectors, found: Rows) -> list[int]:
-            hot = [names[row] for row in found]
+        def anomalous(detectors: Detectors, node_rows: Rows) -> list[int]:
+            hot = [names[row] for row in node_rows]
             marked = detectors.find_anomalous(hot, pool.anomaly_condition, now_s)
             return [rows[name] for name in marked]
 
@@ -125,12 +125,12 @@ class LowNodeLoad:
         prod_sources = anomalous(self.prod_detectors, groups.prod_high)
         if not (sources or prod_sources) or not groups.n_low:
             return set()
-        for detectors, found in (
+        for detectors, node_rows in (
             (self.node_detectors, groups.low),
             (self.prod_detectors, groups.prod_low),
             (self.node_detectors, groups.both_low),
         ):
-            for row in found:
+            for row in node_rows:
                 detectors.reset(names[row], now_s)
         if groups.n_low <= self.args.number_of_nodes or groups.n_low == len(nodes):
             return set()
@@ -341,7 +341,7 @@ def _relief(report: PodUsage, excess: Mapping[str, int], weights: Mapping[str, i
 def _reason(use: PoolUsage, row: int, attempt: _Round) -> str:
     thresholds = use.thresholds
     percentages = thresholds.prod_high if attempt.is_prod else thresholds.high
-    whose = "prod" if attempt.is_prod else "node"
+    scope = "prod" if attempt.is_prod else "node"
     allocatable = raw_allocatable(use.nodes[row])
     parts = []
     for column, name in enumerate(thresholds.resources):
@@ -352,7 +352,7 @@ def _reason(use: PoolUsage, row: int, attempt: _Round) -> str:
         used, has = (_whole(name, each) * (1 if name == CPU else _PERMILLE) for each in (used, has))
         percent = 100 * float(used) / float(has) if has else 0.0
         parts.append(
-            f"{whose} {name} usage({percent:.2f}%)>threshold({percentages.get(name, 0.0):.2f}%)"
+            f"{scope} {name} usage({percent:.2f}%)>threshold({percentages.get(name, 0.0):.2f}%)"
         )
     return f"node is overutilized, {', '.join(parts)}"
 

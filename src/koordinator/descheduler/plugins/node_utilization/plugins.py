@@ -67,7 +67,7 @@ class _Evictions:
                 continue
             evicted += 1
             requests = {**pod_requests(pod.spec), "pods": 1}
-            allocation = {**self.handle.view.held_by(pod), "pods": 1}
+            allocation = {**self.handle.view.allocation_of(pod), "pods": 1}
             for name in self.headroom:
                 self.headroom[name] -= requests.get(name, 0)
                 source.amounts[name] -= allocation.get(name, 0)

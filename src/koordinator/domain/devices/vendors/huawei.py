@@ -27,10 +27,10 @@ from koordinator.domain.devices.vendors.vendor import Vendor
 _DUO = "Ascend-310P3-300I-DUO"
 
 
-def _part_of_one(asked: Mapping[str, int]) -> str | None:
-    if asked[GPU_SHARED] > 1:
+def _part_of_one(amounts: Mapping[str, int]) -> str | None:
+    if amounts[GPU_SHARED] > 1:
         return GPU_SHARED
-    return NPU_DVPP if asked.get(NPU_DVPP, 0) > WHOLE_DEVICE else None
+    return NPU_DVPP if amounts.get(NPU_DVPP, 0) > WHOLE_DEVICE else None
 
 
 def _adapt(devices: Sequence[DeviceAllocation], *, model: str, now_ns: int) -> dict[str, str]:

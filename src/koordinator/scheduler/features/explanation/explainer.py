@@ -8,7 +8,7 @@ from msgspec.structs import replace
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.domain.gangs import Gang, GangCache
-from koordinator.domain.reserve_pod import is_reserve_pod, reserve_pod, spoken_name
+from koordinator.domain.reserve_pod import display_name, is_reserve_pod, reserve_pod
 from koordinator.foundation.errors import ExtenderError, NotFoundError
 from koordinator.scheduler.contract import EXTENDER, Refusal, plugins_with
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
@@ -53,7 +53,7 @@ def explain(handle: SchedulerHandle, key: str) -> Explanation:
         summary = _where(placed.pod, node)
         if handle.bindings.is_waiting(key):
             summary = f"it has a node, {node}, and waits for its permit"
-        return Explanation(pod=spoken_name(placed.pod), verdict=PLACED, summary=summary, node=node)
+        return Explanation(pod=display_name(placed.pod), verdict=PLACED, summary=summary, node=node)
     unbound = handle.state.unbound.get(key)
     if unbound is None:
         raise NotFoundError(f"no pod {key} is pending or has a node")
@@ -102,7 +102,7 @@ def _not_queued(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
         )
         helping = (Remedy(kind="change-pod", text=text, tried=False),)
     reports = (CauseReport(plugin="", reason=reason),)
-    name = spoken_name(pod)
+    name = display_name(pod)
     return Explanation(pod=name, verdict=WAITS, summary=reason, causes=reports, remedies=helping)
 
 
@@ -146,7 +146,7 @@ class _Explainer:
                     None  # for this member only; the whole gang was not tried on an empty cluster
                 )
             return Explanation(
-                pod=spoken_name(queued.pod),
+                pod=display_name(queued.pod),
                 verdict=FITS if fits else WAITS,
                 summary=_summary(question, reports, node, gang.text if gang else ""),
                 node=node,

@@ -37,7 +37,7 @@ MOST_PLANS = 16  # plans tried when nodes fit fewer members than they offered
 class Surroundings:
     """Number of relevant pods by row, ``(n_rows,)`` each."""
 
-    held: IntArray  # placed members of the group
+    existing: IntArray  # placed members of the group
     own: Mapping[str, IntArray]  # placed members by gang id
     near: IntArray  # pods that the job prefers to be near to
 
@@ -46,11 +46,15 @@ class Surroundings:
         rows_of: dict[str, list[int]] = defaultdict(list)
         for gang, row in members:
             rows_of[gang].append(row)
-        more = {gang: np.bincount(rows, minlength=len(self.held)) for gang, rows in rows_of.items()}
-        all_of_them = sum(more.values(), np.zeros_like(self.held))
-        nothing = np.zeros_like(self.held)
+        more = {
+            gang: np.bincount(rows, minlength=len(self.existing)) for gang, rows in rows_of.items()
+        }
+        all_of_them = sum(more.values(), np.zeros_like(self.existing))
+        nothing = np.zeros_like(self.existing)
         own = {gang: self.own.get(gang, nothing) + rows for gang, rows in more.items()}
-        return Surroundings(self.held + all_of_them, {**self.own, **own}, self.near + all_of_them)
+        return Surroundings(
+            self.existing + all_of_them, {**self.own, **own}, self.near + all_of_them
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +129,7 @@ class JobPlacer:
         around = around or self._around
         nothing = np.zeros_like(slots)
         return OfferSlots(
-            slots, self._around.held, around.own.get(kind.gang, nothing), around.near, nothing
+            slots, self._around.existing, around.own.get(kind.gang, nothing), around.near, nothing
         )
 
     # -- placement ---------------------------------------------------------------------------

@@ -114,7 +114,7 @@ class TopologyPreemption:
             return
         count, nodes = len(self._state.nodes), self._state.nodes
         of_row = tree.of_row(demand.must, count)
-        held = self._topology_placer.surroundings(gangs, members, {}).held
+        held = self._topology_placer.surroundings(gangs, members, {}).existing
         inside = (of_row != OUTSIDE) & nodes.alive[:count]
         if held.any():
             inside &= np.isin(of_row, of_row[held > 0])

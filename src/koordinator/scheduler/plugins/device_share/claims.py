@@ -71,7 +71,7 @@ class Templates:
 
         A malformed ConfigMap keeps the previous table.
         """
-        before = self._cache.found(snapshot.shared)
+        before = self._cache.peek(snapshot.shared)
         return self._cache.as_of(snapshot.shared, version, self._read_table, snapshot, before)
 
     def _read_table(self, snapshot: Snapshot, before: ClaimCache | None) -> ClaimCache:

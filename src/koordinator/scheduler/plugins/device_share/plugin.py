@@ -406,7 +406,7 @@ def _only_preferred(
         return headrooms
     best = max(minors, key=lambda minor: (preference[minor], -minor))
     only = FreeDevices(
-        headroom.free, 1 << best, headroom.held, headroom.used & 1 << best, headroom.functions
+        headroom.free, 1 << best, headroom.in_use, headroom.used & 1 << best, headroom.functions
     )
     return {**headrooms, DeviceType.GPU: only}
 

@@ -22,7 +22,7 @@ from koordinator.api.node import Node
 from koordinator.domain.dynamic_resources.allocation import devices_of
 from koordinator.domain.dynamic_resources.allocator import AllocatorGates
 from koordinator.domain.dynamic_resources.inventory import DeviceId, Pool, PoolKey, SliceIndex
-from koordinator.domain.dynamic_resources.node_gpus import DRIVER, device_id, held_by_pods
+from koordinator.domain.dynamic_resources.node_gpus import DRIVER, device_id, usage_by_minor
 from koordinator.domain.dynamic_resources.shapes import usage_of
 from koordinator.domain.dynamic_resources.shares import CounterKey, DevicesInUse, consumption
 from koordinator.domain.dynamic_resources.taint_rules import concerns, with_taints
@@ -257,7 +257,7 @@ class DeviceLedger:
     def _recount(self, state: ClusterState, name: str) -> None:
         row, after = state.nodes.rows.get(name), dict[DeviceId, Consumed]()
         if row is not None and self._slices.has_pool((DRIVER, name)):
-            held = held_by_pods(state.allocations_on(row))
+            held = usage_by_minor(state.allocations_on(row))
             after = {device_id(name, minor): dict(has) or None for minor, has in held.items()}
         before = self._by_pods.pop(name, {})
         if after:

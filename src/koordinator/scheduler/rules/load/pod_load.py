@@ -29,7 +29,7 @@ from koordinator.api.resource_names import (
     resource_of_band,
 )
 from koordinator.domain.pod_requests import pod_limits, pod_requests
-from koordinator.domain.resized_pods import HeldAmounts
+from koordinator.domain.resized_pods import EffectiveAmounts
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.rules.curves import round_half_away
@@ -134,7 +134,7 @@ def pod_load(
     annotations: Mapping[str, str],
     spec: PodSpec,
     rules: LoadRules,
-    held: HeldAmounts | None = None,
+    held: EffectiveAmounts | None = None,
 ) -> PodLoad:
     """Return the load parameters of a pod; invalid annotations are ignored.
 

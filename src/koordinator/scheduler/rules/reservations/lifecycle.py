@@ -28,7 +28,7 @@ from koordinator.api.reservation import (
     ReservationStatus,
 )
 from koordinator.domain.pod_requests import canonical, pod_requests
-from koordinator.domain.reserve_pod import OVER, held_amounts, is_available
+from koordinator.domain.reserve_pod import OVER, is_available, template_requests
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.rules.reservations.match import in_terms_of
@@ -42,7 +42,7 @@ def available(reservation: Reservation, node: str, now: dt.datetime) -> Reservat
     Raises InputError if the annotation with resized amounts can't be parsed.
     """
     resized = RESIZE_ALLOCATABLE.read(reservation.metadata)
-    held = held_amounts(reservation.spec.template.spec)
+    held = template_requests(reservation.spec.template.spec)
     return replace(
         reservation.status,
         phase=ReservationPhase.AVAILABLE,

@@ -28,7 +28,7 @@ from koordinator.api.reservation import (
 from koordinator.api.resource_names import CPU
 from koordinator.api.selectors import matches
 from koordinator.domain.pod_requests import bounded
-from koordinator.domain.reserve_pod import held_amounts
+from koordinator.domain.reserve_pod import template_requests
 from koordinator.domain.resized_pods import least_requests
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
@@ -215,7 +215,7 @@ def offer_of(reservation: Reservation) -> ReservationOffer:
     Raises InputError if an annotation can't be parsed: then there is no offer.
     """
     meta, spec = reservation.metadata, reservation.spec
-    held = reservation.status.allocatable or held_amounts(spec.template.spec)
+    held = reservation.status.allocatable or template_requests(spec.template.spec)
     amounts, policy = _canonical(held), AllocatePolicy(spec.allocate_policy or "")
     return ReservationOffer(
         uid=meta.uid,

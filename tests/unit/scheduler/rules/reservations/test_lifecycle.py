@@ -9,7 +9,7 @@ from tests.reservations import reservation
 from tests.worlds import pod
 
 from koordinator.api.pod import Pod
-from koordinator.domain.reserve_pod import HIGHEST_PRIORITY, held_amounts, reserve_pod
+from koordinator.domain.reserve_pod import HIGHEST_PRIORITY, reserve_pod, template_requests
 from koordinator.scheduler.rules.reservations import lifecycle
 
 NOW = dt.datetime(2023, 11, 15, tzinfo=dt.UTC)
@@ -59,7 +59,7 @@ def test_an_available_one_asks_for_what_its_status_holds() -> None:
     made = reserve_pod(replace(held, status=status))
 
     assert made.spec.node_name == "n"
-    assert {name: str(q) for name, q in held_amounts(made.spec).items()} == {"cpu": "2"}
+    assert {name: str(q) for name, q in template_requests(made.spec).items()} == {"cpu": "2"}
 
 
 # -- status --------------------------------------------------------------------------------------

@@ -225,13 +225,13 @@ def _add_resource_limits(
                 if at == row and request.requests[column]:
                     limits[position] = float(request.requests[column])
             for index, pod in enumerate(cluster.pods):
-                asks = float(pod.requests[column])
-                if not asks:
+                demand = float(pod.requests[column])
+                if not demand:
                     continue
                 if pod.row == row and index in variables.goes:
-                    limits[variables.goes[index]] = -asks
+                    limits[variables.goes[index]] = -demand
                 elif (index, row) in variables.comes:
-                    limits[variables.comes[index, row]] = asks
+                    limits[variables.comes[index, row]] = demand
             if limits:
                 # A node that holds more than it has needs no repair.
                 program.add_row(-math.inf, float(max(amount, 0)), limits)

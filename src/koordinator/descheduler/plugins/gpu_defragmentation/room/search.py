@@ -147,11 +147,11 @@ class _Attempt:
         if len(rows) <= most:
             return rows
         missing = np.maximum(self._request.gpus - ledger.whole_free()[rows], 0)
-        held = [
+        holder_rows = [
             sum(1 for index in ledger.on_row[row] if ledger.pods[index].gpus)
             for row in rows.tolist()
         ]
-        holders = np.array(held, np.int64)
+        holders = np.array(holder_rows, np.int64)
         few = np.minimum(missing, holders)
         return rows[np.lexsort((self._noise[rows], holders, few))[:most]]
 
@@ -250,10 +250,10 @@ class _Attempt:
             freed = self._freed(row, request.gpus)
         else:
             options = [
-                found
+                option
                 for group in request.groups[row]
                 if len(group) >= request.gpus
-                and (found := self._freed(row, request.gpus, frozenset(group))) is not None
+                and (option := self._freed(row, request.gpus, frozenset(group))) is not None
             ]
             freed = min(options, key=lambda f: (len(f[0]), self._cost(f[0]), f[1]), default=None)
         if freed is None:
@@ -302,7 +302,7 @@ class _Attempt:
         parts: dict[int, tuple[set[int], set[int]]] = {
             slot: (set(), {slot}) for slot, milli in enumerate(free) if milli >= 0
         }
-        held = dict(enumerate(free))
+        free_milli = dict(enumerate(free))
         stuck: set[int] = set()
         for index in sorted(ledger.on_row[row]):
             pod = ledger.pods[index]
@@ -310,7 +310,7 @@ class _Attempt:
                 continue
             pods, slots = {index}, set(pod.gpus)
             for slot in pod.gpus:
-                held[slot] += pod.gpu_milli
+                free_milli[slot] += pod.gpu_milli
                 others, more = parts[slot]
                 pods |= others
                 slots |= more
@@ -318,10 +318,10 @@ class _Attempt:
                 parts[slot] = pods, slots
             if not pod.may_move or index in ledger.moves:
                 stuck |= set(pod.gpus)
-        found = {min(slots): (pods, slots) for pods, slots in parts.values()}
+        by_first_slot = {min(slots): (pods, slots) for pods, slots in parts.values()}
         joined = []
-        for pods, slots in found.values():
-            usable = {s for s in slots if held[s] == WHOLE_GPU}
+        for pods, slots in by_first_slot.values():
+            usable = {s for s in slots if free_milli[s] == WHOLE_GPU}
             if usable and not stuck & slots:
                 joined.append((tuple(sorted(pods)), tuple(sorted(usable))))
         return sorted(joined, key=lambda part: (len(part[0]) / len(part[1]), part))
