@@ -10,8 +10,9 @@ framework/runtime/framework.go, ``updatePluginList``, ``expandMultiPointPlugins`
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from koordinator.api.kube_version import V1_37
+from koordinator.api.kube_version import DEFAULT_LEVEL, V1_37, KubeVersion
 from koordinator.api.kubescheduler import (
+    ADDED_POINTS,
     EXTENSION_POINTS,
     FeatureGates,
     KubeSchedulerConfiguration,
@@ -21,7 +22,11 @@ from koordinator.api.kubescheduler import (
     PluginSet,
     did_you_mean,
 )
-from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, NODE_DECLARED_FEATURES
+from koordinator.api.kubescheduler.gates import (
+    GANG_SCHEDULING,
+    NODE_DECLARED_FEATURES,
+    TOPOLOGY_PLACEMENTS,
+)
 from koordinator.foundation.errors import BugError, InputError
 
 PluginList = list[
@@ -61,10 +66,15 @@ def stock_plugins(gates: FeatureGates) -> tuple[tuple[str, int], ...]:
         plugins.remove(name)
         plugins.insert(plugins.index(unschedulable), name)
     gated = (NODE_DECLARED_FEATURES, GANG_SCHEDULING)  # plugins have the names of their gates
-    return (*plugins, *((gate, 1) for gate in gated if gate in gates))
+    plugins += ((gate, 1) for gate in gated if gate in gates)
+    if TOPOLOGY_PLACEMENTS in gates:
+        plugins += ((PLACEMENT_GENERATOR, 1), (PODS_COUNT, 1))
+    return tuple(plugins)
 
 
 DEFAULT_PRE_BIND = "DefaultPreBind"
+PLACEMENT_GENERATOR, PODS_COUNT = "TopologyPlacementGenerator", "PodGroupPodsCount"
+_WEIGHTED = ("score", "placementScore")  # points at which weights count
 
 _ALL = "*"
 
@@ -73,6 +83,7 @@ def merge_profiles(
     configuration: KubeSchedulerConfiguration,
     defaults: Sequence[tuple[str, int]],
     points_of: Mapping[str, frozenset[str]],
+    level: KubeVersion = DEFAULT_LEVEL,
 ) -> tuple[dict[str, PluginList], ...]:
     """Return the lists of every profile: see ``merge``.
 
@@ -81,6 +92,7 @@ def merge_profiles(
     merged: list[dict[str, PluginList]] = []
     for index, profile in enumerate(configuration.profiles):
         try:
+            _check_points(profile.plugins or Plugins(), level)
             merged.append(merge(profile.plugins, defaults, points_of))
         except InputError as error:
             raise error.within(path=f"profiles[{index}]") from None
@@ -96,6 +108,16 @@ def merge_profiles(
     return tuple(merged)
 
 
+def _check_points(plugins: Plugins, level: KubeVersion) -> None:
+    """Raise InputError for an extension point that kube-scheduler of a release does not know."""
+    for point, added in ADDED_POINTS.items():
+        if level < added and plugins.at(point) != PluginSet():
+            raise InputError(
+                f"unknown field: Kubernetes {level} has no such extension point, {added} has",
+                path=f"plugins.{point}",
+            )
+
+
 def merge(
     plugins: Plugins | None,
     defaults: Sequence[tuple[str, int]],
@@ -108,7 +130,8 @@ def merge(
     then the other ones of ``multiPoint``, which starts with the defaults; then the other ones that
     are enabled there.  A disabled name that does not exist is allowed: other versions have it.
     Raises InputError for unknown plugins, plugins that don't implement the point or stand twice,
-    and for lists without exactly one queueSort or without a bind plugin.
+    for lists without exactly one queueSort or without a bind plugin, and for a second
+    placementGenerate plugin.
     """
     if unknown := [name for name, _ in defaults if name not in points_of]:
         raise BugError(f"default plugins that don't exist: {', '.join(unknown)}")
@@ -189,7 +212,7 @@ def _at_point(
     }
     overriding = {name: weight for name, weight in enabled.items() if name in expanded}
     ordered = overriding | {**expanded, **overriding} | enabled
-    return [(name, weight if point == "score" else 1) for name, weight in ordered.items()]
+    return [(name, weight if point in _WEIGHTED else 1) for name, weight in ordered.items()]
 
 
 def _check_lists(lists: Mapping[str, PluginList], points_of: Mapping[str, frozenset[str]]) -> None:
@@ -203,6 +226,12 @@ def _check_lists(lists: Mapping[str, PluginList], points_of: Mapping[str, frozen
         raise InputError(
             f"must enable at least one of {_named(_at('bind', points_of))}",
             path="plugins.bind",
+        )
+    if len(lists["placementGenerate"]) > 1:
+        found = _named(name for name, _ in lists["placementGenerate"])
+        raise InputError(
+            f"must enable at most one plugin, got {found}",
+            path="plugins.placementGenerate",
         )
 
 

@@ -95,6 +95,7 @@ from koordinator.scheduler.plugins import (
     node_resources_fit_plus,
     node_unschedulable,
     node_volume_limits,
+    pod_group_placements,
     pod_topology_spread,
     priority_sort,
     reservation,
@@ -144,6 +145,8 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     elastic_quota.PLUGIN,
     coscheduling.PLUGIN,
     coscheduling.GANG_SCHEDULING_PLUGIN,
+    pod_group_placements.GENERATOR,
+    pod_group_placements.COUNT,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
     gpu_packing.PLUGIN,
@@ -159,15 +162,17 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
     for name, points in {
         "NodePorts": "preFilter filter",
         "NodeDeclaredFeatures": "preFilter filter",
-        "NodeResourcesFit": "preFilter filter preScore score",
+        "NodeResourcesFit": "preFilter filter preScore score placementScore",
         "VolumeRestrictions": "preFilter filter",
         "NodeVolumeLimits": "preFilter filter",
         "VolumeBinding": "preFilter filter reserve preBind preScore score",
         "VolumeZone": "preFilter filter",
         "PodTopologySpread": "preFilter filter preScore score",
         "InterPodAffinity": "preFilter filter preScore score",
-        "DynamicResources": "preEnqueue preFilter filter postFilter score reserve preBind",
-        "DefaultPreemption": "preEnqueue postFilter",
+        "DynamicResources": (
+            "preEnqueue preFilter filter postFilter score reserve preBind podGroupPostFilter"
+        ),
+        "DefaultPreemption": "preEnqueue postFilter podGroupPostFilter",
         DEFAULT_PRE_BIND: "preBind",
         "DeviceShare": "preFilter filter preScore score reserve preBind",
         "LoadAwareScheduling": "preFilter filter score reserve",
@@ -312,7 +317,7 @@ def build_profiles(
         for name, spec in specs.items()
     }
     try:
-        merged = merge_profiles(configuration, stock_plugins(gates), points)
+        merged = merge_profiles(configuration, stock_plugins(gates), points, gates.level)
         for index, lists in enumerate(merged):
             _settle_gangs(lists, gates, f"profiles[{index}].plugins")
     except InputError as error:
@@ -329,7 +334,11 @@ def build_profiles(
                     source=source,
                     path=f"{path}.name",
                 )
-            decode_args(specs[config.name].args, dict(config.args), f"{path}.args", source)
+            given = decode_args(specs[config.name].args, dict(config.args), f"{path}.args", source)
+            try:
+                given.check_gates(gates)
+            except InputError as error:
+                raise error.within(source=source, path=f"{path}.args") from None
             args[config.name] = config.args
         if ignored := configuration.ignored_resources():
             fit = args.get(FIT, {})
@@ -426,6 +435,9 @@ class _Built:
             gangs=gangs,
             pre_bind=plugins_with(at["preBind"], "pre_bind"),
             post_bind=plugins_with(at["postBind"], "post_bind"),
+            placement_generate=at["placementGenerate"],
+            placement_score=at["placementScore"],
+            pod_group_post_filter=at["podGroupPostFilter"],
             events={n: self._specs[n].events for n in used},
         )
 

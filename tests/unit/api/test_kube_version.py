@@ -62,11 +62,11 @@ def test_the_flag_of_kube_scheduler_names_its_component_or_none() -> None:
 
 #: Of the changelogs of 1.36 and 1.37: gates on by default at each level.
 ON = {
-    V1_35: "",
-    V1_36: "DRADeviceTaints DRAPartitionableDevices DRAConsumableCapacity DRAExtendedResource "
-    "DRADeviceBindingConditions",
-    V1_37: "DRADeviceTaints DRAPartitionableDevices DRAConsumableCapacity DRAExtendedResource "
-    "DRADeviceBindingConditions DRADeviceTaintRules",
+    V1_35: "DRASchedulerFilterTimeout",
+    V1_36: "DRASchedulerFilterTimeout DRADeviceTaints DRAPartitionableDevices "
+    "DRAConsumableCapacity DRAExtendedResource DRADeviceBindingConditions",
+    V1_37: "DRASchedulerFilterTimeout DRADeviceTaints DRAPartitionableDevices "
+    "DRAConsumableCapacity DRAExtendedResource DRADeviceBindingConditions DRADeviceTaintRules",
 }
 
 

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordinator.api.kube_version import V1_35, V1_36, V1_37
 from koordinator.api.kubescheduler import (
     API_VERSION,
     CoschedulingArgs,
@@ -14,6 +15,7 @@ from koordinator.api.kubescheduler import (
     DeviceShareArgs,
     DynamicResourcesArgs,
     ElasticQuotaArgs,
+    FeatureGates,
     InterPodAffinityArgs,
     LoadAwareSchedulingArgs,
     NodeAffinityArgs,
@@ -469,3 +471,68 @@ def test_zero_seconds_of_a_reservation_mean_the_default() -> None:
     zero = {"gcDurationSeconds": 0, "gcIntervalSeconds": 0, "resyncIntervalSeconds": 0}
 
     assert args(ReservationArgs, zero) == ReservationArgs()
+
+
+RATIO_OF_OTHER_TYPE = {
+    "scoringStrategy": {
+        "type": "MostAllocated",
+        "requestedToCapacityRatio": {"shape": [point(0, 0), point(100, 10)]},
+    }
+}
+
+
+@pytest.mark.parametrize(
+    ("args_type", "fields", "gates", "refused"),
+    [
+        (
+            VolumeBindingArgs,
+            {"shape": [point(0, 0), point(100, 10)]},
+            (FeatureGates.parse("", V1_36), FeatureGates.parse("", V1_37)),
+            ("shape", "must not be set: the feature gate StorageCapacityScoring is disabled"),
+        ),
+        (
+            DynamicResourcesArgs,
+            {"bindingTimeout": "600s"},
+            (FeatureGates.parse("", V1_35), FeatureGates.parse("", V1_36)),
+            (
+                "bindingTimeout",
+                "must not be set: the feature gate DRADeviceBindingConditions is disabled",
+            ),
+        ),
+        (
+            DynamicResourcesArgs,
+            {"filterTimeout": "10s"},
+            (
+                FeatureGates.parse("DRASchedulerFilterTimeout=false", V1_37),
+                FeatureGates.parse("", V1_37),
+            ),
+            (
+                "filterTimeout",
+                "must not be set: the feature gate DRASchedulerFilterTimeout is disabled",
+            ),
+        ),
+        (
+            NodeResourcesFitArgs,
+            RATIO_OF_OTHER_TYPE,
+            (FeatureGates.parse("", V1_36), FeatureGates.parse("", V1_35)),
+            (
+                "scoringStrategy.requestedToCapacityRatio",
+                "must not be set when type is not RequestedToCapacityRatio, got type MostAllocated",
+            ),
+        ),
+    ],
+)
+def test_an_argument_without_effect_is_refused(
+    args_type: type[PluginArgs],
+    fields: object,
+    gates: tuple[FeatureGates, FeatureGates],
+    refused: tuple[str, str],
+) -> None:
+    """Otherwise it would take effect when the feature is enabled."""
+    decoded, (off, on) = args(args_type, fields), gates
+
+    with pytest.raises(InputError) as caught:
+        decoded.check_gates(off)
+    assert (caught.value.path, caught.value.problem) == refused
+    decoded.check_gates(on)
+    args(args_type, {}).check_gates(off)

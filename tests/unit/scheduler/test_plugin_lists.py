@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from koordinator.api.kube_version import V1_35, V1_36, V1_37, KubeVersion
 from koordinator.api.kubescheduler import (
     API_VERSION,
     EXTENSION_POINTS,
@@ -280,6 +281,55 @@ def test_lists_that_cannot_run_are_refused(sets: dict[str, Any], path: str, said
 
     assert error.path == path
     assert said in error.problem
+
+
+PLACEMENTS = {
+    "TopologyPlacementGenerator": implements("placementGenerate"),
+    "RackGenerator": implements("placementGenerate"),
+    "PodGroupPodsCount": implements("placementScore"),
+}
+
+
+@pytest.mark.parametrize(
+    ("point", "level", "newer"),
+    [
+        ("placementGenerate", V1_35, V1_36),
+        ("placementScore", V1_35, V1_36),
+        ("podGroupPostFilter", V1_36, V1_37),
+    ],
+)
+def test_an_extension_point_of_a_later_release_is_refused(
+    point: str, level: KubeVersion, newer: KubeVersion
+) -> None:
+    """As by the strict decoding of kube-scheduler; the later release takes it."""
+    decoded = configuration({"plugins": {point: {"disabled": named("*")}}})
+
+    with pytest.raises(InputError) as caught:
+        merge_profiles(decoded, STOCK_PLUGINS, POINTS_OF, level)
+    assert caught.value.path == f"profiles[0].plugins.{point}"
+    assert caught.value.problem == (
+        f"unknown field: Kubernetes {level} has no such extension point, {newer} has"
+    )
+    assert merge_profiles(decoded, STOCK_PLUGINS, POINTS_OF, newer)
+
+
+def test_weights_count_at_placement_score() -> None:
+    """As at score; elsewhere they are 1."""
+    enabled = {"enabled": [{"name": "PodGroupPodsCount", "weight": 7}]}
+    merged = merge(plugins(placementScore=enabled), STOCK_PLUGINS, POINTS_OF | PLACEMENTS)
+
+    assert merged["placementScore"] == [("PodGroupPodsCount", 7)]
+
+
+def test_a_second_generator_of_placements_is_refused() -> None:
+    both = {"enabled": named("TopologyPlacementGenerator", "RackGenerator")}
+
+    with pytest.raises(InputError) as caught:
+        merge(plugins(placementGenerate=both), STOCK_PLUGINS, POINTS_OF | PLACEMENTS)
+    assert str(caught.value) == (
+        "plugins.placementGenerate: must enable at most one plugin, "
+        "got RackGenerator, TopologyPlacementGenerator"
+    )
 
 
 def test_defaults_must_exist() -> None:

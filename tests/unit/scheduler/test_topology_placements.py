@@ -6,7 +6,7 @@ import pytest
 from tests.unit.scheduler.test_gangs import condition, config, placed
 from tests.unit.scheduler.test_pod_group_messages import said_of_group
 from tests.unit.scheduler.test_scheduling_pod_groups import PROFILES, later, member, pod_group
-from tests.worlds import embedded, node, pod
+from tests.worlds import configuration, embedded, node, pod
 
 from koordinator.api.kube_version import KubeVersion
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
@@ -157,3 +157,46 @@ def test_a_basic_group_stays_in_one_rack() -> None:
 
     assert len(set(racks(one))) == 1
     assert len(racks(one)) == 2
+
+
+def with_points(**points: Any) -> KubeSchedulerConfiguration:
+    return configuration(schedulerName="default-scheduler", plugins=points)
+
+
+def test_the_weights_of_the_configuration_choose_the_rack() -> None:
+    """Two of four fit in r1: 45·6 + 50 for the fuller rack, 35·6 + 100 for the other one."""
+    used = pod("used", 3, "1Gi", on="r10")
+    weighty = {"enabled": [{"name": "NodeResourcesFit", "weight": 6}]}
+    objects = (*rack("r1", 2), *rack("r2", 3), used, group(2), *members(4))
+
+    assert racks(world(*objects, profile=with_points(placementScore=weighty)))[0] == "r1"
+    assert racks(world(*objects)) == ["r2"] * 4
+
+
+def test_without_a_generator_the_constraint_has_no_effect() -> None:
+    """Both members fit on the two nodes, but not in one rack."""
+    off = {"disabled": [{"name": "TopologyPlacementGenerator"}]}
+    one = world(
+        *rack("r1", 1),
+        *rack("r2", 1),
+        group(2),
+        *members(2, cpu=3),
+        profile=with_points(placementGenerate=off),
+    )
+
+    assert racks(one) == ["r1", "r2"]
+
+
+def test_without_a_plugin_at_its_own_point_a_group_preempts_nobody() -> None:
+    """The plugins of PostFilter are for single pods."""
+    low = [pod("a", 4, on="r10", priority=1)]
+    high = [member(f"m{at}", cpu=2, priority=9) for at in range(2)]
+    objects = (*rack("r1", 1), *low, group(2, priority=9), *high)
+    off = {"disabled": [{"name": "*"}]}
+    one = world(*objects, profile=with_points(podGroupPostFilter=off))
+    later(one, 60)
+    other = world(*objects)
+    later(other, 60)
+
+    assert set(placed(one)) == {"a"}
+    assert racks(other) == ["r1", "r1"]

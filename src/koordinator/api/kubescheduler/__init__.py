@@ -38,6 +38,7 @@ from koordinator.api.kubescheduler.args_stock import (
     VolumeBindingArgs,
 )
 from koordinator.api.kubescheduler.config import (
+    ADDED_POINTS,
     DEFAULT_SCHEDULER_NAME,
     EXTENSION_POINTS,
     ClientConnectionConfiguration,
@@ -62,6 +63,7 @@ from koordinator.api.kubescheduler.gates import NO_GATES, FeatureGates, check_ga
 from koordinator.api.kubescheduler.structs import API_VERSION, ConfigStruct, PluginArgs
 
 __all__ = [
+    "ADDED_POINTS",
     "API_VERSION",
     "DEFAULT_SCHEDULER_NAME",
     "EXTENSION_POINTS",

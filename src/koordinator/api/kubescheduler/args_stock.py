@@ -10,6 +10,13 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from koordinator.api.core import NodeAffinity, TopologySpreadConstraint
+from koordinator.api.kube_version import V1_36
+from koordinator.api.kubescheduler.gates import (
+    DRA_BINDING_CONDITIONS,
+    DRA_FILTER_TIMEOUT,
+    STORAGE_CAPACITY_SCORING,
+    FeatureGates,
+)
 from koordinator.api.kubescheduler.structs import (
     ConfigStruct,
     Count,
@@ -24,6 +31,7 @@ from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import InputError
 
 _ONE_SECOND = Duration(seconds=1)
+_RATIO = "RequestedToCapacityRatio"
 
 
 class ResourceSpec(ConfigStruct, frozen=True, kw_only=True):
@@ -83,8 +91,17 @@ class NodeResourcesFitArgs(PluginArgs, frozen=True, kw_only=True):
         ratio = strategy.requested_to_capacity_ratio
         if ratio is not None:
             _check_shape(ratio.shape, f"{path}.shape")
-        elif strategy.type == "RequestedToCapacityRatio":
+        elif strategy.type == _RATIO:
             raise InputError("required with this type, but missing", path=path)
+
+    def check_gates(self, gates: FeatureGates) -> None:
+        strategy = self.scoring_strategy
+        is_unused = strategy.requested_to_capacity_ratio is not None
+        if is_unused and strategy.type != _RATIO and gates.level >= V1_36:
+            raise InputError(
+                f"must not be set when type is not {_RATIO}, got type {strategy.type}",
+                path="scoringStrategy.requestedToCapacityRatio",
+            )
 
 
 class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True):
@@ -158,7 +175,10 @@ class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
-    """``shape`` scores nodes by how full the volumes would be; no shape, no score."""
+    """``shape`` scores nodes by how full the volumes would be.
+
+    Without one, nodes with the most free capacity score best if StorageCapacityScoring is on.
+    """
 
     bind_timeout_seconds: Seconds = 600  # 0 doesn't wait
     shape: tuple[UtilizationShapePoint, ...] = ()
@@ -166,6 +186,13 @@ class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
     def validate(self) -> None:
         if self.shape:
             _check_shape(self.shape, "shape")
+
+    def check_gates(self, gates: FeatureGates) -> None:
+        if self.shape and STORAGE_CAPACITY_SCORING not in gates:
+            raise InputError(
+                f"must not be set: the feature gate {STORAGE_CAPACITY_SCORING} is disabled",
+                path="shape",
+            )
 
 
 class DefaultPreemptionArgs(PluginArgs, frozen=True, kw_only=True):
@@ -184,14 +211,22 @@ class DefaultPreemptionArgs(PluginArgs, frozen=True, kw_only=True):
 class DynamicResourcesArgs(PluginArgs, frozen=True, kw_only=True):
     """Limits of one search on a node (0 is none), and of the wait for prepared devices."""
 
-    filter_timeout: Duration = Duration(seconds=10)
-    binding_timeout: Duration = Duration(seconds=600)
+    filter_timeout: Duration | None = None  # None: 10s
+    binding_timeout: Duration | None = None  # None: 10m
 
     def validate(self) -> None:
-        if self.filter_timeout < Duration():
+        if self.filter_timeout is not None and self.filter_timeout < Duration():
             raise invalid_value("filterTimeout", str(self.filter_timeout), "at least 0s")
-        if self.binding_timeout < _ONE_SECOND:
+        if self.binding_timeout is not None and self.binding_timeout < _ONE_SECOND:
             raise invalid_value("bindingTimeout", str(self.binding_timeout), "at least 1s")
+
+    def check_gates(self, gates: FeatureGates) -> None:
+        for value, path, gate in (
+            (self.filter_timeout, "filterTimeout", DRA_FILTER_TIMEOUT),
+            (self.binding_timeout, "bindingTimeout", DRA_BINDING_CONDITIONS),
+        ):
+            if value is not None and gate not in gates:
+                raise InputError(f"must not be set: the feature gate {gate} is disabled", path=path)
 
 
 def _check_shape(shape: tuple[UtilizationShapePoint, ...], path: str) -> None:

@@ -6,12 +6,14 @@ kubernetes pkg/scheduler/apis/config v1/defaults.go and validation/validation.go
 tools/leaderelection/leaderelection.go, ``NewLeaderElector``.
 """
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 from urllib.parse import urlsplit
 
 import msgspec
 from msgspec import field
 
+from koordinator.api.kube_version import V1_36, V1_37, KubeVersion
 from koordinator.api.kubescheduler.structs import (
     API_VERSION,
     ConfigStruct,
@@ -127,6 +129,9 @@ class Plugins(ConfigStruct, frozen=True, kw_only=True):
     pre_bind: PluginSet = PluginSet()
     bind: PluginSet = PluginSet()
     post_bind: PluginSet = PluginSet()
+    placement_generate: PluginSet = PluginSet()
+    placement_score: PluginSet = PluginSet()
+    pod_group_post_filter: PluginSet = PluginSet()
     multi_point: PluginSet = PluginSet()
 
     def at(self, point: str) -> PluginSet:
@@ -137,8 +142,14 @@ class Plugins(ConfigStruct, frozen=True, kw_only=True):
 
 _ATTRIBUTES = {each.encode_name: each.name for each in msgspec.structs.fields(Plugins)}
 
-#: Names as in the file, in the order in which a pod passes them.
+#: Names as in the file: the points of a pod in its order, then the points of a pod group.
 EXTENSION_POINTS = tuple(name for name in _ATTRIBUTES if name != "multiPoint")
+#: First release of extension points that not all releases have.
+ADDED_POINTS: Final[Mapping[str, KubeVersion]] = {
+    "placementGenerate": V1_36,
+    "placementScore": V1_36,
+    "podGroupPostFilter": V1_37,
+}
 
 
 class PluginConfig(ConfigStruct, frozen=True, kw_only=True):

@@ -9,6 +9,8 @@ from typing import Annotated, Any
 import msgspec
 from msgspec import Meta
 
+from koordinator.api.kubescheduler.gates import FeatureGates
+
 API_VERSION = "kubescheduler.config.k8s.io/v1"
 
 _MAX_INT32 = 2**31 - 1
@@ -42,6 +44,12 @@ class PluginArgs(ConfigStruct, frozen=True, kw_only=True):
 
     def validate(self) -> None:
         """Check what types don't say.
+
+        Raises InputError whose path starts at the arguments.
+        """
+
+    def check_gates(self, gates: FeatureGates) -> None:
+        """Check that no argument is set that has no effect with these gates.
 
         Raises InputError whose path starts at the arguments.
         """

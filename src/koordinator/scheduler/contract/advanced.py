@@ -283,6 +283,24 @@ class SchedulingPlugin(BasicPlugin, Protocol):
         """Return the message for a gang for which no room can be made."""
         ...
 
+    def placements(self, snapshot: Snapshot, key: str) -> Mapping[str, IntArray]:
+        """Return the rows that may take a pod group together, by value of a node label.
+
+        ``key`` is the label of the group's topology constraint (kube: PlacementGenerate).
+        """
+        ...
+
+    def score_placement(self, snapshot: Snapshot, rows: IntArray, members: int) -> int:
+        """Return the raw score of a placement that holds the group (kube: PlacementScore).
+
+        ``members`` of the group have nodes, placed earlier or in this placement.
+        """
+        ...
+
+    def normalize_placements(self, raw: Sequence[int]) -> list[int]:
+        """Return the scores, 0..100, for the raw scores of all placements; default: the same."""
+        ...
+
     # Bind.
 
     def pre_bind(self, objects: ObjectTable, pod: Pod, node: str) -> Permit:

@@ -33,6 +33,8 @@ POINTS: Mapping[str, tuple[str, ...]] = {
     "preBind": ("reserve", "pre_bind"),
     "bind": ("bind",),
     "postBind": ("post_bind",),
+    "placementGenerate": ("placements",),
+    "placementScore": ("score_placement",),
 }
 
 
@@ -126,6 +128,9 @@ class Profile:
     gangs: tuple[ActivePlugin, ...] = ()  # the permit plugins that decide pods together
     pre_bind: tuple[ActivePlugin, ...] = ()
     post_bind: tuple[ActivePlugin, ...] = ()
+    placement_generate: tuple[ActivePlugin, ...] = ()  # at most one
+    placement_score: tuple[ActivePlugin, ...] = ()
+    pod_group_post_filter: tuple[ActivePlugin, ...] = ()
     #: replacement of ``Arithmetic.judge`` that measures it; None: not measured
     judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] | None = None
     events: Mapping[str, tuple[EventHint, ...]] = field(default_factory=dict)

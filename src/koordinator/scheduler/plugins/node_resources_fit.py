@@ -22,6 +22,7 @@ from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
+    MAX_SCORE,
     Action,
     ClusterEvent,
     DeviceCounter,
@@ -207,6 +208,19 @@ class NodeResourcesFit:
             weights += weight * counted
         mean = np.floor(total / np.maximum(weights, 1) + 0.5)  # all positive: Go's math.Round
         return mean.astype(np.int64)
+
+    def score_placement(self, snapshot: Snapshot, rows: IntArray, _members: int) -> int:
+        """Return the utilisation of the rows together, 0..100: fuller placements are better."""
+        total = weight_sum = 0
+        for column, weight in self.weights:
+            has = int(snapshot.allocatable[rows, column].sum())
+            if has:
+                counted = column in (CPU, MEMORY)
+                amounts = snapshot.nonzero_requested if counted else snapshot.requested
+                used = int(amounts[rows, column].sum())
+                total += weight * (min(used, has) * MAX_SCORE // has)
+                weight_sum += weight
+        return total // weight_sum if weight_sum else 0
 
     def _formula(self, _snapshot: Snapshot, pod: PodClass) -> MeanShare | None:
         return self._mean(pod) if self.curve is None and not self._by_devices(pod) else None

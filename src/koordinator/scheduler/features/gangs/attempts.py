@@ -5,9 +5,8 @@ One member represents the group in the queue; an attempt decides and reports all
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
-
-import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache
@@ -110,7 +109,7 @@ class GangScheduler:
             return None
         gangs: GangCache = active.plugin.gangs
         demand = self._topology_placer.demand(gangs, head.pod)
-        is_free = not self._pod_groups.topology_key(gangs, head.pod)
+        is_free = not self._pod_groups.topology_key(cycle, head.pod)
         if demand is None and is_free and gangs.starts_alone(head.pod):
             return None
         return GangUnit(self, cycle, head, gangs, demand)
@@ -134,7 +133,7 @@ class GangScheduler:
         version = (gangs.version(head.pod), demand and self._topology_placer.version(demand))
         attempt = gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod)
         group_attempt = GangGroupAttempt(attempt, head, version)
-        topology_key = self._pod_groups.topology_key(gangs, head.pod)
+        topology_key = self._pod_groups.topology_key(cycle, head.pod)
         known_failure = (
             None
             if alone or topology_key
@@ -169,7 +168,7 @@ class GangScheduler:
         placements: Sequence[TopologyPlacement] = ()
         if topology_key:
             try:
-                placements = self._placements.placements(gangs, members[0], topology_key)
+                placements = self._placements.placements(cycle, gangs, members[0], topology_key)
             except PlacementConflict as error:
                 text = f"cannot determine domain for already scheduled pods: {error}"
                 self._pod_groups.fail(gangs, head, text)
@@ -318,14 +317,26 @@ class GangScheduler:
         placements: Sequence[TopologyPlacement] = (),
     ) -> GangHeadroom:
         """Run the PostFilter plugins for these members and record the attempt."""
-        if not cycle.profile.post_filter:
+        plugins = self._pod_groups.post_filter(cycle, group_attempt.head.pod)
+        if not plugins:
             return GangHeadroom()
         began_s = self._handle.attempts.now_s()
         attempt = group_attempt.attempt
+        find = partial(
+            self._headrooms.find,
+            cycle,
+            attempt,
+            decision,
+            members,
+            self._nominations,
+            plugins=plugins,
+        )
         if placements:
-            headroom = self._headroom_in(cycle, attempt, decision, members, placements)
+            found = [find(rows=placement.rows) for placement in placements]
+            able = [headroom for headroom in found if headroom.pods]
+            headroom = min(able, key=lambda one: len(one.victims)) if able else found[0]
         elif demand is None:
-            headroom = self._headrooms.find(cycle, attempt, decision, members, self._nominations)
+            headroom = find()
         else:
             headroom = self._topology_preemption.find(
                 cycle,
@@ -341,29 +352,6 @@ class GangScheduler:
             took_s = self._handle.attempts.now_s() - began_s
             self._metrics.preempted(attempt.group_id, headroom.result, took_s)
         return headroom
-
-    def _headroom_in(
-        self,
-        cycle: SchedulingCycle,
-        attempt: GangAttempt,
-        decision: GangDecision,
-        members: Sequence[Wanted],
-        placements: Sequence[TopologyPlacement],
-    ) -> GangHeadroom:
-        """Return the headroom of the placement with the fewest victims."""
-        found = [
-            self._headrooms.find(
-                cycle,
-                attempt,
-                decision,
-                members,
-                self._nominations,
-                rows=np.flatnonzero(placement.mask),
-            )
-            for placement in placements
-        ]
-        able = [headroom for headroom in found if headroom.pods]
-        return min(able, key=lambda one: len(one.victims)) if able else found[0]
 
     def _start_gang(
         self,

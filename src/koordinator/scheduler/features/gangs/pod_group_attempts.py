@@ -7,10 +7,12 @@ Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``validatePodGroup``,
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from koordinator.api.kubescheduler.gates import TOPOLOGY_PLACEMENTS
+from koordinator.api.kube_version import V1_37
+from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, TOPOLOGY_PLACEMENTS
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache, PodGroupTerms
 from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle, priority_of
 from koordinator.scheduler.features.gangs.placement import (
     GangDecision,
@@ -50,12 +52,29 @@ class PodGroupAttempts:
             return None
         return gang if len(gang.terms.group) == 1 else None
 
-    def topology_key(self, gangs: GangCache, pod: Pod) -> str:
-        """Return the label whose value the nodes of the PodGroup must share; empty without one."""
-        if TOPOLOGY_PLACEMENTS not in self._handle.options.gates:
+    def topology_key(self, cycle: SchedulingCycle, pod: Pod) -> str:
+        """Return the label whose value the nodes of the PodGroup must share; empty without one.
+
+        Without a plugin that generates placements, the constraint has no effect.
+        """
+        profile = cycle.profile
+        if not profile.placement_generate or TOPOLOGY_PLACEMENTS not in self._handle.options.gates:
             return ""
-        terms = self._terms(gangs, pod)
+        terms = self._terms(profile.gangs[0].plugin.gangs, pod)
         return "" if terms is None else terms.topology_key
+
+    def post_filter(self, cycle: SchedulingCycle, pod: Pod) -> Sequence[ActivePlugin]:
+        """Return the plugins that make room for a member's gang.
+
+        From Kubernetes 1.37 on, PodGroups have an extension point of their own. Koordinator's
+        Coscheduling makes room for all its gangs at PostFilter.
+        """
+        profile = cycle.profile
+        gate = profile.gangs[0]
+        is_group = gate.name == GANG_SCHEDULING and self.gang_of(gate.plugin.gangs, pod) is not None
+        if is_group and self._handle.options.gates.level >= V1_37:
+            return profile.pod_group_post_filter
+        return profile.post_filter
 
     def contradicts(self, gangs: GangCache, head: QueuedPod) -> bool:
         """Report members that contradict their PodGroup or each other; return whether any do."""
@@ -101,7 +120,7 @@ class PodGroupAttempts:
             return None
         had_places = gang.bound + gang.waiting
         least, scheduled = gang.terms.min_member, had_places + decision.had_place
-        post_filter = [active.name for active in cycle.profile.post_filter]
+        post_filter = [active.name for active in self.post_filter(cycle, group_attempt.head.pod)]
         below = max((priority_of(queued.pod) for queued, _, _ in decision.failed), default=0)
         has_victims = self._headrooms.has_pods_below(below)
         most: int | None = None

@@ -7,6 +7,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangAttempt
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import ClusterError
+from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.cycle import (
     UNBOUNDED,
     HeadroomBound,
@@ -141,12 +142,15 @@ class GangPreemption:
         members: Sequence[Wanted],
         nominations: Nominations,
         *,
+        plugins: Sequence[ActivePlugin] | None = None,
         rows: IntArray | None = None,
     ) -> GangHeadroom:
         """Try preemption for all members, then for the fewest that suffice.
 
-        ``rows`` restricts the nodes; None means all.
+        ``plugins`` make room; None means the PostFilter plugins of the profile.  ``rows`` restricts
+        the nodes; None means all.
         """
+        plugins = cycle.profile.post_filter if plugins is None else plugins
         if not decision.failed:
             return GangHeadroom()
         head, pod_class, verdict = decision.failed[0]
@@ -157,7 +161,7 @@ class GangPreemption:
             message = f"preemption: {NO_HEADROOM.format(len(members))}"
             every = tuple((queued.pod, its_class) for queued, its_class in members)
             attempted = cycle.attempt(head.pod, pod_class, verdict, nominations, every)
-            for active in cycle.profile.post_filter:
+            for active in plugins:
                 if "job_refusal" in active.has:
                     message = active.plugin.job_refusal(attempted, message)
             return GangHeadroom(message=message)
@@ -167,7 +171,7 @@ class GangPreemption:
             messages.clear()
             wanted = tuple((queued.pod, its_class) for queued, its_class in some)
             attempted = cycle.attempt(head.pod, pod_class, verdict, nominations, wanted, rows=rows)
-            for active in cycle.profile.post_filter:
+            for active in plugins:
                 result: PostFilterResult = active.plugin.postfilter(attempted)
                 if result.places:
                     pods = {q.key: (q.pod, result.places[q.key]) for q, _ in some}

@@ -11,9 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from koordinator.domain.gangs import GangCache
-from koordinator.foundation.arrays import BoolArray
+from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.binding import Binder
-from koordinator.scheduler.contract import MAX_SCORE
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.features.gangs.placement import (
     GangDecision,
@@ -21,19 +20,15 @@ from koordinator.scheduler.features.gangs.placement import (
     GangPlacer,
     Wanted,
 )
-from koordinator.scheduler.plugins.node_resources_fit import NodeResourcesFit
-from koordinator.scheduler.snapshot import ClusterState
-from koordinator.scheduler.snapshot.axis import CPU, MEMORY
-
-_SCORED = {CPU: 0, MEMORY: 1}  # columns scored by non-zero requests
+from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
 
 @dataclass(frozen=True, slots=True)
 class TopologyPlacement:
-    """Nodes with one value of a label, ``(n_rows,)``."""
+    """Rows of the nodes with one value of a label."""
 
     value: str
-    mask: BoolArray
+    rows: IntArray
 
 
 class PlacementConflict(Exception):  # noqa: N818 -- a state of the cluster, not a fault
@@ -46,26 +41,20 @@ class PlacementPlacer:
     def __init__(self, state: ClusterState, binder: Binder, placer: GangPlacer) -> None:
         self._state, self._binder, self._placer = state, binder, placer
 
-    def placements(self, gangs: GangCache, head: Wanted, key: str) -> list[TopologyPlacement]:
+    def placements(
+        self, cycle: SchedulingCycle, gangs: GangCache, head: Wanted, key: str
+    ) -> list[TopologyPlacement]:
         """Return the placements of a member's group, in the order of their first nodes.
 
         Only the placement of already placed members is returned.  Raises PlacementConflict.
         """
-        nodes, count = self._state.nodes, len(self._state.nodes)
-        values: dict[str, list[int]] = {}
-        for row in np.flatnonzero(nodes.alive[:count]).tolist():
-            node = nodes.objects[row]
-            value = node.metadata.labels.get(key) if node is not None else None
-            if value is not None:
-                values.setdefault(value, []).append(row)
+        generator = cycle.profile.placement_generate[0].plugin
         held = self._held(gangs, head, key)
-        masks = []
-        for value, rows in values.items():
-            if held is None or value == held:
-                mask = np.zeros(count, bool)
-                mask[rows] = True
-                masks.append(TopologyPlacement(value, mask))
-        return masks
+        return [
+            TopologyPlacement(value, rows)
+            for value, rows in generator.placements(Snapshot(self._state), key).items()
+            if held is None or value == held
+        ]
 
     def place(
         self,
@@ -78,22 +67,22 @@ class PlacementPlacer:
         """Assume the members in the best placement that fits enough of them, or none."""
         already = len(gangs.with_places(group_attempt.head.pod))
         first: GangDecision | None = None
-        scores: list[tuple[int, int, TopologyPlacement]] = []  # members, share used
+        able: list[TopologyPlacement] = []
+        scores: list[list[int]] = []  # of each able placement, by plugin
         for placement in placements:
             decision = self._try(cycle, group_attempt, members, placement)
             first = first or decision
             if not decision.is_lost and decision.placed:
-                share = self._share_used(cycle, placement)
-                scores.append((already + len(decision.placed), share, placement))
+                count = already + len(decision.placed)
+                able.append(placement)
+                scores.append(self._scores(cycle, placement, count))
             self._forget(decision)
-        if not scores:
+        if not able:
             if first is None or not first.is_lost:
                 first = self._none(cycle, group_attempt, members, first)
             first.placements = len(placements)
             return first
-        most = max(count for count, _, _ in scores)
-        best = max(scores, key=lambda one: one[0] * MAX_SCORE // most + one[1])
-        return self._try(cycle, group_attempt, members, best[2])
+        return self._try(cycle, group_attempt, members, able[_best(cycle, scores)])
 
     def _held(self, gangs: GangCache, head: Wanted, key: str) -> str | None:
         """Return the label value of placed members' nodes; None without any."""
@@ -118,7 +107,9 @@ class PlacementPlacer:
         members: Sequence[Wanted],
         placement: TopologyPlacement,
     ) -> GangDecision:
-        with cycle.restricted_to(placement.mask):
+        mask = np.zeros(len(self._state.nodes), bool)
+        mask[placement.rows] = True
+        with cycle.restricted_to(mask):
             return self._placer.place(cycle, group_attempt, members, merges=False)
 
     def _forget(self, decision: GangDecision) -> None:
@@ -144,24 +135,25 @@ class PlacementPlacer:
         others = [queued for queued, _ in members if queued is not head[0]]
         return GangDecision(failed=[(*head, verdict)], others=others, is_lost=True)
 
-    def _share_used(self, cycle: SchedulingCycle, placement: TopologyPlacement) -> int:
-        """Return the current utilisation of the placement's nodes, 0..100."""
-        weights = next(
-            (
-                active.plugin.weights
-                for active in cycle.profile.score
-                if isinstance(active.plugin, NodeResourcesFit)
-            ),
-            (),
-        )
-        nodes, rows = self._state.nodes, np.flatnonzero(placement.mask)
-        total = weight_sum = 0
-        for column, weight in weights:
-            has = int(nodes.allocatable[column, rows].sum())
-            if not has:
-                continue
-            amounts = nodes.nonzero[_SCORED[column]] if column in _SCORED else None
-            used = int((nodes.requested[column] if amounts is None else amounts)[rows].sum())
-            total += weight * (min(used, has) * MAX_SCORE // has)
-            weight_sum += weight
-        return total // weight_sum if weight_sum else 0
+    def _scores(
+        self, cycle: SchedulingCycle, placement: TopologyPlacement, members: int
+    ) -> list[int]:
+        """Return the raw scores of a placement whose members are assumed, by plugin."""
+        snapshot = Snapshot(self._state)
+        return [
+            active.plugin.score_placement(snapshot, placement.rows, members)
+            for active in cycle.profile.placement_score
+        ]
+
+
+def _best(cycle: SchedulingCycle, scores: Sequence[Sequence[int]]) -> int:
+    """Return the index of the placement with the highest weighted score; the first of equals."""
+    totals = [0] * len(scores)
+    for active, of_plugin in zip(
+        cycle.profile.placement_score, zip(*scores, strict=True), strict=True
+    ):
+        raw = list(of_plugin)
+        normalizes = "normalize_placements" in active.has
+        final = active.plugin.normalize_placements(raw) if normalizes else raw
+        totals = [total + active.weight * score for total, score in zip(totals, final, strict=True)]
+    return totals.index(max(totals))

@@ -4,7 +4,7 @@ Sources: kubernetes pkg/scheduler/metrics/metrics.go (names, labels, buckets); k
 pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the original's covers one.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
 from typing import Any
@@ -66,7 +66,11 @@ _POINT_OF = {
     "pre_bind": "PreBind",
     "postfilter": "PostFilter",
     "post_bind": "PostBind",
+    "placements": "PlacementGenerate",
+    "score_placement": "PlacementScore",
+    "normalize_placements": "PlacementScoreExtensionNormalize",
 }
+_POINT_OF_GROUPS = {"postfilter": "PodGroupPostFilter"}  # at the field pod_group_post_filter
 _QUEUES_OF_GROUPS = ("incomplete", "pending")  # queues of kube-scheduler for pod groups
 _QUEUES = {
     QueueState.ACTIVE: "active",
@@ -250,6 +254,11 @@ class SchedulerMetrics(Feature):
             for name in profile.__dataclass_fields__
             if isinstance(value := getattr(profile, name), tuple)
         }
+        name = profile.scheduler_name
+        points["pod_group_post_filter"] = tuple(
+            replace(active, plugin=self._timed(active, name, _POINT_OF_GROUPS))
+            for active in profile.pod_group_post_filter
+        )
         points["judge"] = self._timed_judge(profile)
         points["events"] = {
             name: tuple(self._timed_hint(name, hint) for hint in hints)
@@ -271,9 +280,11 @@ class SchedulerMetrics(Feature):
 
         return replace(hint, hint=timed)
 
-    def _timed(self, active: ActivePlugin, profile: str) -> object:
+    def _timed(
+        self, active: ActivePlugin, profile: str, points: Mapping[str, str] = _POINT_OF
+    ) -> Any:
         timed = _TimedPlugin(active.plugin)
-        for name, point in _POINT_OF.items():
+        for name, point in points.items():
             if name in active.has:
                 call = self._timed_call(getattr(active.plugin, name), active.name, point, profile)
                 setattr(timed, name, call)

@@ -441,6 +441,8 @@ def _unreachable(cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None
 
 
 def build(args: DynamicResourcesArgs, _axis: ResourceAxis) -> DynamicResources:
+    if args.binding_timeout is None:
+        return DynamicResources()
     return DynamicResources(args.binding_timeout.total_seconds())
 
 
