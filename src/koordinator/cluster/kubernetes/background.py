@@ -4,8 +4,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError, Future
-from socket import socket
-from typing import Any, TypeVar
+from contextlib import suppress
+from socket import SHUT_RDWR, socket
+from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 import uvloop
 
@@ -14,13 +16,23 @@ from koordinator.foundation.errors import ClusterError
 ResultT = TypeVar("ResultT")
 
 
+_POLL_S: Final = 0.001
+_END_S: Final = 2.0  # for all connections together; each takes one or two turns of the loop
+
+
 class SocketLoop(uvloop.Loop):
     """uvloop's loop, which owns a socket from the moment that it is to connect over it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._sockets: WeakSet[socket] = WeakSet()
 
     async def create_connection(
         self, *args: Any, sock: socket | None = None, **options: Any
     ) -> Any:
         """Connect as asyncio does; after a failure ``sock`` is closed or about to be."""
+        if sock is not None:
+            self._sockets.add(sock)
         try:
             return await super().create_connection(*args, sock=sock, **options)
         except BaseException:
@@ -29,6 +41,24 @@ class SocketLoop(uvloop.Loop):
             if sock is not None:
                 sock.detach()
             raise
+
+    async def end_connections(self) -> None:
+        """End every connection in any state, without an answer of the other side.
+
+        A connection that is in its TLS shutdown belongs to no session any more.  uvloop can't close
+        a loop with such a connection: its callbacks fail on the closed loop (EBUSY).
+        """
+        deadline_s = self.time() + _END_S
+        while self.time() < deadline_s:
+            connected = [
+                it for it in self._sockets if it.fileno() >= 0
+            ]  # uvloop detaches it at the end
+            if not connected:
+                return
+            for each in connected:
+                with suppress(OSError):  # not connected any more
+                    each.shutdown(SHUT_RDWR)
+            await asyncio.sleep(_POLL_S)
 
 
 class Background:
@@ -72,7 +102,7 @@ class Background:
 
     def close(self, disconnect: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Cancel everything that runs, disconnect, and end the thread."""
-        self.run(_end(disconnect))
+        self.run(_end(self.loop, disconnect))
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
         self.loop.close()
@@ -82,7 +112,7 @@ class Background:
         self.loop.run_forever()
 
 
-async def _end(disconnect: Callable[[], Coroutine[Any, Any, None]]) -> None:
+async def _end(loop: SocketLoop, disconnect: Callable[[], Coroutine[Any, Any, None]]) -> None:
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -90,6 +120,6 @@ async def _end(disconnect: Callable[[], Coroutine[Any, Any, None]]) -> None:
     # answer no caller waits.
     await disconnect()
     await asyncio.gather(*others, return_exceptions=True)
-    loop = asyncio.get_running_loop()
+    await loop.end_connections()
     await loop.shutdown_asyncgens()
     await loop.shutdown_default_executor()
