@@ -1,6 +1,7 @@
-"""Groups of the API that another server answers.
+"""Extensions of the API: groups that another server answers, and definitions of resources.
 
-Source: k8s.io/kube-aggregator pkg/apis/apiregistration/v1/types.go.
+Source: k8s.io/kube-aggregator pkg/apis/apiregistration/v1/types.go; k8s.io/apiextensions-apiserver
+pkg/apis/apiextensions/v1/types.go.
 """
 
 from typing import ClassVar
@@ -20,4 +21,16 @@ class ApiService(KubeObject, frozen=True, kw_only=True):
     spec: UntypedObject = {}
 
 
-KINDS = (ApiService,)
+class CustomResourceDefinition(KubeObject, frozen=True, kw_only=True):
+    """A kind that the API server stores; spec and status as they were written."""
+
+    API_VERSION: ClassVar[str] = "apiextensions.k8s.io/v1"
+    KIND: ClassVar[str] = "CustomResourceDefinition"
+    PLURAL: ClassVar[str] = "customresourcedefinitions"
+    NAMESPACED: ClassVar[bool] = False
+
+    spec: UntypedObject = {}
+    status: UntypedObject = {}
+
+
+KINDS = (ApiService, CustomResourceDefinition)

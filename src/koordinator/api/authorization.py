@@ -59,4 +59,23 @@ class SubjectAccessReview(KubeObject, frozen=True, kw_only=True):
     status: SubjectAccessReviewStatus = SubjectAccessReviewStatus()
 
 
-KINDS = (SubjectAccessReview,)
+class SelfSubjectAccessReviewSpec(ApiStruct, frozen=True, kw_only=True):
+    """A request of the user who creates the review."""
+
+    resource_attributes: ResourceAttributes | None = None
+    non_resource_attributes: NonResourceAttributes | None = None
+
+
+class SelfSubjectAccessReview(KubeObject, frozen=True, kw_only=True):
+    """A question about the rights of the user who creates it, and its answer."""
+
+    API_VERSION: ClassVar[str] = "authorization.k8s.io/v1"
+    KIND: ClassVar[str] = "SelfSubjectAccessReview"
+    PLURAL: ClassVar[str] = "selfsubjectaccessreviews"
+    NAMESPACED: ClassVar[bool] = False
+
+    spec: SelfSubjectAccessReviewSpec = SelfSubjectAccessReviewSpec()
+    status: SubjectAccessReviewStatus = SubjectAccessReviewStatus()
+
+
+KINDS = (SubjectAccessReview, SelfSubjectAccessReview)

@@ -131,6 +131,11 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "Show a cluster live in the browser: waiting pods with reasons, nodes, shares and "
             "time.",
         ),
+        "doctor": CommandSource(
+            "doctor.command",
+            "doctor",
+            "Check an installation or a node, with a remedy for each problem.",
+        ),
         "crds": CommandSource(
             "crds",
             "crds",
@@ -160,7 +165,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             "yarn-operator",
             "yarn-copilot",
         ),
-        "Set up": ("crds", "completion", "version"),
+        "Set up": ("doctor", "crds", "completion", "version"),
     }
 )
 

@@ -17,8 +17,8 @@ from koordinator.api.webhook_configuration import (
     ValidatingWebhookConfiguration,
 )
 from koordinator.cli.commands import COMMANDS
-from koordinator.dashboard.components import LEASES
 from koordinator.dashboard.move_planner import UNFOLLOWED
+from koordinator.domain.component_health import LEASES
 from koordinator.scheduler.profile import WATCHED
 
 TEMPLATE: Path = CHART / "templates/koord-dashboard/dashboard.yaml"

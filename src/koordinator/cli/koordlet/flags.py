@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -29,7 +29,7 @@ _HOOKS = "Hooks of the container runtime"
 _AUDIT = "Audit"
 _NODE_NAME = "NODE_NAME"
 _INDEX_DIGITS = 2
-_MODE = "agent_mode"
+MODE: Final = "agent_mode"  # environment variable of the original: hostMode or dsMode
 _S1 = Duration(seconds=1)
 _S10 = Duration(seconds=10)
 _M1 = Duration(minutes=1)
@@ -600,7 +600,7 @@ class KoordletFlags:
         name = self.node_name or os.environ.get(_NODE_NAME, "")
         if not name:
             raise InputError(f"is required; or set {_NODE_NAME}", source="--node-name")
-        mode = os.environ.get(_MODE, "hostMode" if self.connection.kubeconfig else "dsMode")
+        mode = os.environ.get(MODE, "hostMode" if self.connection.kubeconfig else "dsMode")
         return KoordletOptions(
             node_name=name,
             roots=self.roots.roots(HOST if mode == "hostMode" else CONTAINER),

@@ -23,6 +23,7 @@ from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
 from koordinator.api.nesting import TOO_DEEP
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes import opaque_parts, writes
+from koordinator.cluster.kubernetes.absent_kinds import AbsentKinds
 from koordinator.cluster.kubernetes.background import Background
 from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBinds
 from koordinator.cluster.kubernetes.credentials import Credentials
@@ -70,6 +71,14 @@ _MAILBOX_BYTES = 8 << 20  # per watched kind
 _OVERWRITES = 5  # tries to replace an object that others write at the same time
 
 
+class _Resource(msgspec.Struct):
+    name: str = ""
+
+
+class _ResourceList(msgspec.Struct):
+    resources: tuple[_Resource, ...] = ()
+
+
 class KubernetesCluster:
     """Implements ``port.Cluster``.
 
@@ -113,6 +122,7 @@ class KubernetesCluster:
         self._watches: list[KubernetesWatch] = []
         self._binds: WeakSet[KubernetesBinds] = WeakSet()
         self._background = Background("kubernetes")
+        self._absent = AbsentKinds()
 
         async def connect() -> Transport:
             return Transport(
@@ -300,6 +310,33 @@ class KubernetesCluster:
                 f"GET /version: no version of Kubernetes in the answer: {error}"
             ) from None
 
+    def unserved(self, kind_types: Sequence[type[KubeObject]]) -> Sequence[type[KubeObject]]:
+        """Return the kinds that the API server does not serve in their version, in order.
+
+        Raises ClusterError if there is no answer.
+        """
+        served: dict[str, set[str]] = {}
+        for version in dict.fromkeys(kind.API_VERSION for kind in kind_types):
+            root = f"/apis/{version}" if "/" in version else f"/api/{version}"
+            try:
+                body = self._background.run(self._transport.call(Request("GET", root)))
+            except NotFoundError:
+                served[version] = set()
+            else:
+                listed = decode_json(body, _ResourceList).resources
+                served[version] = {each.name for each in listed}
+        return [kind for kind in kind_types if kind.PLURAL not in served[kind.API_VERSION]]
+
+    def try_create(self, obj: KubeObject) -> None:
+        """Have the API server admit a new object without storing it.
+
+        Raises as ``create``, and ClusterError if a webhook that admission requires fails.
+        """
+        path = collection_path(type(obj), obj.metadata.namespace)
+        path = with_query(path, dryRun="All", timeout=self._server_timeout)
+        request = Request("POST", path, encode(obj))
+        self._background.run(self._transport.call(request))
+
     # ---- steps of the verbs
 
     def _has_changes(self) -> bool:
@@ -384,6 +421,7 @@ class KubernetesCluster:
             mailbox,
             page_size=self._page_size,
             silence_s=self._silence_s,
+            absent=self._absent,
         )
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
+from koordinator.cluster.kubernetes.absent_kinds import AbsentKinds
 from koordinator.cluster.kubernetes.backoff import Backoff
 from koordinator.cluster.kubernetes.failures import ForbiddenError, ServerStatus
 from koordinator.cluster.kubernetes.follower import Follower
@@ -76,12 +77,14 @@ class Reflector(Follower):
         *,
         page_size: int,
         silence_s: float,
+        absent: AbsentKinds,
     ) -> None:
         super().__init__(mailbox)
         self._transport = transport
         self._selection = selection
         self._page_size = page_size
         self._silence_s = silence_s
+        self._absent = absent
         self._backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, transport.chance)
         self._absent_since_refresh: int | None = (
             None  # None: the kind is installed, or this is unknown
@@ -97,9 +100,9 @@ class Reflector(Follower):
                     place.version = await self._list()
                 await self._read_stream(place)
                 continue
-            except NotFoundError as error:
+            except NotFoundError:
                 place.version = ""
-                await self._say_absent(error)
+                await self._say_absent()
                 delay_s = _ABSENT_S
             except GoneError:
                 place.version = ""
@@ -181,13 +184,10 @@ class Reflector(Follower):
         is_invalid = isinstance(error, InvalidError) and not isinstance(error, ForbiddenError)
         return is_invalid and bool(self._selection.fields) and not self._was_listed
 
-    async def _say_absent(self, error: NotFoundError) -> None:
+    async def _say_absent(self) -> None:
         """Hand over an empty list, once."""
         if self._absent_since_refresh is None:
-            log.warning(
-                "kind not installed: looking again every half minute",
-                extra={"kind": self._selection.kind_type.KIND, "error": str(error)},
-            )
+            self._absent.add(self._selection.kind_type)
         if self._absent_since_refresh != self._refresh:
             self._absent_since_refresh = self._refresh
             await self._mailbox.put(Page(_EMPTY, is_first=True, refresh=self._refresh))

@@ -1,0 +1,46 @@
+"""Kinds that are not installed are reported in one line, with the command that installs them."""
+
+import pytest
+from tests.unit.cluster.kubernetes.scripted_server import ScriptedServer, eventually
+
+from koordinator.api.device import Device
+from koordinator.api.dynamic_resources import ResourceClaim
+from koordinator.api.node_metric import NodeMetric
+from koordinator.api.node_slo import NodeSlo
+from koordinator.cluster.kubernetes.absent_kinds import INSTALL_COMMAND
+
+CUSTOM = (Device, NodeMetric, NodeSlo)
+DEVICES = "GET /apis/scheduling.koordinator.sh/v1alpha1/devices"
+
+
+def warnings(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
+    """Return message and missing kinds of each warning."""
+    return [
+        (each.getMessage(), each.__dict__["missing"])
+        for each in caplog.records
+        if "missing" in each.__dict__
+    ]
+
+
+@pytest.mark.slow
+def test_all_missing_kinds_are_in_one_warning(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Kinds of Kubernetes have a line of their own: no command installs them."""
+    with server.cluster() as cluster:
+        watch = cluster.watch([*CUSTOM, ResourceClaim])
+        server.wait_for(DEVICES)
+        watch.refresh()
+        server.wait_for(DEVICES, 2)
+        assert eventually(lambda: len(warnings(caplog)) == 2)
+
+    assert warnings(caplog) == [
+        (
+            f"custom resources are not installed; install them with: {INSTALL_COMMAND}",
+            ", ".join(sorted(f"{it.PLURAL}.{it.API_VERSION.partition('/')[0]}" for it in CUSTOM)),
+        ),
+        (
+            "the API server does not serve some kinds of Kubernetes; it works without them",
+            "resourceclaims.resource.k8s.io",
+        ),
+    ]
