@@ -4,7 +4,8 @@ import pytest
 
 from koordinator.api.node import Node
 from koordinator.foundation.clock import VirtualClock
-from koordinator.simulator import Simulation, SimulationResult, parse_workload
+from koordinator.simulator import Simulation, parse_workload
+from koordinator.simulator.results import SimulationResult
 from koordinator.simulator.run_report import KindTotals
 from koordinator.simulator.stages import PodStage
 

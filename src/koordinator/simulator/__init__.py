@@ -13,32 +13,38 @@
 ``research`` experiments on a public GPU trace
 """
 
+from koordinator.simulator.api import load_source, simulate
 from koordinator.simulator.configurations import default_configuration, shipped_configuration
 from koordinator.simulator.embedded import Embedded, ScheduleResult, schedule
-from koordinator.simulator.run import (
-    MoveSettings,
-    PodPlacement,
-    Simulation,
-    SimulationResult,
-    simulate,
-)
+from koordinator.simulator.plugin_files import PluginError, load_plugins
+from koordinator.simulator.policies import POLICIES
+from koordinator.simulator.results import PodPlacement, RunPlots, SimulationResult, plot_runs
+from koordinator.simulator.run import MoveSettings, Simulation
+from koordinator.simulator.sources import Source
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.workload_file import demo_workload, parse_workload, read_workload
 from koordinator.simulator.world import Submission, World
 
 __all__ = [
+    "POLICIES",
     "Embedded",
     "MoveSettings",
+    "PluginError",
     "PodPlacement",
+    "RunPlots",
     "ScheduleResult",
     "Simulation",
     "SimulationResult",
+    "Source",
     "Submission",
     "Workload",
     "World",
     "default_configuration",
     "demo_workload",
+    "load_plugins",
+    "load_source",
     "parse_workload",
+    "plot_runs",
     "read_workload",
     "schedule",
     "shipped_configuration",

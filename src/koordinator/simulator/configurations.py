@@ -12,6 +12,7 @@ from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.simulator.embedded import STOCK
 
 SHIPPED = "data/koordinator-scheduler.yaml"
+PROFILE = "data/demo-profile.yaml"
 
 
 @cache
@@ -25,6 +26,12 @@ def default_configuration() -> KubeSchedulerConfiguration:
     """Return a configuration with kube-scheduler's default profile and the shipped one."""
     shipped = shipped_configuration()
     return replace(shipped, profiles=(*STOCK.profiles, *shipped.profiles))
+
+
+def default_profile() -> KubeSchedulerConfiguration:
+    """Return the configuration of ``koord demo``: ``data/demo-profile.yaml`` of this package."""
+    text = files("koordinator.simulator").joinpath(PROFILE).read_bytes()
+    return decode_configuration(yaml_document(text, PROFILE), PROFILE)
 
 
 #: Names that ``--config`` accepts besides files.

@@ -4,8 +4,8 @@ Everything is drawn before the run starts.  Each pool and stream has its own ran
 seeded by the run's seed and its name, so that a new stream does not change the others.
 """
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -20,6 +20,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.registry import BY_NAME
 from koordinator.api.workload import PodController
 from koordinator.foundation.errors import InputError
+from koordinator.simulator.job_metrics import NodeRates
 from koordinator.simulator.node_pools import nodes_of
 from koordinator.simulator.operator_workloads import (
     OPERATOR_GROUPS,
@@ -33,7 +34,7 @@ from koordinator.simulator.pod_controllers import (
     with_pods,
 )
 from koordinator.simulator.pod_streams import priority_classes, submissions_of
-from koordinator.simulator.workload import Workload
+from koordinator.simulator.workload import NodePool, PowerConfig, Workload
 from koordinator.simulator.world import Submission
 
 if TYPE_CHECKING:  # YARN is an optional part
@@ -50,6 +51,15 @@ class Outage:
 
 
 @dataclass(frozen=True, slots=True)
+class PlannedChange:
+    """Creation, change or deletion of an object other than a pod."""
+
+    at_s: float
+    object: KubeObject
+    is_deleted: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class SimulationPlan:
     """All external events of a run."""
 
@@ -59,6 +69,12 @@ class SimulationPlan:
     outages: tuple[Outage, ...]
     applications: "tuple[SimulatedApplication, ...]" = ()  # of YARN, in order of time
     node_managers: tuple[str, ...] = ()  # nodes that run one
+    changes: "tuple[PlannedChange, ...]" = ()  # of other objects than pods, in order of time
+    ranks: Mapping[str, int] = field(default_factory=dict)  # of nodes; the lowest wins a tie
+    ends_s: float | None = None  # None: the horizon of the source
+    sample_every_s: float | None = None  # None: the interval of the source
+    rates: Mapping[str, NodeRates] = field(default_factory=dict)  # by pool
+    order: str = ""  # description of the order of arrival, where it is drawn
 
 
 def generate(workload: Workload, seed: int, until_s: float) -> SimulationPlan:
@@ -98,6 +114,7 @@ def generate(workload: Workload, seed: int, until_s: float) -> SimulationPlan:
             if runs_node_managers(workload, pool)
             for name in names
         ),
+        rates={pool.name: _rates(pool) for pool in workload.node_pools},
     )
 
 
@@ -115,6 +132,11 @@ def other_objects(workload: Workload) -> list[KubeObject]:
 def operator_workloads(workload: Workload) -> list[OperatorWorkload]:
     """Return the workloads of operators among the manifests.  Raises InputError with the path."""
     return [obj for _, _, obj in _manifests(workload) if isinstance(obj, OperatorWorkload)]
+
+
+def _rates(pool: NodePool) -> NodeRates:
+    power = pool.power or PowerConfig()
+    return NodeRates(pool.hourly_price, power.idle_watts, power.cpu_watts, power.gpu_watts)
 
 
 def unsimulated(workload: Workload) -> list[str]:

@@ -1,12 +1,14 @@
 """Report of a simulation run: a result page and a table for the terminal."""
 
 from collections.abc import Callable
+from html import escape
 
 from rich.table import Table
 from rich.text import Text
 
 from koordinator.simulator.colocation.comparison import comparison_page_table, queue_page_table
 from koordinator.simulator.device_bars import BarLanes
+from koordinator.simulator.job_metrics import JobMetrics
 from koordinator.simulator.numerals import UNKNOWN, NumberUnit, count, duration, percent
 from koordinator.simulator.page import (
     PageFigure,
@@ -92,6 +94,21 @@ def summary_table(report: RunReport) -> Table:
     return table
 
 
+def summary_html(report: RunReport) -> str:
+    """Return the same table and figures as HTML, for notebooks."""
+    table = _kind_table(report)
+    rows = [*table.rows, *((table.foot,) if table.foot else ())]
+    heads = "".join(f"<th>{escape(head)}</th>" for head in table.heads)
+    body = "".join(
+        f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in rows
+    )
+    figures = " · ".join(f"{label}: {value}" for label, value, _ in _figures(report))
+    return (
+        f"<table><caption>{escape(report.title)}</caption><thead><tr>{heads}</tr></thead>"
+        f"<tbody>{body}</tbody></table><p>{escape(figures)}</p>"
+    )
+
+
 def _kind_table(report: RunReport) -> PageTable:
     return PageTable(
         label="Workloads",
@@ -156,7 +173,46 @@ def _figures(report: RunReport) -> list[tuple[str, str, str]]:
             f"mean, peak {percent(max(allocated.cpu, default=None))}",
         ),
         *((failures,) if report.node_failures else ()),
+        *(_jobs(report.jobs) if report.jobs is not None and report.jobs.finished else ()),
         *(_moves(report.moves) if report.moves is not None else ()),
+    ]
+
+
+def _jobs(jobs: JobMetrics) -> list[tuple[str, str, str]]:
+    """Return the figures of jobs; of cost and energy if they are known."""
+    done, queued, fair = jobs.completion, jobs.queueing, jobs.fairness
+    return [
+        (
+            "Mean job completion",
+            duration(done.mean_s) if done else UNKNOWN,
+            f"p50 {duration(done.p50_s)}, p99 {duration(done.p99_s)}" if done else UNKNOWN,
+        ),
+        (
+            "Mean queueing delay",
+            duration(queued.mean_s) if queued else UNKNOWN,
+            f"{count(jobs.restarts)} restarts",
+        ),
+        *(
+            [
+                (
+                    "Finish-time fairness",
+                    f"{fair.mean:.2f}",
+                    f"mean, worst {fair.worst:.3g}; {percent(fair.unfair_share)} above 1",
+                )
+            ]
+            if fair
+            else ()
+        ),
+        *(
+            [("Cost", f"{jobs.cost:,.2f}", f"{jobs.cost_per_job or 0.0:,.2f} per finished job")]
+            if jobs.cost is not None
+            else ()
+        ),
+        *(
+            [("Energy", f"{jobs.energy_kwh:,.1f} kWh", "of all nodes")]
+            if jobs.energy_kwh is not None
+            else ()
+        ),
     ]
 
 

@@ -1,29 +1,32 @@
-"""Simulation of a workload with a report; entry point for the CLI, scripts and notebooks."""
+"""Simulation of a source with a report."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from importlib.resources import files
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import structs
 
+from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.codec import spelt_out
+from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import (
     DEFAULT_SCHEDULER_NAME,
     NO_GATES,
     FeatureGates,
     KubeSchedulerConfiguration,
-    decode_configuration,
 )
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import PodSpec
-from koordinator.cluster.port import Reader
+from koordinator.api.resource_names import GPU_MEMORY_RATIO
+from koordinator.domain.gpus.mix import WHOLE_GPU, ExpectedPods
+from koordinator.domain.gpus.options import Fragmentation
 from koordinator.foundation.clock import Clock, SystemClock
-from koordinator.foundation.yaml_documents import yaml_document
+from koordinator.foundation.decoders import convert
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
+from koordinator.scheduler.snapshot import Snapshot
+from koordinator.scheduler.snapshot.gpu_view import expected_mix, gpu_nodes, node_kinds
 from koordinator.simulator.colocation.objects import (
     managed_admission,
     managed_objects,
@@ -32,33 +35,25 @@ from koordinator.simulator.colocation.objects import (
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.embedded import DEFAULT_ADMISSION
 from koordinator.simulator.gauge import WorldGauge
-from koordinator.simulator.generation import generate
 from koordinator.simulator.interruption import RunInterrupted
+from koordinator.simulator.job_metrics import JobMetrics, NodeRates, PoolCapacity, job_metrics
+from koordinator.simulator.plugin_files import guarded, naming_plugins
+from koordinator.simulator.pod_demand import PodDemands
+from koordinator.simulator.policies import with_plugins, with_policy
+from koordinator.simulator.results import (
+    ArrivalCurve,
+    PodPlacement,
+    SimulationResult,
+    arrival_curve,
+)
 from koordinator.simulator.run_report import RunRecorder, RunReport
-from koordinator.simulator.stages import PodStage
+from koordinator.simulator.sources.source import Source, workload_source
 from koordinator.simulator.workload import Workload
-from koordinator.simulator.workload_file import read_workload
 from koordinator.simulator.world import SimulatedPod, Submission, World
 
 if TYPE_CHECKING:  # imported only for runs that use them
     from koordinator.descheduler.configuration import DeschedulerConfiguration
     from koordinator.hadoop.port import ResourceManager
-
-PROFILE = "data/demo-profile.yaml"
-
-
-@dataclass(frozen=True, slots=True)
-class PodPlacement:
-    """Outcome of one pod object; times are virtual, None if the event did not occur."""
-
-    pod: str  # namespace/name
-    kind: str
-    node: str  # empty if never placed
-    submitted_s: float
-    bound_s: float | None
-    ended_s: float | None
-    stage: PodStage
-    message: str  # condition message of a pending pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,34 +69,28 @@ class MoveSettings:
     source: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class SimulationResult:
-    """Report, placements for analysis, and the final state of the cluster."""
-
-    report: RunReport
-    placements: tuple[PodPlacement, ...]  # in the order of submission
-    cluster: Reader
-    devices: DeviceBars  # allocation of GPUs over time
-
-
 class Simulation:
     """A run before its start; ``recorder`` has its samples while it runs.
 
-    The default configuration is ``default_profile``.  Pods without a schedulerName belong to
-    ``default-scheduler``, or to the first profile if none has that name.  ``seed`` and ``until_s``
-    override the workload's values.  With ``colocates`` false, colocation is measured only, without
-    manager, profile and node agents.  ``audit`` receives the scheduler's decisions, with plugin
-    times unless ``times_plugins`` is false.  ``moves`` adds a descheduler, which proves its moves
-    with the same configuration.
+    The default configuration is the source's: ``default_profile`` for a workload.  Pods without a
+    schedulerName belong to ``default-scheduler``, or to the first profile if none has that name.
+    ``policy`` replaces the scores of the configuration: one of ``POLICIES``, or the name of an
+    out-of-tree plugin.  Out-of-tree plugins that the configuration does not name run in every
+    profile.  ``seed`` and ``until_s`` override the source's values.  With ``colocates`` false,
+    colocation is measured only, without manager, profile and node agents.  ``audit`` receives the
+    scheduler's decisions, with plugin times unless ``times_plugins`` is false.  ``moves`` adds a
+    descheduler, which proves its moves with the same configuration.
 
-    Raises InputError for an unknown name in the configuration or workload.
+    Raises InputError for an unknown name in the configuration or workload, PluginError for an
+    exception of an out-of-tree plugin.
     """
 
     def __init__(
         self,
-        workload: Workload,
+        workload: Workload | Source,
         configuration: KubeSchedulerConfiguration | None = None,
         *,
+        policy: str = "",
         seed: int | None = None,
         until_s: float | None = None,
         stopwatch: Clock | None = None,
@@ -113,26 +102,37 @@ class Simulation:
         moves: MoveSettings | None = None,
         gates: FeatureGates = NO_GATES,
     ) -> None:
-        self.seed = workload.seed if seed is None else seed
-        self.ends_s = workload.horizon.total_seconds() if until_s is None else until_s
-        self._sample_every_s = workload.sample_every.total_seconds()
+        origin = workload_source(workload) if isinstance(workload, Workload) else workload
+        self.source, self.policy = origin, policy
+        self.seed = origin.seed if seed is None else seed
+        horizon_s = origin.horizon_s if until_s is None else until_s
         self._stopwatch = stopwatch or SystemClock()
-        plan = generate(workload, self.seed, self.ends_s)
-        colocation = workload.colocation
+        plan = origin.generate(self.seed, horizon_s)
+        self.plan = plan
+        self.ends_s = horizon_s if plan.ends_s is None else plan.ends_s
+        self._sample_every_s = plan.sample_every_s or origin.sample_every_s
+        self._demands = PodDemands()
+        described = origin.workload
+        colocation = described.colocation if described is not None else None
+        yarn = described.yarn if described is not None else None
         is_managed = colocation is not None and colocates
         admission = managed_admission(self._rng("admission")) if is_managed else DEFAULT_ADMISSION
-        configuration = configuration or default_profile()
+        own = guarded(out_of_tree)
+        configuration = with_plugins(configuration or origin.configuration(), own, policy)
+        if policy:
+            configuration = with_policy(configuration, policy, self.expected_pods, own)
         self.world = World(
             configuration,
             stopwatch=self._stopwatch,
-            grace_period_s=workload.grace_period.total_seconds(),
-            out_of_tree=out_of_tree,
+            grace_period_s=origin.grace_period_s,
+            out_of_tree=own,
             source=source,
             admission=admission,
             audit=audit,
             times_plugins=times_plugins,
-            reports=is_managed and workload.yarn is not None,  # its operator reads conditions
+            reports=is_managed and yarn is not None,  # its operator reads conditions
             gates=gates,
+            on_fault=naming_plugins(own),
         )
         self._configuration = configuration
         objects: Iterable[KubeObject] = plan.objects
@@ -147,20 +147,25 @@ class Simulation:
             submissions, owners = owned_by_streams(submissions, plan.objects)
             objects = [*objects, *owners]
         self.world.load(objects)
+        if plan.ranks:
+            self.world.rank_nodes(plan.ranks)
         self.world.submit(submissions)
         for outage in plan.outages:
             self.world.fail_node(outage.at_s, outage.node, outage.repaired_after_s)
+        for change in plan.changes:
+            self.world.change(change.at_s, change.object, is_deleted=change.is_deleted)
         self._gauge = WorldGauge(self.world, plan.nodes, (s.pod for s in plan.submissions))
         self.recorder = RunRecorder(
-            title=workload.title,
+            title=origin.title,
             seed=self.seed,
             groups=self._gauge.groups,
             parameters={
                 "horizon": f"{self.ends_s / 3600:g} h",
                 "sampled every": f"{self._sample_every_s:g} s",
-                "dead node noticed after": f"{workload.grace_period.total_seconds():g} s",
-                "its pods given up after": f"{workload.toleration.total_seconds():g} s more",
-                "scheduler": source or PROFILE,
+                "dead node noticed after": f"{origin.grace_period_s:g} s",
+                "its pods given up after": f"{origin.toleration_s:g} s more",
+                "scheduler": source or origin.configuration_name,
+                **({"policy": policy} if policy else {}),
             },
         )
         self.world.set_observer(self.recorder)
@@ -181,7 +186,7 @@ class Simulation:
                 ),
                 moves.per_1000,
                 prover=configuration,
-                out_of_tree=out_of_tree,
+                out_of_tree=own,
                 source=moves.source,
                 gates=gates,
                 on_event=self.recorder.event,
@@ -198,10 +203,16 @@ class Simulation:
                 self._rng("hosts"),
                 is_on=is_managed,
                 on_event=self.recorder.event,
-                yarn=workload.yarn,
+                yarn=yarn,
                 applications=plan.applications,
                 node_managers=plan.node_managers,
             )
+
+    def expected_pods(self) -> list[dict[str, Any]]:
+        """Return the mix of the source's pods, as policies that know it expect it."""
+        if self.source.expected is not None:
+            return self.source.expected(self.plan)
+        return self._demands.expected(each.pod for each in self.plan.submissions)
 
     @property
     def yarn(self) -> "ResourceManager | None":
@@ -237,36 +248,72 @@ class Simulation:
         self.world.scheduler.finish()
         colocation = self._loop.report() if self._loop is not None else None
         moves = self._descheduler.totals() if self._descheduler is not None else None
+        placements = tuple(map(self._placement, self.world.history))
         report = self.recorder.finish(self._stopwatch.now_s() - began_s, colocation, moves)
-        placements = tuple(_placement(run) for run in self.world.history)
-        return SimulationResult(report, placements, self.world.cluster, self.devices)
+        report = structs.replace(report, jobs=self._jobs(placements, report))
+        return SimulationResult(
+            report,
+            placements,
+            self.world.cluster,
+            self.devices,
+            source=self.source.name or self.source.title,
+            policy=self.policy,
+            order=self.plan.order,
+            curve=self._curve(placements) if self.source.endless else None,
+        )
+
+    def _jobs(self, placements: Sequence[PodPlacement], report: RunReport) -> JobMetrics:
+        """Return the metrics of jobs; the samples give the fragmentation."""
+        pools = {
+            group.name: PoolCapacity(
+                nodes=self.plan.nodes[group.name],
+                cpu_milli=group.cpu_cores * 1000,
+                gpu_milli=float(group.gpus * WHOLE_GPU),
+                rates=self.plan.rates.get(group.name, NodeRates()),
+            )
+            for group in self.recorder.groups
+        }
+        return job_metrics(
+            [placement.run() for placement in placements],
+            pools,
+            self.world.now_s,
+            report.mean_over_time(report.samples.gpu_fragmentation),
+        )
+
+    def _curve(self, placements: Sequence[PodPlacement]) -> ArrivalCurve | None:
+        """Return the allocation over arrivals; None without GPUs."""
+        capacity_milli = WHOLE_GPU * sum(group.gpus for group in self.recorder.groups)
+        if not capacity_milli:
+            return None
+        snapshot = Snapshot(self.world.embedded.state)
+        expected = convert(self.expected_pods(), tuple[ExpectedPods, ...])
+        measure = Fragmentation(expected_mix(snapshot, expected).typical(), node_kinds(snapshot)[0])
+        unusable = float(measure.unusable(gpu_nodes(snapshot)).sum())
+        return arrival_curve(placements, capacity_milli, unusable / capacity_milli)
+
+    def _placement(self, run: SimulatedPod) -> PodPlacement:
+        group, first = run.submission.group, run.submission.pod.key
+        cpu_milli, gpu_milli = self._demands.totals(run.submission.pod)
+        return PodPlacement(
+            pod=run.key,
+            kind=run.submission.kind,
+            node=run.node,
+            submitted_s=run.submitted_s,
+            bound_s=run.bound_s,
+            ended_s=run.ended_s,
+            stage=run.stage,
+            message=run.why,
+            reason=run.reason,
+            job=group.key if group is not None else first,
+            first_pod=first,
+            is_restart=run.times > 0,
+            cpu_milli=cpu_milli,
+            gpu_milli=gpu_milli,
+            gpus=_gpus(run.annotations),
+        )
 
     def _rng(self, role: str) -> np.random.Generator:
         return np.random.default_rng([self.seed, *role.encode()])
-
-
-def simulate(
-    workload: Workload | Path | str,
-    configuration: KubeSchedulerConfiguration | None = None,
-    *,
-    seed: int | None = None,
-    until_s: float | None = None,
-    out_of_tree: Iterable[PluginSpec[Any]] = (),
-    on_sample: Callable[[], None] | None = None,
-) -> SimulationResult:
-    """Run a workload, or the workload in a file.  See ``Simulation``."""
-    if not isinstance(workload, Workload):
-        workload = read_workload(workload)
-    simulation = Simulation(
-        workload, configuration, seed=seed, until_s=until_s, out_of_tree=out_of_tree
-    )
-    return simulation.run(on_sample)
-
-
-def default_profile() -> KubeSchedulerConfiguration:
-    """Return the configuration of ``koord demo``: ``data/demo-profile.yaml`` of this package."""
-    text = files("koordinator.simulator").joinpath(PROFILE).read_bytes()
-    return decode_configuration(yaml_document(text, PROFILE), PROFILE)
 
 
 def _for_profiles(
@@ -289,14 +336,13 @@ def _for_profiles(
     return found
 
 
-def _placement(run: SimulatedPod) -> PodPlacement:
-    return PodPlacement(
-        pod=run.key,
-        kind=run.submission.kind,
-        node=run.node,
-        submitted_s=run.submitted_s,
-        bound_s=run.bound_s,
-        ended_s=run.ended_s,
-        stage=run.stage,
-        message=run.why,
+def _gpus(annotations: Mapping[str, str]) -> tuple[tuple[int, int], ...]:
+    """Return the GPUs that a pod was assigned."""
+    if ALLOCATED.key not in annotations:
+        return ()
+    allocated = ALLOCATED.read(ObjectMeta(annotations=dict(annotations))) or {}
+    return tuple(
+        (each.minor, each.resources[GPU_MEMORY_RATIO].value() * WHOLE_GPU // 100)
+        for each in allocated.get(DeviceType.GPU, ())
+        if GPU_MEMORY_RATIO in each.resources
     )

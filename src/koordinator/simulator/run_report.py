@@ -14,6 +14,7 @@ import numpy as np
 
 from koordinator.foundation.errors import BugError
 from koordinator.simulator.colocation_report import ColocationReport
+from koordinator.simulator.job_metrics import JobMetrics
 from koordinator.simulator.waiting_times import WaitingTimes, waiting_times
 
 #: Number of reasons with their own column; the others are summed as ``OTHER``.
@@ -110,6 +111,7 @@ class RunReport(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     events: tuple[RunEvent, ...]  # in order of time
     colocation: ColocationReport | None = None  # None without measured usage
     moves: MoveTotals | None = None  # None without a descheduler
+    jobs: JobMetrics | None = None  # None for a report of samples only
 
     def allocated(self) -> AllocationColumns:
         """Return the allocated shares of the cluster: the mean of the groups, weighted by size."""

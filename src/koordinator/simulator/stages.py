@@ -124,6 +124,7 @@ class PodLife:
     work_s: float = math.inf  # from the bind; restarts after an interruption or resubmission
     resubmissions: int = 3  # maximum number
     resubmit_after_s: float = 0.0
+    gives_up: bool = False  # its owner deletes a pod whose first attempt fails
 
 
 #: Runs until it is lost.

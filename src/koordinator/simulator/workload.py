@@ -26,6 +26,8 @@ _HIGHEST_PRIORITY = 1_000_000_000  # higher ones are reserved for the system's c
 
 GpuCount = Annotated[int, Meta(ge=0, le=_MOST_GPUS)]
 Priority = Annotated[int, Meta(ge=-_HIGHEST_PRIORITY, le=_HIGHEST_PRIORITY)]
+Watts = Annotated[float, Meta(ge=0, le=1e6)]
+Price = Annotated[float, Meta(ge=0, le=1e9)]
 HOUR = Duration(hours=1)
 GIBIBYTE = Quantity.from_int(1 << 30, binary=True)
 
@@ -80,6 +82,14 @@ class GpusConfig(ConfigStruct, frozen=True, kw_only=True):
     model: str = ""
 
 
+class PowerConfig(ConfigStruct, frozen=True, kw_only=True):
+    """Power of each node of a pool, in watts: when idle, and more at full use."""
+
+    idle_watts: Watts = 0.0
+    cpu_watts: Watts = 0.0  # more with all CPUs allocated
+    gpu_watts: Watts = 0.0  # more per allocated GPU
+
+
 class TaintConfig(ConfigStruct, frozen=True, kw_only=True):
     """Taint of the nodes of a pool."""
 
@@ -97,6 +107,8 @@ class NodePool(ConfigStruct, frozen=True, kw_only=True):
     memory: Quantity
     max_pods: PositiveCount = 110
     gpus: GpusConfig | None = None
+    power: PowerConfig | None = None  # default: energy is not computed
+    hourly_price: Price = 0.0  # of a node
     labels: dict[str, str] = field(default_factory=dict)
     taints: tuple[TaintConfig, ...] = ()
     zones: tuple[str, ...] = ()  # assigned round-robin

@@ -13,8 +13,8 @@ scheduler's time.
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from enum import IntEnum
 from functools import partial
 from itertools import count
@@ -30,7 +30,8 @@ from koordinator.api.pod import Pod
 from koordinator.api.pod_group import PodGroup
 from koordinator.cluster.memory.admission import Admission
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
-from koordinator.foundation.errors import BugError
+from koordinator.foundation.errors import BugError, NotFoundError
+from koordinator.foundation.faults import FaultHandler, raise_fault
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
@@ -137,6 +138,8 @@ class SimulatedPod:
     bound_s: float | None = None
     ended_s: float | None = None
     why: str = ""  # condition message of the last failed attempt
+    reason: str = ""  # reason of that attempt, equal for similar pods
+    annotations: Mapping[str, str] = field(default_factory=dict)  # of the bind, such as devices
     moves: int = 0  # resubmissions after moves, which the owner's limit does not count
     left: Eviction | None = None  # eviction of the pod that this one replaces after a move
 
@@ -168,6 +171,7 @@ class World:
     ``audit``           audit trail of the scheduler's decisions
     ``times_plugins``   record plugin times in the audit trail
     ``reports``         write pod conditions and events, as in a cluster
+    ``on_fault``        handler of unexpected exceptions; by default they are raised
 
     Raises InputError for an unknown name in the configuration.
     """
@@ -186,6 +190,7 @@ class World:
         times_plugins: bool = True,
         reports: bool = False,
         gates: FeatureGates = NO_GATES,
+        on_fault: FaultHandler = raise_fault,
     ) -> None:
         options = SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
@@ -201,6 +206,7 @@ class World:
             metrics=_metrics() if audit is not None and times_plugins else None,
             audit=audit,
             gates=gates,
+            on_fault=on_fault,
         )
         self.cluster = self.embedded.cluster
         self.scheduler = self.embedded.scheduler
@@ -271,6 +277,11 @@ class World:
                 self._nodes[obj.metadata.name] = _NodeRun(NodeStage.READY, {})
         self.embedded.load(objects)
 
+    def rank_nodes(self, ranks: Mapping[str, int]) -> None:
+        """Set which of equally good nodes wins: the one with the lowest rank."""
+        self.scheduler.step()  # takes in the nodes
+        self.embedded.state.set_ranks(dict(ranks))
+
     def submit(self, submissions: Iterable[Submission]) -> None:
         """Plan submissions; submissions of one moment keep the given order."""
         for submission in submissions:
@@ -281,6 +292,32 @@ class World:
         if node not in self._nodes:
             raise BugError(f"there is no node {node!r} that could fail")
         self.at(at_s, partial(self._fail, node, repaired_after_s), Rank.NODE)
+
+    def change(self, at_s: float, obj: KubeObject, *, is_deleted: bool) -> None:
+        """Plan the creation, change or deletion of an object other than a pod."""
+        self.at(at_s, partial(self._change, obj, is_deleted), Rank.NODE)
+
+    def _change(self, obj: KubeObject, is_deleted: bool) -> None:
+        meta = obj.metadata
+        try:
+            stored = self.cluster.get(type(obj), meta.name, meta.namespace)
+        except NotFoundError:
+            if not is_deleted:
+                if isinstance(obj, Node):
+                    self._nodes[meta.name] = _NodeRun(NodeStage.READY, {})
+                self.cluster.load([obj])
+            return
+        if is_deleted:
+            self.cluster.lose(stored)
+            if isinstance(obj, Node):
+                for run in list(self._nodes[meta.name].pods.values()):
+                    self._delete(run)
+                    self._lose(run)
+            return
+        version = stored.metadata.resource_version
+        changed = replace(obj, metadata=replace(meta, resource_version=version))
+        if changed != stored:
+            self.cluster.overwrite(changed)
 
     def at(self, time_s: float, action: Callable[[], None], rank: Rank = Rank.SUBMIT) -> None:
         """Plan an event.  Raises BugError for a time in the past."""
@@ -360,12 +397,15 @@ class World:
             return  # the reserve pod of a reservation is not simulated
         run = self.pods[outcome.pod]
         if isinstance(outcome, Bound):
+            run.annotations = outcome.annotations
             self._start(run, outcome.node)
         elif isinstance(outcome, Evicted):
             self._observer.event(self.now_s, f"{outcome.pod} made room for {outcome.by}")
             self._lose(run)
         else:
-            run.why = outcome.message
+            run.why, run.reason = outcome.message, outcome.reason
+            if run.submission.life.gives_up:
+                self._give_up(run)
 
     # -- pods --------------------------------------------------------------------------------
 
@@ -378,13 +418,23 @@ class World:
         run = SimulatedPod(submission, self.cluster.create(pod), times, self.now_s)
         run.moves = moves
         create_ephemeral_claims(self.cluster, run.pod)
+        run.annotations = run.pod.metadata.annotations
         self.pods[run.key] = run
         self.history.append(run)
         self.counts[run.stage] += 1
         notify = self._observer.resubmitted if times else self._observer.submitted
         self.arrivals += not times
         notify(submission.kind)
+        if run.pod.spec.node_name:  # it was placed before the run
+            self._start(run, run.pod.spec.node_name)
         return run
+
+    def _give_up(self, run: SimulatedPod) -> None:
+        """Delete a pod that found no node, and that its owner would not keep pending."""
+        self._delete(run)
+        self._end(run, PodEvent.DELETED)
+        self._observer.failed(run.submission.kind)
+        self._leave(run.submission)
 
     def _start(self, run: SimulatedPod, node: str) -> None:
         host = self._nodes[node]
@@ -399,7 +449,8 @@ class World:
 
     def _work(self, run: SimulatedPod) -> None:
         """Mark the pod as running and plan its end, which a failure of the node cancels."""
-        self._set_phase(run, "Running")
+        if not run.submission.life.gives_up or self._descheduler is not None:
+            self._set_phase(run, "Running")
         if self._node_model is not None:
             self._node_model.started(run)
         host = self._nodes[run.node]

@@ -27,10 +27,10 @@ from koordinator.domain.audit import AuditChoice
 from koordinator.foundation.clock import SystemClock, VirtualClock
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.simulator import Simulation, read_workload
+from koordinator.simulator.configurations import default_profile
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.recording import Recording
 from koordinator.simulator.replay import ReplayRun
-from koordinator.simulator.run import default_profile
 
 EXAMPLE = Path("examples/small-gpu-cluster.jsonl.gz")
 WORKLOAD = Path("examples/small-gpu-cluster.yaml")

@@ -9,7 +9,8 @@ import yaml
 from koordinator.api.pod_group import PodGroup
 from koordinator.cli.input.configuration import read_configuration
 from koordinator.foundation.errors import InputError
-from koordinator.simulator import SimulationResult, parse_workload, read_workload, simulate
+from koordinator.simulator import parse_workload, read_workload, simulate
+from koordinator.simulator.results import SimulationResult
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 POOL: dict[str, Any] = {"name": "n", "count": 2, "cpu": 4, "memory": "8Gi"}
@@ -83,7 +84,7 @@ def test_the_example_keeps_every_job_below_one_spine() -> None:
     """As it asks for: MustGather in the upper layer."""
     workload = read_workload(EXAMPLES / "training-jobs.yaml")
     profile = read_configuration(EXAMPLES / "training-profile.yaml")
-    result = simulate(workload, profile, until_s=6 * 3600)
+    result = simulate(workload, profile, until=6 * 3600)
 
     spine = {"r0": "s0", "r1": "s0", "r2": "s1", "r3": "s1"}
     jobs: dict[str, set[str]] = {}

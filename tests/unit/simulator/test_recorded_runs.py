@@ -11,11 +11,11 @@ from tests.worlds import configuration
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.domain.audit import AuditChoice, AuditOutcome
 from koordinator.scheduler.features.audit import Audit
-from koordinator.simulator import Simulation, SimulationResult, parse_workload
-from koordinator.simulator.configurations import BY_NAME
+from koordinator.simulator import Simulation, parse_workload
+from koordinator.simulator.configurations import BY_NAME, default_profile
 from koordinator.simulator.recording import read_recording
 from koordinator.simulator.replay import ReplayOutcomes, replay
-from koordinator.simulator.run import default_profile
+from koordinator.simulator.results import SimulationResult
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
 #: More than there is room for, of two priorities, on nodes of two zones that fail.

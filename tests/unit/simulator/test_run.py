@@ -170,7 +170,7 @@ def test_a_run_can_be_watched_and_cut_short(tmp_path: Path) -> None:
     path.write_text(yaml.safe_dump(data))
     calls: list[None] = []
 
-    result = simulate(path, until_s=150, on_sample=lambda: calls.append(None))
+    result = simulate(path, until=150, on_sample=lambda: calls.append(None))
 
     assert result.report.samples.time_s == (0, 60, 120, 150)
     assert len(calls) == 4
@@ -217,7 +217,7 @@ def test_a_plugin_of_ones_own_is_simulated() -> None:
     )
     config = KubeSchedulerConfiguration(profiles=(profile,))
 
-    result = simulate(workload, config, out_of_tree=[refusing])
+    result = simulate(workload, config, plugins=[refusing])
 
     assert {placement.node for placement in result.placements} == {""}
 

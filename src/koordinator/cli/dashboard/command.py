@@ -46,9 +46,9 @@ from koordinator.process.http_server import HttpServer, is_loopback
 from koordinator.process.termination import stop_on_signals
 from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, demo_workload, read_workload
+from koordinator.simulator.configurations import default_profile
 from koordinator.simulator.generation import unsimulated
 from koordinator.simulator.replay import ReplayRun
-from koordinator.simulator.run import default_profile
 
 _DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")
 

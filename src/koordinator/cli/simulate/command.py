@@ -28,9 +28,10 @@ from koordinator.foundation.errors import InputError
 from koordinator.process.rotated_file import RotatedFile
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
 from koordinator.simulator import Simulation, SimulationResult, read_workload
+from koordinator.simulator.configurations import default_profile
 from koordinator.simulator.generation import unsimulated
 from koordinator.simulator.recorder import RecordingFile
-from koordinator.simulator.run import MoveSettings, default_profile
+from koordinator.simulator.run import MoveSettings
 from koordinator.simulator.workload import Workload
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ import msgspec
 from koordinator.cli.interruption import Interruption, warn_interrupted
 from koordinator.cli.output import Output, console, print_data
 from koordinator.foundation.errors import InputError
-from koordinator.simulator import Simulation, SimulationResult
+from koordinator.simulator import Simulation
 from koordinator.simulator.colocation.comparison import comparison_table, queue_table
 from koordinator.simulator.progress import LiveView
 from koordinator.simulator.report import run_page, summary_table
+from koordinator.simulator.results import SimulationResult
 from koordinator.simulator.run_report import RunReport, to_json
 
 

@@ -16,11 +16,12 @@ from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.features.audit.pages import AuditTrail
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.simulator import Simulation, SimulationResult
+from koordinator.simulator import Simulation
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.interruption import RunInterrupted
 from koordinator.simulator.page import ResultPage
 from koordinator.simulator.report import run_page
+from koordinator.simulator.results import SimulationResult
 
 _SLICE_S = 0.05
 

@@ -65,6 +65,7 @@ class TracePod:
     gpu_spec: tuple[str, ...] = ()  # accepted models; empty: any
     qos: str = ""
     length_s: float = 0.0  # from creation to deletion; 0: the list does not say
+    created_s: float = 0.0  # since the start of the trace
 
     @property
     def total_gpu_milli(self) -> int:
@@ -309,6 +310,7 @@ def _pod(line: _Line) -> TracePod:
         tuple(model for model in line.text("gpu_spec").split("|") if model) if gpus else (),
         line.text("qos"),
         line.length_s(),
+        float(line.whole("creation_time")) if line.text("creation_time") else 0.0,
     )
 
 

@@ -10,8 +10,9 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
-from koordinator.simulator import Simulation, SimulationResult, parse_workload
+from koordinator.simulator import Simulation, parse_workload
 from koordinator.simulator.colocation_report import ColocationReport
+from koordinator.simulator.results import SimulationResult
 
 POOL = {"name": "node", "count": 1, "cpu": 10, "memory": "100Gi"}
 PROFILE = {

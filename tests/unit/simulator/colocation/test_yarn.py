@@ -12,9 +12,10 @@ from koordinator.api.node import Node
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
 from koordinator.hadoop.amounts import batch_amounts
-from koordinator.simulator import Simulation, SimulationResult, parse_workload, read_workload
+from koordinator.simulator import Simulation, parse_workload, read_workload
 from koordinator.simulator.colocation_report import YarnReport
 from koordinator.simulator.report import run_page
+from koordinator.simulator.results import SimulationResult
 
 EXAMPLE = Path(__file__).parents[4] / "examples/yarn.yaml"
 

@@ -1,0 +1,213 @@
+"""Python API: ``schedule`` and ``simulate`` on paths or objects, with plugins of one's own."""
+
+from collections.abc import Callable, Iterable
+from math import inf, isfinite
+from pathlib import Path
+from typing import Any, Final
+
+from koordinator.api.kubescheduler import (
+    NO_GATES,
+    FeatureGates,
+    KubeSchedulerConfiguration,
+    decode_configuration,
+)
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.duration import Duration
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
+from koordinator.foundation.yaml_documents import yaml_document
+from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.features.audit import Audit
+from koordinator.simulator.configurations import BY_NAME
+from koordinator.simulator.plugin_files import load_plugins
+from koordinator.simulator.results import SimulationResult
+from koordinator.simulator.run import MoveSettings, Simulation
+from koordinator.simulator.sources.arrivals import as_arrivals
+from koordinator.simulator.sources.source import Source, workload_source
+from koordinator.simulator.workload import Workload
+from koordinator.simulator.workload_file import read_workload
+
+#: How pods come and go: one after another without leaving, or at the times of the source.
+PROTOCOLS: Final = ("arrivals", "times")
+TRACES: Final = ("openb",)
+
+Plugins = Iterable[PluginSpec[Any] | Path | str] | PluginSpec[Any] | Path | str
+
+
+def load_source(
+    source: Source | Workload | Path | str,
+    *,
+    trace: str = "",
+    pods: str = "",
+    demand: float | None = None,
+    protocol: str = "",
+    topology: bool = False,
+) -> Source:
+    """Return what a simulation runs on.
+
+    ``source`` is a workload file, a Workload, or the folder of a trace, whose format ``trace``
+    names.  ``pods`` is the name or file of a trace's pod list.  ``protocol`` is one of
+    ``PROTOCOLS``: arrivals by default for openb, otherwise times.  ``demand`` is the GPU demand of
+    all arrivals of openb as a ratio of the cluster's GPUs.  ``topology`` adds the assumed wiring of
+    openb's GPUs.
+
+    Raises InputError for contradictory arguments and files that can't be read.
+    """
+    if protocol not in {"", *PROTOCOLS}:
+        accepted = ", ".join(PROTOCOLS)
+        raise InputError(f"must be one of {accepted}, got {protocol!r}", source="--protocol")
+    if demand is not None and not 0 < demand < inf:
+        raise InputError(f"must be a ratio over 0, got {demand}", source="--tune")
+    if trace:
+        if trace not in TRACES:
+            text = f"must be one of {', '.join(TRACES)}, got {trace!r}"
+            raise InputError(text, source="--trace")
+        return _openb(Path(str(source)), pods, demand, protocol, topology=topology)
+    for name, value in (("--tune", demand), ("--topology", topology), ("pods", pods)):
+        if value:
+            raise InputError("requires --trace openb", source=name)
+    if isinstance(source, Path | str):
+        source = read_workload(source)
+    if isinstance(source, Workload):
+        source = workload_source(source)
+    return as_arrivals(source) if protocol == "arrivals" else source
+
+
+def _openb(
+    folder: Path, pods: str, demand: float | None, protocol: str, *, topology: bool
+) -> Source:
+    from koordinator.simulator.research.openb import read_trace  # noqa: PLC0415 -- optional part
+    from koordinator.simulator.research.openb_replay import demand_ratio  # noqa: PLC0415
+    from koordinator.simulator.sources.openb import (  # noqa: PLC0415
+        arriving_openb,
+        timed_openb,
+    )
+
+    read = read_trace(folder, pods or "default")
+    if protocol == "times":
+        if demand is not None:
+            text = "can't be used with --protocol times: the trace's own demand arrives"
+            raise InputError(text, source="--tune")
+        return timed_openb(read, with_topology=topology)
+    ratio = demand_ratio(read) if demand is None else demand
+    return arriving_openb(read, ratio, folder, with_topology=topology)
+
+
+def simulate(
+    source: Source | Workload | Path | str,
+    config: KubeSchedulerConfiguration | Path | str | None = None,
+    *,
+    policy: str = "",
+    plugins: Plugins = (),
+    seed: int | None = None,
+    until: float | str | None = None,
+    trace: str = "",
+    pods: str = "",
+    demand: float | None = None,
+    protocol: str = "",
+    topology: bool = False,
+    migrate: float | MoveSettings | None = None,
+    colocates: bool = True,
+    gates: FeatureGates = NO_GATES,
+    audit: Audit | None = None,
+    record: Callable[[bytes], object] | None = None,
+    stopwatch: Clock | None = None,
+    on_sample: Callable[[], None] | None = None,
+) -> SimulationResult:
+    """Run a source through the scheduler in virtual time, and return what became of its pods.
+
+    ``source`` is a workload file, a Workload, a trace's folder, or what ``load_source`` returned;
+    ``trace``, ``pods``, ``demand``, ``protocol`` and ``topology`` are as for ``load_source``.
+    ``config`` is a configuration, its file, or ``koordinator`` or ``kubernetes``; by default that
+    of the source, which is the demo's profile for workloads.  ``policy`` scores the nodes instead
+    of the configuration's plugins: one of ``POLICIES``, or the name of one of ``plugins``, which
+    are PluginSpec objects, ``FILE.py`` or ``FILE.py:NAME``.  ``seed`` overrides the source's, and
+    ``until`` its end, in seconds or as ``36h``.  ``migrate`` adds a descheduler with so many moves
+    per 1,000 arrivals.  ``colocates`` false runs a workload with colocation without it.  ``audit``
+    and ``record`` receive decisions and the lines of a recording.  ``on_sample`` is called after
+    each sample; RunInterrupted, raised by it, ends the run with its result so far.
+
+    Raises InputError for wrong arguments, PluginError for an exception of one's own plugin.
+    """
+    loaded = load_source(
+        source, trace=trace, pods=pods, demand=demand, protocol=protocol, topology=topology
+    )
+    simulation = build_simulation(
+        loaded,
+        config,
+        policy=policy,
+        plugins=plugins,
+        seed=seed,
+        until=until,
+        migrate=migrate,
+        colocates=colocates,
+        gates=gates,
+        audit=audit,
+        stopwatch=stopwatch,
+    )
+    return simulation.run(on_sample, record=record)
+
+
+def build_simulation(
+    source: Source,
+    config: KubeSchedulerConfiguration | Path | str | None = None,
+    *,
+    policy: str = "",
+    plugins: Plugins = (),
+    seed: int | None = None,
+    until: float | str | None = None,
+    migrate: float | MoveSettings | None = None,
+    **more: Any,
+) -> Simulation:
+    """Return a simulation before its start; see ``simulate``."""
+    own = load_plugins(plugins)
+    until_s = None if until is None else _seconds(until)
+    if until_s is not None and source.timeless:
+        text = f"can't be used with --protocol arrivals, where {source.timeless}"
+        raise InputError(text, source="--until")
+    if isinstance(migrate, float | int):
+        if not isfinite(migrate) or migrate < 0:
+            raise InputError(f"must be at least 0, got {migrate}", source="--migrate")
+        migrate = MoveSettings(migrate)
+    configuration, name = _configuration(config)
+    return Simulation(
+        source,
+        configuration,
+        policy=policy,
+        seed=seed,
+        until_s=until_s,
+        out_of_tree=own,
+        source=name,
+        moves=migrate,
+        **more,
+    )
+
+
+def _configuration(
+    given: KubeSchedulerConfiguration | Path | str | None,
+) -> tuple[KubeSchedulerConfiguration | None, str]:
+    """Return the configuration, None for the source's own, and its name."""
+    if given is None or given == "":
+        return None, ""
+    if isinstance(given, KubeSchedulerConfiguration):
+        return given, ""
+    if isinstance(given, str) and given in BY_NAME:
+        return BY_NAME[given](), given
+    path = Path(given)
+    try:
+        text = read_file(path, LARGEST_CONFIGURATION_BYTES)
+    except OSError as error:
+        text_ = f"{error.strerror}; must be a file, {' or '.join(BY_NAME)}"
+        raise InputError(text_, source=str(path)) from None
+    return decode_configuration(yaml_document(text, str(path)), str(path)), str(path)
+
+
+def _seconds(until: float | str) -> float:
+    if isinstance(until, str):
+        try:
+            until = Duration.parse(until).total_seconds()
+        except InputError as error:
+            raise error.within(source="--until") from None
+    if not 0 < until < inf:
+        raise InputError(f"must be more than 0s, got {until:g}s", source="--until")
+    return until

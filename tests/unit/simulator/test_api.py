@@ -1,0 +1,131 @@
+"""The Python API: one call for every source, with policies and plugins of one's own."""
+
+from pathlib import Path
+
+import pytest
+
+from koordinator.foundation.errors import InputError
+from koordinator.simulator import PluginError, load_plugins, load_source, simulate
+from koordinator.simulator.stages import PodStage
+
+WORKLOAD = "examples/small-gpu-cluster.yaml"
+
+PLUGIN = '''
+import numpy as np
+from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads
+
+
+class LastNode:
+    """Prefer the node that comes last."""
+
+    reads = Reads.NODE
+
+    def score(self, snapshot, pod):
+        return np.arange(len(snapshot.label('kubernetes.io/hostname')[0])) * 10
+
+
+class Broken:
+    """Fail at the first pod."""
+
+    reads = Reads.NODE
+
+    def score(self, snapshot, pod):
+        return 1 / 0
+
+
+def last(args: NoArgs, axis) -> LastNode:
+    return LastNode()
+
+
+def broken(args: NoArgs, axis) -> Broken:
+    return Broken()
+
+
+PLUGIN = PluginSpec("LastNode", NoArgs, last)
+OTHER = PluginSpec("Broken", NoArgs, broken)
+'''
+
+
+@pytest.fixture
+def plugin_file(tmp_path: Path) -> str:
+    file = tmp_path / "own.py"
+    file.write_text(PLUGIN, "utf-8")
+    return str(file)
+
+
+def test_a_policy_of_a_file_decides_where_pods_go(plugin_file: str) -> None:
+    """The first job goes to the last of four nodes, where the profile packs the first one."""
+    plugins = load_plugins(f"{plugin_file}:LastNode")
+    ours = simulate(WORKLOAD, policy="LastNode", plugins=plugins)
+    usual = simulate(WORKLOAD)
+
+    assert ours.placements[0].node == "gpu-3"
+    assert usual.placements[0].node == "gpu-0"
+    assert ours.policy == "LastNode"
+
+
+def test_a_broken_plugin_names_itself_and_ends_its_run_only(plugin_file: str) -> None:
+    with pytest.raises(PluginError, match=r"plugin Broken: failed in score .*ZeroDivisionError"):
+        simulate(WORKLOAD, plugins=f"{plugin_file}:OTHER")
+
+    assert simulate(WORKLOAD, plugins=f"{plugin_file}:PLUGIN").report.total.finished > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "problem"),
+    [
+        ("missing.py", "missing.py: must be a Python file, as FILE.py or FILE.py:NAME"),
+        ("{file}:Nothing", "must be one of PLUGIN (LastNode), OTHER (Broken), got 'Nothing'"),
+    ],
+)
+def test_a_plugin_that_is_not_there_is_refused(given: str, problem: str, plugin_file: str) -> None:
+    with pytest.raises(InputError) as error:
+        load_plugins(given.format(file=plugin_file))
+
+    assert problem in str(error.value)
+
+
+def test_arrivals_come_one_by_one_and_do_not_wait() -> None:
+    """Every pod is tried once; what is placed stays, and what is not is counted by reason."""
+    result = simulate(WORKLOAD, protocol="arrivals", policy="packing")
+    curve = result.curve
+
+    assert curve is not None
+    assert [p.submitted_s for p in result.placements] == list(range(len(result.placements)))
+    assert {p.stage for p in result.placements} == {PodStage.RUNNING, PodStage.LOST}
+    assert sum(result.failed_by_reason().values()) == sum(not p.node for p in result.placements)
+    assert curve.arrived_milli[-1] == sum(p.gpu_milli for p in result.placements)
+    assert curve.allocated_milli[-1] == sum(p.gpu_milli for p in result.placements if p.node)
+
+
+def test_until_is_refused_where_arrivals_have_no_times() -> None:
+    with pytest.raises(InputError, match="--until: can't be used with --protocol arrivals"):
+        simulate(WORKLOAD, protocol="arrivals", until="1h")
+
+
+def test_unknown_policies_are_refused_with_the_accepted_ones(plugin_file: str) -> None:
+    with pytest.raises(InputError, match=r"must be one of bestfit, .*price-online, Last"):
+        simulate(WORKLOAD, policy="best", plugins=f"{plugin_file}:PLUGIN")
+
+
+def test_result_is_one_line_and_an_html_table() -> None:
+    result = simulate(WORKLOAD, until=600)
+
+    assert "\n" not in repr(result)
+    assert repr(result).startswith("<SimulationResult A small GPU cluster")
+    assert result._repr_html_().startswith("<table>")
+
+
+def test_tables_have_a_row_per_pod_job_and_sample() -> None:
+    result = simulate(WORKLOAD)
+
+    assert len(result.table("pods")["pod"]) == len(result.placements)
+    assert len(result.table("jobs")["job"]) == len(result.jobs)
+    assert len(result.table("samples")["time_s"]) == len(result.report.samples.time_s)
+    assert result.figures()["jobs"] == len(result.jobs)
+
+
+def test_a_loaded_source_runs_again() -> None:
+    source = load_source(WORKLOAD)
+
+    assert simulate(source).placements == simulate(source).placements
