@@ -23,7 +23,7 @@ from koordinator.api.reservation import Reservation
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.cycle import NodeChoice
-from koordinator.scheduler.cycle.evaluation import UNFIT
+from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.loop import Scheduler
 from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState

@@ -1,5 +1,6 @@
 """States of a pod with an assumed node, and their transitions."""
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ ENDS = {LifeState.BOUND, LifeState.UNDONE}
 def assumed() -> Assumed:
     """Return a newly assumed pod."""
     state, one = world(node("n")), pod("p", 1)
-    (placed,) = state.place_run([(one.key, one, state.classes.of(one), 0)])
+    (placed,) = state.place_all([(one.key, one)], [state.classes.of(one)], np.array([0]))
     queued = QueuedPod(key=one.key, pod=one, run_key=None, priority=0, queued_at_s=0.0, sequence=0)
     return Assumed(queued, "n", NOTHING, placed)
 

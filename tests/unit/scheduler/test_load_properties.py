@@ -36,7 +36,7 @@ from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import to_datetime
-from koordinator.scheduler.cycle.evaluation import UNFIT
+from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.simulator import Embedded
 
 pytestmark = pytest.mark.slow
@@ -238,7 +238,8 @@ def test_lazy_reports_are_applied_correctly(deed: str) -> None:
     if deed == "come":
         state.place(*items[1])
     elif deed == "run":
-        state.place_run(items)
+        classes = [state.classes.of(it) for it in new]
+        state.place_all([(it.key, it) for it in new], classes, np.zeros(len(new), np.int64))
     elif deed == "go":
         state.displace("default/a")
     elif deed == "renew":

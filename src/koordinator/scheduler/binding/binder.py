@@ -158,12 +158,7 @@ class Binder:
     ) -> list[Assumed]:
         """Put a run of pods on the rows decided for them."""
         names = self._state.nodes.names
-        placed = self._state.place_run(
-            [
-                (queued.key, queued.pod, pod_class, row)
-                for queued, pod_class, row in zip(run, classes, rows.tolist(), strict=True)
-            ]
-        )
+        placed = self._state.place_all([(one.key, one.pod) for one in run], classes, rows)
         attempt = self._attempt
         assumed = [
             Assumed(q, names[p.row], NOTHING, p, attempt=attempt)

@@ -79,6 +79,8 @@ class PluginHints:
     #: filter and score in one pass: sets ``fits``, ``(n,)``, to False where the filter rejects, and
     #: adds the weight times the score to ``total``, ``(n,)``, at least on the other rows
     judge: Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None] | None = None
+    #: whether ``judge`` accepts every node with score 0 now, whatever pods are placed; default: no
+    is_neutral: Callable[[Snapshot], bool] | None = None
     #: whether placing such a pod changes only amounts and pod counts for the plugin; default: it
     #: does not read ``PLACED`` and reserves nothing for the pod
     changes_amounts_only: Callable[[Snapshot, PodClass], bool] | None = None

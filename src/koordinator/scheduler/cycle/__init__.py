@@ -1,7 +1,9 @@
-"""The stages of a pod, or of a run of identical pods: filter, score, choose, reserve.
+"""The stages of a pod, of a batch or of a run of identical pods: filter, score, choose, reserve.
 
+``program``      the plugins that apply to a class of pods
 ``evaluation``   results of node-local plugins per class of pods, updated row by row
 ``stages``       the stages for one pod, on top of the kept evaluations
+``batch``        pods of several classes in one call, with the same outcome
 ``runs``         a run of identical pods in one pass, with the same outcome
 ``offers``       the number of pods of a class that each node takes
 ``headroom``     upper bounds of the pods of a class that fit

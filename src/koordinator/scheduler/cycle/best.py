@@ -10,7 +10,7 @@ import numpy as np
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.kernel import Kernel
 from koordinator.scheduler.contract import MAX_SCORE, spread_of
-from koordinator.scheduler.cycle.evaluation import UNFIT
+from koordinator.scheduler.cycle.score_table import UNFIT
 
 _DIVIDED: Final = 4096  # raw scores for which division is done once, not per node
 

@@ -7,7 +7,7 @@ and key.
 
 import operator
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
@@ -15,8 +15,9 @@ import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.contract import ActivePlugin, Arithmetic, Profile, Reads
-from koordinator.scheduler.rules.usage_kernels import judgements
+from koordinator.scheduler.contract import ActivePlugin, Profile, Reads
+from koordinator.scheduler.cycle.program import PluginPart, Program, compile_program
+from koordinator.scheduler.cycle.score_table import UNFIT, Scores, ScoreTable
 from koordinator.scheduler.snapshot import ClusterState, PodClass, RestorableHolds, Snapshot
 
 #: Memory that kept evaluations may take; the ones unused for longest go first, and those unused
@@ -24,159 +25,6 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass, RestorableHol
 KEEP_BYTES = 1 << 30
 _DECODED = 8  # times the size of a pod's encoded spec that it takes in objects
 _OVERHEAD = 1 << 13  # bytes that any evaluation takes
-
-UNFIT = -1  # in place of a total: the node does not take the pod
-
-
-#: As ``PluginHints.judge``.
-JudgePlugin = Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None]
-
-
-@dataclass(frozen=True, slots=True)
-class PluginPart:
-    """An active plugin and the part of the pod that it reads."""
-
-    active: ActivePlugin
-    key: Hashable
-
-
-@dataclass(frozen=True, slots=True)
-class Program:
-    """The plugins that apply to a class of pods, resolved once per class and traits of the cluster.
-
-    The node-local plugins are grouped by what makes their answers change.
-    """
-
-    profile: Profile  # of the plugins that apply to the class
-    cluster_filters: tuple[ActivePlugin, ...]  # those with ``Reads.CLUSTER``
-    cluster_scores: tuple[ActivePlugin, ...]
-    pre_filter: tuple[ActivePlugin, ...]
-    #: reserve plugins in running order; True: ``hints.filters`` has been evaluated and is true
-    reserve: tuple[tuple[ActivePlugin, bool], ...]
-    node_filters: tuple[PluginPart, ...]
-    node_scores: tuple[PluginPart, ...]
-    usage_filters: tuple[PluginPart, ...]
-    usage_scores: tuple[PluginPart, ...]
-    arithmetic: Arithmetic  # of the usage filters and scores that are no more than that
-    judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] | None  # as ``Profile``'s
-    joint: tuple[
-        tuple[PluginPart, JudgePlugin], ...
-    ]  # of plugins that filter and score in one call
-    other_filters: tuple[PluginPart, ...]  # those that are more
-    other_scores: tuple[PluginPart, ...]
-    relative: tuple[PluginPart, ...]  # scores to be normalised over the feasible nodes
-    linear: bool  # amounts and pod counts are all that placing such a pod changes for these plugins
-    spreads: tuple[bool, ...]  # of these, whether ``Spread`` scales them
-    versions: tuple[Callable[[Snapshot], Hashable], ...]  # of the plugins that have one
-
-    @property
-    def key(self) -> Hashable:
-        """The part of the pod that the plugins read; equal for pods they cannot distinguish."""
-        return tuple(
-            (part.active.name, part.key)
-            for parts in (
-                self.node_filters,
-                self.node_scores,
-                self.usage_filters,
-                self.usage_scores,
-                self.relative,
-            )
-            for part in parts
-        )
-
-
-def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Program:
-    """Resolve the plugins that apply to a class of pods.
-
-    Hints may look at the pod, at the traits of the cluster and at whether the pod has restorable
-    holds, so the program is valid as long as these are the same (``Evaluator.program``).  Plugins
-    that read the whole cluster are listed, their hints are evaluated per pod.
-    """
-    profile = profile.applicable_plugins(pod)
-    lists: dict[str, list[PluginPart]] = {
-        name: [] for name in ("node_f", "node_s", "usage_f", "usage_s", "relative")
-    }
-    linear = not pod.host_ports
-    for active in profile.filter:
-        if active.plugin.reads is not Reads.CLUSTER and active.hints.filters(snapshot, pod):
-            which = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
-            lists[which].append(PluginPart(active, active.hints.key(pod)))
-            linear &= active.changes_amounts_only(snapshot, pod)
-    for active in profile.score:
-        if active.plugin.reads is not Reads.CLUSTER and active.hints.scores(snapshot, pod):
-            which = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
-            if "normalize" in active.has:
-                which = "relative"
-            lists[which].append(PluginPart(active, active.hints.key(pod)))
-            linear &= active.changes_amounts_only(snapshot, pod)
-            linear &= which != "relative" or active.plugin.reads is Reads.NODE
-    # A filter whose hints say which amounts it compares, and a score that is a formula of amounts,
-    # run together in one kernel (``arithmetic``).  A plugin with a ``judge`` of its own filters and
-    # scores in one pass (``joint``); what remains is called plugin by plugin.
-    parts = [part for kind in lists.values() for part in kind]
-    compared = [p for p in lists["usage_f"] if p.active.hints.compares is not None]
-    more = [
-        p for p in compared if (asks := p.active.hints.rejects_otherwise) is not None and asks(pod)
-    ]
-    said = [(part, part.active.formula(snapshot, pod)) for part in lists["usage_s"]]
-    formulas = [(part, found) for part, found in said if found is not None]
-    filtering = {part.active.name for part in lists["usage_f"]}
-    joint = {
-        part.active.name: (part, judge)
-        for part in lists["usage_s"]
-        if (judge := part.active.hints.judge) is not None and part.active.name in filtering
-    }
-    others = [part for part in lists["usage_f"] if part.active.name not in joint]
-    return Program(
-        profile=profile,
-        cluster_filters=reading_cluster(profile.filter),
-        cluster_scores=reading_cluster(profile.score),
-        pre_filter=tuple(a for a in profile.pre_filter if a.hints.prefilters(snapshot, pod)),
-        reserve=tuple(
-            (active, active.plugin.reads is not Reads.CLUSTER)
-            for active in profile.reserve
-            if active.plugin.reads is Reads.CLUSTER or active.hints.filters(snapshot, pod)
-        ),
-        node_filters=tuple(lists["node_f"]),
-        node_scores=tuple(lists["node_s"]),
-        usage_filters=tuple(lists["usage_f"]),
-        usage_scores=tuple(lists["usage_s"]),
-        arithmetic=Arithmetic(
-            judgements(
-                [compares(pod) for part in compared if (compares := part.active.hints.compares)],
-                [(formula, part.active.weight) for part, formula in formulas],
-            ),
-            tuple(part.active.name for part in compared),
-            tuple(part.active.name for part, _ in formulas),
-        ),
-        judge=profile.judge,
-        joint=tuple(joint.values()),
-        other_filters=tuple(part for part in others if part not in compared or part in more),
-        other_scores=tuple(p for p, found in said if found is None and p.active.name not in joint),
-        relative=tuple(lists["relative"]),
-        linear=linear,
-        spreads=tuple(part.active.hints.spread is not None for part in lists["relative"]),
-        versions=tuple(  # a plugin that filters and scores has one version
-            dict.fromkeys(
-                version for part in parts if (version := part.active.hints.version) is not None
-            )
-        ),
-    )
-
-
-def reading_cluster(actives: Sequence[ActivePlugin]) -> tuple[ActivePlugin, ...]:
-    """Return the plugins that read the whole cluster."""
-    return tuple(active for active in actives if active.plugin.reads is Reads.CLUSTER)
-
-
-def compared(profile: Profile, state: ClusterState, pod: PodClass) -> IntArray:
-    """Return ``(n_columns,)``: the amounts that filters compare with what is free; 0: not one."""
-    amounts = np.zeros(len(state.axis), np.int64)
-    for active in profile.filter:
-        if active.hints.compares is not None:
-            columns, asked = active.hints.compares(pod)
-            amounts[columns] = asked
-    return amounts
 
 
 def view_for(profile: Profile, state: ClusterState, pod: PodClass) -> Snapshot:
@@ -200,40 +48,32 @@ class NodeFactResult:
     asked_in: int = 0  # the generation of classes of the last use
 
 
-class Evaluation:
-    """Filter verdict and total score of the node-local plugins, over all rows.
-
-    ``best`` is the weighted total where the node takes the pod and ``UNFIT`` elsewhere.
-    """
+class Evaluation(Scores):
+    """Filter verdict and total score of the node-local plugins, over all rows."""
 
     __slots__ = (
         "_layout",
         "_node_position",
-        "_static_ok",
-        "_static_total",
-        "_usage_position",
         "_versions",
         "asked_in",
-        "best",
         "charged",
         "flat",
         "pod",
         "program",
         "raw",
+        "usage_position",
     )
 
     def __init__(self, program: Program, pod: PodClass) -> None:
+        super().__init__()
         self.program = program
         self.pod = pod  # any pod of that kind: plugins see no difference
         self.asked_in = 0  # the generation of classes of the last use
         self.charged = 0  # bytes that it counts with while it is kept
-        self.best = np.zeros(0, np.int64)
         self.raw: list[IntArray] = [np.zeros(0, np.int64) for _ in program.relative]
         self.flat: list[bool] = []  # per relative plugin: raw scores are 0 everywhere
-        self._static_ok = np.zeros(0, bool)
-        self._static_total = np.zeros(0, np.int64)
-        self._layout = -1
-        self._node_position = self._usage_position = -1
+        self._layout = self._node_position = -1
+        self.usage_position = -1  # in the usage log, up to which ``best`` is current; -1: unknown
         self._versions: Hashable = None
 
     @property
@@ -244,37 +84,38 @@ class Evaluation:
     @property
     def eligible(self) -> BoolArray:
         """``(n_rows,)``: where no plugin rejects the pod that reads facts of nodes alone."""
-        return self._static_ok
+        eligible: BoolArray = self.fixed != UNFIT
+        return eligible
 
     @property
     def nbytes(self) -> int:
         own = self.best.nbytes * (3 + len(self.raw)) + _OVERHEAD
         return own + self.pod.nbytes * _DECODED
 
-    def refresh(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
-        """Apply the changes since the last call.
+    def refresh(self, evaluator: "Evaluator", snapshot: Snapshot, *, rows: bool = True) -> None:
+        """Apply the changes since the last call; without ``rows``, no changes of single rows.
 
         ``snapshot`` contains the restorable holds of the pod.
         """
         state = evaluator.state
         usage, facts = state.usage_log, state.node_log
         versions = evaluator.versions(self.program, snapshot)
-        rows = usage.since(self._usage_position) if self._usage_position >= 0 else None
+        changed = usage.since(self.usage_position) if self.usage_position >= 0 else None
         stale = (
-            rows is None
+            changed is None
             or self._layout != state.layout
             or self._node_position != facts.position
             or self._versions != versions
         )
-        if stale or rows is None:
+        if stale or changed is None:
             with snapshot.restoring():
                 self._rebuild(evaluator, snapshot)
-        elif len(rows):
-            self._update(snapshot, rows)
+        elif len(changed) and rows:
+            self._update(snapshot, changed)
         else:
             return
         self._layout, self._versions = state.layout, versions
-        self._node_position, self._usage_position = facts.position, usage.position
+        self._node_position, self.usage_position = facts.position, usage.position
 
     def _rebuild(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
         program, pod = self.program, self.pod
@@ -284,14 +125,14 @@ class Evaluation:
         total = np.zeros(len(ok), np.int64)
         for part in program.node_scores:
             total += part.active.weight * evaluator.node_facts("score", part, pod)
-        self._static_ok, self._static_total = ok, total
         for index, part in enumerate(program.relative):
             if part.active.plugin.reads is Reads.NODE:
                 self.raw[index] = evaluator.node_facts("score", part, pod).astype(np.int64)
             else:
                 self.raw[index] = np.array(part.active.plugin.score(snapshot, pod), np.int64)
         self.flat = [not raw.any() for raw in self.raw]
-        self.best = self._score(snapshot, ok.copy(), total.copy())
+        fixed = np.where(ok, total, UNFIT)
+        evaluator.table.put(self, self._score(snapshot, fixed), fixed)
 
     def _update(self, snapshot: Snapshot, rows: IntArray) -> None:
         if len(rows) * 4 > len(self.best):
@@ -305,14 +146,11 @@ class Evaluation:
                     raw = part.active.plugin.score(view, self.pod)
                     self.raw[index][rows] = raw
                     self.flat[index] = not (raw.any() or self.raw[index].any())
-            self.best[rows] = self._score(view, self._static_ok[rows], self._static_total[rows])
+            self.best[rows] = self._score(view, self.fixed[rows])
 
-    def _score(self, view: Snapshot, ok: BoolArray, total: IntArray) -> IntArray:
-        """Return the total where all filters accept, added to the scores of the static plugins.
-
-        Overwrites ``ok`` and ``total``, the results of these plugins.
-        """
-        program, pod = self.program, self.pod
+    def _score(self, view: Snapshot, fixed: IntArray) -> IntArray:
+        """Return ``best`` of the rows of a view, from their ``fixed``."""
+        program, pod, ok, total = self.program, self.pod, fixed != UNFIT, fixed.copy()
         if program.judge is None:
             view.judge(program.arithmetic.asked, ok, total)
         else:
@@ -334,7 +172,7 @@ class Evaluation:
     def trajectory(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> IntArray:
         """Return ``best`` of ``rows[i]`` as it would be after ``times[i]`` more such pods."""
         view = snapshot[rows].after(self.pod, times)
-        return self._score(view, self._static_ok[rows], self._static_total[rows])
+        return self._score(view, self.fixed[rows])
 
 
 class EvaluationKey:
@@ -350,6 +188,7 @@ class Evaluator:
         self.profile = profile
         self.state = state
         self._keep_bytes = keep_bytes
+        self.table = ScoreTable()  # of the evaluations that batches use
         #: per pod class, valid for one version of the traits
         self._programs: Memo[tuple[Program, EvaluationKey]] = Memo()
         self._keys: WeakValueDictionary[Hashable, EvaluationKey] = WeakValueDictionary()
@@ -381,8 +220,13 @@ class Evaluator:
         pod: PodClass,
         view: Snapshot | None = None,
         known: tuple[Program, EvaluationKey] | None = None,
+        *,
+        rows: bool = True,
     ) -> Evaluation:
-        """Return the pod's evaluation, up to date; ``view`` and program if they are known."""
+        """Return the pod's evaluation, up to date; ``view`` and program if they are known.
+
+        Without ``rows``, changes of single rows since its ``usage_position`` are not applied yet.
+        """
         view = self.view(pod) if view is None else view
         program, key = known or self.program(pod, view)
         generation = self.state.classes.generation
@@ -399,7 +243,7 @@ class Evaluator:
                 self._drop_oldest()
         else:
             self._kept.move_to_end(key)
-            kept.refresh(self, view)
+            kept.refresh(self, view, rows=rows)
         kept.asked_in = generation
         return kept
 
@@ -412,7 +256,9 @@ class Evaluator:
             self._facts.popitem(last=False)
 
     def _drop_oldest(self) -> None:
-        self._kept_bytes -= self._kept.popitem(last=False)[1].charged
+        dropped = self._kept.popitem(last=False)[1]
+        self._kept_bytes -= dropped.charged
+        self.table.leave(dropped)
 
     def is_linear(self, pod: PodClass, view: Snapshot) -> bool:
         """Return whether amounts and pod counts are all that placing such pods changes."""

@@ -13,9 +13,10 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import Profile, Reads, Refusal
-from koordinator.scheduler.cycle.evaluation import compared, compile_program, view_for
+from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.job_trial import StateTrial, applicable
 from koordinator.scheduler.cycle.nominated_pods import Nominations
+from koordinator.scheduler.cycle.program import compared, compile_program
 from koordinator.scheduler.job_preemption import (
     PreemptionPlan,
     PreemptionProblem,

@@ -14,7 +14,9 @@ import numpy as np
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import ActivePlugin, AllocationResult
-from koordinator.scheduler.cycle.evaluation import UNFIT, Evaluation, Evaluator, compared
+from koordinator.scheduler.cycle.evaluation import Evaluation, Evaluator
+from koordinator.scheduler.cycle.program import compared
+from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 

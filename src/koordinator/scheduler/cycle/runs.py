@@ -10,7 +10,8 @@ ties by rank and then by j.
 import numpy as np
 
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.cycle.evaluation import UNFIT, Evaluation
+from koordinator.scheduler.cycle.evaluation import Evaluation
+from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.snapshot import Snapshot
 
 FIRST_BLOCK = 4

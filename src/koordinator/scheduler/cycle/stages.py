@@ -22,16 +22,9 @@ from koordinator.scheduler.contract import (
     SchedulerExtender,
     Spread,
 )
+from koordinator.scheduler.cycle.batch import MOST_CLASSES, Batch, choose_batch
 from koordinator.scheduler.cycle.best import best_row, best_spread, spread_onto
-from koordinator.scheduler.cycle.evaluation import (
-    UNFIT,
-    Evaluation,
-    EvaluationKey,
-    Evaluator,
-    Program,
-    compared,
-    reading_cluster,
-)
+from koordinator.scheduler.cycle.evaluation import Evaluation, EvaluationKey, Evaluator
 from koordinator.scheduler.cycle.extenders import ExtenderChain
 from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound, HeadroomTable
 from koordinator.scheduler.cycle.nominated_pods import (
@@ -40,14 +33,18 @@ from koordinator.scheduler.cycle.nominated_pods import (
     priority_of,
 )
 from koordinator.scheduler.cycle.offers import SamplePod, offers
+from koordinator.scheduler.cycle.program import Program, compared, reading_cluster
 from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.cycle.runs import merge_run
+from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.cycle.scorecard import Scorecard, prefilter, scorecard
 from koordinator.scheduler.cycle.what_if import StateWhatIf, rejection
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.post_filter import Attempt, Member
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
+
+_LONG_RUN = 8  # pods
 
 
 class NodeChoice(Struct, frozen=True):  # a struct: one is made per pod
@@ -110,6 +107,7 @@ class SchedulingCycle:
         self._run_key: Memo[RunKey] = Memo()
         self._queue_key: Memo[Hashable] = Memo()
         self._plugins: Memo[ApplicablePlugins] = Memo()
+        self._batch_key = RunKey()  # of all pods that batches may take
         self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
         self._counts_requests = any(a.hints.compares is not None for a in profile.filter)
         self._mask: BoolArray | None = None  # rows that ``restricted_to`` allows; None: all
@@ -137,11 +135,20 @@ class SchedulingCycle:
         return self._run_keys.setdefault(shared, RunKey())
 
     def queue_key(self, pod: PodClass) -> Hashable:
-        """Return the run key; None where a plugin decides the pod with its group."""
+        """Return what neighbours in the queue share to be popped together.
+
+        The run key, or one key for all pods that a batch may take; None where a plugin decides the
+        pod with its group.
+        """
         return self._queue_key.of(pod, self._find_queue_key, pod)
 
     def _find_queue_key(self, pod: PodClass) -> Hashable:
-        return self.run_key(pod) if self.runs_with_others(pod) else None
+        if not self.runs_with_others(pod):
+            return None
+        snapshot = self._evaluator.snapshot
+        if self._may_be_in_batch(snapshot, pod) and not self.permits((pod,)):
+            return self._batch_key
+        return self.run_key(pod)
 
     def kind_key(self, pod: PodClass) -> Hashable:
         """Return the key of pods that no plugin distinguishes, cluster-wide plugins included."""
@@ -642,6 +649,68 @@ class SchedulingCycle:
             return None
         count = self.limit(pods[0], len(pods))
         return merge_run(evaluation, snapshot, self.state.nodes.rank, count)
+
+    def choose_batch(self, pods: Sequence[PodClass]) -> Batch:
+        """Return the rows for the first of these pods, with the outcome of ``choose`` for each.
+
+        Without rows the first one has to be decided alone: most likely it fits nowhere.
+        """
+        snapshot = self._evaluator.snapshot
+        length = self._run_length(pods)
+        if length >= _LONG_RUN and not snapshot.is_large:  # without kernels a merge is faster
+            rows = self.choose_run(pods[:length])
+            return Batch(np.zeros(0, np.int64) if rows is None else rows)
+        members: dict[PodClass, Evaluation] = {}
+        for pod_class in dict.fromkeys(pods):
+            evaluation = self._evaluation_for_batch(snapshot, pod_class)
+            if evaluation is None or len(members) == MOST_CLASSES:
+                break
+            members[pod_class] = evaluation
+        number = {pod_class: at for at, pod_class in enumerate(members)}
+        kinds: list[int] = []
+        for pod_class in pods:
+            kind = number.get(pod_class)
+            if kind is None:
+                break
+            kinds.append(kind)
+        if self.limiting and not self._are_admitted(snapshot, pods[: len(kinds)]):
+            kinds = kinds[: self.limit(pods[0], min(length, len(kinds)))]
+        if not kinds:
+            return Batch(np.zeros(0, np.int64))
+        return choose_batch(self._evaluator, [*members.items()], np.array(kinds, np.int64))
+
+    def _run_length(self, pods: Sequence[PodClass]) -> int:
+        """Return how many of the first pods have one run key."""
+        first, length = self.run_key(pods[0]), 1
+        while length < len(pods) and (
+            pods[length] is pods[0] or self.run_key(pods[length]) is first
+        ):
+            length += 1
+        return length
+
+    def _may_be_in_batch(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether the nodes of such pods are chosen by arithmetic alone, as things are."""
+        program = self._evaluator.program(pod, self._evaluator.view(pod))[0]
+        return (
+            program.is_arithmetic
+            and not self.profile.find_one_node
+            and all(
+                part.active.hints.is_neutral is not None and part.active.hints.is_neutral(snapshot)
+                for part, _ in program.joint
+            )
+            and not self._must_schedule_individually(snapshot, pod)
+        )
+
+    def _evaluation_for_batch(self, snapshot: Snapshot, pod: PodClass) -> Evaluation | None:
+        """Return the evaluation of a class that a batch may take now."""
+        if not self._may_be_in_batch(snapshot, pod):
+            return None
+        evaluation = self._evaluator.of(pod, snapshot, rows=False)
+        return evaluation if all(evaluation.flat) else None
+
+    def _are_admitted(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> bool:
+        """Return whether no plugin that limits pods across nodes refuses one of all these."""
+        return all(active.plugin.shortfall(snapshot, pods) is None for active in self.limiting)
 
     def _must_schedule_individually(self, snapshot: Snapshot, pod: PodClass) -> bool:
         """Return whether a placement depends on other nodes, or the pod has restorable holds."""

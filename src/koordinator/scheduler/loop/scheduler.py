@@ -415,6 +415,7 @@ class Scheduler:
             pod_class = self.state.classes.of(pod)
             if cycle.choose(pod, pod_class, {}, first_attempt=False) is not None:
                 cycle.choose_run([pod_class, pod_class])
+                cycle.choose_batch([pod_class, pod_class])
 
     def next_wakeup_s(self) -> float | None:
         """Return when there is something to do even without events; None: only events can help."""

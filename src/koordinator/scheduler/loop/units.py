@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Sequence
 
-from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import ExtenderError
 from koordinator.scheduler.cycle import (
     NodeChoice,
@@ -28,34 +27,52 @@ class PodRun:
         self._handle, self._cycle, self._pods = handle, cycle, pods
 
     def decide(self) -> int:
-        """Decide the pods in one run if possible, the others one by one."""
-        handle, cycle, pods = self._handle, self._cycle, self._pods
-        classes = [handle.intake.class_of(queued) for queued in pods]
-        done = 0
-        if len(pods) > 1 and not cycle.permits(classes) and self._are_alike(classes):
-            rows = cycle.choose_run(classes)
-            if rows is not None:
-                done = len(rows)
-                self._place_run(classes[:done], rows)
-        for queued, pod_class in zip(pods[done:], classes[done:], strict=True):
-            self._decide_one(queued, pod_class)
+        """Decide as many pods as possible in batches, the others one by one.
+
+        After a pod without a place, batches are tried again ever more rarely: in a full cluster
+        each pod would end one.
+        """
+        pods = self._pods
+        classes = [self._handle.intake.class_of(queued) for queued in pods]
+        done = alone = 0
+        while done < len(pods):
+            count = self._decide_batch(pods[done:], classes[done:])
+            alone = 1 if count else max(1, 2 * alone)
+            done += count
+            end = min(done + alone, len(pods))
+            for queued, pod_class in zip(pods[done:end], classes[done:end], strict=True):
+                self._decide_one(queued, pod_class)
+            done = end
         return len(pods)
 
-    def _are_alike(self, classes: Sequence[PodClass]) -> bool:
-        """Return whether the pods are alike, and no node is kept for others or avoided."""
-        handle = self._handle
-        if handle.diagnoses.nominated():
+    def _decide_batch(self, pods: Sequence[QueuedPod], classes: Sequence[PodClass]) -> int:
+        """Decide the first of these pods together; return how many."""
+        if len(pods) <= 1 or not self._are_independent(pods, classes):
+            return 0
+        batch = self._cycle.choose_batch(classes)
+        count = len(batch.rows)
+        if count:
+            handle, placed = self._handle, pods[:count]
+            handle.attempts.chosen(classes[0])
+            assumed = handle.binder.assume_run(placed, classes[:count], batch.rows)
+            batch.settle()
+            handle.bindings.permit_all(assumed)
+            for note_placed in handle.hooks.placed:
+                note_placed(placed)
+        return count
+
+    def _are_independent(self, pods: Sequence[QueuedPod], classes: Sequence[PodClass]) -> bool:
+        """Return whether only amounts and limits decide about these pods.
+
+        No plugin has to permit one, or records one by name, and no node is kept for others or
+        avoided.
+        """
+        handle, cycle = self._handle, self._cycle
+        if handle.diagnoses.nominated() or cycle.permits(classes):
             return False
         if any(map(handle.refusals.rows_avoided, dict.fromkeys(classes))):
             return False
-        return not self._cycle.distinguishes([queued.key for queued in self._pods])
-
-    def _place_run(self, classes: Sequence[PodClass], rows: IntArray) -> None:
-        handle, run = self._handle, self._pods[: len(rows)]
-        handle.attempts.chosen(classes[0])
-        handle.bindings.permit_all(handle.binder.assume_run(run, classes, rows))
-        for placed in handle.hooks.placed:
-            placed(run)
+        return not cycle.distinguishes([queued.key for queued in pods])
 
     def _decide_one(self, queued: QueuedPod, pod_class: PodClass) -> None:
         handle, cycle = self._handle, self._cycle

@@ -70,6 +70,7 @@ class LoadAwareScheduling:
             key=self._key,
             filters=lambda _snapshot, pod: pod.owner_kind != DAEMON_SET,
             judge=self._judge,
+            is_neutral=lambda snapshot: not snapshot.has_load_reports,
         )
 
     def _key(self, pod: PodClass) -> Hashable:

@@ -15,7 +15,7 @@ from koordinator.foundation.kernel import Kernel
 from koordinator.scheduler.rules.curves import percent_floor
 
 MAX_SCORE: Final = 100
-_HALF: Final = MAX_SCORE // 2
+HALF: Final = MAX_SCORE // 2
 
 
 def _shortfalls(
@@ -108,7 +108,7 @@ class Judgements(NamedTuple):
     terms: IntArray  # (n_terms, 3): column, amount, weight
 
 
-_FREE, _USED, _BALANCE, _BALANCE_CHANGE = range(4)  # kinds of formulas
+FREE, USED, BALANCE, BALANCE_CHANGE = range(4)  # kinds of formulas
 
 
 def judgements(
@@ -120,10 +120,10 @@ def judgements(
     terms: list[tuple[int, int, int]] = []
     for formula, weight in formulas:
         if isinstance(formula, Balance):
-            kind = _BALANCE_CHANGE if formula.change else _BALANCE
+            kind = BALANCE_CHANGE if formula.change else BALANCE
             nonzero, weights = False, np.zeros_like(formula.columns)
         else:
-            kind, nonzero = _USED if formula.most else _FREE, formula.nonzero
+            kind, nonzero = USED if formula.most else FREE, formula.nonzero
             weights = formula.weights
         terms += zip(formula.columns, formula.amounts, weights, strict=True)
         heads.append((kind, weight, nonzero, len(terms)))
@@ -163,12 +163,12 @@ def _judge(  # noqa: PLR0917 (numba takes no keywords)
             used = np.where((columns < 2)[:, None], more[np.minimum(columns, 1)], used)  # noqa: PLR2004 (cpu, memory)
         before = used
         used = used + amounts[:, None]
-        if kind >= _BALANCE:
+        if kind >= BALANCE:
             score = _balances(used, capacity[columns])
-            if kind == _BALANCE_CHANGE:
-                score = _HALF + (_HALF + score - _balances(before, capacity[columns])) // 2
+            if kind == BALANCE_CHANGE:
+                score = HALF + (HALF + score - _balances(before, capacity[columns])) // 2
         else:
-            score = _mean_shares(used, capacity[columns], weights, kind == _USED)
+            score = _mean_shares(used, capacity[columns], weights, kind == USED)
         total += weight * score * fits
 
 
@@ -236,7 +236,7 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     start = 0
     for formula in range(len(formulas)):
         end = formulas[formula, 3]
-        if formulas[formula, 0] >= _BALANCE and end - start != 2:  # noqa: PLR2004 (a pair)
+        if formulas[formula, 0] >= BALANCE and end - start != 2:  # noqa: PLR2004 (a pair)
             most = max(most, end - start)
         start = end
     fractions, earlier = np.zeros((most, n)), np.zeros((most, n))
@@ -244,7 +244,7 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     start = 0
     for formula in range(len(formulas)):
         kind, times_score, end = formulas[formula, 0], formulas[formula, 1], formulas[formula, 3]
-        if kind >= _BALANCE and end - start == 2:  # noqa: PLR2004 (cpu and memory, nearly always)
+        if kind >= BALANCE and end - start == 2:  # noqa: PLR2004 (cpu and memory, nearly always)
             one, other = terms[start, 0], terms[start + 1, 0]
             amount, other_amount = terms[start, 1], terms[start + 1, 1]
             held, other_held = requested[one], requested[other]
@@ -264,17 +264,17 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                     other_fraction = min((other_used + other_amount) / other_capacity[row], 1.0)
                     deviation = abs(fraction - other_fraction) / 2
                     score = int((1.0 - deviation) * MAX_SCORE)
-                    if kind == _BALANCE_CHANGE:
+                    if kind == BALANCE_CHANGE:
                         fraction = min(used / capacity[row], 1.0)
                         other_fraction = min(other_used / other_capacity[row], 1.0)
                         deviation = abs(fraction - other_fraction) / 2
                         before = int((1.0 - deviation) * MAX_SCORE)
-                if kind == _BALANCE_CHANGE:
-                    score = _HALF + (_HALF + score - before) // 2
+                if kind == BALANCE_CHANGE:
+                    score = HALF + (HALF + score - before) // 2
                 total[i] += times_score * score
             continue
         points[:], weights[:] = 0, 0
-        if kind >= _BALANCE:
+        if kind >= BALANCE:
             sums[:], earlier_sums[:] = 0.0, 0.0
         for term in range(start, end):
             column, amount, weight = terms[term, 0], terms[term, 1], terms[term, 2]
@@ -290,7 +290,7 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                 if has <= 0:
                     continue
                 used = held[row] + (times[i] * step if more else 0)
-                if kind >= _BALANCE:
+                if kind >= BALANCE:
                     fraction = min(used / has, 1.0)
                     earlier[weights[i], i] = fraction
                     earlier_sums[i] += fraction
@@ -300,12 +300,12 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                     weights[i] += 1
                 else:
                     used += amount
-                    part = min(used, has) if kind == _USED else max(has - used, 0)
+                    part = min(used, has) if kind == USED else max(has - used, 0)
                     points[i] += weight * (part * 100 // has)
                     weights[i] += weight
         start = end
         for i in range(n):
-            if fits[i] and kind >= _BALANCE:
+            if fits[i] and kind >= BALANCE:
                 number, deviation, was = weights[i], 0.0, 0.0
                 if number == 2:  # noqa: PLR2004 (as in the reference)
                     deviation = abs(fractions[0, i] - fractions[1, i]) / 2
@@ -320,8 +320,8 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                     deviation = np.sqrt(squares / number)
                     was = np.sqrt(earlier_squares / number)
                 score = int((1.0 - deviation) * MAX_SCORE)
-                if kind == _BALANCE_CHANGE:
-                    score = _HALF + (_HALF + score - int((1.0 - was) * MAX_SCORE)) // 2
+                if kind == BALANCE_CHANGE:
+                    score = HALF + (HALF + score - int((1.0 - was) * MAX_SCORE)) // 2
                 total[i] += times_score * score
             elif fits[i] and weights[i] > 0:
                 total[i] += times_score * (points[i] // weights[i])

@@ -22,6 +22,7 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.rules.load.rules import LoadRules
+from koordinator.scheduler.snapshot.classes import PodClass
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
 from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
@@ -66,6 +67,11 @@ class LoadTable:
         if ledger is None:
             ledger = self.charged[rules.key] = self._derived(rules)
         return ledger
+
+    @property
+    def has_reports(self) -> bool:
+        """Whether any node has a NodeMetric."""
+        return bool(self._metrics)
 
     # -- writing -----------------------------------------------------------------------------
 
@@ -152,18 +158,20 @@ class LoadTable:
         for ledger in self.charged.values():
             ledger.charge(placed, sign)
 
-    def charge_run(self, pods: Sequence[PlacedPod], rows: IntArray, times: IntArray) -> None:
-        """Count pods on their rows: ``times[i]`` of them are on ``rows[i]``."""
-        if not self.charged:
-            return
-        kinds = list({placed.pod_class.id: placed.pod_class for placed in pods}.values())
-        keys = [placed.key for placed in pods]
+    def charge_all(
+        self,
+        pods: Sequence[PlacedPod],
+        rows: IntArray,
+        classes: Sequence[PodClass],
+        kind: IntArray,
+    ) -> None:
+        """Count pods on their rows; ``kind`` are their classes, as indices of ``classes``."""
         for ledger in self.charged.values():
-            if ledger.names_any(keys) or not ledger.are_alike(kinds):
+            if ledger.names_any([placed.key for placed in pods]):
                 for placed in pods:
                     ledger.charge(placed, 1)
             else:
-                ledger.charge_run(kinds[0], rows, times)
+                ledger.charge_all(rows, classes, kind)
 
     def renew(self, placed: PlacedPod, pod: Pod) -> bool:
         """Replace a pod by a version with other times; return whether they matter.

@@ -23,6 +23,7 @@ from koordinator.scheduler.rules.load.kernels import (
     Status,
     blank,
     charged,
+    charged_all,
     taken,
     takes_of,
     weigh,
@@ -93,11 +94,6 @@ class LoadLedger:
     def names_any(self, keys: Iterable[str]) -> bool:
         """Return whether some report names one of these pods, whatever node it is on."""
         return not self.reported.keys().isdisjoint(keys)
-
-    def are_alike(self, kinds: Sequence[PodClass]) -> bool:
-        """Return whether pods of all these classes add the same."""
-        first = class_load(kinds[0], self.rules).unreported
-        return all(class_load(kind, self.rules).unreported == first for kind in kinds[1:])
 
     def added_by(self, placed: PlacedPod) -> Addends:
         """Return what a pod adds to its node."""
@@ -186,10 +182,11 @@ class LoadLedger:
         takes = class_load(placed.pod_class, self.rules).takes
         kernel(row, sign, takes, self.margins, self.facts)
 
-    def charge_run(self, pod: PodClass, rows: IntArray, times: IntArray) -> None:
-        """Charge ``times[i]`` pods of a class without measurements to ``rows[i]``."""
-        takes = class_load(pod, self.rules).takes[self.facts[rows, Fact.CASE]]
-        self.margins[rows] -= times[:, None, None] * takes
+    def charge_all(self, rows: IntArray, classes: Sequence[PodClass], kind: IntArray) -> None:
+        """Charge pods without measurements to rows; ``kind`` are indices of ``classes``."""
+        takes = np.array([class_load(one, self.rules).takes for one in classes])
+        kernel = charged_all.compiled if self._nodes.is_large else charged_all.reference
+        kernel(rows, kind, takes, self.margins, self.facts)
 
     def expire(self, now_s: float) -> IntArray:
         """Return the rows whose report has expired since the last call."""

@@ -71,9 +71,7 @@ class PlacedPod(Struct, eq=False):  # a struct: one is made per pod
     @property
     def priority(self) -> int:
         """The priority for preemption; a reserve pod is never a victim."""
-        if RESERVE_POD in self.pod_class.annotations:
-            return HIGHEST_PRIORITY
-        return self.pod.spec.priority or 0
+        return _priority_of(self.pod_class)
 
 
 @dataclass(slots=True, eq=False)
@@ -286,6 +284,49 @@ class PodTable:
             self.lowest_priority[row] = placed.priority
         self._count(pod_class, row, 1)
 
+    def add_all(
+        self,
+        placed: Sequence[PlacedPod],
+        rows: IntArray,
+        classes: Sequence[PodClass],
+        kind: IntArray,
+    ) -> None:
+        """Put pods on rows; ``kind`` are their classes, as indices of ``classes``."""
+        by_key, on_row, free = self.by_key, self.on_row, self._free
+        taken = free[len(free) - min(len(free), len(placed)) :]
+        del free[len(free) - len(taken) :]
+        more = len(placed) - len(taken)
+        slots = [*reversed(taken), *range(self._used, self._used + more)]
+        self._used += more
+        while self._used > len(self._row):
+            self._row = extended(self._row, len(self._row), fill=-1)
+            self._labelset = extended(self._labelset, len(self._labelset))
+        self._row[slots] = rows
+        self._labelset[slots] = np.array([one.labelset for one in classes], np.int64)[kind]
+        for pod, row, slot in zip(placed, rows.tolist(), slots, strict=True):
+            key = pod.key
+            if key in by_key:
+                raise BugError(f"pod {key} is placed twice")
+            pod.row, pod.slot = row, slot
+            by_key[key] = on_row[row][key] = pod
+        lowest = np.array([_priority_of(one) for one in classes], np.int64)
+        np.minimum.at(self.lowest_priority, rows, lowest[kind])
+        for at, pod_class in enumerate(classes):
+            self._count_all(pod_class, rows[kind == at] if len(classes) > 1 else rows)
+
+    def _count_all(self, pod_class: PodClass, rows: IntArray) -> None:
+        for counter in self._labelset_of(pod_class).counters:
+            np.add.at(counter.counts, rows, 1)
+        for term, weight in self.terms_of(pod_class):
+            np.add.at(term.counts, rows, weight)
+            term.total += abs(weight) * len(rows)
+
+    def _labelset_of(self, pod_class: PodClass) -> _LabelSet:
+        entry = self._labelsets[pod_class.labelset]
+        if entry is None:
+            raise BugError(f"the labels of class {pod_class.id} are forgotten")
+        return entry
+
     def remove(self, placed: PlacedPod) -> None:
         """Take a pod off its row."""
         del self.by_key[placed.key]
@@ -306,10 +347,7 @@ class PodTable:
         self._count(pod_class, placed.row, 1)
 
     def _count(self, pod_class: PodClass, row: int, sign: int) -> None:
-        entry = self._labelsets[pod_class.labelset]
-        if entry is None:
-            raise _forgotten(pod_class)
-        for counter in entry.counters:
+        for counter in self._labelset_of(pod_class).counters:
             counter.counts[row] += sign
         for term, weight in self.terms_of(pod_class):
             term.counts[row] += sign * weight
@@ -339,10 +377,7 @@ class PodTable:
 
     def terms_about(self, pod_class: PodClass, kinds: Collection[TermKind]) -> list[PodCounter]:
         """Return the terms, held by some placed pod, that cover a pod of this class."""
-        entry = self._labelsets[pod_class.labelset]
-        if entry is None:
-            raise _forgotten(pod_class)
-        terms = entry.terms
+        terms = self._labelset_of(pod_class).terms
         return [term for term in terms if term.total and term.kind in kinds] if terms else []
 
     def without_holders(
@@ -456,5 +491,7 @@ class PodTable:
                 raise BugError(f"holders of {term.scope} are off")
 
 
-def _forgotten(pod_class: PodClass) -> BugError:
-    return BugError(f"the labels of class {pod_class.id} are forgotten")
+def _priority_of(pod_class: PodClass) -> int:
+    if RESERVE_POD in pod_class.annotations:
+        return HIGHEST_PRIORITY
+    return pod_class.spec.priority or 0

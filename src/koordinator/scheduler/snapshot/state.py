@@ -6,7 +6,7 @@ the set of nodes, ``cluster`` changes that may concern every row (namespaces, th
 plugins read).
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
@@ -22,7 +22,7 @@ from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.memo import Memo, Memory
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
-from koordinator.scheduler.snapshot.axis import CPU, PODS, ResourceAxis
+from koordinator.scheduler.snapshot.axis import CPU, MEMORY, PODS, ResourceAxis
 from koordinator.scheduler.snapshot.claimed_gpus import ClaimedGpus
 from koordinator.scheduler.snapshot.classes import NEW_BYTES, NEW_CLASSES, PodClass, PodClasses
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
@@ -225,28 +225,39 @@ class ClusterState:
         else:
             self.place(key, pod, pod_class, row, pod_allocation)
 
-    def place_run(self, items: list[tuple[str, Pod, PodClass, int]]) -> list[PlacedPod]:
-        """Place many pods of equal requests, none of them with ports or devices, at once."""
-        if not items:
-            return []
-        first = items[0][2]
-        rows = np.fromiter((item[3] for item in items), np.int64, len(items))
-        add, now_s = self.pods.add, self.now_s
-        placed = []
-        for key, pod, pod_class, row in items:
-            placed.append(one := PlacedPod(key, pod, pod_class, assigned_s=now_s))
-            add(one, row)
-        times = np.bincount(rows, minlength=self.nodes.capacity)
-        touched = np.flatnonzero(times)
-        times = times[touched]
-        requested = self.nodes.requested
-        for column, amount in zip(first.columns.tolist(), first.amounts.tolist(), strict=True):
-            requested[column, touched] += times * amount
-        self.nodes.nonzero[0, touched] += times * first.held.nonzero_cpu
-        self.nodes.nonzero[1, touched] += times * first.held.nonzero_memory
-        self.load.charge_run(placed, touched, times)
-        self.usage_log.extend(touched)
-        self.ledgers.note_pods(item[0] for item in items)
+    def place_all(
+        self, pods: Iterable[tuple[str, Pod]], classes: Sequence[PodClass], rows: IntArray
+    ) -> list[PlacedPod]:
+        """Place many pods, none of them with ports or devices, on rows; they are given by key."""
+        now_s = self.now_s
+        placed = [
+            PlacedPod(key, pod, pod_class, assigned_s=now_s)
+            for (key, pod), pod_class in zip(pods, classes, strict=True)
+        ]
+        if not placed:
+            return placed
+        kinds = [*dict.fromkeys(classes)]
+        if len(kinds) == 1:
+            kind = np.zeros(len(rows), np.int64)
+        else:
+            number = {pod_class: at for at, pod_class in enumerate(kinds)}
+            kind = np.array([number[pod_class] for pod_class in classes], np.int64)
+        self.pods.add_all(placed, rows, kinds, kind)
+        nodes = self.nodes
+        amounts = np.zeros((len(self.axis), len(kinds)), np.int64)
+        for at, pod_class in enumerate(kinds):
+            amounts[pod_class.columns, at] = pod_class.amounts
+        requested = nodes.requested
+        for column in np.flatnonzero(amounts.any(axis=1)).tolist():
+            np.add.at(requested[column], rows, amounts[column, kind])
+        for column, each in (
+            (CPU, [pod_class.held.nonzero_cpu for pod_class in kinds]),
+            (MEMORY, [pod_class.held.nonzero_memory for pod_class in kinds]),
+        ):
+            np.add.at(nodes.nonzero[column], rows, np.array(each, np.int64)[kind])
+        self.load.charge_all(placed, rows, kinds, kind)
+        self.usage_log.extend(rows)
+        self.ledgers.note_pods(one.key for one in placed)
         return placed
 
     def give_back(self, placed: PlacedPod) -> None:

@@ -408,6 +408,11 @@ class Snapshot:
         return self._state.load.by(rules)
 
     @property
+    def has_load_reports(self) -> bool:
+        """Whether any node has a NodeMetric."""
+        return self._state.load.has_reports
+
+    @property
     def added(self) -> tuple[PodClass, IntArray] | None:
         """A class of pods and how many more of them each row has taken; see ``after``."""
         return self._added

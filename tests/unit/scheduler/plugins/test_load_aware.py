@@ -4,6 +4,7 @@ import json
 from typing import Any
 
 import msgspec
+import numpy as np
 import pytest
 from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import NewEmbedded, World
@@ -374,7 +375,9 @@ def test_run_counts_each_pod_by_its_measurement(world: World) -> None:
     assert refused(plugin, state, pod("new")) == {}
     pods = [pod(f"p{i}", cpu=3) for i in range(3)]
 
-    state.place_run([(p.key, p, state.classes.of(p), 0) for p in pods])  # 4 + 0.55 + 2 x 2.55
+    rows = np.zeros(3, np.int64)
+    classes = [state.classes.of(p) for p in pods]
+    state.place_all([(p.key, p) for p in pods], classes, rows)  # 4 + 0.55 + 2 x 2.55
 
     assert refused(plugin, state, pod("new", cpu="800m")) == {}
     assert refused(plugin, state, pod("new", cpu="1100m")) == {"n": CPU}

@@ -195,6 +195,23 @@ def _charged_loop(
             margins[row, which, r] -= sign * takes[case, which, r]
 
 
+def _charged_all(
+    rows: IntArray, kind: IntArray, takes: IntArray, margins: IntArray, facts: ByteArray
+) -> None:
+    np.subtract.at(margins, rows, takes[kind, facts[rows, _CASE]])
+
+
+def _charged_all_loop(
+    rows: IntArray, kind: IntArray, takes: IntArray, margins: IntArray, facts: ByteArray
+) -> None:
+    for i in range(len(rows)):
+        row, which = rows[i], kind[i]
+        case = facts[row, _CASE]
+        for margin in range(MARGINS):
+            for r in range(margins.shape[2]):
+                margins[row, margin, r] -= takes[which, case, margin, r]
+
+
 def _judged(  # noqa: PLR0917 (numba takes no keywords)
     rows: IntArray,
     times: IntArray,
@@ -325,6 +342,19 @@ weigh = Kernel(
 #: Subtracts one pod from the margins of a row, or adds it back (sign -1).
 charged = Kernel(
     _charged, _charged_loop, lambda t: (t.int64, t.int64, _read(t), _written(t), _facts(t))
+)
+#: Subtracts one pod from the margins of each of ``rows``, which may repeat; ``kind`` is the index
+#: of what it takes in ``takes``, here ``(k, CASES + 1, MARGINS, r)``.
+charged_all = Kernel(
+    _charged_all,
+    _charged_all_loop,
+    lambda t: (
+        _vector(t),
+        _vector(t),
+        t.Array(t.int64, 4, "C", readonly=True),
+        _written(t),
+        _facts(t),
+    ),
 )
 #: Adds ``weight`` times the score to ``total``, and sets ``fits`` to False where the pod is
 #: rejected.  ``codes``, unless it is empty, receives the verdict as bits: 0 if accepted, bit 0 for

@@ -1,0 +1,135 @@
+"""Pods of several classes, decided in one call with the outcome of deciding one by one.
+
+For classes whose programs are arithmetic on the amounts of each row alone: checks, formulas and
+results that facts of nodes determine.  The outcome is that of ``choose`` for each pod in order, up
+to the first pod that no node takes.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.cycle.batch_kernel import choose_rows
+from koordinator.scheduler.cycle.evaluation import Evaluation, Evaluator
+from koordinator.scheduler.rules.curves import EXACT_BELOW
+from koordinator.scheduler.rules.usage_kernels import Judgements
+from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.snapshot.axis import CPU, MEMORY
+
+#: Classes in one call: each has a row of all nodes in the table of scores.
+MOST_CLASSES = 512
+_EXACT_SUMS = 1 << 53  # below it, sums are exact as floating point numbers
+
+
+class Batch:
+    """Rows chosen for pods, in order; the next pod fits nowhere or has to be decided alone."""
+
+    def __init__(self, rows: IntArray) -> None:
+        self.rows = rows
+
+    def settle(self) -> None:
+        """Note that the pods, and nothing else, have been placed on these rows since."""
+
+
+class _ScoredBatch(Batch):
+    """A batch whose evaluations are current once its pods are placed."""
+
+    def __init__(
+        self, evaluator: Evaluator, rows: IntArray, positions: dict[Evaluation, int]
+    ) -> None:
+        super().__init__(rows)
+        self._log = evaluator.state.usage_log
+        self._placed_at = self._log.position + len(rows)
+        self._positions = positions
+        for evaluation in positions:
+            evaluation.usage_position = -1  # until the rows are in the log
+        if not len(rows):
+            self.settle()
+
+    def settle(self) -> None:
+        if self._log.position == self._placed_at:
+            for evaluation, position in self._positions.items():
+                evaluation.usage_position = position
+
+
+def choose_batch(
+    evaluator: Evaluator, members: Sequence[tuple[PodClass, Evaluation]], kinds: IntArray
+) -> Batch:
+    """Choose rows for pods; ``kinds`` ``(p,)`` are their classes, as indices of ``members``.
+
+    The evaluations need not be current in single rows.  Without rows if amounts are too large for
+    the kernel.
+    """
+    state, table = evaluator.state, evaluator.table
+    nodes, n = state.nodes, len(state.nodes)
+    evaluations = [*dict.fromkeys(evaluation for _, evaluation in members)]
+    number = {evaluation: at for at, evaluation in enumerate(evaluations)}
+    arithmetic = _joined([evaluation.program.arithmetic.asked for evaluation in evaluations])
+    demand = np.zeros((len(members), len(state.axis)), np.int64)
+    for at, (pod_class, _) in enumerate(members):
+        demand[at, pod_class.columns] = pod_class.amounts
+    held_by = [pod_class.held for pod_class, _ in members]
+    nonzero = np.array([(held.nonzero_cpu, held.nonzero_memory) for held in held_by], np.int64)
+    read = (arithmetic.checks[:, 0], arithmetic.terms[:, 0], np.flatnonzero(demand.any(axis=0)))
+    columns = np.unique(np.concatenate(((CPU, MEMORY), *read)))
+    for entries in (arithmetic.checks, arithmetic.terms):
+        entries[:, 0] = np.searchsorted(columns, entries[:, 0])
+    demand = np.ascontiguousarray(demand[:, columns])
+    held, capacity = (array[columns, :n].T.copy() for array in (nodes.requested, nodes.allocatable))
+    most = max(int(array.max(initial=0)) for array in (demand, nonzero, arithmetic.terms))
+    sums = int(held.max(initial=0)) + most * (len(kinds) + 1)
+    if int(capacity.max(initial=0)) >= EXACT_BELOW or sums >= _EXACT_SUMS:
+        return Batch(np.zeros(0, np.int64))
+    slots = [table.enter(evaluation) for evaluation in evaluations]
+    start = min(evaluation.usage_position for evaluation in evaluations)
+    since = np.array([evaluation.usage_position - start for evaluation in evaluations], np.int64)
+    changed = state.usage_log.since(start)
+    before = changed if changed is not None else np.zeros(0, np.int64)
+    rows = np.zeros(len(kinds), np.int64)
+    kernel = choose_rows.compiled if nodes.is_large else choose_rows.reference
+    count = kernel(
+        kinds,
+        rows,
+        demand,
+        nonzero,
+        np.array([number[evaluation] for _, evaluation in members], np.int64),
+        np.array(slots, np.int64),
+        since,
+        *arithmetic,
+        table.best,
+        table.fixed,
+        held,
+        nodes.nonzero[:, :n].T.copy(),
+        capacity,
+        nodes.rank[:n].copy(),
+        np.concatenate((before, np.zeros(len(kinds), np.int64))),
+        len(before),
+    )
+    positions = zip(evaluations, (since + start).tolist(), strict=True)
+    return _ScoredBatch(evaluator, rows[:count], dict(positions))
+
+
+class _Arithmetic(NamedTuple):
+    """Judgements of several evaluations, one after the other; see ``batch_kernel``."""
+
+    checks: IntArray
+    check_ends: IntArray
+    formulas: IntArray
+    formula_ends: IntArray
+    terms: IntArray
+
+
+def _joined(asked: Sequence[Judgements]) -> _Arithmetic:
+    formulas = np.concatenate([one.formulas for one in asked])
+    counts = [len(one.formulas) for one in asked]
+    ends = np.cumsum([len(one.terms) for one in asked])
+    formulas[:, 3] += np.repeat(np.concatenate(([0], ends[:-1])), counts)
+    return _Arithmetic(
+        np.concatenate([one.checks for one in asked]),
+        np.cumsum([len(one.checks) for one in asked]),
+        formulas,
+        np.cumsum(counts),
+        np.concatenate([one.terms for one in asked]),
+    )

@@ -1,0 +1,308 @@
+"""Choice of nodes for pods of several classes, one after the other, in one call.
+
+Placing a pod changes the amounts of one row only, so a class of pods is brought up to date by
+evaluating the rows that changed since its last pod, as the change log of the state does between
+calls.
+
+======== ============================================================================
+pods     ``kinds`` ``(p,)``: the class of each pod; ``rows`` ``(p,)``: results
+classes  ``demand`` ``(k, n_columns)``, ``demand_nonzero`` ``(k, 2)``: what a pod adds;
+         ``scored`` ``(k,)``: the evaluation of the class
+scores   by evaluation: ``slots`` in ``best`` and ``fixed`` ``(slots, n)``; ``since``: the
+         position in the log up to which ``best`` is current; the ends of the entries in
+         ``checks`` and ``formulas`` (see ``Judgements``)
+rows     ``held``, ``capacity`` ``(n, n_columns)``, ``nonzero`` ``(n, 2)``, ``rank``
+         ``(n,)``
+log      ``log``: the rows changed before, ``filled`` of them, with space for one per pod
+======== ============================================================================
+"""
+
+from math import sqrt
+from typing import Any
+
+import numpy as np
+
+from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.kernel import Kernel
+from koordinator.scheduler.cycle.best import best_row
+from koordinator.scheduler.cycle.score_table import UNFIT
+from koordinator.scheduler.rules.usage_kernels import (
+    BALANCE,
+    BALANCE_CHANGE,
+    HALF,
+    MAX_SCORE,
+    USED,
+    judge,
+)
+
+_NONE: IntArray = np.zeros(0, np.int64)
+_DIRTY = -2  # in place of the best row of a block: rows of the block have changed
+
+
+def _choose(  # noqa: PLR0917 (numba takes no keywords)
+    kinds: IntArray,
+    rows: IntArray,
+    demand: IntArray,
+    demand_nonzero: IntArray,
+    scored: IntArray,
+    slots: IntArray,
+    since: IntArray,
+    checks: IntArray,
+    check_ends: IntArray,
+    formulas: IntArray,
+    formula_ends: IntArray,
+    terms: IntArray,
+    best: IntArray,
+    fixed: IntArray,
+    held: IntArray,
+    nonzero: IntArray,
+    capacity: IntArray,
+    rank: IntArray,
+    log: IntArray,
+    filled: int,
+) -> int:
+    for at, kind in enumerate(kinds.tolist()):
+        which = scored[kind]
+        slot = slots[which]
+        changed = np.unique(log[since[which] : filled])
+        since[which] = filled
+        if len(changed):
+            total = fixed[slot, changed]
+            fits = total != UNFIT
+            judge.reference(
+                *(held.T, nonzero.T, capacity.T, changed, _NONE, _NONE, _NONE),
+                checks[check_ends[which - 1] if which else 0 : check_ends[which]],
+                *_formulas_of(int(which), formulas, formula_ends, terms),
+                *(fits, total),
+            )
+            best[slot, changed] = np.where(fits, total, UNFIT)
+        row = best_row.reference(best[slot], rank)
+        if row == UNFIT:
+            return at
+        rows[at] = log[filled] = row
+        filled += 1
+        held[row] += demand[kind]
+        nonzero[row] += demand_nonzero[kind]
+    return len(kinds)
+
+
+def _formulas_of(
+    which: int, formulas: IntArray, formula_ends: IntArray, terms: IntArray
+) -> tuple[IntArray, IntArray]:
+    """Return the formulas of one evaluation, with their terms."""
+    first = formula_ends[which - 1] if which else 0
+    own = formulas[first : formula_ends[which]].copy()
+    start = formulas[first - 1, 3] if first else 0
+    own[:, 3] -= start
+    return own, terms[start:]
+
+
+def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
+    kinds: IntArray,
+    rows: IntArray,
+    demand: IntArray,
+    demand_nonzero: IntArray,
+    scored: IntArray,
+    slots: IntArray,
+    since: IntArray,
+    checks: IntArray,
+    check_ends: IntArray,
+    formulas: IntArray,
+    formula_ends: IntArray,
+    terms: IntArray,
+    best: IntArray,
+    fixed: IntArray,
+    held: IntArray,
+    nonzero: IntArray,
+    capacity: IntArray,
+    rank: IntArray,
+    log: IntArray,
+    filled: int,
+) -> int:
+    n, columns = held.shape
+    size = max(int(sqrt(n)), 1)
+    blocks = (n + size - 1) // size
+    # Best row of each block of ``size`` rows by evaluation, so that one changed row costs the scan
+    # of a block and not of all rows; UNFIT if no row of the block takes such a pod.
+    tops = np.full((len(slots), blocks), _DIRTY, np.int64)
+    # Amounts of a row after each change, in the order of the log: what a class reads is contiguous.
+    # A row that changed twice is evaluated twice, the second time with the amounts that count.
+    # They are exact as floating point numbers, see ``EXACT_BELOW``.
+    held_then = np.empty((columns + 2, len(log)))
+    capacity_then = np.empty((columns + 2, len(log)))
+    for position in range(filled):
+        row = log[position]
+        for column in range(columns):
+            held_then[column, position] = held[row, column]
+            capacity_then[column, position] = capacity[row, column]
+        for column in range(2):
+            held_then[columns + column, position] = nonzero[row, column]
+            capacity_then[columns + column, position] = capacity[row, column]
+    totals, points, weights = np.empty(len(log)), np.empty(len(log)), np.empty(len(log))
+    is_fit = np.empty(len(log), np.bool_)
+    for at in range(len(kinds)):
+        kind = kinds[at]
+        which = scored[kind]
+        own_best, own_fixed, own_tops = best[slots[which]], fixed[slots[which]], tops[which]
+        begin = since[which]
+        changed = log[begin:filled]
+        count = len(changed)
+        total, fits = totals[:count], is_fit[:count]
+        for i in range(count):
+            total[i] = own_fixed[changed[i]]
+            fits[i] = total[i] != UNFIT
+        first = check_ends[which - 1] if which > 0 else 0
+        for check in range(first, check_ends[which]):
+            used = held_then[checks[check, 0], begin:filled]
+            has = capacity_then[checks[check, 0], begin:filled]
+            amount = float(checks[check, 1])
+            for i in range(count):
+                fits[i] &= used[i] + amount <= has[i]
+        first = formula_ends[which - 1] if which > 0 else 0
+        start = formulas[first - 1, 3] if first > 0 else 0
+        for formula in range(first, formula_ends[which]):
+            mode, end = formulas[formula, 0], formulas[formula, 3]
+            times = float(formulas[formula, 1])
+            if mode >= BALANCE and end - start == 2 and mode != BALANCE_CHANGE:  # noqa: PLR2004 (cpu, memory)
+                used = held_then[terms[start, 0], begin:filled]
+                has = capacity_then[terms[start, 0], begin:filled]
+                other_used = held_then[terms[start + 1, 0], begin:filled]
+                other_has = capacity_then[terms[start + 1, 0], begin:filled]
+                amount, other_amount = float(terms[start, 1]), float(terms[start + 1, 1])
+                for i in range(count):
+                    fraction = min((used[i] + amount) / max(has[i], 1.0), 1.0)
+                    other = min((other_used[i] + other_amount) / max(other_has[i], 1.0), 1.0)
+                    deviation = abs(fraction - other) / 2
+                    if has[i] <= 0.0 or other_has[i] <= 0.0:
+                        deviation = 0.0
+                    total[i] += times * np.floor((1.0 - deviation) * MAX_SCORE)
+            elif mode >= BALANCE:
+                for i in range(count):
+                    position = begin + i
+                    counted = 0
+                    sum_now, sum_before = 0.0, 0.0
+                    one_now, one_before, two_now, two_before = 0.0, 0.0, 0.0, 0.0
+                    for term in range(start, end):
+                        limit = capacity_then[terms[term, 0], position]
+                        if limit > 0:
+                            before = held_then[terms[term, 0], position]
+                            now = min((before + terms[term, 1]) / limit, 1.0)
+                            before = min(before / limit, 1.0)
+                            one_now, two_now = two_now, now
+                            one_before, two_before = two_before, before
+                            sum_now += now
+                            sum_before += before
+                            counted += 1
+                    deviation, earlier = 0.0, 0.0
+                    if counted == 2:  # noqa: PLR2004 (half the difference, as in the reference)
+                        deviation = abs(one_now - two_now) / 2
+                        earlier = abs(one_before - two_before) / 2
+                    elif counted > 2:  # noqa: PLR2004 (as above)
+                        mean_now, mean_before = sum_now / counted, sum_before / counted
+                        squares_now, squares_before = 0.0, 0.0
+                        for term in range(start, end):
+                            limit = capacity_then[terms[term, 0], position]
+                            if limit > 0:
+                                before = held_then[terms[term, 0], position]
+                                now = min((before + terms[term, 1]) / limit, 1.0) - mean_now
+                                before = min(before / limit, 1.0) - mean_before
+                                squares_now += now * now
+                                squares_before += before * before
+                        deviation = sqrt(squares_now / counted)
+                        earlier = sqrt(squares_before / counted)
+                    score = int((1.0 - deviation) * MAX_SCORE)
+                    if mode == BALANCE_CHANGE:
+                        score = HALF + (HALF + score - int((1.0 - earlier) * MAX_SCORE)) // 2
+                    total[i] += times * score
+            else:
+                point, weight = points[:count], weights[:count]
+                point[:], weight[:] = 0.0, 0.0
+                for term in range(start, end):
+                    column = terms[term, 0]
+                    if formulas[formula, 2] != 0 and column < 2:  # noqa: PLR2004 (cpu, memory)
+                        column += columns
+                    used = held_then[column, begin:filled]
+                    has = capacity_then[column, begin:filled]
+                    amount, each = float(terms[term, 1]), float(terms[term, 2])
+                    for i in range(count):
+                        more = used[i] + amount
+                        part = min(more, has[i]) if mode == USED else max(has[i] - more, 0.0)
+                        counts = each if has[i] > 0.0 else 0.0
+                        point[i] += counts * np.floor(part * 100.0 / max(has[i], 1.0))
+                        weight[i] += counts
+                for i in range(count):
+                    total[i] += times * np.floor(point[i] / max(weight[i], 1.0))
+            start = end
+        for i in range(count):
+            row = changed[i]
+            value = np.int64(total[i]) if fits[i] else UNFIT
+            earlier_value = own_best[row]
+            if value == earlier_value:
+                continue
+            own_best[row] = value
+            block = row // size
+            top = own_tops[block]
+            if top == row:
+                if value < earlier_value:
+                    own_tops[block] = _DIRTY
+            elif (
+                top != _DIRTY
+                and value != UNFIT
+                and (
+                    top == UNFIT
+                    or value > own_best[top]
+                    or (value == own_best[top] and rank[row] < rank[top])
+                )
+            ):
+                own_tops[block] = row
+        since[which] = filled
+        chosen = UNFIT
+        for block in range(blocks):
+            top = own_tops[block]
+            if top == _DIRTY:
+                top = UNFIT
+                for row in range(block * size, min((block + 1) * size, n)):
+                    value = own_best[row]
+                    if value != UNFIT and (
+                        top == UNFIT
+                        or value > own_best[top]
+                        or (value == own_best[top] and rank[row] < rank[top])
+                    ):
+                        top = row
+                own_tops[block] = top
+            if top != UNFIT and (
+                chosen == UNFIT
+                or own_best[top] > own_best[chosen]
+                or (own_best[top] == own_best[chosen] and rank[top] < rank[chosen])
+            ):
+                chosen = top
+        if chosen == UNFIT:
+            return at
+        rows[at] = chosen
+        log[filled] = chosen
+        for column in range(columns):
+            held[chosen, column] += demand[kind, column]
+            held_then[column, filled] = held[chosen, column]
+            capacity_then[column, filled] = capacity[chosen, column]
+        for column in range(2):
+            nonzero[chosen, column] += demand_nonzero[kind, column]
+            held_then[columns + column, filled] = nonzero[chosen, column]
+            capacity_then[columns + column, filled] = capacity[chosen, column]
+        filled += 1
+    return len(kinds)
+
+
+def _signature(types: Any) -> Any:
+    vector = types.Array(types.int64, 1, "C", readonly=True)
+    table = types.Array(types.int64, 2, "C", readonly=True)
+    written, matrix = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
+    return (
+        *(vector, written, table, table, vector, vector, written),
+        *(table, vector, table, vector, table),
+        *(matrix, table, matrix, matrix, table, vector, written, types.int64),
+    )
+
+
+#: Writes the rows to ``rows``, in order, and returns for how many pods; the next one fits nowhere.
+#: Updates ``best``, ``since``, ``log``, ``held`` and ``nonzero``.
+choose_rows = Kernel(_choose, _choose_loop, _signature)

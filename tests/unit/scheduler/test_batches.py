@@ -1,0 +1,305 @@
+"""Batches of pods of several classes: the same outcome as deciding the pods one by one."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from hypothesis.extra import numpy as arrays
+from tests.worlds import configuration, embedded, metric, node, pod, renamed
+
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.foundation.arrays import IntArray
+from koordinator.scheduler.cycle import SchedulingCycle
+from koordinator.scheduler.cycle.batch_kernel import choose_rows
+from koordinator.scheduler.cycle.score_table import UNFIT
+from koordinator.scheduler.loop import Bound
+from koordinator.scheduler.profile import build_profiles
+from koordinator.scheduler.rules.usage_kernels import Balance, Formula, MeanShare, judgements
+from koordinator.scheduler.snapshot import ClusterState
+from koordinator.scheduler.snapshot import nodes as node_table
+from koordinator.scheduler.snapshot import view as snapshot_view
+from koordinator.simulator import Embedded
+
+quickly = settings(
+    max_examples=25,
+    deadline=None,
+    derandomize=True,
+    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+)
+STRATEGIES = ("LeastAllocated", "MostAllocated")
+
+
+def scoring(strategy: str) -> KubeSchedulerConfiguration:
+    """Return a configuration that scores resources by a strategy."""
+    args = {"scoringStrategy": {"type": strategy}}
+    return configuration(
+        pluginConfig=[{"name": "NodeResourcesFit", "args": args}],
+        plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}},
+    )
+
+
+@pytest.fixture(params=[False, True], ids=["arrays", "compiled"])
+def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
+    """Use the compiled kernels for small clusters, or do not."""
+    if request.param:
+        monkeypatch.setattr(node_table, "LARGE", 1)
+        monkeypatch.setattr(snapshot_view, "LARGE", 1)
+    return bool(request.param)
+
+
+@pytest.fixture
+def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which the length of each batch is appended."""
+    lengths: list[int] = []
+    choose = SchedulingCycle.choose_batch
+
+    def counted(cycle: SchedulingCycle, pods: Sequence[Any]) -> Any:
+        found = choose(cycle, pods)
+        lengths.append(len(found.rows))
+        return found
+
+    monkeypatch.setattr(SchedulingCycle, "choose_batch", counted)
+    return lengths
+
+
+# -- the kernel --------------------------------------------------------------------------------
+
+
+@st.composite
+def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
+    """Draw equal arguments of the kernel, twice."""
+    n, classes, columns = draw(st.integers(1, 12)), draw(st.integers(1, 4)), 4
+    pods = draw(st.integers(1, 20))
+
+    def matrix(rows: int, wide: int, most: int, least: int = 0) -> IntArray:
+        elements = st.integers(least, most)
+        return draw(arrays.arrays(np.int64, (rows, wide), elements=elements))
+
+    demand = matrix(classes, columns, 5)
+    held, nonzero, capacity = matrix(n, columns, 9), matrix(n, 2, 9), matrix(n, columns, 40)
+    fixed = matrix(classes, n, 3, UNFIT)
+    where = np.arange(columns)
+    asked = []
+    for number, amounts in enumerate(demand):
+        scores: list[tuple[Formula, int]] = [
+            (MeanShare(where, amounts, where + 1, most=bool(number % 2), nonzero=True), 2),
+            (Balance(where[:2], amounts[:2]), 1),
+            (Balance(where, amounts, change=bool(number % 3)), 1),
+        ]
+        asked.append(judgements([(where, amounts)], scores[: draw(st.integers(0, 3))]))
+    formulas = np.concatenate([one.formulas for one in asked])
+    term_ends = np.cumsum([len(one.terms) for one in asked])
+    formulas[:, 3] += np.repeat(
+        np.concatenate(([0], term_ends[:-1])), [len(one.formulas) for one in asked]
+    )
+    drawn = st.lists(st.integers(0, classes - 1), min_size=pods, max_size=pods)
+    every = np.arange(n)  # in the log: no class has been evaluated on any row yet
+    arguments: list[Any] = [
+        np.array(draw(drawn), np.int64),
+        np.zeros(pods, np.int64),
+        demand,
+        np.ascontiguousarray(demand[:, :2]),
+        np.arange(classes),
+        np.arange(classes)[::-1].copy(),
+        np.zeros(classes, np.int64),
+        np.concatenate([one.checks for one in asked]),
+        np.cumsum([len(one.checks) for one in asked]),
+        formulas,
+        np.cumsum([len(one.formulas) for one in asked]),
+        np.concatenate([one.terms for one in asked]),
+        np.full((classes, n), UNFIT, np.int64),
+        fixed,
+        held,
+        nonzero,
+        capacity,
+        np.array(draw(st.permutations(range(n))), np.int64),
+        np.concatenate((every, np.zeros(pods, np.int64))),
+        n,
+    ]
+    return arguments, [one.copy() if isinstance(one, np.ndarray) else one for one in arguments]
+
+
+@pytest.mark.slow
+@settings(quickly, max_examples=100)
+@given(problem=problems())
+def test_compiled_kernel_equals_array_code(problem: tuple[list[Any], list[Any]]) -> None:
+    """Rows, scores, positions and amounts are equal."""
+    first, second = problem
+    count = choose_rows.reference(*first)
+
+    assert choose_rows.compiled(*second) == count
+    first[1][count:] = second[1][count:] = 0
+    for one, other in zip(first, second, strict=True):
+        assert np.array_equal(one, other)
+
+
+# -- the scheduler -----------------------------------------------------------------------------
+
+
+KINDS = [
+    pod("a", cpu="300m", memory="200Mi"),
+    pod("b", cpu="1", memory="100Mi"),
+    pod("c", memory="1Gi", labels={"app": "c"}),
+    pod("d", cpu="2", memory="2Gi", nodeSelector={"disk": "ssd"}),
+    pod("e"),
+    pod("f", cpu="3", memory="5Gi", tolerations=[{"operator": "Exists"}]),
+    pod("g", cpu="100m", ports=[80]),
+]
+alike: st.SearchStrategy[Pod] = st.sampled_from(KINDS)
+
+
+def cluster(data: st.DataObject) -> list[Node]:
+    """Draw nodes of different sizes; some are tainted."""
+    sizes = data.draw(
+        st.lists(st.tuples(st.integers(1, 6), st.integers(1, 9)), min_size=1, max_size=8)
+    )
+    return [
+        node(
+            f"n{at}",
+            cpu=cpu,
+            memory=f"{memory}Gi",
+            pods=6 + at,
+            labels={"disk": "ssd"} if cpu % 2 else {},
+            taints=["dedicated=x:NoSchedule"] if memory % 4 == 0 else [],
+        )
+        for at, (cpu, memory) in enumerate(sizes)
+    ]
+
+
+def events(data: st.DataObject, nodes: Sequence[Node]) -> list[tuple[str, Any]]:
+    """Draw what happens between the steps: pods arrive, pods and nodes go, nodes change."""
+    deeds: list[tuple[str, Any]] = []
+    number = 0
+    for _ in range(data.draw(st.integers(1, 6))):
+        what = data.draw(st.sampled_from(("pods", "pods", "delete", "cordon", "grow", "load")))
+        if what == "pods":
+            arrivals: list[Pod] = data.draw(st.lists(alike, min_size=1, max_size=20))
+            deeds.append(
+                (what, [renamed(one, f"{number + at}") for at, one in enumerate(arrivals)])
+            )
+            number += len(arrivals)
+        elif what == "delete":
+            deeds.append((what, data.draw(st.integers(0, max(number, 1)))))
+        else:
+            deeds.append((what, data.draw(st.sampled_from(nodes))))
+    return deeds
+
+
+def played(one: Embedded, deeds: Sequence[tuple[str, Any]]) -> list[tuple[Any, ...]]:
+    """Play events and steps; return the outcomes in order."""
+    done = []
+    for what, about in deeds:
+        if what == "pods":
+            one.load(about)
+        elif what == "delete":
+            for bound in one.cluster.list(Pod).items:
+                if bound.metadata.name.endswith(str(about)):
+                    one.cluster.delete(Pod, bound.metadata.name, bound.metadata.namespace)
+        elif what == "load":
+            one.load([metric(about.metadata.name, 1)] if not _has_metric(one, about) else [])
+        else:
+            changed = node(
+                about.metadata.name,
+                cpu=8 if what == "grow" else 2,
+                memory="16Gi",
+                unschedulable=what == "cordon",
+            )
+            one.cluster.overwrite(changed)
+        done += one.run_to_fixed_point()
+        one.scheduler.validate()
+    return [(type(o).__name__, o.pod, getattr(o, "node", getattr(o, "message", ""))) for o in done]
+
+
+def _has_metric(one: Embedded, about: Node) -> bool:
+    return one.state.load.has_reports and about.metadata.name in one.state.nodes.rows
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("compiled")
+@settings(quickly, suppress_health_check=[*HealthCheck])
+@given(data=st.data(), strategy=st.sampled_from(STRATEGIES))
+def test_batches_equal_one_by_one(data: st.DataObject, strategy: str) -> None:
+    """Placements, order and messages are equal, and the ledgers are those of the placed pods."""
+    nodes = cluster(data)
+    deeds = events(data, nodes)
+    batched, single = (
+        embedded(*nodes, config=scoring(strategy), merge_runs=merges, report=False)
+        for merges in (True, False)
+    )
+
+    assert played(batched, deeds) == played(single, deeds)
+    assert np.array_equal(batched.state.nodes.requested, single.state.nodes.requested)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_batches_on_a_large_cluster_equal_one_by_one(strategy: str, batches: list[int]) -> None:
+    """There are more classes than the table of scores has slots at first, and pods that don't fit.
+
+    A rejected pod has its outcome at once, a placed one when its bind has ended, so only the order
+    of each is the same.
+    """
+    nodes = [node(f"n{at}", cpu=1 + at % 4, memory=f"{2 + at % 3}Gi") for at in range(2_000)]
+    sizes = np.random.default_rng(5).integers(1, 42, 700).tolist()
+    pending = [pod(f"p{at}", cpu=f"{100 * size}m", memory="1Gi") for at, size in enumerate(sizes)]
+    outcomes = []
+    for merges in (True, False):
+        one = embedded(*nodes, *pending, config=scoring(strategy), merge_runs=merges, report=False)
+        done = one.scheduler.step()
+        bound = [(o.pod, o.node) for o in done if isinstance(o, Bound)]
+        outcomes.append((bound, [o for o in done if not isinstance(o, Bound)]))
+        one.scheduler.validate()
+
+    assert outcomes[0] == outcomes[1]
+    assert outcomes[0][1]
+    assert sum(batches) > 0.9 * len(outcomes[0][0])
+
+
+# -- what ends a batch -------------------------------------------------------------------------
+
+
+def chosen(state: ClusterState, *asked: Pod, **profile: Any) -> tuple[SchedulingCycle, list[int]]:
+    """Return the rows of one batch."""
+    (built,) = build_profiles(configuration(**profile), state.axis).profiles
+    cycle = SchedulingCycle(built, state)
+    return cycle, cycle.choose_batch([state.classes.of(one) for one in asked]).rows.tolist()
+
+
+@pytest.mark.parametrize(
+    "last",
+    [KINDS[6], pod("huge", cpu=99), pod("near", topologySpreadConstraints=[])],
+    ids=["port", "huge", "plain"],
+)
+def test_batch_ends_before_a_pod_that_is_not_decided_by_amounts(
+    last: Pod, compiled: bool, world: Any
+) -> None:
+    """A pod that fits nowhere ends it, too; the pods before it have their nodes."""
+    del compiled
+    state = world(node("a"), node("b"))
+
+    _, rows = chosen(state, KINDS[0], KINDS[1], last, KINDS[0])
+
+    assert len(rows) == (4 if last.metadata.name == "near" else 2)
+
+
+def test_scores_are_computed_again_unless_the_pods_are_placed(world: Any, compiled: bool) -> None:
+    """A batch whose pods could not be placed leaves nothing behind."""
+    del compiled
+    state = world(node("a"), node("b"))
+    cycle, rows = chosen(state, KINDS[0], KINDS[1])
+    classes = [state.classes.of(one) for one in KINDS[:2]]
+
+    assert cycle.choose_batch(classes).rows.tolist() == rows
+    assert cycle.choose_batch(classes).rows.tolist() == rows
+
+
+def test_amounts_beyond_exact_arithmetic_are_decided_one_by_one(world: Any) -> None:
+    """The kernel computes with floating point numbers."""
+    state = world(node("a", memory="40Ti"))
+
+    assert chosen(state, KINDS[0], KINDS[1])[1] == []
