@@ -32,10 +32,11 @@ VERSION_VARIABLE = "KUBERNETES_VERSION"
 
 _KUBERNETES = Path(__file__).parent / "kubernetes"
 _HELM = Path(__file__).parent / "helm"
+_PROMQL = Path(__file__).parent / "promql"
 
 
 def find(program: str) -> Path:
-    """Return the path of etcd, helm or one of ``KUBERNETES_PROGRAMS``; builds what is missing.
+    """Return the path of etcd, helm, promql or one of ``KUBERNETES_PROGRAMS``; build it if missing.
 
     Raises ControlPlaneError if it has to be built and can't be.
     """
@@ -46,6 +47,8 @@ def find(program: str) -> Path:
         return _find_etcd()
     if program == "helm":
         return cached("helm", folder_key(_HELM), _build_helm) / "helm"
+    if program == "promql":
+        return cached("promql", folder_key(_PROMQL), _build_promql) / "promql"
     modfile = _modfile()
     sources = (modfile, modfile.with_suffix(".sum"), _KUBERNETES / "main.go")
     return cached("kubernetes", files_key(sources), _build_kubernetes) / program
@@ -128,6 +131,12 @@ def _build_helm(folder: Path) -> None:
         f"-X helm.sh/helm/v3/pkg/chartutil.k8sVersionMinor={kubernetes_minor}",
     ]
     go_build(_HELM, "helm.sh/helm/v3/cmd/helm", folder / "helm", flags)
+
+
+def _build_promql(folder: Path) -> None:
+    version = required_version(_PROMQL, "github.com/prometheus/prometheus")
+    say(f"building the engine of Prometheus {version}; takes about 2 minutes, once")
+    go_build(_PROMQL, ".", folder / "promql", ())
 
 
 #: Text about claims that kube-scheduler up to 1.36 puts before the text about preemption.

@@ -78,6 +78,7 @@ SWITCH_S = 0.0002
 #: there may be several.
 WEBHOOK_LIMITS = ConnectionLimits(connections=1024)
 _PERCENTS = 100
+IS_LEADER = "koordinator_manager_is_leader"  # the gauge of the leader
 #: Service accounts of those components that write what pods were given, and quotas.
 COMPONENTS = ("koord-scheduler", "koord-manager", "koord-descheduler")
 _ANY_ADDRESS = "::"
@@ -148,7 +149,7 @@ class _Process:
         self._election = Election(
             parts, lease if settings.elects else None, burst=flags.rest_config_burst
         )
-        self._election.show_leader("koordinator_manager_is_leader")
+        self._election.show_leader(IS_LEADER)
         self._webhooks = Webhooks(
             settings,
             lambda: self._connect(timeout_s=5.0),
