@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generate import commands, metrics, objects, settings
+from docs.generate import commands, metrics, objects, settings, states
 
 
 def pages() -> Mapping[str, str]:
@@ -22,6 +22,8 @@ def pages() -> Mapping[str, str]:
         "feature-gates.md": settings.feature_gates(),
         "environment-variables.md": commands.environment_variables(),
         "metrics.md": metrics.metrics(),
+        "event-reasons.md": states.event_reasons(),
+        "conditions.md": states.conditions(),
     }
     made |= {f"resources/{name}.md": text for name, text in objects.custom_resources()}
     made |= {f"commands/{name}.md": text for name, text in commands.commands()}

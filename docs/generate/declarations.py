@@ -69,6 +69,23 @@ def field_comments(struct: type) -> Mapping[str, str]:
 
 
 @cache
+def member_comments(enumeration: type) -> Mapping[str, str]:
+    """Return the comment of every member of an enumeration that has one."""
+    source = textwrap.dedent(inspect.getsource(enumeration))
+    comments, lines = _comments(source), source.splitlines()
+    body = ast.parse(source).body[0]
+    found: dict[str, str] = {}
+    for node in body.body if isinstance(body, ast.ClassDef) else ():
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            above = _block_above(lines, comments, node.lineno)
+            behind = comments.get(node.end_lineno or node.lineno, "")
+            text = _plain(f"{above} {behind}")
+            if text:
+                found[node.targets[0].id] = text
+    return found
+
+
+@cache
 def users_of(module: str, name: str) -> tuple[str, ...]:
     """Return the components that import a constant of a module of the API, or its module."""
     package, _, last = module.rpartition(".")

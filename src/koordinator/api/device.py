@@ -22,7 +22,7 @@ class DeviceType(StrEnum):
     FPGA = "fpga"
 
 
-HEALTHY = "Healthy"  # the type of the condition
+HEALTHY = "Healthy"  # whether the device can be allocated; a driver's error code is the reason
 NUMA_UNKNOWN = -1  # as a node id
 
 

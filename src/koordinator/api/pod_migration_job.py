@@ -34,34 +34,34 @@ class PodMigrationJobPhase(StrEnum):
 class PodMigrationJobConditionType(StrEnum):
     """The steps of a job."""
 
-    RESERVATION_CREATED = "ReservationCreated"
-    RESERVATION_SCHEDULED = "ReservationScheduled"
-    PREEMPTION = "Preemption"
-    EVICTION = "Eviction"
-    POD_SCHEDULED = "PodScheduled"
-    POD_BOUND_RESERVATION = "PodBoundReservation"
-    BOUND_POD_READY = "BoundPodReady"
-    RESERVATION_BOUND = "ReservationBound"
+    RESERVATION_CREATED = "ReservationCreated"  # whether the reservation for the moved pod exists
+    RESERVATION_SCHEDULED = "ReservationScheduled"  # whether that reservation has a node
+    PREEMPTION = "Preemption"  # whether pods had to make room for the reservation
+    EVICTION = "Eviction"  # whether the pod was evicted
+    POD_SCHEDULED = "PodScheduled"  # whether the successor of the pod has a node
+    POD_BOUND_RESERVATION = "PodBoundReservation"  # whether the successor uses the reservation
+    BOUND_POD_READY = "BoundPodReady"  # whether the successor is ready
+    RESERVATION_BOUND = "ReservationBound"  # whether a pod uses the reservation
 
 
 class PodMigrationJobReason(StrEnum):
     """Why a condition or the phase is as it is."""
 
-    TIMEOUT = "Timeout"
-    FAILED_CREATE_RESERVATION = "FailedCreateReservation"
-    RESERVATION_EXPIRED = "ReservationExpired"
-    UNSCHEDULABLE = "Unschedulable"
-    FORBIDDEN_MIGRATE_POD = "ForbiddenMigratePod"
-    INVALID_POD_REF = "InvalidPodRef"
-    MISSING_POD = "MissingPod"
-    MISSING_RESERVATION = "MissingReservation"
-    PREEMPTING = "Preempting"
-    PREEMPT_COMPLETE = "PreemptComplete"
-    EVICTING = "Evicting"
-    FAILED_EVICT = "FailedEvict"
-    EVICT_COMPLETE = "EvictComplete"
-    WAIT_FOR_POD_BIND_RESERVATION = "WaitForPodBindReservation"
-    WAIT_FOR_BOUND_POD_READY = "WaitForBoundPodReady"
+    TIMEOUT = "Timeout"  # the job took longer than spec.ttl
+    FAILED_CREATE_RESERVATION = "FailedCreateReservation"  # the API server refused the reservation
+    RESERVATION_EXPIRED = "ReservationExpired"  # the reservation expired during the move
+    UNSCHEDULABLE = "Unschedulable"  # no node has room for the reservation
+    FORBIDDEN_MIGRATE_POD = "ForbiddenMigratePod"  # a filter or a limit forbids the eviction
+    INVALID_POD_REF = "InvalidPodRef"  # spec.podRef names no pod
+    MISSING_POD = "MissingPod"  # the pod does not exist any more
+    MISSING_RESERVATION = "MissingReservation"  # the reservation does not exist any more
+    PREEMPTING = "Preempting"  # pods are being evicted to make room
+    PREEMPT_COMPLETE = "PreemptComplete"  # there is room now
+    EVICTING = "Evicting"  # the pod is being evicted
+    FAILED_EVICT = "FailedEvict"  # the eviction failed
+    EVICT_COMPLETE = "EvictComplete"  # the pod does not run any more
+    WAIT_FOR_POD_BIND_RESERVATION = "WaitForPodBindReservation"  # no successor uses it yet
+    WAIT_FOR_BOUND_POD_READY = "WaitForBoundPodReady"  # the successor is not ready yet
 
 
 class Preconditions(ApiStruct, frozen=True, kw_only=True):

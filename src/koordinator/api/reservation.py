@@ -36,18 +36,18 @@ class ReservationPhase(StrEnum):
 class ReservationConditionType(StrEnum):
     """Types of conditions of a reservation."""
 
-    SCHEDULED = "Scheduled"
-    READY = "Ready"
+    SCHEDULED = "Scheduled"  # whether the reservation has a node
+    READY = "Ready"  # whether pods can use the reservation
 
 
 class ReservationReason(StrEnum):
     """Why a condition of a reservation is as it is."""
 
-    SCHEDULED = "Scheduled"
-    UNSCHEDULABLE = "Unschedulable"
-    AVAILABLE = "Available"
-    SUCCEEDED = "Succeeded"
-    EXPIRED = "Expired"
+    SCHEDULED = "Scheduled"  # a node was chosen
+    UNSCHEDULABLE = "Unschedulable"  # no node has room
+    AVAILABLE = "Available"  # its amounts are reserved on its node
+    SUCCEEDED = "Succeeded"  # a pod has used a reservation for one pod
+    EXPIRED = "Expired"  # its time is over, or its node was deleted
 
 
 class ReservationControllerReference(ApiStruct, frozen=True, kw_only=True):

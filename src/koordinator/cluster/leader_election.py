@@ -47,6 +47,8 @@ from koordinator.foundation.errors import (
     NotFoundError,
 )
 
+LEADER_ELECTION = "LeaderElection"  # Lease: its holder has changed
+
 
 class LeaderElector:
     """One candidate of an election: waits for the lease, leads, and is done when that ends.
@@ -272,7 +274,7 @@ class LeaderElector:
             reporting_controller=self._name,
             reporting_instance=self._identity,
             action="LeaderElection",
-            reason="LeaderElection",
+            reason=LEADER_ELECTION,
             regarding=ObjectReference(
                 api_version=Lease.API_VERSION,
                 kind=Lease.KIND,

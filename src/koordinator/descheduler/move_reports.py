@@ -12,7 +12,7 @@ from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome
 from koordinator.domain.audit.entry import to_lines
 from koordinator.foundation.clock import Clock
 
-NOT_MOVED: Final = "NotMoved"
+NOT_MOVED: Final = "NotMoved"  # Pod: a plugin wanted to evict it, and a limit or proof forbids it
 FEWEST_S: Final = 300.0
 MOST_KNOWN: Final = 1 << 14  # entries; beyond it the table is cleared and events may repeat
 

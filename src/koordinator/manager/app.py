@@ -45,7 +45,12 @@ from koordinator.manager.controllers.colocation_profile import chosen_pods, is_m
 from koordinator.manager.controllers.node_metric import reconcile_node_metric
 from koordinator.manager.controllers.node_slo import reconcile_node_slo
 from koordinator.manager.controllers.quota_profile import RESYNC_S, reconcile_quota_profile
-from koordinator.manager.events import warning
+from koordinator.manager.events import (
+    CREATE_QUOTA_FAILED,
+    JOB_NOT_QUEUED,
+    UPDATE_QUOTA_FAILED,
+    warning,
+)
 from koordinator.manager.metrics import ManagerMetrics
 from koordinator.manager.mirror import Key, Mirror
 from koordinator.manager.node_resources.calculation import ALL_PLUGINS
@@ -447,7 +452,7 @@ class Manager:
     def _report_rejected(self, job: KubeObject, problem: str) -> None:
         event = warning(
             job,
-            "JobNotQueued",
+            JOB_NOT_QUEUED,
             problem,
             action="Queueing",
             name=f"{job.metadata.name}.job-not-queued",
@@ -461,7 +466,7 @@ class Manager:
         verb = "create" if isinstance(write, Create) else "update"
         event = warning(
             profile,
-            f"{verb.capitalize()}QuotaFailed",
+            CREATE_QUOTA_FAILED if isinstance(write, Create) else UPDATE_QUOTA_FAILED,
             f"failed to {verb} quota, err: {error}",
             action="Reconciling",
             name=f"{profile.metadata.name}.{verb}-quota-failed",

@@ -6,6 +6,9 @@ from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.foundation.clock import UTC
 
 COMPONENT = "koord-manager"
+JOB_NOT_QUEUED = "JobNotQueued"  # job: it is invalid, so that it gets no QueueUnit
+CREATE_QUOTA_FAILED = "CreateQuotaFailed"  # ElasticQuotaProfile: its root quota was refused
+UPDATE_QUOTA_FAILED = "UpdateQuotaFailed"  # ElasticQuotaProfile: a change of its quota was refused
 _LONGEST_NOTE = 1024  # what the API server accepts
 
 

@@ -9,9 +9,9 @@ from koordinator.api.node import Node
 from koordinator.foundation.clock import UTC
 
 COMPONENT = "koord-yarn-operator"
-BAD_REFERENCE = "YarnNodeManagerUnclear"
-REFUSED = "YarnLimitRefused"
-UNREADABLE = "YarnAccountUnreadable"
+BAD_REFERENCE = "YarnNodeManagerUnclear"  # Node: its pods name no or several NodeManagers
+REFUSED = "YarnLimitRefused"  # Node: the ResourceManager refused the limit of its NodeManager
+UNREADABLE = "YarnAccountUnreadable"  # Node: its batch resources or annotation are invalid
 _LONGEST_NOTE = 1024  # limit of the API server
 
 

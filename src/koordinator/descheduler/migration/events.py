@@ -14,7 +14,7 @@ from koordinator.foundation.clock import UTC
 
 COMPONENT = "koord-descheduler"
 ACTION = "Migrating"
-DESCHEDULED = "Descheduled"
+DESCHEDULED = "Descheduled"  # Pod: it was evicted; the note has the plugin and the reason
 _LONGEST_NOTE = 1024  # limit of the API server
 _LONGEST_NAME = 200
 

@@ -51,8 +51,9 @@ from koordinator.descheduler.migration.jobs import (
 )
 from koordinator.foundation.errors import BugError
 
-COMPLETE: Final = "Complete"
-RESERVATION_USED: Final = "ReservationUsed"  # reason of a condition and of an event
+COMPLETE: Final = "Complete"  # PodMigrationJob: the pod was moved
+#: PodMigrationJob: another pod has used its reservation, so that a second one is created.
+RESERVATION_USED: Final = "ReservationUsed"
 
 
 class JobState(StrEnum):

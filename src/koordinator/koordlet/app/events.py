@@ -13,15 +13,15 @@ from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.intents import EvictPod
 from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, UnpreparedContainer
 
-EVICTED = "evictPodSuccess"
-NOT_EVICTED = "evictPodFail"
-BAD_SLO = "NodeSLONotFollowed"
-KUBELET_MEMORY_QOS = "KubeletMemoryQoS"
-POLICY_RAISED = "NodeMetricPolicyRaised"
-CGROUPS_MISSING = "PodCgroupsNotFound"
-KUBELET_SILENT = "KubeletNotAsked"
-HOOK_FAILED = "RuntimeHookFailed"
-UNPREPARED = "StartedWithoutRuntimeHook"
+EVICTED = "evictPodSuccess"  # Pod: the agent has evicted it; the note has the strategy
+NOT_EVICTED = "evictPodFail"  # Pod: it should be evicted, and the eviction failed
+BAD_SLO = "NodeSLONotFollowed"  # Node: its NodeSLO is invalid; the last valid one stays in force
+KUBELET_MEMORY_QOS = "KubeletMemoryQoS"  # Node: kubelet and koordlet write the same memory files
+POLICY_RAISED = "NodeMetricPolicyRaised"  # Node: an interval or window was raised to its minimum
+CGROUPS_MISSING = "PodCgroupsNotFound"  # Node: pods are neither measured nor enforced
+KUBELET_SILENT = "KubeletNotAsked"  # Node: the kubelet does not answer, so pods are not updated
+HOOK_FAILED = "RuntimeHookFailed"  # Pod: a hook failed; the failure policy decides on the start
+UNPREPARED = "StartedWithoutRuntimeHook"  # Pod: a container started while hooks were unavailable
 
 _COMPONENT = "koordlet"
 _LONGEST_NAME = 230

@@ -50,7 +50,16 @@ from koordinator.manager.configuration.ranges import range_problems
 SectionT = TypeVar("SectionT", bound=msgspec.Struct)
 StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)
 
-_SLO_FAILED: Final = "SLOCfgUnmarshalFailed"
+#: ConfigMap slo-controller-config: a section of a NodeSLO is invalid.
+SLO_FAILED: Final = "SLOCfgUnmarshalFailed"
+#: ConfigMap slo-controller-config: its CPU normalization is invalid.
+NORMALIZATION_FAILED: Final = "CPUNormalizationCfgUnmarshalFailed"
+#: ConfigMap slo-controller-config: its resource amplification is invalid.
+AMPLIFICATION_FAILED: Final = "ResourceAmplificationCfgUnmarshalFailed"
+#: ConfigMap slo-controller-config: its colocation-config is invalid.
+COLOCATION_FAILED: Final = "ColocationCfgUnmarshalFailed"
+#: ConfigMap slo-controller-config: a node strategy of its colocation-config is invalid.
+COLOCATION_NODE_FAILED: Final = "ColocationNodeCfgInvalid"
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,21 +129,21 @@ class _Reader:
                 HOST_APPLICATION,
                 HostApplicationConfig,
                 last.host_applications,
-                _SLO_FAILED,
+                SLO_FAILED,
                 "HostApplicationCfg",
             ),
             normalization=self._plain(
                 CPU_NORMALIZATION,
                 CpuNormalizationConfig,
                 last.normalization,
-                "CPUNormalizationCfgUnmarshalFailed",
+                NORMALIZATION_FAILED,
                 "CPUNormalizationCfg",
             ),
             amplification=self._plain(
                 RESOURCE_AMPLIFICATION,
                 ResourceAmplificationConfig,
                 last.amplification,
-                "ResourceAmplificationCfgUnmarshalFailed",
+                AMPLIFICATION_FAILED,
                 "ResourceAmplificationCfg",
             ),
         )
@@ -152,9 +161,7 @@ class _Reader:
             _check_strategy(cluster, "ColocationCfg.ColocationStrategy")
         except InputError as error:
             message = f"failed to unmarshal colocation config, err: {error}"
-            self.problems.append(
-                ConfigurationProblem(COLOCATION, "ColocationCfgUnmarshalFailed", message)
-            )
+            self.problems.append(ConfigurationProblem(COLOCATION, COLOCATION_FAILED, message))
             return self._last.colocation
         entries = []
         for index, entry in enumerate(document.node_configs):
@@ -164,7 +171,7 @@ class _Reader:
             except InputError as error:
                 message = f"the strategy of the cluster counts for {entry.name!r}, err: {error}"
                 self.problems.append(
-                    ConfigurationProblem(COLOCATION, "ColocationNodeCfgInvalid", message)
+                    ConfigurationProblem(COLOCATION, COLOCATION_NODE_FAILED, message)
                 )
                 merged = cluster
             entries.append(overlaid(entry, merged))
@@ -182,7 +189,7 @@ class _Reader:
             return self._merged(key, kind, default)
         except InputError as error:
             message = f"failed to unmarshal {title}Cfg, err: {error}"
-            self.problems.append(ConfigurationProblem(key, _SLO_FAILED, message))
+            self.problems.append(ConfigurationProblem(key, SLO_FAILED, message))
             return last
 
     def _merged(self, key: str, kind: type[SectionT], default: msgspec.Struct) -> SectionT:
@@ -219,7 +226,7 @@ class _Reader:
             check_network_qos(decode(text.encode(), ResourceQosConfig), system)
         except InputError as error:
             message = f"failed to unmarshal ResourceQOSCfg, err: {error}"
-            self.problems.append(ConfigurationProblem(RESOURCE_QOS, _SLO_FAILED, message))
+            self.problems.append(ConfigurationProblem(RESOURCE_QOS, SLO_FAILED, message))
             return last
         return config
 

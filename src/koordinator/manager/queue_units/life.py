@@ -39,20 +39,20 @@ from koordinator.domain.amounts import Amounts, add, amounts_of, to_quantities
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.manager.queue_units.jobs import ADMISSION, QueuedJobState, WaitingJob
 
-QUOTA_RESERVED: Final = "QuotaReserved"
-ADMITTED: Final = "Admitted"
-PODS_READY: Final = "PodsReady"
-FINISHED: Final = "Finished"
-EVICTED: Final = "Evicted"
+QUOTA_RESERVED: Final = "QuotaReserved"  # whether the quota has room for the job
+ADMITTED: Final = "Admitted"  # whether the job may start
+PODS_READY: Final = "PodsReady"  # whether all pods of the job are ready
+FINISHED: Final = "Finished"  # whether the job has ended
+EVICTED: Final = "Evicted"  # whether the job was stopped after its admission
 
-DEACTIVATED: Final = "Deactivated"
-BACKOFF_TIMEOUT: Final = "BackoffTimeout"
-PREEMPTED: Final = "Preempted"
-TOO_LONG: Final = "MaximumExecutionTimeExceeded"
-SUSPENDED: Final = "Suspended"  # ours: a user has suspended its job
-CHECK_FAILED: Final = "AdmissionCheck"  # as Kueue has it
-REJECTED: Final = "AdmissionCheckRejected"
-NOT_SCHEDULED: Final = "SchedulingFailed"  # ours
+DEACTIVATED: Final = "Deactivated"  # spec.active is false
+BACKOFF_TIMEOUT: Final = "BackoffTimeout"  # its pods were not ready in time
+PREEMPTED: Final = "Preempted"  # another job of the quota takes its place
+TOO_LONG: Final = "MaximumExecutionTimeExceeded"  # it ran longer than it may
+SUSPENDED: Final = "Suspended"  # a user has suspended the job; the original has no such reason
+CHECK_FAILED: Final = "AdmissionCheck"  # an admission check requests another try, as in Kueue
+REJECTED: Final = "AdmissionCheckRejected"  # an admission check forbids the job
+NOT_SCHEDULED: Final = "SchedulingFailed"  # no nodes fit; the original has no such reason
 
 PENDING: Final = "Pending"
 READY: Final = "Ready"

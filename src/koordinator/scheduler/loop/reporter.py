@@ -27,14 +27,21 @@ from koordinator.foundation.clock import UTC, Clock, to_datetime
 from koordinator.scheduler.diagnosis import shortened
 from koordinator.scheduler.rules.reservations.lifecycle import reservation_message
 
-SCHEDULED = "PodScheduled"
+SCHEDULED = "PodScheduled"  # whether a pod has a node
+#: Pod or Reservation: it was bound to a node.
 BOUND = ("Normal", "Scheduled", "Binding")
+#: Pod or Reservation: no node fits, or the attempt failed; the note counts nodes by reason.
 FAILED = ("Warning", "FailedScheduling", "Scheduling")
+#: Pod: it is evicted to make room for a pod of higher priority.
 DISPLACED = ("Normal", "Preempted", "Preempting")
+#: Pod: no reservation that it requires has room.
 FAILED_RESERVATION = ("Warning", "FailedScheduling-Reservation", "Scheduling")
-GATED = "SchedulingGated"  # a reason: room would not help, so no autoscaler acts
+#: Object of any kind, which completes the reason, as in InvalidPodGroup: a part of it is ignored.
+INVALID = ("Warning", "Invalid", "Reading")
+UNSCHEDULABLE = "Unschedulable"  # no node fits
+GATED = "SchedulingGated"  # the pod waits for its gang or queue; more nodes would not help
 COMPONENT = "koord-scheduler"  # who speaks about objects that belong to no profile
-VALID = "Valid"  # the type of the condition of objects that may say what can't be meant
+VALID = "Valid"  # whether the whole object has an effect; also the reason if it has
 DEFAULT_NAMESPACE = "default"  # of events about objects that have none
 SERIES_S = 360.0  # an event repeated within this time belongs to the same series
 SERIES_WRITE_S = 60.0  # how often a growing series is written at most
@@ -101,7 +108,7 @@ class Reporter:
         elif isinstance(gone, Reservation):  # its pod has its uid
             self._reported.pop(gone.metadata.uid, None)
 
-    def failed(self, pod: Pod, message: str, reason: str = "Unschedulable") -> None:
+    def failed(self, pod: Pod, message: str, reason: str = UNSCHEDULABLE) -> None:
         """Report why a pod still waits, unless its condition already has this reason."""
         if not self._enabled:
             return
@@ -151,7 +158,8 @@ class Reporter:
     def noticed(self, about: KubeObject, problem: str) -> None:
         """Report what is wrong with an object, which may have been deleted."""
         if self._enabled:
-            what = ("Warning", f"Invalid{about.KIND}", "Reading")
+            kind, reason, action = INVALID
+            what = (kind, f"{reason}{about.KIND}", action)
             self._cluster.report([self._event(about, COMPONENT, what, shortened(problem))])
 
     def judged(self, about: Judged, problem: str) -> None:
@@ -169,7 +177,7 @@ class Reporter:
         condition = StandardCondition(
             type=VALID,
             status=status,
-            reason=f"Invalid{about.KIND}" if problem else VALID,
+            reason=f"{INVALID[1]}{about.KIND}" if problem else VALID,
             message=text,
             last_transition_time=since or to_datetime(self._clock.now_s()),
             observed_generation=about.metadata.generation,
