@@ -124,6 +124,25 @@ def effective_requests(
     return amounts
 
 
+def granted_requests(pod: Pod) -> Requests:
+    """Return the requests that the pod's node has granted.
+
+    Of a container without a status, these are the spec's.
+    """
+    if pod.status.allocated_resources:
+        return canonical_amounts(pod.status.allocated_resources)
+    statuses = _statuses(pod)
+
+    def granted(container: Container) -> Requests:
+        status = statuses.get(container.name)
+        known = status.allocated_resources if status is not None else {}
+        return canonical_amounts(known or container.resources.requests)
+
+    amounts = most_together(pod.spec, granted) | _pod_level(stated_requests(pod.spec))
+    add_overhead(amounts, pod.spec)
+    return amounts
+
+
 def least_requests(pod: Pod) -> Requests:
     """Return the minimum of requested, granted and in-force amounts.
 

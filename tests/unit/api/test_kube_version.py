@@ -66,7 +66,8 @@ ON = {
     V1_36: "DRASchedulerFilterTimeout DRADeviceTaints DRAPartitionableDevices "
     "DRAConsumableCapacity DRAExtendedResource DRADeviceBindingConditions",
     V1_37: "DRASchedulerFilterTimeout DRADeviceTaints DRAPartitionableDevices "
-    "DRAConsumableCapacity DRAExtendedResource DRADeviceBindingConditions DRADeviceTaintRules",
+    "DRAConsumableCapacity DRAExtendedResource DRADeviceBindingConditions DRADeviceTaintRules "
+    "DRAFractionalCapacityRange",
 }
 
 

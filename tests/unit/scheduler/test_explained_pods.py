@@ -13,6 +13,7 @@ from tests.unit.scheduler.test_gangs import group, members
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
 from tests.worlds import ZONE, configuration, embedded, made, metric, near, node, pod, spread, used
 
+from koordinator.api.codec import decode_object, to_manifest
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU
@@ -245,6 +246,46 @@ def test_a_pod_that_has_a_node_may_not_run_yet(phase: str, summary: str) -> None
     one.run_to_fixed_point()
 
     assert explain(one.scheduler.handle, "default/p").summary == summary
+
+
+@pytest.mark.parametrize(
+    ("condition", "granted", "told"),
+    [
+        (
+            {"type": "PodResizePending", "reason": "Deferred", "message": "Node is full"},
+            "1",
+            "its resize (cpu from 1 to 3) waits for capacity on its node (Deferred): Node is full",
+        ),
+        (
+            {"type": "PodResizePending", "reason": "Infeasible", "message": "Node has 2 CPUs"},
+            "1",
+            (
+                "its resize (cpu from 1 to 3) can't be carried out on its node (Infeasible): "
+                "Node has 2 CPUs"
+            ),
+        ),
+        ({"type": "PodResizeInProgress"}, "3", "its resize is in progress"),
+        ({}, "1", "its resize (cpu from 1 to 3) has not been granted by its node yet"),
+        ({}, "3", ""),
+    ],
+)
+def test_the_resize_of_a_running_pod_is_explained(
+    condition: dict[str, str], granted: str, told: str
+) -> None:
+    """The node has not done what the spec requests."""
+    manifest = to_manifest(pod("p", 3, on="n"))
+    manifest["status"] = {
+        "phase": "Running",
+        "conditions": [{"status": "True", **condition}] if condition else [],
+        "containerStatuses": [{"name": "c", "allocatedResources": {"cpu": granted}}],
+    }
+    manifest["spec"]["containers"][0]["name"] = "c"
+    one = embedded(node("n", cpu=4), decode_object(manifest))
+    one.run_to_fixed_point()
+
+    where = "it runs on n"
+    expected = f"{where}; {told}" if told else where
+    assert explain(one.scheduler.handle, "default/p").summary == expected
 
 
 def test_placed_and_unknown_pods() -> None:

@@ -58,6 +58,7 @@ DRA_PARTITIONABLE_DEVICES: Final = "DRAPartitionableDevices"
 DRA_CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"
 DRA_BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
 DRA_EXTENDED_RESOURCE: Final = "DRAExtendedResource"
+DRA_FRACTIONAL_RANGES: Final = "DRAFractionalCapacityRange"
 DRA_FILTER_TIMEOUT: Final = "DRASchedulerFilterTimeout"
 
 #: Of Kubernetes: the status of whole pods counts while they are resized.
@@ -136,6 +137,7 @@ OF_KUBERNETES: Final = frozenset(
         DRA_CONSUMABLE_CAPACITY,
         DRA_BINDING_CONDITIONS,
         DRA_EXTENDED_RESOURCE,
+        DRA_FRACTIONAL_RANGES,
         DRA_FILTER_TIMEOUT,
         GENERIC_WORKLOAD,
         GANG_SCHEDULING,

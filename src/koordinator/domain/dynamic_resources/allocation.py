@@ -49,7 +49,7 @@ def allocation_of(
             results=tuple(
                 _result(claim, number, allocated, gates) for number, allocated in enumerate(devices)
             ),
-            config=tuple(_configuration(claim, devices, joins=gates.joins_requests)),
+            config=tuple(_configuration(claim, devices, joins=gates.from_1_37)),
         ),
         node_selector=_node_selector([one.device for one in devices], node, gates),
         allocation_timestamp=to_datetime(now_s) if gates.binding_conditions else None,

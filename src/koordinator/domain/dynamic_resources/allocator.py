@@ -34,6 +34,7 @@ from koordinator.domain.dynamic_resources.requests import (
     RequestOption,
 )
 from koordinator.domain.dynamic_resources.shares import (
+    CapacityError,
     CounterKey,
     DevicesInUse,
     consumed_capacity,
@@ -98,7 +99,8 @@ class AllocatorGates:
     capacity: bool = False  # includes distinctAttribute constraints
     binding_conditions: bool = False
     repeats: bool = True  # up to 1.35: several shares of a device per request
-    joins_requests: bool = False  # from 1.37: configurations for all requests name none
+    fractional_ranges: bool = False  # ranges of capacity count in thousandths, not in ones
+    from_1_37: bool = False  # rules and messages of Kubernetes 1.37
 
 
 NO_GATES: Final = AllocatorGates()
@@ -144,8 +146,10 @@ def allocate(
     try:
         return _Search(pools, claims, use, gates, max_steps).run()
     except AllocationError as fault:
-        is_broken = isinstance(fault, BrokenSelectorError)
-        return NotAllocatable(str(fault), is_fault=True, is_broken=is_broken)
+        if isinstance(fault, BrokenSelectorError):
+            reason = fault.with_device() if gates.from_1_37 else str(fault)
+            return NotAllocatable(reason, is_fault=True, is_broken=True)
+        return NotAllocatable(str(fault), is_fault=True)
     except _OutOfStepsError:
         return NotAllocatable(TIMED_OUT)
 
@@ -237,6 +241,11 @@ class _Search:
                     counts.append(len(devices))
                 else:
                     counts.append(option.count)
+            if self._gates.from_1_37 and least + min(counts) > RESULTS_MAX:
+                raise AllocationError(
+                    f"claim {claim.key}, request {request.name}: adding {min(counts)} devices "
+                    f"exceeds the claim limit of {RESULTS_MAX}, with {least} already accounted for"
+                )
             least += min(counts)
         if least > RESULTS_MAX:
             raise AllocationError(
@@ -264,17 +273,32 @@ class _Search:
                     f"claim {claim.key}, request {option.short_name}: asks for all devices, but "
                     f"resource pool {pool.driver}/{pool.name} is {state}"
                 )
-            devices += (one for one in pool.devices if self._can_allocate(option, one))
+            devices += (one for one in pool.devices if self._is_one_of_all(claim, option, one))
         return tuple(devices)
 
-    def _can_allocate(self, option: RequestOption, device: OfferedDevice) -> bool:
+    def _is_one_of_all(
+        self, claim: PendingClaim, option: RequestOption, device: OfferedDevice
+    ) -> bool:
+        """Return whether a request for all devices includes a device.
+
+        From 1.37 on a device with too little capacity left is included, so that the request fails.
+        """
+        if not self._gates.from_1_37:
+            return self._can_allocate(claim, option, device)
+        if not is_offered(device, self._gates) or not option.selects(device):
+            return False
+        return not self._gates.capacity or self._requested(claim, option, device) is not None
+
+    def _can_allocate(
+        self, claim: PendingClaim, option: RequestOption, device: OfferedDevice
+    ) -> bool:
         """Return whether a request means a device, and enough of it is left.
 
         Raises AllocationError.
         """
         if not is_offered(device, self._gates) or not option.selects(device):
             return False
-        return not self._gates.capacity or self._capacity_taken(option, device) is not None
+        return not self._gates.capacity or self._capacity_taken(claim, option, device) is not None
 
     # -- the search --------------------------------------------------------------------------
 
@@ -331,7 +355,10 @@ class _Search:
                 raise _OutOfStepsError
             if self._is_taken(slot.claim, option, device):
                 continue
-            if not self._can_allocate(option, device) or not self._is_tolerated(option, device):
+            claim = self._claims[slot.claim]
+            if not self._can_allocate(claim, option, device):
+                continue
+            if not self._is_tolerated(option, device):
                 continue
             alike = self._signature(device), device.id in self._mine
             if alike in failed:
@@ -369,7 +396,7 @@ class _Search:
 
         Raises AllocationError if it ``must`` be taken and violates a constraint.
         """
-        consumed = self._consumed(option, device)
+        consumed = self._consumed(self._claims[claim], option, device)
         if consumed is None:
             return False
         added: list[AttributeConstraint] = []
@@ -407,11 +434,13 @@ class _Search:
 
     # -- counters and capacities -------------------------------------------------------------
 
-    def _consumed(self, option: RequestOption, device: OfferedDevice) -> Mapping[str, int] | None:
+    def _consumed(
+        self, claim: PendingClaim, option: RequestOption, device: OfferedDevice
+    ) -> Mapping[str, int] | None:
         """Return the consumed capacity of a device; None if counters or capacity are short."""
         if needs_gate(device, self._gates):
             return None
-        consumed = self._capacity_taken(option, device) if self._gates.capacity else {}
+        consumed = self._capacity_taken(claim, option, device) if self._gates.capacity else {}
         if self._gates.counters and not self._is_counted(device):
             for counter, amount in consumption(device):
                 used = self._use.counters[counter] + self._counters.get(counter, 0)
@@ -420,11 +449,28 @@ class _Search:
                     return None
         return consumed
 
+    def _requested(
+        self, claim: PendingClaim, option: RequestOption, device: OfferedDevice
+    ) -> Mapping[str, int] | None:
+        """Return the capacity that a request consumes; None if an unused device has too little.
+
+        Raises AllocationError for an amount that no device can have.
+        """
+        try:
+            return consumed_capacity(
+                device, option.capacity, fractional=self._gates.fractional_ranges
+            )
+        except CapacityError as error:
+            raise AllocationError(
+                f"claim {claim.key}, request {option.short_name}: checking capacity for device "
+                f"{'/'.join(device.id)}: {error}"
+            ) from None
+
     def _capacity_taken(
-        self, option: RequestOption, device: OfferedDevice
+        self, claim: PendingClaim, option: RequestOption, device: OfferedDevice
     ) -> Mapping[str, int] | None:
         """Return the capacity that a request consumes; None if it is insufficient."""
-        consumed = consumed_capacity(device, option.capacity)
+        consumed = self._requested(claim, option, device)
         for name, amount in (consumed or {}).items():
             key = device.id, name
             used = self._use.capacity[key] + self._capacity.get(key, 0)

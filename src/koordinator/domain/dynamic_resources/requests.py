@@ -6,6 +6,7 @@ Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/alloca
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Final
 
 from koordinator.api.dynamic_resources import (
     ALL,
@@ -24,6 +25,10 @@ from koordinator.foundation.cel import CelError, CelProgram
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
+_MISSING_KEY_HINT: Final = (
+    "consider using CEL optional chaining (.? followed by orValue()) or guarding the check with "
+    "has() for optional fields"
+)
 FindClass = Callable[[str], DeviceClass | None]
 
 
@@ -33,6 +38,15 @@ class AllocationError(Exception):
 
 class BrokenSelectorError(AllocationError):
     """A selector failed on a device, for instance because an attribute is missing."""
+
+    def __init__(self, label: str, device: str, reason: str) -> None:
+        super().__init__(f"{label}: CEL runtime error: {reason}")
+        self._label, self._device, self._reason = label, device, reason
+
+    def with_device(self) -> str:
+        """Return the message of Kubernetes 1.37, which names the device and a remedy."""
+        hint = f". {_MISSING_KEY_HINT}" if "no such key:" in self._reason else ""
+        return f"{self._label} on device {self._device}: CEL runtime error: {self._reason}{hint}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +64,8 @@ class SelectorCondition:
         try:
             return device.matches(self.program)
         except CelError as error:
-            raise BrokenSelectorError(f"{self.label}: CEL runtime error: {error}") from None
+            name = "/".join(device.id)
+            raise BrokenSelectorError(self.label, name, str(error)) from None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,13 +10,22 @@ k8s.io/dynamic-resource-allocation structured/internal/experimental/consumable_c
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import TypeVar
+from typing import Final, TypeVar
 
-from koordinator.api.dynamic_resources import CapacityRequestPolicy, DeviceCapacity
+from koordinator.api.dynamic_resources import (
+    CapacityRequestPolicy,
+    CapacityRequestPolicyRange,
+    DeviceCapacity,
+)
 from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice, Pool, PoolKey
-from koordinator.foundation.quantity import Quantity
+from koordinator.foundation.quantity import NANOS, Quantity
 
 KeyT = TypeVar("KeyT", bound=Hashable)
+_THOUSANDTH: Final = NANOS // 1000
+_MAX_INT64: Final = 2**63 - 1
+_NOT_REPRESENTABLE: Final = (
+    "capacity request cannot be represented in the device's range arithmetic"
+)
 CounterKey = tuple[str, str, str, str]  # driver, pool, counter set, counter
 
 
@@ -74,46 +83,88 @@ def limits_of(pool: Pool) -> dict[CounterKey, int]:
     }
 
 
+class CapacityError(ValueError):
+    """An amount of capacity that no device can have: the search ends."""
+
+
 def consumed_capacity(
-    device: OfferedDevice, requests: Mapping[str, Quantity]
+    device: OfferedDevice, requests: Mapping[str, Quantity], *, fractional: bool = False
 ) -> Mapping[str, int] | None:
     """Return the capacity that an allocation consumes; None if the request can't be satisfied.
 
     An exclusive device is consumed entirely; the request is a lower bound of its capacity.
+    ``fractional``: ranges count in thousandths instead of in ones.  Raises CapacityError.
     """
     capacities = device.spec.capacity
     if any(name not in capacities for name in requests):
         return None
+    amounts = {
+        name: _amount(name, capacity, requests.get(name), fractional=fractional)
+        for name, capacity in capacities.items()
+    }
     taken: dict[str, int] = {}
-    for name, capacity in capacities.items():
-        amount = _amount(capacity, requests.get(name))
-        if amount is None or amount > capacity.value.nanos:
+    for name, amount in amounts.items():
+        if amount is None or amount > capacities[name].value.nanos:
             return None
         taken[name] = amount
     return taken if device.spec.allow_multiple_allocations else {}
 
 
-def _amount(capacity: DeviceCapacity, request: Quantity | None) -> int | None:
+def _amount(
+    name: str, capacity: DeviceCapacity, request: Quantity | None, *, fractional: bool
+) -> int | None:
     """Return the smallest sufficient amount that the policy allows; None if there is none."""
+    if request is not None and request.nanos < 0:
+        raise CapacityError(f'capacity "{name}": capacity value is negative')
     policy = capacity.request_policy
-    if policy is None:
-        return request.nanos if request is not None else capacity.value.nanos
+    amount: int | None
     if request is None:
-        return policy.default.nanos if policy.default is not None else capacity.value.nanos
-    return _by_policy(policy, request.nanos)
+        default = policy.default if policy is not None else None
+        amount = (capacity.value if default is None else default).nanos
+    elif policy is None:
+        amount = request.nanos
+    else:
+        amount = _by_policy(name, policy, request, fractional=fractional)
+    return None if amount is not None and amount < 0 else amount  # a driver's negative capacity
 
 
-def _by_policy(policy: CapacityRequestPolicy, request: int) -> int | None:
+def _by_policy(
+    name: str, policy: CapacityRequestPolicy, request: Quantity, *, fractional: bool
+) -> int | None:
     if policy.valid_values:
-        enough = [value.nanos for value in policy.valid_values if value.nanos >= request]
+        enough = [value.nanos for value in policy.valid_values if value.nanos >= request.nanos]
         return min(enough, default=None)
     allowed = policy.valid_range
     if allowed is None:
-        return request
-    amount = max(request, allowed.min.nanos)
-    if allowed.step is not None and allowed.step.nanos > 0:
-        steps = -((allowed.min.nanos - amount) // allowed.step.nanos)
-        amount = allowed.min.nanos + steps * allowed.step.nanos
+        return request.nanos
+    amount = max(request.nanos, allowed.min.nanos)
+    if amount > allowed.min.nanos and allowed.step is not None and allowed.step.nanos > 0:
+        in_thousandths = fractional and _is_in_thousandths(allowed)
+        if in_thousandths and request.nanos % _THOUSANDTH:
+            raise CapacityError(
+                f'capacity "{name}": {_NOT_REPRESENTABLE}: request {request} is not a '
+                "representable milli value"
+            )
+        unit = _THOUSANDTH if in_thousandths else NANOS
+        amount = _stepped(allowed.min, allowed.step, request, unit)
+        if amount > _MAX_INT64 * unit:
+            raise CapacityError(
+                f'capacity "{name}": {_NOT_REPRESENTABLE}: request {request} exceeds MaxInt64'
+            )
     if allowed.max is not None and amount > allowed.max.nanos:
         return None
     return amount
+
+
+def _is_in_thousandths(allowed: CapacityRequestPolicyRange) -> bool:
+    amounts = (allowed.min, allowed.max, allowed.step)
+    return not any(amount.nanos % _THOUSANDTH for amount in amounts if amount is not None)
+
+
+def _stepped(least: Quantity, step: Quantity, request: Quantity, unit: int) -> int:
+    """Return the first amount from ``least`` on in steps that is at least the request.
+
+    All amounts are rounded up to whole units first.
+    """
+    first, each, wanted = (-(-one.nanos // unit) for one in (least, step, request))
+    return (first + -(-(wanted - first) // each) * each) * unit

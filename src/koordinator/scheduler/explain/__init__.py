@@ -7,6 +7,7 @@
 ``changed_pods`` changes of the pod: tolerations, selectors, amounts
 ``gangs``        capacity that all unplaced members of a gang need
 ``short_gangs``  remedies for incomplete gangs
+``resizes``      resizes that a node has not carried out
 ``sentences``    reasons as plain sentences
 ``queue_status`` position in the queue, and events that requeue the pod
 ``explanation``  the explanation as data
@@ -29,6 +30,7 @@ from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_no
 from koordinator.scheduler.explain.question import Question, ask
 from koordinator.scheduler.explain.queue_status import queue_status
 from koordinator.scheduler.explain.remedies import remedies
+from koordinator.scheduler.explain.resizes import pending_resize
 from koordinator.scheduler.explain.short_gangs import short_gang, smaller_gang
 
 __all__ = [
@@ -47,6 +49,7 @@ __all__ = [
     "empty_cluster",
     "nearest_nodes",
     "obstacles",
+    "pending_resize",
     "queue_status",
     "remedies",
     "short_gang",

@@ -22,6 +22,7 @@ from koordinator.domain.dynamic_resources.allocator import (
 from koordinator.domain.dynamic_resources.inventory import Pool, SliceIndex
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim
 from koordinator.domain.dynamic_resources.shares import DevicesInUse, consumption
+from koordinator.foundation.quantity import Quantity
 
 DRIVER = "gpu.example.com"
 NODE = decode({"metadata": {"name": "n"}}, Node)
@@ -164,6 +165,35 @@ def test_a_broken_selector_is_an_error_and_names_itself() -> None:
     )
 
 
+def test_an_error_of_a_selector_names_the_device_and_a_remedy_from_1_37_on() -> None:
+    """The remedy is for missing keys only."""
+    rules = AllocatorGates(from_1_37=True)
+    missing = allocate(pools(*MIXED), [claim(ask(1, f"{A}.none == 1"))], DevicesInUse(), rules)
+    wrong = allocate(pools(*MIXED), [claim(ask(1, f"{A}.model"))], DevicesInUse(), rules)
+
+    assert names(missing) == (
+        "claim default/c: selector #0 on device gpu.example.com/n/d0: CEL runtime error: "
+        "no such key: none. consider using CEL optional chaining (.? followed by orValue()) or "
+        "guarding the check with has() for optional fields"
+    )
+    assert names(wrong) == (
+        "claim default/c: selector #0 on device gpu.example.com/n/d0: CEL runtime error: "
+        "CEL result of type string could not be converted to bool: unsupported native conversion "
+        "from string to 'bool'"
+    )
+
+
+def test_the_request_that_exceeds_the_limit_of_32_devices_is_named_from_1_37_on() -> None:
+    """Requests are counted in their order; an alternative counts with its fewest devices."""
+    many = pools(*(device(f"d{i}") for i in range(60)))
+    wanted = [claim(ask(20), [ask(40), ask(14)], ask(1))]
+
+    assert names(allocate(many, wanted, DevicesInUse(), AllocatorGates(from_1_37=True))) == (
+        "claim default/c, request r1: adding 14 devices exceeds the claim limit of 32, with 20 "
+        "already accounted for"
+    )
+
+
 def test_a_claim_has_at_most_32_devices() -> None:
     """More are never tried; an alternative that fits in counts."""
     many = pools(*(device(f"d{i}") for i in range(60)))
@@ -250,6 +280,83 @@ def test_capacity_is_shared_by_amounts_behind_its_gate() -> None:
     assert names(allocate(pools(nic), [claim(ask(2))], used, on)) == [
         [("r0", "nic"), ("r0", "nic")]
     ]
+
+
+def shared(name: str, capacity: dict[str, Any]) -> dict[str, Any]:
+    """Return a device that may be allocated several times."""
+    return {**device(name), "allowMultipleAllocations": True, "capacity": {"memory": capacity}}
+
+
+def wants_memory(amount: str, count: int | str = 1) -> PendingClaim:
+    return claim(ask(count, capacity={"requests": {"memory": amount}}))
+
+
+def memory_of(allocation: NodeAllocation | NotAllocatable) -> Any:
+    """Return the amounts that the first claim consumes, or why it has none."""
+    if isinstance(allocation, NotAllocatable):
+        return allocation.reason
+    return [str(Quantity(one.consumed["memory"])) for one in allocation.claims[0]]
+
+
+@pytest.mark.parametrize(
+    ("amount", "in_ones", "in_thousandths"),
+    [("500m", ["500m"], ["500m"]), ("600m", ["1"], ["1"]), ("1200m", ["2"], ["1500m"])],
+)
+def test_ranges_count_in_thousandths_behind_their_gate(
+    amount: str, in_ones: list[str], in_thousandths: list[str]
+) -> None:
+    """Without it amounts are rounded up to ones first."""
+    allowed = {"default": "1", "validRange": {"min": "500m", "step": "500m"}}
+    offered = pools(shared("d", {"value": "4", "requestPolicy": allowed}))
+    before = AllocatorGates(capacity=True)
+    after = AllocatorGates(capacity=True, fractional_ranges=True)
+
+    assert memory_of(allocate(offered, [wants_memory(amount)], DevicesInUse(), before)) == in_ones
+    assert (
+        memory_of(allocate(offered, [wants_memory(amount)], DevicesInUse(), after))
+        == in_thousandths
+    )
+
+
+@pytest.mark.parametrize(
+    ("amount", "why"),
+    [
+        ("-1", "capacity value is negative"),
+        (
+            "1500u",
+            (
+                "capacity request cannot be represented in the device's range arithmetic: request "
+                "1500u is not a representable milli value"
+            ),
+        ),
+    ],
+)
+def test_an_amount_that_no_device_can_have_ends_the_search(amount: str, why: str) -> None:
+    """Another device, which has no range, is not tried."""
+    allowed = {"default": "1", "validRange": {"min": "0", "step": "1m"}}
+    plain = {"value": "4"}
+    first = plain if amount == "-1" else {"value": "4", "requestPolicy": allowed}
+    offered = pools(shared("d", first), shared("e", plain))
+    rules = AllocatorGates(capacity=True, fractional_ranges=True, from_1_37=True)
+
+    assert allocate(offered, [wants_memory(amount)], DevicesInUse(), rules) == NotAllocatable(
+        "claim default/c, request r0: checking capacity for device gpu.example.com/n/d: "
+        f'capacity "memory": {why}',
+        is_fault=True,
+    )
+
+
+def test_all_devices_includes_those_with_too_little_left_from_1_37_on() -> None:
+    """Then there is no solution; until 1.36 the others were allocated."""
+    offered = pools(shared("d", {"value": "4"}), shared("e", {"value": "4"}))
+    used = DevicesInUse()
+    used.charge((DRIVER, "n", "d"), {"memory": 3 * 10**9}, 1)
+    wanted = [wants_memory("2", "All")]
+
+    before = allocate(offered, wanted, used, AllocatorGates(capacity=True))
+    after = allocate(offered, wanted, used, AllocatorGates(capacity=True, from_1_37=True))
+    assert memory_of(before) == ["2"]
+    assert memory_of(after) == CANNOT_ALLOCATE
 
 
 # -- against a search that prunes nothing --------------------------------------------------------

@@ -258,7 +258,10 @@ def test_selector_error_on_one_node_refuses_the_pod_everywhere(embedded: NewEmbe
 
     (outcome,) = [it for it in one.run_to_fixed_point() if isinstance(it, Unschedulable)]
     assert outcome.pod == "default/p"
-    assert "node a: claim default/c: selector #0: CEL runtime error: no such key" in outcome.message
+    assert (
+        "node a: claim default/c: selector #0 on device gpu.example.com/a/bare: CEL runtime error: "
+        "no such key: index. consider using CEL optional chaining" in outcome.message
+    )
     assert one.cluster.get(Pod, "q", "default").spec.node_name == "b"
 
     one.cluster.update(slice_of("a", 1))

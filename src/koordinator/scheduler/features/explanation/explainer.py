@@ -24,6 +24,7 @@ from koordinator.scheduler.explain import (
     causes,
     empty_cluster,
     nearest_nodes,
+    pending_resize,
     queue_status,
     remedies,
     short_gang,
@@ -50,7 +51,7 @@ def explain(handle: SchedulerHandle, key: str) -> Explanation:
     queued = handle.queue.get(key)
     if placed is not None and (queued is None or queued.state is QueueState.IN_FLIGHT):
         node = handle.state.nodes.names[placed.row]
-        summary = _where(placed.pod, node)
+        summary = "; ".join(filter(None, (_where(placed.pod, node), pending_resize(placed.pod))))
         if handle.bindings.is_waiting(key):
             summary = f"it has a node, {node}, and waits for its permit"
         return Explanation(pod=display_name(placed.pod), verdict=PLACED, summary=summary, node=node)

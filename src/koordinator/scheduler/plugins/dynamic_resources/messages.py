@@ -17,6 +17,7 @@ from koordinator.domain.dynamic_resources.requests import (
     RequestOption,
 )
 from koordinator.domain.dynamic_resources.shares import (
+    CapacityError,
     consumed_capacity,
     consumption,
     limits_of,
@@ -95,7 +96,14 @@ def _amount_problem(
 ) -> str:
     """Return the capacity or counter that is short; empty if none is."""
     use, gates = ledger.use, ledger.gates
-    consumed = consumed_capacity(device, option.capacity) if gates.capacity else {}
+    try:
+        consumed = (
+            consumed_capacity(device, option.capacity, fractional=gates.fractional_ranges)
+            if gates.capacity
+            else {}
+        )
+    except CapacityError as error:
+        return str(error)
     if consumed is None:
         return "lacks the requested capacity"
     capacity = device.spec.capacity

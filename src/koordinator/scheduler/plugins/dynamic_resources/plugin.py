@@ -21,6 +21,7 @@ from koordinator.api.kubescheduler.gates import (
     DRA_DEVICE_TAINT_RULES,
     DRA_DEVICE_TAINTS,
     DRA_EXTENDED_RESOURCE,
+    DRA_FRACTIONAL_RANGES,
     DRA_PARTITIONABLE_DEVICES,
 )
 from koordinator.api.meta import ObjectMeta
@@ -121,7 +122,8 @@ class DynamicResources:
             capacity=DRA_CONSUMABLE_CAPACITY in gates,
             binding_conditions=DRA_BINDING_CONDITIONS in gates,
             repeats=gates.level < V1_36,
-            joins_requests=gates.level >= V1_37,
+            fractional_ranges=DRA_FRACTIONAL_RANGES in gates,
+            from_1_37=gates.level >= V1_37,
         )
         return replace(
             self,
