@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED, STRICT_TENANCY
 from koordinator.api.meta import KubeObject
 from koordinator.api.namespace import Namespace
@@ -91,7 +92,7 @@ def build_scheduler(
     caches = [active.plugin.gangs for profile in profiles for active in profile.gangs]
     quotas = _first(ElasticQuotaPlugin, [a for p in profiles for a in p.pre_filter])
     reservations = _first(Reservations, [a for p in profiles for a in p.reservation_plugins])
-    measured = _Measured(metrics)
+    measured = _Measured(metrics, options.gates)
     queues = None
     if quotas is not None and JobQueueFeature not in without:
         queues = JobQueueFeature(handle, quotas, caches, measured.quotas)
@@ -149,7 +150,7 @@ def _explanations(handle: SchedulerHandle) -> list[Feature]:
 class _Measured:
     """What features measure; nothing without ``metrics``."""
 
-    def __init__(self, metrics: "SchedulerMetrics | None") -> None:
+    def __init__(self, metrics: "SchedulerMetrics | None", gates: FeatureGates) -> None:
         self.gangs: GangMetrics | None = None
         self.quotas: QuotaMetrics | None = None
         self._reservations: ReservationGauges | None = None
@@ -158,7 +159,7 @@ class _Measured:
             from koordinator.scheduler.features.quotas import metrics as quotas  # noqa: PLC0415
             from koordinator.scheduler.features.reservations import gauges  # noqa: PLC0415
 
-            self.gangs = gangs.GangMetrics(metrics.registry)
+            self.gangs = gangs.GangMetrics(metrics.registry, gates)
             self.quotas = quotas.QuotaMetrics(metrics.registry, metrics)
             self._reservations = gauges.ReservationGauges(metrics.registry)
 

@@ -190,6 +190,7 @@ def deschedule_once(
     scheduler: KubeSchedulerConfiguration | None = None,
     prover: KubeSchedulerConfiguration | None = None,
     on_move: MoveObserver | None = None,
+    scheduler_gates: FeatureGates = NO_GATES,
 ) -> CycleReport:
     """Run descheduling cycles until their jobs settle; return the written objects.
 
@@ -211,6 +212,7 @@ def deschedule_once(
         scheduler=scheduler,
         prover=prover,
         on_move=on_move,
+        scheduler_gates=scheduler_gates,
     )
     world.load(objects)
     recorder = ChangeRecorder(world.cluster)

@@ -31,8 +31,8 @@ def run(invocation: typer.Context, flags: DeschedulerFlags) -> None:
 
         run_once(configuration, flags)
         return
-    if flags.files or flags.now or flags.cycles != 1:
-        source = "--filename, --now, --cycles"
+    if flags.files or flags.now or flags.cycles != 1 or flags.kube_version:
+        source = "--filename, --now, --cycles, --kube-version"
         raise InputError("requires --once", source=source)
     if flags.write_config_to is not None:
         write_descheduler_configuration(configuration, flags.write_config_to)

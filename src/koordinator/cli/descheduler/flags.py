@@ -108,6 +108,7 @@ class DeschedulerFlags:
             "schedules nothing.",
         ),
     ] = ""
+    kube_version: KubeVersionFlag = ""
     output: OncePrint = Output.YAML
 
     @property

@@ -3,6 +3,7 @@
 from koordinator.cli.descheduler.flags import DeschedulerFlags
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import plugins_for, read_configuration
+from koordinator.cli.input.live import read_gates
 from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.output import Output, print_items, warn
@@ -38,6 +39,7 @@ def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -
         scheduler_plugins=plugins_for(prover),
         scheduler=stated,
         prover=prover,
+        scheduler_gates=read_gates("", flags.kube_version),
     )
     for number, cycle in enumerate(report.cycles, 1):
         for problem in cycle.problems:

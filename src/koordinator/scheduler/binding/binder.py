@@ -6,6 +6,7 @@ first, they have settled where it counts, and there is nothing to give back.  Ev
 than the answer: a pod that is seen on its node is bound.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -68,6 +69,7 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
     created: tuple[tuple[ObjectChange, str], ...] = ()  # what takes back what was made, by uid
     waits_since_s: float = 0.0  # for its permit or its volumes
     deadline_s: float = 0.0  # of that wait; 0: it doesn't wait
+    drivers: tuple[str, ...] = ()  # of devices that must report binding conditions, one for each
     sent_s: float = 0.0  # when its bind was sent; 0: not yet
 
     @property
@@ -121,6 +123,7 @@ class Binder:
         self._attempt: AttemptRecord | None = None
         self._doubts: list[ObjectChange] = []  # writes with an unknown outcome
         self._asked_s = 0.0  # when they were last read
+        self.creations: Counter[str] = Counter()  # of ResourceClaims, by result
         self.assumed: list[Assumed] = []  # in the attempt that began last
 
     def is_binding(self, key: str) -> bool:
@@ -197,7 +200,7 @@ class Binder:
                 self._state.objects.put(self._write(item))
             for change in assumed.allocation.changes:
                 writing = change
-                created = create_object(self._cluster, change)
+                created = self._create(change)
                 if created is not None and change.undo is not None:
                     assumed.created += ((change.undo, created.metadata.uid),)
                 self._state.objects.put(write_change(self._cluster, change))
@@ -213,6 +216,16 @@ class Binder:
                 self._resolve_unknown_binds()
             return error
         return None
+
+    def _create(self, change: ObjectChange) -> KubeObject | None:
+        """Create the object of a change, if any, and count the result."""
+        try:
+            created = create_object(self._cluster, change)
+        except ClusterError:
+            self.creations["failure"] += 1
+            raise
+        self.creations["success"] += created is not None
+        return created
 
     def _name_claim(self, assumed: Assumed) -> None:
         """Write the claim of its extended resources into the pod's status, or remove it."""

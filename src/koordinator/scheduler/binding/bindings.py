@@ -32,6 +32,9 @@ class BindingObserver(Protocol):
     def waited(self, result: str, since_s: float) -> None:
         """Record the end of a wait for a permit."""
 
+    def prepared(self, assumed: Assumed, result: str) -> None:
+        """Record the end of a wait for devices: success, failure or timeout."""
+
     def refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
         """Record that a permit plugin refused a pod; its place has been given back."""
 
@@ -211,6 +214,7 @@ class Bindings:
         now_s = self._clock.now_s()
         for assumed in _taken(self._preparing):
             if now_s >= assumed.deadline_s:
+                self._observer.prepared(assumed, "timeout")
                 self._binder.forget(assumed)
                 self._fail(assumed, "binding failed: timed out waiting for its volumes or devices")
             elif self._try_step(assumed, self._is_ready):
@@ -293,11 +297,15 @@ class Bindings:
         wait_s = 0.0
         for active in self._applicable(assumed).pre_bind:
             answer = active.plugin.pre_bind(self._state.objects, assumed.queued.pod, assumed.node)
+            assumed.drivers = answer.drivers or assumed.drivers
             if answer.refusal is not None:
+                self._observer.prepared(assumed, "failure")
                 self._binder.forget(assumed)
                 self._fail(assumed, f"binding failed: {answer.refusal.reason}")
                 return False
             wait_s = max(wait_s, answer.wait_s)
+        if not wait_s:
+            self._observer.prepared(assumed, "success")
         if wait_s > 0:
             assumed.move(LifeEvent.PREPARE)
             self._begin_wait(assumed, wait_s)

@@ -163,6 +163,7 @@ class Permit:
     wait_s: float = 0.0  # > 0: keep the node and call again, for at most this long
     refusal: Refusal | None = None
     annotations: Mapping[str, str] = field(default_factory=dict)  # written with the bind
+    drivers: tuple[str, ...] = ()  # of devices with binding conditions, one for each device
 
 
 @dataclass(frozen=True, slots=True)

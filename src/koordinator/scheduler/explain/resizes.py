@@ -1,7 +1,4 @@
-"""Text about the resize of a pod that its node has not carried out.
-
-Source: kubernetes pkg/apis/core/types.go ``PodResizePending``, ``PodResizeInProgress``.
-"""
+"""Text about the resize of a pod that its node has not carried out."""
 
 from typing import Final
 

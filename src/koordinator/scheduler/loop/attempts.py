@@ -16,6 +16,7 @@ from koordinator.scheduler.loop.outcomes import (
     AttemptBegan,
     AttemptEnded,
     Bound,
+    DevicesAwaited,
     Evicted,
     Fact,
     NodeChosen,
@@ -168,6 +169,14 @@ class Attempts:
     def waited(self, result: str, since_s: float) -> None:
         """Note that a pod waits for its permit no more."""
         self.note(PermitWaited(result, self._clock.now_s() - since_s))
+
+    def prepared(self, assumed: Assumed, result: str) -> None:
+        """Note that the devices of a pod have reported their binding conditions, or will not."""
+        if assumed.drivers:
+            now_s = self._clock.now_s()
+            since_s = assumed.waits_since_s if assumed.deadline_s else now_s
+            profile = assumed.queued.pod.spec.scheduler_name
+            self.note(DevicesAwaited(profile, assumed.drivers, result, now_s - since_s))
 
     def refused(self, assumed: Assumed, plugin: str, refusal: str) -> None:
         """End the attempt of a pod that a permit plugin refuses."""

@@ -59,8 +59,8 @@ class Counter:
         self._family = (f"scheduler_{name}", text, labels)
         self._counts: dict[tuple[str, ...], int] = {} if labels else {(): 0}
 
-    def inc(self, *labels: str) -> None:
-        self._counts[labels] = self._counts.get(labels, 0) + 1
+    def inc(self, *labels: str, times: int = 1) -> None:
+        self._counts[labels] = self._counts.get(labels, 0) + times
 
     def collect(self) -> Metric:
         name, text, labels = self._family

@@ -112,6 +112,15 @@ class PermitWaited(Struct, frozen=True, gc=False):
     waited_s: float
 
 
+class DevicesAwaited(Struct, frozen=True, gc=False):
+    """A pod waits no longer for the binding conditions of its devices."""
+
+    profile: str
+    drivers: tuple[str, ...]  # one for each device
+    result: str  # success, failure, timeout
+    waited_s: float
+
+
 class RoomSought(Struct, frozen=True, gc=False):
     """Room was to be made for one pod; without victims that came to nothing."""
 
@@ -141,6 +150,7 @@ Fact = (
     | PodFailed
     | PodTold
     | PermitWaited
+    | DevicesAwaited
     | RoomSought
     | PodEvicted
     | OutcomesTaken

@@ -63,6 +63,9 @@ class QueuedPod:
     first_attempt_s: float | None = None  # when it first became active
     attempts: int = 0
     unschedulable_count: int = 0  # attempts that ended in a rejection
+    was_flushed: bool = (
+        False  # waited too long for an event; until an attempt fails or a gate closes
+    )
     error_count: int = 0  # attempts since the last one that did not end in an error
     #: plugins that rejected the pod last time, or the one that gates it; empty after an error
     rejected_by: frozenset[str] = frozenset()

@@ -321,6 +321,7 @@ class SchedulingQueue:
         """Move pods whose backoff is over or that waited too long for help; return their keys."""
         woken = self._flush_backoff(now_s)
         while (queued := self._pools.unschedulable.first_due(now_s)) is not None:
+            queued.was_flushed = True
             self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "UnschedulableTimeout")
             woken.append(queued.key)
         return woken
@@ -396,6 +397,7 @@ class SchedulingQueue:
             return False
         if queued.state is not QueueState.IN_FLIGHT:
             raise BugError(f"{queued.key} is {queued.state}: no attempt is under way.")
+        queued.was_flushed = False
         queued.queued_at_s = now_s
         queued.sequence = next(self._sequence)
         queued.message = message
@@ -431,6 +433,7 @@ class SchedulingQueue:
         self._pools.leave(queued)
         if gate is not None:
             queued.gated_by, queued.message = gate.plugin, gate.message
+            queued.was_flushed = False
             queued.rejected_by, queued.pending_on = frozenset((gate.plugin,)), NOBODY
             self._enter(queued, QueueState.GATED, cause)
             return

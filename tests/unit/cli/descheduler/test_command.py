@@ -89,6 +89,45 @@ def test_several_cycles_find_what_one_does_not(manifests: Path, tmp_path: Path) 
     assert json.loads(koord(tmp_path, config, *args, "--cycles", "3").output)
 
 
+@pytest.mark.parametrize(("version", "is_moved"), [("1.36", False), ("1.37", True)])
+def test_moves_are_proven_as_by_the_release_that_is_named(
+    tmp_path: Path, version: str, *, is_moved: bool
+) -> None:
+    """A pod that is being resized holds 6 CPUs up to 1.36, and 4 from 1.37 on."""
+    resized = to_manifest(pod("c", 1, on="n2"))
+    container = resized["spec"]["containers"][0]
+    resized["spec"]["containers"] = [
+        container | {"name": name, "resources": {"requests": {"cpu": cpu}}}
+        for name, cpu in (("grows", "1"), ("shrinks", "3"))
+    ]
+    resized["status"]["containerStatuses"] = [
+        {
+            "name": name,
+            "allocatedResources": {"cpu": granted},
+            "resources": {"requests": {"cpu": granted}},
+        }
+        for name, granted in (("grows", "3"), ("shrinks", "1"))
+    ]
+    objects = [
+        node("n1", 10),
+        node("n2", 7),
+        pod("a", 2, on="n1", owner=("ReplicaSet", "r")),
+        pod("b", "7900m", on="n1"),
+        metric("n1", pods={"a": used(2)}, system=used(5)),
+        metric("n2", pods={"c": used(0)}),
+    ]
+    manifests = tmp_path / "cluster.json"
+    items = [*map(to_manifest, objects), resized]
+    manifests.write_text(json.dumps({"apiVersion": "v1", "kind": "List", "items": items}))
+    config = configuration(consecutiveAbnormalities=1, consecutiveNormalities=1)
+    args = ("--once", "-f", str(manifests), "--now", NOW, "-o", "json", "--kube-version", version)
+    done = koord(tmp_path, config, *args)
+
+    assert done.exit_code == 0, done.output
+    changes = {(each["change"], each["object"]["kind"]) for each in json.loads(done.stdout)}
+    assert (("deleted", "Pod") in changes) == is_moved
+
+
 def test_the_time_may_be_seconds_since_the_epoch(manifests: Path, tmp_path: Path) -> None:
     """As machines tell it."""
     config = configuration(consecutiveAbnormalities=1, consecutiveNormalities=1)
@@ -115,6 +154,7 @@ def test_the_time_may_be_seconds_since_the_epoch(manifests: Path, tmp_path: Path
         ({"profiles": [{"pluginConfig": [{"name": "A"}, {"name": "A"}]}]}, (), "must be unique"),
         ({}, ("--once",), "--filename: is required with --once"),
         ({}, ("--now", NOW), "requires --once"),
+        ({}, ("--kube-version", "1.36"), "requires --once"),
         ({}, ("--feature-gates", "X=true"), "DisablePVCReservation"),
     ],
 )

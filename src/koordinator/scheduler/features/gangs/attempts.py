@@ -87,9 +87,12 @@ class GangScheduler:
         state, binder = handle.state, handle.binder
         self._placer = GangPlacer(binder, self._choose_member, self._diagnose_member, self._card)
         self._topology_placer = TopologyPlacer(state, binder, self._placer, self._card)
-        self._placements = PlacementPlacer(state, binder, self._placer)
+        groups = metrics.pod_groups if metrics is not None else None
+        self._placements = PlacementPlacer(
+            state, binder, self._placer, handle.attempts.now_s, groups
+        )
         self._headrooms = GangPreemption(state)
-        self._pod_groups = PodGroupAttempts(handle, self._headrooms, conditions)
+        self._pod_groups = PodGroupAttempts(handle, self._headrooms, conditions, groups)
         self._topology_preemption = TopologyPreemption(
             state, binder, self._headrooms, self._topology_placer
         )
@@ -179,6 +182,7 @@ class GangScheduler:
         if self._metrics is not None:
             took_s = handle.attempts.elapsed_s()
             self._metrics.gang_decided(len(members), took_s, placed=not decision.is_lost)
+        self._pod_groups.note_decision(gangs, head)
         if decision.is_lost:
             if group is not None:
                 order_as_kube_scheduler(cycle, attempt, decision, members)
@@ -191,8 +195,10 @@ class GangScheduler:
             if decision.failed and has_network and not headroom.pods and not topology_key:
                 need = self.waiting.need_of(cycle, attempt, decision.failed[0][0], level)
             self._reject_gang(cycle, gangs, group_attempt, decision, headroom, need=need)
+            self._pod_groups.note_rejection(gangs, head, headroom)
         else:
             self._start_gang(cycle, gangs, group_attempt, decision, demand)
+            self._pod_groups.note_start(gangs, head)
         return len(members)
 
     def _place(
@@ -351,6 +357,7 @@ class GangScheduler:
             self._handle.attempts.note(RoomSought(len(headroom.victims)))
             took_s = self._handle.attempts.now_s() - began_s
             self._metrics.preempted(attempt.group_id, headroom.result, took_s)
+            self._pod_groups.note_preemption(cycle, group_attempt.head, headroom, took_s)
         return headroom
 
     def _start_gang(

@@ -8,7 +8,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.domain.gangs import GangCache
+from koordinator.scheduler.features.gangs.pod_group_metrics import PodGroupMetrics
 from koordinator.scheduler.loop.instruments import Histogram, exponential
 
 PLACED = "gang is already succeed"  # label values of the original
@@ -21,7 +23,8 @@ _ATTEMPT_BUCKETS_S = (*_BELOW_MINUTE_S, 60.0, 120.0)
 class GangMetrics:
     """Collector that the scheduler's thread updates and any thread may scrape."""
 
-    def __init__(self, registry: CollectorRegistry) -> None:
+    def __init__(self, registry: CollectorRegistry, gates: FeatureGates = NO_GATES) -> None:
+        self.pod_groups = PodGroupMetrics(gates)
         self._attempt_seconds = Histogram(
             "gang_schedule_cycle_duration_seconds",
             "Time to decide all members of a gang group without a node.",
@@ -58,6 +61,7 @@ class GangMetrics:
         """Yield all metrics, and the number of waiting gang groups."""
         yield self._attempt_seconds.collect()
         yield self._preemption_seconds.collect()
+        yield from self.pod_groups.collect()
         waiting = {
             gang.terms.group_id
             for gangs in self._caches

@@ -6,6 +6,7 @@ Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``validatePodGroup``,
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from koordinator.api.kube_version import V1_37
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, TOPOLOGY_PLACEMENTS
@@ -36,14 +37,22 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.preemption import PREEMPT_NEVER
 from koordinator.scheduler.queue import QueuedPod
 
+if TYPE_CHECKING:  # the metrics client is optional
+    from koordinator.scheduler.features.gangs.pod_group_metrics import PodGroupMetrics
+
 
 class PodGroupAttempts:
     """Rules of kube-scheduler that apply to PodGroups only."""
 
     def __init__(
-        self, handle: SchedulerHandle, headrooms: GangPreemption, conditions: PodGroupConditions
+        self,
+        handle: SchedulerHandle,
+        headrooms: GangPreemption,
+        conditions: PodGroupConditions,
+        metrics: "PodGroupMetrics | None" = None,
     ) -> None:
         self._handle, self._headrooms, self._conditions = handle, headrooms, conditions
+        self._metrics = metrics
 
     def gang_of(self, gangs: GangCache, pod: Pod) -> Gang | None:
         """Return the gang of a PodGroup of scheduling.k8s.io that is alone in its group."""
@@ -94,6 +103,7 @@ class PodGroupAttempts:
         handle, gang = self._handle, gangs.gang_of(head.pod)
         gangs.set_representative(head.pod)
         handle.attempts.fail(head, text)
+        self._note_attempt(gangs, head, "error")
         if gang is None:
             return
         for key in gang.pending:
@@ -101,6 +111,37 @@ class PodGroupAttempts:
             if pod is not None and key != head.key:
                 handle.reporter.failed(pod, text, "SchedulerError")
         self._conditions.failed(gang, text)
+
+    # -- metrics -------------------------------------------------------------------------------
+
+    def note_decision(self, gangs: GangCache, head: QueuedPod) -> None:
+        """Record that the members of a PodGroup have been decided; of other gangs nothing."""
+        if self._metrics is not None and self.gang_of(gangs, head.pod) is not None:
+            self._metrics.decided(self._handle.attempts.elapsed_s())
+
+    def note_start(self, gangs: GangCache, head: QueuedPod) -> None:
+        """Record that a PodGroup has enough nodes."""
+        self._note_attempt(gangs, head, "scheduled")
+
+    def note_rejection(self, gangs: GangCache, head: QueuedPod, headroom: GangHeadroom) -> None:
+        """Record that a PodGroup has too few nodes, and whether preemption makes room for it."""
+        result = "waiting_on_preemption" if headroom.pods else "unschedulable"
+        self._note_attempt(gangs, head, result)
+
+    def note_preemption(
+        self, cycle: SchedulingCycle, head: QueuedPod, headroom: GangHeadroom, took_s: float
+    ) -> None:
+        """Record preemption for a PodGroup; other gangs have metrics of their own."""
+        gangs: GangCache = cycle.profile.gangs[0].plugin.gangs
+        if self._metrics is not None and self.gang_of(gangs, head.pod) is not None:
+            self._metrics.preempted(len(headroom.victims), took_s, found=bool(headroom.pods))
+
+    def _note_attempt(self, gangs: GangCache, head: QueuedPod, result: str) -> None:
+        if self._metrics is not None and self.gang_of(gangs, head.pod) is not None:
+            profile = head.pod.spec.scheduler_name
+            self._metrics.attempted(profile, result, self._handle.attempts.elapsed_s())
+
+    # -- messages ------------------------------------------------------------------------------
 
     def rejection(
         self,

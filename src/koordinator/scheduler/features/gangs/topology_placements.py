@@ -5,8 +5,9 @@ Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``podGroupSchedulingPl
 framework/plugins/topologyaware, podgrouppodscount, noderesources ``scorePlacement``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -21,6 +22,9 @@ from koordinator.scheduler.features.gangs.placement import (
     Wanted,
 )
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
+
+if TYPE_CHECKING:  # the metrics client is optional
+    from koordinator.scheduler.features.gangs.pod_group_metrics import PodGroupMetrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,8 +42,17 @@ class PlacementConflict(Exception):  # noqa: N818 -- a state of the cluster, not
 class PlacementPlacer:
     """Placement of PodGroups with a topology constraint."""
 
-    def __init__(self, state: ClusterState, binder: Binder, placer: GangPlacer) -> None:
+    def __init__(
+        self,
+        state: ClusterState,
+        binder: Binder,
+        placer: GangPlacer,
+        now_s: Callable[[], float],
+        metrics: "PodGroupMetrics | None" = None,
+    ) -> None:
+        """``now_s`` is the stopwatch of attempts."""
         self._state, self._binder, self._placer = state, binder, placer
+        self._now_s, self._metrics = now_s, metrics
 
     def placements(
         self, cycle: SchedulingCycle, gangs: GangCache, head: Wanted, key: str
@@ -69,10 +82,17 @@ class PlacementPlacer:
         first: GangDecision | None = None
         able: list[TopologyPlacement] = []
         scores: list[list[int]] = []  # of each able placement, by plugin
+        profile = cycle.profile.scheduler_name
+        if self._metrics is not None:
+            self._metrics.generated(profile, len(placements))
         for placement in placements:
+            began_s = self._now_s()
             decision = self._try(cycle, group_attempt, members, placement)
             first = first or decision
-            if not decision.is_lost and decision.placed:
+            is_able = not decision.is_lost and bool(decision.placed)
+            if self._metrics is not None:
+                self._metrics.tried(profile, self._now_s() - began_s, feasible=is_able)
+            if is_able:
                 count = already + len(decision.placed)
                 able.append(placement)
                 scores.append(self._scores(cycle, placement, count))

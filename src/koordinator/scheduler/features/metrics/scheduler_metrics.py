@@ -17,7 +17,7 @@ from prometheus_client.core import (
 )
 
 from koordinator.api.device import Device
-from koordinator.api.kube_version import DEFAULT_LEVEL, V1_37, KubeVersion
+from koordinator.api.kube_version import DEFAULT_LEVEL, V1_36, V1_37, KubeVersion
 from koordinator.api.labels import SECONDARY_DEVICE_WELL_PLANNED
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -38,6 +38,7 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.instruments import Counter, Histogram, exponential
 from koordinator.scheduler.loop.outcomes import (
     AttemptEnded,
+    DevicesAwaited,
     Fact,
     PermitWaited,
     PodFailed,
@@ -149,6 +150,21 @@ class SchedulerMetrics(Feature):
             ["plugin", "event", "hint"],
             exponential(0.00001, 1.5, 20),
         )
+        self._after_flush = Counter(
+            "pod_scheduled_after_flush",
+            "Pods bound in the first attempt after they had waited too long for an event.",
+        )
+        self._device_waits = Counter(
+            "dra_bindingconditions_allocations",
+            "Allocated devices with binding conditions, by attempt.",
+            ["profile", "driver", "status"],
+        )
+        self._device_wait_seconds = Histogram(
+            "dra_bindingconditions_wait_duration_seconds",
+            "Time pods waited for the binding conditions of their devices.",
+            ["profile", "driver", "status"],
+            exponential(0.1, 2, 14),
+        )
         self._spent: dict[
             tuple[str, str], float
         ] = {}  # seconds in this attempt, by profile and point
@@ -160,8 +176,13 @@ class SchedulerMetrics(Feature):
 
     def collect(self) -> Iterator[Metric]:
         for kept in vars(self).values():
-            if isinstance(kept, Histogram | Counter):
+            if isinstance(kept, Histogram | Counter) and self._has(kept):
                 yield kept.collect()
+
+    def _has(self, metric: Histogram | Counter) -> bool:
+        """Return whether kube-scheduler of the level has a metric."""
+        added = (self._after_flush, self._device_waits, self._device_wait_seconds)
+        return self.level >= V1_36 or metric not in added
 
     # -- facts ---------------------------------------------------------------------------------
 
@@ -179,6 +200,10 @@ class SchedulerMetrics(Feature):
                 self._attempts.inc("error", _profile_of(fact.queued))
             case PermitWaited():
                 self._permit_seconds.observe(fact.waited_s, fact.result)
+            case DevicesAwaited(profile, drivers, result, waited_s):
+                for driver in drivers:
+                    self._device_waits.inc(profile, driver, result)
+                    self._device_wait_seconds.observe(waited_s, profile, driver, result)
             case RoomSought():
                 self.preempted(fact.victims)
 
@@ -206,6 +231,8 @@ class SchedulerMetrics(Feature):
         bind_s = now_s - (assumed.sent_s or now_s)
         self._point_seconds.observe(bind_s, "Bind", "Success", profile)
         self._pod_attempts.observe(queued.attempts)
+        if queued.was_flushed:
+            self._after_flush.inc()
         since_s = now_s if queued.first_attempt_s is None else queued.first_attempt_s
         self._sli_seconds.observe(now_s - since_s, str(min(queued.attempts, 16)))
 
@@ -392,6 +419,7 @@ class _Sizes:
 
     def __init__(self, handle: SchedulerHandle, level: KubeVersion) -> None:
         self._queue, self._state, self._bindings = handle.queue, handle.state, handle.bindings
+        self._creations = handle.binder.creations
         self._level = level
 
     def _entities(self) -> Iterator[Metric]:
@@ -412,6 +440,25 @@ class _Sizes:
             name = event_name(event, self._level)
             incoming.add_metric([_QUEUES[state], name, "pod"], times)
         yield incoming
+
+    def _claim_creations(self) -> Metric:
+        """Return the creations of claims for extended resources, by the name of the release."""
+        text = "Created ResourceClaims by result."
+        if self._level < V1_37:
+            creations = CounterMetricFamily(
+                "scheduler_resourceclaim_creates", text, labels=["status"]
+            )
+            for result, times in list(self._creations.items()):
+                creations.add_metric([result], times)
+            return creations
+        creations = CounterMetricFamily(
+            "dynamic_resource_allocation_resourceclaim_creates",
+            text,
+            labels=["status", "admin_access", "owner_api_group", "owner_api_kind"],
+        )
+        for result, times in list(self._creations.items()):
+            creations.add_metric([result, "false", "", "Pod"], times)
+        return creations
 
     def describe(self) -> Iterable[Metric]:
         return ()
@@ -459,6 +506,7 @@ class _Sizes:
         for event, times in self._queue.events_in_flight().items():
             in_flight.add_metric([event_name(event, self._level)], times)
         yield in_flight
+        yield self._claim_creations()
         unplanned = GaugeMetricFamily(
             "scheduler_secondary_device_not_well_planned",
             "1 for a node whose NICs are labelled as not well planned with its GPUs.",

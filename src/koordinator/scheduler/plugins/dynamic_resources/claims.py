@@ -213,6 +213,13 @@ def readiness(claim: ResourceClaim) -> bool | str:
     return is_ready
 
 
+def conditional_drivers(claim: ResourceClaim) -> tuple[str, ...]:
+    """Return the driver of each device of the claim that has binding conditions."""
+    allocation = claim.status.allocation
+    results = allocation.devices.results if allocation is not None else ()
+    return tuple(result.driver for result in results if result.binding_conditions)
+
+
 def why_lost(claim: ResourceClaim, now_s: float, timeout_s: float) -> str:
     """Return why the claim's devices cannot become ready any more; empty otherwise."""
     answer = readiness(claim)

@@ -61,6 +61,7 @@ from koordinator.scheduler.plugins.dynamic_resources.changes import (
 )
 from koordinator.scheduler.plugins.dynamic_resources.claims import (
     PodDeviceClaims,
+    conditional_drivers,
     delegations,
     one_of_class,
     read_claims,
@@ -334,12 +335,14 @@ class DynamicResources:
         found = [objects.get(ResourceClaim, f"{pod.metadata.namespace}/{name}") for name in names]
         if self.extended:
             found.append(find_made_claim(objects, pod.metadata))
-        for claim in found:
-            answer = readiness(claim) if claim is not None else True
+        claims = [claim for claim in found if claim is not None]
+        drivers = tuple(driver for claim in claims for driver in conditional_drivers(claim))
+        for claim in claims:
+            answer = readiness(claim)
             if isinstance(answer, str):
-                return Permit(refusal=Refusal(answer))
+                return Permit(refusal=Refusal(answer), drivers=drivers)
             waits |= not answer
-        return Permit(wait_s=self.binding_timeout_s) if waits else Permit()
+        return Permit(wait_s=self.binding_timeout_s if waits else 0.0, drivers=drivers)
 
     def cleanup_before_retry(self, snapshot: Snapshot, pod: PodClass) -> ObjectChange | None:
         """Return the deletion of a claim that an earlier attempt created."""
