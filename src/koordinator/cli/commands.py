@@ -136,6 +136,11 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "doctor",
             "Check an installation or a node, with a remedy for each problem.",
         ),
+        "migrate": CommandSource(
+            "migrate.command",
+            "app",
+            "Check and convert settings and objects of the original Koordinator.",
+        ),
         "crds": CommandSource(
             "crds",
             "crds",
@@ -165,7 +170,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
             "yarn-operator",
             "yarn-copilot",
         ),
-        "Set up": ("doctor", "crds", "completion", "version"),
+        "Set up": ("migrate", "doctor", "crds", "completion", "version"),
     }
 )
 

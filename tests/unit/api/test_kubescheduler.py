@@ -204,9 +204,9 @@ def test_leader_election_that_is_off_is_not_checked() -> None:
     assert not configuration(leaderElection=election).leader_election.leader_elect
 
 
-@pytest.mark.parametrize("version", ["v1beta3", "v1beta2", "v1alpha1"])
+@pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
 def test_old_versions_are_refused_with_the_accepted_one(version: str) -> None:
-    """Koordinator and Kubernetes no longer read beta versions either."""
+    """Koordinator's charts have never contained them."""
     found = f"kubescheduler.config.k8s.io/{version}"
     with pytest.raises(InputError, match=f'apiVersion: must be {API_VERSION}, got "{found}"'):
         decode_configuration(HEADER | {"apiVersion": found}, "koord.yaml")

@@ -8,6 +8,7 @@ k8s.io/kube-scheduler config/v1/types.go, ``decodeNestedObjects``.
 
 import functools
 import json
+import logging
 from base64 import b64decode
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
@@ -19,12 +20,15 @@ from msgspec import inspect
 
 from koordinator.api.codec import without_nulls
 from koordinator.api.kubescheduler.config import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.former_versions import FORMER_VERSIONS, as_v1
 from koordinator.api.kubescheduler.structs import API_VERSION, PluginArgs
 from koordinator.api.syntax import join_path
 from koordinator.foundation.decoders import convert
 from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Quantity
+
+log = logging.getLogger(__name__)
 
 ArgsType = TypeVar("ArgsType", bound=PluginArgs)
 _T = TypeVar("_T")
@@ -45,11 +49,17 @@ _SHOWN = 80  # characters of a wrong value that a message shows
 def decode_configuration(data: object, source: str) -> KubeSchedulerConfiguration:
     """Return the configuration that a file holds, with defaults; ``source`` names the file.
 
-    The arguments of plugins stay untyped: only who knows the plugin knows their type.
+    The arguments of plugins stay untyped: only who knows the plugin knows their type.  A file of
+    v1beta2 or v1beta3 is converted, with a warning.
     Raises InputError with source and path.
     """
     try:
         fields = _object(data)
+        if fields.get("apiVersion") in FORMER_VERSIONS:
+            fields, changes = as_v1(fields)
+            for change in changes:
+                where = {"file": source, "field": change.path}
+                log.warning("configuration converted: %s", change.text, extra=where)
         _check_equal(fields.get("apiVersion"), API_VERSION, "apiVersion")
         _check_equal(fields.get("kind"), KubeSchedulerConfiguration.__name__, "kind")
         configuration = _decode(fields, KubeSchedulerConfiguration)
@@ -67,7 +77,9 @@ def decode_args(args_type: type[ArgsType], data: object, path: str, source: str)
     """
     try:
         fields = _object({} if data is None else data)
-        _check_equal(fields.pop("apiVersion", API_VERSION), API_VERSION, "apiVersion")
+        version = fields.pop("apiVersion", API_VERSION)
+        if version not in FORMER_VERSIONS:
+            _check_equal(version, API_VERSION, "apiVersion")
         kind = fields.pop("kind", args_type.__name__)
         if _has_fields(args_type):
             _check_equal(kind, args_type.__name__, "kind")

@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from types import TracebackType
-from typing import Self, TypeVar
+from typing import Any, Self, TypeVar
 from weakref import WeakSet
 
 import msgspec
@@ -193,6 +193,26 @@ class KubernetesCluster:
             items += decode_page(page, kind_type)[0]
             if not page.next_page:
                 return Listing(items, page.resource_version)
+
+    def list_data(
+        self, kind_type: type[KubeObject], *, field_selector: str = ""
+    ) -> Sequence[JsonObject]:
+        """Return all objects of a kind as plain data, with the fields that our types don't have.
+
+        As in a list of the API server, objects have no ``apiVersion`` and ``kind``.
+        """
+        pager = Pager(self._transport, Selection(kind_type, fields=field_selector), self._page_size)
+        items: list[JsonObject] = []
+        page = None
+        while page is None or page.next_page:
+            try:
+                page = self._background.run(pager.next(page))
+            except NotFoundError:
+                return ()
+            if page.is_first:
+                items.clear()
+            items += decode_json(page.body, dict[str, Any])["items"] or ()
+        return items
 
     # ---- writing
 

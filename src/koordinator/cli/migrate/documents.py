@@ -1,0 +1,174 @@
+"""Documents of files and of a cluster as plain data, with their place."""
+
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, Final
+
+from koordinator.api.config_map import ConfigMap
+from koordinator.api.crd import CustomResource
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.namespace import Namespace
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.priority import PriorityClass
+from koordinator.api.registry import KINDS
+from koordinator.api.webhook_configuration import (
+    MutatingWebhookConfiguration,
+    ValidatingWebhookConfiguration,
+)
+from koordinator.api.workload import DaemonSet, Deployment
+from koordinator.cli.input.live import connected, find_cluster
+from koordinator.cli.input.manifests import STDIN, files_below
+from koordinator.cli.output import warn
+from koordinator.foundation.decoders import decode_json
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import read_file, read_stream, unpacked
+from koordinator.foundation.json_text import check_keys
+from koordinator.foundation.yaml_documents import yaml_documents
+
+CLUSTER: Final = "cluster"
+
+
+@dataclass(frozen=True, slots=True)
+class Document:
+    """One object, or the content of a file that is no manifest."""
+
+    source: str
+    data: JsonObject
+
+    @property
+    def kind(self) -> str:
+        """The kind; empty if the document has none."""
+        kind = self.data.get("kind")
+        return kind if isinstance(kind, str) else ""
+
+    @property
+    def api_version(self) -> str:
+        """The apiVersion; empty if the document has none."""
+        version = self.data.get("apiVersion")
+        return version if isinstance(version, str) else ""
+
+    @property
+    def metadata(self) -> JsonObject:
+        """The metadata; empty if the document has none."""
+        metadata = self.data.get("metadata")
+        return metadata if isinstance(metadata, dict) else {}
+
+    @property
+    def name(self) -> str:
+        """``namespace/name`` or the name."""
+        parts = (self.metadata.get("namespace"), self.metadata.get("name"))
+        return "/".join(str(part) for part in parts if part)
+
+
+class CustomResourceDefinition(KubeObject, frozen=True, kw_only=True):
+    """A CRD, for its path in the API only."""
+
+    API_VERSION: ClassVar[str] = "apiextensions.k8s.io/v1"
+    KIND: ClassVar[str] = "CustomResourceDefinition"
+    PLURAL: ClassVar[str] = "customresourcedefinitions"
+    NAMESPACED: ClassVar[bool] = False
+
+
+_PROGRAMS: Final = ("koord-scheduler", "koord-manager", "koord-descheduler", "koordlet")
+_DAEMONS: Final = ("koordlet", "koord-device-daemon")
+_CONFIG_MAPS: Final = (
+    "slo-controller-config",
+    "koord-scheduler-config",
+    "koord-descheduler-config",
+    "gpu-shared-resource-templates",
+)
+#: Kinds with the field selectors of the objects that are read.
+_SELECTIONS: Final[Sequence[tuple[type[KubeObject], Sequence[str]]]] = (
+    (CustomResourceDefinition, ("",)),
+    (Deployment, tuple(f"metadata.name={name}" for name in _PROGRAMS)),
+    (DaemonSet, tuple(f"metadata.name={name}" for name in _DAEMONS)),
+    (ConfigMap, tuple(f"metadata.name={name}" for name in _CONFIG_MAPS)),
+    (MutatingWebhookConfiguration, ("",)),
+    (ValidatingWebhookConfiguration, ("",)),
+    (PriorityClass, ("",)),
+    *((kind, ("",)) for kind in KINDS if issubclass(kind, CustomResource)),
+    (Namespace, ("",)),
+    (Node, ("",)),
+    (Pod, ("",)),
+)
+
+
+def file_documents(paths: Sequence[str], stdin: BinaryIO | None = None) -> Iterator[Document]:
+    """Yield the documents of files, of the files below folders, and of ``-``; lists item by item.
+
+    Raises InputError for a file that can't be read and for a document that is no object.
+    """
+    for source, text in _texts(paths, stdin or sys.stdin.buffer):
+        for index, tree in enumerate(_trees(source, text), start=1):
+            if tree is None:
+                continue
+            if not isinstance(tree, dict):
+                raise InputError(
+                    f"must be an object, got {type(tree).__name__}",
+                    source=f"{source}: document {index}",
+                )
+            yield from _items(source, tree)
+
+
+def cluster_documents(kubeconfig: str, context: str) -> Iterator[Document]:
+    """Yield the objects of a cluster that concern Koordinator, and all nodes and pods.
+
+    A kind that the user may not list is left out with a warning.  Raises InputError if there is no
+    way to the cluster, ClusterError if it can't be read.
+    """
+    from koordinator.cluster.kubernetes.failures import ForbiddenError  # noqa: PLC0415 -- as in live
+
+    with connected(find_cluster(kubeconfig, context)) as cluster:
+        for kind, selectors in _SELECTIONS:
+            for selector in selectors:
+                try:
+                    listed = cluster.list_data(kind, field_selector=selector)
+                except ForbiddenError:
+                    warn(f"{kind.PLURAL} are not checked: this user may not list them")
+                    break
+                header = {"apiVersion": kind.API_VERSION, "kind": kind.KIND}
+                yield from (Document(CLUSTER, header | item) for item in listed)
+
+
+def _texts(paths: Iterable[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    for name in paths:
+        if name == STDIN:
+            yield "standard input", unpacked(read_stream(stdin, name), name)
+            continue
+        for file in files_below(Path(name)):
+            try:
+                yield str(file), unpacked(read_file(file), str(file))
+            except OSError as error:
+                problem = f"can't be read: {error.strerror}; must be a file, a folder or -"
+                raise InputError(problem, source=str(file)) from None
+
+
+def _trees(source: str, text: bytes) -> Iterator[Any]:
+    if text.lstrip()[:1] == b"{":
+        try:
+            tree = decode_json(text)
+        except ValueError:  # YAML in braces, or several JSON documents
+            pass
+        else:
+            check_keys(text, source)
+            yield tree
+            return
+    yield from yaml_documents(text, source)
+
+
+def _items(source: str, tree: JsonObject) -> Iterator[Document]:
+    kind, items = tree.get("kind"), tree.get("items")
+    if not (isinstance(kind, str) and kind.endswith("List") and isinstance(items, list)):
+        yield Document(source, tree)
+        return
+    header = {}
+    if of := kind.removesuffix("List"):
+        header = {"apiVersion": tree.get("apiVersion"), "kind": of}
+    for index, item in enumerate(items):
+        if not isinstance(item, dict):
+            problem = f"must be an object, got {type(item).__name__}"
+            raise InputError(problem, source=source, path=f"items[{index}]")
+        yield Document(source, header | item)

@@ -1,0 +1,295 @@
+"""Checks of API objects: custom resources, their definitions, labels, annotations and webhooks."""
+
+import pkgutil
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib import import_module
+from typing import Any, Final
+
+from koordinator.api import annotations as annotation_package
+from koordinator.api import labels as label_keys
+from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.codec import decode, decode_object
+from koordinator.api.crd import CustomResource
+from koordinator.api.defaults import with_defaults
+from koordinator.api.meta import JsonObject, ObjectMeta
+from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
+from koordinator.api.registry import BY_NAME
+from koordinator.api.schema import all_crds
+from koordinator.api.validation import validate
+from koordinator.cli.input.known_fields import unknown_fields
+from koordinator.cli.migrate.configurations import check_config_map
+from koordinator.cli.migrate.documents import CustomResourceDefinition, Document
+from koordinator.cli.migrate.findings import Finding, FindingStatus
+from koordinator.cli.migrate.programs import KINDS as WORKLOADS
+from koordinator.cli.migrate.programs import check_workload
+from koordinator.foundation.errors import InputError
+from koordinator.manager.admission.gates import ManagerFeature
+from koordinator.manager.admission.hooks import HookOptions, all_hooks
+
+_DOMAIN: Final = "koordinator.sh"
+_WEBHOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")
+#: Resources that only koord-manager and koordlet put on nodes.
+_RESOURCES: Final = (_DOMAIN, "kubernetes.io/batch-", "kubernetes.io/mid-")
+#: Kinds that both charts install.
+_INSTALLED: Final = (
+    "Namespace",
+    "ServiceAccount",
+    "ClusterRole",
+    "ClusterRoleBinding",
+    "Role",
+    "RoleBinding",
+    "Secret",
+    "Service",
+    "ServiceMonitor",
+    "PodMonitor",
+)
+
+
+def check_object(document: Document) -> Iterator[Finding]:
+    """Yield the findings about an object."""
+    kind = BY_NAME.get((document.api_version, document.kind))
+    if kind is not None and issubclass(kind, CustomResource):
+        yield from _custom_resource(document, kind)
+    elif document.kind == CustomResourceDefinition.KIND:
+        yield from _definition(document)
+    elif document.kind in WORKLOADS:
+        yield from check_workload(document)
+    elif document.kind == "ConfigMap":
+        yield from check_config_map(document)
+    elif document.kind in _WEBHOOKS:
+        yield from _webhooks(document)
+    elif document.kind == "PriorityClass":
+        yield from _priority_class(document)
+    elif _DOMAIN in document.api_version:
+        yield _finding(
+            document,
+            FindingStatus.ACTION,
+            message=f"{document.api_version} {document.kind} is unknown here",
+        )
+    elif document.kind in _INSTALLED and _is_of_chart(document):
+        yield _finding(document, FindingStatus.CONVERTED, message="this chart installs its own")
+    if document.kind == "Node":
+        yield from _node_resources(document)
+    yield from _keys(document)
+
+
+def _finding(
+    document: Document,
+    status: FindingStatus,
+    field: str = "",
+    message: str = "",
+    action: str = "",
+) -> Finding:
+    return Finding(
+        kind=document.kind,
+        object=document.name,
+        source=document.source,
+        status=status,
+        field=field,
+        message=message,
+        action=action,
+    )
+
+
+def _is_of_chart(document: Document) -> bool:
+    return any("koord" in str(document.metadata.get(key, "")) for key in ("name", "namespace"))
+
+
+def _custom_resource(document: Document, kind: type[CustomResource]) -> Iterator[Finding]:
+    try:
+        validate(with_defaults(decode_object(document.data)))
+    except InputError as error:
+        yield _finding(
+            document,
+            FindingStatus.ACTION,
+            error.path,
+            error.problem,
+            "correct the object; until then components leave it out",
+        )
+        return
+    unknown = unknown_fields(document.data, kind.API_VERSION, kind.KIND)
+    for each in unknown:
+        yield _finding(
+            document,
+            FindingStatus.DIFFERS,
+            each.name,
+            "field without effect; the API server removes it with the next write of the object",
+        )
+    if not unknown:
+        yield _finding(document, FindingStatus.SAME)
+
+
+@cache
+def _own_definitions() -> Mapping[str, JsonObject]:
+    return {crd["metadata"]["name"]: crd for crd in all_crds()}
+
+
+def _definition(document: Document) -> Iterator[Finding]:
+    spec = document.data.get("spec") or {}
+    group = str(spec.get("group", ""))
+    own = _own_definitions().get(str(document.metadata.get("name")))
+    if own is None:
+        if group.endswith(_DOMAIN):
+            yield _finding(document, FindingStatus.IGNORED, message="no component reads this kind")
+        return
+    if spec.get("scope") != own["spec"]["scope"]:
+        yield _finding(
+            document,
+            FindingStatus.ACTION,
+            "spec.scope",
+            f"is {spec.get('scope')}, must be {own['spec']['scope']}",
+            "delete the CRD with its objects and create them again",
+        )
+    versions = {version["name"]: version for version in own["spec"]["versions"]}
+    for version in spec.get("versions") or ():
+        name = version.get("name")
+        if name not in versions:
+            status = FindingStatus.ACTION if version.get("storage") else FindingStatus.DIFFERS
+            yield _finding(
+                document, status, f"spec.versions[{name}]", "this chart does not serve the version"
+            )
+            continue
+        theirs = (version.get("schema") or {}).get("openAPIV3Schema") or {}
+        lost = sorted(set(_lost_fields(theirs, versions[name]["schema"]["openAPIV3Schema"], "")))
+        for path in lost:
+            yield _finding(
+                document,
+                FindingStatus.DIFFERS,
+                path,
+                "not in the CRD of this chart: once it is applied, the API server removes the "
+                "field with the next write of an object",
+            )
+    yield _finding(
+        document,
+        FindingStatus.CONVERTED,
+        message="this chart has the CRD; objects stay",
+        action="keep the CRDs of the release: docs/how-to/move-from-the-original.md",
+    )
+
+
+def _lost_fields(theirs: Any, ours: Any, path: str) -> Iterator[str]:
+    """Yield the fields of a schema that another schema does not have."""
+    if not isinstance(theirs, dict) or ours.get("x-kubernetes-preserve-unknown-fields"):
+        return
+    own = ours.get("properties")
+    for name, inner in (theirs.get("properties") or {}).items():
+        where = f"{path}.{name}" if path else name
+        if where == "metadata":
+            continue
+        if own is None or name not in own:
+            if not isinstance(ours.get("additionalProperties"), dict):
+                yield where
+            continue
+        yield from _lost_fields(inner, own[name], where)
+    for key, mark in (("items", "[]"), ("additionalProperties", "[*]")):
+        if isinstance(theirs.get(key), dict) and isinstance(ours.get(key), dict):
+            yield from _lost_fields(theirs[key], ours[key], path + mark)
+
+
+@cache
+def _served_paths() -> frozenset[str]:
+    hooks = all_hooks(HookOptions(gates=frozenset(ManagerFeature)))
+    return frozenset(hook.path for hook in hooks)
+
+
+def _webhooks(document: Document) -> Iterator[Finding]:
+    for webhook in document.data.get("webhooks") or ():
+        name = str(webhook.get("name", ""))
+        if not name.endswith(_DOMAIN):
+            continue
+        path = ((webhook.get("clientConfig") or {}).get("service") or {}).get("path", "/")
+        field = f"webhooks[{name}]"
+        if path in _served_paths():
+            yield _finding(document, FindingStatus.SAME, field, "koord-manager serves this path")
+        else:
+            yield _finding(
+                document,
+                FindingStatus.ACTION,
+                field,
+                f"path {path} is not served",
+                "remove the webhook",
+            )
+
+
+def _priority_class(document: Document) -> Iterator[Finding]:
+    name, value = document.metadata.get("name"), document.data.get("value")
+    shipped = {str(band): number for band, number in SHIPPED_PRIORITY_CLASSES.items()}
+    if name not in shipped:
+        return
+    if value == shipped[str(name)]:
+        yield _finding(document, FindingStatus.SAME)
+    else:
+        yield _finding(
+            document,
+            FindingStatus.DIFFERS,
+            "value",
+            f"is {value}, in this chart {shipped[str(name)]}",
+            "install this chart with priorityClasses=false to keep it",
+        )
+
+
+def _node_resources(document: Document) -> Iterator[Finding]:
+    status = document.data.get("status") or {}
+    for name in status.get("allocatable") or {}:
+        if str(name).startswith(_RESOURCES):
+            yield _finding(
+                document,
+                FindingStatus.SAME,
+                f"status.allocatable[{name}]",
+                "the resource has the same name",
+            )
+
+
+@cache
+def _known_labels() -> frozenset[str]:
+    return frozenset(value for value in vars(label_keys).values() if isinstance(value, str))
+
+
+@cache
+def _known_annotations() -> Mapping[str, AnnotationCodec[Any] | None]:
+    """Return the annotations that components read, with the codec of those that are JSON."""
+    known: dict[str, AnnotationCodec[Any] | None] = {}
+    for found in pkgutil.iter_modules(annotation_package.__path__):
+        module = import_module(f"{annotation_package.__name__}.{found.name}")
+        for value in vars(module).values():
+            if isinstance(value, AnnotationCodec):
+                known |= {key: value for key in (value.key, value.former_key) if key}
+            elif isinstance(value, str) and "/" in value:
+                known.setdefault(value, None)
+    return known
+
+
+def _keys(document: Document) -> Iterator[Finding]:
+    """Yield the findings about labels and annotations of Koordinator."""
+    for key in document.metadata.get("labels") or {}:
+        if _is_own(key):
+            is_known = key in _known_labels() or key in _known_annotations()
+            yield _key(document, f"metadata.labels[{key}]", is_known=is_known)
+    texts = document.metadata.get("annotations") or {}
+    for key in texts:
+        if not _is_own(key):
+            continue
+        field = f"metadata.annotations[{key}]"
+        codec = _known_annotations().get(key)
+        if codec is not None:
+            try:
+                codec.read(decode({"annotations": {key: texts[key]}}, ObjectMeta))
+            except InputError as error:
+                yield _finding(
+                    document, FindingStatus.ACTION, field, error.problem, "correct or remove it"
+                )
+                continue
+        is_known = key in _known_annotations() or key in _known_labels()
+        yield _key(document, field, is_known=is_known)
+
+
+def _is_own(key: object) -> bool:
+    domain = str(key).partition("/")[0]
+    return domain == _DOMAIN or domain.endswith(f".{_DOMAIN}")
+
+
+def _key(document: Document, field: str, *, is_known: bool) -> Finding:
+    if is_known:
+        return _finding(document, FindingStatus.SAME, field)
+    return _finding(document, FindingStatus.IGNORED, field, "no component reads this key")
