@@ -11,7 +11,7 @@ from typing import Any, Final
 from koordinator.api.kubescheduler import FeatureGates, did_you_mean
 from koordinator.cli.descheduler.flags import parse_gates as parse_descheduler_gates
 from koordinator.cli.migrate.documents import Document
-from koordinator.cli.migrate.findings import Finding, FindingStatus
+from koordinator.cli.migrate.findings import FindingStatus, MigrationFinding
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.app.options import parse_gates as parse_agent_gates
@@ -225,7 +225,7 @@ def target_of(path: str, value: Any) -> tuple[str, Any] | None:
     return setting.target + path.removeprefix(covering), value
 
 
-def check_values(document: Document) -> Iterator[Finding]:
+def check_values(document: Document) -> Iterator[MigrationFinding]:
     """Yield the findings about values of the original's chart."""
     for path, value, setting in settings_in(document.data):
         if setting is None:
@@ -263,8 +263,8 @@ def _judged(path: str, value: Any, setting: Setting) -> tuple[FindingStatus, str
 
 def _finding(
     document: Document, path: str, status: FindingStatus, message: str, action: str
-) -> Finding:
-    return Finding(
+) -> MigrationFinding:
+    return MigrationFinding(
         kind=VALUES,
         object="of the chart",
         source=document.source,

@@ -16,8 +16,8 @@ from koordinator.cli.migrate.conversion import converted_values
 from koordinator.cli.migrate.documents import Document, cluster_documents, file_documents
 from koordinator.cli.migrate.findings import (
     NOTABLE,
-    Finding,
     FindingStatus,
+    MigrationFinding,
     as_data,
     merged,
     summary,
@@ -71,7 +71,7 @@ def check(flags: CheckFlags) -> None:
     -f, command lines of --command, and otherwise a cluster. Exit status: 0 if nothing must be
     changed by hand, 1 if something must, 2 if the input can't be read.
     """
-    findings: list[Finding] = []
+    findings: list[MigrationFinding] = []
     for document in file_documents(flags.files or ()):
         findings += _findings(document)
     for line in flags.command or ():
@@ -119,7 +119,7 @@ def values(
     sys.stdout.write(to_yaml(converted_values(documents), allow_unicode=True))
 
 
-def _findings(document: Document) -> list[Finding]:
+def _findings(document: Document) -> list[MigrationFinding]:
     if document.kind in (SCHEDULER, DESCHEDULER):
         return check_file(document)
     if is_values(document):
@@ -132,7 +132,7 @@ def _findings(document: Document) -> list[Finding]:
     return list(check_object(document))
 
 
-def _print_table(found: list[Finding], *, every: bool) -> None:
+def _print_table(found: list[MigrationFinding], *, every: bool) -> None:
     shown = [each for each in found if every or each.status in NOTABLE]
     out = console()
     headers = ("STATUS", "OBJECT", "FIELD", "MESSAGE")

@@ -17,7 +17,7 @@ from koordinator.api.syntax import join_path
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import plugins_for
 from koordinator.cli.migrate.documents import Document
-from koordinator.cli.migrate.findings import Finding, FindingStatus
+from koordinator.cli.migrate.findings import FindingStatus, MigrationFinding
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.profile import choose_profiles
 from koordinator.domain.devices.templates import read_templates
@@ -54,12 +54,12 @@ _WITHOUT_EFFECT: Final[Mapping[str, str]] = MappingProxyType(
 )
 
 
-def check_file(document: Document) -> list[Finding]:
+def check_file(document: Document) -> list[MigrationFinding]:
     """Return the findings about a file of a scheduler's or a descheduler's configuration."""
     return list(_CHECKS[document.kind](document.data, document.source, document.kind))
 
 
-def check_config_map(document: Document) -> Iterator[Finding]:
+def check_config_map(document: Document) -> Iterator[MigrationFinding]:
     """Yield the findings about a ConfigMap of the original; none for any other ConfigMap."""
     name = document.metadata.get("name")
     try:
@@ -75,7 +75,7 @@ def check_config_map(document: Document) -> Iterator[Finding]:
         except InputError as error:
             yield _rejected(document.source, "ConfigMap", document.name, error)
         else:
-            yield Finding(
+            yield MigrationFinding(
                 kind="ConfigMap",
                 object=document.name,
                 source=document.source,
@@ -102,11 +102,11 @@ def configurations_in(text: str) -> Iterator[JsonObject]:
         yield tree
 
 
-def _scheduler(tree: JsonObject, source: str, kind: str) -> Iterator[Finding]:
+def _scheduler(tree: JsonObject, source: str, kind: str) -> Iterator[MigrationFinding]:
     if tree.get("apiVersion") in FORMER_VERSIONS:
         tree, changes = as_v1(tree)
         for change in changes:
-            yield Finding(
+            yield MigrationFinding(
                 kind=kind,
                 object=SCHEDULER,
                 source=source,
@@ -123,7 +123,7 @@ def _scheduler(tree: JsonObject, source: str, kind: str) -> Iterator[Finding]:
         return
     for name, reason in _WITHOUT_EFFECT.items():
         if name in tree:
-            yield Finding(
+            yield MigrationFinding(
                 kind=kind,
                 object=SCHEDULER,
                 source=source,
@@ -132,7 +132,7 @@ def _scheduler(tree: JsonObject, source: str, kind: str) -> Iterator[Finding]:
                 message=reason,
             )
     for profile in configuration.profiles:
-        yield Finding(
+        yield MigrationFinding(
             kind=kind,
             object=SCHEDULER,
             source=source,
@@ -142,7 +142,7 @@ def _scheduler(tree: JsonObject, source: str, kind: str) -> Iterator[Finding]:
         )
 
 
-def _descheduler(tree: JsonObject, source: str, kind: str) -> Iterator[Finding]:
+def _descheduler(tree: JsonObject, source: str, kind: str) -> Iterator[MigrationFinding]:
     try:
         configuration = decode_descheduler_configuration(tree, "")
         choose_profiles(configuration, descheduler_plugins_for(configuration))
@@ -150,7 +150,7 @@ def _descheduler(tree: JsonObject, source: str, kind: str) -> Iterator[Finding]:
         yield _rejected(source, kind, DESCHEDULER, error)
         return
     for profile in configuration.profiles:
-        yield Finding(
+        yield MigrationFinding(
             kind=kind,
             object=DESCHEDULER,
             source=source,
@@ -160,12 +160,12 @@ def _descheduler(tree: JsonObject, source: str, kind: str) -> Iterator[Finding]:
         )
 
 
-_CHECKS: Final[Mapping[str, Callable[[JsonObject, str, str], Iterator[Finding]]]] = (
+_CHECKS: Final[Mapping[str, Callable[[JsonObject, str, str], Iterator[MigrationFinding]]]] = (
     MappingProxyType({SCHEDULER: _scheduler, DESCHEDULER: _descheduler})
 )
 
 
-def _slo_sections(config_map: ConfigMap, document: Document) -> Iterator[Finding]:
+def _slo_sections(config_map: ConfigMap, document: Document) -> Iterator[MigrationFinding]:
     rejected = {problem.key: problem.message for problem in read_config(config_map)[1]}
     for key, text in config_map.data.items():
         status, message, action = FindingStatus.SAME, "accepted", ""
@@ -176,7 +176,7 @@ def _slo_sections(config_map: ConfigMap, document: Document) -> Iterator[Finding
             status, message = FindingStatus.IGNORED, "no component reads this key"
         elif unknown := _unknown_fields(decode_json(text or "{}"), _SECTIONS[key]):
             status, message = FindingStatus.IGNORED, f"fields without effect: {', '.join(unknown)}"
-        yield Finding(
+        yield MigrationFinding(
             kind="ConfigMap",
             object=document.name,
             source=document.source,
@@ -185,7 +185,7 @@ def _slo_sections(config_map: ConfigMap, document: Document) -> Iterator[Finding
             message=message,
             action=action,
         )
-    yield Finding(
+    yield MigrationFinding(
         kind="ConfigMap",
         object=document.name,
         source=document.source,
@@ -224,8 +224,8 @@ def _unknown_keys(tree: JsonObject, node: inspect.Type, path: str) -> Iterator[s
                 yield join_path(path, key)
 
 
-def _rejected(source: str, kind: str, name: str, error: InputError) -> Finding:
-    return Finding(
+def _rejected(source: str, kind: str, name: str, error: InputError) -> MigrationFinding:
+    return MigrationFinding(
         kind=kind,
         object=name,
         source=source,

@@ -4,8 +4,9 @@ import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar, Final
+from typing import Any, BinaryIO, Final
 
+from koordinator.api.api_service import CustomResourceDefinition
 from koordinator.api.config_map import ConfigMap
 from koordinator.api.crd import CustomResource
 from koordinator.api.meta import JsonObject, KubeObject
@@ -61,15 +62,6 @@ class Document:
         """``namespace/name`` or the name."""
         parts = (self.metadata.get("namespace"), self.metadata.get("name"))
         return "/".join(str(part) for part in parts if part)
-
-
-class CustomResourceDefinition(KubeObject, frozen=True, kw_only=True):
-    """A CRD, for its path in the API only."""
-
-    API_VERSION: ClassVar[str] = "apiextensions.k8s.io/v1"
-    KIND: ClassVar[str] = "CustomResourceDefinition"
-    PLURAL: ClassVar[str] = "customresourcedefinitions"
-    NAMESPACED: ClassVar[bool] = False
 
 
 _PROGRAMS: Final = ("koord-scheduler", "koord-manager", "koord-descheduler", "koordlet")

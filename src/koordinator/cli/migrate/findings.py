@@ -27,7 +27,7 @@ NOTABLE: Final = (
 )
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+class MigrationFinding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """Outcome for a field of an object, or of ``count`` objects of a kind; ``object`` is the first.
 
     ``kind`` is the kind of the object, or the kind of a file that is no manifest.
@@ -43,9 +43,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     count: int = 1
 
 
-def merged(findings: Iterable[Finding]) -> list[Finding]:
+def merged(findings: Iterable[MigrationFinding]) -> list[MigrationFinding]:
     """Return findings that differ in their object only as one each, the worst first."""
-    firsts: dict[tuple[str, ...], Finding] = {}
+    firsts: dict[tuple[str, ...], MigrationFinding] = {}
     counts: Counter[tuple[str, ...]] = Counter()
     for each in findings:
         key = (each.kind, each.field, each.status, each.message, each.action)
@@ -58,18 +58,18 @@ def merged(findings: Iterable[Finding]) -> list[Finding]:
     )
 
 
-def summary(findings: Iterable[Finding]) -> dict[str, int]:
+def summary(findings: Iterable[MigrationFinding]) -> dict[str, int]:
     """Return the number of findings by status; every status is in it."""
     counts = Counter(each.status for each in findings)
     return {status.value: counts[status] for status in reversed(FindingStatus)}
 
 
-def as_data(findings: Sequence[Finding]) -> dict[str, Any]:
+def as_data(findings: Sequence[MigrationFinding]) -> dict[str, Any]:
     """Return summary and findings as plain data."""
     return {"summary": summary(findings), "findings": msgspec.to_builtins(findings)}
 
 
-def table_rows(findings: Iterable[Finding]) -> list[tuple[str, str, str, str]]:
+def table_rows(findings: Iterable[MigrationFinding]) -> list[tuple[str, str, str, str]]:
     """Return a row per finding: status, object, field, and message with action."""
     return [
         (

@@ -9,6 +9,7 @@ from typing import Any, Final
 from koordinator.api import annotations as annotation_package
 from koordinator.api import labels as label_keys
 from koordinator.api.annotations.codec import AnnotationCodec
+from koordinator.api.api_service import CustomResourceDefinition
 from koordinator.api.codec import decode, decode_object
 from koordinator.api.crd import CustomResource
 from koordinator.api.defaults import with_defaults
@@ -19,8 +20,8 @@ from koordinator.api.schema import all_crds
 from koordinator.api.validation import validate
 from koordinator.cli.input.known_fields import unknown_fields
 from koordinator.cli.migrate.configurations import check_config_map
-from koordinator.cli.migrate.documents import CustomResourceDefinition, Document
-from koordinator.cli.migrate.findings import Finding, FindingStatus
+from koordinator.cli.migrate.documents import Document
+from koordinator.cli.migrate.findings import FindingStatus, MigrationFinding
 from koordinator.cli.migrate.programs import KINDS as WORKLOADS
 from koordinator.cli.migrate.programs import check_workload
 from koordinator.foundation.errors import InputError
@@ -46,7 +47,7 @@ _INSTALLED: Final = (
 )
 
 
-def check_object(document: Document) -> Iterator[Finding]:
+def check_object(document: Document) -> Iterator[MigrationFinding]:
     """Yield the findings about an object."""
     kind = BY_NAME.get((document.api_version, document.kind))
     if kind is not None and issubclass(kind, CustomResource):
@@ -80,8 +81,8 @@ def _finding(
     field: str = "",
     message: str = "",
     action: str = "",
-) -> Finding:
-    return Finding(
+) -> MigrationFinding:
+    return MigrationFinding(
         kind=document.kind,
         object=document.name,
         source=document.source,
@@ -96,7 +97,7 @@ def _is_of_chart(document: Document) -> bool:
     return any("koord" in str(document.metadata.get(key, "")) for key in ("name", "namespace"))
 
 
-def _custom_resource(document: Document, kind: type[CustomResource]) -> Iterator[Finding]:
+def _custom_resource(document: Document, kind: type[CustomResource]) -> Iterator[MigrationFinding]:
     try:
         validate(with_defaults(decode_object(document.data)))
     except InputError as error:
@@ -125,7 +126,7 @@ def _own_definitions() -> Mapping[str, JsonObject]:
     return {crd["metadata"]["name"]: crd for crd in all_crds()}
 
 
-def _definition(document: Document) -> Iterator[Finding]:
+def _definition(document: Document) -> Iterator[MigrationFinding]:
     spec = document.data.get("spec") or {}
     group = str(spec.get("group", ""))
     own = _own_definitions().get(str(document.metadata.get("name")))
@@ -193,7 +194,7 @@ def _served_paths() -> frozenset[str]:
     return frozenset(hook.path for hook in hooks)
 
 
-def _webhooks(document: Document) -> Iterator[Finding]:
+def _webhooks(document: Document) -> Iterator[MigrationFinding]:
     for webhook in document.data.get("webhooks") or ():
         name = str(webhook.get("name", ""))
         if not name.endswith(_DOMAIN):
@@ -212,7 +213,7 @@ def _webhooks(document: Document) -> Iterator[Finding]:
             )
 
 
-def _priority_class(document: Document) -> Iterator[Finding]:
+def _priority_class(document: Document) -> Iterator[MigrationFinding]:
     name, value = document.metadata.get("name"), document.data.get("value")
     shipped = {str(band): number for band, number in SHIPPED_PRIORITY_CLASSES.items()}
     if name not in shipped:
@@ -229,7 +230,7 @@ def _priority_class(document: Document) -> Iterator[Finding]:
         )
 
 
-def _node_resources(document: Document) -> Iterator[Finding]:
+def _node_resources(document: Document) -> Iterator[MigrationFinding]:
     status = document.data.get("status") or {}
     for name in status.get("allocatable") or {}:
         if str(name).startswith(_RESOURCES):
@@ -260,7 +261,7 @@ def _known_annotations() -> Mapping[str, AnnotationCodec[Any] | None]:
     return known
 
 
-def _keys(document: Document) -> Iterator[Finding]:
+def _keys(document: Document) -> Iterator[MigrationFinding]:
     """Yield the findings about labels and annotations of Koordinator."""
     for key in document.metadata.get("labels") or {}:
         if _is_own(key):
@@ -289,7 +290,7 @@ def _is_own(key: object) -> bool:
     return domain == _DOMAIN or domain.endswith(f".{_DOMAIN}")
 
 
-def _key(document: Document, field: str, *, is_known: bool) -> Finding:
+def _key(document: Document, field: str, *, is_known: bool) -> MigrationFinding:
     if is_known:
         return _finding(document, FindingStatus.SAME, field)
     return _finding(document, FindingStatus.IGNORED, field, "no component reads this key")

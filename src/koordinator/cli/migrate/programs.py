@@ -15,7 +15,7 @@ from koordinator.cli.component.original_flags import NO_RENAMES
 from koordinator.cli.descheduler.flags import parse_gates as parse_descheduler_gates
 from koordinator.cli.main import PROGRAMS
 from koordinator.cli.migrate.documents import Document
-from koordinator.cli.migrate.findings import Finding, FindingStatus
+from koordinator.cli.migrate.findings import FindingStatus, MigrationFinding
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.app.options import parse_gates as parse_agent_gates
@@ -44,7 +44,7 @@ _GATE_PARSERS: Final[Mapping[str, Callable[[str], object]]] = MappingProxyType(
 _VARIABLES: Final = ("NODE_NAME", "POD_NAME", "POD_NAMESPACE", "agent_mode")
 
 
-def check_workload(document: Document) -> Iterator[Finding]:
+def check_workload(document: Document) -> Iterator[MigrationFinding]:
     """Yield the findings about the containers of a workload that run a program of the original."""
     spec = document.data.get("spec") or {}
     pod = spec if document.kind == "Pod" else (spec.get("template") or {}).get("spec") or {}
@@ -56,7 +56,7 @@ def check_workload(document: Document) -> Iterator[Finding]:
         head = (document.kind, document.name, document.source)
         yield from _check_line([str(word) for word in line], head, place)
         yield from _check_variables(container, head, place, PurePath(str(line[0])).name)
-        yield Finding(
+        yield MigrationFinding(
             kind=document.kind,
             object=document.name,
             source=document.source,
@@ -67,7 +67,7 @@ def check_workload(document: Document) -> Iterator[Finding]:
         )
 
 
-def check_command(text: str) -> Iterator[Finding]:
+def check_command(text: str) -> Iterator[MigrationFinding]:
     """Yield the findings about a command line such as ``koord-scheduler --v=4``.
 
     Raises InputError if it does not begin with a program of the original.
@@ -79,7 +79,9 @@ def check_command(text: str) -> Iterator[Finding]:
     yield from _check_line(words, (COMMAND, PurePath(words[0]).name, ""), "")
 
 
-def _check_line(line: Sequence[str], head: tuple[str, str, str], place: str) -> Iterator[Finding]:
+def _check_line(
+    line: Sequence[str], head: tuple[str, str, str], place: str
+) -> Iterator[MigrationFinding]:
     kind, name, source = head
     program = PurePath(line[0]).name
     command = _command(program)
@@ -94,7 +96,7 @@ def _check_line(line: Sequence[str], head: tuple[str, str, str], place: str) -> 
             option = declared.get(f"--{_spelled(command, flag)}")
             value = rest.pop(0) if option is None or not option.is_flag else "true"
         status, message, action = _judge(program, command, declared, flag, value)
-        yield Finding(
+        yield MigrationFinding(
             kind=kind,
             object=name,
             source=source,
@@ -153,7 +155,7 @@ def _problem(program: str, name: str, command: Any, declared: Mapping[str, Any],
 
 def _check_variables(
     container: Mapping[str, Any], head: tuple[str, str, str], place: str, program: str
-) -> Iterator[Finding]:
+) -> Iterator[MigrationFinding]:
     command = _command(program)
     read = {
         name
@@ -163,7 +165,7 @@ def _check_variables(
     for variable in container.get("env") or ():
         name = variable.get("name", "")
         if name not in read and name not in _VARIABLES:
-            yield Finding(
+            yield MigrationFinding(
                 kind=head[0],
                 object=head[1],
                 source=head[2],

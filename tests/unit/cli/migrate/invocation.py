@@ -11,7 +11,7 @@ from typer.testing import CliRunner
 
 from koordinator.cli.main import app
 from koordinator.cli.migrate.documents import Document
-from koordinator.cli.migrate.findings import Finding
+from koordinator.cli.migrate.findings import MigrationFinding
 
 RUNNER = CliRunner()
 
@@ -54,6 +54,6 @@ def document(tree: Any) -> Document:
     return Document("values.yaml", tree)
 
 
-def by_field(findings: list[Finding]) -> dict[str, Finding]:
+def by_field(findings: list[MigrationFinding]) -> dict[str, MigrationFinding]:
     """Return findings by their field."""
     return {each.field: each for each in findings}
