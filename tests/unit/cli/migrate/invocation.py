@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from click.testing import Result
-from typer.testing import CliRunner
+from typer.testing import CliRunner, Result
 
 from koordinator.cli.main import app
 from koordinator.cli.migrate.documents import Document
