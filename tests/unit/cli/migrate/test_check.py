@@ -25,7 +25,9 @@ def config_map(name: str, data: dict[str, str]) -> dict[str, Any]:
 
 def reservation(name: str, **spec: Any) -> dict[str, Any]:
     owners = [{"labelSelector": {"matchLabels": {"app": "a"}}}]
-    fields = {"template": {"spec": {}}, "owners": owners, "ttl": "1h"} | spec
+    containers: list[Any] = []
+    template = {"spec": {"containers": containers}}
+    fields = {"template": template, "owners": owners, "ttl": "1h"} | spec
     return manifest("scheduling.koordinator.sh/v1alpha1", "Reservation", name, spec=fields)
 
 
