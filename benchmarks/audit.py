@@ -20,7 +20,7 @@ from benchmarks.benchmark import Benchmark
 from benchmarks.throughput import PROFILE, all_different, in_runs, interleaved, nodes
 from koordinator.api.pod import Pod
 from koordinator.cli.main import tune_garbage_collector
-from koordinator.process.rotated_file import RotatedFile
+from koordinator.process.logs import RotatedFile
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.loop import Bound, SchedulerOptions

@@ -29,8 +29,7 @@ from koordinator.api.device import (
 )
 from koordinator.api.labels import GPU_PARTITION_POLICY, NUMA_TOPOLOGY_POLICY, POD_QOS_CLASS
 from koordinator.api.meta import KubeObject, ObjectMeta
-from koordinator.api.node import Node, NodeStatus
-from koordinator.api.node_resource_topology import NodeResourceTopology, Zone, ZoneResource
+from koordinator.api.node import Node, NodeResourceTopology, NodeStatus, Zone, ZoneResource
 from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.resource_names import GPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from koordinator.cli.input.configuration import read_configuration

@@ -17,7 +17,7 @@ from koordinator.api.core import ResourceRequirements
 from koordinator.api.labels import POD_GROUP
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec
-from koordinator.api.pod_group import PodGroup, PodGroupSpec
+from koordinator.api.pod_groups import PodGroup, PodGroupSpec
 from koordinator.cli.input.configuration import read_configuration
 from koordinator.cli.main import tune_garbage_collector
 from koordinator.foundation.quantity import Quantity

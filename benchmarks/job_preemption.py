@@ -19,7 +19,7 @@ from koordinator.api.labels import POD_GROUP
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node, NodeSpec, NodeStatus
 from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
-from koordinator.api.pod_group import PodGroup, PodGroupSpec
+from koordinator.api.pod_groups import PodGroup, PodGroupSpec
 from koordinator.cli.main import tune_garbage_collector
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.cycle.job_headroom import free_headroom

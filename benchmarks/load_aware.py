@@ -35,8 +35,7 @@ from koordinator.api.node_metric import (
 )
 from koordinator.api.pod import Pod
 from koordinator.cli.main import tune_garbage_collector
-from koordinator.foundation.clock import UTC
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import UTC, Duration
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop import Bound, SchedulerOptions
 from koordinator.simulator import Embedded

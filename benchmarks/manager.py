@@ -17,7 +17,7 @@ from msgspec.structs import replace
 
 from benchmarks.benchmark import Benchmark
 from koordinator.api.codec import apply_merge_patch, decode, encode, to_manifest
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric

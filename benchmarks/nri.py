@@ -37,7 +37,7 @@ from koordinator.host.nri.messages import (
     NriPod,
     NriPodLinux,
 )
-from koordinator.host.roots import HOST
+from koordinator.host.port import HOST
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
 from koordinator.koordlet.hooks.pod_hooks import PodHooks

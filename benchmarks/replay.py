@@ -38,8 +38,7 @@ from koordinator.api.node_metric import (
     ResourceMap,
 )
 from koordinator.api.pod import Pod
-from koordinator.foundation.clock import UTC, VirtualClock
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import UTC, Duration, VirtualClock
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.recorder import RecordingFile
 from koordinator.simulator.recording import RecordedBatch, RecordingHeader, to_line

@@ -37,7 +37,7 @@ from koordinator.api.cluster_network_topology import (
 )
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.cli.input.configuration import read_configuration
 from koordinator.cli.main import tune_garbage_collector
 from koordinator.domain.network import DomainLayer, GatherRules, NetworkTree, OfferSlots, plan

@@ -15,7 +15,7 @@ from koordinator.api.node_slo import NodeSloSpec
 from koordinator.api.pod import Pod
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion, cgroup_path
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
-from koordinator.host.roots import Roots
+from koordinator.host.port import Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView

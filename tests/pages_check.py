@@ -43,7 +43,7 @@ CREATED = frozenset(
         "tests/test_cheap_nodes.py",
         "src/koordinator/koordlet/qos/dirty_pages.py",
         "tests/unit/koordlet/qos/test_dirty_pages.py",
-        "src/koordinator/domain/devices/vendors/acme.py",
+        "src/koordinator/domain/devices/acme.py",
         "src/koordinator/cli/sweeper/flags.py",
         "src/koordinator/cli/sweeper/command.py",
     }

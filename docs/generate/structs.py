@@ -11,7 +11,7 @@ from docs.generate.markdown import code, table
 from msgspec import NODEFAULT, inspect
 
 from koordinator.api.bounds import accepted_by
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.quantity import Quantity
 
 #: Structs whose fields are Kubernetes' own; their tables would repeat its reference.

@@ -13,7 +13,7 @@ import yaml
 from tests.e2e.controlplane import binaries
 from tests.unit.deploy.installed import CHART
 
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 
 GROUPS = yaml.safe_load((CHART / "files/alerts.yaml").read_text("utf-8"))["groups"]
 ALERTS: dict[str, Any] = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}

@@ -15,10 +15,9 @@ from tests.unit.scheduler.watches import restarted
 
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.node import Node
-from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity

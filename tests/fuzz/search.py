@@ -11,9 +11,9 @@ from tests.fuzz.play import Play
 from tests.fuzz.script import Create, Script, Step, script_of
 
 from koordinator.api.codec import encode
+from koordinator.api.core import Namespace
 from koordinator.api.event import Event
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.scheduler.profile import WATCHED

@@ -25,7 +25,7 @@ from koordinator.foundation.clock import WallClock
 from koordinator.host.gpus import Gpu, Gpus, GpuUsage
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nvml import find_gpus
-from koordinator.host.roots import HOST
+from koordinator.host.port import HOST
 from koordinator.koordlet.app.options import KoordletOptions
 from koordinator.koordlet.report.devices import device_of, of_driver
 

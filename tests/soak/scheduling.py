@@ -11,9 +11,9 @@ from prometheus_client import CollectorRegistry
 from tests.keywords import as_keywords
 from tests.worlds import HOSTNAME, START_S, ZONE, device, made, metric, near, node, pod
 
+from koordinator.api.core import Namespace
 from koordinator.api.kubescheduler import FeatureGates, decode_configuration
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.features.audit import Audit

@@ -15,7 +15,7 @@ import yaml
 import koordinator
 
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/add-a-vendor.md"
-VENDORS = "koordinator/domain/devices/vendors"
+DEVICES = "koordinator/domain/devices"
 KOORD = "from koordinator.cli.main import main; main()"
 COMMAND = re.compile(r"^koord (.*)$", re.MULTILINE)
 
@@ -32,11 +32,11 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     source = Path(koordinator.__file__).parent
     shutil.copytree(source, folder / "koordinator", ignore=shutil.ignore_patterns("__pycache__"))
     vendor, test = blocks("python")
-    (folder / VENDORS / "acme.py").write_text(vendor)
+    (folder / DEVICES / "acme.py").write_text(vendor)
     (folder / "test_acme.py").write_text(test)
     (folder / "acme.yaml").write_text(blocks("yaml")[0])
     (folder / "devices.yaml").write_text(blocks("json")[0])
-    listing = folder / VENDORS / "__init__.py"
+    listing = folder / DEVICES / "vendors.py"
     text = listing.read_text()
     for before, after in changes(blocks("diff")[0].splitlines()):
         assert before in text

@@ -39,7 +39,7 @@ from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.gates import DEFAULT_GATES
 from koordinator.manager.admission.hooks import HookOptions, enabled_hooks
-from koordinator.manager.admission.request import AdmissionRequest, Denial
+from koordinator.manager.admission.lookup import AdmissionRequest, Denial
 
 KEYS = keys()
 KOORD = "koord-scheduler"

@@ -9,7 +9,7 @@ import yaml
 from tests.unit.deploy.installed import NAMESPACE
 
 from koordinator.api.codec import decode_object
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod

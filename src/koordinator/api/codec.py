@@ -20,8 +20,8 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.nesting import TOO_DEEP, check_nesting
 from koordinator.api.registry import find_kind
 from koordinator.api.syntax import join_path
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.decoders import JsonDecoder, convert, decode_json, decoder_of
-from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Quantity
 

@@ -1,11 +1,13 @@
-"""Pieces that several kinds of the core API share: resources, references, node and pod terms.
+"""Kinds of core/v1 without a module of their own, and the structures that kinds share.
 
-Source: k8s.io/api core/v1/types.go.
+Source: k8s.io/api core/v1/types.go; k8s.io/api core/v1/types.go; k8s.io/api core/v1/types.go;
+k8s.io/api core/v1/types.go; k8s.io/api core/v1/types.go.
 """
 
 import datetime as dt
+from typing import ClassVar
 
-from koordinator.api.meta import ApiStruct, Int32, Int64, LabelSelector
+from koordinator.api.meta import ApiStruct, Int32, Int64, KubeObject, LabelSelector
 from koordinator.foundation.quantity import Quantity
 
 ResourceList = dict[str, Quantity]  # resource name to amount
@@ -153,3 +155,67 @@ class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
     node_affinity_policy: str | None = None  # Honor (also if None) or Ignore
     node_taints_policy: str | None = None  # Honor or Ignore (also if None)
     match_label_keys: tuple[str, ...] = ()
+
+
+class ConfigMap(KubeObject, frozen=True, kw_only=True):
+    """Named texts."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "ConfigMap"
+    PLURAL: ClassVar[str] = "configmaps"
+
+    data: dict[str, str] = {}
+    immutable: bool | None = None
+
+
+class Secret(KubeObject, frozen=True, kw_only=True):
+    """Named bytes."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Secret"
+    PLURAL: ClassVar[str] = "secrets"
+
+    data: dict[str, str] = {}  # base64
+    type: str = ""
+    immutable: bool | None = None
+
+
+class ServiceSpec(ApiStruct, frozen=True, kw_only=True):
+    """An empty selector selects no pods."""
+
+    selector: dict[str, str] = {}
+
+
+class Service(KubeObject, frozen=True, kw_only=True):
+    """Pods behind one name."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Service"
+    PLURAL: ClassVar[str] = "services"
+
+    spec: ServiceSpec = ServiceSpec()
+
+
+class NamespaceStatus(ApiStruct, frozen=True, kw_only=True):
+    """``phase`` is Active or Terminating."""
+
+    phase: str = ""
+
+
+class Namespace(KubeObject, frozen=True, kw_only=True):
+    """A scope of names."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "Namespace"
+    PLURAL: ClassVar[str] = "namespaces"
+    NAMESPACED: ClassVar[bool] = False
+
+    status: NamespaceStatus = NamespaceStatus()
+
+
+KINDS = (
+    ConfigMap,
+    Secret,
+    Service,
+    Namespace,
+)

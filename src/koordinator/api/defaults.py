@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
-from koordinator.api.core import ResourceList, ResourceRequirements, Toleration
+from koordinator.api.core import Namespace, ResourceList, ResourceRequirements, Toleration
 from koordinator.api.dynamic_resources import (
     EXACT_COUNT,
     DeviceSubRequest,
@@ -19,10 +19,9 @@ from koordinator.api.dynamic_resources import (
     ResourceClaimTemplate,
 )
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Container, ContainerPort, Pod, PodSpec
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.api.volume import (
     PersistentVolume,
     PersistentVolumeClaim,

@@ -1,13 +1,16 @@
-"""Elastic quotas, which lend what they don't use, and the profiles that make roots of quota trees.
+"""ElasticQuota and the quota trees that its profiles make.
 
 Source: koordinator apis/thirdparty/scheduler-plugins/pkg/apis/scheduling/v1alpha1/types.go,
-apis/quota/v1alpha1/elastic_quota_profile_types.go.
+apis/quota/v1alpha1/elastic_quota_profile_types.go; koord-queue 1.8,
+pkg/framework/apis/elasticquota/scheduling/v1beta1/types.go.
 """
 
-from typing import ClassVar, Final
+from typing import Annotated, Any, ClassVar, Final
+
+from msgspec import Meta
 
 from koordinator.api.core import ResourceList
-from koordinator.api.crd import CustomResource, StandardCondition
+from koordinator.api.crd import CustomResource, StandardCondition, UntypedObject
 from koordinator.api.labels import (
     QUOTA_ALLOW_LENT,
     QUOTA_IS_PARENT,
@@ -100,4 +103,43 @@ class ElasticQuotaProfile(CustomResource, frozen=True, kw_only=True):
     status: ElasticQuotaProfileStatus = ElasticQuotaProfileStatus()
 
 
-KINDS = (ElasticQuota, ElasticQuotaProfile)
+_UNTYPED: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+
+
+class QuotaTreeNode(ApiStruct, frozen=True, kw_only=True):
+    """A quota: what is always there for its jobs, and the most there ever is."""
+
+    name: str = ""
+    namespaces: tuple[str, ...] = ()  # whose jobs that name no quota count here
+    attributes: dict[str, str] = {}
+    children: "tuple[QuotaTreeNode, ...]" = ()
+    min: ResourceList = {}
+    max: ResourceList = {}
+
+
+UntypedQuotaTreeNode = Annotated[QuotaTreeNode, Meta(extra_json_schema=_UNTYPED)]
+
+
+class ElasticQuotaTreeSpec(ApiStruct, frozen=True, kw_only=True):
+    """The root counts what all jobs hold."""
+
+    root: UntypedQuotaTreeNode = QuotaTreeNode()
+
+
+class ElasticQuotaTree(CustomResource, frozen=True, kw_only=True):
+    """All quotas of a cluster; only one in kube-system counts."""
+
+    API_VERSION: ClassVar[str] = "scheduling.sigs.k8s.io/v1beta1"
+    KIND: ClassVar[str] = "ElasticQuotaTree"
+    PLURAL: ClassVar[str] = "elasticquotatrees"
+    API_APPROVED: ClassVar[str] = "https://github.com/kubernetes-sigs/scheduler-plugins/pull/52"
+
+    spec: ElasticQuotaTreeSpec = ElasticQuotaTreeSpec()
+    status: UntypedObject = {}  # of the original's scheduler
+
+
+KINDS = (
+    ElasticQuota,
+    ElasticQuotaProfile,
+    ElasticQuotaTree,
+)

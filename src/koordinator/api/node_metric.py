@@ -13,7 +13,7 @@ from koordinator.api.core import ResourceList
 from koordinator.api.crd import CustomResource, UntypedObject
 from koordinator.api.device import DeviceInfo
 from koordinator.api.meta import ApiStruct, Int32
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 
 MemoryCollectPolicy = Literal[
     "usageWithoutPageCache", "usageWithHotPageCache", "usageWithPageCache"

@@ -11,7 +11,7 @@ from msgspec import field
 from koordinator.api.core import ObjectReference
 from koordinator.api.crd import CustomResource, PrinterColumn, UntypedObject
 from koordinator.api.meta import ApiStruct, Condition
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 
 
 class PodMigrationJobMode(StrEnum):

@@ -22,7 +22,7 @@ from koordinator.api.resource_validation import (
     check_overhead,
     check_pod_resources,
 )
-from koordinator.api.selector_validation import (
+from koordinator.api.selectors import (
     check_label_selector,
     check_node_selector,
     check_node_selector_term,

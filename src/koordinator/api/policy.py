@@ -1,12 +1,14 @@
-"""Disruption budgets.
+"""Kinds of cluster policy: disruption budgets, priority classes, resource quotas.
 
-Source: k8s.io/api policy/v1/types.go.
+Source: k8s.io/api policy/v1/types.go; k8s.io/api scheduling/v1/types.go; k8s.io/api
+core/v1/types.go.
 """
 
 import datetime as dt
 from typing import ClassVar
 
-from koordinator.api.meta import ApiStruct, Condition, KubeObject, LabelSelector
+from koordinator.api.core import ResourceList
+from koordinator.api.meta import ApiStruct, Condition, Int32, KubeObject, LabelSelector
 
 
 class PodDisruptionBudgetSpec(ApiStruct, frozen=True, kw_only=True):
@@ -41,4 +43,38 @@ class PodDisruptionBudget(KubeObject, frozen=True, kw_only=True):
     status: PodDisruptionBudgetStatus = PodDisruptionBudgetStatus()
 
 
-KINDS = (PodDisruptionBudget,)
+class PriorityClass(KubeObject, frozen=True, kw_only=True):
+    """A name for a priority; no ``preemption_policy`` means PreemptLowerPriority, else Never."""
+
+    API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1"
+    KIND: ClassVar[str] = "PriorityClass"
+    PLURAL: ClassVar[str] = "priorityclasses"
+    NAMESPACED: ClassVar[bool] = False
+
+    value: Int32 = 0
+    global_default: bool = False
+    description: str = ""
+    preemption_policy: str | None = None
+
+
+class ResourceQuotaSpec(ApiStruct, frozen=True, kw_only=True):
+    """``hard`` has names such as ``cpu``, ``requests.cpu`` and ``count/jobs.batch``."""
+
+    hard: ResourceList = {}
+
+
+class ResourceQuota(KubeObject, frozen=True, kw_only=True):
+    """Limit of a namespace, with the fields that queues read."""
+
+    API_VERSION: ClassVar[str] = "v1"
+    KIND: ClassVar[str] = "ResourceQuota"
+    PLURAL: ClassVar[str] = "resourcequotas"
+
+    spec: ResourceQuotaSpec = ResourceQuotaSpec()
+
+
+KINDS = (
+    PodDisruptionBudget,
+    PriorityClass,
+    ResourceQuota,
+)

@@ -1,13 +1,17 @@
-"""Queues of suspended jobs, and the units that wait in them.
+"""QueueUnit of koord-queue, and the kinds of jobs that it queues.
+
+Which of their fields say what is data: ``koordinator.manager.queue_units.kinds``.
 
 Source: koord-queue (github.com/koordinator-sh/koord-queue) 1.8, chart and CRDs
 scheduling.x-k8s.io_queues.yaml and scheduling.x-k8s.io_queueunits.yaml; fields after 1.8.0 are
-from its main branch.
+from its main branch; kubeflow/training-operator and kubeflow/mpi-operator pkg/apis,
+ray-project/kuberay ray-operator/apis/ray/v1, kubeflow/spark-operator api/v1beta2,
+kubernetes-sigs/jobset api/jobset/v1alpha2, argoproj/argo-workflows pkg/apis/workflow/v1alpha1.
 """
 
 import datetime as dt
 from enum import StrEnum
-from typing import Annotated, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from msgspec import Meta, field
 
@@ -20,7 +24,7 @@ from koordinator.api.crd import (
     StandardCondition,
     UntypedPodTemplate,
 )
-from koordinator.api.meta import ApiStruct, Int32, Int64, LabelSelector
+from koordinator.api.meta import ApiStruct, Int32, Int64, KubeObject, LabelSelector
 
 
 class UnitPolicy(StrEnum):
@@ -221,4 +225,81 @@ class QueueUnit(CustomResource, frozen=True, kw_only=True):
     status: QueueUnitStatus = QueueUnitStatus()
 
 
-KINDS = (Queue, QueueUnit)
+class UntypedJob(KubeObject, frozen=True, kw_only=True):
+    """What all of them have."""
+
+    API_VERSION: ClassVar[str] = ""
+    KIND: ClassVar[str] = ""
+    PLURAL: ClassVar[str] = ""
+
+    spec: dict[str, Any] = {}
+    status: dict[str, Any] = {}
+
+
+class PyTorchJob(UntypedJob, frozen=True, kw_only=True):
+    """Training with PyTorch."""
+
+    API_VERSION: ClassVar[str] = "kubeflow.org/v1"
+    KIND: ClassVar[str] = "PyTorchJob"
+    PLURAL: ClassVar[str] = "pytorchjobs"
+
+
+class TfJob(UntypedJob, frozen=True, kw_only=True):
+    """Training with TensorFlow."""
+
+    API_VERSION: ClassVar[str] = "kubeflow.org/v1"
+    KIND: ClassVar[str] = "TFJob"
+    PLURAL: ClassVar[str] = "tfjobs"
+
+
+class MpiJob(UntypedJob, frozen=True, kw_only=True):
+    """Processes that speak MPI."""
+
+    API_VERSION: ClassVar[str] = "kubeflow.org/v2beta1"
+    KIND: ClassVar[str] = "MPIJob"
+    PLURAL: ClassVar[str] = "mpijobs"
+
+
+class RayJob(UntypedJob, frozen=True, kw_only=True):
+    """A Ray cluster with a program for it."""
+
+    API_VERSION: ClassVar[str] = "ray.io/v1"
+    KIND: ClassVar[str] = "RayJob"
+    PLURAL: ClassVar[str] = "rayjobs"
+
+
+class SparkApplication(UntypedJob, frozen=True, kw_only=True):
+    """A driver with executors."""
+
+    API_VERSION: ClassVar[str] = "sparkoperator.k8s.io/v1beta2"
+    KIND: ClassVar[str] = "SparkApplication"
+    PLURAL: ClassVar[str] = "sparkapplications"
+
+
+class JobSet(UntypedJob, frozen=True, kw_only=True):
+    """Jobs that belong together."""
+
+    API_VERSION: ClassVar[str] = "jobset.x-k8s.io/v1alpha2"
+    KIND: ClassVar[str] = "JobSet"
+    PLURAL: ClassVar[str] = "jobsets"
+
+
+class Workflow(UntypedJob, frozen=True, kw_only=True):
+    """Steps of Argo."""
+
+    API_VERSION: ClassVar[str] = "argoproj.io/v1alpha1"
+    KIND: ClassVar[str] = "Workflow"
+    PLURAL: ClassVar[str] = "workflows"
+
+
+KINDS = (
+    Queue,
+    QueueUnit,
+    PyTorchJob,
+    TfJob,
+    MpiJob,
+    RayJob,
+    SparkApplication,
+    JobSet,
+    Workflow,
+)

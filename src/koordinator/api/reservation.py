@@ -15,9 +15,9 @@ from koordinator.api.crd import CustomResource, PrinterColumn, UntypedPodTemplat
 from koordinator.api.meta import ApiStruct, Condition, LabelSelector
 from koordinator.api.pod_validation import TAINT_EFFECTS
 from koordinator.api.resource_validation import check_amounts
-from koordinator.api.selector_validation import check_label_selector
+from koordinator.api.selectors import check_label_selector
 from koordinator.api.syntax import check_one_of
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 
 DEFAULT_TTL = Duration(hours=24)

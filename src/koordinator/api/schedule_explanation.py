@@ -8,7 +8,7 @@ from typing import ClassVar
 
 from koordinator.api.crd import CustomResource, UntypedPodTemplate
 from koordinator.api.meta import ApiStruct
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 
 
 class ScheduleExplanationSpec(ApiStruct, frozen=True, kw_only=True):

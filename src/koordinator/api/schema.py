@@ -34,8 +34,8 @@ from koordinator.api.codec import encode_part
 from koordinator.api.crd import CustomResource
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.decoders import decode_json
-from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.quantity import Quantity
 

@@ -1,26 +1,42 @@
-"""The rules of the API server for the objects that scheduling reads.
+"""Validation of objects as the API server does it.
+
+The manager, which knows the tree, validates the place of a quota in it.
 
 Objects are expected to have their defaults already: see ``koordinator.api.defaults``.
-Source: k8s.io/kubernetes pkg/apis/{core,policy,scheduling,storage}/validation.
+
+Source: koordinator pkg/webhook/elasticquota/quota_topology_check.go, ``validateQuotaSelfItem``;
+k8s.io/kubernetes pkg/apis/{core,policy,scheduling,storage}/validation.
 """
 
 import re
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final
 
+from koordinator.api.annotations.quota import SHARED_WEIGHT
+from koordinator.api.cluster_network_topology import (
+    ClusterNetworkTopology,
+    validate_cluster_network_topology,
+)
 from koordinator.api.codec import subject_of
-from koordinator.api.custom_validation import CHECKS as CUSTOM_CHECKS
+from koordinator.api.colocation import (
+    ClusterColocationProfile,
+    Recommendation,
+    validate_cluster_colocation_profile,
+    validate_recommendation,
+)
+from koordinator.api.core import Namespace, ResourceList, Service
+from koordinator.api.device import Device, validate_device
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.api.pod_groups import SchedulingWorkload
 from koordinator.api.pod_validation import PREEMPTION_POLICIES, TAINT_EFFECTS, check_pod
-from koordinator.api.policy import PodDisruptionBudget
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PodDisruptionBudget, PriorityClass
+from koordinator.api.reservation import Reservation, validate_reservation
 from koordinator.api.resource_validation import check_amounts
-from koordinator.api.scheduling_workload import SchedulingWorkload
-from koordinator.api.selector_validation import check_label_selector, check_node_selector
-from koordinator.api.service import Service
+from koordinator.api.selectors import check_label_selector, check_node_selector
 from koordinator.api.syntax import (
     check_annotation_keys,
     check_dns_label,
@@ -48,6 +64,55 @@ from koordinator.api.workload import (
     StatefulSet,
 )
 from koordinator.foundation.errors import InputError
+
+
+def validate_elastic_quota(quota: ElasticQuota) -> None:
+    """Validate a quota without its place in the tree.
+
+    Raises InputError if an amount is negative, or a minimum above the maximum or without one.
+    """
+    spec = quota.spec
+    _check_not_negative(spec.max, "spec.max")
+    _check_not_negative(spec.min, "spec.min")
+    _check_not_negative(SHARED_WEIGHT.read(quota.metadata) or {}, SHARED_WEIGHT.path)
+    for resource, least in spec.min.items():
+        most = spec.max.get(resource)
+        if most is None:
+            raise InputError(
+                f"must be set in spec.max too, got a minimum of {least} without a maximum",
+                path=f"spec.min[{resource}]",
+            )
+        if least > most:
+            raise invalid_value(
+                f"spec.min[{resource}]", str(least), f"at most {most}, as in spec.max"
+            )
+
+
+def validate_elastic_quota_profile(profile: ElasticQuotaProfile) -> None:
+    """Raise InputError for a selector, labels or a name that the quota could not be made of."""
+    check_dns_subdomain(profile.spec.quota_name, "spec.quotaName")
+    check_label_selector(profile.spec.node_selector, "spec.nodeSelector")
+    check_labels(profile.spec.quota_labels, "spec.quotaLabels")
+
+
+def _check_not_negative(amounts: ResourceList, path: str) -> None:
+    for resource, amount in amounts.items():
+        if amount.nanos < 0:
+            raise invalid_value(f"{path}[{resource}]", str(amount), "an amount of at least 0")
+
+
+CUSTOM_CHECKS: Final[Mapping[type[KubeObject], Callable[[Any], None]]] = MappingProxyType(
+    {
+        Device: validate_device,
+        Reservation: validate_reservation,
+        ElasticQuota: validate_elastic_quota,
+        ElasticQuotaProfile: validate_elastic_quota_profile,
+        ClusterNetworkTopology: validate_cluster_network_topology,
+        ClusterColocationProfile: validate_cluster_colocation_profile,
+        Recommendation: validate_recommendation,
+    }
+)
+
 
 HIGHEST_USER_PRIORITY = 1_000_000_000
 _SYSTEM_CLASSES = {"system-cluster-critical": 2_000_000_000, "system-node-critical": 2_000_001_000}

@@ -19,14 +19,15 @@ from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, Print
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.audit import (
+    LONGEST_LINE_BYTES,
     AuditChoice,
     AuditedPod,
     AuditEntry,
     AuditOutcome,
     AuditSummary,
+    from_lines,
     summarise,
 )
-from koordinator.domain.audit.entry import LONGEST_LINE_BYTES, from_lines
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError

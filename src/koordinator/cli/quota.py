@@ -47,7 +47,7 @@ from koordinator.domain.quota import (
     figures_of,
     loans,
 )
-from koordinator.domain.quota.tree_report import (
+from koordinator.domain.quota.figures import (
     children_of,
     counted_quotas,
     loan_amount,

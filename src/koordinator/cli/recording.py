@@ -34,8 +34,7 @@ from koordinator.cli.input.configuration import (
 )
 from koordinator.cli.input.live import read_gates
 from koordinator.cli.output import Output, console, print_data, warn
-from koordinator.foundation.clock import SystemClock
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration, SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import too_long
 from koordinator.process.termination import stop_on_signals

@@ -23,8 +23,12 @@ from koordinator.cli.component.flags import (
     SchedulerGates,
     Strict,
 )
-from koordinator.cli.input.configuration import Config, plugins_for, read_configuration
-from koordinator.cli.input.extender_connector import extender_connector
+from koordinator.cli.input.configuration import (
+    Config,
+    extender_connector,
+    plugins_for,
+    read_configuration,
+)
 from koordinator.cli.input.input_objects import InputObjects
 from koordinator.cli.input.live import find_cluster, is_live, read_gates, with_cluster
 from koordinator.cli.input.manifests import read_input_objects

@@ -31,10 +31,10 @@ import math
 import numpy as np
 from msgspec.structs import replace
 
+from koordinator.api.control_plane import Lease
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event
 from koordinator.api.kubescheduler.config import RETRY_JITTER
-from koordinator.api.lease import Lease
 from koordinator.api.meta import ObjectMeta
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import UTC, Clock

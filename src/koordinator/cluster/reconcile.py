@@ -1,15 +1,18 @@
-"""Work queue of a level-based controller, with retry and backoff.
+"""Level-based reconciliation: work queue, and a watch that has listed every kind.
 
 A key names an object, not an event: however often it is added, it is reconciled once, in the order
 of its first addition.  A failed key is retried with exponential backoff.
+
 Source: client-go util/workqueue/default_rate_limiters.go, ``ItemExponentialFailureRateLimiter``;
 controller-runtime pkg/reconcile.
 """
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Callable, Hashable, Iterator
 from typing import Generic, TypeVar
+
+from koordinator.cluster.port import EventType, Watch, WatchEvent
 
 KeyT = TypeVar("KeyT", bound=Hashable)
 
@@ -109,3 +112,41 @@ class ReconcileQueue(Generic[KeyT]):
         when_s = self._when.get(key)
         if when_s is not None and when_s > placed_s:
             self._place(key, when_s)
+
+
+class SyncedWatch:
+    """Belongs to one loop, which decides nothing while ``is_synced`` is false."""
+
+    def __init__(self, open_watch: Callable[[], Watch]) -> None:
+        self.is_synced = False
+        self._open_watch = open_watch
+        self._watch: Watch | None = None
+        self._bookmarks_due = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Return whether the watch has been started."""
+        return self._watch is not None
+
+    def ask(self) -> None:
+        """List all objects at the first call; later, catch up with a slow stream."""
+        self._refresh()
+
+    def events(self) -> Iterator[WatchEvent]:
+        """Yield what has arrived since the last call, bookmarks left out; never waits."""
+        watch = self._watch or self._refresh()
+        for event in watch.poll():
+            if event.type is EventType.BOOKMARK:
+                self._bookmarks_due -= 1
+                self.is_synced = not self._bookmarks_due
+            else:
+                yield event
+
+    def _refresh(self) -> Watch:
+        self.is_synced = False
+        self._bookmarks_due += 1
+        if self._watch is None:
+            self._watch = self._open_watch()
+        else:
+            self._watch.refresh()
+        return self._watch

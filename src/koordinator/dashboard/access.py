@@ -9,8 +9,7 @@ from typing import Protocol
 
 import msgspec
 
-from koordinator.api.authentication import UserInfo
-from koordinator.api.authorization import ResourceAttributes
+from koordinator.api.control_plane import ResourceAttributes, UserInfo
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError
 from koordinator.process.authorization import Authorizer, Reviewer

@@ -11,13 +11,13 @@ import msgspec
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.reservation import Reservation
 from koordinator.dashboard.access import ViewScope
-from koordinator.dashboard.changes import ClusterChanges
 from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.queries import is_waiting, objects_of, quota_rules
 from koordinator.dashboard.redaction import Redactor
+from koordinator.dashboard.timeline import ClusterChanges
 from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
-from koordinator.domain.quota.tree_report import counted_quotas
+from koordinator.domain.quota.figures import counted_quotas
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.cpu_list import cpu_ids
 from koordinator.scheduler.loop.handle import SchedulerHandle

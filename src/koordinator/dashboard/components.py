@@ -5,7 +5,7 @@ A separate thread checks it at intervals, as each check sends several requests.
 
 from collections.abc import Iterable, Iterator
 
-from koordinator.api.lease import Lease
+from koordinator.api.control_plane import Lease
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.port import Cluster
 from koordinator.domain.component_health import (

@@ -17,7 +17,6 @@ import msgspec
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.reservation import Reservation
 from koordinator.dashboard.broadcast import Broadcast
-from koordinator.dashboard.changes import ClusterChanges
 from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.frames import MAX_CAUSES
 from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder, empty_overview
@@ -29,7 +28,7 @@ from koordinator.dashboard.sources import (
     SourcePhase,
     SourceStatus,
 )
-from koordinator.dashboard.timeline import Timeline
+from koordinator.dashboard.timeline import ClusterChanges, Timeline
 from koordinator.dashboard.waiting_pods import WaitingPods
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError, KoordinatorError, NotFoundError

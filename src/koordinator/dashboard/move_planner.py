@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod_migration_job import PodMigrationJob
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.descheduler.configuration import (
     DeschedulerConfiguration,
     decode_descheduler_configuration,

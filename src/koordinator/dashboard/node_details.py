@@ -14,7 +14,7 @@ from koordinator.api.resource_names import (
     NVIDIA_GPU,
 )
 from koordinator.dashboard.access import ViewScope
-from koordinator.domain.devices.amounts import RATIO
+from koordinator.domain.devices.allocation import RATIO
 from koordinator.domain.devices.model import DeviceGroup
 from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list
 from koordinator.foundation.errors import NotFoundError

@@ -1,9 +1,10 @@
-"""Queries of the page beside the overview, with the results of the command line's queries.
+"""Queries of pages, and answers to them.
 
 The thread that owns the scheduler calls these functions; they change nothing.
 """
 
-from collections.abc import Iterator, Mapping, Sequence
+import threading
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any
@@ -24,7 +25,8 @@ from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.redaction import PrivateNames, Redactor, visible_pods
 from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
 from koordinator.domain.quota import QuotaRules
-from koordinator.domain.quota.tree_report import counted_quotas, quotas_as_data
+from koordinator.domain.quota.figures import counted_quotas, quotas_as_data
+from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.explain import Explanation
 from koordinator.scheduler.features.explanation import explain
@@ -281,3 +283,41 @@ def gang_report(handle: SchedulerHandle) -> GangReport:
 def is_waiting(gang: GangSummary) -> bool:
     """Return whether fewer members than the gang's minimum have a node."""
     return gang.bound < gang.min_member
+
+
+MIN_TTL_S = 1.0
+TTL_FACTOR = 20  # multiple of the time an answer took; bounds the load to a twentieth of the time
+MAX_ANSWERS = 256
+MAX_KEYS = 2 * MAX_ANSWERS  # keys with a lock; includes keys whose answer raised
+
+
+class AnswerCache:
+    """Thread-safe cache; of concurrent calls with one key, one computes and the others wait."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._answers: dict[Hashable, tuple[float, object]] = {}  # expiry, answer
+        self._key_locks: dict[Hashable, threading.Lock] = {}
+
+    def get(self, key: Hashable, compute: Callable[[], object]) -> object:
+        """Return the cached answer, or compute and cache it.  Raises what ``compute`` raises."""
+        with self._lock:
+            if len(self._key_locks) >= MAX_KEYS:
+                # A call in progress keeps its lock; a new call may compute the same answer twice.
+                self._key_locks = {}
+            key_lock = self._key_locks.setdefault(key, threading.Lock())
+        with key_lock:
+            cached = self._answers.get(key)
+            began_s = self._clock.now_s()
+            if cached is not None and began_s < cached[0]:
+                return cached[1]
+            answer = compute()
+            took_s = self._clock.now_s() - began_s
+            until_s = self._clock.now_s() + max(MIN_TTL_S, TTL_FACTOR * took_s)
+            with self._lock:
+                if len(self._answers) >= MAX_ANSWERS:
+                    self._answers.clear()
+                    self._key_locks = {key: key_lock}
+                self._answers[key] = (until_s, answer)
+            return answer

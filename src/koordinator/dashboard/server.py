@@ -38,10 +38,8 @@ from koordinator.dashboard.access import (
     ViewRights,
     ViewScope,
 )
-from koordinator.dashboard.answers import AnswerCache
 from koordinator.dashboard.attention import attention
 from koordinator.dashboard.broadcast import OverviewReader
-from koordinator.dashboard.changes import MAX_MARKS
 from koordinator.dashboard.decisions import (
     MAX_SEARCHED,
     DecisionArchive,
@@ -53,6 +51,7 @@ from koordinator.dashboard.feed import Feed
 from koordinator.dashboard.move_planner import MovePlanner, unfollowed_objects
 from koordinator.dashboard.node_details import node_details
 from koordinator.dashboard.overview import ClusterOverview
+from koordinator.dashboard.queries import AnswerCache
 from koordinator.dashboard.redaction import Redactor
 from koordinator.dashboard.sources import (
     ReportedSource,
@@ -60,6 +59,7 @@ from koordinator.dashboard.sources import (
     SourceKind,
     TimelineMark,
 )
+from koordinator.dashboard.timeline import MAX_MARKS
 from koordinator.dashboard.whatif import (
     QuotaGrant,
     changed_objects,
@@ -72,8 +72,7 @@ from koordinator.foundation.clock import Clock
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
 from koordinator.foundation.yaml_documents import yaml_document
-from koordinator.process.guard import bearer_token
-from koordinator.process.review_queue import QueueFullError, ReviewQueue
+from koordinator.process.guard import QueueFullError, ReviewQueue, bearer_token
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import MAX_LANES
 from koordinator.simulator.limited_descheduler import owned_by_jobs

@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from typing import Any
 
 from koordinator.api.codec import subject_of
-from koordinator.api.namespace import Namespace
+from koordinator.api.core import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.cluster.port import Cluster, EventType, WatchEvent
-from koordinator.cluster.synced_watch import SyncedWatch
+from koordinator.cluster.reconcile import SyncedWatch
+from koordinator.descheduler.candidates import selected_nodes
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import (
     DeferringEvictPlugin,
@@ -31,7 +32,6 @@ from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.descheduler.mirror import ClusterMirror
 from koordinator.descheduler.move_reports import SkippedMoveEvents
 from koordinator.descheduler.node_fit import is_ready
-from koordinator.descheduler.pod_filters import selected_nodes
 from koordinator.descheduler.profile import (
     ChosenProfile,
     RunningProfile,
@@ -41,8 +41,13 @@ from koordinator.descheduler.profile import (
 from koordinator.descheduler.proof import MoveMemory, MoveProver, cycle_of
 from koordinator.domain.placement_trial import PlacementTrial
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import ClusterError, InputError
-from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
+from koordinator.foundation.errors import (
+    ClusterError,
+    FaultHandler,
+    InputError,
+    fault_of,
+    raise_fault,
+)
 
 FEWEST_NODES = 2
 TOO_SMALL = "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation"

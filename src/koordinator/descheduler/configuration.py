@@ -13,17 +13,17 @@ import msgspec
 from msgspec import Meta, field
 
 from koordinator.api.codec import without_nulls
+from koordinator.api.control_plane import DESCHEDULER_LEASE
 from koordinator.api.kubescheduler import (
     ClientConnectionConfiguration,
     LeaderElectionConfiguration,
     decode_struct,
 )
 from koordinator.api.kubescheduler.structs import ConfigStruct, Count, fill
-from koordinator.api.lease import DESCHEDULER_LEASE
 from koordinator.api.meta import LabelSelector
-from koordinator.api.selector_validation import check_label_selector
+from koordinator.api.selectors import check_label_selector
 from koordinator.api.syntax import invalid_value, is_dns_subdomain, join_path
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 
 DESCHEDULER_API_VERSION: Final = "descheduler/v1alpha2"

@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
 
-from koordinator.api.annotations.descheduling import ProvenMove
+from koordinator.api.annotations.scheduling import ProvenMove
 from koordinator.api.event import Event
 from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
 from koordinator.api.node import Node

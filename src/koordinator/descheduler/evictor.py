@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-from koordinator.api.annotations.descheduling import ProvenMove
+from koordinator.api.annotations.scheduling import ProvenMove
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import DeleteOptions
 from koordinator.api.reservation import Reservation

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
-from koordinator.api.namespace import Namespace
+from koordinator.api.core import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 

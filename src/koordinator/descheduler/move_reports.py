@@ -8,8 +8,7 @@ from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.descheduler.migration.events import event_about
 from koordinator.descheduler.migration.transitions import JobAnnouncement
 from koordinator.descheduler.moves import SkippedMove
-from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome
-from koordinator.domain.audit.entry import to_lines
+from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, to_lines
 from koordinator.foundation.clock import Clock
 
 NOT_MOVED: Final = "NotMoved"  # Pod: a plugin wanted to evict it, and a limit or proof forbids it

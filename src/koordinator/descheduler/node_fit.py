@@ -8,7 +8,7 @@ from collections.abc import Hashable, Iterable
 
 import msgspec
 
-from koordinator.api.namespace import Namespace
+from koordinator.api.core import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.descheduler.contract import ClusterView

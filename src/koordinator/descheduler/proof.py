@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext, supp
 from dataclasses import replace
 from typing import Final
 
-from koordinator.api.annotations.descheduling import PROVEN_MOVE
+from koordinator.api.annotations.scheduling import PROVEN_MOVE
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.reservation import Reservation

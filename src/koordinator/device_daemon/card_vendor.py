@@ -6,7 +6,7 @@ from typing import Final, Protocol
 
 from msgspec.structs import replace
 
-from koordinator.domain.devices.xpu import Xpu, XpuStatus, XpuTopology
+from koordinator.domain.devices.requests import Xpu, XpuStatus, XpuTopology
 from koordinator.foundation.errors import InputError
 
 HEALTHY: Final = XpuStatus(healthy=True)

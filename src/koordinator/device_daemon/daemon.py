@@ -16,10 +16,10 @@ from koordinator.device_daemon.card_vendor import CardVendor, DescribedCard
 from koordinator.device_daemon.huawei import HUAWEI_CARDS
 from koordinator.device_daemon.kunlun import KUNLUN_CARDS
 from koordinator.device_daemon.metax import METAX_CARDS
-from koordinator.domain.devices.xpu import Xpu, XpuStatus, XpuTopology
+from koordinator.domain.devices.requests import Xpu, XpuStatus, XpuTopology
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.host.pci import BUS_ID, numa_node_of, pci_functions, pcie_id_of
+from koordinator.host.gpus import BUS_ID, numa_node_of, pci_functions, pcie_id_of
 from koordinator.host.port import Files, VendorTools
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from koordinator.device_daemon.card_vendor import (
     DescribedCard,
     number_of,
 )
-from koordinator.domain.devices.xpu import Xpu, XpuStatus
+from koordinator.domain.devices.requests import Xpu, XpuStatus
 from koordinator.foundation.errors import InputError
 
 _TOOL: Final = "xpu_smi"

@@ -17,7 +17,7 @@ from koordinator.device_daemon.card_vendor import (
     value_of,
     values_of,
 )
-from koordinator.domain.devices.xpu import Xpu, XpuStatus
+from koordinator.domain.devices.requests import Xpu, XpuStatus
 from koordinator.foundation.errors import InputError
 
 _TOOL: Final = "mx-smi"

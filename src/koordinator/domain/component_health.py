@@ -8,18 +8,16 @@ from typing import Final
 
 import msgspec
 
-from koordinator.api.lease import (
+from koordinator.api.control_plane import (
     DESCHEDULER_LEASE,
     MANAGER_LEASE,
     SCHEDULER_LEASE,
     YARN_OPERATOR_LEASE,
     Lease,
-)
-from koordinator.api.meta import KubeObject
-from koordinator.api.webhook_configuration import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
+from koordinator.api.meta import KubeObject
 from koordinator.foundation.clock import to_epoch_s
 
 #: The components that elect a leader, by the names of their Leases in the charts.

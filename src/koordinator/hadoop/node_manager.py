@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from koordinator.hadoop.amounts import YarnResource
-from koordinator.hadoop.http import WebService
 from koordinator.hadoop.port import YarnContainer
+from koordinator.hadoop.rest import WebService
 
 #: States in which a container's processes are ending or have ended.
 FINISHED_STATES: Final = frozenset(

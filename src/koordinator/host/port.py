@@ -1,4 +1,4 @@
-"""Ports through which the node agent accesses its machine.
+"""Port to a host: files, cgroups and devices, and the roots of its file systems.
 
 Linux exposes its state and its settings as small text files, so the main port is about files:
 cgroups, /proc, /sys, resctrl.  Paths are absolute and as this process sees them; ``roots`` has the
@@ -7,13 +7,15 @@ links other than the kernel's, FIFOs and devices are rejected.
 
 Errors are ``HostError``s: MissingFileError for missing files, the base class for other errors of
 the kernel.  Each adapter must pass ``tests/contract/host``.
+
 Source: koordinator pkg/koordlet/util/perf; Linux man 2 perf_event_open,
-Documentation/admin-guide/hw-vuln/core-scheduling.rst.
+Documentation/admin-guide/hw-vuln/core-scheduling.rst; koordinator
+pkg/koordlet/util/system/config.go, ``NewHostModeConfig``, ``NewDsModeConfig``.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Final, Protocol
 
 from koordinator.foundation.errors import HostError
 
@@ -283,3 +285,47 @@ class Host(Files, Protocol):
         ``cgroup`` is the folder in its hierarchy.  Raises HostError if the process is in another
         cgroup, or the signal is not permitted.
         """
+
+
+#: Hierarchies of cgroup v1 that the agent uses.
+HIERARCHIES: Final = ("blkio", "cpu", "cpuacct", "cpuset", "memory", "net_cls", "perf_event")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roots:
+    """Folders without a trailing slash."""
+
+    cgroup: str = "/sys/fs/cgroup"
+    sys: str = "/sys"
+    sys_fs: str = "/sys/fs"
+    proc: str = "/proc"
+    var_run: str = "/var/run"
+    run: str = "/run"
+    kubelet: str = "/var/lib/kubelet"
+    terway: str = "/var/lib/terway/qos"
+
+    def sysctl(self, name: str) -> str:
+        """Return the file of a kernel setting such as ``vm/min_free_kbytes``."""
+        return f"{self.proc}/sys/{name}"
+
+    @property
+    def hierarchies(self) -> tuple[str, ...]:
+        """Roots of the cgroup v1 hierarchies; some distributions link them."""
+        return tuple(f"{self.cgroup}/{name}" for name in HIERARCHIES)
+
+    @property
+    def resctrl(self) -> str:
+        """Root of resctrl, for the allocation of caches and memory bandwidth."""
+        return f"{self.sys_fs}/resctrl"
+
+
+#: Mount points in a pod, as in the original's DaemonSet.
+CONTAINER: Final = Roots(
+    cgroup="/host-cgroup",
+    sys="/host-sys",
+    sys_fs="/host-sys-fs",
+    var_run="/host-var-run",
+    run="/host-run",
+    terway="/host-var-lib/terway/qos",
+)
+HOST: Final = Roots()

@@ -1,4 +1,4 @@
-"""Changes to a container at its creation, as data.
+"""Adjustments of a container by hooks, and the policy for hooks that fail.
 
 The code that computes them writes nothing; the container runtime applies them before the
 container's first instruction.  Values come from annotations and other input of users, so each
@@ -7,10 +7,11 @@ value that could break out of its field is rejected at construction.
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Final
 
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import relative_path
+from koordinator.foundation.files import relative_path
 
 MOST_ENV_BYTES: Final = 128 << 10  # of one variable, the kernel's MAX_ARG_STRLEN
 MOST_ENV_TOTAL_BYTES: Final = 512 << 10
@@ -149,3 +150,20 @@ def _check_path(text: str, path: str) -> None:
             f"must be an absolute path without '.', '..' and double '/', got {text[:80]!r}",
             path=path,
         )
+
+
+class FailurePolicy(StrEnum):
+    """Ignore: the container starts without the hook's changes.  Fail: it does not start."""
+
+    IGNORE = "Ignore"
+    FAIL = "Fail"
+
+
+class UnpreparedPolicy(StrEnum):
+    """Handling of a container that was created while the hooks were unavailable.
+
+    Report: write an event and a metric.  Restart: also stop it, if the kubelet restarts it.
+    """
+
+    REPORT = "Report"
+    RESTART = "Restart"

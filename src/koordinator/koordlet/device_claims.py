@@ -16,8 +16,7 @@ from koordinator.api.device import Device, DeviceInfo, DeviceType
 from koordinator.api.dynamic_resources import DeviceRequestAllocationResult, ResourceClaim
 from koordinator.api.pod import Container, Pod
 from koordinator.cluster.port import Cluster
-from koordinator.domain.devices.allocation import Taken, to_annotation
-from koordinator.domain.devices.amounts import RATIO, amounts_of
+from koordinator.domain.devices.allocation import RATIO, Taken, amounts_of, to_annotation
 from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.dynamic_resources.node_gpus import (
     CDI_KIND,

@@ -12,39 +12,43 @@ from dataclasses import dataclass, field
 from hashlib import sha256
 from types import MappingProxyType
 
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.codec import subject_of
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.colocation import ClusterColocationProfile
+from koordinator.api.core import ConfigMap, Namespace
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
-from koordinator.api.node import Node
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.cluster.port import Cluster, EventType, WatchEvent
-from koordinator.cluster.reconcile import ReconcileQueue
-from koordinator.cluster.synced_watch import SyncedWatch
-from koordinator.domain.pod_transformers import replaced_resources
+from koordinator.cluster.reconcile import ReconcileQueue, SyncedWatch
+from koordinator.domain.transforms import replaced_resources
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import (
     AlreadyExistsError,
     ClusterError,
+    FaultHandler,
     InputError,
     InvalidError,
     NotFoundError,
+    fault_of,
+    raise_fault,
 )
-from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
-from koordinator.manager.admission.request import Denial
+from koordinator.manager.admission.lookup import Denial
 from koordinator.manager.configuration.reader import SloConfig, read_config
 from koordinator.manager.configuration.strategies import Strategies
-from koordinator.manager.controllers.colocation_profile import chosen_pods, is_managed, pod_patch
-from koordinator.manager.controllers.node_metric import reconcile_node_metric
-from koordinator.manager.controllers.node_slo import reconcile_node_slo
-from koordinator.manager.controllers.quota_profile import RESYNC_S, reconcile_quota_profile
+from koordinator.manager.controllers import (
+    RESYNC_S,
+    chosen_pods,
+    is_managed,
+    pod_patch,
+    reconcile_node_metric,
+    reconcile_node_slo,
+    reconcile_quota_profile,
+)
 from koordinator.manager.events import (
     CREATE_QUOTA_FAILED,
     JOB_NOT_QUEUED,
@@ -58,9 +62,8 @@ from koordinator.manager.node_resources.reconciler import Synced, reconcile_node
 from koordinator.manager.queue_units.controller import QueueUnitOptions, reconcile_queue_units
 from koordinator.manager.queue_units.mirror import QueueMirror
 from koordinator.manager.queue_units.visibility import QueueVisibility
-from koordinator.manager.rate_limiter import ProfileOptions, RateLimiter
 from koordinator.manager.switches import Controller, NodePlugin
-from koordinator.manager.writes import Create, Delete, Patch, Write
+from koordinator.manager.writes import Create, Delete, Patch, ProfileOptions, RateLimiter, Write
 
 #: Kinds that only the controller of quota profiles watches.
 _KEPT_QUOTAS: tuple[type[KubeObject], ...] = (ElasticQuota, ElasticQuotaProfile)

@@ -5,27 +5,30 @@ from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import Final, TypeVar
 
-from koordinator.api.authentication import UserInfo
-from koordinator.api.authorization import ResourceAttributes
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.codec import merge_patch, subject_of
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.colocation import ClusterColocationProfile
+from koordinator.api.control_plane import ResourceAttributes, UserInfo
+from koordinator.api.core import ConfigMap, Namespace
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import KubeObject, LabelSelector
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.cluster.port import Cluster, EventType, Reader, Watch, WatchEvent
-from koordinator.domain.quota.topology import QuotaTopology
+from koordinator.domain.quota.spec import QuotaTopology
 from koordinator.foundation.clock import Clock, SystemClock
-from koordinator.foundation.errors import ConflictError, InputError, NotFoundError
-from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
+from koordinator.foundation.errors import (
+    ConflictError,
+    FaultHandler,
+    InputError,
+    NotFoundError,
+    fault_of,
+    raise_fault,
+)
 from koordinator.manager.admission.lookup import QuotaDecision, ResultT
 from koordinator.manager.metrics import QuotaWeights
-from koordinator.manager.quota_record import QuotaRecord
-from koordinator.manager.quota_view import QuotaView
+from koordinator.manager.quota_view import QuotaRecord, QuotaView
 
 KindT = TypeVar("KindT", bound=KubeObject)
 Percent = Callable[[], int]

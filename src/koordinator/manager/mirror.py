@@ -13,15 +13,13 @@ from koordinator.api.annotations.node import (
     ORIGIN_EXTENDED_ALLOCATABLE,
 )
 from koordinator.api.annotations.numa import CPU_BASIC_INFO
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
-from koordinator.api.core import ResourceList
+from koordinator.api.colocation import ClusterColocationProfile
+from koordinator.api.core import Namespace, ResourceList
 from koordinator.api.device import Device
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
-from koordinator.api.node import Node
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY

@@ -13,11 +13,11 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from koordinator.api.meta import JsonObject
-from koordinator.api.webhook_configuration import (
+from koordinator.api.control_plane import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
+from koordinator.api.meta import JsonObject
 from koordinator.foundation.decoders import decode_json
 
 MUTATING_NAME: Final = "koordinator-mutating-webhook-configuration"

@@ -1,12 +1,13 @@
-"""The server's side of admission webhooks: AdmissionReviews in, AdmissionReviews out.
+"""AdmissionReview endpoint, and the JSON patch of its answer.
 
 Reviewers run in the server's own thread, one after the other: they must not wait.
+
 Source: k8s.io/api admission/v1/types.go; controller-runtime pkg/webhook/admission/http.go.
 """
 
 import logging
 from base64 import b64encode
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final
@@ -18,14 +19,45 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
-from koordinator.api.authentication import UserInfo
+from koordinator.api.control_plane import UserInfo
 from koordinator.api.meta import JsonObject
 from koordinator.api.nesting import TOO_DEEP
 from koordinator.foundation.decoders import decoder_of
-from koordinator.foundation.faults import Fault
-from koordinator.process.faults import FirstOfKind
+from koordinator.foundation.errors import Fault
 from koordinator.process.health import Check, HealthEndpoint, Indicators
-from koordinator.process.json_patch import json_patch
+from koordinator.process.termination import FirstOfKind
+
+
+def json_patch(before: Any, after: Any) -> list[dict[str, Any]]:
+    """Return the operations that make ``after`` of ``before``; none if they are equal.
+
+    Lists of one length are compared place by place, others are replaced.
+    """
+    return list(_operations(before, after, ""))
+
+
+def _operations(before: Any, after: Any, path: str) -> Iterator[dict[str, Any]]:
+    if before is after or (before == after and type(before) is type(after)):
+        return
+    if isinstance(before, dict) and isinstance(after, dict):
+        for key in before:
+            if key not in after:
+                yield {"op": "remove", "path": f"{path}/{_escaped(key)}"}
+        for key, value in after.items():
+            if key not in before:
+                yield {"op": "add", "path": f"{path}/{_escaped(key)}", "value": value}
+            elif before[key] is not value:
+                yield from _operations(before[key], value, f"{path}/{_escaped(key)}")
+    elif isinstance(before, list) and isinstance(after, list) and len(before) == len(after):
+        for index, (old, new) in enumerate(zip(before, after, strict=True)):
+            yield from _operations(old, new, f"{path}/{index}")
+    else:
+        yield {"op": "replace", "path": path, "value": after}
+
+
+def _escaped(key: str) -> str:
+    return key.replace("~", "~0").replace("/", "~1")
+
 
 LONGEST_BODY_BYTES = 8 << 20  # two objects of the largest size that the API server takes, and some
 _BUCKETS_MS = tuple(0.001 * 2**power for power in range(20))

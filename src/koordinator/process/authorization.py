@@ -16,13 +16,15 @@ from typing import Generic, Protocol, TypeVar
 
 import msgspec
 
-from koordinator.api.authentication import TokenReview, TokenReviewSpec, UserInfo
-from koordinator.api.authorization import (
+from koordinator.api.control_plane import (
     NonResourceAttributes,
     ResourceAttributes,
     SubjectAccessReview,
     SubjectAccessReviewSpec,
     SubjectAccessReviewStatus,
+    TokenReview,
+    TokenReviewSpec,
+    UserInfo,
 )
 from koordinator.api.meta import KubeObject
 from koordinator.foundation.clock import Clock

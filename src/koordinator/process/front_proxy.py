@@ -16,15 +16,19 @@ from urllib.parse import unquote
 from starlette.datastructures import Headers
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from koordinator.api.authentication import UserInfo
-from koordinator.api.authorization import NonResourceAttributes, ResourceAttributes
 from koordinator.api.codec import decode
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.control_plane import NonResourceAttributes, ResourceAttributes, UserInfo
+from koordinator.api.core import ConfigMap
 from koordinator.foundation.errors import InputError
 from koordinator.process.authorization import AuthorizationOutcome, Authorizer, Decision
 from koordinator.process.connections import CLIENT_NAMES
-from koordinator.process.guard import bearer_token, refusal_response
-from koordinator.process.review_queue import BUSY, QueueFullError, ReviewQueue
+from koordinator.process.guard import (
+    BUSY,
+    QueueFullError,
+    ReviewQueue,
+    bearer_token,
+    refusal_response,
+)
 
 CONFIG_NAMESPACE: Final = "kube-system"
 CONFIG_NAME: Final = "extension-apiserver-authentication"

@@ -15,8 +15,8 @@ from dataclasses import dataclass
 from cryptography import x509
 from msgspec.structs import replace
 
+from koordinator.api.core import Secret
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.secret import Secret
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import AlreadyExistsError, ConflictError, NotFoundError

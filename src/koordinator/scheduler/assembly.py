@@ -3,17 +3,17 @@
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
+from koordinator.api.core import Namespace
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.kubescheduler.gates import CLEAN_EXPIRED_ALLOCATED, STRICT_TENANCY
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import NO_SELECTORS, Cluster
-from koordinator.cluster.synced_watch import SyncedWatch
+from koordinator.cluster.reconcile import SyncedWatch
 from koordinator.domain.gangs import GangCache
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.faults import FaultHandler, raise_fault
+from koordinator.foundation.errors import FaultHandler, raise_fault
 from koordinator.scheduler.contract import ActivePlugin, Profile, SchedulerExtender
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.features.explanation import AnswerFeature, ExplanationFeature

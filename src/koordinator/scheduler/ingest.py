@@ -8,13 +8,12 @@ from dataclasses import dataclass, replace
 
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.annotations.reservation import RESERVATION_NAME
+from koordinator.api.core import Namespace
 from koordinator.api.device import Device
 from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
-from koordinator.api.node import Node
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import RESIZE_PENDING, ContainerStatus, Pod, PodStatus
 from koordinator.api.reservation import Reservation
 from koordinator.domain.reserve_pod import display_name, holds_for_others, is_reserve_pod

@@ -8,7 +8,7 @@ from types import FrameType, FunctionType, TracebackType
 
 from koordinator.api.codec import subject_of
 from koordinator.api.meta import KubeObject
-from koordinator.foundation.faults import Fault, FaultHandler, fault_of
+from koordinator.foundation.errors import Fault, FaultHandler, fault_of
 from koordinator.scheduler.contract import ActivePlugin, Profile
 from koordinator.scheduler.queue import SchedulingQueue
 

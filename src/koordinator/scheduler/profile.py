@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap, Service
 from koordinator.api.device import Device
 from koordinator.api.dynamic_resources import (
     TAINT_RULE_KINDS,
@@ -37,19 +37,18 @@ from koordinator.api.kubescheduler.gates import (
     PREEMPTION_POLICY_TRANSFORMER,
 )
 from koordinator.api.meta import KubeObject
+from koordinator.api.node import NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.node_resource_topology import NodeResourceTopology
-from koordinator.api.pod_group import PodGroup
-from koordinator.api.policy import PodDisruptionBudget
-from koordinator.api.reservation import Reservation
-from koordinator.api.schedule_explanation import ScheduleExplanation
-from koordinator.api.scheduling_pod_group import (
+from koordinator.api.pod_groups import (
+    PodGroup,
     SchedulingPodGroup,
     SchedulingPodGroupV1Alpha2,
     SchedulingPodGroupV1Alpha3,
+    SchedulingWorkload,
 )
-from koordinator.api.scheduling_workload import SchedulingWorkload
-from koordinator.api.service import Service
+from koordinator.api.policy import PodDisruptionBudget
+from koordinator.api.reservation import Reservation
+from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.api.volume import (
     CsiDriver,
     CsiNode,

@@ -20,8 +20,7 @@ from koordinator.cluster.port import Cluster
 from koordinator.domain.placement_trial import Landing
 from koordinator.domain.transforms import as_scheduled, reserve_pod_as_scheduled
 from koordinator.foundation.clock import Clock, to_datetime
-from koordinator.foundation.errors import InputError
-from koordinator.foundation.faults import FaultHandler, raise_fault
+from koordinator.foundation.errors import FaultHandler, InputError, raise_fault
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle

@@ -3,16 +3,14 @@
 from collections.abc import Callable
 from dataclasses import replace
 
-from koordinator.api.authentication import UserInfo
-from koordinator.api.authorization import ResourceAttributes
 from koordinator.api.codec import decode, to_manifest
+from koordinator.api.control_plane import ResourceAttributes, UserInfo
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.cluster.memory.admission import Admission, WriteOperation
 from koordinator.cluster.port import Reader
-from koordinator.foundation.errors import InvalidError, NotFoundError
-from koordinator.foundation.faults import FaultHandler, raise_fault
+from koordinator.foundation.errors import FaultHandler, InvalidError, NotFoundError, raise_fault
 from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
-from koordinator.manager.admission.request import AdmissionRequest, Denial
+from koordinator.manager.admission.lookup import AdmissionRequest, Denial
 from koordinator.manager.lookups import ChargedQuotas, ReaderLookup
 
 

@@ -11,8 +11,7 @@ from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
     decode_configuration,
 )
-from koordinator.foundation.clock import Clock
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Clock, Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.yaml_documents import yaml_document

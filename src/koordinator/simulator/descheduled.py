@@ -12,9 +12,9 @@ from typing import Any
 from msgspec import structs
 
 from koordinator.api.codec import to_manifest
+from koordinator.api.core import Namespace
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod, PodStatus
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.workload import DaemonSet, StatefulSet
@@ -30,7 +30,7 @@ from koordinator.descheduler.migration.jobs import is_live
 from koordinator.descheduler.migration.workloads import controller_of
 from koordinator.domain.placement_trial import replacement_of
 from koordinator.foundation.clock import VirtualClock
-from koordinator.foundation.faults import FaultHandler, FaultLog, raise_fault
+from koordinator.foundation.errors import FaultHandler, FaultLog, raise_fault
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.trial import follow_cluster
 from koordinator.simulator.embedded import Embedded, keep_or_resolve_priority

@@ -17,7 +17,7 @@ import numpy as np
 from koordinator.api.device import DeviceType
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.pod import DISRUPTION_TARGET, Pod
-from koordinator.domain.devices.amounts import RATIO
+from koordinator.domain.devices.allocation import RATIO
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.simulator.stages import original_name

@@ -31,8 +31,7 @@ from koordinator.cluster.port import Reader
 from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.reserve_pod import is_active, reserve_pod
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
-from koordinator.foundation.errors import InputError
-from koordinator.foundation.faults import FaultHandler, FaultLog, raise_fault
+from koordinator.foundation.errors import FaultHandler, FaultLog, InputError, raise_fault
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.extenders import Connect, build_extenders

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Sequence
 import numpy as np
 from msgspec.structs import replace
 
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
@@ -13,7 +13,7 @@ from koordinator.api.reservation import Reservation
 from koordinator.cluster.memory.admission import default_storage_class
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.foundation.faults import FaultHandler, FaultLog, raise_fault
+from koordinator.foundation.errors import FaultHandler, FaultLog, raise_fault
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
 from koordinator.manager.admission.hooks import HookOptions
 from koordinator.manager.app import Manager, ManagerOptions

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
-from koordinator.api.annotations.descheduling import (
+from koordinator.api.annotations.scheduling import (
     EVICT_REASON,
     EVICT_TRIGGER,
     JOB_CREATED_BY,
@@ -35,7 +35,7 @@ from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.descheduler.moves import SkippedMove
 from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.domain.resized_pods import DEFAULT_RULES, effective_requests
-from koordinator.foundation.faults import FaultLog
+from koordinator.foundation.errors import FaultLog
 from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.simulator.descheduled import Descheduled

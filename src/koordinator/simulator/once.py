@@ -9,7 +9,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
 from koordinator.cluster.port import Cluster, EventType
-from koordinator.foundation.faults import FaultLog
+from koordinator.foundation.errors import FaultLog
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.explanation import Explanations
 from koordinator.simulator.embedded import Embedded

@@ -10,8 +10,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
-from koordinator.foundation.errors import InputError, KoordinatorError
-from koordinator.foundation.faults import Fault, FaultHandler
+from koordinator.foundation.errors import Fault, FaultHandler, InputError, KoordinatorError
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
 

@@ -22,8 +22,8 @@ from koordinator.api.core import (
 from koordinator.api.defaults import NOT_READY, UNREACHABLE, with_defaults
 from koordinator.api.meta import KubeObject, LabelSelector, ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec
-from koordinator.api.pod_group import PodGroup, PodGroupSpec
-from koordinator.api.priority import PriorityClass
+from koordinator.api.pod_groups import PodGroup, PodGroupSpec
+from koordinator.api.policy import PriorityClass
 from koordinator.foundation.arrays import FloatArray
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import Distribution, PodLife

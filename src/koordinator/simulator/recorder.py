@@ -12,11 +12,11 @@ from typing import Self, cast
 import msgspec
 
 from koordinator.api.codec import encode, to_manifest
+from koordinator.api.core import Namespace
 from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType
 from koordinator.foundation.clock import Clock

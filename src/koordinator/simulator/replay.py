@@ -20,7 +20,7 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordinator.cluster.port import EventType

@@ -10,7 +10,7 @@ from msgspec import Meta, field
 
 from koordinator.api.kubescheduler import ConfigStruct
 from koordinator.api.kubescheduler.structs import Count, Percent, PositiveCount, PositivePercent
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import (
     FOR_EVER,

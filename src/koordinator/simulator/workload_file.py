@@ -13,7 +13,7 @@ from koordinator.api.kubescheduler import decode_struct
 from koordinator.api.meta import KubeObject
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.api.validation import validate
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.quantity import Quantity

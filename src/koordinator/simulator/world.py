@@ -27,11 +27,10 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.cluster.memory.admission import Admission
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
-from koordinator.foundation.errors import BugError, NotFoundError
-from koordinator.foundation.faults import FaultHandler, raise_fault
+from koordinator.foundation.errors import BugError, FaultHandler, NotFoundError, raise_fault
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions

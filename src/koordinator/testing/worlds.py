@@ -13,6 +13,7 @@ import msgspec
 
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.codec import decode_object
+from koordinator.api.core import Service
 from koordinator.api.defaults import with_defaults
 from koordinator.api.device import Device
 from koordinator.api.meta import JsonObject, KubeObject
@@ -21,7 +22,6 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.reservation import Reservation
-from koordinator.api.service import Service
 from koordinator.domain.reserve_pod import is_available, reserve_pod
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.snapshot import ClusterState

@@ -15,25 +15,37 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster, EventType
-from koordinator.cluster.reconcile import ReconcileQueue
-from koordinator.cluster.synced_watch import SyncedWatch
+from koordinator.cluster.reconcile import ReconcileQueue, SyncedWatch
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
-from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
+from koordinator.foundation.errors import (
+    ClusterError,
+    ConflictError,
+    FaultHandler,
+    NotFoundError,
+    fault_of,
+    raise_fault,
+)
 from koordinator.hadoop.amounts import NOTHING, BatchAmounts, YarnResource
 from koordinator.hadoop.port import YarnLimit
 from koordinator.yarn.account import (
     NodeAccount,
+    NodeShares,
     YarnHolding,
     YarnPolicy,
+    promise_patch,
+    read_shares,
     settle,
 )
-from koordinator.yarn.accounts import NodeShares, promise_patch, read_shares
-from koordinator.yarn.cluster_state import YarnClusterState
 from koordinator.yarn.events import BAD_REFERENCE, REFUSED, UNREADABLE, node_warning
 from koordinator.yarn.follower import DOUBT_S, YarnFollower, YarnNews
 from koordinator.yarn.metrics import YarnMetrics
-from koordinator.yarn.mirror import AS_READ, NodeManagerRef, YarnMirror, node_as_read
+from koordinator.yarn.mirror import (
+    AS_READ,
+    NodeManagerRef,
+    YarnClusterState,
+    YarnMirror,
+    node_as_read,
+)
 
 log = logging.getLogger(__name__)
 

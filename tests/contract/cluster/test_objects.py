@@ -9,7 +9,7 @@ from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaStatus
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import (
     AlreadyExistsError,

@@ -30,7 +30,7 @@ from koordinator.host.gpus import NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.trees import Trees, trees_of
-from koordinator.host.roots import Roots
+from koordinator.host.port import Roots
 from koordinator.koordlet.app import Koordlet, KoordletOptions, Outbox, assemble_agent
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.options import gates_of

@@ -26,8 +26,7 @@ from tests.e2e.controlplane.endpoint import free_port
 from tests.e2e.network import on_machine
 from tests.e2e.waiting import eventually
 
-from koordinator.hadoop.protobuf import bytes_field, number_field
-from koordinator.hadoop.rpc import HA_SERVICE, RpcCaller, call_rpc
+from koordinator.hadoop.rpc import HA_SERVICE, RpcCaller, bytes_field, call_rpc, number_field
 
 VERSION = "3.3.6"  # of Hadoop
 _HERE = Path(__file__).parent / "hadoop"

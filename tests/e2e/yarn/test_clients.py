@@ -12,7 +12,6 @@ from tests.e2e.yarn.real_yarn import Amounts, RealYarn
 from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import read_clusters
 from koordinator.hadoop.connection import YarnApi, YarnClientOptions, connector
-from koordinator.hadoop.http import WebService
 from koordinator.hadoop.node_manager import NodeManager
 from koordinator.hadoop.port import (
     ResourceManager,
@@ -20,6 +19,7 @@ from koordinator.hadoop.port import (
     YarnLimit,
     YarnRefusedError,
 )
+from koordinator.hadoop.rest import WebService
 
 BOTH = pytest.mark.parametrize("api", [YarnApi.REST, YarnApi.RPC])
 WIDE = YarnResource(8, 8192)

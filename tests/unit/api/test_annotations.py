@@ -5,7 +5,6 @@ from typing import Any
 import pytest
 
 from koordinator.api.annotations import (
-    descheduling,
     devices,
     gang,
     node,
@@ -33,7 +32,7 @@ from koordinator.api.labels import (
     reservation_order,
 )
 from koordinator.api.meta import LabelSelector, ObjectMeta
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
@@ -162,7 +161,7 @@ EXAMPLES: list[tuple[AnnotationCodec[Any], str]] = [
     (pod_qos.EVICTION_POLICY, '["BECPUEvict"]'),
     (pod_qos.ESTIMATED_SCALING_FACTORS, '{"cpu":80}'),
     (
-        descheduling.SOFT_EVICTION,
+        scheduling.SOFT_EVICTION,
         (
             '{"timestamp":"2026-01-02T03:04:05Z","deleteOptions":{"gracePeriodSeconds":30},'
             '"initiator":"koord-descheduler","reason":"x"}'
@@ -427,13 +426,13 @@ def test_unknown_words_of_gangs_mean_the_default() -> None:
         ("+10", 0),
         ("007", 0),
         ("many", 0),
-        (str(2**31 - 1), descheduling.NEVER_EVICT),
+        (str(2**31 - 1), scheduling.NEVER_EVICT),
         (str(2**31), 0),
     ],
 )
 def test_eviction_cost_is_a_plain_number(text: str, cost: int) -> None:
     """A plus, leading zeros and everything else count as 0."""
-    assert descheduling.eviction_cost(annotated(**{descheduling.EVICTION_COST: text})) == cost
+    assert scheduling.eviction_cost(annotated(**{scheduling.EVICTION_COST: text})) == cost
 
 
 def test_amplification_ratios_have_two_decimals() -> None:

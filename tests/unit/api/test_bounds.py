@@ -13,7 +13,7 @@ from tests.nodes import LAYOUT, Tree, slo
 from koordinator.api.annotations.node import ColocationStrategy
 from koordinator.api.bounds import ANY, Accepted, Bounds, accepted_by, bounded, json_name
 from koordinator.api.codec import decode
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_slo import NodeSlo, NodeSloSpec
 from koordinator.api.schema import object_schema

@@ -16,9 +16,9 @@ from koordinator.api.codec import (
     merge_patch,
     to_manifest,
 )
+from koordinator.api.control_plane import Lease, LeaseSpec
 from koordinator.api.core import MicroTime, ResourceRequirements
 from koordinator.api.event import CoreEvent, Event
-from koordinator.api.lease import Lease, LeaseSpec
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod

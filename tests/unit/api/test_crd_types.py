@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import yaml
 
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.codec import decode_object, to_manifest
+from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.device import NUMA_UNKNOWN, Device
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import KubeObject

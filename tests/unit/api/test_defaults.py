@@ -3,13 +3,12 @@
 from typing import Any
 
 from koordinator.api.codec import decode
-from koordinator.api.core import Toleration
+from koordinator.api.core import Namespace, Toleration
 from koordinator.api.defaults import NOT_READY, UNREACHABLE, with_defaults
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordinator.api.workload import Deployment
 

@@ -14,7 +14,7 @@ from koordinator.api.kubescheduler import (
     decode_args,
     decode_configuration,
 )
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 
 SHARED = Path(os.environ.get("KOORD_SHARED", Path(__file__).parents[4] / "shared"))

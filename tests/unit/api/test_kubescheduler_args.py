@@ -31,7 +31,7 @@ from koordinator.api.kubescheduler import (
     VolumeBindingArgs,
     decode_args,
 )
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 

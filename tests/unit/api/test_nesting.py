@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordinator.api.annotations import numa, reservation
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.codec import decode, decode_object
+from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.nesting import (
     DEEPEST,

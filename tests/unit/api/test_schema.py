@@ -7,7 +7,7 @@ import pytest
 
 from koordinator.api.device import Device
 from koordinator.api.meta import JsonObject
-from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.reservation import Reservation
 from koordinator.api.schema import all_crds, crd, object_schema

@@ -7,8 +7,7 @@ import pytest
 from typer.testing import CliRunner
 
 from koordinator.cli.main import app
-from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome
-from koordinator.domain.audit.entry import to_lines
+from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, to_lines
 from koordinator.foundation.errors import InputError
 
 

@@ -13,8 +13,7 @@ from tests.worlds import node
 from typer.testing import CliRunner, Result
 
 from koordinator.cli.main import app
-from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome
-from koordinator.domain.audit.entry import to_lines
+from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, to_lines
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.recording.batch import LONGEST_HEADER_BYTES
 

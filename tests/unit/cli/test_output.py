@@ -12,7 +12,7 @@ from koordinator.cli.main import app
 from koordinator.cli.output import print_with_reasons
 from koordinator.cli.quota import as_table
 from koordinator.domain.quota import QuotaRules
-from koordinator.domain.quota.tree_report import counted_quotas
+from koordinator.domain.quota.figures import counted_quotas
 
 POD = "machine-learning/pretraining-of-a-model-master-with-a-long-name-7d8f9c6b5d-x2x4z"
 NODE = "ip-10-23-45-67.eu-central-1.compute.internal"

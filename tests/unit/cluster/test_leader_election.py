@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 
-from koordinator.api.core import MicroTime
+from koordinator.api.control_plane import Lease, LeaseSpec
+from koordinator.api.core import MicroTime, Namespace
 from koordinator.api.event import Event
-from koordinator.api.lease import Lease, LeaseSpec
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.namespace import Namespace
 from koordinator.cluster.leader_election import LeaderElector
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import KindT

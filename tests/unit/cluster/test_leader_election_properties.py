@@ -13,8 +13,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from koordinator.api.control_plane import Lease
 from koordinator.api.kubescheduler.config import RETRY_JITTER
-from koordinator.api.lease import Lease
 from koordinator.cluster.leader_election import LeaderElector
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock

@@ -6,16 +6,16 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from koordinator.api.core import Namespace
 from koordinator.api.meta import KubeObject, LabelSelector, ObjectMeta, OwnerReference
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
 from koordinator.api.policy import (
     PodDisruptionBudget,
     PodDisruptionBudgetSpec,
     PodDisruptionBudgetStatus,
+    PriorityClass,
 )
-from koordinator.api.priority import PriorityClass
 from koordinator.api.workload import Deployment, ReplicaSet, WorkloadSpec
 from koordinator.cluster.memory.admission import DEFAULT_ADMISSION, WriteOperation
 from koordinator.cluster.memory.server import MemoryCluster

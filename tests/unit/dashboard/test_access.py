@@ -6,8 +6,13 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from koordinator.api.authentication import TokenReview, TokenReviewStatus, UserInfo
-from koordinator.api.authorization import SubjectAccessReview, SubjectAccessReviewStatus
+from koordinator.api.control_plane import (
+    SubjectAccessReview,
+    SubjectAccessReviewStatus,
+    TokenReview,
+    TokenReviewStatus,
+    UserInfo,
+)
 from koordinator.api.meta import KubeObject
 from koordinator.dashboard.access import (
     GRANT_TTL_S,

@@ -3,7 +3,7 @@
 import pytest
 from tests.soak.census import census
 
-from koordinator.dashboard.answers import MAX_ANSWERS, AnswerCache
+from koordinator.dashboard.queries import MAX_ANSWERS, AnswerCache
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import NotFoundError
 

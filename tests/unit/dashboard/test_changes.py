@@ -5,9 +5,9 @@ from tests.unit.dashboard.dashboards import settled
 from tests.worlds import node, pod
 
 from koordinator.api.meta import Condition, KubeObject
-from koordinator.dashboard.changes import FLAPS, MAX_MARKS, MAX_NAMED, ClusterChanges
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.sources import SourcePhase, SourceStatus
+from koordinator.dashboard.timeline import FLAPS, MAX_MARKS, MAX_NAMED, ClusterChanges
 
 
 def look(log: ClusterChanges, now_s: float, *objects: KubeObject, pods: bool = True) -> list[str]:

@@ -8,7 +8,7 @@ from tests.unit.dashboard.dashboards import crowded, overview, settled
 from tests.unit.deploy.installed import ROOT
 from tests.worlds import START_S, made
 
-from koordinator.api.lease import Lease
+from koordinator.api.control_plane import Lease
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.dashboard.access import EVERYTHING, ViewScope
 from koordinator.dashboard.attention import attention

@@ -15,11 +15,9 @@ from koordinator.cli.main import app
 from koordinator.dashboard.access import EVERYTHING, ViewScope
 from koordinator.dashboard.decisions import DecisionQuery, decisions
 from koordinator.dashboard.redaction import PrivateNames, Redactor
-from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, ScoredNode
-from koordinator.domain.audit.entry import to_lines
+from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, ScoredNode, to_lines
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.features.audit import Audit
-from koordinator.scheduler.features.audit.pages import audit_services
+from koordinator.scheduler.features.audit import Audit, audit_services
 from koordinator.simulator.embedded import STOCK, Embedded
 
 BLUE = ViewScope(frozenset({"blue"}), sees_nodes=False)

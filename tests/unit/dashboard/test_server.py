@@ -12,8 +12,13 @@ from starlette.routing import Route
 from tests.unit.dashboard.dashboards import HOSTILE, Browser, crowded, gpu_node, manifests, served
 from tests.worlds import START_S, configuration, device, gpu_pod, made, node, pod
 
-from koordinator.api.authentication import TokenReview, TokenReviewStatus, UserInfo
-from koordinator.api.authorization import SubjectAccessReview, SubjectAccessReviewStatus
+from koordinator.api.control_plane import (
+    SubjectAccessReview,
+    SubjectAccessReviewStatus,
+    TokenReview,
+    TokenReviewStatus,
+    UserInfo,
+)
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.dashboard.access import ReviewedAccess

@@ -19,7 +19,7 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.manager.metrics import ManagerMetrics
 from koordinator.process.admission_reviews import ReviewMetrics
-from koordinator.process.faults import FaultMetrics
+from koordinator.process.termination import FaultMetrics
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 
 GROUPS = yaml.safe_load((CHART / "files/alerts.yaml").read_text("utf-8"))["groups"]

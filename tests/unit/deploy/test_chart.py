@@ -10,7 +10,7 @@ import yaml
 from tests.unit.deploy.installed import CHART, OBJECTS, ROOT, VALUES
 
 from koordinator.api.codec import decode
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.kubescheduler import DeviceShareArgs, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.structs import ConfigStruct
 from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES

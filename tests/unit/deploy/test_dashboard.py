@@ -7,15 +7,15 @@ import yaml
 from tests.unit.deploy.installed import CHART, OBJECTS, VALUES
 from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
 
-from koordinator.api.lease import Lease
-from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
-from koordinator.api.node import Node
-from koordinator.api.pod import Pod
-from koordinator.api.webhook_configuration import (
+from koordinator.api.control_plane import (
+    Lease,
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
+from koordinator.api.core import Namespace
+from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
 from koordinator.cli.commands import COMMANDS
 from koordinator.dashboard.move_planner import UNFOLLOWED
 from koordinator.domain.component_health import LEASES

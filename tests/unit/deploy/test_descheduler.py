@@ -9,12 +9,11 @@ from tests.unit.deploy.test_chart import FIXED, MEANINGLESS, json_names
 from tests.unit.deploy.test_flags import parsed
 from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
 
-from koordinator.api.authentication import TokenReview
-from koordinator.api.authorization import SubjectAccessReview
+from koordinator.api.control_plane import SubjectAccessReview, TokenReview
+from koordinator.api.core import Namespace
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.kubescheduler import decode_configuration
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob

@@ -7,14 +7,13 @@ from tests.unit.deploy.installed import CHART, NAMESPACE, OBJECTS, VALUES
 from tests.unit.deploy.test_flags import parsed
 from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
 
-from koordinator.api.authentication import TokenReview
-from koordinator.api.authorization import SubjectAccessReview
+from koordinator.api.control_plane import SubjectAccessReview, TokenReview
 from koordinator.api.device import Device
 from koordinator.api.event import CoreEvent, Event
+from koordinator.api.node import NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.volume import PersistentVolumeClaim
-from koordinator.host.roots import CONTAINER
+from koordinator.host.port import CONTAINER
 from koordinator.koordlet.app.node_state import KINDS
 from koordinator.koordlet.app.options import OFF, gates_of
 

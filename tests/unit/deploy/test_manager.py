@@ -10,19 +10,18 @@ from tests.unit.deploy.test_flags import parsed
 from tests.unit.deploy.test_rbac import READ, Rights, resource_of, rights_of
 
 from koordinator.api.annotations.quota import REPORTED
-from koordinator.api.authentication import TokenReview
-from koordinator.api.authorization import SubjectAccessReview
-from koordinator.api.config_map import ConfigMap
-from koordinator.api.event import CoreEvent, Event
-from koordinator.api.lease import MANAGER_LEASE
-from koordinator.api.meta import ObjectMeta
-from koordinator.api.node import Node
-from koordinator.api.secret import Secret
-from koordinator.api.slo_config import CONFIG_NAME
-from koordinator.api.webhook_configuration import (
+from koordinator.api.control_plane import (
+    MANAGER_LEASE,
     MutatingWebhookConfiguration,
+    SubjectAccessReview,
+    TokenReview,
     ValidatingWebhookConfiguration,
 )
+from koordinator.api.core import ConfigMap, Secret
+from koordinator.api.event import CoreEvent, Event
+from koordinator.api.meta import ObjectMeta
+from koordinator.api.node import Node
+from koordinator.api.slo_config import CONFIG_NAME
 from koordinator.cli.manager.process import SECRET, SERVICE
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
 from koordinator.manager.admission.hooks import HookOptions, all_hooks
@@ -31,7 +30,7 @@ from koordinator.manager.configuration.checks import check_config
 from koordinator.manager.configuration.reader import read_config
 from koordinator.manager.configuration.strategies import colocation_strategy
 from koordinator.manager.lookups import FOLLOWED
-from koordinator.manager.quota_record import NAME as QUOTA_RECORD
+from koordinator.manager.quota_view import NAME as QUOTA_RECORD
 from koordinator.manager.webhook_configuration import MUTATING_NAME, VALIDATING_NAME
 from koordinator.process.logs import LogFormat
 

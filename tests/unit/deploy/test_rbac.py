@@ -7,14 +7,14 @@ import pytest
 from tests.unit.deploy.installed import NAMESPACE, OBJECTS, scheduler_configuration, scheduler_pod
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
+from koordinator.api.core import Namespace
 from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim

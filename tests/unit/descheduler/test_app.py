@@ -9,8 +9,8 @@ from prometheus_client import CollectorRegistry
 from tests.unit.descheduler.world import DeschedulerWorld, profile_of
 from tests.worlds import made, node, pod
 
+from koordinator.api.core import Namespace
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.descheduler.app import TOO_SMALL
 from koordinator.descheduler.configuration import DeschedulerPluginArgs

@@ -14,7 +14,7 @@ from types import ModuleType
 
 import pytest
 
-from koordinator.api.annotations.descheduling import (
+from koordinator.api.annotations.scheduling import (
     EVICT_REASON,
     EVICT_TRIGGER,
     PASSED_ARBITRATION,

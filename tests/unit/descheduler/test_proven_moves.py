@@ -10,7 +10,7 @@ from tests.unit.descheduler.migration.world import MigrationWorld, replicas
 from tests.unit.descheduler.world import DeschedulerWorld, profile_of
 from tests.worlds import START_S, configuration, made, metric, near, node, pod, used
 
-from koordinator.api.annotations.descheduling import PROVEN_MOVE
+from koordinator.api.annotations.scheduling import PROVEN_MOVE
 from koordinator.api.event import Event
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject

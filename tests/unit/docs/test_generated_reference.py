@@ -17,7 +17,7 @@ from koordinator.api.kubescheduler.gates import OF_KOORDINATOR
 from koordinator.api.registry import KINDS
 from koordinator.cli.commands import COMMANDS
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
 
 ROOT = Path(__file__).parents[3]

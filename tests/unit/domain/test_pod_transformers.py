@@ -3,7 +3,7 @@
 from tests.worlds import pod
 
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.pod_transformers import replaced_resources, with_priority
+from koordinator.domain.transforms import replaced_resources, with_priority
 
 REPLACE_RESOURCES = "pod.koordinator.sh/replace-resources"
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from koordinator.foundation.decoders import LARGEST_CHECKED_BYTES, check_keys
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.json_text import LARGEST_CHECKED_BYTES, check_keys
 
 TREES = st.recursive(
     st.none() | st.floats(allow_nan=False) | st.text(),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import koordinator
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import path_component, relative_path
+from koordinator.foundation.files import path_component, relative_path
 
 _HOSTILE = st.text(alphabet=st.sampled_from("a./\\ \n\x00\x1b~$-_\u2028\udc80é"), max_size=12)
 

@@ -14,10 +14,8 @@ from typing import Any
 
 import pytest
 
-from koordinator.hadoop.active import ActiveResourceManager
 from koordinator.hadoop.amounts import YarnResource
-from koordinator.hadoop.connection import NegotiatedResourceManager
-from koordinator.hadoop.http import WebService
+from koordinator.hadoop.connection import ActiveResourceManager, NegotiatedResourceManager
 from koordinator.hadoop.node_manager import NodeManager
 from koordinator.hadoop.port import (
     NotActiveError,
@@ -28,9 +26,16 @@ from koordinator.hadoop.port import (
     YarnNode,
     YarnRefusedError,
 )
-from koordinator.hadoop.protobuf import bytes_field, delimited, fields, number_field, read_delimited
-from koordinator.hadoop.rest import RestResourceManager
-from koordinator.hadoop.rpc import RpcResourceManager, container_id_message
+from koordinator.hadoop.rest import RestResourceManager, WebService
+from koordinator.hadoop.rpc import (
+    RpcResourceManager,
+    bytes_field,
+    container_id_message,
+    delimited,
+    fields,
+    number_field,
+    read_delimited,
+)
 
 Answer = tuple[int, Any, dict[str, str]]
 LIMIT = YarnLimit("n1:8041", YarnResource(4, 2048), -1)

@@ -20,7 +20,7 @@ from koordinator.host.linux.trees import (
     resolve_stepwise,
     trees_of,
 )
-from koordinator.host.roots import CONTAINER, HIERARCHIES, Roots
+from koordinator.host.port import CONTAINER, HIERARCHIES, Roots
 
 Make = Callable[..., LinuxHost]
 CANARY = "not for the agent\n"

@@ -8,7 +8,7 @@ from tests.unit.manager.configuration.test_checks import config
 from tests.unit.manager.node_resources.nodes import NOW, amounts, metric, node, pod
 
 from koordinator.api.codec import to_manifest
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.event import Event
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node

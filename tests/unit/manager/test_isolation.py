@@ -16,7 +16,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_slo import NodeSlo
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.foundation.faults import Fault
+from koordinator.foundation.errors import Fault
 from koordinator.manager.admission.quotas import mutate_quota
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.lookups import WatchLookup

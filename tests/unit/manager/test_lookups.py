@@ -7,8 +7,8 @@ from prometheus_client import CollectorRegistry
 from tests.unit.manager.admission.requests import namespace, pod, priority_class, profile
 from tests.unit.manager.admission.test_validation import quota
 
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.codec import decode_object
+from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock

@@ -11,7 +11,7 @@ from tests.unit.manager.admission.requests import request
 from tests.unit.manager.admission.test_validation import quota
 
 from koordinator.api.codec import decode_object, to_manifest
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import JsonObject
 from koordinator.cluster.memory.server import MemoryCluster
@@ -19,11 +19,10 @@ from koordinator.cluster.port import Watch, WatchEvent
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import NotFoundError
 from koordinator.manager.admission.gates import DEFAULT_GATES
+from koordinator.manager.admission.lookup import Denial
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
-from koordinator.manager.admission.request import Denial
 from koordinator.manager.lookups import LISTING_PAUSES, WatchLookup
-from koordinator.manager.quota_record import LARGEST, NAME, SHARE, QuotaRecord
-from koordinator.manager.quota_view import ADMITTED_FOR_S
+from koordinator.manager.quota_view import ADMITTED_FOR_S, LARGEST, NAME, SHARE, QuotaRecord
 
 NAMESPACE = "koordinator-system"
 PREFIX = "quota.scheduling.koordinator.sh/"

@@ -5,7 +5,7 @@ from base64 import b64encode
 from typing import Any
 
 from koordinator.api.codec import apply_merge_patch, decode, to_manifest
-from koordinator.api.webhook_configuration import MutatingWebhookConfiguration
+from koordinator.api.control_plane import MutatingWebhookConfiguration
 from koordinator.manager.webhook_configuration import configuration_patch
 
 POD, QUOTA = "/mutate-pod", "/mutate-quota"

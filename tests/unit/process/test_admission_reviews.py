@@ -10,7 +10,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 from tests.unit.process.clients import Reply, ask, certificate_of
 
-from koordinator.api.secret import Secret
+from koordinator.api.core import Secret
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.process.admission_reviews import Answer, Review, ReviewMetrics, review_application

@@ -6,9 +6,14 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
-from koordinator.api.authentication import TokenReview, TokenReviewStatus, UserInfo
-from koordinator.api.authorization import SubjectAccessReview, SubjectAccessReviewStatus
 from koordinator.api.codec import to_manifest
+from koordinator.api.control_plane import (
+    SubjectAccessReview,
+    SubjectAccessReviewStatus,
+    TokenReview,
+    TokenReviewStatus,
+    UserInfo,
+)
 from koordinator.api.meta import KubeObject
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError, InputError

@@ -14,12 +14,12 @@ from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.process.certificates import (
     Pair,
+    TlsTerms,
     context_of_directory,
     context_of_files,
     self_signed_context,
 )
 from koordinator.process.self_signed import self_signed
-from koordinator.process.tls_terms import TlsTerms
 
 NAMES = ("localhost", "127.0.0.1", "::1")
 NOW_S = 1_700_000_000.0

@@ -1,7 +1,7 @@
 """A running component shows its whole configuration."""
 
 from koordinator.api.kubescheduler import Extender, ExtenderTLSConfig, KubeSchedulerConfiguration
-from koordinator.process.configz import configz
+from koordinator.process.endpoints import configz
 
 
 def test_defaults_are_shown_as_they_would_be_written() -> None:

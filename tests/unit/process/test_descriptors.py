@@ -2,7 +2,7 @@
 
 import resource
 
-from koordinator.process.descriptors import allow_all_descriptors
+from koordinator.process.termination import allow_all_descriptors
 
 
 def test_a_low_limit_is_raised_as_far_as_is_allowed() -> None:

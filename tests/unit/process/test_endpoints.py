@@ -9,12 +9,12 @@ from tests.unit.process.clients import ask
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.foundation.errors import InputError, NotFoundError
-from koordinator.process.configz import configz
 from koordinator.process.endpoints import (
     LONGEST_BODY_BYTES,
     Endpoints,
     Parameters,
     application,
+    configz,
     thread_stacks,
 )
 from koordinator.process.health import PING, Check

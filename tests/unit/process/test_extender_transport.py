@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from koordinator.api.kubescheduler import Extender, ExtenderTLSConfig
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import ExtenderError, InputError, SilentExtenderError
 from koordinator.process.extender_transport import HttpExtenderTransport, unverified
 from koordinator.process.self_signed import self_signed

@@ -3,8 +3,8 @@
 import pytest
 from starlette.datastructures import Headers
 
-from koordinator.api.authorization import NonResourceAttributes, ResourceAttributes
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.control_plane import NonResourceAttributes, ResourceAttributes
+from koordinator.api.core import ConfigMap
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.errors import InputError
 from koordinator.process.front_proxy import AUTHENTICATED, FrontProxy, request_attributes

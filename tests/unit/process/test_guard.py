@@ -11,16 +11,20 @@ import pytest
 from msgspec.structs import replace
 from tests.unit.process.clients import ask
 
-from koordinator.api.authentication import TokenReview, TokenReviewStatus, UserInfo
-from koordinator.api.authorization import SubjectAccessReview, SubjectAccessReviewStatus
+from koordinator.api.control_plane import (
+    SubjectAccessReview,
+    SubjectAccessReviewStatus,
+    TokenReview,
+    TokenReviewStatus,
+    UserInfo,
+)
 from koordinator.api.meta import KubeObject
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.process.authorization import Authorizer
 from koordinator.process.endpoints import Endpoints, application
-from koordinator.process.guard import Guard, bearer_token
+from koordinator.process.guard import MOST_WAITING, Guard, bearer_token
 from koordinator.process.http_server import HttpServer
-from koordinator.process.review_queue import MOST_WAITING
 
 KindT = TypeVar("KindT", bound=KubeObject)
 

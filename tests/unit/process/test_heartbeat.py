@@ -9,7 +9,7 @@ import pytest
 
 from koordinator.foundation.clock import VirtualClock
 from koordinator.process.health import PING, HealthEndpoint, Indicators
-from koordinator.process.heartbeat import COMPUTING_FACTOR, Heartbeat
+from koordinator.process.leadership import COMPUTING_FACTOR, Heartbeat
 
 DEADLINE_S = 60.0
 

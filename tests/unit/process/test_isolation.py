@@ -8,10 +8,10 @@ from prometheus_client.core import GaugeMetricFamily
 from starlette.applications import Starlette
 from tests.unit.process.clients import Reply, ask
 
-from koordinator.foundation.faults import Fault
+from koordinator.foundation.errors import Fault
 from koordinator.process.endpoints import Endpoints, Parameters, application
-from koordinator.process.faults import FaultMetrics
 from koordinator.process.http_server import HttpServer
+from koordinator.process.termination import FaultMetrics
 
 
 class Boom(Exception):  # noqa: N818 -- an unforeseen exception

@@ -6,7 +6,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordinator.process.json_patch import json_patch
+from koordinator.process.admission_reviews import json_patch
 
 LEAVES = st.none() | st.booleans() | st.integers(-3, 3) | st.text("ab/~", max_size=3)
 TREES = st.recursive(

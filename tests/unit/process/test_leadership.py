@@ -11,9 +11,9 @@ from contextlib import contextmanager
 import numpy as np
 import pytest
 
-from koordinator.api.lease import Lease
+from koordinator.api.control_plane import Lease
+from koordinator.api.core import Namespace
 from koordinator.api.meta import KubeObject, ObjectMeta
-from koordinator.api.namespace import Namespace
 from koordinator.cluster.leader_election import LeaderElector
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import KindT

@@ -9,7 +9,7 @@ import pytest
 
 from koordinator.foundation.clock import SystemClock, VirtualClock
 from koordinator.process.certificates import context_of_directory
-from koordinator.process.rotated_file import RotatedFile
+from koordinator.process.logs import RotatedFile
 from koordinator.simulator.recorder import RecordingFile
 
 

@@ -13,7 +13,7 @@ from tests.worlds import START_S, made, metric, node, pod, spread, used
 from koordinator.api.kubescheduler import decode_configuration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.foundation.faults import Fault
+from koordinator.foundation.errors import Fault
 from koordinator.scheduler import contract
 from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.loop import SchedulerOptions

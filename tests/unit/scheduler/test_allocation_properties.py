@@ -14,8 +14,7 @@ from tests.worlds import embedded, renamed, world
 
 from koordinator.api.device import Device
 from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.api.node import Node
-from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.cpu_list import parse_cpu_list

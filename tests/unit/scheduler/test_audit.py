@@ -14,13 +14,11 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import OwnerReference
 from koordinator.api.node import Node
 from koordinator.cluster.memory.server import MemoryCluster
-from koordinator.domain.audit import AuditChoice, AuditEntry, AuditOutcome
-from koordinator.domain.audit.entry import from_lines
+from koordinator.domain.audit import AuditChoice, AuditEntry, AuditOutcome, from_lines
 from koordinator.foundation.errors import InputError
-from koordinator.process import rotated_file
-from koordinator.process.rotated_file import RotatedFile
-from koordinator.scheduler.features.audit import Audit
-from koordinator.scheduler.features.audit.pages import audit_services
+from koordinator.process import logs
+from koordinator.process.logs import RotatedFile
+from koordinator.scheduler.features.audit import Audit, audit_services
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK
@@ -241,8 +239,8 @@ def test_a_disk_that_is_full_tears_one_line_only(
         def write(self, lines: Any) -> int:
             return super().write(lines[: next(headroom)])
 
-    monkeypatch.setattr(rotated_file, "FileIO", Full)
-    kept = rotated_file.RotatedFile(tmp_path, "audit.jsonl")
+    monkeypatch.setattr(logs, "FileIO", Full)
+    kept = logs.RotatedFile(tmp_path, "audit.jsonl")
     kept.write(b"first\n")
     kept.write(b"second\n")
     kept.close()

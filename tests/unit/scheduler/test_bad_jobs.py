@@ -13,7 +13,7 @@ from tests.worlds import START_S, embedded, node, pod
 
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import Event
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.scheduler.features.gangs.reports import GRACE_PERIOD_S
 from koordinator.simulator import Embedded
 

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordinator.scheduler.snapshot.log import ChangeLog
+from koordinator.scheduler.snapshot.objects import ChangeLog
 
 CAPACITY = 50
 

@@ -9,7 +9,7 @@ from tests.worlds import START_S, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError

@@ -10,7 +10,7 @@ from koordinator.api.event import Event
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.scheduler.loop import Bound
 from koordinator.scheduler.queue import QueueState
 from koordinator.simulator import Embedded

@@ -10,7 +10,7 @@ from tests.unit.scheduler.test_gangs import group, member, members, placed
 from tests.unit.scheduler.test_job_preemption import HIGH, JOBS, QUOTAS, STOCK, settled, world
 from tests.worlds import configuration, embedded, node, pod
 
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 
 TEAM = {PREFIX + "name": "team"}
 CONFIGS = pytest.mark.parametrize(

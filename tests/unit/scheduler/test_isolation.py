@@ -21,8 +21,7 @@ from tests.worlds import START_S, configuration, made, node, pod
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
-from koordinator.foundation.errors import BugError
-from koordinator.foundation.faults import Fault, FaultLog
+from koordinator.foundation.errors import BugError, Fault, FaultLog
 from koordinator.scheduler.contract import NoArgs, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.loop import SchedulerOptions
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot

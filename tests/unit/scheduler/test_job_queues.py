@@ -13,7 +13,7 @@ from tests.worlds import START_S, embedded, node, pod
 
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.scheduler.contract import QueueGate
 from koordinator.scheduler.features.quotas import JobQueueFeature
 from koordinator.scheduler.queue import QueueState, SchedulingQueue

@@ -8,7 +8,7 @@ from tests.unit.scheduler.conftest import World
 from tests.worlds import START_S, add, configuration, metric, node, pod, used
 
 from koordinator.scheduler.features.metrics import SchedulerMetrics
-from koordinator.scheduler.features.nodes.load_page import load_page
+from koordinator.scheduler.features.nodes import load_page
 from koordinator.scheduler.plugins.load_aware import PLUGIN
 from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import Embedded

@@ -5,7 +5,7 @@ from tests.keywords import as_keywords
 from tests.worlds import MIB, near, node, pod, world
 
 from koordinator.foundation.errors import NotFoundError
-from koordinator.scheduler.features.nodes.node_page import node_page
+from koordinator.scheduler.features.nodes import node_page
 
 CLAIM = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
 

@@ -5,12 +5,12 @@ from collections.abc import Sequence
 from tests.unit.scheduler.test_gangs import config, group, members
 from tests.worlds import START_S, node
 
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import ObjectPatch, Report
 from koordinator.foundation.clock import VirtualClock
 from koordinator.scheduler.assembly import build_scheduler
-from koordinator.scheduler.loop.patches import AGAIN_S
+from koordinator.scheduler.loop.reporter import AGAIN_S
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 

@@ -19,7 +19,7 @@ from koordinator.api.event import Event
 from koordinator.api.kube_version import KubeVersion
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.pod import Pod
-from koordinator.api.scheduling_pod_group import SchedulingPodGroup, SchedulingPodGroupV1Alpha2
+from koordinator.api.pod_groups import SchedulingPodGroup, SchedulingPodGroupV1Alpha2
 from koordinator.simulator import Embedded
 
 SHORT = "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining"

@@ -19,7 +19,7 @@ from tests.worlds import embedded, renamed
 from koordinator.api.annotations.reservation import ALLOCATED as USED
 from koordinator.api.device import Device
 from koordinator.api.meta import KubeObject
-from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.foundation.cpu_list import parse_cpu_list

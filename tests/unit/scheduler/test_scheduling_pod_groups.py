@@ -12,12 +12,12 @@ from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfigurati
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.api.scheduling_pod_group import (
+from koordinator.api.pod_groups import (
     SchedulingPodGroup,
     SchedulingPodGroupV1Alpha2,
     SchedulingPodGroupV1Alpha3,
+    SchedulingWorkload,
 )
-from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.domain.gangs import GangDefaults, gang_summaries
 from koordinator.scheduler.profile import watched_kinds
 from koordinator.simulator import Embedded

@@ -9,7 +9,7 @@ import pytest
 
 import koordinator
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices import shortage
+from koordinator.domain.devices import allocation
 from koordinator.scheduler.explain.sentences import SENTENCES, has_sentence, sentence, without_names
 
 ROOT = Path(koordinator.__file__).parent
@@ -19,7 +19,7 @@ OTHERS = (
     "scheduler/rules/cpus/binding.py",
     "domain/devices/requests.py",
     "domain/devices/claim.py",
-    "domain/devices/shortage.py",
+    "domain/devices/allocation.py",
     "domain/gangs/cache.py",
     "domain/network/plan.py",
     "scheduler/rules/numa/align.py",
@@ -130,7 +130,7 @@ NO_REASONS = frozenset(
 WHOLE = (
     "cannot allocate all claims",
     *(f"Insufficient {kind} devices" for kind in DeviceType),
-    *(one.reason for one in shortage.NO_VIRTUAL_FUNCTION.values()),
+    *(one.reason for one in allocation.NO_VIRTUAL_FUNCTION.values()),
     "Reservation(s) Insufficient cpu, requested: 3000, used: 0, capacity: 2000",
     "Reservation(s) Too many pods, requested: 1, used: 2, capacity: 2",
     "Insufficient memory by node",

@@ -10,9 +10,9 @@ from tests.reservations import config, reservation, uid
 from tests.worlds import START_S, made, node, pod
 
 from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
+from koordinator.api.core import Namespace
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject, ObjectMeta
-from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.simulator import Embedded

@@ -21,7 +21,7 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.scheduler.loop import Bound, Evicted
 from koordinator.simulator import Embedded
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.unit.scheduler.test_gangs import condition, config, group, placed
 from tests.worlds import configuration, embedded, made, node, pod
 
-from koordinator.api import scheduling_pod_group
+from koordinator.api import pod_groups as scheduling_pod_group
 from koordinator.api.dynamic_resources import (
     TAINT_RULE_KINDS,
     DeviceTaintRule,
@@ -22,8 +22,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
-from koordinator.api.scheduling_workload import SchedulingWorkload
+from koordinator.api.pod_groups import PodGroup, SchedulingWorkload
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.profile import WATCHED, build_profiles, watched_kinds
 from koordinator.scheduler.snapshot import ResourceAxis

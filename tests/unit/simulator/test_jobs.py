@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 import yaml
 
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.cli.input.configuration import read_configuration
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import parse_workload, read_workload, simulate

@@ -11,7 +11,7 @@ from tests.worlds import START_S, node, pod
 
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.memory.server import MemoryCluster
-from koordinator.cluster.memory.watch import MemoryWatch
+from koordinator.cluster.memory.store import MemoryWatch
 from koordinator.cluster.port import NO_TRANSFORMS, Transform
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError

@@ -10,7 +10,7 @@ import yaml
 
 from koordinator.api.device import Device
 from koordinator.api.node import Node
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import demo_workload, parse_workload, read_workload
 from koordinator.simulator.generation import SimulationPlan, generate

@@ -13,7 +13,7 @@ from tests.yarn_clusters import BATCH_CPU, BATCH_MEMORY, kube_node
 from koordinator.api.codec import decode
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.yarn.accounts import promise_patch, read_shares
+from koordinator.yarn.account import promise_patch, read_shares
 from koordinator.yarn.mirror import YarnMirror, node_as_read, pod_as_read
 
 _AMOUNTS = st.fixed_dictionaries(

@@ -13,7 +13,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 from tests.yarn_clusters import PlayedYarn, YarnWorld, kube_node
 
 from koordinator.api.codec import decode
-from koordinator.api.lease import YARN_OPERATOR_LEASE
+from koordinator.api.control_plane import YARN_OPERATOR_LEASE
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cli.yarn.copilot_flags import YarnCopilotFlags
@@ -21,8 +21,7 @@ from koordinator.cli.yarn.operator_flags import YarnOperatorFlags
 from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 from koordinator.hadoop.port import YarnNode
-from koordinator.yarn.account import YarnPolicy
-from koordinator.yarn.accounts import promise_patch, read_shares
+from koordinator.yarn.account import YarnPolicy, promise_patch, read_shares
 from koordinator.yarn.app import YarnOptions
 from koordinator.yarn.metrics import YarnMetrics
 

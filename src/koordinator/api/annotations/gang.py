@@ -16,7 +16,7 @@ from koordinator.api.labels import (
     parse_int32,
 )
 from koordinator.api.meta import ApiStruct, ObjectMeta
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 
 NAME: Final = "gang.scheduling.koordinator.sh/name"

@@ -20,7 +20,7 @@ from koordinator.api.core import ResourceList
 from koordinator.api.crd import UntypedObject
 from koordinator.api.meta import ApiStruct, ObjectMeta
 from koordinator.api.node_metric import AggregatePolicy, MemoryCollectPolicy
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 

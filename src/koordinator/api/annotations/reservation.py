@@ -10,7 +10,7 @@ from koordinator.api.core import NodeSelectorTerm, ObjectReference, ResourceList
 from koordinator.api.labels import parse_int32
 from koordinator.api.meta import ApiStruct, ObjectMeta
 from koordinator.api.reservation import ReservationOwner
-from koordinator.api.selector_validation import check_node_selector_term
+from koordinator.api.selectors import check_node_selector_term
 
 RESERVE_POD: Final = "scheduling.koordinator.sh/reserve-pod"  # "true": a reserve pod
 RESERVATION_NAME: Final = "scheduling.koordinator.sh/reservation-name"

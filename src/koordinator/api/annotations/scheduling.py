@@ -1,13 +1,108 @@
-"""Annotations that steer the scheduler itself.
+"""Annotations of scheduling hints, eviction and migration.
 
-Source: koordinator apis/extension/multi_scheduler.go; cmd/koord-scheduler/app/sync_barrier.go.
+Source: koordinator apis/extension/descheduling.go; pkg/descheduler/controllers/migration;
+koordinator apis/extension/multi_scheduler.go; cmd/koord-scheduler/app/sync_barrier.go.
 """
 
+import datetime as dt
+import re
+from enum import StrEnum
 from typing import Final
 
 from koordinator.api.annotations.codec import AnnotationCodec
 from koordinator.api.crd import UntypedObject
-from koordinator.api.meta import ApiStruct
+from koordinator.api.labels import parse_int32
+from koordinator.api.meta import ApiStruct, ObjectMeta
+from koordinator.api.pod_migration_job import DeleteOptions
+
+EVICTION_COST: Final = "scheduling.koordinator.sh/eviction-cost"
+NEVER_EVICT: Final = 2**31 - 1  # as an eviction cost
+EVICT: Final = "descheduler.alpha.kubernetes.io/evict"  # that it is there skips the filters
+PREFERS_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
+
+# Of PodMigrationJobs.
+EVICT_REASON: Final = "koordinator.sh/evict-reason"
+EVICT_TRIGGER: Final = "koordinator.sh/evict-trigger"  # a plugin
+JOB_CREATED_BY: Final = "koordinator.sh/job-created-by"  # the id of a process
+PASSED_ARBITRATION: Final = "descheduler.koordinator.sh/passed-arbitration"
+
+_COST = re.compile(r"0|-[0-9]+|[1-9][0-9]*")
+
+
+class EvictionPolicy(StrEnum):
+    """Way to remove a pod: the eviction API, deletion, or a request to an external controller."""
+
+    EVICTION = "Eviction"
+    DELETE = "Delete"
+    SOFT_EVICTION = "SoftEviction"
+
+
+class SoftEviction(ApiStruct, frozen=True, kw_only=True):
+    """Request to an external controller to evict the pod."""
+
+    timestamp: dt.datetime | None = None
+    delete_options: DeleteOptions | None = None
+    initiator: str = ""
+    reason: str = ""
+
+
+SOFT_EVICTION = AnnotationCodec("scheduling.koordinator.sh/soft-eviction", SoftEviction)
+
+
+def eviction_cost(meta: ObjectMeta) -> int:
+    """Return what it costs to evict the pod; 0 for a number with a plus or leading zeros."""
+    return _cost(meta, EVICTION_COST)
+
+
+def pod_deletion_cost(meta: ObjectMeta) -> int:
+    """Return the deletion cost of the pod for its controller; 0 if it is not a number."""
+    return _cost(meta, POD_DELETION_COST)
+
+
+def _cost(meta: ObjectMeta, key: str) -> int:
+    text = meta.annotations.get(key, "")
+    return (parse_int32(text) or 0) if _COST.fullmatch(text) else 0
+
+
+class EvictionAttempt(ApiStruct, frozen=True, kw_only=True):
+    """Record on a job, written right before the eviction, whose response may be lost.
+
+    ``workload_uid`` is the uid of the pod's controller, by which evictions are limited, and
+    ``workload_replicas`` is its number of replicas.
+    """
+
+    pod_uid: str
+    workload_uid: str = ""
+    workload_replicas: int = 0
+
+
+EVICTION_ATTEMPT = AnnotationCodec("descheduler.koordinator.sh/eviction-attempt", EvictionAttempt)
+
+
+#: On a job whose first reservation was used by another pod: the name of that reservation.
+USED_RESERVATION: Final = "descheduler.koordinator.sh/used-reservation"
+
+
+class ProvenMove(ApiStruct, frozen=True, kw_only=True):
+    """Written on a job whose move was tried before it was made.
+
+    ``lineage`` is what the pod and its replacements have in common; ``after`` are pods,
+    ``namespace/name``, whose jobs have to end before; jobs of one ``gang`` begin together, all
+    ``gang_size`` of them, or not at all.
+    """
+
+    source: str
+    target: str
+    gain: str = ""
+    lineage: str = ""
+    after: tuple[str, ...] = ()
+    gang: str = ""
+    gang_size: int = 0
+
+
+PROVEN_MOVE = AnnotationCodec("descheduler.koordinator.sh/proven-move", ProvenMove)
+
 
 ORIGINAL_SCHEDULER_NAME: Final = "internal.scheduling.koordinator.sh/original-scheduler-name"
 SYNC_BARRIER_PREFIX: Final = "scheduling.koordinator.sh/sync-barrier-"  # the lease's name follows

@@ -24,7 +24,7 @@ from koordinator.api.kubescheduler.structs import (
 )
 from koordinator.api.resource_validation import is_extended
 from koordinator.api.syntax import check_label_key, invalid_value, join_path
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 

@@ -25,9 +25,9 @@ from koordinator.api.kubescheduler.structs import (
     Seconds,
     fill,
 )
-from koordinator.api.selector_validation import check_node_selector, check_node_selector_term
+from koordinator.api.selectors import check_node_selector, check_node_selector_term
 from koordinator.api.syntax import check_label_key, check_one_of, invalid_value
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 
 _ONE_SECOND = Duration(seconds=1)

@@ -25,7 +25,7 @@ from koordinator.api.kubescheduler.structs import (
 )
 from koordinator.api.resource_validation import is_extended
 from koordinator.api.syntax import check_label_key, invalid_value
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 
 DEFAULT_SCHEDULER_NAME = "default-scheduler"

@@ -23,8 +23,8 @@ from koordinator.api.kubescheduler.config import KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.former_versions import FORMER_VERSIONS, as_v1
 from koordinator.api.kubescheduler.structs import API_VERSION, PluginArgs
 from koordinator.api.syntax import join_path
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.decoders import convert
-from koordinator.foundation.duration import Duration
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Quantity
 

@@ -12,7 +12,7 @@ import typer
 from koordinator.api.kube_version import DEFAULT_LEVEL, NEWEST, OLDEST
 from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.cli.output import Output
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.process.logs import LogFormat
 

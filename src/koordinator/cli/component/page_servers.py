@@ -14,10 +14,14 @@ from starlette.types import ASGIApp
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
 from koordinator.process.authorization import Authorizer, Reviewer
-from koordinator.process.certificates import context_of_files, self_signed_context
+from koordinator.process.certificates import (
+    DEFAULT_TERMS,
+    TlsTerms,
+    context_of_files,
+    self_signed_context,
+)
 from koordinator.process.guard import Guard
 from koordinator.process.http_server import HttpServer, is_loopback
-from koordinator.process.tls_terms import DEFAULT_TERMS, TlsTerms
 
 #: As in the kubelet: every node is scraped, and most scrapes should not need the API server.
 ANSWERS_CACHED_S = 120.0

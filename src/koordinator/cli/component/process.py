@@ -30,12 +30,10 @@ from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
 from koordinator.cluster.leader_election import LeaderElector
 from koordinator.foundation.clock import Clock, FollowingClock, SystemClock
-from koordinator.process.faults import FaultMetrics
-from koordinator.process.heartbeat import Heartbeat
 from koordinator.process.http_server import HttpServer
-from koordinator.process.leadership import Leadership, unique_identity
+from koordinator.process.leadership import Heartbeat, Leadership, unique_identity
 from koordinator.process.logs import set_up_logging
-from koordinator.process.termination import stop_on_signals
+from koordinator.process.termination import FaultMetrics, stop_on_signals
 
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 

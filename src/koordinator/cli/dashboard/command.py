@@ -13,15 +13,14 @@ from pathlib import Path
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.dashboard.decision_archives import FileArchive, ServerArchive
 from koordinator.cli.dashboard.flags import DashboardFlags
 from koordinator.cli.descheduler.flags import read_descheduler_configuration
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
-from koordinator.cli.input.configuration import plugins_for, read_configuration
-from koordinator.cli.input.extender_connector import extender_connector
+from koordinator.cli.input.configuration import extender_connector, plugins_for, read_configuration
 from koordinator.cli.input.live import level_now
 from koordinator.cli.input.manifests import STDIN, files_below, read_manifests
 from koordinator.cli.output import console, warn

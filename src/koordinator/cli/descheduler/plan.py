@@ -9,12 +9,12 @@ from msgspec.structs import replace
 from rich.console import Console
 
 from koordinator.api.codec import to_manifest
+from koordinator.api.core import Namespace
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.cli.descheduler.flags import PlanFlags, parse_gates, read_descheduler_configuration
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import plugins_for, read_configuration

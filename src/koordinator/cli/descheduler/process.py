@@ -23,12 +23,10 @@ from koordinator.descheduler.evictor import MoveObserver
 from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.descheduler.move_reports import MoveTrail
 from koordinator.domain.placement_trial import PlacementTrial
-from koordinator.process.configz import configz
-from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
+from koordinator.process.endpoints import Endpoints, application, configz, probes, thread_stacks
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import HttpServer
-from koordinator.process.logs import set_verbosity
-from koordinator.process.rotated_file import RotatedFile
+from koordinator.process.logs import RotatedFile, set_verbosity
 from koordinator.scheduler.features.audit import AUDIT_FILE
 from koordinator.scheduler.trial import follow_cluster
 

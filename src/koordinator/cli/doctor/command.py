@@ -114,7 +114,7 @@ def check_node(flags: NodeFlags) -> None:
     )
     from koordinator.host.linux.core_scheduling import LinuxCoreScheduling  # noqa: PLC0415 -- as above
     from koordinator.host.linux.host import LinuxHost  # noqa: PLC0415 -- as above
-    from koordinator.host.roots import CONTAINER, HOST  # noqa: PLC0415 -- as above
+    from koordinator.host.port import CONTAINER, HOST  # noqa: PLC0415 -- as above
     from koordinator.koordlet.app.options import gates_of, parse_gates  # noqa: PLC0415 -- as above
 
     stated = parse_gates(flags.feature_gates)

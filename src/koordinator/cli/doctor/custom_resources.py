@@ -3,14 +3,14 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from koordinator.api.api_service import CustomResourceDefinition
+from koordinator.api.control_plane import CustomResourceDefinition
 from koordinator.api.crd import CustomResource
 from koordinator.api.registry import KINDS
 from koordinator.api.schema import all_crds
 from koordinator.cli.doctor.findings import CheckResult, Finding, named
-from koordinator.cluster.kubernetes.absent_kinds import INSTALL_COMMAND
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.failures import ForbiddenError
+from koordinator.cluster.kubernetes.resources import INSTALL_COMMAND
 
 CHECK: Final = "custom resources"
 _UPGRADE: Final = f"{INSTALL_COMMAND} --force-conflicts"

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from koordinator.api.lease import Lease
+from koordinator.api.control_plane import Lease
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.cli.doctor.findings import CheckResult, Finding, named, unreadable

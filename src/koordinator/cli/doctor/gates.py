@@ -20,8 +20,8 @@ from koordinator.api.kubescheduler.gates import (
     FeatureGates,
 )
 from koordinator.api.meta import KubeObject
-from koordinator.api.scheduling_pod_group import KINDS as POD_GROUP_KINDS
-from koordinator.api.scheduling_workload import SchedulingWorkload
+from koordinator.api.pod_groups import KINDS as POD_GROUP_KINDS
+from koordinator.api.pod_groups import SchedulingWorkload
 from koordinator.cli.descheduler.flags import parse_gates as parse_descheduler_gates
 from koordinator.cli.doctor.findings import CheckResult, Finding, FindingSeverity, unreadable
 from koordinator.cli.doctor.installation import Installation

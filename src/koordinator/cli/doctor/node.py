@@ -11,8 +11,7 @@ from koordinator.cli.doctor.findings import CheckResult, Finding, FindingSeverit
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.errors import HostError
-from koordinator.host.port import CoreScheduling, Files
-from koordinator.host.roots import Roots
+from koordinator.host.port import CoreScheduling, Files, Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
 from koordinator.koordlet.collectors.kubelet import read_kubelet_config
 from koordinator.koordlet.qos.tc_network import TC

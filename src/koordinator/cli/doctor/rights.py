@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import yaml
 
-from koordinator.api.authorization import (
+from koordinator.api.control_plane import (
     ResourceAttributes,
     SelfSubjectAccessReview,
     SelfSubjectAccessReviewSpec,

@@ -9,13 +9,13 @@ from typing import Final
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 
-from koordinator.api.elastic_quota import ElasticQuota
-from koordinator.api.meta import ObjectMeta
-from koordinator.api.secret import Secret
-from koordinator.api.webhook_configuration import (
+from koordinator.api.control_plane import (
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
+from koordinator.api.core import Secret
+from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.meta import ObjectMeta
 from koordinator.cli.doctor.findings import CheckResult, Finding, named, unreadable
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.domain.component_health import WEBHOOKS, webhook_findings

@@ -25,16 +25,21 @@ from koordinator.cli.component.flags import (
     SchedulerGates,
     Strict,
 )
-from koordinator.cli.explain.move_history import moves_of, print_moves
 from koordinator.cli.explain.text import (
     by_cause,
+    moves_of,
     print_explanations,
     print_gangs,
+    print_moves,
     print_overview,
 )
 from koordinator.cli.help_pages import HelpGroup
-from koordinator.cli.input.configuration import Config, plugins_for, read_configuration
-from koordinator.cli.input.extender_connector import extender_connector
+from koordinator.cli.input.configuration import (
+    Config,
+    extender_connector,
+    plugins_for,
+    read_configuration,
+)
 from koordinator.cli.input.input_objects import InputObjects
 from koordinator.cli.input.live import LiveObjects, is_live, read_gates, readable_objects
 from koordinator.cli.input.manifests import read_input_objects

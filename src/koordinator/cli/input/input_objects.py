@@ -10,11 +10,11 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
+from koordinator.api.colocation import ClusterColocationProfile
+from koordinator.api.core import Namespace
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.api.selectors import matches
 from koordinator.api.workload import PodController
 from koordinator.cli.output import warn

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from koordinator.api.core import Namespace
 from koordinator.api.dynamic_resources import ResourceClaimTemplate
 from koordinator.api.kube_version import (
     DEFAULT_LEVEL,
@@ -14,10 +15,9 @@ from koordinator.api.kube_version import (
 )
 from koordinator.api.kubescheduler import FeatureGates, check_gate_names
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.cli.output import warn
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import ClusterError, InputError, InvalidError, NotFoundError

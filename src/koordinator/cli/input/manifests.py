@@ -25,20 +25,20 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import BY_NAME
 from koordinator.api.validation import validate
 from koordinator.api.workload import PodController
-from koordinator.cli.input.foreign_files import check_is_manifest, named_yaml_problem
 from koordinator.cli.input.input_objects import InputObjects
 from koordinator.cli.input.known_fields import (
     UnknownField,
+    check_is_manifest,
     groups_of_kubernetes,
     kinds_of,
     knows_kind,
+    named_yaml_problem,
     unknown_fields,
 )
 from koordinator.foundation.clock import Clock, SystemClock
-from koordinator.foundation.decoders import convert, decoder_of
+from koordinator.foundation.decoders import check_keys, convert, decoder_of, split_stream
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import MEBI, PACKED, read_file, read_stream, unpacked
-from koordinator.foundation.json_text import check_keys, split_stream
 from koordinator.foundation.yaml_lists import YamlList, documents_and_lists
 from koordinator.simulator.operator_workloads import OPERATOR_GROUPS, read_operator_workload
 from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller

@@ -14,10 +14,10 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import KubeObject
+from koordinator.api.node import NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup, SchedulingPodGroup, SchedulingWorkload
 from koordinator.api.reservation import Reservation
 from koordinator.api.resource_names import (
     CURRENT_DEVICE_NAMES,
@@ -28,8 +28,6 @@ from koordinator.api.resource_names import (
     GPU_MEMORY_RATIO,
     RDMA,
 )
-from koordinator.api.scheduling_pod_group import SchedulingPodGroup
-from koordinator.api.scheduling_workload import SchedulingWorkload
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.profile import build_profiles

@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 import typer
 
 from koordinator.cli.component.flags import ConnectionFlags, PageFlags, ProcessFlags
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
-from koordinator.koordlet.failure_policy import FailurePolicy, UnpreparedPolicy
+from koordinator.koordlet.adjustments import FailurePolicy, UnpreparedPolicy
 
 if TYPE_CHECKING:
     from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
     from koordinator.host.linux.hook_server import HookServerSettings
     from koordinator.host.linux.nri_connection import NriSettings
-    from koordinator.host.roots import Roots
+    from koordinator.host.port import Roots
     from koordinator.koordlet.app import KoordletOptions
     from koordinator.koordlet.prediction.models import PredictionOptions
 
@@ -99,7 +99,7 @@ class RootFlags:
 
     def roots(self, base: "Roots") -> "Roots":
         """Return the folders with the flags applied to ``base``."""
-        from koordinator.host.roots import Roots  # noqa: PLC0415 -- as above
+        from koordinator.host.port import Roots  # noqa: PLC0415 -- as above
 
         def root(stated: str, default: str) -> str:
             return (stated or default).rstrip("/") or "/"
@@ -593,7 +593,7 @@ class KoordletFlags:
 
     def options(self) -> "KoordletOptions":
         """Return the options of the agent.  Raises InputError."""
-        from koordinator.host.roots import CONTAINER, HOST  # noqa: PLC0415 -- not for --help
+        from koordinator.host.port import CONTAINER, HOST  # noqa: PLC0415 -- not for --help
         from koordinator.koordlet.app import KoordletOptions  # noqa: PLC0415 -- the agent, not for --help
         from koordinator.koordlet.app.options import gates_of, parse_gates  # noqa: PLC0415 -- as above
 

@@ -21,8 +21,7 @@ from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.foundation.clock import WallClock
-from koordinator.foundation.errors import InputError
-from koordinator.foundation.faults import Fault
+from koordinator.foundation.errors import Fault, InputError
 from koordinator.host.gpus import Gpus, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.hook_server import HookServer
@@ -50,12 +49,11 @@ from koordinator.koordlet.pod_resources import COMPLETED, SERVICES, PodResources
 from koordinator.koordlet.runtime_hooks.hook_service import SERVICE, HookService
 from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
-from koordinator.process.descriptors import allow_all_descriptors
-from koordinator.process.endpoints import Answer, Endpoints, application, thread_stacks
-from koordinator.process.exposition import joined
+from koordinator.process.endpoints import Answer, Endpoints, application, joined, thread_stacks
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.inquiries import Inquiries
 from koordinator.process.logs import set_verbosity
+from koordinator.process.termination import allow_all_descriptors
 
 log = logging.getLogger(__name__)
 

@@ -30,8 +30,8 @@ from koordinator.cli.manager.queue_flags import QueueFlags
 from koordinator.cli.output import Output
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.gates import ManagerFeature, parse_gates
-from koordinator.manager.rate_limiter import ProfileOptions
 from koordinator.manager.switches import Controller, NodePlugin
+from koordinator.manager.writes import ProfileOptions
 
 if TYPE_CHECKING:
     from koordinator.manager.admission.hooks import HookOptions
@@ -315,7 +315,7 @@ class ManagerFlags:
 
     def hooks(self) -> "HookOptions":
         """Return the options of the webhooks.  Raises InputError."""
-        from koordinator.manager.admission.binding import BindingRules  # noqa: PLC0415 -- as above
+        from koordinator.manager.admission.gates import BindingRules  # noqa: PLC0415 -- as above
         from koordinator.manager.admission.hooks import HookOptions  # noqa: PLC0415 -- as above
 
         binding = self.binding

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.meta import KubeObject
 from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.input.times import parse_time

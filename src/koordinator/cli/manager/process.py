@@ -18,8 +18,8 @@ import numpy as np
 from prometheus_client import CollectorRegistry
 from starlette.applications import Starlette
 
-from koordinator.api.lease import MANAGER_LEASE
-from koordinator.api.webhook_configuration import (
+from koordinator.api.control_plane import (
+    MANAGER_LEASE,
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
@@ -31,14 +31,13 @@ from koordinator.cli.manager.flags import ManagerFlags
 from koordinator.cli.manager.visibility_server import VisibilityServer
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import ClusterError, NotFoundError
-from koordinator.foundation.faults import FaultHandler
+from koordinator.foundation.errors import ClusterError, FaultHandler, NotFoundError
 from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
-from koordinator.manager.admission.request import AdmissionRequest, Denial
+from koordinator.manager.admission.lookup import AdmissionRequest, Denial
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.lookups import WatchLookup
 from koordinator.manager.metrics import BindingMetrics, ManagerMetrics, QuotaWeights
-from koordinator.manager.quota_record import QuotaRecord
+from koordinator.manager.quota_view import QuotaRecord
 from koordinator.manager.switches import Controller
 from koordinator.manager.webhook_configuration import (
     MUTATING_NAME,

@@ -11,8 +11,8 @@ from collections.abc import Callable
 from contextlib import ExitStack
 from typing import Any, Final
 
-from koordinator.api.api_service import ApiService
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.control_plane import ApiService
+from koordinator.api.core import ConfigMap
 from koordinator.api.meta import JsonObject
 from koordinator.cli.manager.visibility_pages import visibility_application
 from koordinator.cluster.port import Cluster

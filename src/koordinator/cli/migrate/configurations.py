@@ -9,7 +9,7 @@ from msgspec import inspect
 
 from koordinator.api import slo_config
 from koordinator.api.codec import decode
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.kubescheduler import decode_configuration
 from koordinator.api.kubescheduler.former_versions import FORMER_VERSIONS, as_v1
 from koordinator.api.meta import JsonObject

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any, Final
 
 from koordinator.api.codec import decode
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.kubescheduler.former_versions import FORMER_VERSIONS, as_v1
 from koordinator.api.meta import JsonObject
 from koordinator.api.slo_config import CONFIG_NAME

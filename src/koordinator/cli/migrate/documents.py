@@ -6,27 +6,25 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO, Final
 
-from koordinator.api.api_service import CustomResourceDefinition
-from koordinator.api.config_map import ConfigMap
-from koordinator.api.crd import CustomResource
-from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.api.namespace import Namespace
-from koordinator.api.node import Node
-from koordinator.api.pod import Pod
-from koordinator.api.priority import PriorityClass
-from koordinator.api.registry import KINDS
-from koordinator.api.webhook_configuration import (
+from koordinator.api.control_plane import (
+    CustomResourceDefinition,
     MutatingWebhookConfiguration,
     ValidatingWebhookConfiguration,
 )
+from koordinator.api.core import ConfigMap, Namespace
+from koordinator.api.crd import CustomResource
+from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.policy import PriorityClass
+from koordinator.api.registry import KINDS
 from koordinator.api.workload import DaemonSet, Deployment
 from koordinator.cli.input.live import connected, find_cluster
 from koordinator.cli.input.manifests import STDIN, files_below
 from koordinator.cli.output import warn
-from koordinator.foundation.decoders import decode_json
+from koordinator.foundation.decoders import check_keys, decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import read_file, read_stream, unpacked
-from koordinator.foundation.json_text import check_keys
 from koordinator.foundation.yaml_documents import yaml_documents
 
 CLUSTER: Final = "cluster"

@@ -9,8 +9,8 @@ from typing import Any, Final
 from koordinator.api import annotations as annotation_package
 from koordinator.api import labels as label_keys
 from koordinator.api.annotations.codec import AnnotationCodec
-from koordinator.api.api_service import CustomResourceDefinition
 from koordinator.api.codec import decode, decode_object
+from koordinator.api.control_plane import CustomResourceDefinition
 from koordinator.api.crd import CustomResource
 from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import JsonObject, ObjectMeta

@@ -15,7 +15,7 @@ from rich.text import Text
 
 from koordinator.api.device import DeviceType
 from koordinator.api.resource_names import CPU, MEMORY
-from koordinator.domain.devices.amounts import RATIO
+from koordinator.domain.devices.allocation import RATIO
 from koordinator.domain.devices.model import DeviceGroup
 from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list
 from koordinator.foundation.quantity import Quantity

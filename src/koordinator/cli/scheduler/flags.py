@@ -38,12 +38,12 @@ from koordinator.cli.component.flags import (
 )
 from koordinator.cli.input.configuration import CONFIGURATION_HELP, NAMED_CONFIGURATION
 from koordinator.cli.output import Output
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.features.auditor.workload_life import AlertLimits
 
 if TYPE_CHECKING:
-    from koordinator.process.tls_terms import TlsTerms
+    from koordinator.process.certificates import TlsTerms
 
 ElectionT = TypeVar("ElectionT", bound=LeaderElectionConfiguration)
 
@@ -189,7 +189,7 @@ class SchedulerServingFlags:
     @property
     def terms(self) -> "TlsTerms":
         """Minimum version and cipher suites of TLS.  Raises InputError."""
-        from koordinator.process.tls_terms import TlsTerms  # noqa: PLC0415 -- not for --help
+        from koordinator.process.certificates import TlsTerms  # noqa: PLC0415 -- not for --help
 
         return TlsTerms.parse(self.tls_min_version, self.tls_cipher_suites)
 

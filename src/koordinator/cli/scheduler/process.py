@@ -26,8 +26,7 @@ from koordinator.cli.component.process import (
     LeaseTerms,
     run_component,
 )
-from koordinator.cli.input.configuration import plugins_for
-from koordinator.cli.input.extender_connector import ExtenderRequests, extender_connector
+from koordinator.cli.input.configuration import ExtenderRequests, extender_connector, plugins_for
 from koordinator.cli.input.live import level_of_server
 from koordinator.cli.scheduler.flags import SchedulerFlags
 from koordinator.process.authorization import Authorizer
@@ -36,19 +35,18 @@ from koordinator.process.certificates import (
     context_of_files,
     self_signed_context,
 )
-from koordinator.process.configz import configz
 from koordinator.process.endpoints import (
     Endpoints,
     ReplaceableApplication,
     application,
+    configz,
     thread_stacks,
 )
 from koordinator.process.guard import Guard
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import HttpServer
 from koordinator.process.inquiries import Inquiries
-from koordinator.process.logs import set_verbosity
-from koordinator.process.rotated_file import RotatedFile
+from koordinator.process.logs import RotatedFile, set_verbosity
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.extenders import ExtenderService, build_extenders
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit

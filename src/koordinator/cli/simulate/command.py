@@ -22,10 +22,9 @@ from koordinator.cli.input.live import read_gates
 from koordinator.cli.interruption import INTERRUPTED
 from koordinator.cli.output import Output, check_writable, warn
 from koordinator.cli.simulate.reports import print_comparison, print_report, run_watched, write_html
-from koordinator.foundation.clock import SystemClock
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration, SystemClock
 from koordinator.foundation.errors import InputError
-from koordinator.process.rotated_file import RotatedFile
+from koordinator.process.logs import RotatedFile
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit
 from koordinator.simulator import Simulation, SimulationResult, read_workload
 from koordinator.simulator.configurations import default_profile

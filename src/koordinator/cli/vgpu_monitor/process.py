@@ -13,7 +13,7 @@ from koordinator.foundation.clock import WallClock
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nvml import find_gpus
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
-from koordinator.host.roots import HOST
+from koordinator.host.port import HOST
 from koordinator.process.endpoints import Endpoints, application, thread_stacks
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.logs import set_verbosity

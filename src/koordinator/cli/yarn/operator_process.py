@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from koordinator.api.lease import YARN_OPERATOR_LEASE
+from koordinator.api.control_plane import YARN_OPERATOR_LEASE
 from koordinator.cli.component.election import Election, run_leader_loop
 from koordinator.cli.component.page_servers import REVIEWS_PER_S, PageSettings, page_servers
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component

@@ -1,4 +1,4 @@
-"""The thread in which the network lives: one event loop, hidden from the callers."""
+"""Background threads of the API client, with back-off and rate limit."""
 
 import asyncio
 import threading
@@ -9,6 +9,7 @@ from socket import SHUT_RDWR, socket
 from typing import Any, Final, TypeVar
 from weakref import WeakSet
 
+import numpy as np
 import uvloop
 
 from koordinator.foundation.errors import ClusterError
@@ -123,3 +124,84 @@ async def _end(loop: SocketLoop, disconnect: Callable[[], Coroutine[Any, Any, No
     await loop.end_connections()
     await loop.shutdown_asyncgens()
     await loop.shutdown_default_executor()
+
+
+class WorkerPool:
+    """Runs ``work`` several times at once; each run ends when it finds nothing to do."""
+
+    def __init__(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        self._work = work
+        self._tasks: set[asyncio.Task[None]] = set()
+        self.size = 0  # exact, unlike the number of tasks: one that has ended is there a bit longer
+
+    def hire(self, wanted: int) -> None:
+        """See to it that at least so many are at work."""
+        while self.size < wanted:
+            self.size += 1
+            task = asyncio.create_task(self._run())
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    async def _run(self) -> None:
+        try:
+            await self._work()
+        finally:
+            self.size -= 1
+
+
+class Backoff:
+    """Delays that double from ``first_s`` up to ``last_s``, each with up to 50 % jitter on top."""
+
+    def __init__(self, first_s: float, last_s: float, chance: np.random.Generator) -> None:
+        self._first_s, self._last_s = first_s, last_s
+        self._chance = chance
+        self._delay_s = first_s
+
+    def next_s(self) -> float:
+        """Return the next delay in seconds."""
+        delay_s = self._delay_s * (1 + self._chance.random() / 2)
+        self._delay_s = min(2 * self._delay_s, self._last_s)
+        return delay_s
+
+    def reset(self) -> None:
+        """Start again: the last try succeeded."""
+        self._delay_s = self._first_s
+
+
+class TokenBucket:
+    """Token bucket of ``rate_per_s`` and ``burst``; a rate of None does not limit.
+
+    Belongs to one event loop.
+    """
+
+    def __init__(self, rate_per_s: float | None, burst: int) -> None:
+        self._rate_per_s = rate_per_s
+        self._burst = float(burst)
+        self._tokens = float(burst)
+        self._counted_s: float | None = None
+
+    async def take(self) -> None:
+        """Wait for one's turn; turns come in the order of the calls."""
+        if self._rate_per_s is None:
+            return
+        self._refill(self._rate_per_s)
+        self._tokens -= 1
+        if self._tokens < 0:
+            await asyncio.sleep(-self._tokens / self._rate_per_s)
+
+    def try_take(self) -> bool:
+        """Take a turn if there is one now."""
+        if self._rate_per_s is None:
+            return True
+        self._refill(self._rate_per_s)
+        if self._tokens < 1:
+            return False
+        self._tokens -= 1
+        return True
+
+    def _refill(self, rate_per_s: float) -> None:
+        now_s = asyncio.get_running_loop().time()
+        if self._counted_s is not None:
+            earned = (now_s - self._counted_s) * rate_per_s
+            self._tokens = min(self._burst, self._tokens + earned)
+        self._counted_s = now_s

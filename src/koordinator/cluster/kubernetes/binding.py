@@ -18,12 +18,11 @@ from http import HTTPStatus
 import msgspec
 
 from koordinator.api.pod import Pod
-from koordinator.cluster.kubernetes.backoff import Backoff
+from koordinator.cluster.kubernetes.background import Backoff, WorkerPool
 from koordinator.cluster.kubernetes.failures import FencedError, UnreachableError, read_status
 from koordinator.cluster.kubernetes.reports import Reports
 from koordinator.cluster.kubernetes.resources import object_path, with_query
 from koordinator.cluster.kubernetes.transport import BINDING_SHARE, Request, Transport
-from koordinator.cluster.kubernetes.worker_pool import WorkerPool
 from koordinator.cluster.port import Binding
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, ConflictError

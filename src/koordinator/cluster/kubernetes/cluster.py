@@ -23,26 +23,23 @@ from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
 from koordinator.api.nesting import TOO_DEEP
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes import opaque_parts, writes
-from koordinator.cluster.kubernetes.absent_kinds import AbsentKinds
-from koordinator.cluster.kubernetes.background import Background
+from koordinator.cluster.kubernetes.background import Background, TokenBucket
 from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBinds
 from koordinator.cluster.kubernetes.credentials import Credentials
-from koordinator.cluster.kubernetes.follower import Follower
 from koordinator.cluster.kubernetes.kubelet_pods import KubeletFollower, KubeletSource
-from koordinator.cluster.kubernetes.limiter import TokenBucket
-from koordinator.cluster.kubernetes.mailbox import Mailbox
+from koordinator.cluster.kubernetes.mailbox import Follower, Mailbox
 from koordinator.cluster.kubernetes.pages import Pager, Selection, decode_page
 from koordinator.cluster.kubernetes.reflector import Reflector
 from koordinator.cluster.kubernetes.reports import Reports
 from koordinator.cluster.kubernetes.resources import (
+    AbsentKinds,
     collection_path,
     object_path,
     selector_text,
     with_query,
 )
 from koordinator.cluster.kubernetes.transport import Observe, Request, Transport
-from koordinator.cluster.kubernetes.view import View
-from koordinator.cluster.kubernetes.watch import KubernetesWatch
+from koordinator.cluster.kubernetes.watch import KubernetesWatch, View
 from koordinator.cluster.port import (
     NO_SELECTORS,
     NO_TRANSFORMS,

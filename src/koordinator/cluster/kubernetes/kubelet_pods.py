@@ -20,8 +20,7 @@ from yarl import URL
 
 from koordinator.cluster.kubernetes.connection import ApiServer, Connection, Identity, Pem
 from koordinator.cluster.kubernetes.credentials import Access, Credentials
-from koordinator.cluster.kubernetes.follower import Follower
-from koordinator.cluster.kubernetes.mailbox import Mailbox
+from koordinator.cluster.kubernetes.mailbox import Follower, Mailbox
 from koordinator.cluster.kubernetes.pages import Page, read_list_head
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.clock import Clock

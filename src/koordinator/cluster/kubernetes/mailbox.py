@@ -1,15 +1,16 @@
-"""Bounded queue between the network thread and the thread of the caller.
+"""Mailbox between the network thread and its reader, and the base of tasks that fill it.
 
 When it is full, the network thread stops reading, which slows down the server.
 """
 
 import asyncio
 import threading
+from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 
 from koordinator.cluster.kubernetes.pages import Page
-from koordinator.foundation.errors import KoordinatorError
+from koordinator.foundation.errors import BugError, KoordinatorError
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,3 +83,40 @@ def _size(item: Item) -> int:
         case Lines(texts=texts):
             return sum(map(len, texts))
     return 0
+
+
+class Follower(ABC):
+    """Runs until stopped; must be started on a loop.
+
+    ``_refresh`` counts the requested relists; each page carries the number of its relist.
+    """
+
+    def __init__(self, mailbox: Mailbox) -> None:
+        self._mailbox = mailbox
+        self._refresh = 0
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to follow, until stopped."""
+        self._task = asyncio.create_task(self._run())
+        self._task.add_done_callback(self._report_fault)
+
+    def refresh(self) -> None:
+        """Read everything again, now; the pages carry the number of this call."""
+        self._refresh += 1
+        self.stop()
+        self.start()
+
+    def stop(self) -> None:
+        """End it."""
+        if self._task is not None:
+            self._task.cancel()
+
+    @abstractmethod
+    async def _run(self) -> None: ...
+
+    def _report_fault(self, ended: "asyncio.Task[None]") -> None:
+        """Raise an unexpected exception in the reader of the mailbox, which would wait forever."""
+        if not ended.cancelled() and (error := ended.exception()) is not None:
+            fault = BugError(f"{type(self).__name__} broke down: {error!r}")
+            self._mailbox.put_at_once(WatchRefusal(fault))

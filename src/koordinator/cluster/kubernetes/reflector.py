@@ -12,13 +12,11 @@ from dataclasses import dataclass, replace
 
 import msgspec
 
-from koordinator.cluster.kubernetes.absent_kinds import AbsentKinds
-from koordinator.cluster.kubernetes.backoff import Backoff
+from koordinator.cluster.kubernetes.background import Backoff
 from koordinator.cluster.kubernetes.failures import ForbiddenError, ServerStatus
-from koordinator.cluster.kubernetes.follower import Follower
-from koordinator.cluster.kubernetes.mailbox import Lines, Mailbox, WatchRefusal
+from koordinator.cluster.kubernetes.mailbox import Follower, Lines, Mailbox, WatchRefusal
 from koordinator.cluster.kubernetes.pages import Page, Pager, Selection
-from koordinator.cluster.kubernetes.resources import with_query
+from koordinator.cluster.kubernetes.resources import AbsentKinds, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import (

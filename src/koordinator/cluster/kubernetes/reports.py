@@ -22,12 +22,10 @@ from koordinator.api.defaults import DEFAULT_NAMESPACE
 from koordinator.api.event import CoreEvent, Event
 from koordinator.api.meta import Condition, JsonObject, KubeObject
 from koordinator.api.pod import Pod
-from koordinator.cluster.kubernetes.backoff import Backoff
+from koordinator.cluster.kubernetes.background import Backoff, TokenBucket, WorkerPool
 from koordinator.cluster.kubernetes.failures import FencedError, ForbiddenError
-from koordinator.cluster.kubernetes.limiter import TokenBucket
 from koordinator.cluster.kubernetes.resources import collection_path, object_path
 from koordinator.cluster.kubernetes.transport import Request, Transport
-from koordinator.cluster.kubernetes.worker_pool import WorkerPool
 from koordinator.cluster.kubernetes.writes import MERGE_PATCH, status_part
 from koordinator.cluster.port import ObjectPatch, PodReport, Report, guarded
 from koordinator.foundation.errors import (

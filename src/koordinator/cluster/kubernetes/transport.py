@@ -1,8 +1,12 @@
-"""Requests to the API server: who we are, how fast, whether we may, and what to try again.
+"""HTTP transport to the API server, with proxies from the environment.
+
+Unlike Python's own rules NO_PROXY may hold networks (10.0.0.0/8): clusters use them.
 
 Runs on the event loop of one cluster instance.  When a connection that was used before turns out to
 be closed, aiohttp itself sends GET, PUT and DELETE once more.
-Source: k8s.io/client-go rest/request.go, rest/with_retry.go (which answers are worth a retry).
+
+Source: golang.org/x/net http/httpproxy/proxy.go; k8s.io/client-go rest/request.go,
+rest/with_retry.go (which answers are worth a retry).
 """
 
 import asyncio
@@ -16,6 +20,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from http import HTTPStatus
+from ipaddress import ip_address, ip_network
 from typing import Any
 from urllib.parse import urlsplit
 from weakref import WeakSet
@@ -24,7 +29,7 @@ import aiohttp
 import numpy as np
 from yarl import URL
 
-from koordinator.cluster.kubernetes.backoff import Backoff
+from koordinator.cluster.kubernetes.background import Backoff, TokenBucket
 from koordinator.cluster.kubernetes.credentials import Access, Credentials
 from koordinator.cluster.kubernetes.failures import (
     FencedError,
@@ -33,9 +38,50 @@ from koordinator.cluster.kubernetes.failures import (
     error_of,
     read_status,
 )
-from koordinator.cluster.kubernetes.limiter import TokenBucket
-from koordinator.cluster.kubernetes.proxies import proxy_for
 from koordinator.foundation.errors import ClusterError
+
+
+def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:
+    """Return the URL of the proxy for a server, None to connect directly."""
+    server = urlsplit(url)
+    variable = f"{server.scheme}_proxy"
+    proxy = environ.get(variable.upper()) or environ.get(variable) or ""
+    if not proxy:
+        return None
+    port = server.port or (443 if server.scheme == "https" else 80)
+    if _is_exempt(server.hostname or "", port, environ):
+        return None
+    return proxy if "://" in proxy else f"http://{proxy}"
+
+
+def _is_exempt(host: str, port: int, environ: Mapping[str, str]) -> bool:
+    if host == "localhost" or _contains("127.0.0.0/8", host) or _contains("::1", host):
+        return True
+    rules = environ.get("NO_PROXY") or environ.get("no_proxy") or ""
+    return any(_matches(rule.strip().lower(), host, port) for rule in rules.split(","))
+
+
+def _matches(rule: str, host: str, port: int) -> bool:
+    if rule == "*" or _contains(rule, host):
+        return rule != ""
+    name, colon, wanted_port = rule.rpartition(":")
+    if colon and wanted_port.isdecimal():
+        if int(wanted_port) != port:
+            return False
+        rule = name.strip("[]")
+        if _contains(rule, host):
+            return True
+    if rule.startswith(("*.", ".")):
+        return host.endswith(rule.removeprefix("*"))
+    return rule != "" and (host == rule or host.endswith(f".{rule}"))
+
+
+def _contains(network: str, host: str) -> bool:
+    try:
+        return ip_address(host) in ip_network(network, strict=False)
+    except ValueError:
+        return False
+
 
 Observe = Callable[[str, str, str, float], None]  # verb, status or <error>, host, seconds
 

@@ -16,7 +16,7 @@ from msgspec.structs import replace
 from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod, PodSpec
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.api.validation import validate
 from koordinator.api.volume import (
     BETA_STORAGE_CLASS,

@@ -18,7 +18,7 @@ from koordinator.api.policy import PodDisruptionBudget, PodDisruptionBudgetStatu
 from koordinator.api.registry import BY_NAME
 from koordinator.api.selectors import matches
 from koordinator.api.workload import ReplicaSet
-from koordinator.cluster.memory.conditions import condition_status
+from koordinator.cluster.memory.rules import condition_status
 from koordinator.cluster.memory.store import Store
 from koordinator.foundation.errors import ClusterError, TooManyRequestsError
 

@@ -1,19 +1,24 @@
-"""Fields that the in-memory API server takes from a request or keeps, by kind.
+"""Rules of the in-memory API server: bindings, conditions of writes, changes that are refused.
 
 Pure functions of the stored object and the one in the request.
+
 Source: k8s.io/apiserver pkg/registry/rest/{create,update,delete}.go; k8s.io/kubernetes v1.35
-pkg/registry/core/pod/strategy.go.
+pkg/registry/core/pod/strategy.go; k8s.io/kubernetes pkg/api/v1/pod/util.go
+``UpdatePodCondition``; k8s.io/kubernetes v1.35 pkg/registry/core/pod/storage/storage.go
+``BindingREST.setPodNodeAndMetadata``.
 """
 
+import datetime as dt
 from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
 from koordinator.api.crd import has_status_subresource
 from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S, DEFAULT_NAMESPACE
-from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.meta import Condition, JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod, PodStatus
+from koordinator.cluster.port import Binding
 from koordinator.foundation.errors import ConflictError, InvalidError, NotFoundError
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -160,3 +165,67 @@ def is_ready_to_go(obj: KubeObject) -> bool:
         and not meta.finalizers
         and not meta.deletion_grace_period_seconds
     )
+
+
+def with_condition(status: PodStatus, condition: Condition, now: dt.datetime) -> PodStatus:
+    """Return the status with this condition in place of that of its type, or as the last.
+
+    The time of the transition is ``now`` unless the condition is what it was.
+    """
+    conditions = status.conditions
+    for index, old in enumerate(conditions):
+        if old.type == condition.type:
+            since = old.last_transition_time if old.status == condition.status else now
+            fresh = replace(condition, last_transition_time=since)
+            return replace(
+                status, conditions=(*conditions[:index], fresh, *conditions[index + 1 :])
+            )
+    fresh = replace(condition, last_transition_time=now)
+    return replace(status, conditions=(*conditions, fresh))
+
+
+def condition_status(status: PodStatus, condition_type: str) -> str:
+    """Return True, False or Unknown, or nothing if there is no condition of the type."""
+    for condition in status.conditions:
+        if condition.type == condition_type:
+            return condition.status
+    return ""
+
+
+_SCHEDULED = Condition(type="PodScheduled", status="True")
+
+
+def bound(pod: Pod, binding: Binding, now: dt.datetime) -> Pod:
+    """Return the pod on its node.  Raises ConflictError, InvalidError."""
+    meta, spec, status = pod.metadata, pod.spec, pod.status
+    if not binding.node:
+        raise InvalidError(f"binding of pod {pod.key}: target.name: is required")
+    if binding.uid and binding.uid != meta.uid:
+        raise ConflictError(
+            f"pod {pod.key}: Precondition failed: UID in precondition: {binding.uid}, "
+            f"UID in object meta: {meta.uid}"
+        )
+    if meta.deletion_timestamp is not None:
+        raise ConflictError(f"pod {pod.key} is being deleted, cannot be assigned to a host")
+    if spec.node_name:
+        raise ConflictError(f'pod {pod.key} is already assigned to node "{spec.node_name}"')
+    if spec.scheduling_gates:
+        raise ConflictError(f"pod {pod.key} has non-empty .spec.schedulingGates")
+    if status.nominated_node_name:
+        status = replace(status, nominated_node_name="")
+    merged = _merged_metadata(pod, binding)
+    return replace(
+        pod,
+        metadata=replace(meta, **merged) if merged else meta,
+        spec=replace(spec, node_name=binding.node),
+        status=with_condition(status, _SCHEDULED, now),
+    )
+
+
+def _merged_metadata(pod: Pod, binding: Binding) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    if binding.annotations:
+        changes["annotations"] = {**pod.metadata.annotations, **binding.annotations}
+    if binding.labels:
+        changes["labels"] = {**pod.metadata.labels, **binding.labels}
+    return changes

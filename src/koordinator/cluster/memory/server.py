@@ -15,10 +15,10 @@ from weakref import WeakSet
 from msgspec.structs import replace
 
 from koordinator.api.codec import apply_merge_patch, decode, decode_object, to_manifest
+from koordinator.api.core import Namespace
 from koordinator.api.defaults import with_defaults
 from koordinator.api.event import Event
 from koordinator.api.meta import Condition, JsonObject, KubeObject, LabelSelector, ObjectMeta
-from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
@@ -30,14 +30,15 @@ from koordinator.cluster.memory.admission import (
     Admission,
     WriteOperation,
 )
-from koordinator.cluster.memory.binding import bound
-from koordinator.cluster.memory.conditions import with_condition
 from koordinator.cluster.memory.disruption import DisruptionBudgets, needs_no_budget
-from koordinator.cluster.memory.fields import parse_field_selector
-from koordinator.cluster.memory.identity import IdentityGenerator
-from koordinator.cluster.memory.manifests import Manifest, Manifests
-from koordinator.cluster.memory.store import Store
-from koordinator.cluster.memory.watch import MemoryWatch, snapshot_events
+from koordinator.cluster.memory.fields import (
+    IdentityGenerator,
+    Manifest,
+    Manifests,
+    parse_field_selector,
+)
+from koordinator.cluster.memory.rules import bound, with_condition
+from koordinator.cluster.memory.store import MemoryWatch, Store, snapshot_events
 from koordinator.cluster.port import (
     NO_SELECTORS,
     NO_TRANSFORMS,

@@ -16,8 +16,7 @@ from koordinator.dashboard.sources.contract import (
     TimelineMark,
 )
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import ClusterError
-from koordinator.foundation.faults import Fault
+from koordinator.foundation.errors import ClusterError, Fault
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.loop import SchedulerOptions

@@ -9,7 +9,7 @@ import msgspec
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.features.audit.pages import AuditTrail
+from koordinator.scheduler.features.audit import AuditTrail
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.page import ResultPage

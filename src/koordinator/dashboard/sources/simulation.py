@@ -14,7 +14,7 @@ from koordinator.dashboard.sources.contract import (
 )
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.features.audit.pages import AuditTrail
+from koordinator.scheduler.features.audit import AuditTrail
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator import Simulation
 from koordinator.simulator.device_bars import DeviceBars

@@ -13,6 +13,7 @@ from koordinator.api.pod_migration_job import (
     PodMigrationJob,
 )
 from koordinator.api.workload import Job
+from koordinator.descheduler.candidates import Rank, eviction_rank
 from koordinator.descheduler.contract import (
     Handle,
 )
@@ -33,7 +34,6 @@ from koordinator.descheduler.migration.transitions import (
     JobEvent,
 )
 from koordinator.descheduler.migration.workloads import controller_of
-from koordinator.descheduler.pod_order import Rank, eviction_rank
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import (
     ClusterError,

@@ -10,7 +10,7 @@ from typing import Final
 
 from msgspec import field
 
-from koordinator.api.annotations.descheduling import EvictionPolicy
+from koordinator.api.annotations.scheduling import EvictionPolicy
 from koordinator.api.kubescheduler.structs import ConfigStruct, fill
 from koordinator.api.meta import LabelSelector
 from koordinator.api.pod_migration_job import DeleteOptions, PodMigrationJobMode
@@ -23,7 +23,7 @@ from koordinator.descheduler.configuration import (
     check_selector,
     field_error,
 )
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 
 _PERCENTAGE = re.compile(r"[0-9]{1,9}%")

@@ -10,7 +10,7 @@ from uuid import UUID, uuid5
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.descheduling import (
+from koordinator.api.annotations.scheduling import (
     EVICT_REASON,
     EVICT_TRIGGER,
     JOB_CREATED_BY,
@@ -27,6 +27,7 @@ from koordinator.api.pod_migration_job import (
 )
 from koordinator.api.reservation import Reservation
 from koordinator.api.selectors import parse_label_selector
+from koordinator.descheduler.candidates import selected_nodes
 from koordinator.descheduler.contract import (
     DeschedulerPluginSpec,
     EvictOptions,
@@ -48,7 +49,6 @@ from koordinator.descheduler.migration.reservation_template import (
 )
 from koordinator.descheduler.migration.workloads import WORKLOAD_KINDS
 from koordinator.descheduler.node_fit import fits_elsewhere, is_ready
-from koordinator.descheduler.pod_filters import selected_nodes
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import (
     ClusterError,

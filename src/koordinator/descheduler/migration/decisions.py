@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 
-from koordinator.api.annotations.descheduling import (
+from koordinator.api.annotations.scheduling import (
     EVICT,
     SOFT_EVICTION,
     USED_RESERVATION,

@@ -6,7 +6,7 @@ Source: koordinator pkg/descheduler/controllers/migration/evictor.
 from collections.abc import Callable, Mapping
 from types import MappingProxyType
 
-from koordinator.api.annotations.descheduling import (
+from koordinator.api.annotations.scheduling import (
     SOFT_EVICTION,
     EvictionPolicy,
     SoftEviction,

@@ -9,21 +9,12 @@ pkg/descheduler/evictions/evictions.go; kubernetes-sigs/descheduler pkg/utils/po
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-from koordinator.api.annotations.descheduling import NEVER_EVICT, eviction_cost
+from koordinator.api.annotations.scheduling import NEVER_EVICT, eviction_cost
 from koordinator.api.meta import OwnerReference
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobMode
 from koordinator.api.selectors import matches
-from koordinator.descheduler.contract import ClusterView
-from koordinator.descheduler.migration.arguments import EvictionGate, MigrationControllerArgs
-from koordinator.descheduler.migration.jobs import JobIndex, has_passed, pod_key
-from koordinator.descheduler.migration.workloads import (
-    Workloads,
-    WorkloadScale,
-    controller_of,
-    resolved_limit,
-)
-from koordinator.descheduler.pod_traits import (
+from koordinator.descheduler.candidates import (
     has_local_storage,
     has_volume_claim,
     is_always_evictable,
@@ -32,6 +23,15 @@ from koordinator.descheduler.pod_traits import (
     is_static,
     is_system_critical,
     is_terminating,
+)
+from koordinator.descheduler.contract import ClusterView
+from koordinator.descheduler.migration.arguments import EvictionGate, MigrationControllerArgs
+from koordinator.descheduler.migration.jobs import JobIndex, has_passed, pod_key
+from koordinator.descheduler.migration.workloads import (
+    Workloads,
+    WorkloadScale,
+    controller_of,
+    resolved_limit,
 )
 
 

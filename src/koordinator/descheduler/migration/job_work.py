@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.descheduling import (
+from koordinator.api.annotations.scheduling import (
     EVICTION_ATTEMPT,
     JOB_CREATED_BY,
     EvictionAttempt,

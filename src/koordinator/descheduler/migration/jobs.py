@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.descheduling import (
+from koordinator.api.annotations.scheduling import (
     EVICT_REASON,
     EVICT_TRIGGER,
     EVICTION_ATTEMPT,

@@ -28,7 +28,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from koordinator.api.annotations.descheduling import PASSED_ARBITRATION, USED_RESERVATION
+from koordinator.api.annotations.scheduling import PASSED_ARBITRATION, USED_RESERVATION
 from koordinator.api.core import ObjectReference
 from koordinator.api.meta import Condition
 from koordinator.api.pod_migration_job import (

@@ -16,6 +16,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.selectors import matches
 from koordinator.api.syntax import check_dns_subdomain
+from koordinator.descheduler.candidates import CandidateFilter, candidates_of, selected_nodes
 from koordinator.descheduler.configuration import (
     DeschedulerPluginArgs,
     NamedPodSelector,
@@ -28,7 +29,6 @@ from koordinator.descheduler.configuration import (
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.moves import MoveGain, Relocation
 from koordinator.descheduler.node_fit import fits, free_on
-from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.errors import ClusterError
 

@@ -12,18 +12,28 @@ from typing import Final
 
 from msgspec import field
 
-from koordinator.api.annotations.descheduling import PREFERS_NO_EVICTION
-from koordinator.api.core import MicroTime
+from koordinator.api.annotations.scheduling import PREFERS_NO_EVICTION
+from koordinator.api.core import MicroTime, Namespace
 from koordinator.api.event import Event, reference_to
 from koordinator.api.kubescheduler.structs import ConfigStruct, Count, Int32
 from koordinator.api.meta import LabelSelector, ObjectMeta
-from koordinator.api.namespace import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.policy import PodDisruptionBudget
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PodDisruptionBudget, PriorityClass
 from koordinator.api.selectors import matches, parse_label_selector
 from koordinator.api.volume import PersistentVolumeClaim
+from koordinator.descheduler.candidates import (
+    SYSTEM_CRITICAL_PRIORITY,
+    has_local_storage,
+    has_volume_claim,
+    is_always_evictable,
+    is_mirror,
+    is_of_daemon_set,
+    is_static,
+    is_system_critical,
+    is_terminating,
+    selected_nodes,
+)
 from koordinator.descheduler.configuration import (
     DeschedulerPluginArgs,
     check_selector,
@@ -37,20 +47,7 @@ from koordinator.descheduler.contract import (
     Handle,
 )
 from koordinator.descheduler.node_fit import fits_beside, is_ready
-from koordinator.descheduler.pod_filters import selected_nodes
-from koordinator.descheduler.pod_traits import (
-    SYSTEM_CRITICAL_PRIORITY,
-    has_local_storage,
-    has_volume_claim,
-    is_always_evictable,
-    is_mirror,
-    is_of_daemon_set,
-    is_static,
-    is_system_critical,
-    is_terminating,
-)
-from koordinator.foundation.clock import UTC, to_epoch_s
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import UTC, Duration, to_epoch_s
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
 
 _LONGEST_NAME, _SHORT = 200, 8

@@ -14,6 +14,7 @@ from koordinator.api.kubescheduler.structs import ConfigStruct, fill
 from koordinator.api.meta import LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.descheduler.candidates import CandidateFilter, candidates_of, selected_nodes
 from koordinator.descheduler.configuration import (
     DeschedulerPluginArgs,
     NamedPodSelector,
@@ -26,7 +27,6 @@ from koordinator.descheduler.configuration import (
 from koordinator.descheduler.contract import ClusterView, DeschedulerPluginSpec, Handle
 from koordinator.descheduler.moves import MoveGain, Relocation
 from koordinator.descheduler.node_fit import fits_elsewhere
-from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
 from koordinator.domain.pod_requests import canonical, pod_requests
 
 _DEFAULT = ("cpu", "memory")

@@ -11,13 +11,13 @@ from koordinator.api.kubescheduler.structs import ConfigStruct, Int32, Seconds
 from koordinator.api.meta import Condition
 from koordinator.api.node import Node
 from koordinator.api.pod import ContainerStatus, Pod
-from koordinator.descheduler.configuration import field_error
-from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
-from koordinator.descheduler.pod_filters import (
+from koordinator.descheduler.candidates import (
     CandidateFilter,
     ScopedPluginArgs,
     scoped_candidates,
 )
+from koordinator.descheduler.configuration import field_error
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.foundation.clock import to_epoch_s
 
 _STATES: Final = (

@@ -11,13 +11,13 @@ import msgspec
 
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.descheduler.candidates import CandidateFilter
 from koordinator.descheduler.configuration import (
     DeschedulerPluginArgs,
     NamespaceLists,
     check_namespaces,
 )
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
-from koordinator.descheduler.pod_filters import CandidateFilter
 from koordinator.domain.node_selection import FORBIDDING, admits_pod, untolerated
 
 Owner = tuple[str, str, str, tuple[str, ...]]  # namespace, kind, name, images

@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from koordinator.api.kubescheduler.structs import Int32, Seconds
 from koordinator.api.node import Node
 from koordinator.api.pod import ContainerStatus, Pod
-from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
-from koordinator.descheduler.pod_filters import (
+from koordinator.descheduler.candidates import (
     CandidateFilter,
     ScopedPluginArgs,
     scoped_candidates,
 )
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.foundation.clock import to_epoch_s
 
 

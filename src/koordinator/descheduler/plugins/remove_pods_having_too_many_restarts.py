@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from koordinator.api.kubescheduler.structs import Int32
 from koordinator.api.node import Node
 from koordinator.api.pod import ContainerStatus, Pod
-from koordinator.descheduler.configuration import field_error
-from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
-from koordinator.descheduler.pod_filters import (
+from koordinator.descheduler.candidates import (
     CandidateFilter,
     ScopedPluginArgs,
     scoped_candidates,
 )
+from koordinator.descheduler.configuration import field_error
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 
 _STATES = ("CrashLoopBackOff", "Running")
 

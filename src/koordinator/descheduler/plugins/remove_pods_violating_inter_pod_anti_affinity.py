@@ -10,14 +10,14 @@ from dataclasses import dataclass
 from koordinator.api.core import PodAffinityTerm
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
-from koordinator.descheduler.node_fit import is_covered
-from koordinator.descheduler.pod_filters import (
+from koordinator.descheduler.candidates import (
     CandidateFilter,
     ScopedPluginArgs,
+    in_low_priority_order,
     scoped_candidates,
 )
-from koordinator.descheduler.pod_order import in_low_priority_order
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.node_fit import is_covered
 from koordinator.domain.pod_affinity import scope_of
 
 

@@ -9,14 +9,14 @@ from typing import Final
 
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.descheduler.configuration import field_error
-from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
-from koordinator.descheduler.node_fit import fits_beside
-from koordinator.descheduler.pod_filters import (
+from koordinator.descheduler.candidates import (
     CandidateFilter,
     ScopedPluginArgs,
     scoped_candidates,
 )
+from koordinator.descheduler.configuration import field_error
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.descheduler.node_fit import fits_beside
 from koordinator.domain.node_selection import admits_pod, preferred_weight
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"

@@ -8,13 +8,13 @@ from dataclasses import dataclass
 
 from koordinator.api.core import Taint
 from koordinator.api.node import Node
-from koordinator.descheduler.configuration import field_error
-from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
-from koordinator.descheduler.pod_filters import (
+from koordinator.descheduler.candidates import (
     CandidateFilter,
     ScopedPluginArgs,
     scoped_candidates,
 )
+from koordinator.descheduler.configuration import field_error
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.domain.node_selection import untolerated
 
 

@@ -17,15 +17,15 @@ from koordinator.api.meta import LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.selectors import matches
+from koordinator.descheduler.candidates import (
+    CandidateFilter,
+    ScopedPluginArgs,
+    is_terminating,
+    scoped_candidates,
+)
 from koordinator.descheduler.configuration import field_error
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.node_fit import fits_beside
-from koordinator.descheduler.pod_filters import (
-    CandidateFilter,
-    ScopedPluginArgs,
-    scoped_candidates,
-)
-from koordinator.descheduler.pod_traits import is_terminating
 from koordinator.domain.node_selection import FORBIDDING, admits_pod, untolerated
 from koordinator.domain.pod_affinity import narrowed
 

@@ -9,11 +9,12 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from koordinator.api.annotations.descheduling import POD_DELETION_COST
+from koordinator.api.annotations.scheduling import POD_DELETION_COST
 from koordinator.api.kubescheduler.structs import Int32, fill
 from koordinator.api.meta import LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.descheduler.candidates import CandidateFilter, candidates_of, selected_nodes
 from koordinator.descheduler.configuration import (
     DeschedulerPluginArgs,
     NamedPodSelector,
@@ -25,7 +26,6 @@ from koordinator.descheduler.configuration import (
 )
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.moves import MoveGain, Relocation
-from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ClusterError

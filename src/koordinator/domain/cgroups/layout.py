@@ -11,7 +11,7 @@ from typing import Final
 from koordinator.api.node_slo import HostApplication
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import PathComponent, path_component, relative_path
+from koordinator.foundation.files import PathComponent, path_component, relative_path
 
 _RUNTIME_PREFIXES: Final = {
     "containerd": "cri-containerd-",

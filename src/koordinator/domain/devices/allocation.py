@@ -1,11 +1,16 @@
-"""Allocated devices of a pod, and the annotation that records them.
+"""Amounts of devices, reasons of shortage, and the allocation of devices to a pod.
 
 Source: koordinator apis/extension/device_share.go, ``DeviceAllocations``;
-pkg/scheduler/plugins/deviceshare/utils.go, ``fillGPUTotalMem``.
+pkg/scheduler/plugins/deviceshare/utils.go, ``fillGPUTotalMem``; koordinator
+pkg/scheduler/plugins/deviceshare: allocator_gpu.go, device_allocator.go,
+devicehandler_default.go, topology_hint.go.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
+from types import MappingProxyType
+from typing import Final, TypeVar
 
 from msgspec import Raw, Struct
 
@@ -17,11 +22,73 @@ from koordinator.api.annotations.devices import (
     DeviceAllocations,
 )
 from koordinator.api.codec import encode_part
+from koordinator.api.core import ResourceList
 from koordinator.api.device import DeviceType
 from koordinator.api.meta import ApiStruct
-from koordinator.domain.devices.amounts import MEMORY, RATIO, Amounts, amounts_of, resources_of
+from koordinator.api.resource_names import (
+    CURRENT_DEVICE_NAMES,
+    FPGA,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    RDMA,
+)
+from koordinator.domain.amounts import read_amounts
+from koordinator.domain.devices.vendors import VENDORS
 from koordinator.domain.masks import MAX_MINOR
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.quantity import Quantity
+
+Amounts = tuple[int, ...]  # one per name of the device type, whole units
+
+#: Indices into a GPU's amounts; amounts of single vendors follow.
+CORE, MEMORY, RATIO = range(3)
+
+#: Resource names of each device type, in the order of its amounts.
+NAMES: Final[Mapping[DeviceType, tuple[str, ...]]] = MappingProxyType(
+    {
+        DeviceType.GPU: (
+            GPU_CORE,
+            GPU_MEMORY,
+            GPU_MEMORY_RATIO,
+            *(name for vendor in VENDORS for name in vendor.amounts),
+        ),
+        DeviceType.RDMA: (RDMA,),
+        DeviceType.FPGA: (FPGA,),
+    }
+)
+
+Value = TypeVar("Value")
+
+
+def amounts_of(kind: DeviceType, resources: ResourceList) -> Amounts:
+    """Return the amounts, clipped to 0..LARGEST.
+
+    Missing names count as 0; former names are accepted.
+    """
+    named = read_amounts(current_names(resources))
+    return tuple(named.get(name, 0) for name in NAMES[kind])
+
+
+def resources_of(kind: DeviceType, amounts: Amounts) -> ResourceList:
+    """Return the non-zero amounts by name."""
+    return {
+        name: Quantity.from_int(amount, binary=name == GPU_MEMORY)
+        for name, amount in zip(NAMES[kind], amounts, strict=True)
+        if amount
+    }
+
+
+def current_names(resources: Mapping[str, Value]) -> Mapping[str, Value]:
+    """Return the resources with former names of device resources replaced by current ones.
+
+    If a resource is present under both names, the current one wins.
+    """
+    if CURRENT_DEVICE_NAMES.keys().isdisjoint(resources):
+        return resources
+    renamed = {CURRENT_DEVICE_NAMES.get(name, name): value for name, value in resources.items()}
+    current = {n: value for n, value in resources.items() if n not in CURRENT_DEVICE_NAMES}
+    return renamed | current
 
 
 class Taken(Struct, frozen=True):
@@ -144,3 +211,40 @@ def _extension(taken: Taken) -> DeviceAllocationExtension | None:
     return DeviceAllocationExtension(
         vfs=taken.functions, gpu_shared_resource_template=taken.template
     )
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceShortage:
+    """A reason; ``resolvable``: removing pods from the node might help."""
+
+    reason: str
+    resolvable: bool = True
+
+
+NO_PARTITION_TABLE: Final = DeviceShortage("node(s) missing GPU Partition Table", resolvable=False)
+NO_PARTITION_OF_SIZE: Final = DeviceShortage(
+    "node(s) Unsupported number of GPU requests", resolvable=False
+)
+NO_PARTITION: Final = DeviceShortage("Insufficient Partitioned GPU Devices")
+NO_TOPOLOGY: Final = DeviceShortage("node(s) missing GPU Device Topology Tree", resolvable=False)
+SEVERAL_SHARES: Final = DeviceShortage("node(s) Unsupported Multi-Shared GPU", resolvable=False)
+NO_SCOPE: Final = DeviceShortage("Insufficient Topology Scoped GPU Devices")
+NO_GPU: Final = DeviceShortage("Insufficient GPU Devices")
+NO_TEMPLATE: Final = DeviceShortage("no matched GPU shared resource template", resolvable=False)
+NOT_JOINT: Final = DeviceShortage("node(s) Device Joint-Allocate rules violation")
+NO_NUMA_NODE: Final = DeviceShortage("Insufficient NUMA Scoped Devices", resolvable=False)
+
+#: Reasons where enough devices may exist, but no combination that may be allocated together.
+NOT_TOGETHER: Final = frozenset(
+    one.reason
+    for one in (NO_PARTITION_OF_SIZE, NO_PARTITION, NO_SCOPE, NO_GPU, NOT_JOINT, NO_NUMA_NODE)
+)
+
+NO_DEVICE: Final = {kind: DeviceShortage(f"Insufficient {kind} devices") for kind in DeviceType}
+NOT_REPORTED: Final = {
+    kind: DeviceShortage(f"Insufficient {kind} devices", resolvable=False) for kind in DeviceType
+}
+NO_VIRTUAL_FUNCTION: Final = {
+    kind: DeviceShortage(f"Insufficient {kind} VirtualFunctions", resolvable=False)
+    for kind in DeviceType
+}

@@ -15,11 +15,7 @@ from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.claim import DeviceClaim
-from koordinator.domain.devices.model import DeviceGroup, NodeModel
-from koordinator.domain.devices.partitions import Partition, PartitionRequest, choose_partition
-from koordinator.domain.devices.parts import DevicePart
-from koordinator.domain.devices.shortage import (
+from koordinator.domain.devices.allocation import (
     NO_DEVICE,
     NO_GPU,
     NO_SCOPE,
@@ -29,6 +25,10 @@ from koordinator.domain.devices.shortage import (
     SEVERAL_SHARES,
     DeviceShortage,
 )
+from koordinator.domain.devices.claim import DeviceClaim
+from koordinator.domain.devices.model import DeviceGroup, NodeModel
+from koordinator.domain.devices.partitions import Partition, PartitionRequest, choose_partition
+from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.templates import model_key
 from koordinator.domain.masks import minors_of
 

@@ -23,17 +23,16 @@ from koordinator.api.annotations.devices import (
 from koordinator.api.device import DeviceType
 from koordinator.api.labels import GPU_MODEL, GPU_VENDOR, gpu_isolation_provider
 from koordinator.api.meta import LabelSelector, ObjectMeta
-from koordinator.api.selector_validation import check_label_selector
-from koordinator.domain.devices.amounts import NAMES
+from koordinator.api.selectors import check_label_selector
+from koordinator.domain.devices.allocation import NAMES, NO_TEMPLATE, DeviceShortage
+from koordinator.domain.devices.model import LEVELS
 from koordinator.domain.devices.partitions import PartitionRequest
 from koordinator.domain.devices.requests import (
     DeviceRequest,
     DeviceRequestError,
     device_requests,
 )
-from koordinator.domain.devices.shortage import NO_TEMPLATE, DeviceShortage
 from koordinator.domain.devices.templates import TemplateTable
-from koordinator.domain.devices.topology import LEVELS
 
 #: Annotations with a pod's device settings.
 WISHES: Final = (ALLOCATE_HINTS.key, JOINT_ALLOCATE.key, GPU_PARTITION_SPEC.key)

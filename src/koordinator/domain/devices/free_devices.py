@@ -10,8 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.allocation import Allocation, Taken
-from koordinator.domain.devices.amounts import Amounts
+from koordinator.domain.devices.allocation import Allocation, Amounts, Taken
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.masks import mask_of, minors_of

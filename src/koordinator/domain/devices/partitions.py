@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from koordinator.api.annotations.devices import GPU_PARTITIONS, GpuPartition, GpuPartitionTable
-from koordinator.domain.devices.shortage import (
+from koordinator.domain.devices.allocation import (
     NO_PARTITION,
     NO_PARTITION_OF_SIZE,
     NO_PARTITION_TABLE,

@@ -10,10 +10,14 @@ from dataclasses import dataclass
 from koordinator.api.annotations.devices import DeviceAllocateStrategy
 from koordinator.api.device import DeviceType, VirtualFunction
 from koordinator.api.resource_names import WHOLE_DEVICE
-from koordinator.domain.devices.amounts import Amounts
+from koordinator.domain.devices.allocation import (
+    NO_VIRTUAL_FUNCTION,
+    NOT_REPORTED,
+    Amounts,
+    DeviceShortage,
+)
 from koordinator.domain.devices.claim import DeviceClaim, DeviceTypeRequest
 from koordinator.domain.devices.model import DeviceGroup, NodeModel
-from koordinator.domain.devices.shortage import NO_VIRTUAL_FUNCTION, NOT_REPORTED, DeviceShortage
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from koordinator.api.labels import (
     gpu_partition_policy,
     is_true,
 )
-from koordinator.domain.devices.amounts import amounts_of
+from koordinator.domain.devices.allocation import amounts_of
 from koordinator.domain.devices.model import (
     DeviceGroup,
     Labels,

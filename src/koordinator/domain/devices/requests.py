@@ -1,12 +1,14 @@
-"""Device requests of a pod, per device, from all accepted resource names.
+"""Requests for devices in the resources of a pod.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``ConvertDeviceRequest``;
-devicehandler_gpu.go, ``calcDesiredRequestsAndCountForGPU``; devicehandler_default.go.
+devicehandler_gpu.go, ``calcDesiredRequestsAndCountForGPU``; devicehandler_default.go;
+koordinator pkg/koordlet/util/device.go, ``XPUDeviceInfo``.
 """
 
 from collections.abc import Mapping
 from typing import Final
 
+import msgspec
 from msgspec import Struct
 
 from koordinator.api.device import DeviceType
@@ -18,8 +20,8 @@ from koordinator.api.resource_names import (
     GPU_SHARED,
     WHOLE_DEVICE,
 )
-from koordinator.domain.devices.amounts import NAMES, RATIO, Amounts, current_names
-from koordinator.domain.devices.combinations import COMMON, Combinations, anything, percentages
+from koordinator.domain.devices.allocation import NAMES, RATIO, Amounts, current_names
+from koordinator.domain.devices.vendor import COMMON, Combinations, anything, percentages
 from koordinator.domain.devices.vendors import VENDORS
 
 _WHOLE_CARDS = tuple(vendor.whole_card for vendor in VENDORS if vendor.whole_card)
@@ -124,3 +126,41 @@ def _others(kind: DeviceType, amounts: Mapping[str, int]) -> DeviceRequest:
     (amount,) = amounts.values()
     count = max(amount // WHOLE_DEVICE, 1)
     return DeviceRequest(kind, count, (amount // count,))
+
+
+class P2pLink(msgspec.Struct, frozen=True, rename="camel"):
+    """``peer_minor`` is a comma-separated list of minors; ``type`` is NVLink, HCCS and so on."""
+
+    peer_minor: str = ""
+    type: str = ""
+
+
+class XpuTopology(msgspec.Struct, frozen=True, rename="camel"):
+    """Location and links of an accelerator.  Ids are texts; empty means unknown."""
+
+    p2p_links: tuple[P2pLink, ...] = msgspec.field(name="p2pLinks", default=())
+    must_honor_partition: bool = False
+    socket_id: str = msgspec.field(name="socketID", default="-1")
+    node_id: str = msgspec.field(name="nodeID", default="")
+    pcie_id: str = msgspec.field(name="pcieID", default="")
+    bus_id: str = msgspec.field(name="busID", default="")
+
+
+class XpuStatus(msgspec.Struct, frozen=True, rename="camel"):
+    """Health of an accelerator; ``err_code`` is machine-readable."""
+
+    healthy: bool = True
+    err_code: str = ""
+    err_message: str = ""
+
+
+class Xpu(msgspec.Struct, frozen=True, rename="camel"):
+    """One accelerator of any vendor.  ``resources`` are quantities by name."""
+
+    vendor: str
+    model: str
+    uuid: str
+    minor: str
+    resources: dict[str, str] = {}
+    topology: XpuTopology | None = None
+    status: XpuStatus | None = None

@@ -1,20 +1,148 @@
-"""Utilization score of a device, or of all devices of a node, with one more request.
+"""Scores of devices, for one node and for the rows of many.
 
-Source: koordinator pkg/scheduler/plugins/deviceshare/scoring.go.
+Shapes: ``total`` and ``left`` are ``(capacity, n_minors, n_amounts)``, ``left`` negative where more
+is used than exists. ``holders`` and ``functions`` are ``(capacity, n_minors)``: the number of pods
+that use a device, the number of its used virtual functions. ``asked`` and ``weights`` have an entry
+per amount, ``serving`` and ``enough`` one per minor of the model.
+
+Source: koordinator pkg/scheduler/plugins/deviceshare/scoring.go, ``scoreNode``, ``scoreDevice``;
+koordinator pkg/scheduler/plugins/deviceshare/scoring.go.
 """
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any, Final
 
 import numpy as np
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.amounts import NAMES, Amounts
+from koordinator.domain.devices.allocation import NAMES, Amounts
 from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.parts import DevicePart
-from koordinator.domain.devices.row_kernels import MAX_SCORE
-from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.arrays import IntArray, Kernel
+
+MOST_BITS: Final = 62  # usable bits of an integer in the loops
+SELECTED: Final = 1 << MOST_BITS  # in ``serving``: the device is a candidate
+ANYWHERE: Final = (1 << MOST_BITS) - 1 | SELECTED  # a candidate on any NUMA node
+MAX_SCORE: Final = 100
+
+
+def percentages_left(
+    total: IntArray, free: IntArray, request: IntArray, weights: IntArray, most: bool
+) -> IntArray:
+    """Return ``(n,)`` scores of devices, or of nodes by the sums of their devices.
+
+    ``total`` and ``free`` are ``(n, n_amounts)`` here.
+    """
+    used = np.where(total >= free, total - free + request, total)
+    part = np.minimum(used, total) if most else np.maximum(total - used, 0)
+    each = part * MAX_SCORE // np.maximum(total, 1)
+    counted = weights * (total > 0)
+    scores: IntArray = (each * counted).sum(axis=1) // np.maximum(counted.sum(axis=1), 1)
+    return scores
+
+
+def _judge_devices(  # noqa: PLR0917 (numba takes no keywords)
+    total: IntArray,
+    left: IntArray,
+    holders: IntArray,
+    functions: IntArray,
+    rows: IntArray,
+    zones: IntArray,
+    request: IntArray,
+    enough: IntArray,
+    serving: IntArray,
+    weights: IntArray,
+    most: bool,
+    shift: int,
+    out: IntArray,
+) -> None:
+    width = len(enough)
+    here = left[rows, :width]
+    if shift >= 0:
+        bits = 1 << np.arange(width)
+        fits = np.logical_and.reduce(here >= request, axis=2) & (enough > 0)
+        used = holders[rows, :width] > 0
+        unsure = (fits & (functions[rows, :width] >= enough)).any(axis=1)
+        out[0] |= (fits @ bits | (used @ bits) << width) << shift
+        out[1] += unsure
+    near = (zones == 0)[:, None] | (serving & zones[:, None] > 0)
+    may = (near & (serving & SELECTED > 0))[:, :, None]
+    totals = (total[rows, :width] * may).sum(axis=1)
+    free = (np.maximum(here, 0) * may).sum(axis=1)
+    out[2] += percentages_left(totals, free, request, weights, most)
+
+
+def _judge_devices_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
+    total: IntArray,
+    left: IntArray,
+    holders: IntArray,
+    functions: IntArray,
+    rows: IntArray,
+    zones: IntArray,
+    request: IntArray,
+    enough: IntArray,
+    serving: IntArray,
+    weights: IntArray,
+    most: bool,
+    shift: int,
+    out: IntArray,
+) -> None:
+    for i in range(len(rows)):
+        row = rows[i]
+        if shift >= 0:
+            fit = used = unsure = 0
+            for minor in range(len(enough)):
+                fits = enough[minor] > 0
+                for amount in range(len(request)):
+                    if left[row, minor, amount] < request[amount]:
+                        fits = False
+                if fits:
+                    fit |= 1 << minor
+                    if functions[row, minor] >= enough[minor]:
+                        unsure = 1
+                if holders[row, minor] > 0:
+                    used |= 1 << minor
+            out[0, i] |= (fit | used << len(enough)) << shift
+            out[1, i] += unsure
+        near = zones[i]
+        points = 0
+        counted = 0
+        for amount in range(len(request)):
+            if weights[amount] == 0:
+                continue
+            capacity = 0
+            free = 0
+            for minor in range(len(serving)):
+                may = serving[minor]
+                if may & SELECTED and (near == 0 or may & near):
+                    capacity += total[row, minor, amount]
+                    free += max(left[row, minor, amount], 0)
+            if capacity > 0:
+                used_up = capacity - free + request[amount] if capacity >= free else capacity
+                part = min(used_up, capacity) if most else max(capacity - used_up, 0)
+                points += weights[amount] * (part * 100 // capacity)
+                counted += weights[amount]
+        if counted > 0:
+            out[2, i] += points // counted
+
+
+def _signature(types: Any) -> Any:
+    amounts = types.Array(types.int64, 3, "C", readonly=True)
+    table = types.Array(types.int64, 2, "C", readonly=True)
+    vector = types.Array(types.int64, 1, "A", readonly=True)
+    out = types.Array(types.int64, 2, "C")
+    vectors = (vector,) * 6
+    return amounts, amounts, table, table, *vectors, types.boolean, types.int64, out
+
+
+#: Adds to ``out``, ``(3, k)``, for the devices of a type on each of ``rows``: (0) the masks of
+#: devices with enough left and of devices in use, adjacent from bit ``shift`` on (-1: no masks);
+#: (1) 1 if a device with enough left may have no matching virtual function left; (2) the score of
+#: the candidates on the NUMA nodes in ``zones`` (0: on all nodes).
+judge_devices = Kernel(_judge_devices, _judge_devices_loop, _signature)
+
 
 DeviceRows = Sequence[Sequence[int]]  # (n, n_amounts)
 

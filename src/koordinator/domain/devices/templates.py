@@ -9,8 +9,7 @@ from dataclasses import dataclass, field
 import msgspec
 
 from koordinator.api.codec import decode
-from koordinator.api.config_map import ConfigMap
-from koordinator.api.core import ResourceList
+from koordinator.api.core import ConfigMap, ResourceList
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.yaml_documents import yaml_document
 

@@ -11,8 +11,15 @@ from typing import Final, NamedTuple
 from koordinator.api.device import DeviceType
 from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.resource_names import WHOLE_DEVICE
-from koordinator.domain.devices.allocation import Allocation, Taken, completed
-from koordinator.domain.devices.amounts import CORE, MEMORY, NAMES, RATIO
+from koordinator.domain.devices.allocation import (
+    CORE,
+    MEMORY,
+    NAMES,
+    RATIO,
+    Allocation,
+    Taken,
+    completed,
+)
 from koordinator.domain.dynamic_resources.allocation import devices_of
 from koordinator.domain.dynamic_resources.inventory import DeviceId
 from koordinator.domain.masks import MAX_MINOR

@@ -10,10 +10,8 @@ No I/O, no clock.
 ``summary`` user-facing summary of gangs
 """
 
-from koordinator.domain.gangs.attempt import GangAttempt
 from koordinator.domain.gangs.cache import GangCache
-from koordinator.domain.gangs.gang import Gang, Member, MemberState
-from koordinator.domain.gangs.status import status_of
+from koordinator.domain.gangs.gang import Gang, GangAttempt, Member, MemberState, status_of
 from koordinator.domain.gangs.summary import (
     GangSummary,
     LayerSummary,

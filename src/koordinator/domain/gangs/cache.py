@@ -14,11 +14,8 @@ from collections.abc import Iterable, Iterator
 
 from koordinator.api.annotations.gang import GangMatchPolicy, NetworkTopologySpec
 from koordinator.api.pod import Pod, SchedulingGroup
-from koordinator.api.pod_group import PodGroup
-from koordinator.api.scheduling_pod_group import SchedulingPodGroup
-from koordinator.api.scheduling_workload import SchedulingWorkload
-from koordinator.domain.gangs.attempt import GangAttempt
-from koordinator.domain.gangs.gang import Gang, Member, MemberState
+from koordinator.api.pod_groups import PodGroup, SchedulingPodGroup, SchedulingWorkload
+from koordinator.domain.gangs.gang import Gang, GangAttempt, Member, MemberState
 from koordinator.domain.gangs.terms import (
     GangDefaults,
     GangTerms,

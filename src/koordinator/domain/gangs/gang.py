@@ -1,10 +1,19 @@
-"""One gang and the scheduling state of its members."""
+"""Gang: its members, their states, its scheduling attempt and its status.
 
+Source: koordinator pkg/scheduler/plugins/coscheduling/controller/podgroup.go ``syncHandler``.
+"""
+
+import datetime as dt
 from collections import Counter
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import TypeVar
+
+from msgspec.structs import replace
 
 from koordinator.api.annotations.gang import GangMatchPolicy, GangMode
+from koordinator.api.pod_groups import PodGroup, PodGroupPhase, PodGroupStatus
 from koordinator.domain.gangs.terms import GangTerms, Saying
 from koordinator.foundation.errors import BugError
 
@@ -163,3 +172,114 @@ class Gang:
     def _leave(self, member: Member) -> None:
         self.states[member.state] -= 1
         self.pending.pop(member.key, None)
+
+
+KindT = TypeVar("KindT", bound=Hashable)
+
+
+@dataclass(frozen=True, slots=True)
+class GangAttempt:
+    """Members to place together: enough of each strict gang, or none at all."""
+
+    group_id: str
+    members: Mapping[str, str]  # pod key -> gang id, in the order of placement
+    spare: Mapping[str, int]  # strict gang -> number of members that may remain unplaced
+    waiting: int = 0  # members that are placed but not bound
+    is_alone: bool = False  # one member of a gang that has started
+
+    def is_lost(self, failed: Iterable[str]) -> bool:
+        """Return whether too many members (by key) could not be placed."""
+        lost = Counter(self.members[key] for key in failed)
+        return any(lost[gang] > spare for gang, spare in self.spare.items())
+
+    @property
+    def enough(self) -> int:
+        """The number of members of strict gangs that must be placed."""
+        there = Counter(self.members.values())
+        return sum(max(there[gang] - max(spare, 0), 0) for gang, spare in self.spare.items())
+
+    def least(self, kinds: Mapping[str, KindT]) -> dict[KindT, int]:
+        """Return the minimum number of members of each kind that must be placed.
+
+        ``kinds`` maps the key of each member to its kind.
+        """
+        least = dict.fromkeys(kinds.values(), 0)
+        by_gang = Counter((gang, kinds[key]) for key, gang in self.members.items())
+        for (gang, kind), count in by_gang.items():
+            if gang in self.spare:
+                least[kind] += max(count - max(self.spare[gang], 0), 0)
+        return least
+
+    def fewest(self) -> list[str]:
+        """Return the shortest prefix of members that suffices, in order."""
+        left = Counter(self.members.values())
+        left.subtract({gang: max(spare, 0) for gang, spare in self.spare.items()})
+        kept = []
+        for key, gang in self.members.items():
+            if left[gang] > 0:
+                left[gang] -= 1
+                kept.append(key)
+        return kept
+
+
+_DONE = (PodGroupPhase.FINISHED, PodGroupPhase.FAILED)
+_FORGOTTEN_AFTER = dt.timedelta(hours=48)
+
+
+def status_of(pod_group: PodGroup, gang: Gang, now: dt.datetime) -> PodGroupStatus:
+    """Return the status; equal to the current one when no write is needed."""
+    status = pod_group.status
+    if status.phase in _DONE or _is_forgotten(pod_group, gang):
+        return status
+    least = max(pod_group.spec.min_member, 1)
+    if not status.phase:
+        status = replace(status, phase=PodGroupPhase.PENDING)
+    if status.phase == PodGroupPhase.PENDING:
+        if len(gang.members) < least:
+            return status
+        owners = next(iter(gang.members.values())).owners
+        return replace(
+            status,
+            phase=PodGroupPhase.PRE_SCHEDULING,
+            occupied_by=owners or status.occupied_by,
+        )
+    if not gang.members:
+        return replace(status, phase=PodGroupPhase.PENDING)
+    return _counted(status, gang, least, now)
+
+
+def _counted(status: PodGroupStatus, gang: Gang, least: int, now: dt.datetime) -> PodGroupStatus:
+    running, succeeded = gang.phases["Running"], gang.phases["Succeeded"]
+    failed, scheduled = gang.phases["Failed"], gang.bound
+    start = status.schedule_start_time
+    if scheduled < least:
+        phase, start = PodGroupPhase.SCHEDULING, start or now
+    elif succeeded >= least:
+        phase = PodGroupPhase.FINISHED
+    elif failed and failed + running + succeeded >= least:
+        phase = PodGroupPhase.FAILED
+    elif succeeded + running >= least:
+        phase = PodGroupPhase.RUNNING
+    else:
+        phase = PodGroupPhase.SCHEDULED
+    return replace(
+        status,
+        phase=phase,
+        scheduled=scheduled,
+        running=running,
+        succeeded=succeeded,
+        failed=failed,
+        schedule_start_time=start,
+    )
+
+
+def _is_forgotten(pod_group: PodGroup, gang: Gang) -> bool:
+    """Return whether a group has been stuck for so long that its status is frozen."""
+    created, start = pod_group.metadata.creation_timestamp, pod_group.status.schedule_start_time
+    return (
+        created is not None
+        and start is not None
+        and start - created > _FORGOTTEN_AFTER
+        and gang.bound == pod_group.spec.min_member
+        and gang.phases["Running"] == 0
+    )

@@ -14,12 +14,15 @@ from koordinator.api.labels import parse_int32
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup, PodGroupPhase, PodGroupSpec
-from koordinator.api.scheduling_pod_group import SchedulingPodGroup
-from koordinator.api.scheduling_workload import SchedulingWorkload
+from koordinator.api.pod_groups import (
+    PodGroup,
+    PodGroupPhase,
+    PodGroupSpec,
+    SchedulingPodGroup,
+    SchedulingWorkload,
+)
 from koordinator.domain.gangs.cache import GangCache
-from koordinator.domain.gangs.gang import Gang, MemberState
-from koordinator.domain.gangs.status import status_of
+from koordinator.domain.gangs.gang import Gang, MemberState, status_of
 from koordinator.domain.gangs.terms import GangDefaults, GangTerms, WorkloadRefs, contradictions
 from koordinator.domain.network import OUTSIDE, NetworkTree, layers_of
 from koordinator.foundation.errors import InputError

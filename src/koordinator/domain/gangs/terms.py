@@ -23,12 +23,13 @@ from koordinator.api.labels import (
 )
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod, PodSpec, SchedulingGroup, WorkloadReference
-from koordinator.api.pod_group import PodGroup
-from koordinator.api.scheduling_pod_group import (
+from koordinator.api.pod_groups import (
+    PodGroup,
+    PodGroupPolicy,
     SchedulingPodGroup,
     SchedulingPodGroupV1Alpha2,
+    SchedulingWorkload,
 )
-from koordinator.api.scheduling_workload import PodGroupPolicy, SchedulingWorkload
 from koordinator.domain.network import warnings_about
 from koordinator.foundation.errors import InputError
 

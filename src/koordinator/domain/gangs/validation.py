@@ -1,7 +1,7 @@
 """Admission check of PodGroups; the scheduler itself tolerates invalid ones."""
 
 from koordinator.api.codec import subject_of
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.domain.gangs.terms import GangDefaults, terms_of_object
 from koordinator.foundation.errors import InputError
 

@@ -1,16 +1,22 @@
-"""Distinct ways to place a pod on GPU nodes, the best one per node, and FGD's fragmentation.
+"""GPU requests, and the options that a node has for them.
 
 Only CPU and GPUs count: other filters check memory and everything else. The fragmentation of a node
 is the GPU milli on it that a typical pod could not use.
+
+``devices.requests`` covers every type of device and every amount.
+
 Source: Weng et al., "Beware of Fragmentation", USENIX ATC 2023, section 3;
 kubernetes-scheduler-simulator pkg/utils/frag.go and pkg/simulator/plugin/fgd_score.go.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 
+from koordinator.api.device import DeviceType
+from koordinator.domain.devices.allocation import CORE, MEMORY, RATIO
+from koordinator.domain.devices.requests import DeviceRequestError, device_requests
 from koordinator.domain.gpus.mix import GpuClass, PodMix
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 
@@ -215,3 +221,33 @@ def fgd_score(growth: FloatArray) -> IntArray:
     """Return FGD's score, 0..100, of a growth of fragmentation in milli; no growth is 50."""
     score: IntArray = np.floor(100.0 / (1.0 + np.exp(growth / 1000.0))).astype(np.int64)
     return score
+
+
+GpuRequestError = DeviceRequestError  # alias for the snapshot and its plugins
+
+
+@dataclass(frozen=True, slots=True)
+class GpuRequest:
+    """``count`` devices, each with these amounts; 0 means not requested."""
+
+    count: int
+    core: int  # percent of one GPU
+    memory: int  # bytes
+    ratio: int  # percent of one GPU's memory
+
+    @property
+    def amounts(self) -> tuple[int, int, int]:
+        """(core, memory, ratio), the order of the snapshot's GPU arrays."""
+        return self.core, self.memory, self.ratio
+
+
+def gpu_request(requests: Mapping[str, int]) -> GpuRequest | None:
+    """Return the request per device; None if the pod requests no GPU.
+
+    Raises DeviceRequestError as ``devices.requests.device_requests`` does.
+    """
+    request = device_requests(requests).get(DeviceType.GPU)
+    if request is None:
+        return None
+    amounts = request.amounts
+    return GpuRequest(request.count, amounts[CORE], amounts[MEMORY], amounts[RATIO])

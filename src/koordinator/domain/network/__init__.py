@@ -20,8 +20,16 @@ from koordinator.domain.network.plan import (
     rank_key,
     shortage,
 )
-from koordinator.domain.network.rules import GatherRules, rules_of, warnings_about
-from koordinator.domain.network.tree import OUTSIDE, DomainLayer, NetworkTree, layers_of, status_of
+from koordinator.domain.network.tree import (
+    OUTSIDE,
+    DomainLayer,
+    GatherRules,
+    NetworkTree,
+    layers_of,
+    rules_of,
+    status_of,
+    warnings_about,
+)
 
 __all__ = [
     "OUTSIDE",

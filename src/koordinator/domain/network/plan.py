@@ -22,8 +22,7 @@ import numpy as np
 
 from koordinator.api.annotations.gang import network_topology_index
 from koordinator.api.meta import ObjectMeta
-from koordinator.domain.network.rules import GatherRules
-from koordinator.domain.network.tree import OUTSIDE, Level, NetworkTree
+from koordinator.domain.network.tree import OUTSIDE, GatherRules, Level, NetworkTree
 from koordinator.foundation.arrays import IntArray
 
 COMPARED = 64  # maximum number of domains of one level that are planned in detail

@@ -1,8 +1,10 @@
-"""Tree of network domains and the nodes in them.
+"""Tree of network domains, and the rules of a gang for it.
 
 Nodes are rows, as in the scheduler's snapshot.  *Levels* count from the root: level 0 is the
 cluster, level ``depth`` are the nodes, and the levels between are the layers of the
 ClusterNetworkTopology.
+
+Source: koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_types.go.
 
 Source: koordinator pkg/scheduler/frameworkext/networktopology/tree.go, tree_manager.go
 ``makeStatus``.  Different here: domains of one name under different parents are distinct, and the
@@ -14,6 +16,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from koordinator.api.annotations.gang import (
+    NETWORK_TOPOLOGY_SPEC,
+    GatherStrategy,
+    NetworkTopologySpec,
+)
 from koordinator.api.cluster_network_topology import (
     CLUSTER_LAYER,
     NODE_LAYER,
@@ -24,7 +31,7 @@ from koordinator.api.cluster_network_topology import (
     validate_cluster_network_topology,
 )
 from koordinator.foundation.arrays import IntArray, extended
-from koordinator.foundation.errors import BugError
+from koordinator.foundation.errors import BugError, InputError
 
 OUTSIDE = -1  # domain number of a node without a domain
 
@@ -283,3 +290,59 @@ def _details(
     )
     for _, child in below:
         yield from _details(tree, level + 1, child, info)
+
+
+@dataclass(frozen=True, slots=True)
+class GatherRules:
+    """Restriction of a job to one domain of level ``must``; 0, the cluster, does not restrict.
+
+    ``multiples`` maps a level to the divisor of the number of members in each of its domains.
+    """
+
+    must: int = 0
+    multiples: Mapping[int, int] = field(default_factory=dict)  # each above 1
+
+
+def rules_of(spec: NetworkTopologySpec, layers: Sequence[str]) -> GatherRules:
+    """Return the rules; ``layers`` are the names by level.  The deepest must-gather applies.
+
+    Raises InputError if a mandatory rule names a layer that doesn't exist.
+    """
+    levels = {name: level for level, name in enumerate(layers)}
+    must, multiples = 0, {}
+    for index, rule in enumerate(spec.gather_strategy):
+        multiple = rule.pod_count_multiple
+        has_to_be_met = rule.strategy == GatherStrategy.MUST_GATHER or multiple > 1
+        level = levels.get(rule.layer)
+        if level is None and has_to_be_met:
+            raise InputError(
+                f"must be one of {', '.join(layers)}, got {rule.layer!r}",
+                path=f"{NETWORK_TOPOLOGY_SPEC.path}.gatherStrategy[{index}].layer",
+            )
+        if level is None:
+            continue
+        if rule.strategy == GatherStrategy.MUST_GATHER:
+            must = max(must, level)
+        if multiple > 1:
+            multiples[level] = multiple
+    return GatherRules(must, multiples)
+
+
+def warnings_about(spec: NetworkTopologySpec) -> Iterator[str]:
+    """Yield warnings about values of a spec that are invalid for any layers."""
+    path = f"{NETWORK_TOPOLOGY_SPEC.path}.gatherStrategy"
+    seen: set[str] = set()
+    for index, rule in enumerate(spec.gather_strategy):
+        if rule.strategy not in tuple(GatherStrategy):
+            yield (
+                f"{path}[{index}].strategy: must be {' or '.join(GatherStrategy)}, got "
+                f"{rule.strategy!r}. {GatherStrategy.PREFER_GATHER} is used"
+            )
+        if rule.pod_count_multiple < 0:
+            yield (
+                f"{path}[{index}].podCountMultiple: must be at least 0, got "
+                f"{rule.pod_count_multiple}"
+            )
+        if rule.layer in seen:
+            yield f"{path}[{index}].layer: must be unique, got {rule.layer!r} again"
+        seen.add(rule.layer)

@@ -23,38 +23,42 @@ No I/O, no clock; amounts are integers: milli-CPU, whole units of everything els
 ``default_values``, ``validation``, ``place_validation``  defaults and checks of admission
 """
 
-from koordinator.domain.quota.admission import AdmissionRules, how_many, limit_of, why_not
-from koordinator.domain.quota.figures import Loan, QuotaFigures, figures_of, loans, with_status
-from koordinator.domain.quota.hooks import HookFactory, QuotaHooks
-from koordinator.domain.quota.place_validation import PlaceRules
-from koordinator.domain.quota.preemption import (
+from koordinator.domain.quota.admission import (
+    AdmissionRules,
+    OveruseTimer,
     QuotaHeadroom,
     headroom_for,
+    how_many,
     is_allowed_victim,
+    limit_of,
+    pods_to_revoke,
+    why_not,
 )
-from koordinator.domain.quota.refusal import message_for_clients
+from koordinator.domain.quota.figures import Loan, QuotaFigures, figures_of, loans, with_status
+from koordinator.domain.quota.hooks import HookFactory, QuotaHooks
+from koordinator.domain.quota.place_validation import PlaceRules, message_for_clients
 from koordinator.domain.quota.remedies import raised_maximums, what_helps
-from koordinator.domain.quota.revoke import OveruseTimer, pods_to_revoke
 from koordinator.domain.quota.spec import (
     QueueTerms,
     QuotaPod,
     QuotaSpec,
+    QuotaTopology,
     check_queue_terms,
     quota_pod,
 )
-from koordinator.domain.quota.topology import QuotaTopology
 from koordinator.domain.quota.tree import QuotaTree
 from koordinator.domain.quota.trees import DEFAULT_TREE, QuotaRules, QuotaTrees
 from koordinator.domain.quota.validation import (
+    QuotaWarnings,
     check_changed_pod,
     check_changed_quota,
     check_deleted_quota,
     check_new_quota,
     check_pod_quota,
     is_unchanged,
+    warning_about,
     with_quota_defaults,
 )
-from koordinator.domain.quota.warnings import QuotaWarnings, warning_about
 
 __all__ = [
     "DEFAULT_TREE",

@@ -1,4 +1,7 @@
-"""Validation of a quota against its parent, its siblings and its children.
+"""Validation of a quota against its parent, its children and its siblings.
+
+Source: koordinator pkg/webhook/elasticquota/quota_topology.go, quota_topology_check.go,
+pod_check.go.
 
 Source: koordinator pkg/webhook/elasticquota/quota_topology_check.go, ``validateQuotaTopology``.
 Unlike there, a quota may not become its own ancestor.
@@ -7,15 +10,74 @@ Unlike there, a quota may not become its own ancestor.
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from koordinator.api.annotations.quota import GUARANTEED
+from koordinator.api.annotations.quota import GUARANTEED, SHARED_WEIGHT
 from koordinator.api.core import ResourceList
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_ALLOW_FORCE_UPDATE, QUOTA_PARENT, QUOTA_TREE_ID, is_true
 from koordinator.api.syntax import invalid_value
-from koordinator.domain.quota.refusal import refused_as
-from koordinator.domain.quota.topology import QuotaTopology
+from koordinator.domain.quota.spec import QuotaTopology
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
+
+
+class QuotaInputError(InputError):
+    """A refusal for which the Go original has a message; ``original`` is that message.
+
+    The text of the error itself names object, field and expected values.
+    """
+
+    def __init__(
+        self, original: str, problem: str, *, source: str = "", subject: str = "", path: str = ""
+    ) -> None:
+        self.original = original
+        super().__init__(problem, source=source, subject=subject, path=path)
+
+    def within(self, *, source: str = "", subject: str = "", path: str = "") -> "QuotaInputError":
+        """Return the same refusal with missing parts filled in, as ``InputError.within`` does."""
+        return refused_as(self.original, super().within(source=source, subject=subject, path=path))
+
+
+def refused_as(original: str, error: InputError) -> QuotaInputError:
+    """Return ``error`` with the message ``original`` of the Go original."""
+    return QuotaInputError(
+        original, error.problem, source=error.source, subject=error.subject, path=error.path
+    )
+
+
+def message_for_clients(error: InputError) -> str:
+    """Return the webhook's answer: the original's message, if there is one, then this project's."""
+    return f"{error.original}; {error}" if isinstance(error, QuotaInputError) else str(error)
+
+
+def original_of_amounts(quota: ElasticQuota) -> str:
+    """Return the original's message for inconsistent amounts within one quota.
+
+    Empty if the original does not refuse them. Raises InputError for weights that can't be parsed.
+    """
+    name, spec = quota.metadata.name, quota.spec
+    weights = SHARED_WEIGHT.read(quota.metadata) or {}
+    for what, amounts, dimension in (
+        ("quota.Spec.Max", spec.max, "dimensions"),
+        ("quota.Spec.Min", spec.min, "dimensions"),
+        (f"quota.Annotation[{SHARED_WEIGHT.key}]", weights, "dimension"),
+    ):
+        if negative := _negative(amounts):
+            return f"{name} {what}'s value < 0, in {dimension} :[{' '.join(negative)}]"
+    for resource, least in spec.min.items():
+        most = spec.max.get(resource)
+        if most is None:
+            return (
+                f"resourceKey {resource} of quota {name} is included in min, "
+                "which is not included in max"
+            )
+        if least > most:
+            return f"resourceKey {resource} of quota {name} min {least} > max {most}"
+    return ""
+
+
+def _negative(amounts: ResourceList) -> list[str]:
+    return [resource for resource, amount in amounts.items() if amount.nanos < 0]
+
 
 _PARENT = f"metadata.labels[{QUOTA_PARENT}]"
 _TREE_ID = f"metadata.labels[{QUOTA_TREE_ID}]"

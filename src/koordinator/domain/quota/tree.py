@@ -19,8 +19,7 @@ from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_PARENT
 from koordinator.api.syntax import invalid_value
 from koordinator.domain.amounts import NOTHING, Amounts, add, multiple, named_by
-from koordinator.domain.quota.shares import UNLIMITED
-from koordinator.domain.quota.siblings import Siblings
+from koordinator.domain.quota.shares import UNLIMITED, Siblings
 from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
 
 

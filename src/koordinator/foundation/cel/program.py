@@ -15,14 +15,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from koordinator.foundation.cel.addresses import ADDRESSES
-from koordinator.foundation.cel.checker import TYPE_NAMES, Checker, qualified_name
+from koordinator.foundation.cel.checker import TYPE_NAMES, Checker, Path, qualified_name, reads_of
 from koordinator.foundation.cel.library import (
     STANDARD,
     TEXT_PER_STEP,
     pattern_of,
     sorted_values,
 )
-from koordinator.foundation.cel.reads import Path, reads_of
 from koordinator.foundation.cel.syntax import (
     Bind,
     Call,
@@ -41,12 +40,12 @@ from koordinator.foundation.cel.types import (
     CelError,
     CelType,
     Functions,
+    NodeVisitor,
     OptionalValue,
     Overload,
     RecordType,
     kind_of,
 )
-from koordinator.foundation.cel.visitor import NodeVisitor
 from koordinator.foundation.errors import InputError
 
 COST_LIMIT_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"

@@ -1,12 +1,24 @@
-"""Types of values of the Common Expression Language, and the values that Python has none for."""
+"""Types of CEL, and the dispatch over its syntax tree."""
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar, assert_never
 
-from koordinator.foundation.cel.syntax import UInt
+from koordinator.foundation.cel.syntax import (
+    Bind,
+    Call,
+    Fold,
+    Identifier,
+    ListOf,
+    Literal,
+    MapOf,
+    Node,
+    Select,
+    UInt,
+)
 
 
 class CelError(Exception):
@@ -170,3 +182,56 @@ class Functions:
     def named(self, name: str, *, is_method: bool) -> list[Overload]:
         """Return the overloads of a name that are called in that way."""
         return [one for one in self._by_name.get(name, ()) if one.is_method is is_method]
+
+
+ResultT = TypeVar("ResultT")
+
+
+class NodeVisitor(ABC, Generic[ResultT]):
+    """Makes something of each node, usually of what it makes of the nodes in it."""
+
+    def visit(self, node: Node) -> ResultT:  # noqa: PLR0911 -- one for each kind of node
+        """Return what the node comes to."""
+        match node:
+            case Literal():
+                return self._of_literal(node)
+            case Identifier():
+                return self._of_identifier(node)
+            case Select():
+                return self._of_select(node)
+            case Call():
+                return self._of_call(node)
+            case ListOf():
+                return self._of_list(node)
+            case MapOf():
+                return self._of_map(node)
+            case Fold():
+                return self._of_fold(node)
+            case Bind():
+                return self._of_bind(node)
+            case _:
+                assert_never(node)
+
+    @abstractmethod
+    def _of_literal(self, node: Literal) -> ResultT: ...
+
+    @abstractmethod
+    def _of_identifier(self, node: Identifier) -> ResultT: ...
+
+    @abstractmethod
+    def _of_select(self, node: Select) -> ResultT: ...
+
+    @abstractmethod
+    def _of_call(self, node: Call) -> ResultT: ...
+
+    @abstractmethod
+    def _of_list(self, node: ListOf) -> ResultT: ...
+
+    @abstractmethod
+    def _of_map(self, node: MapOf) -> ResultT: ...
+
+    @abstractmethod
+    def _of_fold(self, node: Fold) -> ResultT: ...
+
+    @abstractmethod
+    def _of_bind(self, node: Bind) -> ResultT: ...

@@ -20,8 +20,7 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.protobuf import FieldNumber, decode_message, encode_message
 from koordinator.foundation.quantity import Quantity
-from koordinator.host.port import Released
-from koordinator.host.roots import Roots
+from koordinator.host.port import Released, Roots
 
 _SERVICE: Final = "/runtime.v1.RuntimeService"
 _ANSWER_S: Final = 5.0  # in addition to the grace period

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Final
 
 from koordinator.foundation.errors import HostError
-from koordinator.host.roots import Roots
+from koordinator.host.port import Roots
 
 #: Arguments: an open folder, a path below it, whether to follow links, and flags of open(2) that
 #: pin the file or open a folder.  Raises OSError.

@@ -22,8 +22,8 @@ from koordinator.host.nri.messages import (
     SynchronizeRequest,
     UpdateContainerRequest,
 )
-from koordinator.host.nri.mux import FrameReader, frames_of
 from koordinator.host.nri.ttrpc import (
+    FrameReader,
     TtrpcCode,
     TtrpcKind,
     TtrpcMessage,
@@ -31,6 +31,7 @@ from koordinator.host.nri.ttrpc import (
     TtrpcRequest,
     TtrpcResponse,
     TtrpcStatus,
+    frames_of,
     pack_message,
 )
 

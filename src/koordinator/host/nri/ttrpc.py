@@ -1,8 +1,14 @@
-"""ttRPC: remote calls over a byte stream, like gRPC without HTTP.
+"""ttrpc over the multiplexed connection of NRI.
 
 A message has the length of its data and the number of its call (four bytes each), its kind and
 flags (a byte each), and data.  The calling side numbers its calls 1, 3, 5, ...
-Source: containerd/ttrpc channel.go, PROTOCOL.md, request.proto.
+
+A frame has the number of its stream and the length of its payload, four bytes each, and the
+payload.  Sent frames have at most 4,096 bytes: a larger one does not fit into the runtime's buffer,
+and the runtime closes the connection.
+
+Source: containerd/ttrpc channel.go, PROTOCOL.md, request.proto; containerd/nri
+pkg/net/multiplex/mux.go.
 """
 
 import struct
@@ -98,3 +104,42 @@ class TtrpcReader:
             body = bytes(self._buffer[_HEADER.size : end])
             del self._buffer[:end]
             yield TtrpcMessage(call, kind, body)
+
+
+MOST_SENT: Final = 4096
+MOST_RECEIVED: Final = (4 << 20) + 10
+_MUX_HEADER = struct.Struct(">II")
+_MOST_PAYLOAD: Final = MOST_SENT - _MUX_HEADER.size
+
+
+def frames_of(stream: int, data: bytes) -> bytes:
+    """Split data of one stream into frames."""
+    pieces = []
+    for at in range(0, len(data), _MOST_PAYLOAD):
+        piece = data[at : at + _MOST_PAYLOAD]
+        pieces += [_MUX_HEADER.pack(stream, len(piece)), piece]
+    return b"".join(pieces)
+
+
+class FrameReader:
+    """Incremental parser of frames, which buffers at most one frame."""
+
+    def __init__(self) -> None:
+        self._buffer = bytearray()
+
+    def feed(self, data: bytes) -> Iterator[tuple[int, bytes]]:
+        """Yield stream and payload of each complete frame.
+
+        Raises HostError for an invalid length; the connection must then be closed.
+        """
+        self._buffer += data
+        while len(self._buffer) >= _MUX_HEADER.size:
+            stream, length = _MUX_HEADER.unpack_from(self._buffer)
+            if length > MOST_RECEIVED:
+                raise HostError(f"the runtime sent a frame of {length} bytes")
+            end = _MUX_HEADER.size + length
+            if len(self._buffer) < end:
+                return
+            payload = bytes(self._buffer[_MUX_HEADER.size : end])
+            del self._buffer[:end]
+            yield stream, payload

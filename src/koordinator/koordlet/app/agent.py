@@ -42,7 +42,6 @@ from koordinator.koordlet.app.events import (
     NodeWarnings,
 )
 from koordinator.koordlet.app.evictions import EvictionManager
-from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.hook_reports import HookReports
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
@@ -51,7 +50,13 @@ from koordinator.koordlet.app.node_state import KINDS, NodeCheckpoint, NodeState
 from koordinator.koordlet.app.object_intents import Volumes, plan_all
 from koordinator.koordlet.app.options import KoordletOptions
 from koordinator.koordlet.app.outbox import Outbox
-from koordinator.koordlet.app.reports import DeviceReport, SliceReport, TopologyReport, report_usage
+from koordinator.koordlet.app.reports import (
+    DeviceReport,
+    Forecasts,
+    SliceReport,
+    TopologyReport,
+    report_usage,
+)
 from koordinator.koordlet.app.rounds import OnFailure, PodIsolation, Timers
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.collectors.context import CollectionContext, Collector
@@ -72,10 +77,9 @@ from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.metrics import MetricStore
 from koordinator.koordlet.pod_resources import PodResourcesAnswers
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
-from koordinator.koordlet.qos.cpu_evict import cpu_tasks
 from koordinator.koordlet.qos.cpu_suppress import suppress
-from koordinator.koordlet.qos.inputs import StrategyInputs
-from koordinator.koordlet.qos.memory_evict import memory_tasks
+from koordinator.koordlet.qos.evict import cpu_tasks, memory_tasks
+from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.qos.resctrl import ResctrlFacts, wants_resctrl
 from koordinator.koordlet.report.devices import RdmaCard, device_of, of_daemon, of_driver
 from koordinator.koordlet.report.gpu_slices import gpu_slices

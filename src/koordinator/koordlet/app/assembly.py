@@ -24,7 +24,6 @@ from koordinator.koordlet.app.discovery import (
     CgroupSearch,
 )
 from koordinator.koordlet.app.evictions import ContainerStops, EvictionManager
-from koordinator.koordlet.app.forecasts import Forecasts
 from koordinator.koordlet.app.hook_reports import HookReports, UnpreparedContainers
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.network import NetworkQosManager
@@ -32,13 +31,14 @@ from koordinator.koordlet.app.node_state import NodeState
 from koordinator.koordlet.app.object_intents import Volumes
 from koordinator.koordlet.app.options import KoordletOptions
 from koordinator.koordlet.app.outbox import Outbox
+from koordinator.koordlet.app.reports import Forecasts
 from koordinator.koordlet.app.rounds import OnFailure, PodIsolation
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
 from koordinator.koordlet.collectors.accelerators import GpuCollector
 from koordinator.koordlet.collectors.context import Collector
-from koordinator.koordlet.collectors.disks import Disks
 from koordinator.koordlet.collectors.node import (
     BestEffortCollector,
+    Disks,
     HostApplicationCollector,
     NodeCollector,
     SystemCollector,

@@ -24,8 +24,7 @@ from koordinator.api.resource_names import (
     WHOLE_DEVICE,
 )
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.host.port import Files, RegionFolders
-from koordinator.host.roots import Roots
+from koordinator.host.port import Files, RegionFolders, Roots
 from koordinator.koordlet.adjustments import ContainerAdjustment
 from koordinator.koordlet.collectors.accelerators import SysfsVerbs
 from koordinator.koordlet.hooks.devices import (

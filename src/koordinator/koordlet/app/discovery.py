@@ -11,12 +11,11 @@ from typing import Final
 
 from koordinator.api.annotations.numa import CpuBasicInfo, CpuInfo
 from koordinator.domain.cgroups.layout import CgroupLayout
-from koordinator.domain.devices.xpu import Xpu
+from koordinator.domain.devices.requests import Xpu
 from koordinator.foundation.cpu_list import cpu_ids, parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.gpus import Gpu, Gpus
-from koordinator.host.port import Files, Host
-from koordinator.host.roots import Roots
+from koordinator.host.port import Files, Host, Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.collectors.accelerators import RdmaFunction, rdma_functions, read_xpus
 from koordinator.koordlet.collectors.context import read_text

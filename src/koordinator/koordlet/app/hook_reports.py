@@ -6,11 +6,11 @@ from typing import Final
 
 from koordinator.foundation.errors import HostError
 from koordinator.host.port import ContainerRuntime
+from koordinator.koordlet.adjustments import UnpreparedPolicy
 from koordinator.koordlet.app.events import hook_event, unprepared_event
 from koordinator.koordlet.app.evictions import in_thread
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.executor import Executor
-from koordinator.koordlet.failure_policy import UnpreparedPolicy
 from koordinator.koordlet.runtime_hooks.outcomes import (
     HookFailure,
     HookOutcomes,

@@ -11,8 +11,7 @@ from prometheus_client import CollectorRegistry, Gauge, Histogram
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot, SnapshotCollector
 from koordinator.koordlet.executor.cgroup_writer import Write
-from koordinator.koordlet.metrics import MetricStore
-from koordinator.koordlet.metrics.names import Metric
+from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.prediction.reclaimable import Amounts, Prediction
 from koordinator.koordlet.qos.cpu_suppress import Suppression
 

@@ -22,7 +22,7 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY,
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.cpu_list import cpu_ids
 from koordinator.koordlet.collectors.performance import CYCLE, INSTRUCTION, Pressures
-from koordinator.koordlet.hooks.oom_score import plan_oom_scores
+from koordinator.koordlet.hooks.batch_resources import plan_oom_scores
 from koordinator.koordlet.intents import SetOomScore
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.view.cpus import CpuPools, cpu_pools

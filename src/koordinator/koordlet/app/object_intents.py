@@ -12,14 +12,13 @@ from typing import Final
 from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import InputError, NotFoundError
-from koordinator.foundation.path_component import path_component
+from koordinator.foundation.files import path_component
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.app.rounds import PodIsolation
-from koordinator.koordlet.collectors.disks import Disks
-from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
+from koordinator.koordlet.collectors.node import Disks
+from koordinator.koordlet.hooks.batch_resources import plan_batch_resources, plan_oom_scores
 from koordinator.koordlet.hooks.cpu_qos import plan_core_scheduling, plan_group_identity
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
-from koordinator.koordlet.hooks.oom_score import plan_oom_scores
 from koordinator.koordlet.intents import Intent
 from koordinator.koordlet.qos.blkio import DiskLookup, plan_blkio
 from koordinator.koordlet.qos.memory_qos import plan_memory_qos, plan_system_config

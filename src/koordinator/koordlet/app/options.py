@@ -10,8 +10,8 @@ from typing import Final
 
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
-from koordinator.host.roots import HOST, Roots
-from koordinator.koordlet.failure_policy import UnpreparedPolicy
+from koordinator.host.port import HOST, Roots
+from koordinator.koordlet.adjustments import UnpreparedPolicy
 from koordinator.koordlet.prediction.models import PredictionOptions
 
 ON: Final = frozenset(

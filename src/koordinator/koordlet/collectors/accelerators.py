@@ -12,11 +12,10 @@ from dataclasses import dataclass
 
 import msgspec
 
-from koordinator.domain.devices.xpu import Xpu
+from koordinator.domain.devices.requests import Xpu
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import HostError, MissingFileError
-from koordinator.host.gpus import Gpus
-from koordinator.host.pci import numa_node_of, pcie_id_of
+from koordinator.host.gpus import Gpus, numa_node_of, pcie_id_of
 from koordinator.host.port import Files
 from koordinator.koordlet.adjustments import ContainerDevice
 from koordinator.koordlet.collectors.context import CollectionContext

@@ -8,8 +8,7 @@ from typing import Protocol
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.errors import HostError
-from koordinator.host.port import Files
-from koordinator.host.roots import Roots
+from koordinator.host.port import Files, Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.metrics import MetricStore
 from koordinator.koordlet.view.machine import Machine

@@ -15,8 +15,7 @@ from koordinator.domain.cgroups.layout import cgroup_root_parts
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.decoders import convert, decode_json
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.host.port import Files
-from koordinator.host.roots import Roots
+from koordinator.host.port import Files, Roots
 from koordinator.koordlet.collectors.context import read_text
 
 _FLAG = "--cgroup-root"

@@ -1,29 +1,27 @@
-"""Writer of cgroup files, in an order that the kernel accepts.
+"""Writers of cgroup and resctrl files.
 
 A limit of a parent must not be below the limits of its children.  Therefore values grow from the
 top down and shrink from the bottom up: first write each value that is *looser* than the current
 one, parents before children; then the exact values, children before parents.
+
 Source: koordinator pkg/koordlet/resourceexecutor/executor.go ``LeveledUpdateBatch``, updater.go
-``MergeFunc…``.
+``MergeFunc…``; koordinator pkg/koordlet/util/system/resctrl.go,
+resourceexecutor/resctrl_updater.go.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from koordinator.domain.cgroups.files import (
-    UNLIMITED,
-    CgroupFile,
-    Nesting,
-    is_same,
-    parse_number,
-)
+from koordinator.domain.cgroups.files import UNLIMITED, CgroupFile, Nesting, is_same, parse_number
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
+from koordinator.host.port import Files
 from koordinator.koordlet.cgroup_tree import CgroupTree
-from koordinator.koordlet.intents import SetCgroup
+from koordinator.koordlet.intents import SetCgroup, SetResctrl
+from koordinator.koordlet.qos.resctrl import parse_schemata
 
 FORCED_AFTER_S: Final = 60.0
 KEPT_S: Final = 120.0  # cached values without an intent for so long are dropped
@@ -229,3 +227,72 @@ def _looser(file: CgroupFile, before: str, wanted: str, cgroups: CgroupTree) -> 
         return None
     is_larger = now != UNLIMITED and (then == UNLIMITED or then > now)
     return wanted if is_larger else None
+
+
+class ResctrlWriter:
+    """Writer below ``root``; without effect while resctrl is not mounted."""
+
+    def __init__(self, files: Files, cgroups: CgroupTree, root: str) -> None:
+        self._files = files
+        self._cgroups = cgroups
+        self._root = root
+
+    @property
+    def is_mounted(self) -> bool:
+        """Whether resctrl is mounted."""
+        return self._files.exists(f"{self._root}/schemata")
+
+    def has(self, group: str) -> bool:
+        """Return whether a group exists."""
+        return self._files.exists(f"{self._root}/{group}/schemata")
+
+    def apply(self, intent: SetResctrl) -> Iterator[tuple[str, str, str, str]]:
+        """Apply the intent; yield file, value before, value after and error of each change."""
+        if not self.is_mounted:
+            return
+        folder = f"{self._root}/{intent.group}"
+        try:
+            if not self._files.exists(folder):
+                self._files.make_folder(folder)
+                yield folder, "", "made", ""
+            current = self._files.read(f"{folder}/schemata")
+            members = set(self._files.read(f"{folder}/tasks").split())
+        except HostError as failure:
+            yield folder, "", "", str(failure)
+            return
+        lines = {line.strip().partition(":")[0]: line.strip() for line in current.splitlines()}
+        values = parse_schemata(current)
+        for line in intent.schemata:
+            ((resource, wanted),) = parse_schemata(line).items()
+            if not wanted.items() <= values.get(resource, {}).items():
+                error = self._write(f"{folder}/schemata", line)
+                yield f"{folder}/schemata", lines.get(resource, ""), line, error
+        moved = 0
+        for task in self._tasks(intent):
+            if task not in members:
+                moved += not self._write(f"{folder}/tasks", task)
+        if moved:
+            yield f"{folder}/tasks", "", f"{moved} threads", ""
+
+    def remove(self, group: str) -> str:
+        """Remove a group; return the error, empty on success."""
+        try:
+            self._files.remove_folder(f"{self._root}/{group}")
+        except HostError as error:
+            return str(error)
+        return ""
+
+    def _tasks(self, intent: SetResctrl) -> list[str]:
+        tasks: list[str] = []
+        for folder in intent.cgroups:
+            tasks += self._cgroups.lines(CgroupFile.TASKS, folder)
+        return [task for task in tasks if task]
+
+    def _write(self, path: str, text: str) -> str:
+        try:
+            self._files.write(path, f"{text}\n")
+        except MissingFileError:
+            return "vanished"  # the thread has ended
+        except HostError as error:
+            return str(error)
+        return ""

@@ -9,15 +9,25 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
-from koordinator.foundation.errors import HostError, MissingFileError
-from koordinator.foundation.faults import Fault, FaultHandler, fault_of, raise_fault
-from koordinator.host.port import CoreScheduling, Host
-from koordinator.host.roots import Roots
+from koordinator.foundation.errors import (
+    Fault,
+    FaultHandler,
+    HostError,
+    MissingFileError,
+    fault_of,
+    raise_fault,
+)
+from koordinator.host.port import CoreScheduling, Host, Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.executor.audit import AgentAuditTrail, AuditEvent
-from koordinator.koordlet.executor.cgroup_writer import FORCED_AFTER_S, KEPT_S, CgroupWriter, Write
+from koordinator.koordlet.executor.cgroup_writer import (
+    FORCED_AFTER_S,
+    KEPT_S,
+    CgroupWriter,
+    ResctrlWriter,
+    Write,
+)
 from koordinator.koordlet.executor.cookie_writer import CookieWriter
-from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
 from koordinator.koordlet.intents import (
     EndContainers,
     EvictPod,

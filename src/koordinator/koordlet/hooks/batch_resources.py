@@ -1,15 +1,20 @@
-"""Batch CPU and memory as shares, quotas and limits; the kubelet ignores these resources.
+"""Cgroup values of batch pods, and OOM scores.
 
-Source: koordinator pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource.go.
+The author of a pod writes these annotations, so they must not protect it better than pods of a
+better class: the lowest allowed value is the kubelet's value for the class.
+
+Source: koordinator pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource.go; koordinator
+pkg/koordlet/runtimehooks/hooks/oomscoreadj; kubernetes pkg/kubelet/qos/policy.go.
 """
 
 from collections.abc import Iterator
+from typing import Final
 
 from msgspec.structs import replace
 
 from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.pod import Container, PodSpec
-from koordinator.api.qos import QosClass
+from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordinator.domain.cgroups.files import (
     UNLIMITED,
@@ -19,7 +24,7 @@ from koordinator.domain.cgroups.files import (
     shares_of_milli,
 )
 from koordinator.domain.pod_requests import pod_limits, pod_requests
-from koordinator.koordlet.intents import Intent, SetCgroup
+from koordinator.koordlet.intents import Intent, SetCgroup, SetOomScore
 from koordinator.koordlet.view.bounded_annotations import BatchResources
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
@@ -113,3 +118,32 @@ def _writes(
         CgroupFile.MEMORY_LIMIT: limit_bytes,
     }
     return [SetCgroup(file, folder, str(v), _REASON, owner) for file, v in values.items()]
+
+
+_MOST: Final = 1000
+#: Lowest value that the kubelet sets for a pod of the class.
+_LEAST: Final = {KubeQos.GUARANTEED: -997, KubeQos.BURSTABLE: 3, KubeQos.BEST_EFFORT: 3}
+_CRITICAL_PRIORITY: Final = 2_000_000_000  # system-cluster-critical
+
+
+def plan_oom_scores(view: NodeView) -> list[Intent]:
+    """Return the adjustments of containers that have one.
+
+    An invalid value, or one below the minimum of the pod's class, is ignored, not clamped.
+    """
+    intents: list[Intent] = []
+    for pod in view.active_pods:
+        by_container, default = pod.oom_scores
+        least = least_score(pod)
+        for container in pod.containers:
+            value = by_container.get(container.name, default)
+            if value is not None and least <= value <= _MOST:
+                owner = f"{pod.key}/{container.name}"
+                intents.append(SetOomScore(container.folder, value, "OOM score annotation", owner))
+    return intents
+
+
+def least_score(pod: PodView) -> int:
+    """Return the lowest allowed adjustment; critical pods are treated as Guaranteed ones."""
+    is_critical = (pod.pod.spec.priority or 0) >= _CRITICAL_PRIORITY
+    return _LEAST[KubeQos.GUARANTEED if is_critical else pod.kube_qos]

@@ -16,7 +16,7 @@ from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation
 from koordinator.api.device import DeviceType
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE_DEVICE
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import PathComponent, path_component
+from koordinator.foundation.files import PathComponent, path_component
 from koordinator.koordlet.adjustments import ContainerAdjustment, ContainerDevice, ContainerMount
 from koordinator.koordlet.view.pods import ContainerCreation
 

@@ -17,7 +17,7 @@ from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.cpu_quota import CpuQuotas, QuotaRequest, QuotaRequester
-from koordinator.koordlet.qos.inputs import StrategyInputs
+from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.view.cpus import CpuLimits
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView

@@ -19,7 +19,7 @@ from koordinator.domain.cgroups.layout import BESTEFFORT_BASE
 from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
-from koordinator.koordlet.qos.inputs import StrategyInputs
+from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.view.machine import infos_of
 from koordinator.koordlet.view.node_view import NodeView
 

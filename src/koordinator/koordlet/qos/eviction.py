@@ -1,7 +1,8 @@
-"""Choice of eviction victims: the least important pods, and no more than needed.
+"""Inputs of QoS strategies, and the selection of pods to evict.
 
 A strategy returns *tasks*: the amounts to release, and the candidates in order.  One victim can
 count for several tasks.
+
 Source: koordinator pkg/koordlet/qosmanager/plugins/util/evict.go, ``KillAndEvictPods``.
 """
 
@@ -13,6 +14,7 @@ from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S
 from koordinator.api.qos import PriorityBand, QosClass, priority_of
 from koordinator.api.resource_names import BAND_RESOURCES, MEMORY
 from koordinator.koordlet.intents import EndContainers, EvictPod
+from koordinator.koordlet.metrics import Aggregate, Metric, MetricStore
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
@@ -254,3 +256,24 @@ def _eviction(task: Task, pod: PodView) -> EvictPod:
         containers=tuple(container.id for container in pod.containers),
         grace_s=max(DEFAULT_GRACE_PERIOD_S if stated is None else stated, 0),
     )
+
+
+_FRESH = 2  # intervals, after which a sample is outdated
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyInputs:
+    """View and samples of the node; ``interval_s`` is the sampling interval."""
+
+    view: NodeView
+    store: MetricStore
+    interval_s: float = 1.0
+
+    def last(self, metric: Metric, owner: str = "") -> float | None:
+        """Return the newest sample; None if it is older than two intervals."""
+        return self.store.last(metric, owner, self.view.now_s - _FRESH * self.interval_s)
+
+    def window(self, metric: Metric, seconds: float, owner: str = "") -> Aggregate | None:
+        """Return the samples of the last ``seconds``; None if there are none."""
+        now_s = self.view.now_s
+        return self.store.between(metric, owner, now_s - seconds, now_s)

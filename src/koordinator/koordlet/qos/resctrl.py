@@ -12,7 +12,7 @@ from koordinator.api.annotations.pod_qos import ResctrlConfig, ResctrlResource
 from koordinator.api.qos import QosClass
 from koordinator.api.resource_qos import ResctrlQos
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import path_component
+from koordinator.foundation.files import path_component
 from koordinator.koordlet.intents import Intent, RemoveResctrl, SetResctrl
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView

@@ -42,7 +42,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, RDMA
 from koordinator.api.resource_names import WHOLE_DEVICE as WHOLE
-from koordinator.domain.devices.xpu import Xpu, XpuStatus
+from koordinator.domain.devices.requests import Xpu, XpuStatus
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity

@@ -23,16 +23,17 @@ from koordinator.api.node_metric import (
 )
 from koordinator.api.node_slo import HostApplication
 from koordinator.api.resource_names import CPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, MEMORY
-from koordinator.foundation.clock import to_datetime
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration, to_datetime
 from koordinator.foundation.quantity import Quantity
 from koordinator.host.gpus import Gpu
-from koordinator.koordlet.metrics import Aggregate, Metric, MetricStore
-from koordinator.koordlet.metrics.names import (
+from koordinator.koordlet.metrics import (
     MEMORY_METRICS,
     WITH_HOT_PAGES,
     WITHOUT_PAGE_CACHE,
+    Aggregate,
     MemoryMetrics,
+    Metric,
+    MetricStore,
 )
 from koordinator.koordlet.prediction.reclaimable import Amounts, Prediction
 from koordinator.koordlet.view.pods import PodView

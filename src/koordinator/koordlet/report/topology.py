@@ -25,9 +25,9 @@ from koordinator.api.annotations.numa import (
 )
 from koordinator.api.labels import ENABLE_NUMA_RESERVATION, MANAGED_BY
 from koordinator.api.meta import ObjectMeta, OwnerReference
-from koordinator.api.node import Node
-from koordinator.api.node_resource_topology import (
+from koordinator.api.node import (
     NUMA_ZONE,
+    Node,
     NodeResourceTopology,
     Zone,
     ZoneResource,

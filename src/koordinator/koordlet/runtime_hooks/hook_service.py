@@ -13,8 +13,8 @@ from typing import Annotated, Any, Final
 from koordinator.domain.cgroups.files import CFS_PERIOD_US
 from koordinator.foundation.protobuf import FieldNumber
 from koordinator.koordlet.adjustments import LinuxResources
+from koordinator.koordlet.runtime_hooks.outcomes import StartingContainer, StartingPod
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
-from koordinator.koordlet.runtime_hooks.starting_containers import StartingContainer, StartingPod
 
 SERVICE: Final = "runtime.v1alpha1.RuntimeHookService"
 #: Stages that a proxy is configured to call: those with hooks, and the end of a pod.

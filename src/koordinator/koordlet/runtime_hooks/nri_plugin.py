@@ -39,8 +39,8 @@ from koordinator.host.nri.messages import (
 )
 from koordinator.host.nri.session import NriCall, NriRefusalError
 from koordinator.koordlet.adjustments import ContainerAdjustment, LinuxResources
+from koordinator.koordlet.runtime_hooks.outcomes import StartingContainer, StartingPod
 from koordinator.koordlet.runtime_hooks.runtime_hooks import HookError, RuntimeHooks
-from koordinator.koordlet.runtime_hooks.starting_containers import StartingContainer, StartingPod
 
 log = logging.getLogger(__name__)
 

@@ -13,13 +13,15 @@ from koordinator.api.qos import QosClass
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.host.port import Files
-from koordinator.host.roots import Roots
-from koordinator.koordlet.adjustments import ContainerAdjustment, LinuxResources, join_adjustments
+from koordinator.host.port import Files, Roots
+from koordinator.koordlet.adjustments import (
+    ContainerAdjustment,
+    FailurePolicy,
+    LinuxResources,
+    join_adjustments,
+)
 from koordinator.koordlet.cgroup_tree import CgroupTree
-from koordinator.koordlet.executor.cgroup_writer import CgroupWriter
-from koordinator.koordlet.executor.resctrl_writer import ResctrlWriter
-from koordinator.koordlet.failure_policy import FailurePolicy
+from koordinator.koordlet.executor.cgroup_writer import CgroupWriter, ResctrlWriter
 from koordinator.koordlet.hooks.pod_hooks import CreationHook, PodHooks, limits_of
 from koordinator.koordlet.intents import Intent, SetCgroup, SetResctrl
 from koordinator.koordlet.qos.resctrl import (
@@ -32,11 +34,9 @@ from koordinator.koordlet.runtime_hooks.outcomes import (
     HookFailure,
     HookOutcomes,
     HookWrites,
-    UnpreparedContainer,
-)
-from koordinator.koordlet.runtime_hooks.starting_containers import (
     StartingContainer,
     StartingPod,
+    UnpreparedContainer,
     creation_of,
     pod_of,
 )

@@ -43,7 +43,7 @@ from koordinator.api.node_slo import CpuBurstSettings
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
 from koordinator.api.resource_qos import MemorySettings, ResctrlQos
-from koordinator.domain.devices.amounts import NAMES, amounts_of
+from koordinator.domain.devices.allocation import NAMES, amounts_of
 from koordinator.domain.devices.requests import (
     DeviceRequest,
     DeviceRequestError,

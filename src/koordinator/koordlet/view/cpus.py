@@ -22,7 +22,7 @@ from koordinator.api.qos import KubeQos, QosClass, kube_qos_of
 from koordinator.api.resource_names import CPU
 from koordinator.domain.pod_requests import bounded, pod_limits
 from koordinator.foundation.cpu_list import format_cpu_list
-from koordinator.foundation.path_component import PathComponent
+from koordinator.foundation.files import PathComponent
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 

@@ -50,7 +50,7 @@ from koordinator.api.resource_qos import BlockDevice, MemorySettings, ResctrlQos
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.domain.resized_pods import least_of, least_requests
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import PathComponent, path_component
+from koordinator.foundation.files import PathComponent, path_component
 from koordinator.koordlet.view import bounded_annotations as bounded
 
 _ENDED_PHASES = ("Succeeded", "Failed")

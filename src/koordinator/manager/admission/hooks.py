@@ -10,22 +10,24 @@ from functools import partial
 from typing import Final
 
 from koordinator.api.codec import decode
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.labels import CONFIG_MAP_TYPE, POD_MUTATING_UPDATE
 from koordinator.api.meta import JsonObject
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE, CONFIG_TYPE
-from koordinator.foundation.errors import InputError
-from koordinator.foundation.faults import FaultHandler, raise_fault
-from koordinator.manager.admission.binding import BindingRules, validate_binding
-from koordinator.manager.admission.gates import ManagerFeature
-from koordinator.manager.admission.lookup import Lookup
+from koordinator.foundation.errors import FaultHandler, InputError, raise_fault
+from koordinator.manager.admission.gates import BindingRules, ManagerFeature, validate_binding
+from koordinator.manager.admission.lookup import (
+    AdmissionOperation,
+    AdmissionRequest,
+    Denial,
+    Lookup,
+)
 from koordinator.manager.admission.metadata import CONFIG_NAME as VALIDATOR_NAME
-from koordinator.manager.admission.nodes import mutate_node_status, validate_node
+from koordinator.manager.admission.metadata import mutate_node_status, validate_node
 from koordinator.manager.admission.pod_mutation import mutate_pod
 from koordinator.manager.admission.pod_validation import RESIZE, VALIDATOR_NAMESPACE, validate_pod
 from koordinator.manager.admission.profiles import mutate_reservation
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
-from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
 from koordinator.manager.configuration.checks import check_config
 
 

@@ -1,16 +1,20 @@
-"""Port to the objects that admission reads besides the request, and admitted quota changes."""
+"""Admission request, and the port to the objects that a review needs.
+
+Source: k8s.io/api admission/v1/types.go.
+"""
 
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
 from koordinator.api.annotations.quota import GUARANTEED, NAMESPACES
-from koordinator.api.authentication import UserInfo
-from koordinator.api.authorization import ResourceAttributes
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.colocation import ClusterColocationProfile
+from koordinator.api.control_plane import ResourceAttributes, UserInfo
+from koordinator.api.core import ConfigMap, Namespace
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile, ElasticQuotaSpec
 from koordinator.api.labels import (
     QUOTA_ALLOW_FORCE_UPDATE,
@@ -19,13 +23,61 @@ from koordinator.api.labels import (
     QUOTA_PARENT,
     QUOTA_TREE_ID,
 )
-from koordinator.api.meta import ObjectMeta
-from koordinator.api.namespace import Namespace
+from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.priority import PriorityClass
-from koordinator.domain.quota.topology import QuotaTopology
-from koordinator.manager.admission.request import AdmissionOperation
+from koordinator.api.policy import PriorityClass
+from koordinator.domain.quota.spec import QuotaTopology
+from koordinator.foundation.errors import KoordinatorError
+
+
+class AdmissionOperation(StrEnum):
+    """Operation of an admission request."""
+
+    CREATE = "CREATE"
+    UPDATE = "UPDATE"
+    DELETE = "DELETE"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdmissionRequest:
+    """An admission request: ``obj`` as it would be stored, ``old`` as it is stored.
+
+    Hooks must not modify either object.
+    """
+
+    operation: str
+    namespace: str = ""
+    name: str = ""
+    subresource: str = ""
+    obj: JsonObject
+    old: JsonObject | None = None
+    requester: UserInfo = field(default_factory=UserInfo)
+    is_of_component: bool = False  # the requester is a component of Koordinator
+    is_dry_run: bool = False
+
+    @property
+    def user(self) -> str:
+        """The name of the requester."""
+        return self.requester.username
+
+    def service_account_of(self, pod: Pod) -> UserInfo:
+        """Return the service account of a pod as a user."""
+        name = pod.spec.service_account_name or "default"
+        prefix = "system:serviceaccount"
+        return UserInfo(
+            username=f"{prefix}:{self.namespace}:{name}",
+            groups=(f"{prefix}s", f"{prefix}s:{self.namespace}", "system:authenticated"),
+        )
+
+
+class Denial(KoordinatorError):  # noqa: N818 -- a regular response, not a failure
+    """Denial of an admission request; ``code`` is the HTTP status that the client receives."""
+
+    def __init__(self, message: str, code: int = 400) -> None:
+        self.code = code
+        super().__init__(message)
+
 
 _LABELS = (QUOTA_PARENT, QUOTA_IS_PARENT, QUOTA_IS_ROOT, QUOTA_TREE_ID, QUOTA_ALLOW_FORCE_UPDATE)
 _ANNOTATIONS = (NAMESPACES.key, GUARANTEED.key)

@@ -31,7 +31,12 @@ from koordinator.domain.quota import message_for_clients
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.gates import ManagerFeature
-from koordinator.manager.admission.lookup import Lookup
+from koordinator.manager.admission.lookup import (
+    AdmissionOperation,
+    AdmissionRequest,
+    Denial,
+    Lookup,
+)
 from koordinator.manager.admission.metadata import (
     CONFIG_NAME,
     check_annotations,
@@ -39,9 +44,7 @@ from koordinator.manager.admission.metadata import (
     read_label_rules,
 )
 from koordinator.manager.admission.quotas import check_pod_in_quota
-from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
-from koordinator.manager.admission.scheduler_keys import check_scheduler_keys
-from koordinator.manager.admission.tenancy import check_pod_tenancy
+from koordinator.manager.admission.tenancy import check_pod_tenancy, check_scheduler_keys
 
 RESERVE_POD = "scheduling.koordinator.sh/reserve-pod"
 _REQUESTS = "pod.spec.containers[*].resources.requests"

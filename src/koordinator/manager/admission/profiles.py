@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from koordinator.api.annotations.pod_qos import SKIP_UPDATE_RESOURCES
-from koordinator.api.cluster_colocation_profile import (
+from koordinator.api.colocation import (
     ClusterColocationProfile,
     ClusterColocationProfileSpec,
 )
@@ -18,11 +18,20 @@ from koordinator.api.labels import POD_PRIORITY, POD_QOS_CLASS
 from koordinator.api.meta import JsonObject, LabelSelector
 from koordinator.api.selectors import matches
 from koordinator.api.strategic_merge import strategic_merge
-from koordinator.foundation.errors import ClusterError, InputError
-from koordinator.foundation.faults import FaultHandler, fault_of, raise_fault
+from koordinator.foundation.errors import (
+    ClusterError,
+    FaultHandler,
+    InputError,
+    fault_of,
+    raise_fault,
+)
 from koordinator.manager.admission.gates import ManagerFeature
-from koordinator.manager.admission.lookup import Lookup
-from koordinator.manager.admission.request import AdmissionOperation, AdmissionRequest, Denial
+from koordinator.manager.admission.lookup import (
+    AdmissionOperation,
+    AdmissionRequest,
+    Denial,
+    Lookup,
+)
 
 STAGE: Final = "review"
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from koordinator.api.codec import decode, without_nulls
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.node import Node
 from koordinator.api.slo_config import (
     COLOCATION,
@@ -28,15 +28,16 @@ from koordinator.api.slo_config import (
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration.network_qos import check_network_qos
-from koordinator.manager.configuration.node_entries import (
+from koordinator.manager.configuration.ranges import (
     INVALID,
     PARSE,
     NodeEntry,
+    Tree,
     check_entries,
     check_nodes,
+    range_problems,
     refused,
 )
-from koordinator.manager.configuration.ranges import Tree, range_problems
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from typing import Final
 from koordinator.api.annotations.node import ColocationStrategy
 from koordinator.api.node_metric import AggregatePolicy
 from koordinator.api.resource_qos import ResourceQosStrategy
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 
 USAGE: Final = "usage"
 REQUEST: Final = "request"

@@ -17,7 +17,7 @@ from msgspec.structs import replace as with_fields
 
 from koordinator.api.annotations.node import ColocationStrategy
 from koordinator.api.codec import decode, encode_part
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.slo_config import (
     COLOCATION,
     CPU_BURST,
@@ -44,8 +44,7 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration import defaults
 from koordinator.manager.configuration.checks import CHECKED, check_section
 from koordinator.manager.configuration.network_qos import check_network_qos
-from koordinator.manager.configuration.node_entries import INVALID, refused
-from koordinator.manager.configuration.ranges import range_problems
+from koordinator.manager.configuration.ranges import INVALID, range_problems, refused
 
 SectionT = TypeVar("SectionT", bound=msgspec.Struct)
 StrategyT = TypeVar("StrategyT", bound=msgspec.Struct)

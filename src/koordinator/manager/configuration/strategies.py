@@ -45,8 +45,7 @@ from koordinator.manager.configuration.defaults import (
     USAGE,
     Strategy,
 )
-from koordinator.manager.configuration.node_entries import NodeEntry, entry_for
-from koordinator.manager.configuration.ranges import range_problems
+from koordinator.manager.configuration.ranges import NodeEntry, entry_for, range_problems
 from koordinator.manager.configuration.reader import SloConfig
 
 _RATIO_LABELS = (

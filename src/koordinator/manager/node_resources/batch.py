@@ -16,8 +16,7 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
-from koordinator.api.node import Node
-from koordinator.api.node_resource_topology import NodeResourceTopology, Zone, ZoneResource
+from koordinator.api.node import Node, NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.qos import PriorityBand
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordinator.foundation.quantity import Notation, Quantity

@@ -19,11 +19,10 @@ from koordinator.api.labels import (
     GPU_VENDOR,
     GpuVendor,
 )
-from koordinator.api.node import Node
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.resource_names import GPU, GPU_CORE, GPU_SHARED, RDMA, WHOLE_DEVICE
-from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.allocation import NAMES
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity

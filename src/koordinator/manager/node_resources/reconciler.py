@@ -17,8 +17,7 @@ from koordinator.api.annotations.node import (
 )
 from koordinator.api.codec import encode_part
 from koordinator.api.meta import JsonObject, ObjectMeta
-from koordinator.api.node import Node
-from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, RDMA
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError

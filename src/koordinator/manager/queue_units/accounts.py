@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
-from koordinator.api.resource_quota import ResourceQuota
+from koordinator.api.policy import ResourceQuota
 from koordinator.domain.amounts import (
     Amounts,
     add,

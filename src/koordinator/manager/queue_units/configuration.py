@@ -17,7 +17,7 @@ from koordinator.api.kubescheduler import decode_struct
 from koordinator.api.kubescheduler.decoder import did_you_mean
 from koordinator.api.kubescheduler.structs import ConfigStruct
 from koordinator.api.syntax import invalid_value
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.manager.queue_units.kinds import BY_NAME
 

@@ -14,12 +14,11 @@ from typing import Final
 from msgspec.structs import replace
 
 from koordinator.api.codec import encode_part, merge_patch
-from koordinator.api.core import ResourceRequirements
-from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.core import Namespace, ResourceRequirements
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaTree
 from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta, OwnerReference
-from koordinator.api.namespace import Namespace
 from koordinator.api.pod import Container, PodSpec, PodTemplateSpec
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass, ResourceQuota
 from koordinator.api.queue_unit import (
     ConsumerRef,
     Queue,
@@ -32,8 +31,6 @@ from koordinator.api.queue_unit import (
     UnitPolicy,
     UnitQueueStatus,
 )
-from koordinator.api.quota_tree import ElasticQuotaTree
-from koordinator.api.resource_quota import ResourceQuota
 from koordinator.domain.amounts import to_quantities
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError

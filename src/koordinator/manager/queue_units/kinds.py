@@ -2,7 +2,7 @@
 
 ``*`` in a path matches every item of a list or of a mapping.
 
-Source: koord-queue's job extensions; the types of ``koordinator.api.queued_jobs``.
+Source: koord-queue's job extensions; the types of ``koordinator.api.queue_unit``.
 """
 
 from collections.abc import Mapping
@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from koordinator.api.meta import KubeObject
-from koordinator.api.queued_jobs import (
+from koordinator.api.queue_unit import (
     JobSet,
     MpiJob,
     PyTorchJob,

@@ -7,13 +7,11 @@ monotonically; Kubernetes guarantees that since 1.35, and etcd always did.
 
 from typing import Any
 
-from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.core import Namespace
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaTree
 from koordinator.api.meta import KubeObject
-from koordinator.api.namespace import Namespace
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass, ResourceQuota
 from koordinator.api.queue_unit import Queue, QueueUnit
-from koordinator.api.quota_tree import ElasticQuotaTree
-from koordinator.api.resource_quota import ResourceQuota
 from koordinator.manager.queue_units.controller import QueueUnitOptions, QueueWorld
 from koordinator.manager.queue_units.plugins import watched_by
 

@@ -11,13 +11,18 @@ from hashlib import sha256
 from typing import Final, Protocol
 
 from koordinator.api.codec import encode_part
-from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
+from koordinator.api.core import Namespace
+from koordinator.api.elastic_quota import (
+    DEFAULT_QUOTA,
+    ROOT_QUOTA,
+    SYSTEM_QUOTA,
+    ElasticQuota,
+    ElasticQuotaTree,
+)
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import KubeObject, ObjectMeta
-from koordinator.api.namespace import Namespace
+from koordinator.api.policy import ResourceQuota
 from koordinator.api.queue_unit import Queue, QueueSpec, QueueUnit, UnitPolicy
-from koordinator.api.quota_tree import ElasticQuotaTree
-from koordinator.api.resource_quota import ResourceQuota
 from koordinator.manager.queue_units.accounts import (
     JointAccount,
     NamespaceAccount,

@@ -14,7 +14,7 @@ from typing import Final
 
 from koordinator.api.codec import decode
 from koordinator.api.core import ResourceList
-from koordinator.api.quota_tree import ElasticQuotaTree, QuotaTreeNode
+from koordinator.api.elastic_quota import ElasticQuotaTree, QuotaTreeNode
 from koordinator.domain.amounts import (
     NOTHING,
     Amounts,

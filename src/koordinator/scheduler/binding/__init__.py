@@ -8,8 +8,7 @@
 
 from koordinator.scheduler.binding.binder import Assumed, AttemptRecord, Binder
 from koordinator.scheduler.binding.bindings import BindingObserver, Bindings
-from koordinator.scheduler.binding.changes import write_change
-from koordinator.scheduler.binding.life import LifeEvent, LifeState
+from koordinator.scheduler.binding.life import LifeEvent, LifeState, write_change
 
 __all__ = [
     "Assumed",

@@ -21,7 +21,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Binding, Binds, Cluster
 from koordinator.domain.audit import AuditEntry
-from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
+from koordinator.domain.devices.adaptation import is_locked, lock_text, locked
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import (
@@ -33,8 +33,14 @@ from koordinator.foundation.errors import (
     NotFoundError,
     TooManyRequestsError,
 )
-from koordinator.scheduler.binding.changes import create_object, write_change
-from koordinator.scheduler.binding.life import TRANSITIONS, LifeEvent, LifeState, illegal_move
+from koordinator.scheduler.binding.life import (
+    TRANSITIONS,
+    LifeEvent,
+    LifeState,
+    create_object,
+    illegal_move,
+    write_change,
+)
 from koordinator.scheduler.contract import NOTHING, AllocationResult
 from koordinator.scheduler.cycle import NodeChoice, Scorecard
 from koordinator.scheduler.queue import QueuedPod

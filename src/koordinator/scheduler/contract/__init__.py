@@ -26,11 +26,13 @@ from koordinator.scheduler.contract.events import (
     HintFunction,
     QueueingHint,
 )
-from koordinator.scheduler.contract.extender import EXTENDER, ExtenderVerdict, SchedulerExtender
 from koordinator.scheduler.contract.peers import (
+    EXTENDER,
     DeviceCounter,
+    ExtenderVerdict,
     NumaAligner,
     NumaHintProvider,
+    SchedulerExtender,
     find_device_counter,
     served_usage,
 )

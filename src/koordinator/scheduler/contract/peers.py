@@ -1,13 +1,21 @@
-"""Protocols by which the plugins of a profile find each other in ``setup``."""
+"""Peers of plugins: other plugins, and extenders.
 
-from collections.abc import Collection, Hashable, Sequence
+Source: kubernetes pkg/scheduler/framework/interface.go ``Extender`` and k8s.io/kube-scheduler
+extender/v1/types.go.
+"""
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
 
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod, PodSpec
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract.advanced import PluginHints
 from koordinator.scheduler.contract.plugin import Refusal
+from koordinator.scheduler.post_filter import ProposedVictims
 from koordinator.scheduler.rules.numa.align import ResourceHints
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.rules.usage_kernels import RowUsage
@@ -91,3 +99,66 @@ def served_usage(
         allocatable[column, :count] = np.where(by_devices, offered, there)
         requested[column, :count] = np.where(by_devices, taken, used)
     return usage._replace(allocatable=allocatable, requested=requested)
+
+
+#: Name of all extenders among the plugins that reject a pod (kube: ExtenderName).
+EXTENDER = "Extender"
+
+
+@dataclass(frozen=True, slots=True)
+class ExtenderVerdict:
+    """The nodes that an extender accepts, and its reasons against the others."""
+
+    accepted: frozenset[str]
+    reasons: Mapping[str, str] = field(default_factory=dict)  # by rejected node
+    unresolvable: frozenset[str] = frozenset()  # rejected nodes where removing pods would not help
+
+
+class SchedulerExtender(Protocol):
+    """An extender; all methods except ``is_interested`` raise ExtenderError."""
+
+    @property
+    def name(self) -> str:
+        """The URL, by which messages name it."""
+        ...
+
+    @property
+    def is_ignorable(self) -> bool:
+        """Whether the scheduler skips it when it fails."""
+        ...
+
+    @property
+    def weight(self) -> int:
+        """The weight of its scores."""
+        ...
+
+    @property
+    def verbs(self) -> frozenset[str]:
+        """Its verbs, from filter, prioritize, preempt and bind."""
+        ...
+
+    def is_interested(self, spec: PodSpec) -> bool:
+        """Return whether the scheduler calls it for such a pod."""
+        ...
+
+    def filter(self, pod: Pod, nodes: Sequence[Node]) -> ExtenderVerdict:
+        """Filter the nodes."""
+        ...
+
+    def prioritize(self, pod: Pod, nodes: Sequence[Node]) -> Mapping[str, int]:
+        """Return scores by node; a node without one has 0."""
+        ...
+
+    def preempt(
+        self, pod: Pod, victims: Mapping[str, ProposedVictims]
+    ) -> Mapping[str, ProposedVictims]:
+        """Return the candidate nodes, with their victims, that it accepts."""
+        ...
+
+    def bind(self, pod: Pod, node: str) -> None:
+        """Bind a pod."""
+        ...
+
+    def record_failure(self, error: Exception) -> None:
+        """Record a failure of an ignorable extender for reporting."""
+        ...

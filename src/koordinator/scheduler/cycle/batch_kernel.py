@@ -22,8 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from koordinator.foundation.arrays import IntArray
-from koordinator.foundation.kernel import Kernel
+from koordinator.foundation.arrays import IntArray, Kernel
 from koordinator.scheduler.cycle.best import best_row
 from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.rules.usage_kernels import (

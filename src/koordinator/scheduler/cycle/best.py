@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from koordinator.foundation.arrays import IntArray
-from koordinator.foundation.kernel import Kernel
+from koordinator.foundation.arrays import IntArray, Kernel
 from koordinator.scheduler.contract import MAX_SCORE, spread_of
 from koordinator.scheduler.cycle.score_table import UNFIT
 

@@ -15,7 +15,11 @@
 The package changes nothing in the cluster and restores the state that it tries remedies on.
 """
 
-from koordinator.scheduler.explain.explanation import (
+from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, together
+from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
+from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
+from koordinator.scheduler.explain.question import Question, ask
+from koordinator.scheduler.explain.queue_status import (
     CauseReport,
     EmptyCluster,
     Explanation,
@@ -23,15 +27,10 @@ from koordinator.scheduler.explain.explanation import (
     NearNode,
     QueueStatus,
     Remedy,
+    queue_status,
 )
-from koordinator.scheduler.explain.gangs import together
-from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
-from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
-from koordinator.scheduler.explain.question import Question, ask
-from koordinator.scheduler.explain.queue_status import queue_status
 from koordinator.scheduler.explain.remedies import remedies
 from koordinator.scheduler.explain.resizes import pending_resize
-from koordinator.scheduler.explain.short_gangs import short_gang, smaller_gang
 
 __all__ = [
     "Cause",

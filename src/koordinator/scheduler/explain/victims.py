@@ -1,13 +1,21 @@
-"""Pods that could end to free capacity: of other workloads, and within disruption budgets."""
+"""Pods in the way of another pod: victims, users of reservations, pinned pods."""
 
 from collections.abc import Iterator, Sequence
 
+from koordinator.api.annotations.scheduling import SCHEDULING_HINT
+from koordinator.api.core import NodeSelector
+from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
-from koordinator.domain.reserve_pod import display_name
+from koordinator.api.reservation import Reservation, ReservationOwner
+from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from koordinator.domain.reserve_pod import display_name, is_reserve_pod, reservation_name
+from koordinator.scheduler.diagnosis import spoken
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.preemption import covers
-from koordinator.scheduler.snapshot import PlacedPod
+from koordinator.scheduler.rules.volumes import NO_PROVISIONER, named_claims, storage_class_name
+from koordinator.scheduler.snapshot import PlacedPod, PodClass
+from koordinator.scheduler.snapshot.objects import ObjectTable
 
 TEMPLATE_HASH = "pod-template-hash"
 NAMED = 3  # pods of a budget
@@ -61,3 +69,100 @@ def _members(question: Question) -> frozenset[str]:
     """Return the keys of the members of the pod's gang."""
     gangs = (active.plugin.gangs.gang_of(question.pod) for active in question.profile.gangs)
     return frozenset(key for gang in gangs if gang is not None for key in gang.members)
+
+
+NAMED_RESERVATIONS = 2  # reservations listed per node
+
+
+class ReservedRoom:
+    """Reservations on the nodes of a question that its pod may not use."""
+
+    def __init__(self, question: Question) -> None:
+        self._question = question
+        self._state = question.state
+
+    def is_decisive(self, index: int, resource: str) -> bool:
+        """Return whether a node would have enough of a resource without those reservations."""
+        missing = self._question.lacking(index).get(resource, 0)
+        return 0 < missing <= sum(amount for _, amount in self._kept(index, resource))
+
+    def text(self, index: int, resource: str) -> str:
+        """Return the reservations of a resource on a node with owners; empty without any."""
+        parts = [
+            f"{spoken(resource, amount)} of {resource} kept by reservation {name}"
+            + self._owners(name)
+            for name, amount in self._kept(index, resource)
+        ]
+        more = (
+            f" and {len(parts) - NAMED_RESERVATIONS} more reservations"
+            if len(parts) > NAMED_RESERVATIONS
+            else ""
+        )
+        return ", ".join(parts[:NAMED_RESERVATIONS]) + more
+
+    def _kept(self, index: int, resource: str) -> Iterator[tuple[str, int]]:
+        row = int(self._question.found.rows[index])
+        own, names = self._question.reserved(row), self._state.axis.names
+        for key, placed in sorted(self._state.pods.on_row[row].items()):
+            if key in own or not is_reserve_pod(placed.pod.metadata):
+                continue
+            for column, amount in placed.pod_class.demand:
+                if names[column] == resource:
+                    yield reservation_name(placed.pod.metadata), amount
+
+    def _owners(self, name: str) -> str:
+        reservation = self._state.objects.get(Reservation, name)
+        owners = reservation.spec.owners if reservation is not None else ()
+        texts = filter(None, map(_owner_text, owners[:NAMED_RESERVATIONS]))
+        listed = " or ".join(texts)
+        return f" for {listed}" if listed else ""
+
+
+def _owner_text(owner: ReservationOwner) -> str:
+    """Return an owner of a reservation as text: labels, a name, a controller."""
+    selector, pod, controller = owner.label_selector, owner.object, owner.controller
+    parts = []
+    if selector is not None:
+        parts += [f"{key}={value}" for key, value in sorted(selector.match_labels.items())]
+    if pod is not None and pod.name:
+        parts.append(f"pod {pod.namespace}/{pod.name}" if pod.namespace else f"pod {pod.name}")
+    if controller is not None and controller.name:
+        parts.append(f"pods of {controller.kind or 'controller'} {controller.name}")
+    return ", ".join(parts)
+
+
+def is_pinned(pod: PodClass, objects: ObjectTable) -> bool:
+    """Return whether the pod names its nodes, or its volumes do."""
+    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
+    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    return (
+        HOSTNAME in pod.spec.node_selector
+        or _names_nodes(required)
+        or SCHEDULING_HINT.is_in(pod.annotations)
+        or any(_volume_names_nodes(objects, claim) for claim in _claims(pod, objects))
+    )
+
+
+def _names_nodes(selector: NodeSelector | None) -> bool:
+    """Return whether every term selects nodes by name."""
+    terms = selector.node_selector_terms if selector is not None else ()
+    return bool(terms) and all(
+        term.match_fields or any(one.key == HOSTNAME for one in term.match_expressions)
+        for term in terms
+    )
+
+
+def _claims(pod: PodClass, objects: ObjectTable) -> Iterator[PersistentVolumeClaim]:
+    for name in named_claims(pod.spec.volumes):
+        claim = objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
+        if claim is not None:
+            yield claim
+
+
+def _volume_names_nodes(objects: ObjectTable, claim: PersistentVolumeClaim) -> bool:
+    volume = objects.get(PersistentVolume, claim.spec.volume_name)
+    if volume is not None:
+        affinity = volume.spec.node_affinity
+        return _names_nodes(affinity.required if affinity is not None else None)
+    storage_class = objects.get(StorageClass, storage_class_name(claim))
+    return storage_class is not None and storage_class.provisioner == NO_PROVISIONER

@@ -7,11 +7,12 @@
 ``koordinator.process.extender_transport`` is the HTTP transport.
 """
 
-from koordinator.scheduler.extenders.build import (
+from koordinator.scheduler.extenders.service import (
     Connect,
+    ExtenderService,
+    ExtenderTransport,
     build_extenders,
 )
-from koordinator.scheduler.extenders.service import ExtenderService, ExtenderTransport
 
 __all__ = [
     "Connect",

@@ -1,4 +1,4 @@
-"""Client of one configured extender, over a transport.
+"""Scheduler extenders, built from their configuration, and calls to them.
 
 After a timeout the extender is not called for a while, longer each time: pods for which it is
 ignorable do not wait for it, and other pods fail immediately instead of after another timeout.
@@ -12,10 +12,11 @@ from typing import Final, Protocol, TypeVar
 from koordinator.api.codec import encode
 from koordinator.api.core import ResourceRequirements
 from koordinator.api.kubescheduler import Extender as ExtenderConfig
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import ExtenderError, SilentExtenderError
+from koordinator.foundation.errors import ExtenderError, InputError, SilentExtenderError
 from koordinator.scheduler.contract import ExtenderVerdict
 from koordinator.scheduler.extenders import messages
 from koordinator.scheduler.post_filter import ProposedVictims
@@ -146,3 +147,34 @@ class ExtenderService:
 
 def _names(resources: ResourceRequirements) -> set[str]:
     return {*resources.requests, *resources.limits}
+
+
+#: Factory of transports; raises InputError for invalid certificates.
+Connect = Callable[[ExtenderConfig], ExtenderTransport]
+
+
+def build_extenders(
+    configuration: KubeSchedulerConfiguration,
+    clock: Clock,
+    connect: Connect,
+    *,
+    source: str = "",
+    may_bind: Callable[[], bool] = lambda: True,
+    on_ignored: Callable[[str, str], None] = lambda _name, _problem: None,
+) -> tuple[ExtenderService, ...]:
+    """Return the extenders of a configuration, in its order.
+
+    ``may_bind`` returns whether this process leads; ``on_ignored`` receives failures of ignorable
+    extenders: name and problem.
+    Raises InputError with the path of an extender whose connection settings are invalid.
+    """
+    extenders = []
+    for index, config in enumerate(configuration.extenders):
+        try:
+            transport = connect(config)
+        except InputError as error:
+            raise error.within(source=source, path=f"extenders[{index}]") from None
+        extenders.append(
+            ExtenderService(config, transport, clock, may_bind=may_bind, on_ignored=on_ignored)
+        )
+    return tuple(extenders)

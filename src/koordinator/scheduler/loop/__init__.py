@@ -13,7 +13,7 @@
 Beside ``binding``, the only part of the scheduler with a loop, a clock and a cluster.
 """
 
-from koordinator.scheduler.loop.options import SchedulerOptions
+from koordinator.scheduler.loop.handle import SchedulerOptions
 from koordinator.scheduler.loop.outcomes import Bound, Evicted, Outcome, Unschedulable
 from koordinator.scheduler.loop.scheduler import Scheduler
 

@@ -1,11 +1,19 @@
-"""Diagnoses of pods that fit nowhere, computed once per class of pods."""
+"""Diagnoses of pending pods, and nodes that refuse many.
+
+A kubelet counts pods that the scheduler does not know, such as pods that are terminating.  Without
+this, a controller that replaces a rejected pod would have it sent to the same node and rejected
+again.  The originals do send it.
+"""
 
 from collections.abc import Container, Hashable
 from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+from typing import Final
 
 from msgspec import structs
 
 from koordinator.api.pod import Pod
+from koordinator.foundation.clock import Clock
 from koordinator.scheduler.cycle import SchedulingCycle, Scorecard, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.queue import Nominator
@@ -98,3 +106,79 @@ class Diagnoses:
         if not self.nominated():
             self.kept[cycle.profile.scheduler_name, pod_class.id] = diagnosis
         return diagnosis
+
+
+FIRST_S: Final = 30.0  # for which a node is avoided; twice as long with each further refusal
+LONGEST_S: Final = 300.0
+#: Of more, the oldest is forgotten.
+_MOST_KINDS: Final = 1024
+_MOST_NODES: Final = 64
+
+#: Source: kubernetes pkg/kubelet/lifecycle/predicate.go, pkg/kubelet/kubelet.go.
+_PREFIX: Final = "OutOf"
+_REASONS: Final = frozenset(
+    {"UnexpectedAdmissionError", "TopologyAffinityError", "NodeAffinity", "NodeName", "NodePorts"}
+)
+
+
+@dataclass(slots=True)
+class _Refusal:
+    until_s: float
+    lasts_s: float
+
+
+def is_refused(pod: Pod) -> bool:
+    """Return whether the kubelet of the pod's node has refused to start it."""
+    status = pod.status
+    if status.phase != "Failed" or not pod.spec.node_name or status.container_statuses:
+        return False
+    return status.reason.startswith(_PREFIX) or status.reason in _REASONS
+
+
+class NodeRefusals:
+    """Remembers refusals, by pods that are alike and node."""
+
+    def __init__(self, clock: Clock, state: ClusterState) -> None:
+        self._clock, self._state = clock, state
+        #: refusals by node, by what the refused pods have in common
+        self.by_likeness: dict[Hashable, dict[str, _Refusal]] = {}
+
+    def ended(self, pod: Pod, *, deleted: bool) -> None:
+        """Take in a pod that has ended; one that is deleted was seen before."""
+        if deleted or not is_refused(pod):
+            return
+        now_s, node = self._clock.now_s(), pod.spec.node_name
+        alike = _likeness(self._state.classes.of(pod))
+        nodes = self.by_likeness[alike] = self._current(alike)
+        before = nodes.pop(node, None)
+        lasts_s = FIRST_S if before is None else min(before.lasts_s * 2, LONGEST_S)
+        nodes[node] = _Refusal(now_s + lasts_s, lasts_s)
+        if len(nodes) > _MOST_NODES:
+            del nodes[next(iter(nodes))]
+        if len(self.by_likeness) > _MOST_KINDS:
+            del self.by_likeness[next(iter(self.by_likeness))]
+
+    def rows_avoided(self, pod_class: PodClass) -> frozenset[int]:
+        """Return the rows of the nodes to which such pods are not sent now."""
+        if not self.by_likeness:
+            return frozenset()
+        now_s, rows = self._clock.now_s(), self._state.nodes.rows
+        known = self.by_likeness.get(_likeness(pod_class), {})
+        return frozenset(
+            rows[node]
+            for node, refusal in known.items()
+            if now_s < refusal.until_s and node in rows
+        )
+
+    def _current(self, alike: Hashable) -> dict[str, _Refusal]:
+        """Take out what is known of such pods, without what is long over."""
+        now_s, known = self._clock.now_s(), self.by_likeness.pop(alike, {})
+        return {node: one for node, one in known.items() if now_s < one.until_s + one.lasts_s}
+
+
+def _likeness(pod_class: PodClass) -> Hashable:
+    """Return what a pod shares with the one that its controller makes in its place."""
+    for owner in pod_class.owner_references:
+        if owner.controller and owner.uid:
+            return pod_class.namespace, owner.uid
+    return pod_class.id

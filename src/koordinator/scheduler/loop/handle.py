@@ -1,10 +1,21 @@
-"""Parts of a scheduler below its loop, built once."""
+"""Handle of a scheduler for its features, and its options."""
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from koordinator.api.kube_version import V1_37
+from koordinator.api.kubescheduler import NO_GATES, FeatureGates
+from koordinator.api.kubescheduler.gates import (
+    CROSS_SCHEDULER_NOMINATION,
+    POD_LEVEL_RESIZE,
+    PRIORITY_TRANSFORMER,
+    REPLACE_RESOURCES_TRANSFORMER,
+)
+from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster
-from koordinator.cluster.synced_watch import SyncedWatch
+from koordinator.cluster.reconcile import SyncedWatch
+from koordinator.domain.resized_pods import DEFAULT_RULES, ResizeRules
+from koordinator.domain.transforms import replaced_resources, with_priority
 from koordinator.foundation.clock import Clock
 from koordinator.scheduler.binding import Binder, Bindings
 from koordinator.scheduler.contract import Action, EventHint
@@ -13,17 +24,58 @@ from koordinator.scheduler.diagnosis import NODE_COUNT
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.attempts import Attempts, Stopwatch
-from koordinator.scheduler.loop.diagnoses import Diagnoses
+from koordinator.scheduler.loop.diagnoses import Diagnoses, NodeRefusals
 from koordinator.scheduler.loop.evictions import PreemptionExecutor
 from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.gates import Gates
 from koordinator.scheduler.loop.intake import PodIntake
-from koordinator.scheduler.loop.node_refusals import NodeRefusals
 from koordinator.scheduler.loop.nominations import Nominations
-from koordinator.scheduler.loop.options import SchedulerOptions
 from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.queue import Nominator, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerOptions:
+    """How the scheduler runs; defaults are kube-scheduler's."""
+
+    initial_backoff_s: float = 1.0
+    max_backoff_s: float = 10.0
+    max_unschedulable_s: float = 300.0
+    report: bool = True  # write events and conditions, but for that of a victim, which always is
+    explain: bool = False  # keep the scorecard of every decision; much slower
+    merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
+    run_limit: int = 4096
+    in_flight: int = 1024  # bindings under way at which deciding waits until half of them ended
+    #: write the domains to ClusterNetworkTopology; None: if a profile gathers gangs
+    writes_network: bool | None = None
+    answers_explanations: bool = False  # keeps ScheduleExplanation objects answered
+    transforms: tuple[Callable[[Pod], Pod], ...] = ()  # pods as they are seen, wherever they run
+    heeds_other_schedulers: bool = False  # keeps the places to which they nominate pods
+    resize: ResizeRules = DEFAULT_RULES
+    gates: FeatureGates = NO_GATES
+    wall_clock: Clock | None = None  # that times of API objects are compared with; None: the clock
+
+    def with_gates(self, gates: FeatureGates) -> "SchedulerOptions":
+        """Return the options as the feature gates that are on change them."""
+        transforms = {
+            REPLACE_RESOURCES_TRANSFORMER: replaced_resources,
+            PRIORITY_TRANSFORMER: with_priority,
+        }
+        return replace(
+            self,
+            heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in gates,
+            transforms=tuple(it for gate, it in transforms.items() if gate in gates),
+            gates=gates,
+            resize=ResizeRules(
+                sums_per_pod=gates.level >= V1_37, pod_level=POD_LEVEL_RESIZE in gates
+            ),
+        )
+
+    @property
+    def merges(self) -> bool:
+        """Whether runs are decided at once: not if each decision is to be explained."""
+        return self.merge_runs and not self.explain
 
 
 @dataclass(frozen=True, slots=True)

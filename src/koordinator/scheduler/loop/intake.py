@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping, Sequence
 from koordinator.api.codec import subject_of
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.cluster.synced_watch import SyncedWatch
+from koordinator.cluster.reconcile import SyncedWatch
 from koordinator.domain.transforms import as_scheduled
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.scheduler.binding import Bindings
@@ -13,9 +13,8 @@ from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.isolation import PluginIsolation
-from koordinator.scheduler.loop.diagnoses import Diagnoses
+from koordinator.scheduler.loop.diagnoses import Diagnoses, NodeRefusals
 from koordinator.scheduler.loop.feature import Hooks
-from koordinator.scheduler.loop.node_refusals import NodeRefusals
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass

@@ -1,6 +1,6 @@
-"""Objects that could not be taken in: as if they weren't there, tried again now and then."""
+"""Objects and pods that the loop leaves out: faulty ones, and pods above a limit."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Mapping
 from typing import TypeVar
 
 from msgspec import structs
@@ -9,8 +9,12 @@ from koordinator.api.codec import subject_of
 from koordinator.api.meta import KubeObject
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.faults import Fault
+from koordinator.foundation.errors import Fault
+from koordinator.scheduler.contract import ActivePlugin
+from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.isolation import PluginIsolation
+from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
+from koordinator.scheduler.snapshot import ClusterState
 
 KindT = TypeVar("KindT", bound=KubeObject)
 
@@ -69,3 +73,62 @@ class Quarantine:
 def stripped(obj: KindT) -> KindT:
     """Return an object without what its writer may say freely: labels and annotations."""
     return structs.replace(obj, metadata=structs.replace(obj.metadata, labels={}, annotations={}))
+
+
+class LimitedPods:
+    """Wakes for one scheduler as many pods as there is room for."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        state: ClusterState,
+        queue: SchedulingQueue,
+        cycles: Mapping[str, SchedulingCycle],
+        isolation: PluginIsolation,
+    ) -> None:
+        self._clock, self._state, self._queue, self._cycles = clock, state, queue, cycles
+        self._isolation = isolation
+        #: by scheduler name and plugin: the version of the plugin when it was asked last
+        self._asked_at: dict[tuple[str, str], Hashable] = {}
+
+    def wake(self) -> None:
+        """Ask plugins that limit pods across nodes whom the events have given room.
+
+        Asked once for all events, and once for pods that are limited alike.
+        """
+        for cycle in self._cycles.values():
+            for active in cycle.limiting:
+                try:
+                    self._wake_if_changed(cycle, active)
+                except Exception as error:  # noqa: BLE001 -- reported
+                    self._isolation.note("run_limit", error)
+
+    def _wake_if_changed(self, cycle: SchedulingCycle, active: ActivePlugin) -> None:
+        asked = (cycle.profile.scheduler_name, active.name)
+        version = cycle.version(active)
+        if version != self._asked_at.get(asked):
+            self._wake_limited_by(cycle, active)
+            self._asked_at[asked] = version
+
+    def _wake_limited_by(self, cycle: SchedulingCycle, active: ActivePlugin) -> None:
+        """Wake as many pods of a kind as the plugin has room for; gangs are many in one."""
+        left: dict[Hashable, int] = {}
+
+        def helps(queued: QueuedPod) -> bool:
+            if queued.pod.spec.scheduler_name != cycle.profile.scheduler_name:
+                return False
+            try:
+                pod_class = self._state.unbound[queued.key][1]
+                run_key = cycle.run_key(pod_class)
+                if run_key not in left:
+                    left[run_key] = cycle.headroom_for(active, pod_class, len(self._state.unbound))
+            except Exception as error:  # noqa: BLE001 -- reported; the pod's attempt will show
+                self._isolation.note("run_limit", error, f"Pod {queued.key}")
+                return True
+            if left[run_key] <= 0:
+                return False
+            if queued.run_key is not None:
+                left[run_key] -= 1
+            return True
+
+        self._queue.wake_rejected(active.name, helps, self._clock.now_s())

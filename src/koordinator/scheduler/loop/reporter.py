@@ -1,7 +1,11 @@
-"""Conditions and events of pods, as kube-scheduler writes them, and events about invalid objects.
+"""Reports to the API server: conditions, events, and patches that are repeated until they show.
 
-Source: kubernetes pkg/scheduler/schedule_one.go ``handleSchedulingFailure``, ``updatePodStatus``;
-client-go tools/events (an event repeated within six minutes becomes a series).
+What an object should say is derived from the state anyway: a write that was lost costs nothing but
+time.
+
+Source: kubernetes pkg/scheduler/schedule_one.go ``handleSchedulingFailure``,
+``updatePodStatus``; client-go tools/events (an event repeated within six minutes becomes a
+series).
 """
 
 from collections.abc import Sequence
@@ -17,9 +21,9 @@ from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.crd import StandardCondition, has_status_subresource
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.event import Event, EventSeries, reference_to
-from koordinator.api.meta import Condition, KubeObject, ObjectMeta
+from koordinator.api.meta import Condition, JsonObject, KubeObject, ObjectMeta
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import Cluster, ObjectPatch, PodReport
 from koordinator.domain.reserve_pod import is_reserve_pod, reservation_name
@@ -322,3 +326,57 @@ def _reference(about: KubeObject) -> ObjectReference:
         name=called(about),
         uid=about.metadata.uid,
     )
+
+
+AGAIN_S = 30.0  # after which a change that has not shown is written again
+
+
+@dataclass(slots=True)
+class _Sent:
+    patch: JsonObject
+    at_s: float
+
+
+class Patches:
+    """Remembers, by key of the object, what has been sent and not been seen."""
+
+    def __init__(self, cluster: Cluster, clock: Clock) -> None:
+        self._cluster, self._clock = cluster, clock
+        self._sent: dict[str, _Sent] = {}  # in the order of the times
+
+    def send(self, old: KubeObject, new: KubeObject, subresource: str = "") -> bool:
+        """Have an object changed; False if just that is under way already.
+
+        ``subresource``: only that is written, such as the status.
+        """
+        patch, now_s = merge_patch(old, new), self._clock.now_s()
+        sent = self._sent.get(old.key)
+        if sent is not None and sent.patch == patch and now_s < sent.at_s + AGAIN_S:
+            return False
+        self._sent.pop(old.key, None)
+        self._sent[old.key] = _Sent(patch, now_s)
+        meta = old.metadata
+        report = ObjectPatch(
+            type(old), meta.namespace, meta.name, patch, uid=meta.uid, subresource=subresource
+        )
+        self._cluster.report([report])
+        return True
+
+    def arrived(self, key: str) -> None:
+        """Forget the change of an object that shows it, or was deleted."""
+        self._sent.pop(key, None)
+
+    def lost(self, now_s: float) -> list[str]:
+        """Return the keys of objects whose change the watch has not shown for too long."""
+        late_s = now_s - AGAIN_S
+        late = []
+        for key, sent in self._sent.items():
+            if sent.at_s > late_s:
+                break
+            late.append(key)
+        return late
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when something may have been lost."""
+        first = next(iter(self._sent.values()), None)
+        return None if first is None else first.at_s + AGAIN_S

@@ -18,15 +18,14 @@ from koordinator.api.pod import Container as PodContainer
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.domain.reserve_pod import without_internal_keys
-from koordinator.foundation.faults import Fault
-from koordinator.scheduler.binding.consistency import validate_waiting
+from koordinator.foundation.errors import Fault
+from koordinator.scheduler.binding.bindings import validate_waiting
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop.feature import Ask, Feature, Page, Unit
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.loop.limited_pods import LimitedPods
 from koordinator.scheduler.loop.outcomes import Outcome
-from koordinator.scheduler.loop.quarantine import Quarantine, stripped
+from koordinator.scheduler.loop.quarantine import LimitedPods, Quarantine, stripped
 from koordinator.scheduler.loop.units import PodRun
 from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState

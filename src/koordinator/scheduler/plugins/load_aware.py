@@ -19,8 +19,7 @@ from koordinator.api.kubescheduler import (
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_metric import NodeMetric
 from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.foundation.clock import to_datetime
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration, to_datetime
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (

@@ -13,13 +13,12 @@ from typing import ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from koordinator.api.core import TopologySpreadConstraint
+from koordinator.api.core import Service, TopologySpreadConstraint
 from koordinator.api.kubescheduler import PodTopologySpreadArgs
 from koordinator.api.labels import HOSTNAME, ZONE
 from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
 from koordinator.api.pod import Pod
 from koordinator.api.selectors import matches
-from koordinator.api.service import Service
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.node_selection import FORBIDDING, untolerated
 from koordinator.domain.pod_affinity import PodScope, narrowed

@@ -10,8 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
-from koordinator.foundation.kernel import Kernel
+from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray, Kernel
 from koordinator.scheduler.rules.curves import percent_floor
 
 MAX_SCORE: Final = 100

@@ -21,7 +21,7 @@ from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.classes import PodClass, PodClasses
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable, standing_hold
 from koordinator.scheduler.snapshot.ledgers import Changed, Ledger
-from koordinator.scheduler.snapshot.network import Network
+from koordinator.scheduler.snapshot.nodes import Network
 from koordinator.scheduler.snapshot.objects import ObjectChange, ObjectTable
 from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
 from koordinator.scheduler.snapshot.pods import PlacedPod

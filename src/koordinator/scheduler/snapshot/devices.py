@@ -10,8 +10,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from koordinator.api.device import Device, DeviceType
-from koordinator.domain.devices.allocation import Allocation
-from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.allocation import NAMES, Allocation
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.report import node_devices

@@ -18,10 +18,12 @@ from koordinator.domain.gpus.mix import (
 from koordinator.domain.gpus.options import (
     BestOptions,
     GpuNodes,
+    GpuRequest,
+    GpuRequestError,
     NodeKinds,
     best_options,
+    gpu_request,
 )
-from koordinator.domain.gpus.request import GpuRequest, GpuRequestError, gpu_request
 from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY

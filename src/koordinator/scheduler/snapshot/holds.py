@@ -24,7 +24,7 @@ from koordinator.scheduler.rules.reservations.offer import (
 )
 from koordinator.scheduler.rules.reservations.remainder import devices_left, numa_left
 from koordinator.scheduler.snapshot.axis import PODS, ResourceAxis
-from koordinator.scheduler.snapshot.log import ChangeLog
+from koordinator.scheduler.snapshot.objects import ChangeLog
 from koordinator.scheduler.snapshot.pods import PlacedPod
 
 

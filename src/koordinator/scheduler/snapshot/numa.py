@@ -15,8 +15,7 @@ import numpy as np
 from koordinator.api.annotations.node import read_amplification_ratios
 from koordinator.api.annotations.numa import CpuBindPolicy, NumaTopologyPolicy
 from koordinator.api.labels import CPU_BIND_POLICY, NUMA_TOPOLOGY_POLICY
-from koordinator.api.node import Node
-from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.resource_names import CPU
 from koordinator.domain.amounts import ZoneAmounts
 from koordinator.domain.masks import MAX_COMBINED, zones_of

@@ -13,9 +13,8 @@ import numpy as np
 from koordinator.api.device import Device
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
 from koordinator.api.meta import KubeObject
-from koordinator.api.node import Node
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.foundation.arrays import BoolArray, IntArray
@@ -23,16 +22,13 @@ from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.memo import Memo, Memory
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY, PODS, ResourceAxis
-from koordinator.scheduler.snapshot.claimed_gpus import ClaimedGpus
 from koordinator.scheduler.snapshot.classes import NEW_BYTES, NEW_CLASSES, PodClass, PodClasses
-from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
+from koordinator.scheduler.snapshot.extended_resources import ClaimedGpus, ExtendedResources
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.ledgers import Changed, Kinds, Ledgers
 from koordinator.scheduler.snapshot.load import LoadTable
-from koordinator.scheduler.snapshot.log import ChangeLog
-from koordinator.scheduler.snapshot.network import Network
-from koordinator.scheduler.snapshot.nodes import NodeTable
-from koordinator.scheduler.snapshot.objects import ObjectTable
+from koordinator.scheduler.snapshot.nodes import Network, NodeTable
+from koordinator.scheduler.snapshot.objects import ChangeLog, ObjectTable
 from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, PodAllocation
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodTable
 

@@ -27,8 +27,7 @@ from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
-from koordinator.scheduler.snapshot.network import Network
-from koordinator.scheduler.snapshot.nodes import LARGE, LabelIds
+from koordinator.scheduler.snapshot.nodes import LARGE, LabelIds, Network
 from koordinator.scheduler.snapshot.numa import NumaTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodCounter, TermKind

@@ -21,10 +21,8 @@ from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.foundation.arrays import BoolArray, FloatArray
 from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.qos.cpu_evict import SATISFACTION, cpu_tasks
-from koordinator.koordlet.qos.eviction import choose_with_copilot
-from koordinator.koordlet.qos.inputs import StrategyInputs
-from koordinator.koordlet.qos.memory_evict import BEST_EFFORT, memory_tasks
+from koordinator.koordlet.qos.evict import BEST_EFFORT, SATISFACTION, cpu_tasks, memory_tasks
+from koordinator.koordlet.qos.eviction import StrategyInputs, choose_with_copilot
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView, pod_view

@@ -4,10 +4,10 @@ from collections.abc import Iterable, Sequence
 
 import numpy as np
 
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.colocation import ClusterColocationProfile
+from koordinator.api.core import ConfigMap
 from koordinator.api.meta import KubeObject, ObjectMeta
-from koordinator.api.priority import PriorityClass
+from koordinator.api.policy import PriorityClass
 from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
 from koordinator.cluster.memory.admission import Admission, default_storage_class

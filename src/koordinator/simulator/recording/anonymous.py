@@ -16,7 +16,7 @@ from typing import Any
 import msgspec
 from msgspec import inspect
 
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.registry import find_kind

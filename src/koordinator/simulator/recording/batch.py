@@ -13,9 +13,8 @@ import msgspec
 from koordinator.api.codec import decode_object
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node_metric import NodeMetric
-from koordinator.foundation.decoders import decoder_of
+from koordinator.foundation.decoders import check_keys, decoder_of
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.json_text import check_keys
 from koordinator.simulator.recording.reports import read_report
 
 FORMAT = "koordinator-recording/v1"

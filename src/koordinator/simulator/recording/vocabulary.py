@@ -13,7 +13,7 @@ from types import ModuleType
 import koordinator.api
 import koordinator.api.annotations
 from koordinator.api import labels
-from koordinator.api.annotations import descheduling, devices, gang, node, pod_qos, quota
+from koordinator.api.annotations import devices, gang, node, pod_qos, quota, scheduling
 from koordinator.api.annotations import reservation as reservations
 from koordinator.api.annotations.codec import AnnotationCodec
 from koordinator.api.registry import KINDS
@@ -35,8 +35,8 @@ NUMERIC = frozenset(
         gang.BIND_GANG_MEMBER_COUNT,
         gang.FORMER_BIND_GANG_MEMBER_COUNT,
         quota.QUEUE_DEPTH,
-        descheduling.EVICTION_COST,
-        descheduling.POD_DELETION_COST,
+        scheduling.EVICTION_COST,
+        scheduling.POD_DELETION_COST,
         devices.GPU_MINORS,
         node.CPU_NORMALIZATION_RATIO,
         node.NETWORK_BANDWIDTH,
@@ -46,7 +46,7 @@ NUMERIC = frozenset(
         pod_qos.ESTIMATED_SECONDS_AFTER_INITIALIZED,
     )
 )
-_PROSE = frozenset((gang.QUEUE_REASON, descheduling.EVICT_REASON))
+_PROSE = frozenset((gang.QUEUE_REASON, scheduling.EVICT_REASON))
 _KUBERNETES = """
     true false True False Unknown default kube-system kube-public kube-node-lease koordinator-system
     default-scheduler koord-scheduler system-cluster-critical system-node-critical

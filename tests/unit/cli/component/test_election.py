@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from koordinator.api.lease import Lease
+from koordinator.api.control_plane import Lease
+from koordinator.api.core import Namespace
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.namespace import Namespace
 from koordinator.cli.component.election import Election
 from koordinator.cli.component.process import LeaseTerms
 from koordinator.cluster.leader_election import LeaderElector

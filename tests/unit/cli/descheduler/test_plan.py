@@ -18,7 +18,7 @@ from koordinator.cli.main import app
 from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.descheduler.move_reports import entry_of
 from koordinator.descheduler.moves import MoveGain, SkippedMove, SkipReason
-from koordinator.domain.audit.entry import to_lines
+from koordinator.domain.audit import to_lines
 from koordinator.foundation.errors import InputError
 
 RUNNER = CliRunner()

@@ -17,8 +17,7 @@ from koordinator.cli.doctor.node import (
 )
 from koordinator.cli.main import app
 from koordinator.foundation.errors import InputError
-from koordinator.host.port import NoCoreScheduling
-from koordinator.host.roots import HOST
+from koordinator.host.port import HOST, NoCoreScheduling
 from koordinator.koordlet.app.options import OFF, ON
 
 PODS = "/sys/fs/cgroup/kubepods.slice"

@@ -13,7 +13,7 @@ from tests.worlds import embedded, pod
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.meta import KubeObject
-from koordinator.api.node_resource_topology import NodeResourceTopology, Zone, ZoneResource
+from koordinator.api.node import NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.pod import Pod
 from koordinator.cli.main import app
 from koordinator.cli.node.command import state_of

@@ -7,7 +7,7 @@ from koordinator.api.device import Device
 from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_slo import NodeSlo
-from koordinator.cluster.kubernetes.absent_kinds import INSTALL_COMMAND
+from koordinator.cluster.kubernetes.resources import INSTALL_COMMAND
 
 CUSTOM = (Device, NodeMetric, NodeSlo)
 DEVICES = "GET /apis/scheduling.koordinator.sh/v1alpha1/devices"

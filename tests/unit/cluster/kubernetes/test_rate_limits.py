@@ -8,8 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from koordinator.cluster.kubernetes.backoff import Backoff
-from koordinator.cluster.kubernetes.limiter import TokenBucket
+from koordinator.cluster.kubernetes.background import Backoff, TokenBucket
 
 
 class _Jump(selectors.DefaultSelector):

@@ -25,7 +25,7 @@ from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event, EventSeries
 from koordinator.api.meta import Condition, JsonObject, ObjectMeta
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.cluster.kubernetes import reports
 from koordinator.cluster.port import Binding, ObjectPatch, PodReport
 from koordinator.foundation.clock import to_datetime

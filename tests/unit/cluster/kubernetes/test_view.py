@@ -11,7 +11,7 @@ from koordinator.api.nesting import cut_nesting
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.mailbox import Item, Lines
 from koordinator.cluster.kubernetes.pages import Page
-from koordinator.cluster.kubernetes.view import View
+from koordinator.cluster.kubernetes.watch import View
 from koordinator.cluster.port import EventType
 
 World = dict[str, tuple[int, int]]  # name: version, incarnation

@@ -15,7 +15,7 @@ from tests.unit.descheduler.migration.test_random_events import (
 from tests.unit.descheduler.migration.world import job, profile_with, replicas
 from tests.worlds import START_S, made, node
 
-from koordinator.api.annotations.descheduling import EVICTION_ATTEMPT
+from koordinator.api.annotations.scheduling import EVICTION_ATTEMPT
 from koordinator.api.labels import reservation_order
 from koordinator.api.meta import Condition, JsonObject, KubeObject, ObjectMeta
 from koordinator.api.pod import Pod, PodStatus

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.unit.descheduler.migration.world import MigrationWorld, job, replicas
 from tests.worlds import made, node
 
-from koordinator.api.annotations.descheduling import SOFT_EVICTION
+from koordinator.api.annotations.scheduling import SOFT_EVICTION
 from koordinator.api.event import Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from tests.unit.descheduler.migration.world import job, profile_with, replicas
 from tests.worlds import START_S, node
 
-from koordinator.api.annotations.descheduling import EVICTION_ATTEMPT, PASSED_ARBITRATION
+from koordinator.api.annotations.scheduling import EVICTION_ATTEMPT, PASSED_ARBITRATION
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.reservation import Reservation

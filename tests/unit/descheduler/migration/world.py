@@ -14,7 +14,7 @@ from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobSp
 from koordinator.api.workload import Deployment, ReplicaSet, WorkloadSpec
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.migration.jobs import has_passed
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 
 
 def profile_with(args: Any = None) -> JsonObject:

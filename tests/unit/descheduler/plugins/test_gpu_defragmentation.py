@@ -26,7 +26,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.workload import ReplicaSet, WorkloadSpec
 from koordinator.descheduler.configuration import decode_plugin_args
-from koordinator.descheduler.plugins.gpu_defragmentation.arguments import GPUDefragmentationArgs
+from koordinator.descheduler.plugins.gpu_defragmentation.plugin import GPUDefragmentationArgs
 from koordinator.domain.placement_trial import replacement_of
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.trial import follow_cluster

@@ -6,7 +6,7 @@ import pytest
 from tests.unit.descheduler.world import DeschedulerWorld, profile_of
 from tests.worlds import node, pod
 
-from koordinator.api.annotations.descheduling import POD_DELETION_COST
+from koordinator.api.annotations.scheduling import POD_DELETION_COST
 from koordinator.api.event import Event
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node

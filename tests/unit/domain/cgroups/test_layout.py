@@ -6,7 +6,7 @@ from koordinator.api.node_slo import CgroupPath, HostApplication
 from koordinator.api.qos import KubeQos
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import PathComponent
+from koordinator.foundation.files import PathComponent
 
 SYSTEMD = CgroupLayout(CgroupDriver.SYSTEMD)
 CGROUPFS = CgroupLayout(CgroupDriver.CGROUPFS)

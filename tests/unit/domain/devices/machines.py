@@ -8,14 +8,13 @@ from koordinator.api.annotations.devices import AllocatedVirtualFunction
 from koordinator.api.codec import decode, decode_object
 from koordinator.api.device import Device, DeviceType
 from koordinator.api.meta import JsonObject, ObjectMeta
-from koordinator.domain.devices.allocation import Allocation, Taken, completed
+from koordinator.domain.devices.allocation import Allocation, DeviceShortage, Taken, completed
 from koordinator.domain.devices.claim import DeviceClaim, device_claim
 from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.report import node_devices
 from koordinator.domain.devices.scorer import Scorer, scorer_of
-from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.devices.templates import TemplateTable
 
 GPU, RDMA, FPGA = DeviceType.GPU, DeviceType.RDMA, DeviceType.FPGA

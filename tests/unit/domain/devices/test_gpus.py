@@ -34,8 +34,8 @@ from tests.unit.domain.devices.machines import (
     using,
 )
 
+from koordinator.domain.devices.allocation import DeviceShortage
 from koordinator.domain.devices.scorer import Scorer
-from koordinator.domain.devices.shortage import DeviceShortage
 
 PERCENT = "koordinator.sh/gpu"
 HONOR = {MODEL: "H800", POLICY: "Honor"}

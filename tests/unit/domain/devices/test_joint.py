@@ -31,10 +31,10 @@ from tests.unit.domain.devices.machines import (
 )
 
 from koordinator.api.meta import JsonObject
+from koordinator.domain.devices.allocation import DeviceShortage
 from koordinator.domain.devices.free_devices import headrooms
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.scorer import Scorer
-from koordinator.domain.devices.shortage import DeviceShortage
 
 NIC, FPGA = "koordinator.sh/rdma", "koordinator.sh/fpga"
 PLANNED = {"node.koordinator.sh/secondary-device-well-planned": "true"}

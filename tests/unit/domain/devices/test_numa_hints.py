@@ -17,12 +17,11 @@ from tests.unit.domain.devices.machines import (
     using,
 )
 
+from koordinator.domain.devices.allocation import DeviceShortage
 from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices
-from koordinator.domain.devices.numa_hints import NumaHint, NumaHintTable, numa_hints
-from koordinator.domain.devices.plan import DevicePlan
-from koordinator.domain.devices.shortage import DeviceShortage
+from koordinator.domain.devices.plan import DevicePlan, NumaHint, NumaHintTable, numa_hints
 
 NIC = "koordinator.sh/rdma"
 

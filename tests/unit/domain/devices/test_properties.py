@@ -31,6 +31,7 @@ from koordinator.api.device import DeviceType
 from koordinator.api.meta import JsonObject
 from koordinator.domain.devices.allocation import (
     Allocation,
+    DeviceShortage,
     annotation_entry,
     from_annotation,
     to_annotation,
@@ -39,7 +40,6 @@ from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan, State
-from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.masks import lowest, mask_of, minors_of
 
 pytestmark = pytest.mark.slow

@@ -17,9 +17,9 @@ from tests.unit.domain.devices.machines import (
 )
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.allocation import NAMES
 from koordinator.domain.devices.requests import DeviceRequestError, device_requests
-from koordinator.domain.gpus.request import GpuRequest, gpu_request
+from koordinator.domain.gpus.options import GpuRequest, gpu_request
 
 PERCENT = "koordinator.sh/gpu"
 NIC, CARD = "koordinator.sh/rdma", "koordinator.sh/fpga"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 
-from koordinator.domain.devices.row_kernels import (
+from koordinator.domain.devices.scorer import (
     ANYWHERE,
     SELECTED,
     judge_devices,

@@ -24,12 +24,11 @@ from tests.unit.domain.devices.machines import (
     using,
 )
 
-from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.allocation import NAMES
 from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan
-from koordinator.domain.devices.row_kernels import percentages_left
-from koordinator.domain.devices.scorer import Scorer, scorer_of
+from koordinator.domain.devices.scorer import Scorer, percentages_left, scorer_of
 from koordinator.domain.masks import minors_of
 
 NIC = "koordinator.sh/rdma"

@@ -3,7 +3,7 @@
 import pytest
 from tests.unit.domain.devices.machines import GIB, MEMORY, NPU_CORE, NPU_CPU, NPU_DVPP
 
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.templates import model_key, read_templates
 from koordinator.foundation.errors import InputError

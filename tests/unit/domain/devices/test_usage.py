@@ -25,8 +25,12 @@ from tests.unit.domain.devices.machines import (
 
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.meta import ObjectMeta
-from koordinator.domain.devices.allocation import Allocation, from_annotation, to_annotation
-from koordinator.domain.devices.shortage import DeviceShortage
+from koordinator.domain.devices.allocation import (
+    Allocation,
+    DeviceShortage,
+    from_annotation,
+    to_annotation,
+)
 from koordinator.foundation.errors import BugError
 
 NIC = "koordinator.sh/rdma"

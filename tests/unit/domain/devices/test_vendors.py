@@ -23,11 +23,17 @@ from koordinator.api.annotations.devices import (
     DeviceAllocationExtension,
     DeviceAllocations,
 )
-from koordinator.domain.devices.adaptation import Adaptation, adaptation
+from koordinator.domain.devices.adaptation import (
+    Adaptation,
+    adaptation,
+    is_locked,
+    lock_text,
+    locked,
+)
+from koordinator.domain.devices.allocation import DeviceShortage
 from koordinator.domain.devices.claim import sharing_shortage
-from koordinator.domain.devices.node_lock import is_locked, lock_text, locked
-from koordinator.domain.devices.shortage import DeviceShortage
-from koordinator.domain.devices.vendors import VENDORS, AdaptationError, vendor_named
+from koordinator.domain.devices.vendor import AdaptationError
+from koordinator.domain.devices.vendors import VENDORS, vendor_named
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 

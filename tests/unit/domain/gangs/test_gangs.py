@@ -9,7 +9,7 @@ from tests.worlds import made, pod
 
 from koordinator.api.annotations.gang import GangMode
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.domain.gangs import (
     GangCache,
     GangDefaults,

@@ -8,12 +8,13 @@ from tests.unit.domain.quota.reference import Child, shared
 
 from koordinator.domain.quota.shares import (
     UNLIMITED,
+    WIDE,
+    Siblings,
     apportion,
     fair_shares,
     scaled_down,
     wide_shares,
 )
-from koordinator.domain.quota.siblings import WIDE, Siblings
 
 Claims = list[tuple[int, int, int, int]]  # request, floor, weight, lends
 

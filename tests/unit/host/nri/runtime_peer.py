@@ -7,14 +7,15 @@ from typing import Self
 
 from koordinator.foundation.protobuf import decode_message, encode_message
 from koordinator.host.nri.messages import ConfigureRequest, RegisterPluginRequest
-from koordinator.host.nri.mux import FrameReader, frames_of
 from koordinator.host.nri.session import PLUGIN_STREAM, RUNTIME_STREAM
 from koordinator.host.nri.ttrpc import (
+    FrameReader,
     TtrpcKind,
     TtrpcMessage,
     TtrpcReader,
     TtrpcRequest,
     TtrpcResponse,
+    frames_of,
     pack_message,
 )
 

@@ -21,16 +21,18 @@ from koordinator.host.nri.messages import (
     NriPod,
     RegisterPluginRequest,
 )
-from koordinator.host.nri.mux import MOST_SENT, FrameReader, frames_of
 from koordinator.host.nri.session import PLUGIN_STREAM, RUNTIME_STREAM, NriCall, NriSession
 from koordinator.host.nri.ttrpc import (
     MOST_DATA,
+    MOST_SENT,
+    FrameReader,
     TtrpcKind,
     TtrpcMessage,
     TtrpcReader,
     TtrpcRequest,
     TtrpcResponse,
     TtrpcStatus,
+    frames_of,
     pack_message,
 )
 

@@ -11,9 +11,8 @@ from tests.unit.koordlet.app.world import ALL, World, ls_and_be
 
 from koordinator.api.event import Event
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.node import Node
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import MetricCollectPolicy, NodeMetric, NodeMetricSpec
-from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion

@@ -15,7 +15,7 @@ from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.prediction.reclaimable import Amounts, Prediction
-from koordinator.process.exposition import joined
+from koordinator.process.endpoints import joined
 
 #: Names and labels of the original, koordinator pkg/koordlet/metrics.
 INTERNAL = {

@@ -15,8 +15,8 @@ from koordinator.api.qos import KubeQos
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout, layout_of
 from koordinator.foundation.cpu_list import parse_cpu_list
-from koordinator.foundation.path_component import path_component
-from koordinator.host.roots import HOST
+from koordinator.foundation.files import path_component
+from koordinator.host.port import HOST
 from koordinator.koordlet.app.discovery import LONGEST_WAIT_FOR_CGROUPS_S
 from koordinator.koordlet.cgroup_tree import find_pod_uids
 from koordinator.koordlet.metrics import Metric

@@ -10,7 +10,7 @@ from koordinator.foundation.errors import HostError
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.trees import Tree, Trees
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
-from koordinator.host.roots import Roots
+from koordinator.host.port import Roots
 from koordinator.koordlet.app.device_hooks import device_hooks
 from koordinator.koordlet.hooks.devices import LOCK_FOLDER, HamiCoreSettings
 from koordinator.koordlet.hooks.pod_hooks import CreationHook

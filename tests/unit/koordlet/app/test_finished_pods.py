@@ -18,11 +18,9 @@ from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.app.options import OFF, gates_of
 from koordinator.koordlet.app.rounds import PodIsolation
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.qos.cpu_evict import cpu_tasks
 from koordinator.koordlet.qos.cpu_suppress import suppress
-from koordinator.koordlet.qos.eviction import choose_victims
-from koordinator.koordlet.qos.inputs import StrategyInputs
-from koordinator.koordlet.qos.memory_evict import memory_tasks
+from koordinator.koordlet.qos.evict import cpu_tasks, memory_tasks
+from koordinator.koordlet.qos.eviction import StrategyInputs, choose_victims
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.qos.tc_network import plan_network_shape
 from koordinator.koordlet.qos.terway_network import plan_terway

@@ -41,11 +41,11 @@ from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion, cgroup_p
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.path_component import path_component
+from koordinator.foundation.files import path_component
 from koordinator.host.gpus import NoGpus
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.trees import Trees, trees_of
-from koordinator.host.roots import Roots
+from koordinator.host.port import Roots
 from koordinator.koordlet.app import KoordletOptions, Outbox, assemble_agent
 from koordinator.koordlet.app.options import OFF, gates_of
 

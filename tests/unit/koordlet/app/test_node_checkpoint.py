@@ -13,8 +13,8 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.port import WatchEvent
 from koordinator.koordlet.adjustments import LinuxResources
 from koordinator.koordlet.app.agent import Koordlet
+from koordinator.koordlet.runtime_hooks.outcomes import StartingContainer, StartingPod
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
-from koordinator.koordlet.runtime_hooks.starting_containers import StartingContainer, StartingPod
 from koordinator.koordlet.view.pods import PodView
 
 FOLDER = "/checkpoints"

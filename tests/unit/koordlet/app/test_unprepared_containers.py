@@ -17,9 +17,9 @@ from koordinator.host.nri.messages import (
     SynchronizeResponse,
 )
 from koordinator.host.nri.session import NriCall
+from koordinator.koordlet.adjustments import UnpreparedPolicy
 from koordinator.koordlet.app.device_hooks import device_expectations
 from koordinator.koordlet.app.options import gates_of
-from koordinator.koordlet.failure_policy import UnpreparedPolicy
 from koordinator.koordlet.hooks.devices import HamiCoreSettings
 from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks

@@ -14,17 +14,16 @@ from koordinator.host.gpus import Gpu, GpuUsage
 from koordinator.koordlet.app.discovery import read_cpus
 from koordinator.koordlet.collectors.accelerators import GpuCollector
 from koordinator.koordlet.collectors.context import CollectionContext, Collector, Counters
-from koordinator.koordlet.collectors.disks import Disks
 from koordinator.koordlet.collectors.node import (
     BestEffortCollector,
+    Disks,
     HostApplicationCollector,
     NodeCollector,
     SystemCollector,
 )
 from koordinator.koordlet.collectors.performance import ColdPageCollector, PressureCollector
 from koordinator.koordlet.collectors.pods import PodCollector
-from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.metrics.names import MEMORY_METRICS, MemoryMetrics
+from koordinator.koordlet.metrics import MEMORY_METRICS, MemoryMetrics, Metric, MetricStore
 from koordinator.koordlet.view.pods import PodView
 from koordinator.koordlet.view.slo import effective_slo
 

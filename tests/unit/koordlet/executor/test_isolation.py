@@ -8,7 +8,7 @@ from tests.memory_host import MemoryHost
 from tests.nodes import START_S, Tree
 
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.foundation.faults import Fault
+from koordinator.foundation.errors import Fault
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.intents import (

@@ -7,10 +7,9 @@ import pytest
 from tests.nodes import LAYOUT, Tree, cpus, machine, pod, slo
 
 from koordinator.domain.cgroups.files import CgroupFile, normalized_quota
-from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
+from koordinator.koordlet.hooks.batch_resources import plan_batch_resources, plan_oom_scores
 from koordinator.koordlet.hooks.cpu_qos import plan_group_identity
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
-from koordinator.koordlet.hooks.oom_score import plan_oom_scores
 from koordinator.koordlet.hooks.pod_hooks import pod_cpu_normalization
 from koordinator.koordlet.intents import Intent, SetCgroup, SetFile, SetOomScore
 from koordinator.koordlet.view.pods import PodView

@@ -7,8 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordinator.foundation.errors import BugError
-from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.metrics.store import MetricSeries
+from koordinator.koordlet.metrics import Metric, MetricSeries, MetricStore
 
 
 def series(values: list[float], capacity: int = 100) -> MetricSeries:

@@ -18,7 +18,7 @@ from koordinator.koordlet.qos.cpu_burst import (
     node_state,
     target_quota,
 )
-from koordinator.koordlet.qos.inputs import StrategyInputs
+from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.view.pods import PodView
 
 AUTO = slo(cpuBurstStrategy={"policy": "auto", "sharePoolThresholdPercent": 50})

@@ -19,7 +19,7 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
-from koordinator.koordlet.qos.inputs import StrategyInputs
+from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.view.pods import PodView
 
 QUOTA, BURST = CgroupFile.CFS_QUOTA, CgroupFile.CFS_BURST

@@ -20,7 +20,7 @@ from koordinator.koordlet.qos.cpu_suppress import (
     wanted_cpus,
     wanted_quota_us,
 )
-from koordinator.koordlet.qos.inputs import StrategyInputs
+from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.pods import PodView
 

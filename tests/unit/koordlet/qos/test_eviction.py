@@ -7,10 +7,13 @@ import pytest
 from tests.nodes import GIB, START_S, Tree, machine, pod, slo
 
 from koordinator.koordlet.metrics import Metric, MetricStore
-from koordinator.koordlet.qos.cpu_evict import cpu_tasks, satisfaction_release, usage_release
-from koordinator.koordlet.qos.eviction import choose_victims
-from koordinator.koordlet.qos.inputs import StrategyInputs
-from koordinator.koordlet.qos.memory_evict import memory_tasks
+from koordinator.koordlet.qos.evict import (
+    cpu_tasks,
+    memory_tasks,
+    satisfaction_release,
+    usage_release,
+)
+from koordinator.koordlet.qos.eviction import StrategyInputs, choose_victims
 from koordinator.koordlet.view.machine import Machine
 
 EVICTABLE = {"koordinator.sh/eviction-enabled": "true"}

@@ -13,7 +13,7 @@ from koordinator.api.node_metric import (
     NodeMetricSpec,
     NodeMetricStatus,
 )
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.host.gpus import Gpu
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.prediction.reclaimable import Amounts, Prediction

@@ -10,7 +10,7 @@ from tests.unit.koordlet.runtime_hooks.test_runtime_hooks import Runtime, batch,
 
 from koordinator.foundation.protobuf import decode_message, encode_message
 from koordinator.host.linux.hook_server import HookServer, HookServerSettings
-from koordinator.koordlet.failure_policy import FailurePolicy
+from koordinator.koordlet.adjustments import FailurePolicy
 from koordinator.koordlet.runtime_hooks.hook_service import (
     SERVICE,
     STAGES,

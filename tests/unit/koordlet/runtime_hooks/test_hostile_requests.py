@@ -21,14 +21,15 @@ from koordinator.host.nri.messages import (
     NriPod,
     NriPodLinux,
 )
-from koordinator.host.nri.mux import FrameReader, frames_of
 from koordinator.host.nri.session import PLUGIN_STREAM, NriSession
 from koordinator.host.nri.ttrpc import (
+    FrameReader,
     TtrpcKind,
     TtrpcMessage,
     TtrpcReader,
     TtrpcRequest,
     TtrpcResponse,
+    frames_of,
     pack_message,
 )
 from koordinator.koordlet.hooks.devices import HamiCoreSettings, gpu_adjustment

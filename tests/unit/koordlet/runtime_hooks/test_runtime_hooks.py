@@ -14,22 +14,25 @@ from tests.nodes import LAYOUT, START_S, Tree, machine, pod, slo
 
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.clock import VirtualClock
-from koordinator.koordlet.adjustments import ContainerAdjustment, LinuxResources
+from koordinator.koordlet.adjustments import ContainerAdjustment, FailurePolicy, LinuxResources
 from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.app.rounds import PodIsolation
-from koordinator.koordlet.failure_policy import FailurePolicy
 from koordinator.koordlet.hooks.pod_hooks import PodHooks, limits_of
 from koordinator.koordlet.metrics import MetricStore
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
-from koordinator.koordlet.qos.inputs import StrategyInputs
+from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
-from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, HookWrites
+from koordinator.koordlet.runtime_hooks.outcomes import (
+    HookFailure,
+    HookWrites,
+    StartingContainer,
+    StartingPod,
+)
 from koordinator.koordlet.runtime_hooks.runtime_hooks import (
     HookError,
     PublishedHooks,
     RuntimeHooks,
 )
-from koordinator.koordlet.runtime_hooks.starting_containers import StartingContainer, StartingPod
 from koordinator.koordlet.view.pods import PodView
 
 STATUS = "scheduling.koordinator.sh/resource-status"

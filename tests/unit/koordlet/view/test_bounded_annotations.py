@@ -32,7 +32,7 @@ from koordinator.koordlet.intents import (
 )
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
-from koordinator.koordlet.qos.inputs import StrategyInputs
+from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.view.cpus import CpuHolders
 from koordinator.koordlet.view.node_view import NodeView

@@ -6,7 +6,7 @@ from koordinator.api.codec import decode_object
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.manager.admission.request import AdmissionRequest
+from koordinator.manager.admission.lookup import AdmissionRequest
 from koordinator.manager.lookups import ReaderLookup
 
 

@@ -9,13 +9,13 @@ from prometheus_client import CollectorRegistry
 from tests.unit.manager.admission.requests import lookup, pod, priority_class, profile, request
 from tests.unit.manager.admission.test_validation import quota
 
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
+from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.cli.manager.process import reviewer
-from koordinator.foundation.faults import Fault
-from koordinator.manager.admission import pod_mutation, profiles, quota_tree
+from koordinator.foundation.errors import Fault
+from koordinator.manager.admission import pod_mutation, profiles
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
 from koordinator.manager.admission.hooks import HookOptions, enabled_hooks
-from koordinator.manager.admission.request import Denial
+from koordinator.manager.admission.lookup import Denial
 from koordinator.process.admission_reviews import Review, ReviewMetrics
 
 EVIL = "example.com/evil"
@@ -178,14 +178,14 @@ def test_a_quota_profile_that_breaks_is_left_out(monkeypatch: pytest.MonkeyPatch
     asks = pod(labels={QUOTA_NAME: "q"})
     gates = DEFAULT_GATES | {ManagerFeature.MULTI_QUOTA_TREE}
     expected = Admission((used, of_tree("z")), gates).review("/mutate-pod", asks)
-    own = quota_tree._requirements
+    own = pod_mutation._requirements
 
     def broken(selector: Any) -> Any:
         if selector.match_labels == {"pool": "evil"}:
             raise Boom
         return own(selector)
 
-    monkeypatch.setattr(quota_tree, "_requirements", broken)
+    monkeypatch.setattr(pod_mutation, "_requirements", broken)
     admission = Admission((used, of_tree("evil"), of_tree("z")), gates)
 
     assert admission.review("/mutate-pod", asks) == expected

@@ -19,8 +19,8 @@ from koordinator.api.device import Device, DeviceType
 from koordinator.domain.devices.requests import device_requests
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature, parse_gates
+from koordinator.manager.admission.lookup import Denial
 from koordinator.manager.admission.pod_mutation import mutate_pod
-from koordinator.manager.admission.request import Denial
 from koordinator.manager.node_resources.calculation import gpu_resources
 
 QOS, SUB = "koordinator.sh/qosClass", "koordinator.sh/priority"

@@ -7,9 +7,9 @@ from tests.unit.manager.admission.requests import lookup, pod, request
 from tests.unit.manager.admission.test_validation import quota
 
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
+from koordinator.manager.admission.lookup import Denial
 from koordinator.manager.admission.pod_validation import validate_pod
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
-from koordinator.manager.admission.request import Denial
 
 PREFIX = "quota.scheduling.koordinator.sh/"
 TREE_7: dict[str, Any] = {f"{PREFIX}tree-id": "7"}

@@ -17,8 +17,8 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.amounts import amounts_of
 from koordinator.foundation.clock import VirtualClock
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature, parse_gates
+from koordinator.manager.admission.lookup import Denial
 from koordinator.manager.admission.pod_validation import validate_pod
-from koordinator.manager.admission.request import Denial
 from koordinator.manager.lookups import ReaderLookup, WatchLookup
 
 ON = DEFAULT_GATES | {ManagerFeature.QUOTA_ADMISSION}

@@ -9,14 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.manager.admission.requests import lookup, namespace, pod, request
 
-from koordinator.api.authentication import UserInfo
-from koordinator.api.authorization import ResourceAttributes
+from koordinator.api.control_plane import ResourceAttributes, UserInfo
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
+from koordinator.manager.admission.lookup import Denial
 from koordinator.manager.admission.pod_mutation import mutate_pod
 from koordinator.manager.admission.pod_validation import validate_pod
 from koordinator.manager.admission.quotas import validate_quota
-from koordinator.manager.admission.request import Denial
-from koordinator.manager.admission.scheduler_keys import ANNOTATIONS, LABELS
+from koordinator.manager.admission.tenancy import ANNOTATIONS, LABELS
 from koordinator.manager.lookups import ReaderLookup
 
 PREFIX = "quota.scheduling.koordinator.sh/"

@@ -8,17 +8,22 @@ from prometheus_client import CollectorRegistry
 from tests.unit.manager.admission.requests import lookup, pod, profile, request
 from tests.unit.manager.configuration.test_checks import config, selected
 
-from koordinator.api.authentication import UserInfo
 from koordinator.api.codec import to_manifest
+from koordinator.api.control_plane import UserInfo
 from koordinator.foundation.errors import InputError
-from koordinator.manager.admission.binding import BindingRules, validate_binding
-from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature, parse_gates
+from koordinator.manager.admission.gates import (
+    DEFAULT_GATES,
+    BindingRules,
+    ManagerFeature,
+    parse_gates,
+    validate_binding,
+)
 from koordinator.manager.admission.hooks import validate_config_map
-from koordinator.manager.admission.nodes import mutate_node_status, validate_node
+from koordinator.manager.admission.lookup import Denial
+from koordinator.manager.admission.metadata import mutate_node_status, validate_node
 from koordinator.manager.admission.pod_validation import validate_pod
 from koordinator.manager.admission.profiles import mutate_reservation
 from koordinator.manager.admission.quotas import mutate_quota, validate_quota
-from koordinator.manager.admission.request import Denial
 from koordinator.manager.metrics import BindingMetrics
 
 QOS = "koordinator.sh/qosClass"

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.manager.node_resources.nodes import amounts, node
 
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration.checks import check_config, check_node

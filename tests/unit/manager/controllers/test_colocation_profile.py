@@ -5,14 +5,14 @@ from typing import Any
 import pytest
 from tests.unit.manager.node_resources.nodes import NOW
 
-from koordinator.api.cluster_colocation_profile import ClusterColocationProfile
 from koordinator.api.codec import decode_object
+from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.manager.app import PROFILE_CONTROLLER, Manager, ManagerOptions
-from koordinator.manager.rate_limiter import ProfileOptions
 from koordinator.manager.switches import Controller
+from koordinator.manager.writes import ProfileOptions
 
 MANAGED = {"config.koordinator.sh/controller-managed": "true"}
 ETL = {"matchLabels": {"app": "etl"}}

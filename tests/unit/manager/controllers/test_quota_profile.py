@@ -10,7 +10,7 @@ from koordinator.api.codec import decode
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
 from koordinator.api.node import Node
 from koordinator.foundation.errors import InputError
-from koordinator.manager.controllers.quota_profile import reconcile_quota_profile, tree_id
+from koordinator.manager.controllers import reconcile_quota_profile, tree_id
 from koordinator.manager.writes import Create, Patch
 
 PREFIX = "quota.scheduling.koordinator.sh/"

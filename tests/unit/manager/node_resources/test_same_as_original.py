@@ -13,9 +13,8 @@ from tests.unit.manager.node_resources.nodes import counted
 
 from koordinator.api.annotations.node import ColocationStrategy
 from koordinator.api.codec import decode
-from koordinator.api.node import Node
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.node_resource_topology import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration.strategies import resolved

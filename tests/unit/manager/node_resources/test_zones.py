@@ -7,7 +7,7 @@ import pytest
 from tests.unit.manager.node_resources.nodes import amounts, metric, node, pod, usage, use
 
 from koordinator.api.codec import decode
-from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node import NodeResourceTopology
 from koordinator.manager.configuration.defaults import Strategy
 from koordinator.manager.node_resources.batch import (
     has_zones,

@@ -6,11 +6,11 @@ from typing import Any
 import pytest
 from tests.unit.manager.queue_units.worlds import NAMESPACE, World, job, quota
 
+from koordinator.api.core import Namespace
+from koordinator.api.elastic_quota import ElasticQuotaTree
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import JsonObject
-from koordinator.api.namespace import Namespace
 from koordinator.api.queue_unit import Queue
-from koordinator.api.quota_tree import ElasticQuotaTree
 from koordinator.api.workload import Job
 from koordinator.manager.queue_units.configuration import QueueConfiguration, UnitPlugin
 

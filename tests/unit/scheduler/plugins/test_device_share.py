@@ -11,7 +11,7 @@ from tests.unit.scheduler.questions import built, hopeless, refused
 from tests.worlds import add, device, gpu_pod, node, pod
 
 from koordinator.api.annotations.devices import ALLOCATED
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import AllocationResult, Refusal

@@ -24,7 +24,7 @@ from tests.unit.scheduler.questions import built, hopeless, refused, scored
 from tests.worlds import add, configuration, embedded, made, node, pod, renamed
 
 from koordinator.api.device import Device, DeviceTopology, DeviceType
-from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import AllocationResult, Refusal
 from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle

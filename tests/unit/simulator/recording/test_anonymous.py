@@ -15,7 +15,7 @@ from koordinator.api.annotations import codec as codecs
 from koordinator.api.annotations.codec import AnnotationCodec
 from koordinator.api.codec import decode_object, to_manifest
 from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta
-from koordinator.foundation.duration import Duration
+from koordinator.foundation.clock import Duration
 from koordinator.simulator.recorder import RECORDED
 from koordinator.simulator.recording import Anonymiser
 from koordinator.simulator.recording.vocabulary import NUMERIC, annotation_types, vocabulary

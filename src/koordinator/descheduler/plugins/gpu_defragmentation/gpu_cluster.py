@@ -23,7 +23,7 @@ from koordinator.descheduler.plugins.gpu_defragmentation.room import RoomCluster
 from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.gangs.terms import group_reference
 from koordinator.domain.gpus.mix import WHOLE_GPU
-from koordinator.domain.gpus.request import GpuRequestError, gpu_request
+from koordinator.domain.gpus.options import GpuRequestError, gpu_request
 from koordinator.domain.pod_requests import Requests, bounded
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import InputError

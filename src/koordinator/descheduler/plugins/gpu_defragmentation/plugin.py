@@ -1,26 +1,40 @@
-"""GPUDefragmentation plugin: room for pending gangs, else less stranded GPU."""
+"""GPU defragmentation: evict pods so that pending gangs or stranded GPUs find room."""
 
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import Annotated
 
 import numpy as np
+from msgspec import Meta
 
-from koordinator.api.annotations.descheduling import EVICT_TRIGGER
+from koordinator.api.annotations.scheduling import EVICT_TRIGGER
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.device import Device
+from koordinator.api.kubescheduler.structs import ConfigStruct
+from koordinator.api.meta import LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobPhase
 from koordinator.api.reservation import Reservation
+from koordinator.descheduler.candidates import CandidateFilter, candidates_of, selected_nodes
+from koordinator.descheduler.configuration import (
+    DeschedulerPluginArgs,
+    NamedPodSelector,
+    NamespaceLists,
+    check_namespaces,
+    check_pod_selectors,
+    check_selector,
+    field_error,
+)
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.moves import MoveGain, Relocation
-from koordinator.descheduler.plugins.gpu_defragmentation.arguments import GPUDefragmentationArgs
 from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster
 from koordinator.descheduler.plugins.gpu_defragmentation.pending_gangs import (
     PendingGang,
+    StrandedGpu,
     pending_gangs,
     request_of,
 )
@@ -31,9 +45,43 @@ from koordinator.descheduler.plugins.gpu_defragmentation.room import (
     find_room,
     solve_room,
 )
-from koordinator.descheduler.plugins.gpu_defragmentation.stranded import StrandedGpu
-from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
+from koordinator.domain.gpus.mix import ExpectedPods
+from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
+
+_MOST_MOVES = 1000
+_MOST_MILLI = 64_000
+
+
+class MovesWithoutPending(ConfigStruct, frozen=True, kw_only=True):
+    """Moves without pending gangs, which lower the GPU capacity that is expected to be stranded."""
+
+    max_moves: Annotated[int, Meta(ge=0, le=_MOST_MOVES)] = 2  # per cycle; 0: none
+    least_gain_milli: Annotated[int, Meta(ge=1, le=_MOST_MILLI)] = 200  # of a move
+    expected: tuple[ExpectedPods, ...] = ()  # mix of pods; default: of the running pods
+
+
+class GPUDefragmentationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
+    """Pending gangs to make room for, pods to move, and limits per cycle."""
+
+    paused: bool = False
+    dry_run: bool = False
+    node_selector: LabelSelector | None = None
+    evictable_namespaces: NamespaceLists | None = None
+    pod_selectors: tuple[NamedPodSelector, ...] = ()  # pods to move; default: all
+    pending_for: Duration = Duration(minutes=1)  # minimum pending time of a gang
+    max_moves_per_gang: Annotated[int, Meta(ge=1, le=_MOST_MOVES)] = 64  # or single pod
+    #: Gangs tried per cycle; room is made for the first one possible.
+    max_gangs_per_cycle: Annotated[int, Meta(ge=1, le=_MOST_MOVES)] = 8
+    without_pending: MovesWithoutPending = MovesWithoutPending()
+
+    def validate(self) -> None:
+        if self.pending_for < Duration():
+            raise field_error("pendingFor", str(self.pending_for), "must be 0s or more")
+        check_selector(self.node_selector, "nodeSelector")
+        check_pod_selectors(self.pod_selectors, "podSelectors")
+        check_namespaces(self.evictable_namespaces, "evictableNamespaces")
+
 
 NAME = "GPUDefragmentation"
 _LIVE = ("", PodMigrationJobPhase.PENDING, PodMigrationJobPhase.RUNNING)

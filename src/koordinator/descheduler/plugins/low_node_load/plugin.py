@@ -15,14 +15,20 @@ from numpy.typing import NDArray
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric, PodUsage
 from koordinator.api.pod import Pod
+from koordinator.descheduler.candidates import (
+    CandidateFilter,
+    Rank,
+    candidates_of,
+    eviction_rank,
+    selected_nodes,
+)
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.plugins.low_node_load.arguments import (
+    Detectors,
     LowNodeLoadArgs,
     LowNodeLoadNodePool,
 )
-from koordinator.descheduler.plugins.low_node_load.detectors import Detectors
-from koordinator.descheduler.plugins.low_node_load.goal import LoadGoal
-from koordinator.descheduler.plugins.low_node_load.targets import Targets
+from koordinator.descheduler.plugins.low_node_load.goal import LoadGoal, Targets
 from koordinator.descheduler.plugins.low_node_load.usage import (
     CPU,
     PODS,
@@ -36,8 +42,6 @@ from koordinator.descheduler.plugins.low_node_load.usage import (
     raw_allocatable,
     thresholds_of,
 )
-from koordinator.descheduler.pod_filters import CandidateFilter, candidates_of, selected_nodes
-from koordinator.descheduler.pod_order import Rank, eviction_rank
 from koordinator.foundation.quantity import NANOS_PER_MILLI
 
 Rows = NDArray[np.intp]

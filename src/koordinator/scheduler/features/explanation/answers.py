@@ -1,13 +1,17 @@
-"""Controller of ScheduleExplanation objects, the form of ``koord explain`` inside the cluster.
+"""Explanations of pending pods as a feature: page, objects and their answers.
 
-Source: koordinator apis/scheduling/v1alpha1/schedule_explanation.go; upstream has no controller for
-it, so the refresh intervals are ours.
+Source: koordinator apis/scheduling/v1alpha1/schedule_explanation.go; upstream has no controller
+for it, so the refresh intervals are ours.
 """
 
 import datetime as dt
 import logging
 import sys
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any
 
+import msgspec
 from msgspec.structs import replace
 
 from koordinator.api.codec import merge_patch
@@ -26,7 +30,9 @@ from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.scheduler.explain import Explanation
 from koordinator.scheduler.features.explanation.explainer import WAITS, explain
+from koordinator.scheduler.loop.feature import Ask, Feature, Page, Step
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.queue import QueuedPod, QueueState
 
 REFRESH_S = 30.0  # interval at which an explanation is computed again
 HEARTBEAT_S = 60.0  # age at which an unchanged status is written again
@@ -177,3 +183,58 @@ def _ends_s(one: ScheduleExplanation) -> float:
     ttl_s = one.spec.ttl.total_seconds()
     created_s = to_epoch_s(one.metadata.creation_timestamp)
     return created_s + ttl_s if ttl_s > 0 and created_s else float("inf")
+
+
+class ExplanationFeature(Feature):
+    """Pages of pending pods with reasons."""
+
+    def __init__(self, handle: SchedulerHandle) -> None:
+        self._handle = handle
+
+    def pages(self, ask: Ask) -> Mapping[str, Page]:
+        """Return the pages of one pod and of the queue."""
+        return {
+            "/explain/{namespace}/{podName}": lambda given: ask(
+                partial(self._explained, f"{given['namespace']}/{given['podName']}")
+            ),
+            "/queue": lambda _: ask(self._waiting),
+        }
+
+    def _explained(self, key: str) -> dict[str, Any]:
+        """Return the explanation of a pod.  Raises NotFoundError."""
+        page: dict[str, Any] = msgspec.to_builtins(explain(self._handle, key))
+        return page
+
+    def _waiting(self) -> dict[str, Any]:
+        """Return pending pods by queue, in order of arrival."""
+        pods = self._handle.queue.pods
+        return {state.value: [_shown(queued) for queued in pods(state)] for state in QueueState}
+
+
+class AnswerFeature(Feature):
+    """Feature that runs the controller of ScheduleExplanation objects."""
+
+    def __init__(self, handle: SchedulerHandle) -> None:
+        self._explanations = Explanations(handle)
+
+    def steps(self) -> Sequence[Step]:
+        """Return the step that writes due explanations."""
+        return (Step("explain", self._answer),)
+
+    def _answer(self, _now_s: float) -> None:
+        self._explanations.step()
+
+    def next_wakeup_s(self, *, synced: bool) -> float | None:
+        """Return when the next explanation is due."""
+        return self._explanations.next_wakeup_s() if synced else None
+
+
+def _shown(queued: QueuedPod) -> dict[str, Any]:
+    return {
+        "pod": queued.key,
+        "priority": queued.priority,
+        "attempts": queued.attempts,
+        "since": queued.queued_at_s,
+        "rejectedBy": sorted(queued.rejectors),
+        "message": queued.message,
+    }

@@ -5,9 +5,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
-from koordinator.api.scheduling_pod_group import SchedulingPodGroup
-from koordinator.api.scheduling_workload import SchedulingWorkload
+from koordinator.api.pod_groups import PodGroup, SchedulingPodGroup, SchedulingWorkload
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.domain.gangs import GangCache, WorkloadRefs
 from koordinator.scheduler.binding import Assumed

@@ -7,7 +7,7 @@ A set is a JSON object with empty values there; of the group's record only field
 from typing import Any
 
 from koordinator.api.annotations.gang import GangMode
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.domain.gangs import Gang, GangCache, MemberState
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.snapshot import ClusterState

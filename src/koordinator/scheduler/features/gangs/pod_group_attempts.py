@@ -21,9 +21,9 @@ from koordinator.scheduler.features.gangs.placement import (
     Verdict,
     Wanted,
 )
-from koordinator.scheduler.features.gangs.pod_group_conditions import PodGroupConditions
-from koordinator.scheduler.features.gangs.pod_group_messages import (
+from koordinator.scheduler.features.gangs.pod_group_conditions import (
     GroupRejection,
+    PodGroupConditions,
     inconsistency,
     preemption_result,
     rejection,

@@ -1,25 +1,34 @@
-"""Scheduled condition of PodGroups of scheduling.k8s.io.
+"""Conditions of PodGroups of ``scheduling.k8s.io``, and their messages.
 
-Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``updatePodGroupCondition``.
+Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``updatePodGroupCondition``; kubernetes
+1.36 and 1.37 pkg/scheduler/schedule_one_podgroup.go ``submitPodGroupAlgorithmResult``,
+framework/plugins/gangscheduling ``PlacementFeasible`` and ``Permit``,
+framework/preemption/podgrouppreemption.go ``Preempt``.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Final, Literal
 
 from msgspec.structs import replace
 
 from koordinator.api.crd import StandardCondition
-from koordinator.api.scheduling_pod_group import (
+from koordinator.api.kube_version import V1_37, KubeVersion
+from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.kubescheduler.gates import WORKLOAD_AWARE_PREEMPTION
+from koordinator.api.pod import Pod
+from koordinator.api.pod_groups import (
     SCHEDULED_1_36,
     SCHEDULED_1_37,
     SchedulingPodGroup,
     SchedulingPodGroupV1Alpha2,
 )
 from koordinator.cluster.port import Cluster
-from koordinator.domain.gangs import Gang, GangCache
+from koordinator.domain.gangs import Gang, GangCache, PodGroupTerms
 from koordinator.foundation.clock import Clock, to_datetime
-from koordinator.scheduler.loop.patches import Patches
+from koordinator.scheduler.features.gangs.preemption import GangHeadroom
+from koordinator.scheduler.loop.reporter import Patches
+from koordinator.scheduler.preemption import NEVER, PREEMPT_LOWER_PRIORITY
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,3 +130,121 @@ def _kind(stored: SchedulingPodGroup) -> str:
 def _condition(stored: SchedulingPodGroup) -> StandardCondition | None:
     kind = _kind(stored)
     return next((one for one in stored.status.conditions if one.type == kind), None)
+
+
+UNSCHEDULABLE: Final = "pod group is unschedulable"
+NO_VICTIMS: Final = "No preemption victims found for incoming preemptor"
+ONGOING: Final = "ongoing preemption on nominated nodes"
+_WAITS: Final = "waiting for minCount pods from a gang to be scheduled"
+_NOT_REJECTED: Final = "one or more plugins asked to wait and no plugin rejected pod"
+
+
+@dataclass(frozen=True, slots=True)
+class GroupRejection:
+    """Messages about a failed attempt of a PodGroup.
+
+    ``refused`` follows the reason of a member that fits no node; ``others`` is for members that had
+    a node or were not tried; ``group`` is for the PodGroup.
+    """
+
+    refused: str
+    others: str
+    group: str
+
+
+def rejection(
+    gates: FeatureGates,
+    least: int,
+    scheduled: int,
+    preemption: str,
+    post_filter: Sequence[str],
+    *,
+    placements: int | None = None,
+) -> GroupRejection:
+    """Return the messages if ``scheduled`` of ``least`` members of a PodGroup have nodes.
+
+    ``preemption`` is the result of group preemption, empty if it was not tried; ``post_filter`` has
+    the names of the profile's PostFilter plugins; ``placements`` is the number of placements tried.
+    """
+    if gates.level >= V1_37:
+        text = shortage(least, scheduled)
+        if placements is not None:
+            available = f"0/{placements} placements are available"
+            text = f"{UNSCHEDULABLE}, {available}, first placement status: {text}"
+        if preemption:
+            text = f"{text}, pod group preemption: {preemption}"
+        return GroupRejection("", f"{UNSCHEDULABLE}, {text}", text)
+    eligible = "workload aware preemption enabled"
+    if placements is not None:
+        eligible = "placement-based pod group scheduling limitation"
+    parts = []
+    if "DynamicResources" in post_filter:
+        parts.append("no new claims to deallocate")
+    groups_preempt = WORKLOAD_AWARE_PREEMPTION in gates
+    parts.append(f"preemption: not eligible due to {eligible}")
+    refused = ", ".join(parts) if groups_preempt or placements is not None else ""
+    others = f"{UNSCHEDULABLE}, {_WAITS}, {_NOT_REJECTED}"
+    group = UNSCHEDULABLE
+    if groups_preempt and preemption in (NO_VICTIMS, NEVER):
+        group = f"{UNSCHEDULABLE}, {preemption}"
+    return GroupRejection(refused, others, group)
+
+
+def shortage(least: int, scheduled: int) -> str:
+    """Return why the attempt of a PodGroup failed.
+
+    Members are tried until the remaining ones are one too few.
+    """
+    remaining = max(least - 1 - scheduled, 0)
+    return f"minCount ({least}) cannot be satisfied: {scheduled} scheduled, {remaining} remaining"
+
+
+def preemption_result(
+    headroom: GangHeadroom,
+    least: int,
+    scheduled: int | None,
+    *,
+    has_victims: bool,
+    is_eligible: bool,
+) -> str:
+    """Return the result of group preemption.
+
+    ``is_eligible``: the pods may preempt; ``has_victims``: pods of lower priority exist;
+    ``scheduled``: number of members that fit without those pods, None if unknown.
+    """
+    if headroom.pods:
+        count = len(headroom.victims)
+        return f"found a placement for podgroup, preempting {count} victims" if count else ONGOING
+    if not is_eligible:
+        return NEVER
+    if not has_victims or scheduled is None:
+        return NO_VICTIMS
+    return shortage(least, min(scheduled, least - 1))
+
+
+def inconsistency(terms: PodGroupTerms, level: KubeVersion, members: Iterable[Pod]) -> str:
+    """Return how members contradict their group or each other; empty if they are consistent."""
+    if level < V1_37:
+        return ""
+    scheduler = policy = ""
+    for pod in members:
+        scheduler = scheduler or pod.spec.scheduler_name
+        if pod.spec.scheduler_name != scheduler:
+            return (
+                "all pods in a single pod group should have the same .spec.schedulerName set, "
+                f'got: "{pod.spec.scheduler_name}" and "{scheduler}"'
+            )
+        priority = pod.spec.priority or 0
+        if priority != terms.priority:
+            return (
+                "all pods in a single pod group should have the same priority as the pod group's "
+                f"priority, got {priority} and {terms.priority}"
+            )
+        own = pod.spec.preemption_policy or PREEMPT_LOWER_PRIORITY
+        policy = policy or own
+        if own != policy:
+            return (
+                "all pods in a single pod group should have the same preemption policy, "
+                f"got {own} and {policy}"
+            )
+    return ""

@@ -9,12 +9,11 @@ from msgspec.structs import replace
 
 from koordinator.api.annotations.gang import GROUPS, QUEUE_POSITION, QUEUE_REASON
 from koordinator.api.pod import Pod
-from koordinator.api.pod_group import PodGroup
+from koordinator.api.pod_groups import PodGroup
 from koordinator.cluster.port import Cluster
 from koordinator.domain.gangs import Gang, GangCache, contradictions, status_of
 from koordinator.foundation.clock import Clock, to_datetime
-from koordinator.scheduler.loop.patches import Patches
-from koordinator.scheduler.loop.reporter import GATED, Reporter
+from koordinator.scheduler.loop.reporter import GATED, Patches, Reporter
 from koordinator.scheduler.snapshot import ClusterState
 
 log = logging.getLogger(__name__)

@@ -13,11 +13,9 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.features.quotas.gauges import QuotaGauges
 from koordinator.scheduler.features.quotas.pages import quota_page, quotas_page
 from koordinator.scheduler.features.quotas.places import QueuePlaces
-from koordinator.scheduler.features.quotas.queue_rules import QueuedQuotas
-from koordinator.scheduler.features.quotas.queues import EVENTS, GATE, JobQueues
-from koordinator.scheduler.features.quotas.revocation import QuotaRevoke
+from koordinator.scheduler.features.quotas.queues import EVENTS, GATE, JobQueues, QueuedQuotas
+from koordinator.scheduler.features.quotas.revocation import QuotaRevoke, TerminatingPods
 from koordinator.scheduler.features.quotas.status import QuotaStatus
-from koordinator.scheduler.features.quotas.terminating_pods import TerminatingPods
 from koordinator.scheduler.loop.feature import Ask, Feature, GateReport, Page, Step
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger

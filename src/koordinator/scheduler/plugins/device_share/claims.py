@@ -1,19 +1,24 @@
-"""Device claims of pods in view of the cluster's virtual templates."""
+"""Device claims of pods, and the annotations that a bind adds."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
-from koordinator.api.config_map import ConfigMap
-from koordinator.api.device import DeviceType
+from koordinator.api.annotations.devices import DeviceAllocations
+from koordinator.api.annotations.reservation import RESIZE_ALLOCATABLE, ResizeAllocatable
+from koordinator.api.core import ConfigMap
+from koordinator.api.device import Device, DeviceType
 from koordinator.api.meta import ObjectMeta
-from koordinator.domain.devices.allocation import Allocation
+from koordinator.domain.devices.adaptation import Adaptation, adaptation
+from koordinator.domain.devices.allocation import NO_TEMPLATE, Allocation, DeviceShortage
 from koordinator.domain.devices.claim import WISHES, DeviceClaim, device_claim
 from koordinator.domain.devices.requests import DEVICE_NAMES, DeviceRequestError
-from koordinator.domain.devices.shortage import NO_TEMPLATE, DeviceShortage
 from koordinator.domain.devices.templates import TemplateTable, read_templates
+from koordinator.domain.devices.vendor import AdaptationError
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.contract import Refusal
+from koordinator.foundation.quantity import Quantity
+from koordinator.scheduler.contract import AllocationResult, Refusal
 from koordinator.scheduler.plugins.device_share.on_model import ClaimOnModel
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
@@ -113,3 +118,45 @@ class Templates:
             is_old = claims.problem and reason == NO_TEMPLATE.reason
             return Refusal(f"{reason}; {claims.problem}" if is_old else reason)
         return None if claim is None else ClaimEntry(claim)
+
+
+def marks(
+    node: Snapshot, pod: PodClass, allocations: DeviceAllocations
+) -> AllocationResult | Refusal:
+    """Return labels, annotations stamped with the bind time, and the node lock to take."""
+    name = node.node_names[0]
+    reported = node.objects.get(Device, name)
+    adapted = partial(
+        adaptation,
+        allocations,
+        node_name=name,
+        device_labels=reported.metadata.labels if reported else {},
+        pod_labels=pod.labels,
+    )
+    try:
+        adapted_now = adapted(now_ns=0)
+    except AdaptationError as error:
+        return Refusal(str(error))
+    stamps = (partial(_stamp, adapted),)
+    return AllocationResult(
+        labels=adapted_now.labels, stamps=stamps, node_lock=adapted_now.node_lock
+    )
+
+
+def _stamp(adapted: "partial[Adaptation]", now_ns: int) -> Mapping[str, str]:
+    return adapted(now_ns=now_ns).annotations
+
+
+def resized(pod: PodClass, allocations: DeviceAllocations) -> Mapping[str, str] | Refusal:
+    """Return the annotation with its previous resources and the amounts of all devices."""
+    try:
+        previous = RESIZE_ALLOCATABLE.read(ObjectMeta(annotations=dict(pod.annotations)))
+    except InputError as error:
+        return Refusal(str(error))
+    totals: dict[str, Quantity] = {}
+    for devices in allocations.values():
+        for device in devices:
+            for name, amount in device.resources.items():
+                totals[name] = totals[name] + amount if name in totals else amount
+    resources = {**(previous.resources if previous else {}), **totals}
+    return RESIZE_ALLOCATABLE.entry(ResizeAllocatable(resources=resources))

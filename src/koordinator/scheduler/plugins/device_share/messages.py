@@ -6,7 +6,7 @@ import numpy as np
 from msgspec import Struct
 
 from koordinator.api.resource_names import WHOLE_DEVICE
-from koordinator.domain.devices.amounts import NAMES
+from koordinator.domain.devices.allocation import NAMES
 from koordinator.domain.devices.claim import DeviceClaim, DeviceTypeRequest
 from koordinator.domain.devices.requests import CALLED, names_of
 from koordinator.scheduler.diagnosis import quantity

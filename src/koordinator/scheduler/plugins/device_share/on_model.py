@@ -12,19 +12,18 @@ from functools import cached_property
 import numpy as np
 
 from koordinator.api.device import NUMA_UNKNOWN
+from koordinator.domain.devices.allocation import DeviceShortage
 from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.model import NodeModel
-from koordinator.domain.devices.numa_hints import NumaHint, NumaHintTable
 from koordinator.domain.devices.parts import DevicePart
-from koordinator.domain.devices.plan import DevicePlan, State
-from koordinator.domain.devices.row_kernels import (
+from koordinator.domain.devices.plan import DevicePlan, NumaHint, NumaHintTable, State
+from koordinator.domain.devices.scorer import (
     ANYWHERE,
     MOST_BITS,
     SELECTED,
+    Scorer,
     judge_devices,
 )
-from koordinator.domain.devices.scorer import Scorer
-from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.domain.masks import mask_of, masks_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.rules.numa.rows_align import OtherHints

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 import numpy as np
 
 from koordinator.api.annotations.reservation import RESERVE_POD
-from koordinator.api.config_map import ConfigMap
+from koordinator.api.core import ConfigMap
 from koordinator.api.device import DeviceType
 from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.kubescheduler import NO_GATES, DeviceShareArgs, FeatureGates
@@ -28,7 +28,13 @@ from koordinator.api.labels import (
     POD_QOS_CLASS,
 )
 from koordinator.api.meta import KubeObject
-from koordinator.domain.devices.allocation import Allocation, annotation_entry, to_annotation
+from koordinator.domain.devices.allocation import (
+    NOT_TOGETHER,
+    Allocation,
+    DeviceShortage,
+    annotation_entry,
+    to_annotation,
+)
 from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.claim import sharing_shortage
 from koordinator.domain.devices.free_devices import FreeDevices
@@ -36,7 +42,6 @@ from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.devices.scorer import Scorer, scorer_of
-from koordinator.domain.devices.shortage import NOT_TOGETHER, DeviceShortage
 from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus
 from koordinator.domain.masks import mask_of, zones_of
 from koordinator.foundation.arrays import BoolArray, IntArray
@@ -58,8 +63,7 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.diagnosis import reasons_of
-from koordinator.scheduler.plugins.device_share.bind_annotations import marks, resized
-from koordinator.scheduler.plugins.device_share.claims import ClaimEntry, Templates
+from koordinator.scheduler.plugins.device_share.claims import ClaimEntry, Templates, marks, resized
 from koordinator.scheduler.plugins.device_share.messages import (
     fewer_devices,
     shortage_in_words,

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from koordinator.domain.devices.allocation import DeviceShortage
 from koordinator.domain.devices.scorer import Scorer
-from koordinator.domain.devices.shortage import DeviceShortage
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import Rejections

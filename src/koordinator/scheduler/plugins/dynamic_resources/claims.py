@@ -1,7 +1,9 @@
-"""ResourceClaims of a pod: allocated, pending, or the reason why the pod has to wait.
+"""Resource claims of a pod, and queueing hints about them.
 
 Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go
-``PreEnqueue``, ``PreFilter``, ``validateDeviceClass``.
+``PreEnqueue``, ``PreFilter``, ``validateDeviceClass``; kubernetes
+pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go ``EventsToRegister``,
+``isSchedulableAfterClaimChange``.
 """
 
 import dataclasses
@@ -12,6 +14,7 @@ from typing import Final
 import numpy as np
 from msgspec.structs import replace
 
+from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.device import DeviceType
 from koordinator.api.dynamic_resources import (
     DeviceClaimRequest,
@@ -19,7 +22,8 @@ from koordinator.api.dynamic_resources import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from koordinator.api.meta import ObjectMeta
+from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.node import Node
 from koordinator.api.pod import Pod, PodResourceClaim
 from koordinator.api.resource_validation import is_extended
 from koordinator.domain.devices.requests import names_of
@@ -34,12 +38,14 @@ from koordinator.domain.dynamic_resources.extended_resources import (
     ExtendedRequests,
     extended_requests,
     made_claim,
+    resources_of,
 )
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.clock import to_epoch_s
-from koordinator.scheduler.contract import Refusal
+from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint, Refusal
 from koordinator.scheduler.snapshot import ObjectTable, PodClass, Snapshot
 
 _GPU_NAMES: Final = names_of(DeviceType.GPU)
@@ -230,3 +236,78 @@ def why_lost(claim: ResourceClaim, now_s: float, timeout_s: float) -> str:
     if answer or since is None or to_epoch_s(since) + timeout_s >= now_s:
         return ""
     return f"claim {claim.key}: devices were not ready in time"
+
+
+def _on_claim(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue if the pod's own claim changes or devices are released."""
+    old, new = event.old, event.new
+    claim = new if isinstance(new, ResourceClaim) else old
+    if not isinstance(pod, Pod) or not isinstance(claim, ResourceClaim):
+        return QueueingHint.QUEUE
+    had = isinstance(old, ResourceClaim) and old.status.allocation is not None
+    has = isinstance(new, ResourceClaim) and new.status.allocation is not None
+    if had and not has:
+        return QueueingHint.QUEUE
+    if not _is_of(pod, claim):
+        return QueueingHint.SKIP
+    if not isinstance(old, ResourceClaim) or not isinstance(new, ResourceClaim):
+        return QueueingHint.QUEUE
+    changed = (old.status.allocation, old.status.reserved_for, old.metadata.uid) != (
+        new.status.allocation,
+        new.status.reserved_for,
+        new.metadata.uid,
+    )
+    return QueueingHint.QUEUE if changed else QueueingHint.SKIP
+
+
+def _is_of(pod: Pod, claim: ResourceClaim) -> bool:
+    if claim.metadata.namespace != pod.metadata.namespace:
+        return False
+    named = claim_names(pod.spec.resource_claims, pod.status.resource_claim_statuses)
+    return is_made_for_pod(claim, pod.metadata) or any(
+        name == claim.metadata.name for _, name in named
+    )
+
+
+def _on_node(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue unless only amounts have changed that are no extended resources of the pod."""
+    old, new = event.old, event.new
+    if not isinstance(old, Node) or not isinstance(new, Node) or not isinstance(pod, Pod):
+        return QueueingHint.QUEUE
+    if (old.metadata.labels, old.spec) != (new.metadata.labels, new.spec):
+        return QueueingHint.QUEUE
+    extended = (name for name in pod_requests(pod.spec) if "/" in name)
+    before, after = old.status.allocatable, new.status.allocatable
+    differ = any(before.get(name) != after.get(name) for name in extended)
+    return QueueingHint.QUEUE if differ else QueueingHint.SKIP
+
+
+def _on_class(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue for new and changed classes, and for deleted ones that served the pod's resources."""
+    if event.new is not None or not isinstance(pod, Pod) or not isinstance(event.old, DeviceClass):
+        return QueueingHint.QUEUE
+    names = pod_requests(pod.spec).keys()
+    requested = any(resource in names for resource in resources_of(event.old))
+    return QueueingHint.QUEUE if requested else QueueingHint.SKIP
+
+
+def _on_pod_deleted(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue if the deleted pod had devices that claims can get."""
+    deleted = event.old
+    has_devices = deleted is None or ALLOCATED.key in deleted.metadata.annotations
+    return QueueingHint.QUEUE if has_devices else QueueingHint.SKIP
+
+
+EVENTS = (
+    EventHint(
+        "Node",
+        Action.ADD | Action.UPDATE_LABELS | Action.UPDATE_TAINTS | Action.UPDATE_ALLOCATABLE,
+        _on_node,
+    ),
+    EventHint("AssignedPod", Action.DELETE, _on_pod_deleted),
+    EventHint("Pod", Action.UPDATE_GENERATED_CLAIMS),
+    EventHint("ResourceClaim", Action.ALL, _on_claim),
+    EventHint("DeviceClass", Action.ADD | Action.UPDATE | Action.DELETE, _on_class),
+    EventHint("DeviceTaintRule", Action.UPDATE | Action.DELETE),
+    EventHint("ResourceSlice", Action.ADD | Action.UPDATE | Action.DELETE),
+)

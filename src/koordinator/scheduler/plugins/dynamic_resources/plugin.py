@@ -60,6 +60,7 @@ from koordinator.scheduler.plugins.dynamic_resources.changes import (
     too_many,
 )
 from koordinator.scheduler.plugins.dynamic_resources.claims import (
+    EVENTS,
     PodDeviceClaims,
     conditional_drivers,
     delegations,
@@ -71,7 +72,6 @@ from koordinator.scheduler.plugins.dynamic_resources.claims import (
     why_not_ready,
     with_extended,
 )
-from koordinator.scheduler.plugins.dynamic_resources.hints import EVENTS
 from koordinator.scheduler.plugins.dynamic_resources.messages import (
     device_problems,
     objects_to_create,

@@ -40,8 +40,11 @@ from koordinator.scheduler.contract import (
     Refusal,
 )
 from koordinator.scheduler.diagnosis import did_you_mean
-from koordinator.scheduler.plugins.elastic_quota.job import JobInQuotas
-from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
+from koordinator.scheduler.plugins.elastic_quota.ledger import (
+    JobInQuotas,
+    QuotaLedger,
+    as_quota_pod,
+)
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult, Shortfall
 from koordinator.scheduler.preemption import (
     NOT_HELPFUL,

@@ -1,10 +1,12 @@
-"""Attached volumes of each node, including the volumes of its pods, and the limits.
+"""Volumes that count against a node's limits, and those that are attached.
 
 An upper bound of the number is kept for all nodes; the exact volumes are determined only for nodes
 near their limit, and cached until an object changes.
 
-Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go: ``Filter``,
-``getVolumeLimits``, ``getNodeVolumeAttachmentInfo``.
+Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go:
+``filterAttachableVolumes``, ``getCSIDriverInfo``, ``getCSIDriverInfoFromSC``; kubernetes
+pkg/scheduler/framework/plugins/nodevolumelimits/csi.go: ``Filter``, ``getVolumeLimits``,
+``getNodeVolumeAttachmentInfo``.
 """
 
 from collections.abc import Hashable, Iterator
@@ -17,19 +19,87 @@ from koordinator.api.volume import (
     PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
+    Volume,
     VolumeAttachment,
 )
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
-from koordinator.scheduler.plugins.node_volume_limits.volumes import (
-    Attachable,
-    VolumeName,
-    behind_claim,
-    countable,
-    inline,
+from koordinator.scheduler.rules.volumes import (
+    DRIVERS,
+    claim_name,
+    in_tree_volume,
+    is_made_for,
+    migrated_plugins,
+    storage_class_name,
 )
-from koordinator.scheduler.rules.volumes import claim_name, is_made_for, migrated_plugins
-from koordinator.scheduler.snapshot import PlacedPod, Snapshot
+from koordinator.scheduler.snapshot import PlacedPod, PodClass, Snapshot
+from koordinator.scheduler.snapshot.objects import ObjectTable
+
+#: Driver, kind of key, and a volume handle or the key of an unbound claim.
+VolumeName = tuple[str, str, str]
+
+
+@dataclass(frozen=True, slots=True)
+class Attachable:
+    """Volume that a driver counts; in-tree volumes count where their plugin is migrated."""
+
+    name: VolumeName
+    plugin: str = ""
+
+    @property
+    def driver(self) -> str:
+        """The CSI driver."""
+        return self.name[0]
+
+
+def behind_claim(objects: ObjectTable, claim: PersistentVolumeClaim) -> Attachable | None:
+    """Return the claim's volume, existing or to be provisioned; None without a CSI driver."""
+    volume_name = claim.spec.volume_name
+    volume = objects.get(PersistentVolume, volume_name) if volume_name else None
+    if volume is None:
+        return _promised(objects, claim)
+    if volume.spec.csi is not None:
+        return Attachable((volume.spec.csi.driver, "handle", volume.spec.csi.volume_handle))
+    return inline(volume)
+
+
+def _promised(objects: ObjectTable, claim: PersistentVolumeClaim) -> Attachable | None:
+    """Return the volume that the claim's class will provision."""
+    storage_class = objects.get(StorageClass, storage_class_name(claim))
+    if storage_class is None or not storage_class.provisioner:
+        return None
+    provisioner = storage_class.provisioner
+    if provisioner in DRIVERS:
+        return Attachable((DRIVERS[provisioner], "claim", claim.key), provisioner)
+    return Attachable((provisioner, "claim", claim.key))
+
+
+def inline(volume: Volume | PersistentVolume) -> Attachable | None:
+    """Return the volume of an in-tree plugin as its driver counts it."""
+    known = in_tree_volume(volume)
+    if known is None:
+        return None
+    return Attachable((known.driver, "handle", known.handle), known.plugin)
+
+
+_COUNTABLE: Memo[tuple[Volume, ...]] = Memo()
+
+
+def countable(pod: PodClass) -> tuple[Volume, ...]:
+    """Return the volumes of the pod that some driver may count."""
+    if not pod.spec.volumes:
+        return ()
+    return _COUNTABLE.of(pod, _countable, pod)
+
+
+def _countable(pod: PodClass) -> tuple[Volume, ...]:
+    return tuple(filter(may_count, pod.spec.volumes))
+
+
+def may_count(volume: Volume) -> bool:
+    """Return whether a CSI driver may count the volume."""
+    return bool(volume.persistent_volume_claim or volume.ephemeral or in_tree_volume(volume))
+
 
 UNLIMITED = -1
 _NONE: frozenset[VolumeName] = frozenset()

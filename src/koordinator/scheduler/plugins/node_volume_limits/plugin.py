@@ -29,9 +29,9 @@ from koordinator.scheduler.contract import (
     Reads,
     Rejections,
 )
-from koordinator.scheduler.plugins.node_volume_limits.attached_volumes import attached_volumes
-from koordinator.scheduler.plugins.node_volume_limits.volumes import (
+from koordinator.scheduler.plugins.node_volume_limits.attached_volumes import (
     Attachable,
+    attached_volumes,
     behind_claim,
     countable,
     inline,

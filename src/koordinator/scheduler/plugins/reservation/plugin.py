@@ -39,16 +39,19 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.plugins.reservation.judgement import Judge, Judgement
-from koordinator.scheduler.plugins.reservation.placement import placing, reserves, together
 from koordinator.scheduler.plugins.reservation.pre_allocation import (
     NO_CANDIDATES,
     PreAllocation,
     PreAllocationPlan,
 )
-from koordinator.scheduler.plugins.reservation.summary import in_words, summary
 from koordinator.scheduler.plugins.reservation.usable_holds import (
     UsableHolds,
+    in_words,
+    placing,
     read_requester,
+    reserves,
+    summary,
+    together,
 )
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult
 from koordinator.scheduler.preemption import preempt

@@ -1,19 +1,30 @@
-"""Holds that the pods of a class may use, kept current from the log of holds."""
+"""Reservations that a pod may use: summary, choice and placement.
+
+Source: koordinator pkg/scheduler/plugins/reservation/plugin.go, ``Filter``; koordinator
+pkg/scheduler/plugins/reservation/plugin.go, ``makePostFilterReasons``.
+"""
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Final
 
+import numpy as np
+
+from koordinator.api.annotations.reservation import RESERVATION_NODE, RESERVE_POD
 from koordinator.api.meta import ObjectMeta
+from koordinator.domain.reserve_pod import is_for_others
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.contract import Refusal
+from koordinator.scheduler.contract import Refusal, Rejections
+from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.rules.reservations.match import (
+    PREFIX,
     TAKEN,
     MatchResult,
     ReservationRequester,
     read_reservation_selector,
 )
-from koordinator.scheduler.rules.reservations.offer import OwnerCandidate
+from koordinator.scheduler.rules.reservations.offer import AllocatePolicy, OwnerCandidate
 from koordinator.scheduler.snapshot import Hold, PodClass, RestorableHolds, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
 
@@ -112,3 +123,133 @@ class UsableHolds:
                 )
             found[hold.row, verdict, taint] += 1
         return found
+
+
+OTHER_NODE: Final = "node(s) didn't match the nodeName specified by reservation"
+POLICY_CONFLICT: Final = "node(s) reservation allocate policy conflict"
+REASONS: Final = (OTHER_NODE, POLICY_CONFLICT)
+
+
+def placing(snapshot: Snapshot, pod: PodClass, policy: AllocatePolicy) -> Rejections:
+    """Reject nodes other than the named one, and nodes with an incompatible allocate policy."""
+    n = len(snapshot)
+    elsewhere, conflict = np.zeros(n, bool), np.zeros(n, bool)
+    named = pod.annotations.get(RESERVATION_NODE)
+    if named and RESERVE_POD in pod.annotations:
+        elsewhere = np.array([name != named for name in snapshot.node_names], bool)
+    is_plain = policy is AllocatePolicy.DEFAULT
+    on_row = snapshot.holds.on_row
+    for place, row in enumerate(snapshot.row_numbers.tolist()) if on_row else ():
+        holds = on_row.get(row)
+        if holds:
+            conflict[place] = any(
+                (hold.offer.policy is AllocatePolicy.DEFAULT) is not is_plain
+                for hold in holds.values()
+                if hold.is_usable
+            )
+    return Rejections.by_column((elsewhere, conflict), REASONS, elsewhere | conflict)
+
+
+def reserves(pod: PodClass) -> bool:
+    """Return whether such a pod reserves its requests for other pods."""
+    return RESERVE_POD in pod.annotations or is_for_others(pod.labels)
+
+
+def together(first: Rejections, then: Rejections) -> Rejections:
+    """Return the combined rejections; the first takes precedence on a node."""
+    shift = len(first.reasons)
+    codes = np.where(first.codes > 0, first.codes, then.codes << shift)
+
+    def explain(place: int) -> Sequence[str]:
+        return reasons_of(first if first.codes[place] else then, place)
+
+    unresolvable = np.where(first.codes > 0, first.unresolvable, then.unresolvable)
+    return Rejections(codes, (*first.reasons, *then.reasons), unresolvable, explain)
+
+
+_ORIGINAL_TEXTS: Final = (
+    (MatchResult.NAME_MATCHED, "exactly matches the requested reservation name"),
+    (MatchResult.OTHER_NAME, "didn't match the requested reservation name"),
+    (MatchResult.OTHER_AFFINITY, "didn't match affinity rules"),
+    (MatchResult.UNSCHEDULABLE, "is unschedulable"),
+    (MatchResult.NOT_EXACT, "is not exact matched"),
+)
+_REFUSING: Final = (
+    MatchResult.OTHER_NAME,
+    MatchResult.OTHER_AFFINITY,
+    MatchResult.UNSCHEDULABLE,
+    MatchResult.NOT_EXACT,
+    MatchResult.TAINTED,
+)
+_NO_OWNER: Final = (MatchResult.NOT_OWNER, MatchResult.IGNORED)
+
+
+_IN_WORDS: Final = (
+    (MatchResult.OTHER_NAME, "of another name"),
+    (MatchResult.OTHER_AFFINITY, "not selected by its reservation affinity"),
+    (MatchResult.UNSCHEDULABLE, "unschedulable"),
+    (MatchResult.NOT_EXACT, "without exactly the requested amounts"),
+    (MatchResult.TAINTED, "with a taint that it does not tolerate"),
+)
+
+
+def in_words(verdicts: Counter[tuple[int, MatchResult, str]]) -> str:
+    """Return why the reservations that a pod owns do not match."""
+    owned = {key: n for key, n in verdicts.items() if key[1] not in _NO_OWNER}
+    total = sum(owned.values())
+    if not total:
+        return "it is the owner of no reservation"
+    parts = []
+    for wanted, text in _IN_WORDS:
+        count = sum(n for (_, verdict, _), n in owned.items() if verdict is wanted)
+        taints = sorted({taint for _, verdict, taint in owned if verdict is wanted and taint})
+        if count:
+            which = ", ".join(taints)
+            parts.append(f"{count} {text} ({which})" if which else f"{count} {text}")
+    has = f"it is the owner of {total} reservation{'' if total == 1 else 's'}"
+    return f"{has}: {', '.join(parts)}" if parts else has
+
+
+def summary(
+    verdicts: Counter[tuple[int, MatchResult, str]],
+    reasons_at: Callable[[int], Sequence[str]],
+    *,
+    required: bool,
+) -> list[str]:
+    """Return the lines of the original; none if the pod owns and needs no reservation.
+
+    ``reasons_at`` returns the reasons for which a row was rejected.
+    """
+    totals: Counter[MatchResult] = Counter()
+    taints: Counter[str] = Counter()
+    owned: Counter[int] = Counter()  # by row
+    matched: Counter[int] = Counter()
+    for (row, verdict, taint), count in verdicts.items():
+        if verdict in _NO_OWNER:
+            continue
+        totals[verdict] += count
+        owned[row] += count
+        if verdict is MatchResult.TAINTED:
+            taints[taint] += count
+        if verdict not in _REFUSING:
+            matched[row] += count
+    total = sum(owned.values())
+    if not total and not required:
+        return []
+    lines = [f"{totals[v]} {PREFIX}{text}" for v, text in _ORIGINAL_TEXTS if totals[v]]
+    lines += [f"{n} {PREFIX}had untolerated taint {taint}" for taint, n in sorted(taints.items())]
+    by_node = _by_node(matched, reasons_at)
+    lines += [f"{n} {PREFIX}for node reason that {text}" for text, n in sorted(by_node.items())]
+    return [*lines, f"{total} {PREFIX}matched owner total"]
+
+
+def _by_node(matched: Counter[int], reasons_at: Callable[[int], Sequence[str]]) -> Counter[str]:
+    """Count the node reasons that exclude the pod from matched reservations."""
+    found: Counter[str] = Counter()
+    for row, count in matched.items():
+        reasons = reasons_at(row)
+        of_node = [reason for reason in reasons if not reason.startswith(PREFIX)]
+        left = count - (len(reasons) - len(of_node))
+        for reason in of_node if left > 0 else ():
+            found[reason] += left
+    return found

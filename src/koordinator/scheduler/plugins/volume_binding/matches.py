@@ -1,12 +1,18 @@
-"""Existing volumes for the claims of a pod, on every node at once.
+"""Volumes for a pod: reachable, matching, and to be provisioned.
+
+Most volumes select nodes by one label, often one node each: those rows are looked up instead of
+searched.
 
 On a node a claim gets the smallest volume that is large enough, usable there and not taken by a
 smaller claim of the same pod; among equal ones the first.  A volume pre-bound to the claim comes
 first, and then the claim gets no other volume: not even a new one, which the original would
 provision on nodes out of that volume's reach.
 
-Source: k8s.io/component-helpers storage/volume/pv_helpers.go ``FindMatchingVolume``; kubernetes
-pkg/scheduler/framework/plugins/volumebinding/binder.go ``findMatchingVolumes``.
+Source: k8s.io/component-helpers storage/volume/pv_helpers.go ``CheckNodeAffinity``;
+k8s.io/component-helpers storage/volume/pv_helpers.go ``FindMatchingVolume``; kubernetes
+pkg/scheduler/framework/plugins/volumebinding/binder.go ``findMatchingVolumes``; kubernetes
+pkg/scheduler/framework/plugins/volumebinding/binder.go: ``checkVolumeProvisions``,
+``hasEnoughCapacity``.
 """
 
 from collections.abc import Sequence
@@ -14,10 +20,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
-from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.plugins.volume_binding.reach import Reach
+from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from koordinator.api.meta import LabelSelector
+from koordinator.api.volume import (
+    CsiDriver,
+    CsiStorageCapacity,
+    PersistentVolume,
+    PersistentVolumeClaim,
+    StorageClass,
+)
+from koordinator.domain.pod_requests import bounded
+from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.memo import Memo
+from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.rules.volumes import (
+    NO_PROVISIONER,
+    STORAGE,
     capacity,
     is_available_for,
     is_large_enough,
@@ -25,7 +43,85 @@ from koordinator.scheduler.rules.volumes import (
     requested,
     storage_class_name,
 )
+from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
+from koordinator.scheduler.snapshot.selection import matches_selector
+
+_NOWHERE = np.zeros(0, np.int64)
+
+
+class Reach:
+    """Rows by volume or selector for the current nodes, cached until a node changes."""
+
+    def __init__(self, cluster: Snapshot) -> None:
+        self.everywhere: IntArray = np.arange(len(cluster))
+        self._whole = cluster
+        self._rows: dict[NodeSelector, IntArray] = {}
+        self._by_label: dict[str, dict[str, IntArray]] = {}
+
+    def of_volume(self, volume: PersistentVolume) -> IntArray:
+        """Return the rows on which the volume is usable."""
+        affinity = volume.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return self.everywhere
+        return self.of_selector(affinity.required)
+
+    def of_topology(self, selector: LabelSelector) -> IntArray:
+        """Return the rows of nodes whose labels are selected."""
+        requirements = (
+            *(
+                NodeSelectorRequirement(key=key, operator="In", values=(value,))
+                for key, value in selector.match_labels.items()
+            ),
+            *(
+                NodeSelectorRequirement(
+                    key=wanted.key, operator=wanted.operator, values=wanted.values
+                )
+                for wanted in selector.match_expressions
+            ),
+        )
+        if not requirements:
+            return self.everywhere
+        term = NodeSelectorTerm(match_expressions=requirements)
+        return self.of_selector(NodeSelector(node_selector_terms=(term,)))
+
+    def of_selector(self, selector: NodeSelector) -> IntArray:
+        """Return the rows of nodes that some term selects."""
+        rows = self._rows.get(selector)
+        if rows is None:
+            rows = self._rows[selector] = self._find(selector)
+        return rows
+
+    def _find(self, selector: NodeSelector) -> IntArray:
+        terms = selector.node_selector_terms
+        if len(terms) == 1 and len(terms[0].match_expressions) == 1 and not terms[0].match_fields:
+            only = terms[0].match_expressions[0]
+            if only.operator == "In":
+                by_value = self._with_label(only.key)
+                found = [by_value[v] for v in dict.fromkeys(only.values) if v in by_value]
+                return np.concatenate(found) if found else _NOWHERE
+        return np.flatnonzero(matches_selector(self._whole, selector))
+
+    def _with_label(self, key: str) -> dict[str, IntArray]:
+        """Return the rows by value of a label."""
+        known = self._by_label.get(key)
+        if known is None:
+            ids, values = self._whole.label(key)
+            order = np.argsort(ids, kind="stable")
+            starts = np.searchsorted(ids[order], np.arange(len(values) + 1))
+            known = self._by_label[key] = {
+                value: order[starts[i] : starts[i + 1]] for i, value in enumerate(values)
+            }
+        return known
+
+
+_REACH: Memo[Reach] = Memo()
+
+
+def reach(cluster: Snapshot) -> Reach:
+    """Return the cached rows for the current nodes."""
+    return _REACH.as_of(cluster.shared, cluster.node_version, Reach, cluster)
+
 
 NONE = -1
 
@@ -106,3 +202,68 @@ def _first_usable(
             rows, chosen = rows[free], chosen[free]
         choice[rows[::-1]] = chosen[::-1]  # in reverse, so that the best candidate is written last
     return choice
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningCapacity:
+    """Rows that can provision a volume, ``(n,)`` each."""
+
+    allowed: BoolArray  # the class provisions volumes for the node
+    enough: BoolArray  # the known capacity suffices
+    capacity: IntArray  # bytes available to the node; 0 if unknown
+
+
+def find_headroom(
+    objects: ObjectTable, claim: PersistentVolumeClaim, reach: Reach
+) -> ProvisioningCapacity:
+    """Return the rows for which the claim's class can provision the volume."""
+    storage_class = objects.get(StorageClass, storage_class_name(claim))
+    rows = len(reach.everywhere)
+    if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
+        return ProvisioningCapacity(
+            np.zeros(rows, bool), np.ones(rows, bool), np.zeros(rows, np.int64)
+        )
+    allowed = np.zeros(rows, bool)
+    allowed[_allowed(storage_class, reach)] = True
+    capacity = np.zeros(rows, np.int64)
+    if not _is_checked(objects, storage_class, claim):
+        return ProvisioningCapacity(allowed, np.ones(rows, bool), capacity)
+    enough = np.zeros(rows, bool)
+    for place in objects.all(CsiStorageCapacity):
+        limit = volume_limit(place)
+        if (
+            place.storage_class_name != storage_class.metadata.name
+            or place.node_topology is None
+            or limit is None
+            or limit < requested(claim)
+        ):
+            continue
+        near = reach.of_topology(place.node_topology)
+        if place.capacity is not None:
+            capacity[near[~enough[near]]] = bounded(STORAGE, place.capacity)
+        enough[near] = True
+    return ProvisioningCapacity(allowed, enough, capacity)
+
+
+def volume_limit(place: CsiStorageCapacity) -> Quantity | None:
+    """Return the largest size that can be provisioned there; None if unknown."""
+    return place.capacity if place.maximum_volume_size is None else place.maximum_volume_size
+
+
+def _allowed(storage_class: StorageClass, reach: Reach) -> IntArray:
+    if not storage_class.allowed_topologies:
+        return reach.everywhere
+    terms = tuple(
+        NodeSelectorTerm(match_expressions=term.as_node_requirements())
+        for term in storage_class.allowed_topologies
+    )
+    return reach.of_selector(NodeSelector(node_selector_terms=terms))
+
+
+def _is_checked(
+    objects: ObjectTable, storage_class: StorageClass, claim: PersistentVolumeClaim
+) -> bool:
+    """Return whether the driver publishes capacities that limit the claim."""
+    driver = objects.get(CsiDriver, storage_class.provisioner)
+    has_size = STORAGE in claim.spec.resources.requests
+    return has_size and driver is not None and bool(driver.spec.storage_capacity)

@@ -16,12 +16,15 @@ from koordinator.domain.pod_requests import bounded
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.volume_binding.claims import PodClaims
-from koordinator.scheduler.plugins.volume_binding.matches import NONE, Matches, match_volumes
-from koordinator.scheduler.plugins.volume_binding.provisioning import (
+from koordinator.scheduler.plugins.volume_binding.matches import (
+    NONE,
+    Matches,
     ProvisioningCapacity,
+    Reach,
     find_headroom,
+    match_volumes,
+    reach,
 )
-from koordinator.scheduler.plugins.volume_binding.reach import Reach, reach
 from koordinator.scheduler.rules.curves import Curve
 from koordinator.scheduler.rules.volumes import (
     SELECTED_NODE,

@@ -31,8 +31,7 @@ from koordinator.scheduler.contract import (
     Rejections,
 )
 from koordinator.scheduler.diagnosis import reasons_of
-from koordinator.scheduler.plugins.volume_binding.claims import has_claims, read_claims
-from koordinator.scheduler.plugins.volume_binding.hints import EVENTS
+from koordinator.scheduler.plugins.volume_binding.claims import EVENTS, has_claims, read_claims
 from koordinator.scheduler.plugins.volume_binding.messages import (
     claim_details,
     claim_to_make,

@@ -17,8 +17,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.foundation.kernel import Kernel
+from koordinator.foundation.arrays import BoolArray, IntArray, Kernel
 from koordinator.scheduler.rules.curves import EXACT_BELOW, percent_floor
 from koordinator.scheduler.rules.load.pod_load import Addends, Sum
 from koordinator.scheduler.rules.load.rules import Amounts

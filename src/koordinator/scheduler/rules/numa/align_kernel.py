@@ -18,8 +18,7 @@ from koordinator.api.annotations.numa import (
 )
 from koordinator.api.resource_names import CPU
 from koordinator.domain.masks import subsets
-from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.foundation.kernel import Kernel
+from koordinator.foundation.arrays import BoolArray, IntArray, Kernel
 from koordinator.scheduler.rules.numa.node import NumaRequest
 from koordinator.scheduler.rules.numa.rows import POLICIES, NumaRows
 from koordinator.scheduler.rules.numa.rows_align import OtherHints

@@ -17,7 +17,7 @@ from koordinator.api.annotations.numa import (
     NumaTopologyPolicy,
 )
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.node_resource_topology import NUMA_ZONE, NodeResourceTopology, Zone
+from koordinator.api.node import NUMA_ZONE, NodeResourceTopology, Zone
 from koordinator.api.resource_names import CPU
 from koordinator.domain.amounts import ZoneAmounts, amplified, read_amounts
 from koordinator.domain.masks import MAX_ZONE

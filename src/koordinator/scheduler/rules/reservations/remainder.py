@@ -4,8 +4,7 @@ from collections.abc import Iterable
 
 from koordinator.api.device import DeviceType
 from koordinator.domain.amounts import remaining, total
-from koordinator.domain.devices.allocation import Allocation, Taken
-from koordinator.domain.devices.shortage import NO_DEVICE
+from koordinator.domain.devices.allocation import NO_DEVICE, Allocation, Taken
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.rules.numa.trial import NOT_ENOUGH_CPUS
 

@@ -7,7 +7,7 @@ from tests.machines import GIB, cpu_infos
 
 from koordinator.api.annotations.numa import CPU_TOPOLOGY, CpuTopology, NumaTopologyPolicy
 from koordinator.api.codec import decode
-from koordinator.api.node_resource_topology import NodeResourceTopology
+from koordinator.api.node import NodeResourceTopology
 from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.rules.numa.topology import read_topology

@@ -7,10 +7,10 @@
 """
 
 from koordinator.descheduler.plugins.gpu_defragmentation.room.exact import fewest_moves, solve_room
-from koordinator.descheduler.plugins.gpu_defragmentation.room.ledger import RoomLedger
 from koordinator.descheduler.plugins.gpu_defragmentation.room.problem import (
     MemberPlace,
     RoomCluster,
+    RoomLedger,
     RoomMove,
     RoomPlan,
     RoomPod,

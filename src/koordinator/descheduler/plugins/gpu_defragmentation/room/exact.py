@@ -10,10 +10,10 @@ from itertools import chain
 
 import numpy as np
 
-from koordinator.descheduler.plugins.gpu_defragmentation.room.ledger import RoomLedger
 from koordinator.descheduler.plugins.gpu_defragmentation.room.problem import (
     MemberPlace,
     RoomCluster,
+    RoomLedger,
     RoomPlan,
     RoomRequest,
 )

@@ -14,10 +14,10 @@ from typing import Final
 
 import numpy as np
 
-from koordinator.descheduler.plugins.gpu_defragmentation.room.ledger import RoomLedger
 from koordinator.descheduler.plugins.gpu_defragmentation.room.problem import (
     MemberPlace,
     RoomCluster,
+    RoomLedger,
     RoomPlan,
     RoomPod,
     RoomRequest,

@@ -1,0 +1,232 @@
+"""Kinds of gangs: PodGroup of Koordinator, PodGroup and Workload of ``scheduling.k8s.io``.
+
+Alpha in Kubernetes 1.35, behind the API server's gate ``GenericWorkload``.  A pod is in a group of
+a Workload by ``spec.workloadRef``.  Nothing in a ``spec`` can be changed; there is no status.
+
+Served with the API server's gate ``GenericWorkload``: v1alpha2 by 1.36, v1beta1 and v1alpha3 by
+1.37.  A pod is in the group that ``spec.schedulingGroup`` names.  Not to be confused with the kind
+of the same name in scheduling.sigs.k8s.io, which pods name by a label.
+
+Source: koordinator apis/thirdparty/scheduler-plugins/pkg/apis/scheduling/v1alpha1/types.go;
+k8s.io/api scheduling/v1alpha1/types.go; k8s.io/api scheduling/v1alpha2, v1alpha3 and v1beta1,
+types.go.
+"""
+
+import datetime as dt
+from enum import StrEnum
+from typing import ClassVar
+
+from msgspec import field
+
+from koordinator.api.core import ResourceList
+from koordinator.api.crd import CustomResource, StandardCondition
+from koordinator.api.meta import ApiStruct, Int32, KubeObject
+
+
+class PodGroupPhase(StrEnum):
+    """Phase of a group, empty before the first sync; Unknown is never set."""
+
+    PENDING = "Pending"
+    PRE_SCHEDULING = "PreScheduling"
+    SCHEDULING = "Scheduling"
+    SCHEDULED = "Scheduled"
+    RUNNING = "Running"
+    FINISHED = "Finished"
+    FAILED = "Failed"
+    UNKNOWN = "Unknown"
+
+
+class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """How many pods make the group; ``min_resources`` is not looked at."""
+
+    min_member: Int32 = 0
+    min_resources: ResourceList = {}
+    schedule_timeout_seconds: Int32 | None = None  # None or below 1 is the scheduler's default
+
+
+class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
+    """How far the group is; ``occupied_by`` names the owners of its pods."""
+
+    phase: str = ""  # a PodGroupPhase
+    occupied_by: str = ""
+    scheduled: Int32 = 0
+    running: Int32 = 0
+    succeeded: Int32 = 0
+    failed: Int32 = 0
+    schedule_start_time: dt.datetime | None = None
+    conditions: tuple[StandardCondition, ...] = ()  # ours: whether the object is valid
+
+
+class PodGroup(CustomResource, frozen=True, kw_only=True):
+    """A gang."""
+
+    API_VERSION: ClassVar[str] = "scheduling.sigs.k8s.io/v1alpha1"
+    KIND: ClassVar[str] = "PodGroup"
+    PLURAL: ClassVar[str] = "podgroups"
+    API_APPROVED: ClassVar[str] = "https://github.com/kubernetes-sigs/scheduler-plugins/pull/52"
+
+    spec: PodGroupSpec = PodGroupSpec()
+    status: PodGroupStatus = PodGroupStatus()
+
+
+class BasicPolicy(ApiStruct, frozen=True, kw_only=True):
+    """Each pod is scheduled for itself."""
+
+
+class GangPolicy(ApiStruct, frozen=True, kw_only=True):
+    """No pod is bound before so many have places; the API server takes 1 or more."""
+
+    min_count: Int32 = 0
+
+
+class PodGroupPolicy(ApiStruct, frozen=True, kw_only=True):
+    """The API server sees to it that one of them is set."""
+
+    basic: BasicPolicy | None = None
+    gang: GangPolicy | None = None
+
+
+class WorkloadPodGroup(ApiStruct, frozen=True, kw_only=True):
+    """Pods of a Workload with one policy, which holds for each replica key apart."""
+
+    name: str
+    policy: PodGroupPolicy = PodGroupPolicy()
+
+
+class ControllerReference(ApiStruct, frozen=True, kw_only=True):
+    """Reference to the creator of the Workload; informational."""
+
+    api_group: str = ""
+    kind: str = ""
+    name: str = ""
+
+
+class SchedulingWorkloadSpec(ApiStruct, frozen=True, kw_only=True):
+    """At most eight groups, of different names."""
+
+    controller_ref: ControllerReference | None = None
+    pod_groups: tuple[WorkloadPodGroup, ...] = ()
+
+
+class SchedulingWorkload(KubeObject, frozen=True, kw_only=True):
+    """The scheduling policies of an application."""
+
+    API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1alpha1"
+    KIND: ClassVar[str] = "Workload"
+    PLURAL: ClassVar[str] = "workloads"
+
+    spec: SchedulingWorkloadSpec = SchedulingWorkloadSpec()
+
+    def policy_of(self, group: str) -> PodGroupPolicy | None:
+        """Return the policy of the pod group of that name; None if there is no such group."""
+        return next((one.policy for one in self.spec.pod_groups if one.name == group), None)
+
+
+SCHEDULED_1_36 = "PodGroupScheduled"  # condition
+SCHEDULED_1_37 = "PodGroupInitiallyScheduled"  # the same from 1.37 on
+
+
+class TopologyConstraint(ApiStruct, frozen=True, kw_only=True):
+    """Pods of a group run on nodes that have one value of this label."""
+
+    key: str
+
+
+class PodGroupConstraints(ApiStruct, frozen=True, kw_only=True):
+    """The API server takes at most one constraint."""
+
+    topology: tuple[TopologyConstraint, ...] = ()
+
+
+class PodGroupResourceClaim(ApiStruct, frozen=True, kw_only=True):
+    """A claim that all pods of a group share."""
+
+    name: str
+    resource_claim_name: str | None = None
+    resource_claim_template_name: str | None = None
+
+
+class DisruptionUnit(ApiStruct, frozen=True, kw_only=True):
+    """Pods that are preempted one by one, or all pods of the group together."""
+
+    single: BasicPolicy | None = None
+    all_pods: BasicPolicy | None = field(name="all", default=None)
+
+
+class PodGroupWorkload(ApiStruct, frozen=True, kw_only=True):
+    """The template of a Workload that a group was made from."""
+
+    workload_name: str = ""
+    template_name: str = ""
+
+
+class SchedulingPodGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """``disruption_mode`` is Pod or PodGroup in v1alpha2, and a union from 1.37 on."""
+
+    scheduling_policy: PodGroupPolicy = PodGroupPolicy()
+    scheduling_constraints: PodGroupConstraints | None = None
+    resource_claims: tuple[PodGroupResourceClaim, ...] = ()
+    disruption_mode: DisruptionUnit | str | None = None
+    priority_class_name: str = ""
+    priority: Int32 | None = None  # resolved by the API server; none: 0
+    preemption_policy: str | None = None
+    parent_composite_pod_group_name: str | None = None
+    workload_ref: PodGroupWorkload | None = None
+
+    @property
+    def topology_key(self) -> str:
+        """Label whose value must be equal on the nodes of all members; empty: no constraint."""
+        constraints = self.scheduling_constraints
+        return constraints.topology[0].key if constraints and constraints.topology else ""
+
+    @property
+    def is_disrupted_as_whole(self) -> bool:
+        """Whether preempting one pod of the group means preempting all of them."""
+        mode = self.disruption_mode
+        return mode.all_pods is not None if isinstance(mode, DisruptionUnit) else mode == "PodGroup"
+
+
+class PodGroupResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
+    """The claim that was made for an entry of the group."""
+
+    name: str
+    resource_claim_name: str | None = None
+
+
+class SchedulingPodGroupStatus(ApiStruct, frozen=True, kw_only=True):
+    """Whether enough pods of the group had places at a time."""
+
+    conditions: tuple[StandardCondition, ...] = ()
+    resource_claim_statuses: tuple[PodGroupResourceClaimStatus, ...] = ()
+
+
+class SchedulingPodGroup(KubeObject, frozen=True, kw_only=True):
+    """Pods with one scheduling policy, as Kubernetes 1.37 serves them."""
+
+    API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1beta1"
+    KIND: ClassVar[str] = "PodGroup"
+    PLURAL: ClassVar[str] = "podgroups"
+
+    spec: SchedulingPodGroupSpec = SchedulingPodGroupSpec()
+    status: SchedulingPodGroupStatus = SchedulingPodGroupStatus()
+
+
+class SchedulingPodGroupV1Alpha3(SchedulingPodGroup, frozen=True, kw_only=True):
+    """The same under the name that has trees of groups."""
+
+    API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1alpha3"
+
+
+class SchedulingPodGroupV1Alpha2(SchedulingPodGroup, frozen=True, kw_only=True):
+    """The same as Kubernetes 1.36 serves it."""
+
+    API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1alpha2"
+
+
+KINDS = (
+    PodGroup,
+    SchedulingPodGroup,
+    SchedulingPodGroupV1Alpha3,
+    SchedulingPodGroupV1Alpha2,
+    SchedulingWorkload,
+)

@@ -1,5 +1,0 @@
-"""Status of the cluster network topology."""
-
-from koordinator.scheduler.features.topology.reports import TopologyFeature
-
-__all__ = ["TopologyFeature"]
