@@ -127,6 +127,104 @@ def test_the_configuration_is_the_values_with_the_lease_of_the_namespace(
     assert configuration.leader_election.resource_name == "koord-scheduler"
 
 
+ORIGINAL_VALUES: dict[str, Any] = {
+    "crds": {"managed": False},
+    "installation": {"namespace": "elsewhere", "roleListGroups": ["*"]},
+    "featureGates": "MultiQuotaTree=true",
+    "imageRepositoryHost": "registry.example.com",
+    "imagePullSecrets": {},
+    "koordlet": {
+        "image": {"repository": "x", "tag": "v1"},
+        "features": "CPUBurst=true",
+        "log": {"level": "4"},
+        "hostDirs": {"kubeletLibDir": "/data/kubelet/", "koordletTSDBDir": ""},
+        "nodeAffinity": {"podAffinity": {}},
+        "runtimeClassName": "runc",
+        "metrics": {"port": 9400},
+        "enableServiceMonitor": True,
+    },
+    "manager": {"metrics": {"addr": "", "port": 8081}, "resyncPeriod": "0"},
+    "serviceAccount": {"annotations": {"a": "b"}},
+    "scheduler": {
+        "port": 10251,
+        "compatible122FeatureGates": "CompatibleCSIStorageCapacity=true",
+        "enableJobPreemption": True,
+        "deviceShare": {"gpuShareUnsupportedModels": [{"vendor": "v", "model": "m"}]},
+        "hostNetwork": True,
+        "nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {}},
+    },
+    "descheduler": {"port": 10251},
+    "deviceDaemon": {"image": {"tag": "v1"}},
+}
+
+
+def test_values_of_the_original_have_their_effect(helm: Helm, tmp_path: Path) -> None:
+    """Under the names of the original's chart."""
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(ORIGINAL_VALUES))
+    objects = rendered(helm, f"--values={file}")
+
+    namespaces = {each["metadata"].get("namespace") for each in objects.values()}
+    assert namespaces <= {None, "elsewhere", "kube-system"}
+    assert ("Namespace", "elsewhere") in objects
+    agent = objects["DaemonSet", "koordlet"]["spec"]["template"]["spec"]
+    flags = agent["containers"][0]["args"]
+    assert {"--secure-port=9400", "--feature-gates=CPUBurst=true"} < set(flags)
+    assert agent["affinity"] == {"podAffinity": {}}
+    assert agent["runtimeClassName"] == "runc"
+    folders = {
+        each["name"]: each["hostPath"]["path"] for each in agent["volumes"] if "hostPath" in each
+    }
+    assert folders["kubelet"] == "/data/kubelet/"
+    manager = objects["Deployment", "koord-manager"]["spec"]["template"]["spec"]
+    assert "--feature-gates=MultiQuotaTree=true" in manager["containers"][0]["args"]
+    assert objects["ServiceAccount", "koord-manager"]["metadata"]["annotations"] == {"a": "b"}
+    scheduler = objects["Deployment", "koord-scheduler"]["spec"]["template"]["spec"]
+    assert scheduler["hostNetwork"]
+    assert scheduler["affinity"].keys() == {"nodeAffinity"}
+    assert ("ServiceMonitor", "koordlet") in objects
+    assert ("DaemonSet", "koord-device-daemon") in objects
+
+
+def test_values_of_the_original_change_the_scheduler_configuration(
+    helm: Helm, tmp_path: Path
+) -> None:
+    """Preemption for jobs, models that are not shared, and the namespace of quotas."""
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(ORIGINAL_VALUES))
+    objects = rendered(helm, f"--values={file}")
+    text = objects["ConfigMap", "koord-scheduler-config"]["data"]["koord-scheduler-config"]
+    configuration = decode_configuration(yaml.safe_load(text), "koord-scheduler-config")
+    (profile,) = configuration.profiles
+    arguments = {each.name: each.args for each in profile.plugin_config}
+
+    assert configuration.leader_election.resource_namespace == "elsewhere"
+    assert arguments["Coscheduling"]["enablePreemption"]
+    assert arguments["Coscheduling"]["awareNetworkTopology"]
+    models = arguments["DeviceShare"]["gpuShareUnsupportedModels"]
+    assert models == [{"vendor": "v", "model": "m"}]
+    assert arguments["ElasticQuota"]["quotaGroupNamespace"] == "elsewhere"
+    assert profile.plugins is not None
+    enabled = [each.name for each in profile.plugins.post_filter.enabled]
+    assert enabled == ["Reservation", "ElasticQuota", "Coscheduling"]
+
+
+def test_notes_list_values_of_the_original_that_differ(helm: Helm, tmp_path: Path) -> None:
+    """Each by its name; without such values the notes have no list."""
+    file = tmp_path / "values.json"
+    file.write_text(json.dumps(ORIGINAL_VALUES))
+    install = ("install", "koordinator", CHART, "--dry-run=client", f"--namespace={NAMESPACE}")
+    unknown = "--set=koordlet.enableServiceMonitor=false"  # the API server has no such kind
+    notes = helm(*install, f"--values={file}", unknown).partition("NOTES:")[2]
+
+    for name in ("crds.managed", "imageRepositoryHost", "koordlet.image", "scheduler.port",
+                 "descheduler.port", "manager.resyncPeriod", "koordlet.metrics.port",
+                 "scheduler.compatible122FeatureGates", "deviceDaemon.image"):  # fmt: skip
+        assert f"  {name}: " in notes
+    assert "manager.metrics.addr" not in notes
+    assert "original's chart" not in helm(*install).partition("NOTES:")[2]
+
+
 @pytest.mark.parametrize("chart", ["koordinator", "koordinator-yarn-copilot", "hami-daemon"])
 def test_every_image_can_be_pinned_by_its_digest(helm: Helm, chart: str) -> None:
     """A tag may point to something else tomorrow, a digest never does."""

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 import yaml
 from tests.unit.cli.migrate.invocation import check_trees, document, run
+from tests.unit.deploy.installed import CHART
 
-from koordinator.cli.migrate.chart_values import check_values, is_values
+from koordinator.cli.migrate.chart_values import SETTINGS, check_values, is_values
 from koordinator.cli.migrate.conversion import converted_values
 from koordinator.cli.migrate.findings import FindingStatus
 
@@ -197,6 +198,24 @@ def test_values_are_printed_with_warnings_about_what_differs(tmp_path: Path) -> 
     assert result.exit_code == 0
     assert yaml.safe_load(result.stdout) == {"scheduler": {"log": {"level": 3}}}
     assert "set image.repository" in " ".join(result.stderr.split())
+
+
+def test_chart_accepts_every_setting_and_its_target() -> None:
+    """Values of the original's chart unchanged, and every path that a conversion writes."""
+    schema = yaml.safe_load((CHART / "values.schema.json").read_text("utf-8"))
+    for path, setting in SETTINGS.items():
+        for target in (path, setting.target):
+            node = schema
+            for name in filter(None, target.split(".")):
+                node = _resolved(schema, node)["properties"][name]
+            assert node
+
+
+def _resolved(schema: Any, node: Any) -> Any:
+    while "$ref" in node:
+        for name in node["$ref"].split("/"):
+            node = schema if name == "#" else node[name]
+    return node
 
 
 @pytest.mark.skipif(not CHARTS, reason="KOORDINATOR_CHARTS names no checkout of the charts")
