@@ -11,7 +11,7 @@ READY_E2E := $(VENV)/.ready-e2e
 READY_DOCS := $(VENV)/.ready-docs
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check docs fuzz hostile e2e e2e-older suites browser page bench soak lock sbom changelog clean
+.PHONY: demo test check docs fuzz hostile e2e e2e-older suites browser page bench soak lock sbom release changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -125,6 +125,15 @@ sbom: $(READY)
 	$(INSTALL) requirements/release.txt
 	mkdir -p dist
 	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --mc-type application --of JSON --output-file dist/koordinator.cdx.json requirements/image.txt
+
+# Writes wheel, source distribution, OCI layouts of the image and of the charts to dist/; equal commits
+# give equal bytes.  REPOSITORY_URL is what links of the README name; BASE is LAYOUT@sha256:DIGEST of
+# a base image with Python 3.13, as skopeo copy docker://… oci:LAYOUT makes it, or scratch.
+BASE ?= scratch
+REPOSITORY_URL ?=
+release: sbom
+	@test -n "$(REPOSITORY_URL)" || { echo "REPOSITORY_URL is required, such as https://example.com/koordinator"; exit 2; }
+	$(BIN)/python -m release --repository-url "$(REPOSITORY_URL)" --sbom dist/koordinator.cdx.json --base "$(BASE)"
 
 # Moves changes/*.md into CHANGELOG.md, for the release that VERSION names.
 changelog: $(READY)

@@ -1,0 +1,65 @@
+"""Archives whose bytes depend on names and contents of their files only.
+
+Source: GNU tar manual, 8.4 Reproducibility; https://reproducible-builds.org/docs/archives/.
+"""
+
+import gzip
+import io
+import tarfile
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+_FOLDER_MODE, _FILE_MODE, _PROGRAM_MODE = 0o755, 0o644, 0o755
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A file of an archive, a symbolic link if ``target`` is set, or a folder without content."""
+
+    path: str  # relative
+    content: bytes | None = None
+    target: str = ""
+    is_program: bool = False
+
+
+def entries_below(folder: Path, prefix: str) -> list[Entry]:
+    """Return the files below a folder under a prefix."""
+    return [
+        Entry(
+            f"{prefix}/{path.relative_to(folder).as_posix()}",
+            path.read_bytes(),
+            is_program=bool(path.stat().st_mode & 0o100),
+        )
+        for path in folder.rglob("*")
+        if path.is_file()
+    ]
+
+
+def tar(entries: Iterable[Entry], time_s: int) -> bytes:
+    """Return an archive of the entries and the folders around them, by path, all owned by root."""
+    by_path = {entry.path: entry for entry in entries}
+    for path in list(by_path):
+        for parent in PurePosixPath(path).parents:
+            if str(parent) != ".":
+                by_path.setdefault(str(parent), Entry(str(parent)))
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as archive:
+        for path in sorted(by_path):
+            entry = by_path[path]
+            info = tarfile.TarInfo(path)
+            info.mtime = time_s
+            if entry.target:
+                info.type, info.linkname, info.mode = tarfile.SYMTYPE, entry.target, 0o777
+            elif entry.content is None:
+                info.type, info.mode = tarfile.DIRTYPE, _FOLDER_MODE
+            else:
+                info.size = len(entry.content)
+                info.mode = _PROGRAM_MODE if entry.is_program else _FILE_MODE
+            archive.addfile(info, io.BytesIO(entry.content or b""))
+    return buffer.getvalue()
+
+
+def compressed(data: bytes) -> bytes:
+    """Return data compressed by gzip, without name and time."""
+    return gzip.compress(data, compresslevel=9, mtime=0)

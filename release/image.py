@@ -1,0 +1,157 @@
+"""OCI image of a wheel and its dependencies on a base image, without a container engine.
+
+The image runs as another user than root.  Beside it, the index has the bill of materials, which
+refers to the image.
+Source: opencontainers image-spec v1.1, config.md, layer.md, manifest.md (artifacts).
+"""
+
+import datetime as dt
+import json
+import zipfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+from koordinator.cli.main import PROGRAMS
+from release.archives import Entry, compressed, entries_below, tar
+from release.layout import EMPTY, Descriptor, Layout, digest_of, encoded
+
+USER: Final = "65532:65532"
+_CONFIG: Final = "application/vnd.oci.image.config.v1+json"
+_LAYER: Final = "application/vnd.oci.image.layer.v1.tar+gzip"
+_SBOM: Final = "application/vnd.cyclonedx+json"
+_HOME: Final = "opt/koordinator"
+_PACKAGES: Final = f"{_HOME}/site-packages"
+_PROGRAM: Final = f"""#!/usr/bin/env python3
+import site
+
+site.addsitedir("/{_PACKAGES}")
+from koordinator.cli.main import main
+
+main()
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Base:
+    """A base image: its layout and the digest of its manifest or index; None is an empty base."""
+
+    layout: Layout
+    digest: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ImageParts:
+    """Content of an image; ``dependencies`` is a folder as ``pip install --target`` makes it."""
+
+    wheel: Path
+    dependencies: Path | None
+    sbom: bytes
+    time_s: int
+    version: str
+    architecture: str = "amd64"
+    annotations: Mapping[str, str]
+
+
+def write_image(folder: Path, parts: ImageParts, base: Base | None) -> str:
+    """Write an image layout with image and bill of materials, and return the image's digest.
+
+    Raises LayoutError if the base is incomplete.
+    """
+    layout = Layout(folder)
+    config, layers = _base_of(layout, base, parts.architecture)
+    created = dt.datetime.fromtimestamp(parts.time_s, dt.UTC).isoformat().replace("+00:00", "Z")
+    added = []
+    if parts.dependencies is not None:
+        added.append(entries_below(parts.dependencies, _PACKAGES))
+    added.append([*_wheel_entries(parts.wheel), *_program_entries()])
+    for entries in added:
+        archive = tar(entries, parts.time_s)
+        layers.append(layout.add(compressed(archive), _LAYER))
+        config["rootfs"]["diff_ids"].append(digest_of(archive))
+        history = {"created": created, "created_by": "release.image", "comment": "koordinator"}
+        config["history"].append(history)
+    config |= {"created": created, "architecture": parts.architecture, "os": "linux"}
+    config["config"] |= _run_settings(config["config"])
+    image = layout.add_manifest(
+        {
+            "config": layout.add(encoded(config), _CONFIG),
+            "layers": layers,
+            "annotations": _annotations(parts, base, created),
+        }
+    )
+    bill = layout.add_manifest(
+        {
+            "artifactType": _SBOM,
+            "config": layout.add(b"{}", EMPTY),
+            "layers": [layout.add(parts.sbom, _SBOM)],
+            "subject": image,
+        }
+    )
+    tag = {"org.opencontainers.image.ref.name": parts.version}
+    platform = {"os": "linux", "architecture": parts.architecture}
+    layout.write_index([{**image, "platform": platform, "annotations": tag}, bill])
+    digest: str = image["digest"]
+    return digest
+
+
+def _base_of(
+    layout: Layout, base: Base | None, architecture: str
+) -> tuple[dict[str, Any], list[Descriptor]]:
+    """Copy the layers of the base; return its configuration and the descriptors."""
+    empty: dict[str, Any] = {"config": {}, "rootfs": {"type": "layers", "diff_ids": []}}
+    if base is None:
+        return empty | {"history": []}, []
+    manifest = base.layout.find_image(base.digest, architecture)
+    config = json.loads(base.layout.read(manifest["config"]["digest"]))
+    config.setdefault("history", [])
+    config.setdefault("config", {})
+    layers = []
+    for each in manifest["layers"]:
+        media_type = _LAYER if each["mediaType"].endswith("gzip") else each["mediaType"]
+        layers.append(layout.add(base.layout.read(each["digest"]), media_type))
+    return config, layers
+
+
+def _run_settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    variables = [each for each in config.get("Env", ()) if not each.startswith("NUMBA_CACHE_DIR=")]
+    path = next((each for each in variables if each.startswith("PATH=")), "PATH=/usr/bin:/bin")
+    variables = [each for each in variables if not each.startswith("PATH=")]
+    return {
+        "User": USER,
+        "Env": [
+            f"PATH=/{_HOME}/bin:{path.removeprefix('PATH=')}",
+            *variables,
+            "NUMBA_CACHE_DIR=/tmp/numba",
+        ],
+        "Entrypoint": ["koord"],
+        "Cmd": [],
+    }
+
+
+def _wheel_entries(wheel: Path) -> Iterable[Entry]:
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            if not name.endswith("/"):
+                yield Entry(f"{_PACKAGES}/{name}", archive.read(name))
+
+
+def _program_entries() -> Iterable[Entry]:
+    yield Entry(f"{_HOME}/bin/koord", _PROGRAM.encode(), is_program=True)
+    for program in PROGRAMS:
+        yield Entry(program, target=f"/{_HOME}/bin/koord")
+
+
+def _annotations(parts: ImageParts, base: Base | None, created: str) -> dict[str, str]:
+    prefix = "org.opencontainers.image"
+    found = {
+        f"{prefix}.created": created,
+        f"{prefix}.licenses": "Apache-2.0",
+        f"{prefix}.title": "koordinator",
+        f"{prefix}.version": parts.version,
+        **parts.annotations,
+    }
+    if base is not None:
+        found[f"{prefix}.base.digest"] = base.digest
+    return found
