@@ -36,6 +36,7 @@ MODULES = [
     "openb_curve",
     "room",
     "cluster",
+    "recovery",
     "colocation",
     "koordlet",
     "koordlet_process",

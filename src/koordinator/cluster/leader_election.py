@@ -22,11 +22,13 @@ the time, and the times in the lease are for people only.  What is assumed:
 
 Source: client-go tools/leaderelection/leaderelection.go, healthzadaptor.go and
 resourcelock/leaselock.go.  Different here: who leads asks the clock, and needs no loop to notice
-that its time is over; who waits looks again just when the lease runs out; a deleted lease still
-counts for those who have seen it; a duration that is no whole number of seconds is rounded up.
+that its time is over; who waits looks four times as often, and again just when the lease runs out;
+a deleted lease still counts for those who have seen it; a duration that is no whole number of
+seconds is rounded up.
 """
 
 import math
+from typing import Final
 
 import numpy as np
 from msgspec.structs import replace
@@ -48,6 +50,10 @@ from koordinator.foundation.errors import (
 )
 
 LEADER_ELECTION = "LeaderElection"  # Lease: its holder has changed
+
+#: Of the retry period, between two reads of a lease that another one holds.  The lease lasts from
+#: the read of its last renewal on, so that a candidate that reads seldom takes it late.
+_FOLLOWERS_SHARE: Final = 0.25
 
 
 class LeaderElector:
@@ -91,6 +97,15 @@ class LeaderElector:
         self._lost = False
         self._released = False
         self._problem = ""
+
+    def inherit(self, predecessor: "LeaderElector") -> None:
+        """Take over what a candidate of this process that lost the lease has seen of it.
+
+        So the lost lease ends here when it ends for other candidates, and not a lease duration
+        after it was read again.  ``predecessor`` must have ended, and the connections over which
+        it allowed writes must be closed.
+        """
+        self._seen, self._seen_since_s = predecessor._seen, predecessor._seen_since_s  # noqa: SLF001 -- of this class
 
     @property
     def lease(self) -> str:
@@ -143,10 +158,10 @@ class LeaderElector:
         Failures are not raised: see ``problem``.
         """
         started_s = self._clock.now_s()
-        stretch = 1.0
+        pause_s = self._retry_period_s
         if self._fence_s is None:
-            stretch += (RETRY_JITTER - 1) * self._rng.random()
-        self._next_attempt_s = started_s + self._retry_period_s * stretch
+            pause_s *= _FOLLOWERS_SHARE * (1 + (RETRY_JITTER - 1) * self._rng.random())
+        self._next_attempt_s = started_s + pause_s
         if self._released or self.lost:
             return False
         problem = ""

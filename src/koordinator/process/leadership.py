@@ -14,6 +14,7 @@ import socket
 import sys
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from uuid import uuid4
 
@@ -33,9 +34,11 @@ class Leadership:
     """Keeps an elector going from ``start`` to ``stop``.
 
     Who has lost must end its process, or step down and stand again with a new elector.
+    ``on_lead`` is called in the thread when the process comes to lead.
     """
 
     def __init__(self, elector: LeaderElector, clock: Clock) -> None:
+        self.on_lead: Callable[[], None] = lambda: None
         self._elector = elector
         self._clock = clock
         self._led = threading.Event()
@@ -47,6 +50,10 @@ class Leadership:
     def start(self) -> None:
         """Become a candidate."""
         self._thread.start()
+
+    def inherit(self, predecessor: "Leadership") -> None:
+        """Take over what an ended candidate of this process has seen of the lease."""
+        self._elector.inherit(predecessor._elector)  # noqa: SLF001 -- of this class
 
     def holds(self) -> bool:
         """Return whether this process may act now; to be asked before every write."""
@@ -93,6 +100,7 @@ class Leadership:
             if elector.attempt() and not self._led.is_set():
                 log.info("leading", extra={"lease": elector.lease})
                 self._led.set()
+                self.on_lead()
             self._log_changes()
             self._stopping.wait(max(0.0, elector.next_attempt_s - self._clock.now_s()))
         if elector.lost:

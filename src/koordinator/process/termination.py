@@ -9,6 +9,7 @@ import resource
 import signal
 import socket
 import threading
+from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, Counter
 
@@ -18,14 +19,26 @@ SIGNALS = (signal.SIGTERM, signal.SIGINT)
 FORCED_EXIT_CODE = 1
 
 
-def stop_on_signals() -> threading.Event:
+class StopEvent(threading.Event):
+    """Event that calls ``on_set`` after it was set, in the thread that sets it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.on_set: Callable[[], None] = lambda: None
+
+    def set(self) -> None:
+        super().set()
+        self.on_set()
+
+
+def stop_on_signals() -> StopEvent:
     """Return the event that the first signal sets; call it once, in the main thread.
 
     Signals are followed in a thread of their own.  So the second one ends the process even while
     the main thread is in a long computation, and the event is never set from inside a signal
     handler, where the lock of the event might be held by the code that was interrupted.
     """
-    stopping = threading.Event()
+    stopping = StopEvent()
     received, wakeup = socket.socketpair()
     wakeup.setblocking(False)
     signal.set_wakeup_fd(wakeup.fileno())

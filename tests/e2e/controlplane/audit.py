@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,11 @@ class BindRequest:
     def succeeded(self) -> bool:
         """Whether the pod got the node by it."""
         return self.code in _SUCCESS
+
+    @property
+    def timed_out(self) -> bool:
+        """Whether the server gave up waiting for the write, which may have been done."""
+        return self.code == HTTPStatus.GATEWAY_TIMEOUT
 
 
 class AuditLog:

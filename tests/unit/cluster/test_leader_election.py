@@ -412,8 +412,8 @@ def test_a_leader_renews_every_retry_period(bed: Bed) -> None:
     assert elector.next_attempt_s == START_S + 4
 
 
-def test_retries_of_followers_have_jitter(bed: Bed) -> None:
-    """The retry period is stretched by up to 1.2, so that they don't all come together."""
+def test_followers_read_the_lease_four_times_per_retry_period(bed: Bed) -> None:
+    """With a jitter of up to 1.2, so that they don't all come together."""
     bed.candidate("a").attempt()
     elector = bed.candidate("b")
     delays = set()
@@ -422,7 +422,7 @@ def test_retries_of_followers_have_jitter(bed: Bed) -> None:
         delays.add(elector.next_attempt_s - bed.clock.now_s())
 
     assert len(delays) > 40
-    assert all(2 <= delay <= 2.4 for delay in delays)
+    assert all(0.5 <= delay <= 0.6 for delay in delays)
 
 
 def test_the_end_of_a_lease_is_not_slept_through(bed: Bed) -> None:
@@ -430,10 +430,43 @@ def test_the_end_of_a_lease_is_not_slept_through(bed: Bed) -> None:
     bed.candidate("a").attempt()
     elector = bed.candidate("b")
     elector.attempt()
-    bed.after(14)
+    bed.after(14.7)
     elector.attempt()
 
     assert elector.next_attempt_s == START_S + 15
+
+
+def test_a_successor_in_the_same_process_waits_only_until_the_lost_lease_expires(bed: Bed) -> None:
+    """It need not read the lease for a whole duration again."""
+    lost, successor = bed.candidate("a"), bed.candidate("b")
+    lost.attempt()
+    bed.after(10)
+    assert lost.lost
+    successor.inherit(lost)
+
+    bed.after(4.9)
+    assert not successor.attempt()
+    bed.after(0.1)
+    assert successor.attempt()
+
+
+def test_a_successor_waits_for_a_lease_that_was_renewed_meanwhile(bed: Bed) -> None:
+    """The answer to the last renewal was lost, or another process leads."""
+    lost, successor = bed.candidate("a"), bed.candidate("b")
+    lost.attempt()
+    bed.after(2)
+    bed.after_write = fail
+    lost.attempt()
+    bed.after_write = lambda: None
+    bed.after(13)
+    assert lost.lost
+    successor.inherit(lost)
+
+    assert not successor.attempt()
+    bed.after(14.9)
+    assert not successor.attempt()
+    bed.after(0.1)
+    assert successor.attempt()
 
 
 def test_a_leader_that_cannot_renew_becomes_overdue(bed: Bed) -> None:

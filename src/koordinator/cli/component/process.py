@@ -7,7 +7,6 @@ Source of the names of metrics: kubernetes component-base, client-go, controller
 
 import logging
 import sys
-import threading
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -33,7 +32,7 @@ from koordinator.foundation.clock import Clock, FollowingClock, SystemClock
 from koordinator.process.http_server import HttpServer
 from koordinator.process.leadership import Heartbeat, Leadership, unique_identity
 from koordinator.process.logs import set_up_logging
-from koordinator.process.termination import FaultMetrics, stop_on_signals
+from koordinator.process.termination import FaultMetrics, StopEvent, stop_on_signals
 
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
@@ -132,12 +131,15 @@ class ComponentProcess:
         *,
         process: ProcessFlags,
         connection: ConnectionFlags,
-        stopping: threading.Event,
+        stopping: StopEvent,
         cleanup: ExitStack,
         follows_corrections: bool = False,
     ) -> None:
         self._name = name
         self.stopping, self.cleanup = stopping, cleanup
+        #: Ends the wait of the main loop; set by the component.
+        self.end_wait: Callable[[], None] = lambda: None
+        stopping.on_set = self.wake
         self.steady_clock = SystemClock()
         self.clock: Clock = self.steady_clock
         #: Clock that is compared with times in API objects.
@@ -155,6 +157,10 @@ class ComponentProcess:
             find_connection(connection.kubeconfig, connection.context), self.clock
         )
 
+    def wake(self) -> None:
+        """End the wait of the main loop, when the process comes to lead or has to stop."""
+        self.end_wait()
+
     def connect(
         self,
         *,
@@ -165,9 +171,11 @@ class ComponentProcess:
         timeout_s: float = 30.0,
         kubelet: KubeletSource | None = None,
         kubeconfig: str = "",
+        cleanup: ExitStack | None = None,
     ) -> KubernetesCluster:
         """Return a client of the cluster that is closed at the end; ``qps`` 0 means no limit.
 
+        ``cleanup`` closes it; by default the process does.
         ``lateness_s`` is the time for which a write stays allowed after ``may_write``.
         ``kubelet`` is the source of watched pods, by default the API server.  ``kubeconfig``
         overrides the component's own connection.
@@ -188,7 +196,7 @@ class ComponentProcess:
             observe=self._requests.observe,
             user_agent=self._name,
         )
-        self.cleanup.callback(cluster.close)
+        (self.cleanup if cleanup is None else cleanup).callback(cluster.close)
         return cluster
 
     def create_candidate(self, lease: LeaseTerms, cluster: KubernetesCluster) -> Leadership:

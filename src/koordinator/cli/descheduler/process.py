@@ -1,16 +1,18 @@
 """The descheduler as a process of a cluster: connection, election, endpoints, and the loop.
 
 The loop runs in the main thread and owns the mirror.  Threads beside it: the network's, one that
-keeps the lease, and the servers'.  Who loses the lease ends, as the original does: the next one to
-lead takes the jobs in flight over from the cluster.
+keeps the lease, and the servers'.  A process that loses the lease follows with a new mirror: the
+next one to lead takes the jobs in flight over from the cluster.
 Source of names and ports: koordinator cmd/koord-descheduler/app.
 """
 
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
+from koordinator.api.kube_version import KubeVersion
 from koordinator.api.kubescheduler import FeatureGates
-from koordinator.cli.component.election import Election, run_leader_loop
+from koordinator.cli.component.election import Election, run_terms
 from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.descheduler.flags import DeschedulerFlags
@@ -37,7 +39,7 @@ LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 def run_descheduler(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
     """Deschedule until a signal comes.
 
-    Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
+    Raises InputError for what the user got wrong.
     """
     stated = flags.connection.kubeconfig or configuration.client_connection.kubeconfig
     run_component(
@@ -66,41 +68,47 @@ class _Process:
         lease = LeaseTerms.of(configuration.leader_election)
         self._election = Election(parts, lease, burst=connection.burst)
         self._election.show_master_status()
+        self._metrics = DeschedulerMetrics(self._parts.registry)
+        self._audit = self._build_audit()
+        self._level: KubeVersion | None = None
+        self._descheduler: Descheduler | None = None
+
+    def run(self) -> None:
+        run_terms(self._parts, self._election, self._begin_term, self._turn)
+        self._election.leave()
+
+    def _begin_term(self, connections: ExitStack) -> Descheduler:
+        """Return a new descheduler with a connection of its own; the first one starts the rest."""
+        is_first = self._descheduler is None
         self._cluster = self._connect(
             may_write=self._election.may_act,
             lateness_s=self._election.lateness_s,
-            qps=connection.qps,
+            qps=self._configuration.client_connection.qps,
+            cleanup=connections,
         )
+        self._parts.end_wait = self._cluster.wake
         self._descheduler = Descheduler(
             self._cluster,
             self._clock,
-            configuration,
+            self._configuration,
             wall_clock=self._parts.wall_clock,
-            out_of_tree=descheduler_plugins_for(configuration),
-            source=flags.source,
-            gates=flags.gates,
-            metrics=DeschedulerMetrics(self._parts.registry),
+            out_of_tree=descheduler_plugins_for(self._configuration),
+            source=self._flags.source,
+            gates=self._flags.gates,
+            metrics=self._metrics,
             on_fault=self._parts.faults,
             trial=self._build_trial(),
-            on_move=self._build_audit(),
+            on_move=self._audit,
         )
-
-    def run(self) -> None:
-        self._serve()
-        self._election.start()
-        self._election.wait_until_leading(LEAD_AT_ONCE_S)  # else everything is listed twice
-        run_leader_loop(
-            self._parts,
-            self._election,
-            self._descheduler,
-            self._turn,
-            check_lease=self._election.check_not_lost,
-        )
-        self._election.leave()
+        if is_first:
+            self._serve()
+            self._election.start()
+            self._election.wait_until_leading(LEAD_AT_ONCE_S)  # else everything is listed twice
+        return self._descheduler
 
     def _turn(self, leads: bool) -> None:
         descheduler = self._descheduler
-        if not descheduler.step(leads=leads):
+        if descheduler is not None and not descheduler.step(leads=leads):
             waits = leads and descheduler.is_synced
             wakeup_s = descheduler.next_wakeup_s() if waits else None
             self._cluster.wait(self._parts.wait_s(wakeup_s))
@@ -113,6 +121,7 @@ class _Process:
         settings = [each.prove_moves for each in whole.profiles]
         if all((whole.prove_moves if own is None else own) is False for own in settings):
             return None
+        self._level = self._level or level_now(self._cluster)
         scheduler = read_configuration(self._flags.scheduler_config)
         return follow_cluster(
             self._cluster,
@@ -120,7 +129,7 @@ class _Process:
             scheduler,
             out_of_tree=plugins_for(scheduler),
             source=self._flags.scheduler_config,
-            gates=FeatureGates.parse("", level_now(self._cluster)),
+            gates=FeatureGates.parse("", self._level),
             on_fault=self._parts.faults,
         )
 
@@ -166,6 +175,6 @@ class _Process:
         return {"healthz": alive, "livez": alive, "readyz": ready}
 
     def _not_synced(self) -> str:
-        if self._descheduler.is_synced:
+        if self._descheduler is not None and self._descheduler.is_synced:
             return ""
         return "the cluster has not been taken in yet"

@@ -162,6 +162,7 @@ class _Process:
             lateness_s=self._election.lateness_s,
             qps=flags.rest_config_qps,
         )
+        parts.end_wait = self._cluster.wake
         self._manager = Manager(
             self._cluster,
             self._clock,

@@ -9,6 +9,7 @@ import logging
 import ssl
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 from typing import Final
@@ -18,7 +19,7 @@ from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfigurati
 from koordinator.api.kubescheduler.gates import GATES
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.cli.component.election import Election, run_leader_loop
+from koordinator.cli.component.election import Election, run_terms
 from koordinator.cli.component.page_servers import REVIEWS_PER_S
 from koordinator.cli.component.process import (
     LONGEST_WAIT_S,
@@ -105,7 +106,7 @@ LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this
 def run(configuration: KubeSchedulerConfiguration, flags: SchedulerFlags) -> None:
     """Schedule until a signal comes.
 
-    Raises InputError for what the user got wrong, and ClusterError when leadership is lost.
+    Raises InputError for what the user got wrong.
     """
     stated = flags.connection.kubeconfig or configuration.client_connection.kubeconfig
     run_component(
@@ -138,11 +139,6 @@ class _Process:
         lease = LeaseTerms.of(configuration.leader_election)
         self._election = Election(parts, lease, burst=connection.burst)
         self._election.show_master_status()
-        self._cluster = self._connect(
-            may_write=self._election.may_act,
-            lateness_s=self._election.lateness_s,
-            qps=connection.qps,
-        )
         self._extenders = self._build_extenders()
         self._check_configuration()
         self._pages = ReplaceableApplication(application(self._endpoints()))
@@ -153,27 +149,41 @@ class _Process:
         level = self._level()
         if level is None:
             return  # stopped before the API server answered
-        self._scheduler = self._build_scheduler(self._gates_at(level))
-        names = sorted(self._scheduler.cycles)
-        log.info("scheduling pods", extra={"schedulerNames": ", ".join(names)})
-        self._unserved = UnservedPods(names)
-        self._is_synced = lambda: self._scheduler.is_synced
-        self._pages.replace(application(self._endpoints(self._scheduler)))
+        self._gates = self._gates_at(level)
+        labels = ("priority", *self._flags.auditor.labels)
+        self._auditor_metrics = AuditorMetrics(self._parts.registry, labels)
+        self._metrics = SchedulerMetrics(self._parts.registry, self._gates.level)
         self._parts.cleanup.callback(self._inquiries.close)
         self._election.start()
         self._election.wait_until_leading(LEAD_AT_ONCE_S)
-        if self._configuration.delay_cache_until_active:
-            self._wait_to_lead()
-        run_leader_loop(
+        run_terms(
             self._parts,
             self._election,
-            self._scheduler,
+            self._begin_term,
             self._turn,
-            check_lease=self._election.check_not_lost,
-            warm_up=self._scheduler.warm_up,
+            warm_up=Scheduler.warm_up,
+            finish=Scheduler.finish,
         )
-        self._scheduler.finish()
         self._election.leave()
+
+    def _begin_term(self, connections: ExitStack) -> Scheduler:
+        """Return a new scheduler with a connection of its own."""
+        self._cluster = self._connect(
+            may_write=self._election.may_act,
+            lateness_s=self._election.lateness_s,
+            qps=self._configuration.client_connection.qps,
+            cleanup=connections,
+        )
+        self._parts.end_wait = self._cluster.wake
+        self._scheduler = scheduler = self._build_scheduler(self._gates)
+        names = sorted(scheduler.cycles)
+        log.info("scheduling pods", extra={"schedulerNames": ", ".join(names)})
+        self._unserved = UnservedPods(names)
+        self._is_synced = lambda: scheduler.is_synced
+        self._pages.replace(application(self._endpoints(scheduler)))
+        if self._configuration.delay_cache_until_active:
+            self._wait_to_lead()
+        return scheduler
 
     def _turn(self, leads: bool) -> None:
         """Schedule pods or, as a standby, update the mirror; answer inquiries."""
@@ -210,11 +220,13 @@ class _Process:
         """Wait for the version of the API server; return the level, or None if stopped."""
         flags = self._flags.level
         level = flags.emulated()
-        while level is None and not self._parts.stopping.is_set():
-            self._parts.heartbeat.beat()
-            level = level_of_server(self._cluster, flags.stated(), LONGEST_WAIT_S)
-            if level is None:
-                self._parts.stopping.wait(LEVEL_RETRY_S)
+        with ExitStack() as connections:
+            cluster = self._connect(cleanup=connections)
+            while level is None and not self._parts.stopping.is_set():
+                self._parts.heartbeat.beat()
+                level = level_of_server(cluster, flags.stated(), LONGEST_WAIT_S)
+                if level is None:
+                    self._parts.stopping.wait(LEVEL_RETRY_S)
         return level
 
     def _gates_at(self, level: KubeVersion) -> FeatureGates:
@@ -252,7 +264,7 @@ class _Process:
             watched_kinds(gates),
             field_selectors={**SELECTORS, **built.selectors},
             options=options,
-            metrics=SchedulerMetrics(self._parts.registry, gates.level),
+            metrics=self._metrics,
             audit=self._audit,
             auditor=self._build_auditor(),
             on_fault=self._parts.faults,
@@ -282,8 +294,7 @@ class _Process:
         flags = self._flags.auditor
         if not flags.is_on:
             return None
-        metrics = AuditorMetrics(self._parts.registry, ("priority", *flags.labels))
-        return WorkloadAuditor(metrics, flags.limits, flags.labels)
+        return WorkloadAuditor(self._auditor_metrics, flags.limits, flags.labels)
 
     def _serve(self) -> None:
         serving = self._flags.serving

@@ -111,6 +111,7 @@ class _Process:
             lateness_s=self._election.lateness_s,
             qps=flags.rest_config_qps,
         )
+        parts.end_wait = self._cluster.wake
         self._operator = YarnOperator(
             self._cluster,
             parts.clock,

@@ -137,7 +137,7 @@ class BindingSender:
             delay_s = backoff.next_s() if tried.delay_s is None else tried.delay_s
             if tried.is_final or delay_s >= left_s:
                 return tried.error
-            await asyncio.sleep(delay_s)
+            await self._transport.pause(delay_s)
 
     async def _try(self, request: Request) -> "_Tried":
         try:

@@ -116,6 +116,7 @@ class KubernetesCluster:
         self._page_size = page_size
         self._silence_s = silence_s
         self._wakeup = threading.Event()
+        self._is_woken = False
         self._watches: list[KubernetesWatch] = []
         self._binds: WeakSet[KubernetesBinds] = WeakSet()
         self._background = Background("kubernetes")
@@ -308,10 +309,16 @@ class KubernetesCluster:
         deadline_s = time.monotonic() + timeout_s
         while True:
             self._wakeup.clear()  # before looking: what comes after the look sets it again
-            if self._has_changes():
+            if self._has_changes() or self._is_woken:
+                self._is_woken = False
                 return True
             if not self._wakeup.wait(deadline_s - time.monotonic()):
                 return False
+
+    def wake(self) -> None:
+        """End the current or the next ``wait``; may be called from any thread."""
+        self._is_woken = True
+        self._wakeup.set()
 
     def server_version(self, patience_s: float | None = None) -> KubeVersion:
         """Return the minor release of the API server; wait ``patience_s`` at most.

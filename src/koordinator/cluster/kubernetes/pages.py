@@ -5,6 +5,7 @@ left out.  Items of a list have no ``apiVersion`` and ``kind``, which are in the
 """
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -15,7 +16,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.nesting import cut_nesting
 from koordinator.cluster.kubernetes.resources import collection_path, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
-from koordinator.foundation.decoders import decode_json
+from koordinator.foundation.decoders import decode_json, decoder_of
 from koordinator.foundation.errors import ClusterError, GoneError, InputError
 
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -60,6 +61,22 @@ class _Name(msgspec.Struct, frozen=True):
 
 class _Named(msgspec.Struct, frozen=True):
     metadata: _Name = _Name()
+
+
+class ObjectVersion(msgspec.Struct, frozen=True):
+    """Name, UID and version of an object."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = msgspec.field(name="resourceVersion", default="")
+
+
+class _VersionedObject(msgspec.Struct, frozen=True):
+    metadata: ObjectVersion = ObjectVersion()
+
+
+_VERSIONED = decoder_of(_VersionedObject)
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,8 +158,16 @@ def read_list_head(body: bytes, what: str) -> tuple[bytes, _ListMeta]:
         raise ClusterError(f"{what}: the answer is no list: {error}") from None
 
 
-def decode_page(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list[Name]]:
-    """Return the objects of a page, and the names of those that can't be decoded."""
+def decode_page(
+    page: Page, kind_type: type[KindT], is_current: Callable[[ObjectVersion], bool] | None = None
+) -> tuple[list[KindT], list[Name]]:
+    """Return the objects of a page, and the names of those that can't be decoded.
+
+    Objects whose version ``is_current`` are not decoded, which would take most of the time of a
+    repeated list; their names are returned, too.
+    """
+    if is_current is not None:
+        return _decode_items(page, kind_type, is_current)
     try:
         whole: _List[KindT] = decode(page.body, _List[kind_type])  # type: ignore[valid-type]  # at run time
     except InputError:
@@ -164,6 +189,13 @@ def decode_named(raw: msgspec.Raw, kind_type: type[KindT]) -> KindT | Name | Non
         return name if name.name else None
 
 
+def _version_of(raw: msgspec.Raw) -> ObjectVersion | None:
+    try:
+        return _VERSIONED.decode(raw).metadata
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return None
+
+
 def _name_in(raw: msgspec.Raw) -> Name:
     try:
         meta = decode(cut_nesting(bytes(raw)), _Named).metadata
@@ -172,7 +204,9 @@ def _name_in(raw: msgspec.Raw) -> Name:
     return Name(meta.namespace, meta.name)
 
 
-def _decode_items(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list[Name]]:
+def _decode_items(
+    page: Page, kind_type: type[KindT], is_current: Callable[[ObjectVersion], bool] | None = None
+) -> tuple[list[KindT], list[Name]]:
     try:
         raws = decode(page.body, _List[msgspec.Raw]).items or ()
     except InputError as error:
@@ -180,6 +214,9 @@ def _decode_items(page: Page, kind_type: type[KindT]) -> tuple[list[KindT], list
     objects: list[KindT] = []
     names: list[Name] = []
     for raw in raws:
+        if is_current is not None and (version := _version_of(raw)) and is_current(version):
+            names.append(Name(version.namespace, version.name))
+            continue
         decoded = decode_named(raw, kind_type)
         if isinstance(decoded, Name):
             names.append(decoded)

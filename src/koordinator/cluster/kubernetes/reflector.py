@@ -13,7 +13,11 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from koordinator.cluster.kubernetes.background import Backoff
-from koordinator.cluster.kubernetes.failures import ForbiddenError, ServerStatus
+from koordinator.cluster.kubernetes.failures import (
+    ForbiddenError,
+    ServerStatus,
+    UnreachableError,
+)
 from koordinator.cluster.kubernetes.mailbox import Follower, Lines, Mailbox, WatchRefusal
 from koordinator.cluster.kubernetes.pages import Page, Pager, Selection
 from koordinator.cluster.kubernetes.resources import AbsentKinds, with_query
@@ -30,7 +34,9 @@ _FIRST_DELAY_S, _LAST_DELAY_S = 0.8, 30.0
 _ABSENT_S = 30.0  # between looks for a kind that is not installed
 _LEAST_S, _MOST_S = 300, 600  # how long the server shall keep a stream open
 _SHORT_S = 1.0  # a stream that ended sooner and brought nothing counts as a failure
-_STALE_AFTER = 3  # failures in a row at one place: the server may not know that place
+#: Failures in a row at one place after which the server may not know that place.  A server that
+#: can't be reached rejects no place.
+_STALE_AFTER = 3
 _EMPTY = b'{"items":[]}'
 _BOOKMARK, _ERROR = b'{"type":"BOOKMARK"', b'{"type":"ERROR"'
 
@@ -89,6 +95,7 @@ class Reflector(Follower):
         )
         self._was_listed = False
         self._failures = 0  # in a row
+        self._refusals = 0  # of these, those in which the server was reached
 
     async def _run(self) -> None:
         place = _Place()
@@ -111,9 +118,9 @@ class Reflector(Follower):
                     await self._mailbox.put(WatchRefusal(error))
                     return
                 delay_s = self._after_failure(error)
-                if self._failures >= _STALE_AFTER:
+                if self._refusals >= _STALE_AFTER:
                     place.version = ""
-            await asyncio.sleep(delay_s)
+            await self._transport.pause(delay_s)
 
     async def _list(self) -> str:
         """Hand over the pages of a list and return its version."""
@@ -149,7 +156,7 @@ class Reflector(Follower):
                 place.version = _version_of(last)
         if not last and loop.time() - opened_s < _SHORT_S:
             raise ClusterError("the stream ended at once")
-        self._failures = 0
+        self._failures = self._refusals = 0
         self._backoff.reset()
 
     def _stream_request(self, place: _Place) -> Request:
@@ -166,7 +173,7 @@ class Reflector(Follower):
         return Request("GET", path)
 
     async def _deliver(self, lines: list[bytes]) -> None:
-        self._failures = 0
+        self._failures = self._refusals = 0
         self._backoff.reset()
         changes = [line for line in lines if not line.startswith(_BOOKMARK)]
         if changes:
@@ -196,6 +203,8 @@ class Reflector(Follower):
 
     def _after_failure(self, error: ClusterError) -> float:
         self._failures += 1
+        if not isinstance(error, UnreachableError) or error.sent:
+            self._refusals += 1
         level = logging.WARNING if self._failures == 1 else logging.DEBUG
         extra = {"kind": self._selection.kind_type.KIND, "error": str(error)}
         log.log(level, "watch interrupted: trying again", extra=extra)

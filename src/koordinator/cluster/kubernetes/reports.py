@@ -187,7 +187,7 @@ class Reports:
         while self._waiting:
             pause_s = self._resume_s - asyncio.get_running_loop().time()
             if pause_s > 0:
-                await asyncio.sleep(pause_s)
+                await self._transport.pause(pause_s)
             elif not self._is_busy():
                 self._hire()
                 if not await self._send_next():

@@ -90,6 +90,7 @@ CONNECT_S = 3.0
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.1, 5.0
 _KEEPALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 3}  # seconds, seconds, probes
 _UNACKNOWLEDGED_S = 30.0
+_PROBE_S = 0.5  # between requests to a server that can't be reached, with up to 50 % jitter
 _LOOK_S = 0.1  # whether this process may still write, while a write is under way
 #: Of the time that a write may be late: for the kernel to deliver it, and for the server to bind
 #: a pod.  Of other writes the server may take all of it: connections are reset before.
@@ -124,6 +125,9 @@ class Request:
     @property
     def changes_nothing(self) -> bool:
         return self.verb == "GET"
+
+
+_READYZ = Request("GET", "/readyz")
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,6 +180,8 @@ class Transport:
         self._observe = observe
         self._url = server.url
         self._is_away = False
+        self._returned = asyncio.Event()
+        self._probing: asyncio.Task[None] | None = None
         self._host = urlsplit(server.url).netloc
         self._options: dict[str, Any] = {
             "proxy": server.proxy_url or proxy_for(server.url, environ),
@@ -208,8 +214,9 @@ class Transport:
 
     async def close(self) -> None:
         """Close all connections, without waiting for the server to agree."""
-        if self._watching is not None:
-            self._watching.cancel()
+        for task in (self._watching, self._probing):
+            if task is not None:
+                task.cancel()
         await self._connector.close(abort_ssl=True)
         await asyncio.gather(self._session.close(), self._writing.close())
 
@@ -297,7 +304,29 @@ class Transport:
                 error = self.error(request, reply.code, status)
             if delay_s is None or loop.time() + delay_s >= deadline_s:
                 raise error
+            await self.pause(delay_s)
+
+    async def pause(self, delay_s: float) -> None:
+        """Wait before another attempt; end the wait early when a lost server can be reached again.
+
+        While the server can't be reached, one request at a time probes it for all that wait.
+        """
+        if not self._is_away:
             await asyncio.sleep(delay_s)
+            return
+        if self._probing is None or self._probing.done():
+            self._probing = asyncio.get_running_loop().create_task(self._probe())
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._returned.wait(), delay_s)
+
+    async def _probe(self) -> None:
+        """Request /readyz until the server is ready, or rejects the request itself."""
+        while self._is_away:
+            await asyncio.sleep(_PROBE_S * (1 + self.chance.random() / 2))
+            with suppress(ClusterError):
+                reply = await self._send(_READYZ, await self._access(), CONNECT_S)
+                if reply.code < HTTPStatus.INTERNAL_SERVER_ERROR:
+                    self._note_outage(None)
 
     async def attempt(
         self, request: Request, timeout_s: float, *, rate_limited: bool = True
@@ -347,7 +376,9 @@ class Transport:
             if has_begun and isinstance(error, aiohttp.SocketTimeoutError):
                 log.debug("stream silent: ended", extra={"request": str(request)})
                 return
-            raise _unreachable(request, error) from error
+            unreachable = _unreachable(request, error)
+            self._note_outage(unreachable)
+            raise unreachable from error
 
     def error(self, request: Request, code: int, status: ServerStatus) -> ClusterError:
         """Return what an answer other than success means."""
@@ -372,7 +403,8 @@ class Transport:
             async with self._open(request, access, timeout) as response:
                 body = await response.read()
                 code = str(response.status)
-                self._note_outage(None)
+                if request is not _READYZ:  # a server that starts answers it with a failure
+                    self._note_outage(None)
                 return Reply(response.status, body, _seconds(response.headers.get("Retry-After")))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
             unreachable = _unreachable(request, error)
@@ -387,10 +419,12 @@ class Transport:
         """Log once that the server can't be reached, and once that it can again."""
         if error is not None and not error.sent and not self._is_away:
             self._is_away = True
+            self._returned.clear()
             extra = {"server": self._url, "error": str(error)}
             log.warning("API server can't be reached: trying again", extra=extra)
         elif error is None and self._is_away:
             self._is_away = False
+            self._returned.set()
             log.info("API server answers again", extra={"server": self._url})
 
     def _open(

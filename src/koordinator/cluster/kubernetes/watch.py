@@ -11,7 +11,13 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.nesting import cut_nesting
 from koordinator.cluster.kubernetes.background import Background
 from koordinator.cluster.kubernetes.mailbox import Follower, Item, Lines, Mailbox, WatchRefusal
-from koordinator.cluster.kubernetes.pages import Name, Page, decode_named, decode_page
+from koordinator.cluster.kubernetes.pages import (
+    Name,
+    ObjectVersion,
+    Page,
+    decode_named,
+    decode_page,
+)
 from koordinator.cluster.port import EventType, Transform, WatchEvent
 from koordinator.foundation.errors import InputError
 
@@ -54,7 +60,10 @@ class View:
     def _apply_page(self, page: Page) -> Iterator[WatchEvent]:
         if page.is_first:
             self._unseen = set(self.objects)
-        objects, names = decode_page(page, self._kind_type)
+        is_repeated = page.versioned and bool(self.objects)
+        objects, names = decode_page(
+            page, self._kind_type, self._is_current if is_repeated else None
+        )
         for obj in objects:
             self._unseen.discard(obj.key)
             yield from self._updated(obj, is_versioned=page.versioned)
@@ -66,6 +75,13 @@ class View:
             self._unseen.clear()
             self.is_listed = True
             self.refresh = page.refresh
+
+    def _is_current(self, version: ObjectVersion) -> bool:
+        known = self.objects.get(self._key_of(Name(version.namespace, version.name)))
+        return known is not None and (
+            (known.metadata.uid, known.metadata.resource_version)
+            == (version.uid, version.resource_version)
+        )
 
     def _apply_line(self, text: bytes) -> Iterator[WatchEvent]:
         kind, decoded = self._decode(text)

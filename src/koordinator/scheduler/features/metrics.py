@@ -165,6 +165,7 @@ class SchedulerMetrics(Feature):
             tuple[str, str], float
         ] = {}  # seconds in this attempt, by profile and point
         self.now_s: Callable[[], float] = perf_counter
+        self._sizes: _Sizes | None = None
         registry.register(self)
 
     def describe(self) -> Iterable[Metric]:
@@ -367,8 +368,11 @@ class SchedulerMetrics(Feature):
     # -- gauges --------------------------------------------------------------------------------
 
     def watch(self, handle: SchedulerHandle) -> None:
-        """Register gauges of the sizes of queue and state."""
-        self.registry.register(_Sizes(handle, self.level))
+        """Register gauges of the sizes of queue and state, in place of an earlier loop's."""
+        if self._sizes is not None:
+            self.registry.unregister(self._sizes)
+        self._sizes = _Sizes(handle, self.level)
+        self.registry.register(self._sizes)
 
 
 def label_of(event: WatchEvent, level: KubeVersion) -> str:

@@ -1,7 +1,9 @@
 """Who may act: every component with a lease, or without one, asks the same object."""
 
+import threading
 from collections.abc import Iterator
 from contextlib import ExitStack
+from itertools import count
 
 import numpy as np
 import pytest
@@ -10,13 +12,13 @@ from prometheus_client import CollectorRegistry, generate_latest
 from koordinator.api.control_plane import Lease
 from koordinator.api.core import Namespace
 from koordinator.api.meta import ObjectMeta
-from koordinator.cli.component.election import Election
+from koordinator.cli.component.election import Election, run_terms
 from koordinator.cli.component.process import LeaseTerms
 from koordinator.cluster.leader_election import LeaderElector
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
-from koordinator.foundation.errors import ClusterError
-from koordinator.process.leadership import Leadership, unique_identity
+from koordinator.process.leadership import Heartbeat, Leadership, unique_identity
+from koordinator.process.termination import StopEvent
 
 LONG_S = 30.0  # real time, never used up if the code is right
 LEASE = LeaseTerms(
@@ -36,6 +38,11 @@ class Parts:
         self.cluster = MemoryCluster(self.clock)
         self.cluster.create(Namespace(metadata=ObjectMeta(name=LEASE.namespace)))
         self.registry, self.cleanup = CollectorRegistry(), ExitStack()
+        self.stopping, self.heartbeat = StopEvent(), Heartbeat(self.clock, LONG_S)
+        self.woken = threading.Event()
+
+    def wake(self) -> None:
+        self.woken.set()
 
     def connect(self, *, burst: int, timeout_s: float) -> MemoryCluster:
         assert (burst, timeout_s) == (50, LEASE.renew_deadline_s / 2)
@@ -82,7 +89,6 @@ def test_without_a_lease_a_process_always_acts(parts: Parts) -> None:
     one.show_leader("koordinator_manager_is_leader")
     one.start()
     assert one.wait_until_leading(0.0)
-    one.check_not_lost()
     one.rejoin_if_lost()
     assert one.may_act()
     assert one.checks() == []
@@ -116,23 +122,102 @@ def test_who_fails_lets_the_lease_run_out(parts: Parts) -> None:
     assert parts.holder
 
 
-def test_who_has_lost_ends_or_stands_again_under_a_new_name(parts: Parts) -> None:
-    """The scheduler ends, the manager goes on: what it lost has to run out for it, too."""
+def test_a_lost_lease_expires_for_its_own_process_as_for_others(parts: Parts) -> None:
+    """The process rejoins under a new name, and leads as soon as the lost lease has expired."""
+    one = election(parts)
+    one.start()
+    assert one.wait_until_leading(LONG_S)
+    renewed_s, lost = parts.clock.now_s(), parts.holder
+    parts.clock.advance_to(renewed_s + LEASE.renew_deadline_s)
+    assert not one.may_act()
+    assert one.is_lost
+
+    one.rejoin_if_lost()
+    assert not one.is_lost
+    assert parts.holder == lost
+    parts.clock.advance_to(renewed_s + LEASE.lease_duration_s - 0.5)
+    assert not one.wait_until_leading(0.05)
+    parts.clock.advance_to(renewed_s + LEASE.lease_duration_s + 0.5)
+    assert one.wait_until_leading(LONG_S)
+    assert parts.holder not in {"", lost}
+    one.leave()
+    assert parts.holder == ""
+
+
+def test_lost_lease_is_not_released_at_the_end(parts: Parts) -> None:
+    """Its last writes may be under way until it expires."""
     one = election(parts)
     one.start()
     assert one.wait_until_leading(LONG_S)
     lost = parts.holder
     parts.clock.advance_to(parts.clock.now_s() + LEASE.renew_deadline_s)
-    assert not one.may_act()
     assert one.is_lost
-    with pytest.raises(ClusterError, match="leadership lost"):
-        one.check_not_lost()
-
-    one.rejoin_if_lost()
-    assert not one.is_lost
-    assert parts.holder == lost
-    assert not one.wait_until_leading(0.05)
-    parts.clock.advance_to(parts.clock.now_s() + LEASE.lease_duration_s + 1)
-    assert one.wait_until_leading(LONG_S)
-    assert parts.holder not in {"", lost}
     one.leave()
+    assert parts.holder == lost
+
+
+class Component:
+    """A component that records what is called of it."""
+
+    is_synced = True
+
+    def __init__(self, number: int, calls: list[str]) -> None:
+        self.number, self._calls = number, calls
+
+    def sync(self) -> None:
+        self.note("sync")
+
+    def warm_up(self) -> None:
+        self.note("warm up")
+
+    def finish(self) -> None:
+        self.note("finish")
+
+    def note(self, what: str) -> None:
+        self._calls.append(f"{what} {self.number}")
+
+
+def test_a_lost_lease_replaces_the_component_and_its_connections(parts: Parts) -> None:
+    """The old connections are closed before the process stands for election again."""
+    one, calls = election(parts), list[str]()
+    numbers = count(1)
+
+    def begin(connections: ExitStack) -> Component:
+        component = Component(next(numbers), calls)
+        connections.callback(component.note, "close")
+        return component
+
+    def turn(leads: bool) -> None:
+        if leads and "sync 2" not in calls:
+            calls.append("lead")
+            parts.clock.advance_to(parts.clock.now_s() + LEASE.renew_deadline_s)
+        elif leads:
+            parts.stopping.set()
+        elif "sync 2" in calls:
+            parts.clock.advance_to(parts.clock.now_s() + 1)
+            one.wait_until_leading(0.01)
+
+    one.start()
+    assert one.wait_until_leading(LONG_S)
+    assert parts.woken.is_set()
+    run_terms(
+        parts,  # type: ignore[arg-type]  # all of it that is asked for
+        one,
+        begin,
+        turn,
+        warm_up=Component.warm_up,
+        finish=Component.finish,
+    )
+    one.leave()
+
+    assert calls == [
+        "sync 1",
+        "warm up 1",
+        "lead",
+        "close 1",
+        "sync 2",
+        "warm up 2",
+        "sync 2",  # the process leads
+        "finish 2",
+        "close 2",
+    ]

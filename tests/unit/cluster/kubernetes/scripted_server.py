@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from aiohttp import web
+from yarl import URL
 
 from koordinator.api.meta import JsonObject
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
@@ -92,6 +93,14 @@ class ScriptedServer:
                 str(received) for received in self.received
             ]
 
+    def go_away(self) -> None:
+        """Break all connections and refuse new ones."""
+        self._run(self._leave())
+
+    def come_back(self) -> None:
+        """Listen on the old port again."""
+        self._run(self._listen_at(URL(self.url).port or 0))
+
     def cluster(self, **options: Any) -> KubernetesCluster:
         """Return a client of this server."""
         return client(self.url, **options)
@@ -101,9 +110,19 @@ class ScriptedServer:
 
     async def _listen(self) -> None:
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
-        await site.start()
+        await self._listen_at(0)
         self.url = f"http://127.0.0.1:{self._runner.addresses[0][1]}"
+
+    async def _listen_at(self, port: int) -> None:
+        self._site = web.TCPSite(self._runner, "127.0.0.1", port)
+        await self._site.start()
+
+    async def _leave(self) -> None:
+        await self._site.stop()
+        assert self._runner.server is not None
+        for connection in self._runner.server.connections:
+            if connection.transport is not None:
+                connection.transport.abort()
 
     def _application(self) -> web.Application:
         application = web.Application(client_max_size=1 << 24)

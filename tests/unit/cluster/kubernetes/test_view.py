@@ -2,6 +2,7 @@
 
 import json
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.cluster.kubernetes.objects import event, pod, pod_list
@@ -114,3 +115,23 @@ def test_an_object_nested_too_deep_does_not_keep_others_from_being_seen() -> Non
     seen = [e.object.metadata.name for e in streamed.apply(Lines(lines))]
 
     assert found == seen == ["evil", "good"]
+
+
+def test_an_object_of_a_known_version_is_not_decoded_again(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """A repeated list costs what has changed: a part that can't be decoded is not read."""
+    view = View(Pod)
+    first = {"items": [pod("a", "1"), pod("b", "2")]}
+    list(view.apply(Page(json.dumps(first).encode(), is_first=True)))
+    known = view.objects["default/a"]
+
+    again = {"items": [pod("a", "1", nodeName=1), pod("b", "3"), pod("c", "4")]}
+    events = list(view.apply(Page(json.dumps(again).encode(), is_first=True)))
+
+    assert [(it.type, it.object.key) for it in events] == [
+        (EventType.MODIFIED, "default/b"),
+        (EventType.ADDED, "default/c"),
+    ]
+    assert view.objects["default/a"] is known
+    assert caplog.messages == []

@@ -297,7 +297,10 @@ def test_stream_pauses_without_polling(server: ScriptedServer) -> None:
     with server.cluster() as cluster:
         watch = cluster.watch([Pod])
         assert cluster.wait(PATIENCE_S)
-        threading.Event().wait(0.3)  # no event marks the end of writing
+        seen = -1
+        while seen < written:  # no event marks the end of writing
+            seen = written
+            threading.Event().wait(0.3)
         assert 8 <= written <= 40
         while written < 60:
             assert cluster.wait(PATIENCE_S)
