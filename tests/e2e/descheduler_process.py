@@ -24,6 +24,7 @@ class DeschedulerProcess(KoordProcess):
         name: str = "koord-descheduler",
         kubeconfig: Path | None = None,
         flags: Sequence[str] = (),
+        program: Sequence[str] = (str(KOORD),),
     ) -> None:
         port = free_port()
         address = f"127.0.0.1:{port}"
@@ -38,7 +39,7 @@ class DeschedulerProcess(KoordProcess):
         }
         config.write_text(yaml.safe_dump(whole))
         command = [
-            str(KOORD),
+            *program,
             "descheduler",
             f"--config={config}",
             f"--kubeconfig={kubeconfig or controlplane.kubeconfig()}",

@@ -21,10 +21,11 @@ class ManagerProcess(KoordProcess):
         name: str = "koord-manager",
         kubeconfig: Path | None = None,
         elects: bool = False,
+        program: Sequence[str] = (str(KOORD),),
     ) -> None:
         self.webhook_port, health_port = free_port(), free_port()
         command = [
-            str(KOORD),
+            *program,
             "manager",
             f"--kubeconfig={kubeconfig or controlplane.kubeconfig()}",
             f"--enable-leader-election={str(elects).lower()}",

@@ -6,7 +6,7 @@ import sys
 import time
 
 from tests.fuzz.__main__ import fuzz
-from tests.soak import churn
+from tests.soak import age, churn
 
 FUZZ_S = 3 * 3600.0
 PROPERTIES_S = 3600.0
@@ -30,7 +30,7 @@ def properties_soak(scale: float) -> bool:
 
 
 #: Each takes the scale and returns whether all went well.
-SOAKS = {"churn": churn.soak, "fuzz": fuzz_soak, "properties": properties_soak}
+SOAKS = {"churn": churn.soak, "fuzz": fuzz_soak, "properties": properties_soak, "age": age.soak}
 
 
 def main() -> int:

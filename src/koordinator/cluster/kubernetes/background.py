@@ -27,6 +27,7 @@ class SocketLoop(uvloop.Loop):
     def __init__(self) -> None:
         super().__init__()
         self._sockets: WeakSet[socket] = WeakSet()
+        self.set_exception_handler(_report)
 
     async def create_connection(
         self, *args: Any, sock: socket | None = None, **options: Any
@@ -60,6 +61,17 @@ class SocketLoop(uvloop.Loop):
                 with suppress(OSError):  # not connected any more
                     each.shutdown(SHUT_RDWR)
             await asyncio.sleep(_POLL_S)
+
+
+def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Report an error of a callback, unless uvloop read from a connection that was closed before.
+
+    uvloop (0.23) reads once more from a connection that is closed when its handshake is complete.
+    """
+    transport = context.get("transport")
+    is_late = isinstance(context.get("exception"), RuntimeError) and transport is not None
+    if not (is_late and transport.is_closing()):
+        loop.default_exception_handler(context)
 
 
 class Background:

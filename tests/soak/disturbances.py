@@ -1,0 +1,226 @@
+"""Disturbances of components on a real API server: of the server, of credentials and of clocks."""
+
+import signal
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.endpoint import Endpoint
+from tests.e2e.descheduler_process import DeschedulerProcess
+from tests.e2e.koord_process import KoordProcess
+from tests.e2e.manager_process import ManagerProcess
+from tests.e2e.replicas import LEASE_S, RENEW_S, RETRY_S
+from tests.e2e.scheduler_process import SchedulerProcess
+from tests.e2e.waiting import eventually
+
+HOUR_S = 3600.0
+STEPPED_S = 10.0  # for which a clock is wrong
+MANAGER_LEASE_S = 15.0
+DISTURBANCES = 9  # kinds of them
+_PATIENCE_S = 120.0
+_ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+
+#: ``koord`` whose wall clock is fast by the seconds in a file.
+_STEPPED = """
+import sys, time
+from pathlib import Path
+right, file, last = time.time, Path(sys.argv.pop(1)), [0.0, 0.0]
+def stepped():
+    now = time.monotonic()
+    if now > last[0] + 0.2:
+        last[:] = [now, float(file.read_text() or 0)]
+    return right() + last[1]
+time.time = stepped
+from koordinator.cli.main import main
+main()
+"""
+_ELECTION = {
+    "leaderElection": {
+        "leaderElect": True,
+        "leaseDuration": f"{LEASE_S}s",
+        "renewDeadline": f"{RENEW_S}s",
+        "retryPeriod": f"{RETRY_S}s",
+    }
+}
+_COSCHEDULING = {"enabled": [{"name": "Coscheduling"}]}
+_PROFILE = {
+    "plugins": {
+        "multiPoint": {"enabled": [{"name": "ElasticQuota"}]},
+        "preEnqueue": _COSCHEDULING,
+        "permit": _COSCHEDULING,
+    }
+}
+
+
+@dataclass(slots=True)
+class Replicas:
+    """Two replicas of each component, with their credentials and clocks."""
+
+    schedulers: list[KoordProcess]
+    managers: list[KoordProcess]
+    deschedulers: list[KoordProcess]
+    token: Path
+    clock: Path
+    pids: dict[str, int]
+
+    @property
+    def all(self) -> list[KoordProcess]:
+        """All processes."""
+        return [*self.schedulers, *self.managers, *self.deschedulers]
+
+    def check_alive(self) -> None:
+        """Raise AssertionError unless every process runs on without an unexpected exception."""
+        for each in self.all:
+            assert each.is_running, f"{each.log.stem} has ended"
+            assert each.pid == self.pids[each.log.stem]
+            assert "Traceback" not in each.log.read_text(), each.log.stem
+
+
+def start_replicas(cluster: ControlPlane, cleanup: ExitStack) -> Replicas:
+    """Start two replicas of each component, which end with ``cleanup``."""
+    state = cluster.state_dir
+    token, clock = state / "soak.token", state / "soak.clock"
+    clock.write_text("0")
+    program = (sys.executable, "-c", _STEPPED, str(clock))
+    by_token = cluster.write_kubeconfig("soak-token", {"tokenFile": str(token)})
+    certificate, key = cluster.authority.issue_client("soak", ("system:masters",))
+    files = {"client-certificate": str(certificate), "client-key": str(key)}
+    by_certificate = cluster.write_kubeconfig("soak-certificate", files)
+    ways = (by_token, by_certificate)
+    replace_token(cluster.api, cluster, token, 0)
+    configuration = {**_ELECTION, "profiles": [_PROFILE]}
+    moves = {"profiles": [{"pluginConfig": [{"name": "MigrationController", "args": {}}]}]}
+    found = Replicas(
+        [
+            SchedulerProcess(
+                cluster, configuration, name=f"scheduler-{it}", kubeconfig=way, program=program
+            )
+            for it, way in enumerate(ways)
+        ],
+        [
+            ManagerProcess(
+                cluster,
+                ["--webhook-port=0"],
+                name=f"manager-{it}",
+                kubeconfig=way,
+                elects=True,
+                program=program,
+            )
+            for it, way in enumerate(ways)
+        ],
+        [
+            DeschedulerProcess(
+                cluster,
+                {**_ELECTION, **moves},
+                name=f"descheduler-{it}",
+                kubeconfig=way,
+                program=program,
+            )
+            for it, way in enumerate(ways)
+        ],
+        token,
+        clock,
+        {},
+    )
+    for each in found.all:
+        cleanup.callback(each.kill)
+        each.start(wait=False)
+        found.pids[each.log.stem] = each.pid
+    return found
+
+
+def replace_token(api: Endpoint, cluster: ControlPlane, file: Path, number: int) -> None:
+    """Write the token of a new account with all rights; the previous account ends."""
+    name = f"soak-{number}"
+    api.request("POST", _ACCOUNTS, {"metadata": {"name": name}})
+    binding = {
+        "metadata": {"name": name},
+        "roleRef": {
+            "apiGroup": "rbac.authorization.k8s.io",
+            "kind": "ClusterRole",
+            "name": "cluster-admin",
+        },
+        "subjects": [{"kind": "ServiceAccount", "namespace": "default", "name": name}],
+    }
+    api.request("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
+    temporary = file.with_suffix(".new")
+    temporary.write_text(cluster.service_account_token("default", name))
+    temporary.rename(file)
+    if number:
+        api.request("DELETE", f"{_ACCOUNTS}/soak-{number - 1}")
+
+
+class Disturbances:
+    """Each method disturbs, and returns when the disturbance is over."""
+
+    def __init__(self, cluster: ControlPlane, replicas: Replicas) -> None:
+        self._cluster, self._replicas = cluster, replicas
+        self._tokens = count(1)
+
+    def all(self) -> Sequence[Callable[[], None]]:
+        """Return all disturbances in the order in which they happen."""
+        return (
+            self.restart_the_server,
+            self.suspend_the_scheduler,
+            self.replace_the_token,
+            self.compact_the_history,
+            self.suspend_the_manager,
+            self.set_clocks_forward,
+            self.replace_the_certificate,
+            self.suspend_the_descheduler,
+            self.set_clocks_back,
+        )
+
+    def restart_the_server(self) -> None:
+        """Break every watch."""
+        self._cluster.restart_apiserver()
+
+    def compact_the_history(self) -> None:
+        """Make every watch begin with a new list (410 Gone)."""
+        self._cluster.compact_history()
+
+    def replace_the_token(self) -> None:
+        """Revoke the token in use, after a new one is in the file."""
+        replace_token(self._cluster.api, self._cluster, self._replicas.token, next(self._tokens))
+
+    def replace_the_certificate(self) -> None:
+        """Write a new client certificate to the files of the old one."""
+        self._cluster.authority.issue_client("soak", ("system:masters",))
+
+    def suspend_the_scheduler(self) -> None:
+        """Stop each replica for longer than its lease, so that the leader changes."""
+        self._suspend(self._replicas.schedulers, LEASE_S + 2)
+
+    def suspend_the_manager(self) -> None:
+        """Stop each replica for longer than its lease, so that the leader changes."""
+        self._suspend(self._replicas.managers, MANAGER_LEASE_S + 2)
+
+    def suspend_the_descheduler(self) -> None:
+        """Stop each replica for longer than its lease, so that the leader changes."""
+        self._suspend(self._replicas.deschedulers, LEASE_S + 2)
+
+    def set_clocks_forward(self) -> None:
+        """Set all clocks an hour forward for some seconds."""
+        self._step(HOUR_S)
+
+    def set_clocks_back(self) -> None:
+        """Set all clocks an hour back for some seconds."""
+        self._step(-HOUR_S)
+
+    def _suspend(self, processes: Sequence[KoordProcess], seconds: float) -> None:
+        for each in processes:
+            each.signal(signal.SIGSTOP)
+            time.sleep(seconds)
+            each.signal(signal.SIGCONT)
+            eventually(lambda it=each: it.get("/readyz") == "ok", _PATIENCE_S)  # type: ignore[misc]
+
+    def _step(self, seconds: float) -> None:
+        clock = self._replicas.clock
+        clock.write_text(str(seconds))
+        time.sleep(STEPPED_S)
+        clock.write_text("0")
