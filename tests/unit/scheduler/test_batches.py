@@ -8,6 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from tests.unit.scheduler.plugins.test_elastic_quota import config, of, team
 from tests.worlds import configuration, embedded, metric, node, pod, renamed
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
@@ -303,3 +304,38 @@ def test_amounts_beyond_exact_arithmetic_are_decided_one_by_one(world: Any) -> N
     state = world(node("a", memory="40Ti"))
 
     assert chosen(state, KINDS[0], KINDS[1])[1] == []
+
+
+@pytest.mark.usefixtures("compiled")
+def test_batch_stops_at_the_limit_of_a_quota(batches: list[int]) -> None:
+    """Pods of several quotas and classes come together; some quotas and their parent are full."""
+    quotas = [
+        team("dept", 12, 4, is_parent=True),
+        team("a", 5, 1, parent="dept"),
+        team("b", 9, 2, parent="dept"),
+    ]
+    pending = [of(f"p{at}", "ab"[at % 2], 1 + at % 3) for at in range(12)]
+    outcomes = []
+    for merges in (True, False):
+        one = embedded(
+            *(node("n", cpu=40), node("m", cpu=20), *quotas, *pending),
+            config=config(),
+            merge_runs=merges,
+            report=False,
+        )
+        done = one.scheduler.step()
+        outcomes.append({o.pod: getattr(o, "node", getattr(o, "message", "")) for o in done})
+        one.scheduler.validate()
+
+    assert outcomes[0] == outcomes[1]
+    assert len({*outcomes[0].values()}) > 2
+    assert max(batches) > 0
+
+
+def test_pods_within_their_quotas_are_decided_together(batches: list[int]) -> None:
+    """A quota that has room for all pods of a batch does not end it."""
+    pending = [of(f"p{at}", "a", 1 + at % 3) for at in range(12)]
+    one = embedded(node("n", cpu=40), team("a", 30), *pending, config=config(), report=False)
+    one.scheduler.step()
+
+    assert batches == [12]

@@ -195,8 +195,16 @@ def condition_status(status: PodStatus, condition_type: str) -> str:
 _SCHEDULED = Condition(type="PodScheduled", status="True")
 
 
-def bound(pod: Pod, binding: Binding, now: dt.datetime) -> Pod:
-    """Return the pod on its node.  Raises ConflictError, InvalidError."""
+def scheduled_at(now: dt.datetime) -> Condition:
+    """Return the condition of pods that are bound at a time."""
+    return replace(_SCHEDULED, last_transition_time=now)
+
+
+def bound(pod: Pod, binding: Binding, now: dt.datetime, scheduled: Condition, version: str) -> Pod:
+    """Return the pod on its node, with a resourceVersion.  Raises ConflictError, InvalidError.
+
+    ``scheduled`` is ``scheduled_at(now)``, one object for all pods of a request.
+    """
     meta, spec, status = pod.metadata, pod.spec, pod.status
     if not binding.node:
         raise InvalidError(f"binding of pod {pod.key}: target.name: is required")
@@ -213,12 +221,17 @@ def bound(pod: Pod, binding: Binding, now: dt.datetime) -> Pod:
         raise ConflictError(f"pod {pod.key} has non-empty .spec.schedulingGates")
     if status.nominated_node_name:
         status = replace(status, nominated_node_name="")
-    merged = _merged_metadata(pod, binding)
+    if binding.annotations or binding.labels:
+        meta = replace(meta, **_merged_metadata(pod, binding))
+    if status.conditions:
+        status = with_condition(status, _SCHEDULED, now)
+    else:
+        status = replace(status, conditions=(scheduled,))
     return replace(
         pod,
-        metadata=replace(meta, **merged) if merged else meta,
+        metadata=replace(meta, resource_version=version),
         spec=replace(spec, node_name=binding.node),
-        status=with_condition(status, _SCHEDULED, now),
+        status=status,
     )
 
 

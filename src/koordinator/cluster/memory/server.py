@@ -37,7 +37,7 @@ from koordinator.cluster.memory.fields import (
     Manifests,
     parse_field_selector,
 )
-from koordinator.cluster.memory.rules import bound, with_condition
+from koordinator.cluster.memory.rules import bound, scheduled_at, with_condition
 from koordinator.cluster.memory.store import MemoryWatch, Store, snapshot_events
 from koordinator.cluster.port import (
     NO_SELECTORS,
@@ -275,11 +275,15 @@ class MemoryCluster:
 
     def bind(self, bindings: Sequence[Binding]) -> "EndedBinds":
         now = self._now()
+        scheduled = scheduled_at(now)
+        for namespace in {binding.namespace for binding in bindings}:
+            self._budgets.touch(namespace)
         results: list[ClusterError | None] = []
         for binding in bindings:
             try:
                 pod = self._require(Pod, binding.name, binding.namespace)
-                self._put(bound(pod, binding, now), pod)
+                version = self._store.next_version
+                self._store.put_stamped(bound(pod, binding, now, scheduled, version), pod)
             except ClusterError as error:
                 results.append(error)
             else:

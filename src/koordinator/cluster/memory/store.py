@@ -42,16 +42,12 @@ class WatchLog:
 
     def append(self, event: WatchEvent) -> None:
         self._events.append(event)
-        if len(self._events) >= _TRIM and not self._readers:
+        if len(self._events) % _TRIM == 0 and not self._readers:
             self.trim()
 
     def after(self, version: int) -> Sequence[WatchEvent]:
         """Return the events after a version that the caller was registered for."""
         return self._events[version - self._forgotten :]
-
-    def kind_after(self, version: int) -> type[KubeObject]:
-        """Return the kind of the object that was written next."""
-        return type(self._events[version - self._forgotten].object)
 
     def register(self, reader: "MemoryWatch") -> None:
         """Keep what comes from now on until this reader has seen it."""
@@ -118,8 +114,10 @@ class MemoryWatch:
 
     def pass_over(self) -> None:
         """Go past the next events as long as they are of no kind that is watched."""
-        log = self._log
-        while self.version < log.version and log.kind_after(self.version) not in self._selection:
+        selection = self._selection
+        for event in self._log.after(self.version):
+            if type(event.object) in selection:
+                break
             self.version += 1
 
     def refresh(self) -> None:
@@ -218,6 +216,11 @@ class Store:
     def put(self, obj: KindT, previous: KindT | None = None) -> KindT:
         """Store an object, new or in place of ``previous``, and return it with its version."""
         stored = self._stamped(obj)
+        self.put_stamped(stored, previous)
+        return stored
+
+    def put_stamped(self, stored: KubeObject, previous: KubeObject | None) -> None:
+        """Store an object that has the ``next_version`` already."""
         meta = stored.metadata
         table = self._tables.setdefault(type(stored), {})
         table.setdefault(meta.namespace, {})[meta.name] = stored
@@ -225,7 +228,11 @@ class Store:
             self._index_node(stored, previous)
         kind = EventType.ADDED if previous is None else EventType.MODIFIED
         self.log.append(WatchEvent(kind, stored, previous))
-        return stored
+
+    @property
+    def next_version(self) -> str:
+        """The resourceVersion of the next write."""
+        return str(self.log.version + 1)
 
     def remove(self, obj: KubeObject) -> None:
         """Forget an object; ``obj`` is its last state."""
@@ -240,7 +247,7 @@ class Store:
         self.log.append(WatchEvent(EventType.DELETED, removed))
 
     def _stamped(self, obj: KindT) -> KindT:
-        meta = replace(obj.metadata, resource_version=str(self.log.version + 1))
+        meta = replace(obj.metadata, resource_version=self.next_version)
         return replace(obj, metadata=meta)
 
     def _index_node(self, pod: Pod, previous: KubeObject | None) -> None:

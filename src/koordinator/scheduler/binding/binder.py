@@ -266,7 +266,17 @@ class Binder:
             assumed.sent_s = now_s
             if assumed.allocation.stamps:
                 assumed.allocation = _stamped(assumed.allocation, now_ns)
-        bindings = [_binding(assumed) for assumed in batch]
+        bindings = [
+            Binding(
+                (meta := assumed.queued.pod.metadata).namespace,
+                meta.name,
+                assumed.node,
+                meta.uid,
+                assumed.allocation.annotations,
+                assumed.allocation.labels,
+            )
+            for assumed in batch
+        ]
         move_all(batch, LifeEvent.SEND)
         binds = self._cluster.bind(bindings)
         self._under_way.append((binds, dict(enumerate(batch))))
@@ -282,13 +292,18 @@ class Binder:
         for binds, batch in self._under_way:
             if wait:
                 binds.results()
-            for index, error in binds.finished():
-                self._answered.append((batch.pop(index), error))
-                self.in_flight -= 1
+            finished = [(batch.pop(index), error) for index, error in binds.finished()]
+            self._answered += finished
+            self.in_flight -= len(finished)
         self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
         answered, self._answered = self._answered, []
         settled, self._settled = self._settled, []
         for assumed, error in answered:
+            confirmed = _CONFIRMED.get(assumed.state)
+            if error is None and assumed.transaction is None and confirmed is not None:
+                assumed.state = confirmed  # of a batch: only its place was assumed
+                settled.append((assumed, None))
+                continue
             try:
                 settled.append(self._settle(assumed, error))
             except Exception as broken:  # noqa: BLE001 -- reported by the caller
@@ -366,15 +381,3 @@ def _stamped(allocation: AllocationResult, now_ns: int) -> AllocationResult:
     for stamp in allocation.stamps:
         annotations |= stamp(now_ns)
     return replace(allocation, annotations=annotations, stamps=())
-
-
-def _binding(assumed: Assumed) -> Binding:
-    meta, allocation = assumed.queued.pod.metadata, assumed.allocation
-    return Binding(
-        namespace=meta.namespace,
-        name=meta.name,
-        node=assumed.node,
-        uid=meta.uid,
-        annotations=allocation.annotations,
-        labels=allocation.labels,
-    )

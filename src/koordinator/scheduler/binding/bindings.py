@@ -51,6 +51,11 @@ class BindingObserver(Protocol):
     def bound(self, bound: Sequence[Assumed]) -> None:
         """Record pods that the API server has bound."""
 
+    @property
+    def has_own_binds(self) -> bool:
+        """Whether ``binds`` may be true of some pod."""
+        ...
+
     def binds(self, assumed: Assumed) -> bool:
         """Bind the pod by a feature; return whether one has its own bind for it."""
 
@@ -79,6 +84,7 @@ class Bindings:
         self._waiting: dict[str, Assumed] = {}  # for their permit
         self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
         self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
+        self._has_post_bind = any(cycle.profile.post_bind for cycle in cycles.values())
         #: a bind has an unknown outcome: the cluster has to be listed again
         self.has_unknown_outcome = False
 
@@ -202,7 +208,11 @@ class Bindings:
         if not self.permitted:
             return
         batch, self.permitted = self.permitted, []
-        unprepared = [assumed for assumed in batch if self._needs_preparation(assumed)]
+        unprepared = [
+            assumed  # a pod of a batch has no transaction: no plugin prepares anything
+            for assumed in batch
+            if assumed.transaction is not None and self._needs_preparation(assumed)
+        ]
         if unprepared:  # each may take others of its gang with it
             self._beginning = {assumed.queued.key: assumed for assumed in batch}
             for assumed in unprepared:
@@ -232,22 +242,21 @@ class Bindings:
         """
         bound = []
         for assumed, error in self._binder.ended(wait=wait):
-            if error is not None and not isinstance(error, ClusterError):
-                self._isolation.note("bind", error, subject_of(assumed.queued.pod))
-            if error is None or assumed.state is LifeState.BOUND:
+            if error is None:
                 bound.append(assumed)
-                try:
-                    self._queue.done(assumed.queued)
-                except Exception as broken:  # noqa: BLE001 -- reported
-                    self._isolation.note("bind", broken, subject_of(assumed.queued.pod))
-                    self._queue.remove(assumed.queued.key)
+                continue
+            if not isinstance(error, ClusterError):
+                self._isolation.note("bind", error, subject_of(assumed.queued.pod))
+            if assumed.state is LifeState.BOUND:
+                bound.append(assumed)
             else:
                 self._fail(assumed, f"binding failed: {error}")
                 self.has_unknown_outcome |= not isinstance(error, _NOT_BOUND)
         if not bound:
             return
+        self._leave_queue([assumed.queued for assumed in bound])
         self._observer.bound(bound)
-        for assumed in bound:
+        for assumed in bound if self._has_post_bind else ():
             for active in self._cycle_of(assumed).profile.post_bind:
                 with self._isolation.barrier("post_bind", assumed.queued.pod):
                     active.plugin.post_bind(assumed.queued.pod, assumed.node)
@@ -257,9 +266,19 @@ class Bindings:
         except Exception as error:  # noqa: BLE001 -- reported
             self._isolation.note("bind", error)
 
+    def _leave_queue(self, pods: Sequence[QueuedPod]) -> None:
+        try:
+            self._queue.done_all(pods)
+        except Exception as error:  # noqa: BLE001 -- reported
+            self._isolation.note("bind", error)
+            for queued in pods:
+                self._queue.remove(queued.key)
+
     def _bind(self, ready: Sequence[Assumed]) -> None:
         """Begin to bind pods, by features with a bind of their own or by the cluster."""
-        pods = [assumed for assumed in ready if self._try_step(assumed, self._is_for_cluster)]
+        pods = ready
+        if self._observer.has_own_binds:
+            pods = [assumed for assumed in ready if self._try_step(assumed, self._is_for_cluster)]
         if pods:
             self._send(pods)
 
@@ -279,8 +298,6 @@ class Bindings:
                     self._send([assumed])
 
     def _needs_preparation(self, assumed: Assumed) -> bool:
-        if assumed.transaction is None:  # of a run: no plugin prepares anything
-            return False
         allocation = assumed.allocation
         if allocation.objects or allocation.changes or allocation.node_lock:
             return True

@@ -81,6 +81,8 @@ class PluginHints:
     judge: Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None] | None = None
     #: whether ``judge`` accepts every node with score 0 now, whatever pods are placed; default: no
     is_neutral: Callable[[Snapshot], bool] | None = None
+    #: whether ``run_limit`` and ``shortfall`` depend on the sum of the requests of pods alone
+    limits_sums: bool = False
     #: whether placing such a pod changes only amounts and pod counts for the plugin; default: it
     #: does not read ``PLACED`` and reserves nothing for the pod
     changes_amounts_only: Callable[[Snapshot, PodClass], bool] | None = None

@@ -56,11 +56,11 @@ class _ScoredBatch(Batch):
 
 def choose_batch(
     evaluator: Evaluator, members: Sequence[tuple[PodClass, Evaluation]], kinds: IntArray
-) -> Batch:
+) -> Batch | None:
     """Choose rows for pods; ``kinds`` ``(p,)`` are their classes, as indices of ``members``.
 
-    The evaluations need not be current in single rows.  Without rows if amounts are too large for
-    the kernel.
+    The evaluations need not be current in single rows.  None if amounts are too large for the
+    kernel.
     """
     state, table = evaluator.state, evaluator.table
     nodes, n = state.nodes, len(state.nodes)
@@ -81,7 +81,7 @@ def choose_batch(
     most = max(int(array.max(initial=0)) for array in (demand, nonzero, arithmetic.terms))
     sums = int(held.max(initial=0)) + most * (len(kinds) + 1)
     if int(capacity.max(initial=0)) >= EXACT_BELOW or sums >= _EXACT_SUMS:
-        return Batch(np.zeros(0, np.int64))
+        return None
     slots = [table.enter(evaluation) for evaluation in evaluations]
     start = min(evaluation.usage_position for evaluation in evaluations)
     since = np.array([evaluation.usage_position - start for evaluation in evaluations], np.int64)

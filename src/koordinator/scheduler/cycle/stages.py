@@ -657,9 +657,20 @@ class SchedulingCycle:
         """
         snapshot = self._evaluator.snapshot
         length = self._run_length(pods)
-        if length >= _LONG_RUN and not snapshot.is_large:  # without kernels a merge is faster
+        is_long = length >= _LONG_RUN and not snapshot.is_large  # without kernels a merge is faster
+        batch = None if is_long else self._choose_mixed(snapshot, pods, length)
+        if batch is None and length > 1:
             rows = self.choose_run(pods[:length])
-            return Batch(np.zeros(0, np.int64) if rows is None else rows)
+            batch = None if rows is None else Batch(rows)
+        return batch or Batch(np.zeros(0, np.int64))
+
+    def _choose_mixed(
+        self, snapshot: Snapshot, pods: Sequence[PodClass], length: int
+    ) -> Batch | None:
+        """Return the rows for pods of several classes; None if the first one is not arithmetic.
+
+        The first ``length`` have one run key.
+        """
         members: dict[PodClass, Evaluation] = {}
         for pod_class in dict.fromkeys(pods):
             evaluation = self._evaluation_for_batch(snapshot, pod_class)
@@ -673,10 +684,10 @@ class SchedulingCycle:
             if kind is None:
                 break
             kinds.append(kind)
+        if not kinds:
+            return None
         if self.limiting and not self._are_admitted(snapshot, pods[: len(kinds)]):
             kinds = kinds[: self.limit(pods[0], min(length, len(kinds)))]
-        if not kinds:
-            return Batch(np.zeros(0, np.int64))
         return choose_batch(self._evaluator, [*members.items()], np.array(kinds, np.int64))
 
     def _run_length(self, pods: Sequence[PodClass]) -> int:
@@ -710,7 +721,10 @@ class SchedulingCycle:
 
     def _are_admitted(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> bool:
         """Return whether no plugin that limits pods across nodes refuses one of all these."""
-        return all(active.plugin.shortfall(snapshot, pods) is None for active in self.limiting)
+        return all(
+            active.hints.limits_sums and active.plugin.shortfall(snapshot, pods) is None
+            for active in self.limiting
+        )
 
     def _must_schedule_individually(self, snapshot: Snapshot, pod: PodClass) -> bool:
         """Return whether a placement depends on other nodes, or the pod has restorable holds."""

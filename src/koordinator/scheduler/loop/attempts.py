@@ -216,6 +216,11 @@ class Attempts:
         except Exception as error:  # noqa: BLE001 -- reported
             self._isolation.note("report", error)
 
+    @property
+    def has_own_binds(self) -> bool:
+        """Whether a feature has its own bind for some pods."""
+        return bool(self._hooks.bind)
+
     def binds(self, assumed: Assumed) -> bool:
         """Bind a pod by the feature that has its own bind for it; return whether one has."""
         for has_own_bind, bind in self._hooks.bind:

@@ -1,6 +1,6 @@
 """Events of pods: who has a node goes into the state, who needs one into the queue."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from koordinator.api.codec import subject_of
 from koordinator.api.pod import Pod
@@ -54,6 +54,27 @@ class PodIntake:
         self.now_s = clock.now_s()  # time of the exchange whose events are applied
         self._class_of: dict[str, tuple[Pod, PodClass]] = {}  # of pods not tried yet
         self._classes_as_of = 0  # version of what DeviceClasses serve
+
+    def unconfirmed(self, events: Iterable[WatchEvent]) -> Iterator[WatchEvent]:
+        """Apply the events that only confirm binds of this scheduler; yield the others in turn.
+
+        Most events in a busy cluster confirm the bind of a pod that is still the same object.
+        """
+        by_key = self._state.pods.by_key
+        for event in events:
+            pod = event.object
+            placed = by_key.get(pod.key) if isinstance(pod, Pod) else None
+            try:
+                if (
+                    placed is not None
+                    and isinstance(pod, Pod)
+                    and placed.pod is event.previous
+                    and self._is_known_bind(event, placed, pod)
+                ):
+                    continue
+            except Exception as error:  # noqa: BLE001 -- reported; ``take`` tries again
+                self._isolation.note("ingest", error, subject_of(pod))
+            yield event
 
     def take(self, event: WatchEvent, pod: Pod) -> None:
         """Take in the events of a pod."""
@@ -172,8 +193,7 @@ class PodIntake:
         for wants in self._hooks.needs_own_bind_event:
             if wants(pod):
                 return False
-        self._state.drop_unbound(placed.key)
-        self._state.renew(placed, pod)
+        self._state.confirm(placed, pod)
         return True
 
     def _track_foreign_pod(self, kind: EventType, pod: Pod) -> None:

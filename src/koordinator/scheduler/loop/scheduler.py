@@ -84,7 +84,10 @@ class Scheduler:
             self._now_s = self._handle.intake.now_s = self._clock.now_s()
             is_same = self._wall_clock is self._clock
             self._handle.state.advance(self._now_s if is_same else self._wall_clock.now_s())
-            for event in self._handle.watch.events():
+            events = self._handle.watch.events()
+            if not (self._hooks.observe_event_duration or self._quarantine.events):
+                events = self._handle.intake.unconfirmed(events)
+            for event in events:
                 self._apply(event)
         except Exception as error:  # noqa: BLE001 -- reported
             self._isolation.note("watch", error)

@@ -38,9 +38,9 @@ class EventLog:
         self._readers[position] = self._readers.get(position, 0) + readers
         return position
 
-    def close(self, position: int) -> None:
-        """One reader of that position is done."""
-        self._readers[position] -= 1
+    def close(self, position: int, readers: int = 1) -> None:
+        """Remove readers of a position."""
+        self._readers[position] -= readers
         if self._readers[position] == 0:
             del self._readers[position]
             first = next(iter(self._readers), self._start + len(self._entries))

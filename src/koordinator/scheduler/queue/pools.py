@@ -4,7 +4,7 @@ Source: kubernetes v1.35 pkg/scheduler/backend/queue/backoff_queue.go and unsche
 """
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import floor, inf, ldexp
@@ -196,6 +196,15 @@ class Pools:
             queued.state = QueueState.IN_FLIGHT
             queued.log_position = position
         return run
+
+    def end_flights(self, pods: Sequence[QueuedPod]) -> None:
+        """Forget pods in flight."""
+        self.counts[QueueState.IN_FLIGHT] -= len(pods)
+        for queued in pods:
+            del self.pods[queued.key]
+            queued.state = None
+        for position, readers in Counter([queued.log_position for queued in pods]).items():
+            self.log.close(position, readers)
 
     def rank_anew(self, queued: QueuedPod, priority: int, sequence: int) -> None:
         """Change the priority.  A new sequence keeps its rank apart from that of a stale entry."""

@@ -180,8 +180,14 @@ class SchedulingQueue:
 
     def done(self, queued: QueuedPod) -> None:
         """Forget a pod in flight: it was bound.  Another one of its name stays as it is."""
-        if self.get(queued.key) is queued and queued.state is QueueState.IN_FLIGHT:
-            self.remove(queued.key)
+        self.done_all((queued,))
+
+    def done_all(self, bound: Iterable[QueuedPod]) -> None:
+        """Forget pods in flight: they were bound.  Others of their names stay as they are."""
+        pods, in_flight = self._pools.pods, QueueState.IN_FLIGHT
+        self._pools.end_flights(
+            [one for one in bound if one.state is in_flight and pods.get(one.key) is one]
+        )
 
     def reject(
         self,

@@ -400,6 +400,14 @@ class ClusterState:
         if self.unbound.pop(key, None) is not None:
             self._note_unbound(key)
 
+    def confirm(self, placed: PlacedPod, pod: Pod) -> None:
+        """Replace an assumed pod by its bound version, which plugins cannot distinguish from it."""
+        self.unbound.pop(placed.key, None)  # its place counts already
+        if placed.is_dated:
+            self.renew(placed, pod)
+        else:
+            placed.pod = pod
+
     def _note_unbound(self, key: str) -> None:
         if self.ledgers.kept and key not in self.pods.by_key:  # else its place counts
             self.unbound_changes += 1

@@ -89,7 +89,7 @@ class ElasticQuotaPlugin:
 
     @property
     def hints(self) -> PluginHints:
-        return PluginHints(key=self._key, version=self._version)
+        return PluginHints(key=self._key, version=self._version, limits_sums=not self.hooks)
 
     def _version(self, snapshot: Snapshot) -> Hashable:
         """Return a number that grows when a refused pod may fit."""
