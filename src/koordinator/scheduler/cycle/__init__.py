@@ -2,10 +2,11 @@
 
 ``program``      the plugins that apply to a class of pods
 ``evaluation``   results of node-local plugins per class of pods, updated row by row
-``stages``       the stages for one pod, on top of the kept evaluations
+``choose``       the stages for one pod, on top of the kept evaluations
 ``batch``        pods of several classes in one call, with the same outcome
-``runs``         a run of identical pods in one pass, with the same outcome
-``offers``       the number of pods of a class that each node takes
+``run``          batches, and runs of identical pods in one pass
+``gang_offers``  the number of pods of a class that each node takes
+``cycle``        all of these for one profile
 ``headroom``     upper bounds of the pods of a class that fit
 ``scorecard``    the same results computed from scratch: diagnosis, ``--scores``, reference of tests
 ``what_if``      simulated states without some pods, for preemption
@@ -18,10 +19,11 @@
 No I/O, no clock, no queue: the loop (``scheduler.loop``) owns those.
 """
 
+from koordinator.scheduler.cycle.choose import NodeChoice, ReserveRefusal
+from koordinator.scheduler.cycle.cycle import SchedulingCycle
 from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound
 from koordinator.scheduler.cycle.nominated_pods import Nominations, priority_of
 from koordinator.scheduler.cycle.scorecard import Scorecard, scorecard
-from koordinator.scheduler.cycle.stages import NodeChoice, ReserveRefusal, SchedulingCycle
 
 __all__ = [
     "UNBOUNDED",

@@ -1,0 +1,309 @@
+"""Pods decided together with the outcome of deciding them one by one: batches and runs.
+
+For plugins that evaluate each node alone, the score of a node after j more pods of a class does not
+depend on the other nodes: it is a *trajectory*.  Taking the best node again and again is a merge of
+trajectories.  An entry is taken when its node is the best, and a node whose score rises with a pod
+is taken again immediately, so the order is by the running minimum of each trajectory, best first,
+ties by rank and then by j.
+"""
+
+from collections.abc import Collection, Hashable, Iterable, Sequence
+from weakref import WeakValueDictionary
+
+import numpy as np
+
+from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.memo import Memo
+from koordinator.scheduler.contract import (
+    ActivePlugin,
+    Profile,
+    SchedulerExtender,
+)
+from koordinator.scheduler.cycle.batch import MOST_CLASSES, Batch, choose_batch
+from koordinator.scheduler.cycle.choose import NodeChooser, preferred_rows
+from koordinator.scheduler.cycle.evaluation import Evaluation
+from koordinator.scheduler.cycle.score_table import UNFIT
+from koordinator.scheduler.cycle.scorecard import prefilter
+from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
+
+_LONG_RUN = 8  # pods
+FIRST_BLOCK = 4
+
+
+def merge_run(evaluation: Evaluation, snapshot: Snapshot, rank: IntArray, count: int) -> IntArray:
+    """Return the rows that ``count`` pods go to, in order; fewer when the nodes are full before.
+
+    ``evaluation`` must be up to date, of a linear program whose relative scores (if any) are flat.
+    """
+    best = evaluation.best
+    rows = np.flatnonzero(best != UNFIT)
+    if len(rows) > count:  # the others stay behind the first ``count`` heads whatever happens
+        order = np.lexsort((rank[rows], -best[rows]))
+        rows = rows[order[:count]]
+    if not len(rows):
+        return rows
+    taken = _Trajectories(evaluation, snapshot, rows)
+    while True:
+        low, node, step = taken.entries()
+        order = np.lexsort((step, rank[rows[node]], -low))[:count]
+        open_ended = taken.exhausted(node[order])
+        if not len(open_ended):
+            return rows[node[order]]
+        taken.extend(open_ended)
+
+
+class _Trajectories:
+    """Running minima of ``best`` per row, computed in blocks that double."""
+
+    def __init__(self, evaluation: Evaluation, snapshot: Snapshot, rows: IntArray) -> None:
+        self._evaluation, self._snapshot, self._rows = evaluation, snapshot, rows
+        self._known = np.ones(len(rows), np.int64)  # entries computed per row
+        self._ended = np.zeros(len(rows), bool)  # the row takes no more than that
+        self._last = evaluation.best[rows].copy()
+        self._low = [self._last.copy()]
+        self._node = [np.arange(len(rows))]
+        self._step = [np.zeros(len(rows), np.int64)]
+
+    def entries(self) -> tuple[IntArray, IntArray, IntArray]:
+        """Return (running minimum, index of the row, pods taken before) of everything computed."""
+        return np.concatenate(self._low), np.concatenate(self._node), np.concatenate(self._step)
+
+    def exhausted(self, chosen: IntArray) -> IntArray:
+        """Return the rows all of whose entries are chosen although they could go on."""
+        used = np.bincount(chosen, minlength=len(self._rows))
+        return np.flatnonzero((used == self._known) & ~self._ended)
+
+    def extend(self, which: IntArray) -> None:
+        """Compute another block for some rows."""
+        block = max(FIRST_BLOCK, int(self._known[which].max()))
+        times = self._known[which][:, None] + np.arange(block)
+        scores = self._evaluation.trajectory(
+            self._snapshot, np.repeat(self._rows[which], block), times.ravel()
+        ).reshape(len(which), block)
+        fits = np.logical_and.accumulate(scores != UNFIT, axis=1)
+        low = np.minimum.accumulate(np.minimum(scores, self._last[which][:, None]), axis=1)
+        self._low.append(low[fits])
+        self._node.append(np.repeat(which, block).reshape(fits.shape)[fits])
+        self._step.append(times[fits])
+        taken = fits.sum(axis=1)
+        self._known[which] += taken
+        self._ended[which] = taken < block
+        self._last[which] = np.where(
+            taken > 0, low[np.arange(len(which)), taken - 1], self._last[which]
+        )
+
+
+class RunKey:
+    """Identity of pods that are decided as one run."""
+
+    __slots__ = ("__weakref__",)
+
+
+class RunChooser(NodeChooser):
+    """Decisions about neighbours in the queue: batches, and runs of identical pods."""
+
+    def __init__(
+        self, profile: Profile, state: ClusterState, extenders: Sequence[SchedulerExtender] = ()
+    ) -> None:
+        super().__init__(profile, state, extenders)
+        #: per pod class; a class keeps its keys as long as it lives
+        self._run_key: Memo[RunKey] = Memo()
+        self._queue_key: Memo[Hashable] = Memo()
+        self._batch_key = RunKey()  # of all pods that batches may take
+        self._run_keys: WeakValueDictionary[Hashable, RunKey] = WeakValueDictionary()
+        #: plugins that limit pods across nodes, such as quotas
+        self.limiting = [a for a in profile.pre_filter if "run_limit" in a.has]
+        judging = {active.name: active for active in (*profile.filter, *profile.score)}
+        self._distinguishing = [a for a in judging.values() if "distinguishes" in a.has]
+
+    def run_key(self, pod: PodClass) -> Hashable:
+        """Return what pods must share to be decided as one run; cheap to compare."""
+        return self._run_key.of(pod, self._find_run_key, pod)
+
+    def _find_run_key(self, pod: PodClass) -> RunKey:
+        shared = (
+            self._evaluator.key(pod),
+            pod.demand,
+            pod.nonzero_cpu,
+            pod.nonzero_memory,
+            pod.held.nonzero_cpu,
+            pod.held.nonzero_memory,
+            tuple(a.hints.key(pod) for a in self.limiting),
+        )
+        return self._run_keys.setdefault(shared, RunKey())
+
+    def queue_key(self, pod: PodClass) -> Hashable:
+        """Return what neighbours in the queue share to be popped together.
+
+        The run key, or one key for all pods that a batch may take; None where a plugin decides the
+        pod with its group.
+        """
+        return self._queue_key.of(pod, self._find_queue_key, pod)
+
+    def _find_queue_key(self, pod: PodClass) -> Hashable:
+        if not self.runs_with_others(pod):
+            return None
+        snapshot = self._evaluator.snapshot
+        if self._may_be_in_batch(snapshot, pod) and not self.permits((pod,)):
+            return self._batch_key
+        return self.run_key(pod)
+
+    def kind_key(self, pod: PodClass) -> Hashable:
+        """Return the key of pods that no plugin distinguishes, cluster-wide plugins included."""
+        snapshot = self._evaluator.view(pod)
+        filters = self._applicable(pod).cluster_filters
+        around = any(active.hints.filters(snapshot, pod) for active in filters)
+        return self.run_key(pod), pod.id if around else None
+
+    def runs_with_others(self, pod: PodClass) -> bool:
+        """Return whether such a pod may be one of a run: no plugin decides it with its group."""
+        return not any(active.applies(pod) for active in self.profile.gangs)
+
+    def distinguishes(self, keys: Collection[str]) -> bool:
+        """Return whether some plugin may count one of these pods otherwise than its class.
+
+        What is decided for all of them at once may then differ from deciding one by one.
+        """
+        return any(
+            active.plugin.distinguishes(self._evaluator.snapshot, keys)
+            for active in self._distinguishing
+        )
+
+    def permits(self, pods: Iterable[PodClass]) -> bool:
+        """Return whether a permit plugin applies to one of these pods."""
+        return any(self.applicable_plugins(pod).permit for pod in dict.fromkeys(pods))
+
+    def choose_run(self, pods: Sequence[PodClass]) -> IntArray | None:
+        """Return the rows for these pods of one run key, in order.
+
+        None when they must go one by one.  After fewer rows than requested, the next pod has
+        to be tried on its own: most likely it fits nowhere.
+        """
+        snapshot = self._evaluator.snapshot
+        if self.profile.find_one_node or not self._is_linear(pods[0]):
+            return None
+        different = dict.fromkeys(pods)
+        if any(self._must_schedule_individually(snapshot, pod_class) for pod_class in different):
+            return None
+        if len({self._evaluator.key(pod_class) for pod_class in different}) > 1:
+            return None  # what they have in common is not what it was when they were queued
+        evaluation = self._evaluator.of(pods[0], snapshot)
+        if not all(evaluation.flat):
+            return None
+        count = self.limit(pods[0], len(pods))
+        return merge_run(evaluation, snapshot, self.state.nodes.rank, count)
+
+    def choose_batch(self, pods: Sequence[PodClass]) -> Batch:
+        """Return the rows for the first of these pods, with the outcome of ``choose`` for each.
+
+        Without rows the first one has to be decided alone: most likely it fits nowhere.
+        """
+        snapshot = self._evaluator.snapshot
+        length = self._run_length(pods)
+        is_long = length >= _LONG_RUN and not snapshot.is_large  # without kernels a merge is faster
+        batch = None if is_long else self._choose_mixed(snapshot, pods, length)
+        if batch is None and length > 1:
+            rows = self.choose_run(pods[:length])
+            batch = None if rows is None else Batch(rows)
+        return batch or Batch(np.zeros(0, np.int64))
+
+    def _choose_mixed(
+        self, snapshot: Snapshot, pods: Sequence[PodClass], length: int
+    ) -> Batch | None:
+        """Return the rows for pods of several classes; None if the first one is not arithmetic.
+
+        The first ``length`` have one run key.
+        """
+        members: dict[PodClass, Evaluation] = {}
+        for pod_class in dict.fromkeys(pods):
+            evaluation = self._evaluation_for_batch(snapshot, pod_class)
+            if evaluation is None or len(members) == MOST_CLASSES:
+                break
+            members[pod_class] = evaluation
+        number = {pod_class: at for at, pod_class in enumerate(members)}
+        kinds: list[int] = []
+        for pod_class in pods:
+            kind = number.get(pod_class)
+            if kind is None:
+                break
+            kinds.append(kind)
+        if not kinds:
+            return None
+        if self.limiting and not self._are_admitted(snapshot, pods[: len(kinds)]):
+            kinds = kinds[: self.limit(pods[0], min(length, len(kinds)))]
+        return choose_batch(self._evaluator, [*members.items()], np.array(kinds, np.int64))
+
+    def _run_length(self, pods: Sequence[PodClass]) -> int:
+        """Return how many of the first pods have one run key."""
+        first, length = self.run_key(pods[0]), 1
+        while length < len(pods) and (
+            pods[length] is pods[0] or self.run_key(pods[length]) is first
+        ):
+            length += 1
+        return length
+
+    def _may_be_in_batch(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether the nodes of such pods are chosen by arithmetic alone, as things are."""
+        program = self._evaluator.program(pod, self._evaluator.view(pod))[0]
+        return (
+            program.is_arithmetic
+            and not self.profile.find_one_node
+            and all(
+                part.active.hints.is_neutral is not None and part.active.hints.is_neutral(snapshot)
+                for part, _ in program.joint
+            )
+            and not self._must_schedule_individually(snapshot, pod)
+        )
+
+    def _evaluation_for_batch(self, snapshot: Snapshot, pod: PodClass) -> Evaluation | None:
+        """Return the evaluation of a class that a batch may take now."""
+        if not self._may_be_in_batch(snapshot, pod):
+            return None
+        evaluation = self._evaluator.of(pod, snapshot, rows=False)
+        return evaluation if all(evaluation.flat) else None
+
+    def _are_admitted(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> bool:
+        """Return whether no plugin that limits pods across nodes refuses one of all these."""
+        return all(
+            active.hints.limits_sums and active.plugin.shortfall(snapshot, pods) is None
+            for active in self.limiting
+        )
+
+    def _must_schedule_individually(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether a placement depends on other nodes, or the pod has restorable holds."""
+        applicable = self._applicable(pod)
+        return (
+            self._evaluator.view(pod).restorable is not None
+            or self.extenders.concerns(pod)
+            or prefilter(applicable.profile, snapshot, pod) is not None
+            or any(a.hints.filters(snapshot, pod) for a in applicable.cluster_filters)
+            or any(a.hints.scores(snapshot, pod) for a in applicable.cluster_scores)
+            or bool(preferred_rows(applicable.profile, snapshot, pod))
+        )
+
+    def limit(self, pod: PodClass, most: int) -> int:
+        """Return how many such pods in a row are not refused as a whole, at most ``most``."""
+        for active in self.limiting:
+            if self.refuses(active, pod):
+                return 0
+            most = active.plugin.run_limit(self._evaluator.snapshot, pod, most)
+        return most
+
+    def refuses(self, active: ActivePlugin, pod_class: PodClass) -> bool:
+        """Return whether a plugin refuses a pod as a whole, as things are now."""
+        return active.plugin.prefilter(self._evaluator.snapshot, pod_class) is not None
+
+    def headroom_for(self, active: ActivePlugin, pod_class: PodClass, most: int) -> int:
+        """Return how many such pods in a row one plugin does not refuse, at most ``most``."""
+        if self.refuses(active, pod_class):
+            return 0
+        headroom: int = active.plugin.run_limit(self._evaluator.snapshot, pod_class, most)
+        return headroom
+
+    def version(self, active: ActivePlugin) -> Hashable:
+        """Return the version of a plugin."""
+        version = active.hints.version
+        return version(self._evaluator.snapshot) if version is not None else None
+
+    def _is_linear(self, pod: PodClass) -> bool:
+        return self._evaluator.is_linear(pod, self._evaluator.view(pod))
