@@ -69,8 +69,8 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
     uvloop (0.23) reads once more from a connection that is closed when its handshake is complete.
     """
     transport = context.get("transport")
-    is_late = isinstance(context.get("exception"), RuntimeError) and transport is not None
-    if not (is_late and transport.is_closing()):
+    is_closed = transport is not None and transport.is_closing()
+    if not (is_closed and isinstance(context.get("exception"), RuntimeError)):
         loop.default_exception_handler(context)
 
 
