@@ -28,13 +28,13 @@ from koordinator.cli.input.configuration import (
     read_configuration,
 )
 from koordinator.cli.input.live import LiveObjects, is_live, readable_objects
-from koordinator.cli.input.manifests import read_manifests
 from koordinator.cli.input.scope import ScopeFlags
-from koordinator.cli.output import Output, console, print_data, print_with_reasons
+from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explanations import explain_pods
+from koordinator.simulator.manifests.reader import read_manifests
 
 #: Gates with which gangs of every kind are scheduled.
 _GATES = FeatureGates(NO_GATES.enabled | {GENERIC_WORKLOAD, GANG_SCHEDULING}, NO_GATES.level)
@@ -136,7 +136,9 @@ def _layer_text(layer: LayerSummary) -> str:
 def _read(flags: GangFlags) -> LiveObjects:
     flags.scope.check()
     files, kubeconfig, context = flags.files, flags.kubeconfig, flags.context
-    objects: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
+    objects: Sequence[KubeObject] = (
+        read_manifests(files, sys.stdin.buffer, on_notice=warn) if files else []
+    )
     if not is_live(files, kubeconfig, context):
         return LiveObjects(objects, "")
     return readable_objects(objects, kubeconfig, context, flags.scope.namespace)

@@ -34,7 +34,6 @@ from koordinator.cli.input.configuration import (
     read_configuration,
 )
 from koordinator.cli.input.live import LiveObjects, is_live, read_gates, readable_objects
-from koordinator.cli.input.manifests import read_manifests
 from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.amounts import Amounts
@@ -55,6 +54,7 @@ from koordinator.domain.quota.figures import (
     queue_policy,
     quotas_as_data,
 )
+from koordinator.simulator.manifests.reader import read_manifests
 
 KINDS: tuple[type[KubeObject], ...] = (Node, ElasticQuota, Pod)
 BAR = 24  # characters
@@ -98,7 +98,7 @@ class QuotaFlags:
         """Return the objects of manifests and cluster.  Raises InputError if neither is given."""
         self.scope.check()
         objects: Sequence[KubeObject] = (
-            read_manifests(self.files, sys.stdin.buffer) if self.files else []
+            read_manifests(self.files, sys.stdin.buffer, on_notice=warn) if self.files else []
         )
         if not is_live(self.files, self.kubeconfig, self.context):
             return LiveObjects(objects, "")

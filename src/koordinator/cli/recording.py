@@ -1,12 +1,10 @@
 """Commands ``koord record`` and ``koord replay``: a scheduler's input as a file, and its replay."""
 
 import os
-import zlib
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Annotated, Any, BinaryIO
+from typing import Annotated, Any
 
 import msgspec
 import typer
@@ -28,6 +26,7 @@ from koordinator.cli.component.flags import (
 from koordinator.cli.input.configuration import (
     CONFIGURATION_HELP,
     NAMED_CONFIGURATION,
+    PluginFiles,
     plugins_for,
     read_configuration,
     read_data,
@@ -35,8 +34,6 @@ from koordinator.cli.input.configuration import (
 from koordinator.cli.input.live import read_gates
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.foundation.clock import Duration, SystemClock
-from koordinator.foundation.errors import InputError
-from koordinator.foundation.files import too_long
 from koordinator.process.termination import stop_on_signals
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.embedded import STOCK
@@ -45,19 +42,13 @@ from koordinator.simulator.recording import (
     Anonymiser,
     Comparison,
     PodOutcome,
-    Recording,
     RecordingHeader,
-    read_recording,
 )
-from koordinator.simulator.recording.batch import LONGEST_HEADER_BYTES, LONGEST_LINE_BYTES
+from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.replay import ReplayOutcomes
 from koordinator.simulator.replay import replay as run
 
 SECRET_BYTES = 16
-READ_BYTES = 1 << 18  # per read, compressed
-PART_BYTES = 1 << 24  # per part, unpacked; a few parts are in memory
-MOST_MEMBERS = 10_000  # gzip members of a file: each copies the rest of the part that was read
-_GZIP = 31  # zlib's code for gzip with the largest window
 
 
 def record(
@@ -139,17 +130,18 @@ def replay(
             help=f"{CONFIGURATION_HELP} Default: the configuration of the recording.",
         ),
     ] = "",
+    plugin: PluginFiles = None,
     feature_gates: SchedulerGates = "",
     kube_version: KubeVersionFlag = "",
     output: Print = Output.TABLE,
 ) -> None:
     """Replay a recording, and compare the decisions pod by pod and in totals."""
-    with opened_recording(path) as recorded:
-        configuration = recorded_configuration(config, recorded.header, str(path))
+    with opened_recording(path, warn) as recorded:
+        configuration = recorded_configuration(config, recorded.header, str(path), plugin)
         replayed = run(
             recorded,
             configuration,
-            out_of_tree=plugins_for(configuration),
+            out_of_tree=plugins_for(configuration, plugin),
             source=str(config or path),
             gates=read_gates(feature_gates, kube_version),
         )
@@ -159,78 +151,6 @@ def replay(
         _print(console(), replayed, replayed.comparison())
     else:
         print_data(as_data(replayed), output)
-
-
-@contextmanager
-def opened_recording(path: Path) -> Iterator[Recording]:
-    """Yield a recording that can be iterated once.
-
-    Raises InputError for a file that can't be read, here or during the iteration.
-    """
-    try:
-        with path.open("rb") as file:
-            yield read_recording(_lines(file, path), str(path))
-    except InputError as error:
-        raise error.within(source=str(path)) from None
-    except (OSError, zlib.error) as error:
-        text = f"can't be read: {getattr(error, 'strerror', None) or error}"
-        raise InputError(text, source=str(path)) from None
-
-
-def _lines(file: BinaryIO, path: Path) -> Iterator[bytes]:
-    """Yield the lines of a recording, up to its end or to where the file was cut off.
-
-    Raises InputError for a line that is longer than a recording allows.
-    """
-    torn: list[bytes] = []
-    number, size = 1, 0  # of the current line; bytes of it read so far
-    try:
-        for part in _read_ahead(_unpacked(file)):
-            *ends, rest = part.split(b"\n")
-            for end in ends:
-                yield b"".join((*torn, end, b"\n"))
-                torn.clear()
-                number, size = number + 1, 0
-            torn.append(rest)
-            size += len(rest)
-            if size > (LONGEST_LINE_BYTES if number > 1 else LONGEST_HEADER_BYTES):
-                raise too_long(f"{path}:{number}", LONGEST_LINE_BYTES)
-    except EOFError:
-        warn(f"{path} is incomplete; the part that could be read is replayed")
-    yield b"".join(torn)
-
-
-def _read_ahead(parts: Iterator[bytes]) -> Iterator[bytes]:
-    """Yield the parts; a thread makes the next part while the caller works on the current one."""
-    with ThreadPoolExecutor(1) as thread:
-        ahead = thread.submit(next, parts, b"")
-        while part := ahead.result():
-            ahead = thread.submit(next, parts, b"")
-            yield part
-
-
-def _unpacked(file: BinaryIO) -> Iterator[bytes]:
-    """Yield the content of a gzip file in large parts.
-
-    zlib releases the interpreter lock while it unpacks.  The parts of the module gzip are so small
-    that the threads would spend more time on waiting for each other than on unpacking.
-    Raises EOFError if the file ends in the middle, zlib.error, InputError.
-    """
-    unpacker = zlib.decompressobj(_GZIP)
-    members = 1
-    while packed := file.read(READ_BYTES):
-        while packed:
-            if unpacker.eof:  # a file may have several members, one after the other
-                unpacker = zlib.decompressobj(_GZIP)
-                members += 1
-                if members > MOST_MEMBERS:
-                    text = f"must have at most {MOST_MEMBERS:,} gzip members"
-                    raise InputError(text)
-            if part := unpacker.decompress(packed, PART_BYTES):
-                yield part
-            packed = unpacker.unconsumed_tail or unpacker.unused_data
-    if not unpacker.eof:
-        raise EOFError
 
 
 def as_data(replayed: ReplayOutcomes) -> dict[str, Any]:
@@ -248,14 +168,16 @@ def as_data(replayed: ReplayOutcomes) -> dict[str, Any]:
 
 
 def recorded_configuration(
-    named: str, header: RecordingHeader, source: str
+    named: str, header: RecordingHeader, source: str, plugins: Sequence[str] | None = None
 ) -> KubeSchedulerConfiguration:
-    """Return the named configuration, or the recording's own.  Raises InputError."""
-    if named:
-        return read_configuration(named)
-    if header.configuration is None:
-        return STOCK
-    return decode_configuration(header.configuration, source)
+    """Return the named configuration, or the recording's own, with the plugins of files.
+
+    Raises InputError.
+    """
+    own = STOCK
+    if header.configuration is not None and not named:
+        own = decode_configuration(header.configuration, source)
+    return read_configuration(named, own, plugins)
 
 
 def _raw_configuration(path: Path | None) -> JsonObject | None:

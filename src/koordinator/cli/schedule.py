@@ -25,13 +25,12 @@ from koordinator.cli.component.flags import (
 )
 from koordinator.cli.input.configuration import (
     Config,
+    PluginFiles,
     extender_connector,
     plugins_for,
     read_configuration,
 )
-from koordinator.cli.input.input_objects import InputObjects
 from koordinator.cli.input.live import find_cluster, is_live, read_gates, with_cluster
-from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.input.unused_objects import unused_objects
@@ -43,6 +42,8 @@ from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import ScheduleResult
 from koordinator.simulator import schedule as run
+from koordinator.simulator.manifests.input_objects import InputObjects
+from koordinator.simulator.manifests.reader import read_input_objects
 
 
 class FailOn(enum.StrEnum):
@@ -58,6 +59,7 @@ class ScheduleFlags:
 
     files: Files = None
     config: Config = ""
+    plugin: PluginFiles = None
     now: Now = ""
     scores: Annotated[
         bool,
@@ -93,8 +95,8 @@ def schedule(flags: ScheduleFlags) -> None:
     """
     flags.scope.check()
     given = read_input_objects(flags.files, strict=flags.strict) if flags.files else InputObjects()
-    configuration = read_configuration(flags.config)
-    out_of_tree = plugins_for(configuration)
+    configuration = read_configuration(flags.config, plugins=flags.plugin)
+    out_of_tree = plugins_for(configuration, flags.plugin)
     gates = read_gates(
         flags.feature_gates,
         flags.kube_version,
@@ -122,7 +124,7 @@ def schedule(flags: ScheduleFlags) -> None:
             given.objects, flags.kubeconfig, flags.context, selectors=built.selectors
         )
     existing = _keys(objects) - _keys(given.objects)
-    objects = given.completed(objects)
+    objects = given.completed(warn, objects)
     wanted = [obj for obj in objects if (type(obj), obj.key) not in existing]
     for sentence in unused_objects(
         wanted or objects, configuration, out_of_tree=out_of_tree, source=flags.config, gates=gates

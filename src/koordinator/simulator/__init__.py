@@ -1,7 +1,11 @@
 """Simulated clusters: the real scheduler on the in-memory cluster and a virtual clock.
 
 ``embedded`` cluster from manifests, scheduled to a fixed point (``koord schedule``)
-``run``      workload over virtual time, with a report (``koord simulate`` and ``koord demo``)
+``api``      ``schedule`` and ``simulate`` on paths or objects, with plugins of one's own
+``sources``  what a run simulates: workloads, manifests, traces, recordings
+``run``      source over virtual time, with a report (``koord simulate`` and ``koord demo``)
+``results``  result of a run, with tables and charts; ``job_metrics`` computes metrics of jobs
+``policies`` configurations in which one plugin scores; ``plugin_files`` loads plugins of files
 ``workload`` types of the workload file; ``workload_file`` reads it, ``generation`` draws nodes
              (``node_pools``), pods (``pod_streams``) and failures from it
 ``world``    event loop in virtual time; ``stages`` defines the behaviour of pods and nodes
@@ -13,9 +17,10 @@
 ``research`` experiments on a public GPU trace
 """
 
-from koordinator.simulator.api import load_source, simulate
+from koordinator.simulator.api import load_source, proven_bound, schedule, simulate
 from koordinator.simulator.configurations import default_configuration, shipped_configuration
-from koordinator.simulator.embedded import Embedded, ScheduleResult, schedule
+from koordinator.simulator.embedded import Embedded, ScheduleResult
+from koordinator.simulator.manifests.reader import read_manifests
 from koordinator.simulator.plugin_files import PluginError, load_plugins
 from koordinator.simulator.policies import POLICIES
 from koordinator.simulator.results import PodPlacement, RunPlots, SimulationResult, plot_runs
@@ -45,6 +50,8 @@ __all__ = [
     "load_source",
     "parse_workload",
     "plot_runs",
+    "proven_bound",
+    "read_manifests",
     "read_workload",
     "schedule",
     "shipped_configuration",

@@ -17,28 +17,34 @@ POOL = "koordinator.sh/node-pool"
 
 
 def nodes_of(pool: NodePool) -> Iterator[KubeObject]:
+    """Yield the nodes of a pool, each followed by its Device object if it has GPUs."""
     digits = len(str(pool.count - 1))
     for number in range(pool.count):
-        name = f"{pool.name}-{number:0{digits}}"
-        own = {HOSTNAME: name, POOL: pool.name}
+        labels = {POOL: pool.name}
         if pool.zones:
-            own[ZONE] = pool.zones[number % len(pool.zones)]
-        amounts: ResourceList = {
-            resource_names.CPU: pool.cpu,
-            resource_names.MEMORY: pool.memory,
-            resource_names.PODS: Quantity.from_int(pool.max_pods),
-        }
-        device = _device(pool, name)
-        if device is not None:
-            own |= device.metadata.labels
-            amounts |= _published(device)
-        yield Node(
-            metadata=ObjectMeta(name=name, labels={**own, **pool.labels}),
-            spec=NodeSpec(taints=_taints(pool)),
-            status=NodeStatus(capacity=amounts, allocatable=amounts, conditions=(READY_CONDITION,)),
-        )
-        if device is not None:
-            yield device
+            labels[ZONE] = pool.zones[number % len(pool.zones)]
+        yield from node_objects(pool, f"{pool.name}-{number:0{digits}}", labels)
+
+
+def node_objects(pool: NodePool, name: str, labels: dict[str, str]) -> Iterator[KubeObject]:
+    """Yield one node of a pool with further labels, and its Device object if it has GPUs."""
+    own = {HOSTNAME: name, **labels}
+    amounts: ResourceList = {
+        resource_names.CPU: pool.cpu,
+        resource_names.MEMORY: pool.memory,
+        resource_names.PODS: Quantity.from_int(pool.max_pods),
+    }
+    device = _device(pool, name)
+    if device is not None:
+        own |= device.metadata.labels
+        amounts |= _published(device)
+    yield Node(
+        metadata=ObjectMeta(name=name, labels={**own, **pool.labels}),
+        spec=NodeSpec(taints=_taints(pool)),
+        status=NodeStatus(capacity=amounts, allocatable=amounts, conditions=(READY_CONDITION,)),
+    )
+    if device is not None:
+        yield device
 
 
 def _taints(pool: NodePool) -> tuple[Taint, ...]:

@@ -31,6 +31,11 @@ class PodDemands:
         cpu_milli, gpus, gpu_milli = self.of(pod)
         return cpu_milli, gpus * gpu_milli
 
+    @staticmethod
+    def models(pod: Pod) -> tuple[str, ...]:
+        """Return the GPU models that a pod accepts; empty for any."""
+        return _models(pod.spec)
+
     def expected(self, pods: Iterable[Pod]) -> list[dict[str, Any]]:
         """Return the mix of pods as the argument ``expected`` of GPU policies."""
         counts = Counter((*self.of(pod), _models(pod.spec)) for pod in pods)

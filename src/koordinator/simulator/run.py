@@ -8,6 +8,7 @@ import numpy as np
 from msgspec import structs
 
 from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.annotations.gang import gang_name
 from koordinator.api.codec import spelt_out
 from koordinator.api.device import DeviceType
 from koordinator.api.kubescheduler import (
@@ -17,7 +18,7 @@ from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
 )
 from koordinator.api.meta import KubeObject, ObjectMeta
-from koordinator.api.pod import PodSpec
+from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.resource_names import GPU_MEMORY_RATIO
 from koordinator.domain.gpus.mix import WHOLE_GPU, ExpectedPods
 from koordinator.domain.gpus.options import Fragmentation
@@ -76,10 +77,11 @@ class Simulation:
     schedulerName belong to ``default-scheduler``, or to the first profile if none has that name.
     ``policy`` replaces the scores of the configuration: one of ``POLICIES``, or the name of an
     out-of-tree plugin.  Out-of-tree plugins that the configuration does not name run in every
-    profile.  ``seed`` and ``until_s`` override the source's values.  With ``colocates`` false,
-    colocation is measured only, without manager, profile and node agents.  ``audit`` receives the
-    scheduler's decisions, with plugin times unless ``times_plugins`` is false.  ``moves`` adds a
-    descheduler, which proves its moves with the same configuration.
+    profile; ``installed`` ones run only if it names them.  ``seed`` and ``until_s`` override the
+    source's values.  With ``colocates`` false, colocation is measured only, without manager,
+    profile and node agents.  ``audit`` receives the scheduler's decisions, with plugin times unless
+    ``times_plugins`` is false.  ``moves`` adds a descheduler, which proves its moves with the same
+    configuration.
 
     Raises InputError for an unknown name in the configuration or workload, PluginError for an
     exception of an out-of-tree plugin.
@@ -95,6 +97,7 @@ class Simulation:
         until_s: float | None = None,
         stopwatch: Clock | None = None,
         out_of_tree: Iterable[PluginSpec[Any]] = (),
+        installed: Iterable[PluginSpec[Any]] = (),
         source: str = "",
         colocates: bool = True,
         audit: Audit | None = None,
@@ -119,6 +122,8 @@ class Simulation:
         admission = managed_admission(self._rng("admission")) if is_managed else DEFAULT_ADMISSION
         own = guarded(out_of_tree)
         configuration = with_plugins(configuration or origin.configuration(), own, policy)
+        names = {spec.name for spec in own}
+        own += guarded(spec for spec in installed if spec.name not in names)
         if policy:
             configuration = with_policy(configuration, policy, self.expected_pods, own)
         self.world = World(
@@ -304,7 +309,7 @@ class Simulation:
             stage=run.stage,
             message=run.why,
             reason=run.reason,
-            job=group.key if group is not None else first,
+            job=group.key if group is not None else _gang_key(run.submission.pod) or first,
             first_pod=first,
             is_restart=run.times > 0,
             cpu_milli=cpu_milli,
@@ -334,6 +339,12 @@ def _for_profiles(
             submission = replace(submission, pod=pod)  # noqa: PLW2901 -- the same pod with another scheduler
         found.append(submission)
     return found
+
+
+def _gang_key(pod: Pod) -> str:
+    """Return the namespace and name of a pod's gang; empty without one."""
+    name = gang_name(pod.metadata)
+    return f"{pod.metadata.namespace}/{name}" if name else ""
 
 
 def _gpus(annotations: Mapping[str, str]) -> tuple[tuple[int, int], ...]:

@@ -424,7 +424,7 @@ class World:
         notify = self._observer.resubmitted if times else self._observer.submitted
         self.arrivals += not times
         notify(submission.kind)
-        if run.pod.spec.node_name:  # it was placed before the run
+        if run.pod.spec.node_name in self._nodes:  # it was placed before the run
             self._start(run, run.pod.spec.node_name)
         return run
 

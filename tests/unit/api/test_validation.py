@@ -10,8 +10,8 @@ from tests.refused_manifests import ACCEPTED, REFUSED
 from koordinator.api.codec import decode_object
 from koordinator.api.defaults import with_defaults
 from koordinator.api.validation import validate
-from koordinator.cli.input.manifests import read_manifests
 from koordinator.foundation.errors import InputError
+from koordinator.simulator.manifests.reader import read_manifests
 
 TERM = {"topologyKey": "zone", "labelSelector": {"matchLabels": {"a": "b"}}}
 SPREAD = {"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}

@@ -14,7 +14,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.dashboard.command import simulation_source
 from koordinator.cli.dashboard.flags import DashboardFlags
-from koordinator.cli.recording import opened_recording, recorded_configuration
+from koordinator.cli.recording import recorded_configuration
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.dashboard import queries
 from koordinator.dashboard.overview import OverviewBuilder
@@ -30,6 +30,7 @@ from koordinator.simulator import Simulation, read_workload
 from koordinator.simulator.configurations import default_profile
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.recording import Recording
+from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.replay import ReplayRun
 
 EXAMPLE = Path("examples/small-gpu-cluster.jsonl.gz")

@@ -18,10 +18,10 @@ from koordinator.api.codec import apply_merge_patch
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.pod import Pod
-from koordinator.cli.input.manifests import read_manifests
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator import Embedded
 from koordinator.simulator.explanations import explain_pods
+from koordinator.simulator.manifests.reader import read_manifests
 
 CASES = sorted((ROOT / "tests/golden/explain/cases").glob("*.yaml"))
 NOW_S = 1_767_268_800.0

@@ -9,10 +9,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordinator.api.pod import Pod
-from koordinator.cli.input.manifests import read_input_objects
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import parse_workload
 from koordinator.simulator.generation import generate, unsimulated
+from koordinator.simulator.manifests.reader import read_input_objects
 from koordinator.simulator.operator_workloads import (
     _READERS,
     _UNSIMULATED,
@@ -60,7 +60,7 @@ def read(*manifests: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Return the names of pods without their last, generated part, and what is not simulated."""
     text = "\n".join(map(json.dumps, manifests)).encode()
     given = read_input_objects(["-"], io.BytesIO(text))
-    pods = [obj for obj in given.completed() if isinstance(obj, Pod)]
+    pods = [obj for obj in given.completed(print) if isinstance(obj, Pod)]
     names = []
     for pod in pods:
         name = pod.metadata.name
@@ -288,7 +288,7 @@ def workload_file(*manifests: dict[str, Any]) -> Workload:
 def test_workload_files_make_the_pods_that_manifests_make(manifest: dict[str, Any]) -> None:
     """``koord simulate`` submits what ``koord schedule -f`` places."""
     text = json.dumps(manifest).encode()
-    listed = read_input_objects(["-"], io.BytesIO(text)).completed()
+    listed = read_input_objects(["-"], io.BytesIO(text)).completed(print)
     plan = generate(workload_file(manifest), 0, 3600.0)
 
     pods = sorted(obj.key for obj in listed if isinstance(obj, Pod))

@@ -12,9 +12,9 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolumeClaim
 from koordinator.api.workload import Job, ReplicaSet
-from koordinator.cli.input.manifests import read_manifests
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import schedule, simulate
+from koordinator.simulator.manifests.reader import read_manifests
 from koordinator.simulator.workload_file import parse_workload
 
 POD = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}

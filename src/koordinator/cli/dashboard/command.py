@@ -22,9 +22,8 @@ from koordinator.cli.descheduler.flags import read_descheduler_configuration
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import extender_connector, plugins_for, read_configuration
 from koordinator.cli.input.live import level_now
-from koordinator.cli.input.manifests import STDIN, files_below, read_manifests
 from koordinator.cli.output import console, warn
-from koordinator.cli.recording import opened_recording, recorded_configuration
+from koordinator.cli.recording import recorded_configuration
 from koordinator.cluster.port import Cluster
 from koordinator.dashboard.access import AccessPolicy, ReviewedAccess
 from koordinator.dashboard.components import ComponentHealth
@@ -47,6 +46,8 @@ from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, demo_workload, read_workload
 from koordinator.simulator.configurations import default_profile
 from koordinator.simulator.generation import unsimulated
+from koordinator.simulator.manifests.reader import STDIN, files_below, read_manifests
+from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.replay import ReplayRun
 
 _DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")
@@ -257,7 +258,7 @@ def _manifests(
     configuration = read_configuration(config)
     source = ManifestSource(
         ", ".join(paths),
-        lambda: read_manifests(paths),
+        lambda: read_manifests(paths, on_notice=warn),
         lambda: _version(paths),
         configuration,
         clock.now_s,
@@ -303,7 +304,7 @@ def simulation_source(flags: DashboardFlags, clock: Clock) -> SimulationSource:
 
 
 def _recording(flags: DashboardFlags, path: Path, clock: Clock) -> RecordingSource:
-    with opened_recording(path) as recorded:
+    with opened_recording(path, warn) as recorded:
         header = recorded.header
         configuration = recorded_configuration(flags.config, header, str(path))
 
@@ -319,7 +320,7 @@ def _recording(flags: DashboardFlags, path: Path, clock: Clock) -> RecordingSour
     begin()  # report an invalid configuration at start, not in the browser
     speed = RECORDED_SPEED if flags.speed is None else flags.speed
     return RecordingSource(
-        path.name, lambda: opened_recording(path), begin, configuration, clock, speed=speed
+        path.name, lambda: opened_recording(path, warn), begin, configuration, clock, speed=speed
     )
 
 
@@ -404,4 +405,4 @@ class _Contact:
 
 def read_text(text: str) -> Sequence[KubeObject]:
     """Return the objects of manifests that a user entered in the page.  Raises InputError."""
-    return read_manifests([STDIN], io.BytesIO(text.encode()))
+    return read_manifests([STDIN], io.BytesIO(text.encode()), on_notice=warn)

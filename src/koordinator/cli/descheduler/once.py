@@ -4,13 +4,13 @@ from koordinator.cli.descheduler.flags import DeschedulerFlags
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import plugins_for, read_configuration
 from koordinator.cli.input.live import read_gates
-from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.output import Output, print_items, warn
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.descheduled import deschedule_once
+from koordinator.simulator.manifests.reader import read_input_objects
 
 
 def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:

@@ -18,9 +18,7 @@ from koordinator.api.policy import PriorityClass
 from koordinator.cli.descheduler.flags import PlanFlags, parse_gates, read_descheduler_configuration
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import plugins_for, read_configuration
-from koordinator.cli.input.input_objects import InputObjects
 from koordinator.cli.input.live import read_gates, with_cluster
-from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.output import (
     Output,
@@ -36,6 +34,8 @@ from koordinator.descheduler.profile import choose_profiles
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import AlreadyExistsError, ClusterError, InputError
 from koordinator.scheduler.trial import FOLLOWED
+from koordinator.simulator.manifests.input_objects import InputObjects
+from koordinator.simulator.manifests.reader import read_input_objects
 from koordinator.simulator.move_plan import MovePlan
 from koordinator.simulator.move_plans import plan_moves
 from koordinator.simulator.plan_page import format_cost, plan_page, share_text
@@ -96,7 +96,7 @@ def _objects(
         objects = with_cluster(objects, flags.kubeconfig, flags.context, kinds)
     elif not flags.files:
         raise InputError("is required: set -f or --kubeconfig", source="-f")
-    return given.completed(objects)
+    return given.completed(warn, objects)
 
 
 def _kinds(

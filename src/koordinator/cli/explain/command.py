@@ -36,13 +36,12 @@ from koordinator.cli.explain.text import (
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input.configuration import (
     Config,
+    PluginFiles,
     extender_connector,
     plugins_for,
     read_configuration,
 )
-from koordinator.cli.input.input_objects import InputObjects
 from koordinator.cli.input.live import LiveObjects, is_live, read_gates, readable_objects
-from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.output import Output, console, print_data, warn
@@ -54,6 +53,8 @@ from koordinator.scheduler.explain.sentences import sentence
 from koordinator.scheduler.features.explanation.explainer import PLACED
 from koordinator.scheduler.ingest import is_over
 from koordinator.simulator.explanations import explain_pods, explain_waiting
+from koordinator.simulator.manifests.input_objects import InputObjects
+from koordinator.simulator.manifests.reader import read_input_objects
 
 SCHEDULED = "PodScheduled"
 UNSEEN = "no scheduler has reported on it yet"
@@ -115,6 +116,7 @@ class ExplainFlags:
 
     files: Files = None
     config: Config = ""
+    plugin: PluginFiles = None
     now: Now = ""
     kubeconfig: Annotated[
         str,
@@ -139,7 +141,7 @@ class ExplainFlags:
         if live.has_no_nodes:
             names = ", ".join(kind.PLURAL for kind in live.unreadable[:3])
             warn(LIMITED.format(names))
-        return replaced(live, objects=given.completed(live.objects))
+        return replaced(live, objects=given.completed(warn, live.objects))
 
     def gates(self) -> FeatureGates:
         """Return the gates at the level of the cluster or the flag.  Raises InputError."""
@@ -180,7 +182,7 @@ def explain_all(flags: ExplainFlags) -> None:
 
 def _waiting(flags: ExplainFlags, live: LiveObjects) -> list[tuple[Explanation, tuple[str, ...]]]:
     """Explain one pod of each kind that waits and is selected, with the names of all of them."""
-    configuration = read_configuration(flags.config)
+    configuration = read_configuration(flags.config, plugins=flags.plugin)
     explained: list[tuple[Explanation, tuple[str, ...]]]
     if live.has_no_nodes:
         explained = [(one, (one.pod,)) for one in explain_by_conditions(live.objects)]
@@ -190,7 +192,7 @@ def _waiting(flags: ExplainFlags, live: LiveObjects) -> list[tuple[Explanation, 
                 live.objects,
                 configuration,
                 now_s=flags.now_s,
-                out_of_tree=plugins_for(configuration),
+                out_of_tree=plugins_for(configuration, flags.plugin),
                 source=flags.config,
                 gates=flags.gates(),
                 connect=extender_connector(cleanup),
@@ -316,14 +318,14 @@ def _gangs(objects: Iterable[KubeObject]) -> dict[str, str]:
 def _explained(
     objects: Sequence[KubeObject], keys: Sequence[str], flags: ExplainFlags
 ) -> list[Explanation]:
-    configuration = read_configuration(flags.config)
+    configuration = read_configuration(flags.config, plugins=flags.plugin)
     with ExitStack() as cleanup:
         return explain_pods(
             objects,
             keys,
             configuration,
             now_s=flags.now_s,
-            out_of_tree=plugins_for(configuration),
+            out_of_tree=plugins_for(configuration, flags.plugin),
             source=flags.config,
             gates=flags.gates(),
             connect=extender_connector(cleanup),

@@ -1,8 +1,9 @@
 """Configuration file of the scheduler, and connections to its extenders."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
+from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -20,6 +21,8 @@ from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.extenders import Connect, ExtenderTransport
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.configurations import BY_NAME, default_configuration
+from koordinator.simulator.plugin_files import load_plugins
+from koordinator.simulator.policies import with_plugins
 
 NAMED_CONFIGURATION = f"FILE|{'|'.join(BY_NAME)}"
 CONFIGURATION_HELP = (
@@ -37,21 +40,44 @@ Config = Annotated[
 ]
 
 
+PluginFiles = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--plugin",
+        metavar="FILE.py[:NAME]",
+        help="Scheduler plugins of a Python file: all, or the one with this name (of the plugin or "
+        "its variable). Plugins that the configuration does not name run in every profile. Can be "
+        "given several times. The file's code is executed.",
+    ),
+]
+
+
 def read_configuration(
     named: str | Path | None,
     default: KubeSchedulerConfiguration | None = None,
+    plugins: Sequence[str] | None = None,
 ) -> KubeSchedulerConfiguration:
     """Return the configuration of a file or of one of the names in ``BY_NAME``.
 
     Without a name it is ``default``, or kube-scheduler's profile beside the shipped one.
+    ``plugins`` are files of plugins, which run in every profile unless the configuration names
+    them.
     Raises InputError with the file, the field path, and the expected and the actual value.
     """
     if not named:
-        return default or default_configuration()
-    if isinstance(named, str) and named in BY_NAME:
-        return BY_NAME[named]()
-    path = Path(named)
-    return decode_configuration(read_data(path), str(path))
+        configuration = default or default_configuration()
+    elif isinstance(named, str) and named in BY_NAME:
+        configuration = BY_NAME[named]()
+    else:
+        path = Path(named)
+        configuration = decode_configuration(read_data(path), str(path))
+    return with_plugins(configuration, _loaded(tuple(plugins or ())))
+
+
+@cache
+def _loaded(files: tuple[str, ...]) -> tuple[PluginSpec[Any], ...]:
+    """Return the plugins of files, which are executed once."""
+    return load_plugins(files)
 
 
 def read_data(path: Path) -> Any:
@@ -67,22 +93,26 @@ def read_data(path: Path) -> Any:
     return yaml_document(text, str(path))
 
 
-def plugins_for(configuration: KubeSchedulerConfiguration) -> tuple[PluginSpec[Any], ...]:
-    """Return the out-of-tree plugins of this Python environment.
+def plugins_for(
+    configuration: KubeSchedulerConfiguration, files: Sequence[str] | None = None
+) -> tuple[PluginSpec[Any], ...]:
+    """Return the out-of-tree plugins of files and of this Python environment.
 
     A package that can't be loaded is skipped with a warning.  Raises InputError with the name of
     the package if the configuration enables a plugin that no other package provides.
     """
-    installed = installed_plugins()
+    installed, own = installed_plugins(), _loaded(tuple(files or ()))
+    names = {spec.name for spec in own}
+    specs = (*own, *(spec for spec in installed.specs if spec.name not in names))
     if not installed.broken:
-        return installed.specs
-    known = {spec.name for spec in (*BUILTIN_PLUGINS, *installed.specs)}
+        return specs
+    known = {spec.name for spec in (*BUILTIN_PLUGINS, *specs)}
     unknown = sorted(configuration.plugin_names() - known)
     if unknown:
         raise InputError(f"{'; '.join(installed.broken)}; is {', '.join(unknown)} in it?")
     for sentence in installed.broken:
         warn(f"{sentence}; the package is skipped")
-    return installed.specs
+    return specs
 
 
 def write_configuration(configuration: KubeSchedulerConfiguration, path: Path) -> None:

@@ -4,7 +4,6 @@ from collections.abc import Iterable
 
 from koordinator.api.core import ConfigMap
 from koordinator.api.meta import KubeObject
-from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.output import Output, print_data, warn
 from koordinator.foundation.clock import SystemClock
@@ -12,6 +11,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.app import ManagerOptions
 from koordinator.simulator.managed_cluster import manage_once
+from koordinator.simulator.manifests.reader import read_input_objects
 
 
 def run_once(

@@ -20,12 +20,12 @@ from koordinator.api.policy import PriorityClass
 from koordinator.api.registry import KINDS
 from koordinator.api.workload import DaemonSet, Deployment
 from koordinator.cli.input.live import connected, find_cluster
-from koordinator.cli.input.manifests import STDIN, files_below
 from koordinator.cli.output import warn
 from koordinator.foundation.decoders import check_keys, decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import read_file, read_stream, unpacked
 from koordinator.foundation.yaml_documents import yaml_documents
+from koordinator.simulator.manifests.reader import STDIN, files_below
 
 CLUSTER: Final = "cluster"
 

@@ -18,7 +18,6 @@ from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
 from koordinator.api.registry import BY_NAME
 from koordinator.api.schema import all_crds
 from koordinator.api.validation import validate
-from koordinator.cli.input.known_fields import unknown_fields
 from koordinator.cli.migrate.configurations import check_config_map
 from koordinator.cli.migrate.documents import Document
 from koordinator.cli.migrate.findings import FindingStatus, MigrationFinding
@@ -27,6 +26,7 @@ from koordinator.cli.migrate.programs import check_workload
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.hooks import HookOptions, all_hooks
+from koordinator.simulator.manifests.known_fields import unknown_fields
 
 _DOMAIN: Final = "koordinator.sh"
 _WEBHOOKS: Final = ("MutatingWebhookConfiguration", "ValidatingWebhookConfiguration")

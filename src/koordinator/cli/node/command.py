@@ -12,12 +12,12 @@ from koordinator.api.pod import Pod
 from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, Files
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input.live import is_live, with_cluster
-from koordinator.cli.input.manifests import read_manifests
 from koordinator.cli.node.diagram import diagram
 from koordinator.cli.output import console, warn
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.snapshot import ClusterState
+from koordinator.simulator.manifests.reader import read_manifests
 
 nodes = typer.Typer(cls=HelpGroup, help="Show nodes.", no_args_is_help=True)
 
@@ -36,7 +36,9 @@ def show(
     context: Annotated[str, typer.Option(help=KUBECONFIG_CONTEXT)] = "",
 ) -> None:
     """Draw the sockets, NUMA nodes, CPUs, GPUs and NICs of a node, and the pods that hold them."""
-    given: Sequence[KubeObject] = read_manifests(files, sys.stdin.buffer) if files else []
+    given: Sequence[KubeObject] = (
+        read_manifests(files, sys.stdin.buffer, on_notice=warn) if files else []
+    )
     if is_live(files, kubeconfig, context):
         given = with_cluster(given, kubeconfig, context)
     known = sorted(obj.metadata.name for obj in given if isinstance(obj, Node))

@@ -4,7 +4,6 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration, check_gate
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.input.configuration import plugins_for, read_configuration, write_configuration
 from koordinator.cli.input.live import read_gates
-from koordinator.cli.input.manifests import read_manifests
 from koordinator.cli.input.times import parse_time
 from koordinator.cli.input.unused_objects import unused_objects
 from koordinator.cli.output import Output, print_data, warn
@@ -12,13 +11,14 @@ from koordinator.cli.scheduler.flags import SchedulerFlags
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.embedded import STOCK
+from koordinator.simulator.manifests.reader import read_manifests
 from koordinator.simulator.once import schedule_once
 
 
 @with_flags
 def scheduler(flags: SchedulerFlags) -> None:
     """Run the scheduler on a cluster until a signal stops it."""
-    configuration = read_configuration(flags.config, None if flags.once else STOCK)
+    configuration = read_configuration(flags.config, None if flags.once else STOCK, flags.plugin)
     if flags.once:
         _run_once(configuration, flags)
         return
@@ -53,8 +53,8 @@ def _run_once(configuration: KubeSchedulerConfiguration, flags: SchedulerFlags) 
         raise InputError("is required with --once", source="--filename")
     if flags.output is Output.TABLE:
         raise InputError("must be json or yaml with --once, got 'table'", source="--output")
-    objects = read_manifests(flags.files, strict=flags.strict)
-    out_of_tree = plugins_for(configuration)
+    objects = read_manifests(flags.files, strict=flags.strict, on_notice=warn)
+    out_of_tree = plugins_for(configuration, flags.plugin)
     for sentence in unused_objects(
         objects, configuration, out_of_tree=out_of_tree, source=flags.config, gates=gates
     ):

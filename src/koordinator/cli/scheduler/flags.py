@@ -36,7 +36,11 @@ from koordinator.cli.component.flags import (
     ProcessFlags,
     parse_bool,
 )
-from koordinator.cli.input.configuration import CONFIGURATION_HELP, NAMED_CONFIGURATION
+from koordinator.cli.input.configuration import (
+    CONFIGURATION_HELP,
+    NAMED_CONFIGURATION,
+    PluginFiles,
+)
 from koordinator.cli.output import Output
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
@@ -341,6 +345,7 @@ class SchedulerFlags:
             help=f"{CONFIGURATION_HELP} Default: kubernetes; with --once both.",
         ),
     ] = ""
+    plugin: PluginFiles = None
     connection: ConnectionFlags = field(default_factory=ConnectionFlags)
     controller_plugins: Annotated[
         str,

@@ -211,7 +211,7 @@ class _Process:
         build_profiles(
             self._configuration,
             ClusterState().axis,
-            out_of_tree=plugins_for(self._configuration),
+            out_of_tree=plugins_for(self._configuration, self._flags.plugin),
             gates=FeatureGates(GATES, NEWEST),
             source=self._flags.config,
         )
@@ -242,7 +242,7 @@ class _Process:
         built = build_profiles(
             configuration,
             state.axis,
-            out_of_tree=plugins_for(configuration),
+            out_of_tree=plugins_for(configuration, flags.plugin),
             gates=gates,
             source=flags.config,
         )

@@ -12,10 +12,10 @@ from tests.unit.deploy.installed import ROOT, scheduler_configuration
 from typer.testing import CliRunner
 
 from koordinator.cli.explain.text import print_explanations
-from koordinator.cli.input.manifests import read_manifests
 from koordinator.cli.main import app
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.explanations import explain_pods
+from koordinator.simulator.manifests.reader import read_manifests
 
 PENDING = ROOT / "tests/golden/explain/pending.yaml"
 NOW = "2026-01-01T12:00:10Z"

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from koordinator.cli.input.input_objects import admission_notices
-from koordinator.cli.input.manifests import read_manifests
+from koordinator.simulator.manifests.input_objects import admission_notices
+from koordinator.simulator.manifests.reader import read_manifests
 
 POD: dict[str, Any] = {
     "apiVersion": "v1",

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from koordinator.cli.input.manifests import PATIENCE_S, ReadingProgress, read_manifests
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
+from koordinator.simulator.manifests.reader import PATIENCE_S, ReadingProgress, read_manifests
 
 POD = "apiVersion: v1\nkind: Pod\nmetadata: {name: p}\nspec: {containers: [{name: c, image: i}]}\n"
 

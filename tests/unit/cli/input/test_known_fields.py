@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from typer.testing import CliRunner
 
 from koordinator.api.registry import KINDS
-from koordinator.cli.input.input_objects import InputObjects
-from koordinator.cli.input.known_fields import unknown_fields
-from koordinator.cli.input.manifests import read_input_objects
 from koordinator.cli.main import app
 from koordinator.foundation.errors import InputError
+from koordinator.simulator.manifests.input_objects import InputObjects
+from koordinator.simulator.manifests.known_fields import unknown_fields
+from koordinator.simulator.manifests.reader import read_input_objects
 
 ROOT = Path(__file__).parents[4]
 CONTAINER = {"name": "c", "image": "i"}

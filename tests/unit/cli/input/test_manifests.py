@@ -8,8 +8,8 @@ import pytest
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.meta import KubeObject
-from koordinator.cli.input.manifests import read_manifests
 from koordinator.foundation.errors import InputError
+from koordinator.simulator.manifests.reader import read_manifests
 
 
 def node(name: str) -> str:

@@ -13,6 +13,7 @@ import yaml
 
 from koordinator.cli.main import main
 
+EXAMPLE = "examples/small-gpu-cluster.yaml"
 WORKLOAD = """
 horizon: 1h
 nodePools:
@@ -126,9 +127,29 @@ def test_a_wrong_workload_is_refused_with_its_place(
     ("args", "message"),
     [
         (["simulate"], "--workload: is required"),
-        (["simulate", "-w", "x.yaml", "--policy", "fgd"], "--policy: requires"),
+        (["simulate", "-w", "x.yaml", "--tune", "1"], "--tune: requires --trace"),
+        (
+            ["simulate", "-w", EXAMPLE, "--policy", "best"],
+            "--policy: must be one of bestfit, packing, fgd, price, price-online, got 'best'",
+        ),
+        (
+            ["simulate", "-w", EXAMPLE, "--bound"],
+            "--bound: requires --protocol arrivals: the bound is of pods that stay",
+        ),
+        (
+            ["simulate", "-w", EXAMPLE, "--protocol", "arrivals", "--until", "1h"],
+            "--until: can't be used with --protocol arrivals, where pods arrive one per second",
+        ),
+        (
+            ["simulate", "-w", EXAMPLE, "--compare", "best"],
+            "--compare: must be one of bestfit, packing",
+        ),
+        (
+            ["simulate", "-w", EXAMPLE, "--compare", "no-descheduler"],
+            "--compare no-descheduler: requires --migrate",
+        ),
+        (["simulate", "-w", EXAMPLE, "--seed", "1", "--seed", "1"], "--seed: must be given once"),
         (["simulate", "--trace", "openb"], "--data: is required with --trace"),
-        (["simulate", "--trace", "openb", "--until", "1h"], "--until: can't be used with"),
         (["simulate", "--trace", "other"], "'other' is not"),
         (["simulate", "-w", "nowhere.yaml"], "nowhere.yaml: can't be read: No such file"),
         (["simulate", "-w", "x.yaml", "--migrate", "-1"], "Invalid value for '--migrate'"),
@@ -136,10 +157,6 @@ def test_a_wrong_workload_is_refused_with_its_place(
         (
             ["simulate", "-w", "x.yaml", "--migrate", "inf"],
             "--migrate: must be at least 0, got inf",
-        ),
-        (
-            ["simulate", "-w", "x.yaml", "--migrate", "1", "--compare"],
-            "--compare: can't be used with --migrate",
         ),
         (
             ["simulate", "-w", "x.yaml", "--migrate", "0", "--record", "r.jsonl"],
@@ -155,7 +172,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
         ),
         (
             ["simulate", "--trace", "openb", "--descheduler-config", "d.yaml"],
-            "--descheduler-config: can't be used with --trace",
+            "--descheduler-config: requires --migrate",
         ),
     ],
 )
@@ -174,7 +191,7 @@ def test_a_workload_is_compared_with_itself_without_colocation(
 ) -> None:
     """Side by side on the terminal, on the page and as JSON; the table says which is which."""
     example, page = Path(__file__).parents[4] / "examples/colocation.yaml", tmp_path / "report.html"
-    short = ("simulate", "-w", example, "--until", "30m", "--compare")
+    short = ("simulate", "-w", example, "--until", "30m", "--compare", "no-colocation")
 
     shown = koord(*short, "--report", page)
     both = json.loads(koord(*short, "-o", "json").stdout)
@@ -225,10 +242,10 @@ def test_a_policy_that_cannot_work_is_refused_with_its_place(koord: Koord, tmp_p
 
 def test_only_colocation_can_be_compared(koord: Koord, workload: Path) -> None:
     """The option is named."""
-    done = koord("simulate", "-w", workload, "--compare")
+    done = koord("simulate", "-w", workload, "--compare", "no-colocation")
 
     assert done.code == 2
-    assert "--compare: requires a workload with the field colocation" in done.stderr
+    assert "--compare no-colocation: requires a workload with the field colocation" in done.stderr
 
 
 def test_workloads_of_operators_run_or_are_named(koord: Koord, tmp_path: Path) -> None:
@@ -365,30 +382,136 @@ def test_recordings_that_can_not_be_are_refused(
         assert (folder / name).read_text() == "of another run\n"
 
 
-@pytest.mark.parametrize("option", ["--record", "--audit"])
-def test_one_run_of_a_workload_is_recorded(koord: Koord, tmp_path: Path, option: str) -> None:
-    """Neither two at once, nor a trace, whose pods have no time."""
-    example = Path(__file__).parents[4] / "examples/colocation.yaml"
-    path = tmp_path / "it"
+def test_each_of_several_runs_has_files_of_its_own(koord: Koord, tmp_path: Path) -> None:
+    """A run per policy and seed: the names of its files say which it is."""
+    runs = ("simulate", "-w", EXAMPLE, "--until", "10m", "--seed", "1", "--seed", "2")
+    both = ("--compare", "fgd", "--compare", "packing")
+    files = ("--record", tmp_path / "run.jsonl.gz", "--placements", tmp_path / "pods.csv")
+    folder = ("--audit", tmp_path / "trail", "--report", tmp_path / "page.html")
 
-    compared = koord("simulate", "-w", example, "--compare", option, path)
-    traced = koord("simulate", "--trace", "openb", "--data", tmp_path, option, path)
+    done = koord(*runs, *both, *files, *folder, "-o", "json")
 
-    assert (compared.code, traced.code) == (2, 2)
-    assert f"{option}: can't be used with --compare" in compared.stderr
-    assert f"{option}: can't be used with --trace" in traced.stderr
-    assert not path.exists()
+    assert done.code in (None, 0), done.stderr
+    expected = [f"{policy}-seed-{seed}" for policy in ("fgd", "packing") for seed in (1, 2)]
+    assert sorted(file.name for file in tmp_path.iterdir()) == sorted(
+        name
+        for run in expected
+        for name in (f"run-{run}.jsonl.gz", f"pods-{run}.csv", f"trail-{run}", f"page-{run}.html")
+    )
+    rows = json.loads(done.stdout)["runs"]
+    assert [(row["variant"], row["seed"]) for row in rows] == [
+        ("fgd", 1),
+        ("fgd", 2),
+        ("packing", 1),
+        ("packing", 2),
+    ]
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        ("-w", EXAMPLE),
+        ("-w", "examples/small-gpu-cluster.jsonl.gz"),
+        ("-w", "{folder}/manifests"),
+        ("--trace", "openb", "--data", "{folder}"),
+    ],
+    ids=["workload", "recording", "manifests", "openb"],
+)
+@pytest.mark.parametrize("protocol", ["arrivals", "times"])
+def test_every_option_goes_with_every_source(
+    koord: Koord, tmp_path: Path, source: tuple[str, ...], protocol: str
+) -> None:
+    """A policy of one's own, seeds, files, moves and a comparison, on whatever is simulated."""
+    _write_trace(tmp_path)
+    _write_manifests(tmp_path / "manifests")
+    (tmp_path / "own.py").write_text(OWN_POLICY)
+    where = [part.format(folder=tmp_path) for part in source]
+    options = ["--plugin", tmp_path / "own.py", "--policy", "LastNode", "--seed", "3"]
+    options += ["--report", tmp_path / "page.html", "--audit", tmp_path / "trail"]
+    options += ["--placements", tmp_path / "pods.csv", "--protocol", protocol]
+    options += ["--until", "2h"] if protocol == "times" else ["--bound"]
+
+    done = koord("simulate", *where, *options, "-o", "json")
+    moved = koord("simulate", *where, "--protocol", protocol, "--migrate", "100", "-o", "json")
+    compared = koord("simulate", *where, "--protocol", protocol, "--compare", "fgd", "-o", "json")
+
+    assert done.code in (None, 0), done.stderr
+    figures = json.loads(done.stdout)
+    assert figures["seed"] == 3
+    if protocol == "arrivals":
+        assert figures["policy"] == "LastNode"
+        assert figures["gpuAllocatedPercent"] <= figures["bound"]["gpuAllocatedPercent"]
+    else:
+        assert figures["total"]["scheduled"] > 0
+        assert figures["parameters"]["policy"] == "LastNode"
+    assert (tmp_path / "page.html").stat().st_size > 0
+    assert list((tmp_path / "trail").iterdir())
+    assert len((tmp_path / "pods.csv").read_text().splitlines()) > 1
+    assert moved.code in (None, 0), moved.stderr
+    assert json.loads(compared.stdout)["runs"][0]["variant"] == "fgd"
+
+
+OWN_POLICY = """
+import numpy as np
+
+from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads
+
+
+class LastNode:
+    reads = Reads.NODE
+
+    def score(self, snapshot, pod):
+        nodes = len(snapshot.label("kubernetes.io/hostname")[0])
+        return np.arange(nodes) * 100 // max(nodes, 1)
+
+
+def last_node(args: NoArgs, axis) -> LastNode:
+    return LastNode()
+
+
+PLUGIN = PluginSpec("LastNode", NoArgs, last_node)
+"""
+
+
+def _write_trace(folder: Path) -> None:
+    (folder / "openb_node_list_gpu_node.csv").write_text(
+        "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,65536,2,A\nn2,16000,65536,2,A\n"
+    )
+    lines = ["name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time"]
+    lines += [f"p{i},{4000 + 1000 * i},1024,1,{[1000, 460][i % 2]},,0,14400" for i in range(6)]
+    (folder / "openb_pod_list_default.csv").write_text("\n".join(lines) + "\n")
+
+
+def _write_manifests(folder: Path) -> None:
+    """Write a node of two GPUs, and a Deployment whose second pod does not fit."""
+    folder.mkdir()
+    amounts = "{cpu: 8, memory: 16Gi, pods: 10, nvidia.com/gpu: 2}"
+    (folder / "node.yaml").write_text(
+        "apiVersion: v1\nkind: Node\n"
+        "metadata: {name: a, labels: {kubernetes.io/hostname: a}}\n"
+        f"status: {{allocatable: {amounts}, capacity: {amounts}}}\n---\n"
+        "apiVersion: scheduling.koordinator.sh/v1alpha1\nkind: Device\nmetadata: {name: a}\nspec:\n"
+        "  devices:\n"
+        + "".join(
+            f"  - {{type: gpu, id: g{minor}, minor: {minor}, health: true, resources: "
+            "{koordinator.sh/gpu-core: 100, koordinator.sh/gpu-memory-ratio: 100, "
+            "koordinator.sh/gpu-memory: 16Gi}}\n"
+            for minor in range(2)
+        )
+    )
+    (folder / "pods.yaml").write_text(
+        "apiVersion: apps/v1\nkind: Deployment\nmetadata: {name: train, namespace: ml}\nspec:\n"
+        "  replicas: 2\n  selector: {matchLabels: {app: train}}\n  template:\n"
+        "    metadata: {labels: {app: train}}\n    spec:\n      containers:\n"
+        "      - {name: main, image: registry.example/train, resources: {requests: {cpu: 1}, "
+        "limits: {nvidia.com/gpu: 1}}}\n"
+    )
 
 
 @pytest.mark.slow
 def test_a_week_of_a_trace_with_departures_and_moves(koord: Koord, tmp_path: Path) -> None:
     """Pods come and go; what belongs to replays without departures is refused."""
-    (tmp_path / "openb_node_list_gpu_node.csv").write_text(
-        "sn,cpu_milli,memory_mib,gpu,model\nn1,32000,65536,2,A\nn2,16000,65536,2,A\n"
-    )
-    lines = ["name,cpu_milli,memory_mib,num_gpu,gpu_milli,gpu_spec,creation_time,deletion_time"]
-    lines += [f"p{i},{4000 + 1000 * i},1024,1,{[1000, 460][i % 2]},,0,14400" for i in range(6)]
-    (tmp_path / "openb_pod_list_default.csv").write_text("\n".join(lines) + "\n")
+    _write_trace(tmp_path)
     week = ("simulate", "--trace", "openb", "--data", tmp_path, "--departures")
     figures = json.loads(koord(*week, "--migrate", "50", "--seed", "1", "-o", "json").stdout)
     assert 0 < figures["gpuUsedPercent"] <= 100
@@ -397,5 +520,3 @@ def test_a_week_of_a_trace_with_departures_and_moves(koord: Koord, tmp_path: Pat
     refused = koord(*week, "--tune", "1")
     assert refused.code == 2
     assert "--tune: can't be used with --departures" in refused.stderr
-    alone = koord("simulate", "--trace", "openb", "--data", tmp_path, "--migrate", "5")
-    assert "--migrate: requires --departures" in alone.stderr

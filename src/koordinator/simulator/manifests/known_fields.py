@@ -51,7 +51,7 @@ class UnknownField:
 
 @cache
 def _table() -> _Table:
-    text = files("koordinator.cli").joinpath(_TABLE).read_bytes()
+    text = files("koordinator.simulator").joinpath(_TABLE).read_bytes()
     return decode_json(text, _Table)
 
 

@@ -12,12 +12,11 @@ from msgspec.structs import replace
 
 from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.core import Namespace
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PriorityClass
 from koordinator.api.selectors import matches
 from koordinator.api.workload import PodController
-from koordinator.cli.output import warn
 from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES
 from koordinator.scheduler.ingest import is_over
 from koordinator.simulator.colocation.objects import shipped_priority_classes
@@ -124,6 +123,8 @@ class InputObjects:
     controllers: dict[tuple[type[KubeObject], str], PodController] = field(default_factory=dict)
     #: workloads of operators, each with the number of objects that stand before it
     workloads: list[tuple[int, OperatorWorkload]] = field(default_factory=list)
+    #: objects of operators as they were read, such as queues
+    custom: list[JsonObject] = field(default_factory=list)
     unknown_kinds: Counter[str] = field(default_factory=Counter)  # of operators and other add-ons
     left_out: Counter[str] = field(default_factory=Counter)  # kinds that scheduling never reads
     unknown: dict[tuple[str, str], list[str]] = field(default_factory=dict)  # (kind, field): texts
@@ -158,19 +159,22 @@ class InputObjects:
         """Return a sentence for each workload whose pods are not made here."""
         return not_simulated([*self.objects, *(workload for _, workload in self.workloads)])
 
-    def completed(self, objects: Sequence[KubeObject] | None = None) -> list[KubeObject]:
-        """Return the objects with the pods that workloads make, and warn of what is missing.
+    def completed(
+        self, on_notice: Callable[[str], object], objects: Sequence[KubeObject] | None = None
+    ) -> list[KubeObject]:
+        """Return the objects with the pods that workloads make, and report what is missing.
 
+        ``on_notice`` receives a sentence for each input that has no effect or is missing.
         ``objects`` are the given objects and others before them, such as objects of a cluster.
         """
         for notice in self.notices():
-            warn(notice)
+            on_notice(notice)
         whole = with_pods(
             self._with_workloads(self.objects if objects is None else objects), self.controllers
         )
         whole, missing = with_known_priorities(whole)
         for sentence in (*missing, *admission_notices(whole)):
-            warn(sentence)
+            on_notice(sentence)
         return whole
 
     def _with_workloads(

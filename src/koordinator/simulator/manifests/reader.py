@@ -8,8 +8,9 @@ foundation.yaml_documents (how YAML becomes JSON).
 
 import gc
 import hashlib
+import logging
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -25,8 +26,13 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import BY_NAME
 from koordinator.api.validation import validate
 from koordinator.api.workload import PodController
-from koordinator.cli.input.input_objects import InputObjects
-from koordinator.cli.input.known_fields import (
+from koordinator.foundation.clock import Clock, SystemClock
+from koordinator.foundation.decoders import check_keys, convert, decoder_of, split_stream
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import MEBI, PACKED, read_file, read_stream, unpacked
+from koordinator.foundation.yaml_lists import YamlList, documents_and_lists
+from koordinator.simulator.manifests.input_objects import InputObjects
+from koordinator.simulator.manifests.known_fields import (
     UnknownField,
     check_is_manifest,
     groups_of_kubernetes,
@@ -35,14 +41,10 @@ from koordinator.cli.input.known_fields import (
     named_yaml_problem,
     unknown_fields,
 )
-from koordinator.foundation.clock import Clock, SystemClock
-from koordinator.foundation.decoders import check_keys, convert, decoder_of, split_stream
-from koordinator.foundation.errors import InputError
-from koordinator.foundation.files import MEBI, PACKED, read_file, read_stream, unpacked
-from koordinator.foundation.yaml_lists import YamlList, documents_and_lists
 from koordinator.simulator.operator_workloads import OPERATOR_GROUPS, read_operator_workload
 from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller
 
+_LOGGER = logging.getLogger(__name__)
 PATIENCE_S: Final = 2.0  # before anything is shown
 INTERVAL_S: Final = 0.5
 
@@ -78,15 +80,19 @@ LARGEST_YAML_BYTES = 256 * MEBI  # reading it takes a minute, of JSON two second
 
 
 def read_manifests(
-    paths: Sequence[str], stdin: BinaryIO | None = None, *, strict: bool = False
+    paths: Sequence[str],
+    stdin: BinaryIO | None = None,
+    *,
+    strict: bool = False,
+    on_notice: Callable[[str], object] = _LOGGER.warning,
 ) -> list[KubeObject]:
     """Return all objects of the files, of the files below the folders, and of ``-``, in order.
 
     Lists are replaced by their items; after a workload, such as a Deployment, come the pods that
-    it makes.  Input without effect causes warnings on standard error.
+    it makes.  ``on_notice`` receives a sentence for each input without effect.
     Raises InputError as ``read_input_objects`` does.
     """
-    return read_input_objects(paths, stdin, strict=strict).completed()
+    return read_input_objects(paths, stdin, strict=strict).completed(on_notice)
 
 
 def read_input_objects(
@@ -174,6 +180,7 @@ def _add_custom(
 ) -> None:
     """Note an object of an operator: the pods that it makes, or that its kind is not known."""
     tree = manifest if isinstance(manifest, dict) else decode(manifest, JsonObject)
+    given.custom.append(tree)
     workload = read_operator_workload(api_version, kind, tree)
     if workload is not None:
         given.workloads.append((len(given.objects), workload))
