@@ -21,6 +21,7 @@ from koordinator.api.meta import ObjectMeta, OwnerReference
 from koordinator.api.pod import Pod, PodResourceClaim, PodResourceClaimStatus
 from koordinator.cluster.port import Cluster, EventType, Watch
 from koordinator.domain.dynamic_resources.allocation import (
+    PODS,
     is_made_for_pod,
     is_reserved_for,
     without_allocation,
@@ -97,6 +98,7 @@ class DeviceClaimController:
             self._new_users += [
                 (claim, user)
                 for user in claim.status.reserved_for
+                if user.resource == PODS
                 if not is_reserved_for(known, user.uid)
             ]
 

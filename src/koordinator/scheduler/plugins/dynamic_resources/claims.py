@@ -21,11 +21,13 @@ from koordinator.api.dynamic_resources import (
     DeviceClass,
     ExactDeviceRequest,
     ResourceClaim,
+    ResourceClaimConsumerReference,
 )
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod, PodResourceClaim
+from koordinator.api.pod import Pod, PodResourceClaim, PodSpec
 from koordinator.api.resource_validation import is_extended
+from koordinator.api.scheduling_pod_group import SchedulingPodGroup
 from koordinator.domain.devices.requests import names_of
 from koordinator.domain.dynamic_resources.allocation import (
     claim_names,
@@ -39,6 +41,11 @@ from koordinator.domain.dynamic_resources.extended_resources import (
     extended_requests,
     made_claim,
     resources_of,
+)
+from koordinator.domain.dynamic_resources.group_claims import (
+    consumer_of,
+    is_made_for_group,
+    is_reserved_for_group,
 )
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim
@@ -62,6 +69,8 @@ class PodDeviceClaims:
     stale: ResourceClaim | None = None
     #: extended resources that the last pending claim serves
     extended: ExtendedRequests | None = None
+    #: for whom each of the claims is reserved: the pod, or its group
+    consumers: tuple[ResourceClaimConsumerReference, ...] = ()
 
     @property
     def allocated(self) -> Iterable[ResourceClaim]:
@@ -74,32 +83,49 @@ class PodDeviceClaims:
         return any(claim.has_alternatives for claim in self.pending)
 
 
-def why_not_ready(pod: Pod, objects: ObjectTable) -> str:
-    """Return which claim of a pod does not exist yet; empty if all do."""
+def why_not_ready(pod: Pod, objects: ObjectTable, *, shares: bool) -> str:
+    """Return which claim of a pod does not exist yet; empty if all do.
+
+    ``shares``: claims of the pod's group count.
+    """
+    group = group_name(pod.spec) if shares else ""
     for entry, name in claim_names(pod.spec.resource_claims, pod.status.resource_claim_statuses):
-        found = _find(objects, pod.metadata, entry, name)
+        found = _find(objects, pod.metadata, entry, name, group)
         if isinstance(found, str):
             return found
     return ""
 
 
-def read_claims(snapshot: Snapshot, pod: PodClass) -> PodDeviceClaims | Refusal:
+def group_name(spec: PodSpec) -> str:
+    """Return the name of the PodGroup of scheduling.k8s.io that a pod is in; empty without one."""
+    return spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
+
+
+def read_claims(
+    snapshot: Snapshot, pod: PodClass, groups: type[SchedulingPodGroup] | None
+) -> PodDeviceClaims | Refusal:
     """Return the claims of a pod, or why it cannot be scheduled with them.
+
+    ``groups`` is the kind of PodGroups whose claims are shared; None: no claims are.
 
     The GPUs that a pod gets for its requests are not known when its claims are allocated, so the
     claims avoid the devices of that driver.
     """
     objects = snapshot.objects
     meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
+    name_of_group = group_name(pod.spec) if groups is not None else ""
+    group = objects.get(groups, f"{pod.namespace}/{name_of_group}") if groups is not None else None
     claims: dict[str, ResourceClaim] = {}  # a claim named by two entries counts once
+    consumers: dict[str, ResourceClaimConsumerReference] = {}
     for entry, name in claim_names(pod.spec.resource_claims, pod.claims_made):
-        found = _find(objects, meta, entry, name)
+        found = _find(objects, meta, entry, name, name_of_group)
         if isinstance(found, str):
             return Refusal(found)
-        problem = _problem(found, pod.uid)
+        problem = _problem(found, pod.uid, name_of_group)
         if problem:
             return Refusal(problem)
         claims[found.key] = found
+        consumers.setdefault(found.key, consumer_of(entry, meta, group))
     pending = []
     for claim in claims.values():
         if claim.status.allocation is None:
@@ -113,6 +139,7 @@ def read_claims(snapshot: Snapshot, pod: PodClass) -> PodDeviceClaims | Refusal:
         tuple(pending),
         _avoided(snapshot, pod, ()),
         objects.get(ResourceClaim, stale) if stale else None,
+        consumers=tuple(consumers.values()),
     )
 
 
@@ -178,25 +205,27 @@ def unserved(snapshot: Snapshot, pod: PodClass) -> BoolArray:
 
 
 def _find(
-    objects: ObjectTable, pod: ObjectMeta, entry: PodResourceClaim, name: str | None
+    objects: ObjectTable, pod: ObjectMeta, entry: PodResourceClaim, name: str | None, group: str
 ) -> ResourceClaim | str:
-    """Return a claim of the pod, or why it has none of that name."""
+    """Return a claim of the pod or its group, or why there is none of that name."""
     if name is None:
         return NOT_MADE.format(entry.name)
     claim = objects.get(ResourceClaim, f"{pod.namespace}/{name}")
     if claim is None:
         return f'resourceclaim.resource.k8s.io "{name}" not found'
-    if entry.resource_claim_name is None and not is_made_for_pod(claim, pod):
-        return (
-            f"ResourceClaim {claim.key} was not created for pod {pod.namespace}/{pod.name} "
-            "(pod is not owner)"
-        )
-    return claim
+    if entry.resource_claim_name is not None or is_made_for_pod(claim, pod):
+        return claim
+    if is_made_for_group(claim, group):
+        return claim
+    owner = f"neither pod nor PodGroup {group} is the owner" if group else "pod is not owner"
+    return f"ResourceClaim {claim.key} was not created for pod {pod.namespace}/{pod.name} ({owner})"
 
 
-def _problem(claim: ResourceClaim, uid: str) -> str:
+def _problem(claim: ResourceClaim, uid: str, group: str) -> str:
     """Return why the pod may not use the claim; empty if it may."""
     if claim.metadata.deletion_timestamp is None or is_reserved_for(claim, uid):
+        return ""
+    if is_reserved_for_group(claim, group):
         return ""
     return f'resourceclaim "{claim.metadata.name}" is being deleted'
 
@@ -264,6 +293,9 @@ def _is_of(pod: Pod, claim: ResourceClaim) -> bool:
     if claim.metadata.namespace != pod.metadata.namespace:
         return False
     named = claim_names(pod.spec.resource_claims, pod.status.resource_claim_statuses)
+    group = pod.spec.scheduling_group
+    if group is not None and is_made_for_group(claim, group.pod_group_name):
+        return True
     return is_made_for_pod(claim, pod.metadata) or any(
         name == claim.metadata.name for _, name in named
     )

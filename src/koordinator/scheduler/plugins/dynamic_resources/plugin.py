@@ -23,13 +23,14 @@ from koordinator.api.kubescheduler.gates import (
     DRA_EXTENDED_RESOURCE,
     DRA_FRACTIONAL_RANGES,
     DRA_PARTITIONABLE_DEVICES,
+    DRA_WORKLOAD_CLAIMS,
 )
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod, PodExtendedResourceClaimStatus
+from koordinator.api.scheduling_pod_group import SchedulingPodGroup, SchedulingPodGroupV1Alpha2
 from koordinator.domain.dynamic_resources.allocation import (
     allocation_of,
     claim_names,
-    consumer,
     is_reserved_for,
 )
 from koordinator.domain.dynamic_resources.allocator import (
@@ -112,6 +113,8 @@ class DynamicResources:
     gates: AllocatorGates = NO_GATES
     is_terse: bool = False  # empty PostFilter message
     extended: bool = False  # create claims for extended resources of DeviceClasses
+    #: kind of PodGroups whose claims their pods share; None: no claims are shared
+    groups: type[SchedulingPodGroup] | None = None
     reads: ClassVar = Reads.CLUSTER
 
     def with_gates(self, gates: FeatureGates) -> Self:
@@ -130,6 +133,7 @@ class DynamicResources:
             self,
             gates=on,
             extended=DRA_EXTENDED_RESOURCE in gates,
+            groups=_pod_groups(gates),
             is_terse=gates.level >= V1_37,
         )
 
@@ -144,13 +148,15 @@ class DynamicResources:
 
     def pre_enqueue(self, pod: Pod, objects: ObjectTable) -> Refusal | None:
         """Return which claim of the pod does not exist yet."""
-        why = why_not_ready(pod, objects) if pod.spec.resource_claims else ""
+        if not pod.spec.resource_claims:
+            return None
+        why = why_not_ready(pod, objects, shares=self.groups is not None)
         return Refusal(why) if why else None
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
         if not self._concerns(snapshot, pod):
             return None
-        claims = read_claims(snapshot, pod)
+        claims = read_claims(snapshot, pod, self.groups)
         return claims if isinstance(claims, Refusal) else self._broken(snapshot, pod, claims)
 
     def _broken(self, snapshot: Snapshot, pod: PodClass, claims: PodDeviceClaims) -> Refusal | None:
@@ -177,7 +183,7 @@ class DynamicResources:
         return PluginHints(filters=self._concerns, scores=self._scores)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        claims = read_claims(snapshot, pod)
+        claims = read_claims(snapshot, pod, self.groups)
         if isinstance(claims, Refusal):
             return Rejections.where(np.ones(len(snapshot), bool), claims.reason, unresolvable=True)
         codes, _ = self._judge(snapshot, pod, claims)
@@ -241,12 +247,12 @@ class DynamicResources:
     def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         if not pod.spec.resource_claims:  # those that are made have no alternatives
             return False
-        claims = read_claims(snapshot, pod)
+        claims = read_claims(snapshot, pod, self.groups)
         return not isinstance(claims, Refusal) and claims.has_alternatives
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return ``(n,)``: the score of the alternatives that the pod would get."""
-        claims = read_claims(snapshot, pod)
+        claims = read_claims(snapshot, pod, self.groups)
         if isinstance(claims, Refusal):
             return np.zeros(len(snapshot), np.int64)
         return self._judge(snapshot, pod, claims)[1]
@@ -272,11 +278,11 @@ class DynamicResources:
         """Allocate devices to pending claims, and reserve all claims for the pod."""
         if not self._concerns(view, pod):
             return AllocationResult()
-        known = read_claims(view, pod)
+        known = read_claims(view, pod, self.groups)
         claims = known if isinstance(known, Refusal) else self._at(view, pod, known)
         if isinstance(claims, Refusal):
             return claims
-        row, why = int(view.names[0][0]), self._why_not(view, pod, claims)
+        row, why = int(view.names[0][0]), self._why_not(view, claims)
         if why:
             return Refusal(why)
         ledger = verdict_table(view, self.gates).devices
@@ -285,16 +291,16 @@ class DynamicResources:
             return Refusal(found.reason)
         return self._reserved(view, pod, claims, found)
 
-    def _why_not(self, view: Snapshot, pod: PodClass, claims: PodDeviceClaims) -> str:
+    def _why_not(self, view: Snapshot, claims: PodDeviceClaims) -> str:
         """Return why the pod cannot use its allocated claims; empty if it can."""
         if self.extended and claims.stale is not None:
             return LEFT_BEHIND
         elsewhere = self._unavailable(view.cluster, claims)
         if elsewhere is not None and elsewhere[int(view.names[0][0])]:
             return NOT_AVAILABLE
-        for claim in claims.claims:
+        for claim, consumer in zip(claims.claims, claims.consumers, strict=True):
             is_full = len(claim.status.reserved_for) >= RESERVATIONS_MAX
-            if is_full and not is_reserved_for(claim, pod.uid):
+            if is_full and not is_reserved_for(claim, consumer.uid):
                 return f'running PreBind plugin "DynamicResources": {too_many(claim)}'
         return ""
 
@@ -309,8 +315,8 @@ class DynamicResources:
         }
         meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
         changes = tuple(
-            reservation(objects, claim, allocations.get(claim.key), consumer(meta))
-            for claim in claims.claims
+            reservation(objects, claim, allocations.get(claim.key), consumer)
+            for claim, consumer in zip(claims.claims, claims.consumers, strict=True)
         )
         if claims.extended is None:
             return AllocationResult(changes=changes)
@@ -356,7 +362,7 @@ class DynamicResources:
         pod, snapshot = attempt.pod_class, attempt.what_if.snapshot
         if not self._concerns(snapshot, pod) or attempt.refused_by:
             return self._nothing_done(NOTHING_TO_FREE)
-        claims = read_claims(snapshot, pod)
+        claims = read_claims(snapshot, pod, self.groups)
         if isinstance(claims, Refusal):
             return self._nothing_done(NOTHING_TO_FREE)
         left = self.cleanup_before_retry(snapshot, pod)
@@ -395,7 +401,7 @@ class DynamicResources:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Return per device of the node which selector it fails or which claim has it."""
-        known = read_claims(view, pod)
+        known = read_claims(view, pod, self.groups)
         claims = known if isinstance(known, Refusal) else self._at(view, pod, known)
         if isinstance(claims, Refusal):
             return ""
@@ -443,6 +449,12 @@ def _unreachable(cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None
         elsewhere = ~matches_selector(cluster, allocation.node_selector)
         found = elsewhere if found is None else found | elsewhere
     return found
+
+
+def _pod_groups(gates: FeatureGates) -> type[SchedulingPodGroup] | None:
+    if DRA_WORKLOAD_CLAIMS not in gates:
+        return None
+    return SchedulingPodGroup if gates.level >= V1_37 else SchedulingPodGroupV1Alpha2
 
 
 def build(args: DynamicResourcesArgs, _axis: ResourceAxis) -> DynamicResources:
