@@ -141,30 +141,31 @@ def kube_qos_of(pod: Pod) -> KubeQos:
 
 
 def _compute_kube_qos(spec: PodSpec) -> KubeQos:
-    parts = list(_resources_of(spec))
-    requests: dict[str, int] = {}
-    limits: dict[str, int] = {}
-    for part in parts:
-        _add(requests, part.requests)
-        _add(limits, part.limits)
-    if not requests and not limits:
+    """Return the class that all containers have, as from 1.37 on; Burstable if they differ."""
+    classes = {_class_of(part) for part in _resources_of(spec)}
+    if not classes:
         return KubeQos.BEST_EFFORT
-    all_limited = all(
-        resource in part.limits and part.limits[resource].nanos > 0
-        for part in parts
-        for resource in _OF_KUBE_QOS
-    )
-    return KubeQos.GUARANTEED if all_limited and requests == limits else KubeQos.BURSTABLE
+    return classes.pop() if len(classes) == 1 else KubeQos.BURSTABLE
+
+
+def _class_of(part: ResourceRequirements) -> KubeQos:
+    """Return the class of CPU and memory together; Burstable if they differ."""
+    classes = set()
+    for resource in _OF_KUBE_QOS:
+        request, limit = _nanos(part.requests, resource), _nanos(part.limits, resource)
+        if request != limit:
+            return KubeQos.BURSTABLE
+        classes.add(KubeQos.GUARANTEED if request else KubeQos.BEST_EFFORT)
+    return classes.pop() if len(classes) == 1 else KubeQos.BURSTABLE
+
+
+def _nanos(amounts: ResourceList, resource: str) -> int:
+    amount = amounts.get(resource)
+    return 0 if amount is None else amount.nanos
 
 
 def _resources_of(spec: PodSpec) -> Iterable[ResourceRequirements]:
-    if spec.resources is not None:
-        return [spec.resources]
+    whole = spec.resources
+    if whole is not None and (whole.requests or whole.limits):  # an empty one decides nothing
+        return [whole]
     return [container.resources for container in (*spec.init_containers, *spec.containers)]
-
-
-def _add(sums: dict[str, int], amounts: ResourceList) -> None:
-    for resource in _OF_KUBE_QOS:
-        amount = amounts.get(resource)
-        if amount is not None and amount.nanos > 0:
-            sums[resource] = sums.get(resource, 0) + amount.nanos

@@ -1,6 +1,7 @@
 """QoS classes and priority bands of pods."""
 
 import pytest
+from msgspec.structs import replace
 
 from koordinator.api.core import ResourceRequirements
 from koordinator.api.meta import ObjectMeta
@@ -145,3 +146,24 @@ def test_bands_request_resources_of_their_own() -> None:
     assert resource_of_band(PriorityBand.MID, "memory") == "kubernetes.io/mid-memory"
     assert resource_of_band(PriorityBand.PROD, "cpu") == "cpu"
     assert resource_of_band(PriorityBand.FREE, "cpu") is None
+
+
+@pytest.mark.parametrize(
+    ("whole", "kube_qos"),
+    [
+        (None, KubeQos.GUARANTEED),
+        (requirements(), KubeQos.GUARANTEED),
+        (requirements("cpu=2"), KubeQos.BURSTABLE),
+        (requirements(FULL, FULL), KubeQos.GUARANTEED),
+    ],
+)
+def test_resources_of_the_pod_decide_unless_they_are_empty(
+    whole: ResourceRequirements | None, kube_qos: KubeQos
+) -> None:
+    """As the kubelet of Kubernetes 1.37 does; the containers are Guaranteed."""
+    subject = pod(requirements(FULL, FULL), requirements(FULL, FULL))
+    assert kube_qos_of(replace(subject, spec=replace(subject.spec, resources=whole))) == kube_qos
+
+
+def test_one_container_of_another_class_makes_a_pod_burstable() -> None:
+    assert kube_qos_of(pod(requirements(FULL, FULL), requirements())) == KubeQos.BURSTABLE

@@ -443,17 +443,18 @@ class _Sizes:
 
     def _claim_creations(self) -> Metric:
         """Return the creations of claims for extended resources, by the name of the release."""
-        text = "Created ResourceClaims by result."
         if self._level < V1_37:
             creations = CounterMetricFamily(
-                "scheduler_resourceclaim_creates", text, labels=["status"]
+                "scheduler_resourceclaim_creates",
+                "Created ResourceClaims by result.",
+                labels=["status"],
             )
             for result, times in list(self._creations.items()):
                 creations.add_metric([result], times)
             return creations
         creations = CounterMetricFamily(
             "dynamic_resource_allocation_resourceclaim_creates",
-            text,
+            "Created ResourceClaims by result and owner.",
             labels=["status", "admin_access", "owner_api_group", "owner_api_kind"],
         )
         for result, times in list(self._creations.items()):
