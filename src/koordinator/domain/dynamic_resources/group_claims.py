@@ -12,7 +12,7 @@ from typing import Final
 from koordinator.api.dynamic_resources import ResourceClaim, ResourceClaimConsumerReference
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import PodResourceClaim
-from koordinator.api.scheduling_pod_group import SchedulingPodGroup
+from koordinator.api.pod_groups import SchedulingPodGroup
 from koordinator.domain.dynamic_resources.allocation import consumer
 
 POD_GROUPS: Final = "podgroups"  # resource name of consumers that are groups

@@ -26,8 +26,8 @@ from koordinator.api.dynamic_resources import (
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod, PodResourceClaim, PodSpec
+from koordinator.api.pod_groups import SchedulingPodGroup
 from koordinator.api.resource_validation import is_extended
-from koordinator.api.scheduling_pod_group import SchedulingPodGroup
 from koordinator.domain.devices.requests import names_of
 from koordinator.domain.dynamic_resources.allocation import (
     claim_names,

@@ -27,7 +27,7 @@ from koordinator.api.kubescheduler.gates import (
 )
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod, PodExtendedResourceClaimStatus
-from koordinator.api.scheduling_pod_group import SchedulingPodGroup, SchedulingPodGroupV1Alpha2
+from koordinator.api.pod_groups import SchedulingPodGroup, SchedulingPodGroupV1Alpha2
 from koordinator.domain.dynamic_resources.allocation import (
     allocation_of,
     claim_names,
