@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generate import commands, metrics, objects, settings, states
+from docs.generate import commands, metrics, objects, settings, states, support
 
 
 def pages() -> Mapping[str, str]:
@@ -24,6 +24,7 @@ def pages() -> Mapping[str, str]:
         "metrics.md": metrics.metrics(),
         "event-reasons.md": states.event_reasons(),
         "conditions.md": states.conditions(),
+        "compatibility.md": support.compatibility(),
     }
     made |= {f"resources/{name}.md": text for name, text in objects.custom_resources()}
     made |= {f"commands/{name}.md": text for name, text in commands.commands()}

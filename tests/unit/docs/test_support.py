@@ -1,0 +1,49 @@
+"""Page of tested versions: from recorded results, and from the files that lock the programs."""
+
+from collections import Counter
+from pathlib import Path
+
+from docs.generate.support import ReleaseResults, compatibility, read_results
+from tests.e2e.compatibility import merged, read_outcomes
+
+REPORT = """<testsuites><testsuite>
+<testcase classname="tests.e2e.stock.test_claims" name="a"/>
+<testcase classname="tests.e2e.stock.test_claims" name="b"><failure/></testcase>
+<testcase classname="tests.e2e.node.test_hooks" name="c"><skipped/></testcase>
+<testcase classname="tests.e2e.test_install" name="d"/>
+</testsuite></testsuites>"""
+
+
+def test_outcomes_of_a_report_are_counted_by_folder(tmp_path: Path) -> None:
+    """Files that are in no folder are counted together."""
+    file = tmp_path / "report.xml"
+    file.write_text(REPORT)
+
+    assert read_outcomes(file) == {
+        ("stock", "passed"): 1,
+        ("stock", "failed"): 1,
+        ("node", "skipped"): 1,
+        ("other", "passed"): 1,
+    }
+
+
+def test_results_of_a_release_replace_those_of_its_last_run() -> None:
+    """Other releases stay; skipped tests are no results."""
+    before = {"1.35.4": ReleaseResults("2026-10", {"stock": {"passed": 9}})}
+    found = Counter({("stock", "passed"): 2, ("node", "skipped"): 1})
+
+    after = merged(before, {"v1.37.2": found}, "2026-11")
+    assert after == {**before, "1.37.2": ReleaseResults("2026-11", {"stock": {"passed": 2}})}
+    assert merged(after, {"v1.35.4": found}, "2026-12")["1.35.4"].run == "2026-12"
+
+
+def test_page_has_a_column_per_release_and_the_versions_of_the_programs() -> None:
+    """What was not run is shown as such."""
+    text = compatibility()
+
+    for release, results in read_results().items():
+        assert f"Kubernetes {release} ({results.run})" in text
+    assert "| `suites` | koord-scheduler, koord-manager | 86 passed | 7 passed |" in text
+    assert "| `faults` | several components | 8 passed | not run |" in text
+    for program in ("helm", "containerd", "Hadoop YARN", "Prometheus"):
+        assert f"| {program} | " in text

@@ -1,0 +1,65 @@
+"""Files of the project that a contributor meets: they parse, and what they name exists."""
+
+import json
+import re
+import shlex
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from typer.testing import CliRunner
+
+from koordinator.cli.main import app
+
+ROOT = Path(__file__).parents[2]
+
+
+def test_owned_paths_exist() -> None:
+    """A moved folder would have no owner."""
+    for line in (ROOT / ".github/CODEOWNERS").read_text("utf-8").splitlines():
+        if line and not line.startswith("#"):
+            path, *owners = line.split()
+            assert owners
+            assert path == "*" or (ROOT / path.strip("/")).exists(), path
+
+
+@pytest.mark.parametrize("name", ["bug", "feature"])
+def test_issue_forms_have_a_question_that_must_be_answered(name: str) -> None:
+    """Fields have unique ids."""
+    form: Any = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{name}.yaml").read_text("utf-8"))
+    fields = form["body"]
+
+    assert len({each["id"] for each in fields}) == len(fields)
+    assert any(each.get("validations", {}).get("required") for each in fields)
+
+
+def test_hooks_before_a_commit_are_checks_of_make_check() -> None:
+    """They run the same programs, so that a commit that passes them passes the check."""
+    config: Any = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text("utf-8"))
+    makefile = (ROOT / "Makefile").read_text("utf-8").replace("$(BIN)", ".venv/bin")
+
+    for hook in (hook for repo in config["repos"] for hook in repo["hooks"]):
+        program, *words = shlex.split(hook["entry"])
+        command = " ".join([program, *(word for word in words if not word.startswith("--"))])
+        assert command in makefile, json.dumps(hook)
+
+
+def test_commands_of_the_first_contribution_work() -> None:
+    """Files that they name exist, and ``koord`` prints what waits in the example."""
+    page = (ROOT / "docs/development/first-contribution.md").read_text("utf-8")
+    commands = re.findall(r"^ *\$ (.+)$", page, re.MULTILINE)
+
+    assert len(commands) == 3
+    for command in commands:
+        for word in shlex.split(command):
+            if word.startswith(("examples/", "tests/")):
+                assert (ROOT / word).exists(), word
+    (koord,) = (each for each in commands if each.startswith(".venv/bin/koord "))
+    arguments = [
+        str(ROOT / word) if word.startswith("examples/") else word
+        for word in shlex.split(koord)[1:]
+    ]
+    done = CliRunner().invoke(app, arguments)
+    assert done.exit_code == 0
+    assert "4 pods wait, for 2 reasons" in done.stdout
