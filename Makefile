@@ -115,7 +115,7 @@ COMPILE = $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --gene
 lock: $(READY)
 	$(INSTALL) requirements/release.txt
 	$(COMPILE) $(UPGRADE) pyproject.toml --all-extras --group dev --group build --group e2e --group browser --group docs --group release --output-file requirements/all.txt
-	$(COMPILE) pyproject.toml --extra cri --extra hook-server --extra pod-resources --constraint requirements/all.txt --output-file requirements/image.txt
+	$(COMPILE) pyproject.toml --extra cri --extra hook-server --extra pod-resources --extra tracing --constraint requirements/all.txt --output-file requirements/image.txt
 	$(COMPILE) pyproject.toml --group dev --group build --constraint requirements/all.txt --output-file requirements/dev.txt
 	for group in build e2e browser docs release; do \
 	  $(COMPILE) --group $$group --constraint requirements/all.txt --output-file requirements/$$group.txt || exit 1; done

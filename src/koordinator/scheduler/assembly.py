@@ -59,11 +59,13 @@ def build_scheduler(
     on_fault: FaultHandler = raise_fault,
     without: Collection[type[Feature]] = (),
     extenders: Sequence[SchedulerExtender] = (),
+    observers: Sequence[Feature] = (),
 ) -> Scheduler:
     """Build a scheduler of these profiles with the features that they need.
 
     ``watched`` are the kinds that plugins read, besides nodes, pods and namespaces.  ``on_fault``
-    receives faults; by default they are raised.  Features in ``without`` are left out.
+    receives faults; by default they are raised.  Features in ``without`` are left out;
+    ``observers`` are further ones, whose hooks are called last.
     """
     options = options or SchedulerOptions()
     state.classes.resize = options.resize
@@ -128,7 +130,7 @@ def build_scheduler(
     if audit is not None:
         audit.watch(state, profiles, caches, metrics, clock)
         features.append(audit)
-    features += _auditors(handle, caches, auditor)
+    features += [*_auditors(handle, caches, auditor), *observers]
     kept = [feature for feature in features if type(feature) not in without]
     return Scheduler(handle, kept)
 

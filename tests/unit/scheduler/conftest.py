@@ -1,6 +1,7 @@
 """Worlds whose invariants are validated at the end of each test."""
 
 from collections.abc import Callable, Iterator
+from importlib.util import find_spec
 from typing import Any
 
 import pytest
@@ -9,6 +10,9 @@ from tests import worlds
 from koordinator.api.meta import KubeObject
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
+
+#: Tests of the extra ``tracing``, which an environment from before it lacks.
+collect_ignore = [] if find_spec("opentelemetry") else ["test_traces.py"]
 
 World = Callable[..., ClusterState]
 NewEmbedded = Callable[..., Embedded]

@@ -53,6 +53,7 @@ ElectionT = TypeVar("ElectionT", bound=LeaderElectionConfiguration)
 
 _FIVE_MINUTES = Duration(minutes=5)
 _AUDITOR = "Workload auditor"  # a panel of the help
+_TRACING = "Tracing"
 _SERIES_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 _ANY_ADDRESS = "0.0.0.0"  # noqa: S104 -- the default of both originals
 
@@ -386,6 +387,19 @@ class SchedulerFlags:
         Path | None,
         typer.Option(help="Folder to write decisions to as well; implies --audit."),
     ] = None
+    tracing_endpoint: Annotated[
+        str,
+        typer.Option(
+            metavar="URL",
+            help="Endpoint that traces of pods are sent to, by OTLP over HTTP, such as "
+            "http://collector:4318/v1/traces. Default: no traces. Requires koordinator[tracing].",
+            rich_help_panel=_TRACING,
+        ),
+    ] = ""
+    tracing_sampling_ratio: Annotated[
+        float,
+        typer.Option(help="Ratio of pods that are traced.", min=0, max=1, rich_help_panel=_TRACING),
+    ] = 1.0
     auditor: WorkloadAuditorFlags = field(default_factory=WorkloadAuditorFlags)
     process: ProcessFlags = field(default_factory=ProcessFlags)
     once: Annotated[

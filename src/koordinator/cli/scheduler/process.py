@@ -30,6 +30,7 @@ from koordinator.cli.component.process import (
 from koordinator.cli.input.configuration import ExtenderRequests, extender_connector, plugins_for
 from koordinator.cli.input.live import level_of_server
 from koordinator.cli.scheduler.flags import SchedulerFlags
+from koordinator.cli.scheduler.traces import build_pod_traces
 from koordinator.process.authorization import Authorizer
 from koordinator.process.certificates import (
     context_of_directory,
@@ -134,6 +135,13 @@ class _Process:
         self._parts, self._clock = parts, parts.clock
         self._inquiries = Inquiries()
         self._audit = self._build_audit()
+        self._traces = build_pod_traces(
+            flags.tracing_endpoint,
+            flags.tracing_sampling_ratio,
+            "koord-scheduler",
+            self._clock,
+            parts.cleanup,
+        )
         connection = configuration.client_connection
         self._connect = partial(parts.connect, burst=connection.burst)
         lease = LeaseTerms.of(configuration.leader_election)
@@ -269,6 +277,7 @@ class _Process:
             auditor=self._build_auditor(),
             on_fault=self._parts.faults,
             extenders=self._extenders,
+            observers=[self._traces] if self._traces is not None else [],
         )
 
     def _build_extenders(self) -> tuple[ExtenderService, ...]:
