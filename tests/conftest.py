@@ -1,19 +1,54 @@
 """What holds for all tests."""
 
+import gc
+import importlib
 import logging
 from collections.abc import Iterator
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
 
 # The same code draws the same examples, so that a test fails by a change and never by chance, and
 # a failure prints how to repeat it. An example may take any time: other programs share the machine.
-settings.register_profile("koordinator", deadline=None, derandomize=True, print_blob=True)
+settings.register_profile(
+    "koordinator", deadline=None, derandomize=True, print_blob=True, max_examples=60
+)
 # New examples at each run: make fuzz and make soak (--hypothesis-profile=explore).
 settings.register_profile(
     "explore", settings.get_profile("koordinator"), derandomize=False, max_examples=500
 )
 settings.load_profile("koordinator")
+
+
+# Modules and tests stay until the end: searching them for garbage takes a third of the collection.
+gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    """Exclude what has been collected from the searches for garbage during the tests."""
+    gc.collect()
+    gc.freeze()
+    gc.enable()
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Import test modules in another order in each worker, before the first one is collected.
+
+    pytest rewrites the asserts of a module at its first import and caches the result.  On a new
+    checkout that is more than half of the time of the collection, and workers that import the same
+    modules at the same time all do all of it.
+    """
+    worker = getattr(collector.config, "workerinput", None)
+    if worker is None or not isinstance(collector, pytest.Session):
+        return
+    number, root = int(worker["workerid"].removeprefix("gw")), collector.config.rootpath
+    folders = [path for path in map(Path, collector.config.args) if path.is_dir()]
+    files = sorted(file for folder in folders for file in folder.resolve().rglob("test_*.py"))
+    for file in files[number :: worker["workercount"]]:
+        with suppress(Exception, pytest.skip.Exception):  # the collection reports it
+            importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
 
 
 @pytest.fixture(autouse=True)

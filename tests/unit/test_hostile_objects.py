@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 from tests import nodes
+from tests.examples import examples
 from tests.hostile_texts import MEANT, TEXTS, keys
 from tests.reservations import reservation
 from tests.unit.dashboard.dashboards import NOW
@@ -100,7 +101,7 @@ def scheduled(marks: dict[tuple[str, str], dict[str, str]]) -> World:
 
 
 @pytest.mark.slow
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(MARKS)
 def test_the_scheduler_goes_on(marks: dict[tuple[str, str], dict[str, str]]) -> None:
     """All other pods get nodes, and soon; each pod is explained, and shown in the dashboard."""

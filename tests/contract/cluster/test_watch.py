@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.contract.cluster.conftest import Bed
 from tests.contract.cluster.objects import node, pod
+from tests.examples import examples
 
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
@@ -309,7 +310,7 @@ def act(cluster: Cluster, action: str, name: str, tick: int) -> None:
         pass
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(steps=STEPS, opened=st.integers(0, 25))
 def test_a_watch_ends_with_the_list(
     new_bed: Callable[[], Bed], steps: list[tuple[str, str]], opened: int

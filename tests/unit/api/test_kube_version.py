@@ -5,6 +5,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.api.kube_version import (
     NEWEST,
@@ -97,7 +98,7 @@ def test_a_gate_that_kubernetes_never_had_is_refused(level: KubeVersion) -> None
             check_gate_names(text)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25))
 @given(st.data())
 def test_locked_gates_keep_their_default_and_others_change(data: st.DataObject) -> None:
     """As in kube-scheduler; a gate of another served release is only warned of."""

@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.api.control_plane import Lease
 from koordinator.api.kubescheduler.config import RETRY_JITTER
@@ -203,7 +204,7 @@ class Election:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(clocks, min_size=2, max_size=3), st.lists(moves, min_size=10, max_size=60))
 @example(SAME_CLOCKS, SLOW_ANSWER)
 @example(SAME_CLOCKS, BOTH_SEE_IT_FREE)
@@ -220,7 +221,7 @@ def test_never_two_may_act(
             process.finish()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.lists(clocks, min_size=2, max_size=3), st.floats(0, 100))
 def test_the_next_one_leads_soon(clocks: list[tuple[float, float]], death_s: float) -> None:
     """After a leader dies, at most a lease and a retry pass, by the slowest clock."""

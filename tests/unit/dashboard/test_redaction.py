@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.dashboard.dashboards import settled
 from tests.worlds import configuration, made, node, pod
 
@@ -142,7 +143,7 @@ def test_names_are_replaced_and_words_are_not(text: str, expected: str) -> None:
 NAMES = st.from_regex(r"[a-z]([a-z0-9-]{0,8}[a-z0-9])?", fullmatch=True)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(25))
 @given(NAMES.filter(lambda name: name != "own"), NAMES, st.sampled_from(" \"',;:()[]"))
 def test_foreign_names_are_removed_next_to_any_punctuation(
     namespace: str, name: str, mark: str

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.unit.descheduler.migration.world import replicas
 from tests.unit.descheduler.world import DEFAULT_EVICTOR
 from tests.worlds import HOSTNAME, START_S, made, metric, near, node, pod, used
@@ -189,7 +190,7 @@ def _by_place(pods: list[Pod]) -> Counter[tuple[str, str]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(st.integers(0, 1_000_000), st.sampled_from(MODES))
 def test_proven_moves_have_the_predicted_result(seed: int, mode: str) -> None:
     """No pod returns, stays pending or leaves its gang; limits and quotas hold."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.api.codec import decode
 from koordinator.api.meta import JsonObject
@@ -309,7 +310,7 @@ def pods(draw: st.DrawFn) -> JsonObject:
 
 
 @pytest.mark.slow
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(manifest=pods(), rules=st.sampled_from(RULES), by_default=st.booleans())
 def test_requests_follow_the_rules(
     manifest: JsonObject, rules: ResizeRules, by_default: bool

@@ -8,6 +8,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.foundation.cel import CelCostError, CelEnvironment, CelError
 from koordinator.foundation.cel.program import Activation, CelProgram
@@ -115,7 +116,7 @@ def calls_of(program: CelProgram, activation: Activation) -> int:
     return calls
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(text=expressions())
 def test_cost_bounds_calls_and_memory(text: str) -> None:
     """The more an expression does, the more it pays; and it ends when it can pay no more."""

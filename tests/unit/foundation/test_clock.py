@@ -6,6 +6,7 @@ import time
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.foundation.clock import FollowingClock, SystemClock, VirtualClock
 
@@ -35,7 +36,7 @@ def test_time_in_which_the_machine_slept_counts(monkeypatch: pytest.MonkeyPatch)
     assert 3600 <= clock.now_s() - before_s < 3605
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(
     back=st.sampled_from([0.0, 0.5, 1.0, 10.0]),
     moves=st.lists(st.tuples(st.floats(0.001, 100), st.floats(-5000, 5000)), max_size=20),

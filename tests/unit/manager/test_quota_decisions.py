@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+from tests.examples import examples
 from tests.unit.manager.admission.requests import request
 from tests.unit.manager.admission.test_validation import quota
 
@@ -395,5 +396,5 @@ class Admissions(RuleBasedStateMachine):
 
 test_quotas_stay_within_their_parents_in_any_order = Admissions.TestCase
 test_quotas_stay_within_their_parents_in_any_order.settings = settings(
-    max_examples=100, stateful_step_count=30, deadline=None
+    max_examples=examples(40), stateful_step_count=30, deadline=None
 )

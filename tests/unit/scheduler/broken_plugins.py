@@ -1,8 +1,10 @@
 """Plugins that raise on purpose, in a world of many kinds of pods."""
 
 import inspect
-from collections.abc import Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -161,14 +163,26 @@ def breaks(
 ) -> list[int]:
     """Make a plugin's method raise, and return a list with an item per failure."""
     raised: list[int] = []
+
+    def fail(args: Sequence[Any]) -> None:
+        if len(raised) < times and (not only_on_evil or any(map(_is_evil, args))):
+            raised.append(1)
+            raise Boom(method)
+
+    _intercept(actives, method, fail)
+    return raised
+
+
+def _intercept(
+    actives: Sequence[ActivePlugin], method: str, before: Callable[[Sequence[Any]], None]
+) -> None:
+    """Call ``before`` with the arguments of each call of a plugin's method."""
     plugin: Any = actives[0].plugin
     of_speed = actives[0].hints.overrides().get(method)
     own: Any = (lambda _, *args: of_speed(*args)) if of_speed else getattr(type(plugin), method)  # type: ignore[operator]
 
     def broken(self: Any, *args: Any, **more: Any) -> Any:
-        if len(raised) < times and (not only_on_evil or any(map(_is_evil, args))):
-            raised.append(1)
-            raise Boom(method)
+        before(args)
         return own(self, *args, **more)
 
     broken.__code__ = broken.__code__.replace(co_name=method)
@@ -176,10 +190,26 @@ def breaks(
         asked: Any = {method: MethodType(broken, plugin)}
         for active in actives:
             object.__setattr__(active, "hints", replace(active.hints, **asked))
-        return raised
+        return
     kind = type(type(plugin).__name__, (type(plugin),), {"__slots__": (), method: broken})
     object.__setattr__(plugin, "__class__", kind)
-    return raised
+
+
+def _count(calls: Counter[str], method: str, _args: Sequence[Any]) -> None:
+    calls[method] += 1
+
+
+def called_methods(name: str) -> list[str]:
+    """Return the methods of a plugin that are called when the world is scheduled.
+
+    A fault in another method would change nothing.
+    """
+    world, calls = World(*objects(with_evil=True)), Counter[str]()
+    methods = [method for plugin, method in breakable() if plugin == name]
+    for method in methods:
+        _intercept(world.plugins()[name], method, partial(_count, calls, method))
+    world.run()
+    return [method for method in methods if calls[method]]
 
 
 def breakable() -> Iterator[tuple[str, str]]:

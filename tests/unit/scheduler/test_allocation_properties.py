@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.equipped_nodes import ALLOCATED, PLACES, STATUS, machine_pods, machines
+from tests.examples import examples
 from tests.worlds import embedded, renamed, world
 
 from koordinator.api.device import Device
@@ -24,7 +25,9 @@ from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
 
 quickly = settings(
-    max_examples=40, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=examples(20),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
 )
 
 

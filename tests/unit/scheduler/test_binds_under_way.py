@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.watches import events, only, places, restarted
 from tests.worlds import START_S, made, node, pod
 
@@ -194,7 +195,7 @@ def test_victim_in_flight_is_bound_before_its_deletion() -> None:
     assert "urgent" in places(scheduler.step())
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     moves=st.lists(
         st.sampled_from(["new", "send", "lose", "delete", "step", "wait", "gone", "back"]),

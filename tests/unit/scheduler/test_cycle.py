@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from tests.examples import examples
 from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import World
 from tests.worlds import add, configuration, device, gpu_pod, near, node, pod, spread
@@ -257,7 +258,7 @@ def matrices(width: int) -> st.SearchStrategy[IntArray]:
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None, derandomize=True)
+@settings(max_examples=examples(60), deadline=None)
 @given(requested=matrices(N_RESOURCES), data=st.data())
 def test_compiled_kernels_equal_their_references(requested: IntArray, data: st.DataObject) -> None:
     """Inputs include zeros, excesses, and sizes where floating point is inexact."""

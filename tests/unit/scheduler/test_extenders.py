@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.test_gangs import group, members, placed
 from tests.worlds import START_S, node, pod
 
@@ -458,7 +459,7 @@ _json = st.recursive(
 )
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(80))
 @given(filtered=_json, scored=_json, may_be_ignored=st.booleans())
 def test_scheduler_survives_any_response(filtered: Any, scored: Any, may_be_ignored: bool) -> None:
     """Each pod gets an existing node or a reason."""

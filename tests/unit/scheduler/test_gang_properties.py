@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.test_gangs import config, group, member
 from tests.worlds import embedded, node, pod
 
@@ -135,7 +136,7 @@ def happen(one: Any, number: int, *event: Any) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(events=steps, mode=st.sampled_from(["Strict", "NonStrict"]))
 def test_a_gang_starts_with_enough_members_or_not_at_all(
     events: list[tuple[str, str, int]], mode: str

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gang_topology import gather, nodes, topology
@@ -81,7 +82,7 @@ def running(one: Embedded) -> dict[str, list[Node]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(happened=events)
 def test_must_gather_holds_and_starts_are_complete(
     happened: list[tuple[str, str, int]],
@@ -110,7 +111,7 @@ def test_must_gather_holds_and_starts_are_complete(
         tree.validate()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(happened=events, size=st.integers(1, 5))
 def test_restarted_scheduler_decides_the_same(
     happened: list[tuple[str, str, int]], size: int

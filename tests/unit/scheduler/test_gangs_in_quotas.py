@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import put, team
 from tests.unit.scheduler.test_gang_topology import gather, nodes, topology
@@ -77,7 +78,7 @@ def test_a_finished_pod_of_the_quota_lets_the_gang_start() -> None:
     assert len(placed(one)) == 4
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     cpus=st.lists(st.integers(1, 6), min_size=1, max_size=3),
     quota=st.integers(0, 12),

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.worlds import add, configuration, node, placed_on, pod, world
 
 from koordinator.scheduler.cycle import SchedulingCycle, headroom
@@ -44,7 +45,7 @@ def fitting(cycle: SchedulingCycle, kind: PodClass) -> np.ndarray:
 
 
 @pytest.mark.parametrize("is_noted", [False, True])
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6), events=changes)
 def test_the_bound_is_never_below_what_fits(
     is_noted: bool, sizes: list[int], events: list[tuple[str, int]]
@@ -65,7 +66,7 @@ def test_the_bound_is_never_below_what_fits(
         assert np.bincount(racks, there).max(initial=0) <= bound.most(of_row=racks)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(sizes=st.lists(st.integers(1, 9), min_size=1, max_size=6), events=changes)
 def test_the_bound_without_less_important_pods(
     sizes: list[int], events: list[tuple[str, int]]

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any, ClassVar
 
 import numpy as np
@@ -12,13 +13,13 @@ from tests.unit.scheduler.broken_plugins import (
     World,
     breakable,
     breaks,
+    called_methods,
     objects,
     plugins_of,
 )
 from tests.unit.scheduler.watches import condition, events
 from tests.worlds import START_S, configuration, made, node, pod
 
-from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError, Fault, FaultLog
@@ -30,30 +31,31 @@ from koordinator.simulator.embedded import STOCK, schedule
 
 PLUGINS = sorted({name for name, _ in breakable()})
 KOORD = "koord-scheduler"
+EVIL_PODS = frozenset(
+    obj.metadata.name
+    for obj in objects(with_evil=True)
+    if isinstance(obj, Pod) and EVIL in obj.metadata.labels
+)
 
 
-def without_the_unplaced(placed: Mapping[str, str]) -> list[KubeObject]:
-    """Return the world without faulty pods that found no node."""
-    return [
-        obj
-        for obj in objects(with_evil=True)
-        if not isinstance(obj, Pod)
-        or EVIL not in obj.metadata.labels
-        or obj.metadata.name in placed
-    ]
+@cache
+def placed_without(unplaced: frozenset[str]) -> Mapping[str, str]:
+    """Return the nodes of the pods in a world without some faulty pods."""
+    kept = [obj for obj in objects(with_evil=True) if obj.metadata.name not in unplaced]
+    return World(*kept).run()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", PLUGINS)
 def test_method_that_raises_for_some_pods_affects_only_these(name: str) -> None:
     """Others get the nodes that they would get without them; all invariants hold."""
-    for method in [m for plugin, m in breakable() if plugin == name]:
+    for method in called_methods(name):
         world = World(*objects(with_evil=True))
         raised = breaks(world.plugins()[name], method, only_on_evil=True)
 
         placed = world.run()
 
-        expected = World(*without_the_unplaced(placed)).run()
+        expected = placed_without(EVIL_PODS - set(placed))
         assert set(placed) == set(expected), method
         hit = {fault.about.rpartition("/")[2] for fault in world.faults}
         if not hit & set(placed):  # otherwise a pod arrived later than it would have
@@ -68,8 +70,8 @@ def test_method_that_raises_for_some_pods_affects_only_these(name: str) -> None:
 @pytest.mark.parametrize("name", PLUGINS)
 def test_method_that_raises_once_costs_no_pod_its_node(name: str) -> None:
     """The affected pod is retried after a while."""
-    expected = set(World(*objects(with_evil=True)).run())
-    for method in [m for plugin, m in breakable() if plugin == name]:
+    expected = set(placed_without(frozenset()))
+    for method in called_methods(name):
         world = World(*objects(with_evil=True))
         breaks(world.plugins()[name], method, only_on_evil=False, times=1)
 

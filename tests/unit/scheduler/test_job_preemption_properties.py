@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import group, member
@@ -95,7 +96,7 @@ def check(one: Embedded, *, whole: bool) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(events=arrivals, config=st.sampled_from(["off", "on", "quota"]), allowed=st.integers(0, 1))
 def test_no_eviction_in_vain(events: list[Sequence[Any]], config: str, allowed: int) -> None:
     """Jobs of all sizes are created, start, preempt and end."""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import put, team
 from tests.unit.scheduler.test_gangs import condition, group, members, placed
@@ -330,7 +331,7 @@ def _no_share(_namespace: str, _more: object) -> float:
     return 0.0
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     policy=st.sampled_from(["strict", "backfill", "best-effort"]),
     order=st.sampled_from(["fifo", "fair-share"]),

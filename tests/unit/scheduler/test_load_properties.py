@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.measured_nodes import (
     ARGUMENTS,
     copies,
@@ -42,9 +43,8 @@ from koordinator.simulator import Embedded
 pytestmark = pytest.mark.slow
 
 quickly = settings(
-    max_examples=40,
+    max_examples=examples(20),
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 arguments = st.sampled_from(ARGUMENTS)

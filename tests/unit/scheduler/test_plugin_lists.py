@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.api.kube_version import V1_35, V1_36, V1_37, KubeVersion
 from koordinator.api.kubescheduler import (
@@ -366,7 +367,7 @@ def test_all_profiles_sort_the_queue_alike() -> None:
             merge_profiles(decoded, STOCK_PLUGINS, POINTS_OF)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(
     enabled=st.lists(st.sampled_from(sorted(POINTS_OF)), unique=True),
     disabled=st.lists(st.sampled_from([*sorted(POINTS_OF), "*"]), unique=True),

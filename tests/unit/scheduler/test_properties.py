@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.keywords import as_keywords
 from tests.worlds import add, configuration, device, embedded, node, pod, renamed, world
 
@@ -39,7 +40,6 @@ pytestmark = pytest.mark.slow
 quickly = settings(
     max_examples=30,
     deadline=None,
-    derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )
 
@@ -62,7 +62,7 @@ strategies = st.sampled_from(sorted(STRATEGIES))
 # -- kept results ----------------------------------------------------------------------------
 
 
-@settings(quickly, max_examples=80)
+@settings(quickly, max_examples=examples(30))
 @given(data=st.data())
 def test_cached_results_equal_results_from_scratch(data: st.DataObject) -> None:
     """Pods and nodes of many kinds are created, changed and deleted in any order."""

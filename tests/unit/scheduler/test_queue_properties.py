@@ -7,6 +7,7 @@ import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+from tests.examples import examples
 from tests.unit.scheduler.queues import (
     ACTIVE,
     BACKOFF,
@@ -172,4 +173,4 @@ class QueueMachine(RuleBasedStateMachine):
 
 
 TestQueue = pytest.mark.slow(QueueMachine.TestCase)
-TestQueue.settings = settings(max_examples=60, stateful_step_count=40, deadline=None)
+TestQueue.settings = settings(max_examples=examples(25), stateful_step_count=40, deadline=None)

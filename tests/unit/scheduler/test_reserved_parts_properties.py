@@ -26,9 +26,7 @@ from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator import Embedded
 
-quickly = settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
-)
+quickly = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 PARTS = config("NodeNUMAResource", "DeviceShare")
 APPS = ("web", "db", "other")
 

@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.keywords import as_keywords
 from tests.worlds import HOSTNAME, START_S, ZONE, near, node, pod
 
@@ -110,7 +111,7 @@ class ReplayOutcomes:
             return
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(steps=STEPS)
 def test_sweeping_at_every_step_equals_never_sweeping(
     steps: list[tuple[str, int, int]],

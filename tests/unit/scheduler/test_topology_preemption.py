@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.test_gang_topology import gather, nodes, topology
 from tests.unit.scheduler.test_gangs import condition, group, members, placed
 from tests.unit.scheduler.test_job_preemption import HIGH, settled
@@ -76,7 +77,7 @@ def test_plan_that_breaks_a_multiple_is_rejected() -> None:
     assert settled(one) == []
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(
     slots=st.lists(st.integers(0, 3), min_size=4, max_size=6),
     size=st.integers(2, 5),

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.unit.dashboard.dashboards import gpu_node
 from tests.worlds import START_S, add, gpu_pod, world
 
@@ -174,7 +175,7 @@ def test_another_state_or_time_that_goes_back_begins_anew() -> None:
 changes = st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=20)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(changes)
 def test_looking_at_changes_shows_what_a_look_at_everything_does(
     written: list[tuple[int, bool]],

@@ -3,13 +3,14 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.simulator.run_charts import kept_rows
 
 values = st.lists(st.floats(-1e6, 1e6) | st.just(float("nan")), min_size=1, max_size=150)
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(values, st.integers(4, 50))
 def test_first_last_and_extremes_are_kept(column: list[float], limit: int) -> None:
     """At most ``limit`` rows are drawn, in order, and no peak is lost."""

@@ -7,6 +7,7 @@ import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.simulator.recordings import Session, new_pod
 from tests.worlds import START_S, configuration, metric, node, pod, used
 
@@ -235,7 +236,7 @@ DEED = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(deeds=st.lists(DEED, max_size=14))
 def test_replays_decide_as_was_decided(deeds: list[tuple[str, Any]]) -> None:
     """Whatever others do, in whatever order: same configuration, same decisions."""

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.yarn_clusters import REGISTERED, PlayedYarn, YarnWorld, batch_pod, node_manager_pod
 
 from koordinator.api.pod import Pod
@@ -150,7 +151,7 @@ class Chronicle:
 
 
 @pytest.mark.slow
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(st.sampled_from([0, 10, 50]), st.lists(_EVENTS, min_size=40, max_size=80))
 def test_nothing_is_promised_twice(headroom: int, events: list[tuple[object, ...]]) -> None:
     """Pods are never shown what YARN may hand out; in the end YARN has all that pods leave it."""
@@ -185,7 +186,7 @@ _ACCOUNTS = st.builds(
 )
 
 
-@settings(max_examples=500)
+@settings(max_examples=examples(200))
 @given(_ACCOUNTS, st.integers(0, 100))
 def test_each_step_is_safe_alone(account: NodeAccount, headroom: int) -> None:
     """Whatever the account says: a limit grows only into what pods are not shown and don't hold.

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.unit.descheduler.migration.test_random_events import (
     FAULTS,
     ControllerKilledError,
@@ -415,7 +416,7 @@ class CompetingMovesMachine(RuleBasedStateMachine):
 
 
 CompetingMovesMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=examples(25),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

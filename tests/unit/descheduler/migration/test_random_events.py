@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.unit.descheduler.migration.world import job, profile_with, replicas
 from tests.worlds import START_S, node
 
@@ -369,7 +370,7 @@ def _has_ttl(each: PodMigrationJob) -> bool:
 
 
 MigrationMachine.TestCase.settings = settings(
-    max_examples=60,
+    max_examples=examples(25),
     stateful_step_count=40,
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow],

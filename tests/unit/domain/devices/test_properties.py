@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.domain.devices.machines import (
     CORE,
     GIB,
@@ -142,7 +143,7 @@ def placed_one_by_one(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -
 
 
 @given(on=machines(), wanted=st.lists(claims(), max_size=12), scorer=st.integers(0, 2))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_nothing_is_given_twice(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -> None:
     """No more of a device than it has, no virtual function to two, nothing of a broken one.
 
@@ -162,7 +163,7 @@ def test_nothing_is_given_twice(on: NodeDevices, wanted: list[DeviceClaim], scor
 
 
 @given(on=machines(), wanted=claims(), others=st.lists(claims(), max_size=6))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_a_claim_gets_what_it_asks_for(
     on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
 ) -> None:
@@ -187,7 +188,7 @@ def test_a_claim_gets_what_it_asks_for(
     wanted=st.lists(claims(), max_size=10),
     order=st.randoms(use_true_random=False),
 )
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_usage_is_a_sum(on: NodeDevices, wanted: list[DeviceClaim], order: Any) -> None:
     """Rebuilt from annotations in any order it is what it was; all gone, nothing is left."""
     placed = placed_one_by_one(on, wanted, 1)
@@ -203,7 +204,7 @@ def test_usage_is_a_sum(on: NodeDevices, wanted: list[DeviceClaim], order: Any) 
 
 
 @given(on=machines(), wanted=claims(), others=st.lists(claims(), min_size=1, max_size=8))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_the_table_of_many_nodes_says_what_the_choice_says(
     on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
 ) -> None:
@@ -231,7 +232,7 @@ def _state(plan: DevicePlan, on: NodeDevices, usage: DeviceUsage) -> State:
 
 
 @given(on=machines(), wanted=claims(), others=st.lists(claims(), max_size=8))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_giving_back_is_as_good_as_never_taken(
     on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
 ) -> None:
@@ -267,7 +268,7 @@ def test_wide_minors_need_no_special_case() -> None:
 
 
 @given(on=machines(), wanted=claims())
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_the_written_annotation_is_the_content_encoded(
     on: NodeDevices, wanted: DeviceClaim
 ) -> None:

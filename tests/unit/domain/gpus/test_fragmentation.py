@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.domain.gpus.mix import GpuClass, PodMix
 from koordinator.domain.gpus.options import Fragmentation, GpuNodes, NodeKinds, fgd_score
@@ -51,7 +52,7 @@ states = st.tuples(
 )
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(st.dictionaries(pods, st.integers(1, 9), min_size=1), st.lists(states, min_size=1))
 def test_unusable_is_the_expectation_over_the_mix(
     counts: dict[GpuClass, int], worlds: list[tuple[int, tuple[int, ...], int]]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.topology_reference import cluster, place
 
 from koordinator.domain.network import (
@@ -130,7 +131,7 @@ def networks(draw: st.DrawFn) -> dict[str, tuple[str, str]]:
     return paths
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(data=st.data(), paths=networks(), count=st.integers(1, 12), must=st.integers(0, 3))
 def test_decisions_are_the_original_s_unless_fewer_domains_do(
     data: st.DataObject, paths: dict[str, tuple[str, str]], count: int, must: int
@@ -159,7 +160,7 @@ def spread(paths: dict[str, tuple[str, str]], found: list[tuple[str, int]]) -> t
     return len({paths[n][0] for n, _ in found}), len({paths[n] for n, _ in found})
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.data(), paths=networks(), count=st.integers(1, 12), must=st.integers(0, 3))
 def test_a_plan_takes_no_more_than_there_is_and_keeps_every_rule(
     data: st.DataObject, paths: dict[str, tuple[str, str]], count: int, must: int
@@ -187,7 +188,7 @@ def test_a_plan_takes_no_more_than_there_is_and_keeps_every_rule(
         assert inside % 2 == 0
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.data(), paths=networks(), count=st.integers(1, 12))
 def test_no_choice_of_racks_in_one_hall_is_smaller(
     data: st.DataObject, paths: dict[str, tuple[str, str]], count: int

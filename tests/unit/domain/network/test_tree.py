@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.worlds import made
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
@@ -106,7 +107,7 @@ def test_a_tree_without_layers_has_all_nodes_under_the_root() -> None:
 label = st.sampled_from(["", "a", "b"])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     st.lists(
         st.tuples(st.integers(0, 5), st.booleans(), st.sampled_from("xyz"), label, label),

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.domain.quota.quotas import CHIP
 from tests.unit.domain.quota.reference import Reference
 
@@ -160,7 +161,7 @@ histories = st.tuples(st.lists(puts, min_size=3, max_size=8), st.lists(steps, ma
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(25))
 @given(histories, st.booleans(), st.booleans())
 def test_a_changed_tree_equals_one_built_from_scratch(
     history: list[tuple[Any, ...]], scales: bool, guarantees: bool
@@ -172,7 +173,7 @@ def test_a_changed_tree_equals_one_built_from_scratch(
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(25))
 @given(histories)
 def test_nobody_gets_what_is_not_there(history: list[tuple[Any, ...]]) -> None:
     """A runtime is at most the maximum, and those of children together are what their parent has.

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.domain.quota.quotas import CHIP, pod, quota
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
@@ -260,7 +261,7 @@ class History:
 
 
 @pytest.mark.slow
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(25))
 @given(st.lists(steps, min_size=5, max_size=25), st.booleans(), st.booleans())
 def test_the_order_of_events_does_not_matter(
     history: list[tuple[str, Any]], has_trees: bool, has_default_quota: bool

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.nodes import LAYOUT, Tree, machine, pod, slo
 
 from koordinator.api.pod import Container, ContainerStatus, Pod
@@ -157,7 +158,7 @@ amounts = st.integers(1, 8).map(lambda gib: gib * GIB)
 parts = st.lists(st.tuples(st.booleans(), amounts), max_size=4)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(20))
 @given(st.lists(amounts, min_size=1, max_size=3), parts)
 def test_a_pod_has_room_for_every_moment_of_its_life(
     mains: list[int], inits: list[tuple[bool, int]]

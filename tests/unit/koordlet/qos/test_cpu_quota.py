@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.nodes import START_S, Tree, machine, pod, slo
 
 from koordinator.api.core import ResourceRequirements
@@ -166,7 +167,7 @@ millis = st.sampled_from([0, 300, 1000, 2500])
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     mains=st.lists(millis, min_size=1, max_size=3),
     inits=st.lists(st.tuples(st.booleans(), millis), max_size=3),

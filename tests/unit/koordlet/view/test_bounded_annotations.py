@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.nodes import GIB, START_S, Tree, machine, pod, slo
 
 import koordinator.koordlet
@@ -208,7 +209,7 @@ def _is_within(intent: Intent, qos: str, bound_cpus: int) -> bool:
             return True
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(20))
 @given(st.sampled_from([*SPECS]), st.fixed_dictionaries({}, optional=HOSTILE))
 @pytest.mark.slow
 def test_no_annotation_gives_more_than_the_spec(qos: str, annotations: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.unit.manager.queue_units.worlds import World, is_over, job, queue, quota
 
 from koordinator.api.labels import QUOTA_NAME
@@ -85,7 +86,7 @@ def too_much(world: World) -> dict[str, int]:
 
 
 @pytest.mark.slow
-@settings(max_examples=90, deadline=None)
+@settings(max_examples=examples(35), deadline=None)
 @given(
     ops=_ops,
     faults=st.lists(st.sampled_from([0, 0, 0, 1, 2]), max_size=30),

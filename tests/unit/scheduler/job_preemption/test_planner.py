@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from hypothesis import given, note, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.test_gangs import group, member
 from tests.unit.scheduler.test_job_preemption import JOBS
 from tests.worlds import budget, embedded, node, pod
@@ -182,7 +183,7 @@ def check(cluster: Cluster, plan: PreemptionPlan) -> None:
         assert min(back) < 0, f"{placed.key} need not go"
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cluster=clusters())
 def test_a_plan_is_found_if_there_is_one(cluster: Cluster) -> None:
     """The most important victim has the lowest possible priority, for equal members."""
@@ -198,7 +199,7 @@ def test_a_plan_is_found_if_there_is_one(cluster: Cluster) -> None:
         assert max((p.priority for p in plan.victims), default=-1) == best
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(cluster=clusters(shapes=2, elastic=True))
 def test_a_plan_for_several_shapes_and_elastic_gangs_holds(cluster: Cluster) -> None:
     """A plan that is found is valid; packing is hard, so some plans are missed."""
@@ -208,7 +209,7 @@ def test_a_plan_for_several_shapes_and_elastic_gangs_holds(cluster: Cluster) -> 
         check(cluster, plan)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(cluster=clusters())
 def test_plan_has_few_victims(cluster: Cluster) -> None:
     """The plan has at most twice the minimum number of victims of that priority."""

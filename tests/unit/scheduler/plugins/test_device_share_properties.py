@@ -4,6 +4,7 @@ import numpy as np
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from tests.equipped_nodes import machine_pods, machines
+from tests.examples import examples
 from tests.unit.scheduler.questions import built
 from tests.worlds import renamed, world
 
@@ -13,9 +14,8 @@ from koordinator.scheduler.snapshot import Snapshot
 
 
 @settings(
-    max_examples=40,
+    max_examples=examples(20),
     deadline=None,
-    derandomize=True,
     phases=(Phase.generate,),
     suppress_health_check=[HealthCheck.too_slow],
 )

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.worlds import START_S, made, node, pod
 from tests.worlds import embedded as new_embedded
@@ -599,7 +600,7 @@ class LossyCluster:
 ACTIONS = ("pod", "templated", "delete", "relabel", "restart", "offer", "withdraw", "time")
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=examples(25))
 @given(
     st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 5)), max_size=25),
     st.lists(st.integers(0, 2), max_size=12),

@@ -6,6 +6,7 @@ from typing import Any
 import msgspec
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import config, of, team
 from tests.worlds import embedded, node
@@ -144,7 +145,7 @@ def check_decisions(one: Embedded) -> None:
 
 
 @given(st.lists(EVENTS, min_size=5, max_size=40))
-@settings(max_examples=80, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_quota_figures_equal_those_from_scratch(events: list[Sequence[Any]]) -> None:
     """After any events the figures equal those computed from the state and from the cluster."""
     one = embedded(node("n0", cpu=8), config=config(), report=False)
@@ -163,7 +164,7 @@ def test_quota_figures_equal_those_from_scratch(events: list[Sequence[Any]]) -> 
     st.tuples(*[st.integers(0, 12)] * 4),
     st.integers(1, 3),
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 def test_runs_end_where_a_quota_is_used_up(
     quotas: list[str], limits: tuple[int, ...], cpu: int
 ) -> None:

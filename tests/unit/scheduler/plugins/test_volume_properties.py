@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.plugins.volumes import (
     DRIVER,
     HOSTNAME,
@@ -163,7 +164,7 @@ def owner_of(item: PersistentVolume, claims: dict[str, PersistentVolumeClaim]) -
 
 
 @pytest.mark.slow
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(storage=storages())
 def test_filters_keep_all_storage_limits(storage: Storage) -> None:
     """No volume has two claims, no node too many volumes, no exclusive claim two pods.
@@ -210,7 +211,7 @@ def test_array_search_equals_the_search_by_node(storage: Storage, names: list[st
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(storage=storages())
 def test_cached_results_equal_results_from_scratch(storage: Storage) -> None:
     """Results do not depend on earlier calls, nor on transactions that were rolled back."""

@@ -5,6 +5,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.foundation.clock import VirtualClock
 from koordinator.hadoop.amounts import YarnResource
@@ -238,7 +239,7 @@ _STEPS = st.lists(
 
 
 @given(_STEPS, st.sampled_from(NODES))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 def test_books_are_right_whatever_happens(steps: list[tuple[object, ...]], node_id: str) -> None:
     """Used is what runs, and every container asked for runs, waits or is done."""
     it = PlayedCluster()

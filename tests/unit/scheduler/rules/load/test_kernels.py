@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
+from tests.examples import examples
 
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.rules.load.kernels import (
@@ -31,7 +32,7 @@ mosts = st.sampled_from((-1, 99, 6500, 1 << 40, UNLIMITED))
 
 
 @pytest.mark.slow
-@settings(max_examples=200, deadline=None, derandomize=True)
+@settings(max_examples=examples(80), deadline=None)
 @given(data=st.data(), is_prod=st.booleans())
 def test_compiled_and_array_code_agree(data: st.DataObject, is_prod: bool) -> None:
     """On any figures, limits and facts, with and without more pods."""

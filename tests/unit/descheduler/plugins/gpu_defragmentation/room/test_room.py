@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.descheduler.plugins.gpu_defragmentation.room import (
     RoomCluster,
@@ -234,7 +235,7 @@ def worlds(draw: st.DrawFn) -> tuple[RoomCluster, RoomRequest]:
 
 
 @pytest.mark.slow
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(worlds())
 def test_plan_is_valid_and_has_at_least_the_minimum_of_moves(
     world: tuple[RoomCluster, RoomRequest],
