@@ -426,3 +426,19 @@ def test_members_of_different_kinds_are_placed_together() -> None:
     one.run_to_fixed_point()
 
     assert len(placed(one)) == 4
+
+
+@pytest.mark.parametrize(
+    ("free", "sizes", "least"), [((6, 2, 1), (5, 5, 3, 3), 2), ((4,), (5, 4, 1, 2, 3), 2)]
+)
+def test_small_members_start_a_gang_whose_first_members_are_large(
+    free: Sequence[int], sizes: Sequence[int], least: int
+) -> None:
+    """Another kind of members is tried first once the first kind has taken too much."""
+    pods = [member(f"g-{n}", "g", cpu) for n, cpu in enumerate(sizes)]
+    one = world(*(node(f"n{n}", cpu=cpu) for n, cpu in enumerate(free)), group("g", least), *pods)
+
+    one.run_to_fixed_point()
+
+    assert len(placed(one)) >= least
+    one.scheduler.validate()

@@ -126,14 +126,23 @@ class GangPlacer:
         if merges and not decision.is_lost and not lacking and len(runs) == 1:
             self._place_alike(cycle, group_attempt, runs[0], decision)
             return decision
-        for _ in range(0 if decision.is_lost else min(len(runs), MOST_TRIES)):
+        first: set[str] = set()  # first members of the runs that were tried first
+        for _ in range(0 if decision.is_lost else MOST_TRIES):
             decision = self._place_runs(cycle, attempt, runs, lacking, merges=merges)
             if not decision.is_lost:
                 return decision
-            failed = decision.failed[0][
-                1
-            ]  # other members may have taken the only nodes that fit it
-            runs.sort(key=lambda run: run[0][1] is not failed)
+            first.add(runs[0][0][0].key)
+            failed = {queued.key for queued, _, _ in decision.failed}
+            # Other members may have taken the only nodes that fit one of these.
+            places = (
+                place
+                for place, run in enumerate(runs)
+                if run[0][0].key not in first and not failed.isdisjoint(_keys(run))
+            )
+            place = next(places, None)
+            if place is None:
+                break
+            runs.insert(0, runs.pop(place))
         if not decision.failed:
             decision.others = [queued for queued, _ in members]
         return decision
