@@ -9,7 +9,7 @@ from tests.reservations import config as reserving
 from tests.reservations import reservation
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
-from tests.unit.scheduler.test_gangs import group, members
+from tests.unit.scheduler.test_gangs import group, member, members
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
 from tests.worlds import ZONE, configuration, embedded, made, metric, near, node, pod, spread, used
 
@@ -688,3 +688,64 @@ def test_quota_that_blocks_the_complete_gang_is_named() -> None:
     assert [cause.plugin for cause in found.causes] == ["Coscheduling", "ElasticQuota"]
     assert not any(remedy.sufficient for remedy in found.remedies)
     assert any("raise the max of quota team by cpu:2" in one.text for one in found.remedies)
+
+
+@pytest.mark.parametrize(
+    ("free", "sizes", "most"),
+    [
+        ((6, 2), (3, 1, 4, 1, 3), 4),  # 3 and 3, 1 and 1
+        ((2, 3, 6), (3, 4, 4, 5, 4), 2),
+        ((2, 4, 5), (3, 5, 5), 2),
+    ],
+)
+def test_gang_of_different_members_is_counted_in_the_best_order(
+    free: tuple[int, ...], sizes: tuple[int, ...], most: int
+) -> None:
+    """Each member counts with its own requests; those that fit few nodes are tried first, too."""
+    pods = [member(f"g-{n}", "g", cpu) for n, cpu in enumerate(sizes)]
+    nodes = [node(f"n{n}", cpu=cpu) for n, cpu in enumerate(free)]
+    world = [*nodes, group("g", len(sizes)), *pods]
+
+    told = [explained(*world, name=one.key, config=BOTH) for one in pods]
+
+    assert len({one.gang for one in told}) == 1
+    assert f": {most} of {len(sizes)} members find a place" in told[0].gang
+    (smaller,) = (one.text for one in told[0].remedies if one.kind == "gang")
+    assert (
+        smaller == f"set minMember of PodGroup default/g to {most}: that many members find a place"
+    )
+
+
+@pytest.mark.parametrize("asked", [0, 1])
+def test_limit_of_an_incomplete_gang_counts_each_member_with_its_own_requests(asked: int) -> None:
+    """A large member and a small one exist, one is missing: the missing one is like the asked."""
+    label = {PREFIX + "name": "team"}
+    pods = [member(f"g-{n}", "g", cpu, labels=label) for n, cpu in enumerate((6, 1))]
+    found = explained(
+        node("n", cpu=80),
+        team("team", most=9),
+        group("g", 3),
+        *pods,
+        name=pods[asked].key,
+        config=BOTH,
+    )
+
+    limited = "ElasticQuota" in [cause.plugin for cause in found.causes]
+    assert limited == (asked == 0)  # 6 + 1 + 6 exceed 9, 6 + 1 + 1 do not
+    assert any("raise the max of quota team by cpu:4" in r.text for r in found.remedies) == limited
+
+
+def test_quota_with_room_for_the_complete_gang_is_no_cause() -> None:
+    """The share of a quota grows with the requests of its pods."""
+    pods = [member(f"g-{n}", "g", 3, labels={PREFIX + "name": "team"}) for n in range(2)]
+    found = explained(
+        node("n", cpu=80),
+        team("team", most=50),
+        group("g", 4),
+        *pods,
+        name="default/g-0",
+        config=BOTH,
+    )
+
+    assert [cause.plugin for cause in found.causes] == ["Coscheduling"]
+    assert any("create 2 more members" in one.text for one in found.remedies)

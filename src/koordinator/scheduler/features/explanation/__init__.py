@@ -5,6 +5,14 @@ from koordinator.scheduler.features.explanation.answers import (
     ExplanationFeature,
     Explanations,
 )
-from koordinator.scheduler.features.explanation.explainer import WAITS, explain, key_of
+from koordinator.scheduler.features.explanation.explainer import WAITS, explain, key_of, kind_of
 
-__all__ = ["WAITS", "AnswerFeature", "ExplanationFeature", "Explanations", "explain", "key_of"]
+__all__ = [
+    "WAITS",
+    "AnswerFeature",
+    "ExplanationFeature",
+    "Explanations",
+    "explain",
+    "key_of",
+    "kind_of",
+]

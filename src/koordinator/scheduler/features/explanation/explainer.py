@@ -1,13 +1,14 @@
 """Explanation of a pending pod of a running scheduler, without side effects."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from msgspec.structs import replace
 
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.domain.gangs import Gang, GangCache
+from koordinator.domain.gangs import Gang, GangAttempt, GangCache, gang_id, group_reference
 from koordinator.domain.reserve_pod import display_name, is_reserve_pod, reserve_pod
 from koordinator.foundation.errors import ExtenderError, NotFoundError
 from koordinator.scheduler.contract import EXTENDER, Refusal, plugins_with
@@ -37,7 +38,8 @@ from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
-MOST_MEMBERS = 64  # most members whose requests are summed
+MOST_MEMBERS = 64  # most members whose requests are summed, or that are tried in many orders
+MOST_KINDS = 8  # kinds of members that are tried first
 PLACED, FITS, WAITS = "placed", "fits", "waits"
 
 
@@ -81,6 +83,21 @@ def key_of(handle: SchedulerHandle, name: str) -> str:
         if found is not None:
             return reserve_pod(found).key
     return name
+
+
+def kind_of(handle: SchedulerHandle, key: str) -> Hashable:
+    """Return a key that pods have in common if one explanation holds for all of them.
+
+    These are the members of a gang, apart from gated ones, or pods that no plugin distinguishes.
+    """
+    pod, pod_class = handle.state.unbound[key]
+    queued = handle.queue.get(key)
+    gang = gang_id(pod.metadata, group_reference(pod.spec))
+    if gang:
+        return gang, queued is None, bool(pod.spec.scheduling_gates)
+    if queued is None:
+        return pod_class.id, None, ""
+    return pod_class.id, queued.state, handle.nominator.node_of(key)
 
 
 def _not_queued(pod: Pod, cycles: Mapping[str, object]) -> Explanation:
@@ -187,18 +204,20 @@ class _Explainer:
             own = cache.gang_of(self._queued.pod)
             if own is None or own.terms is None or not cache.shortage(self._queued.pod):
                 continue
-            missing = own.terms.min_member - own.bound
             state, pod = self._handle.state, self._queued.pod
-            whole = state.classes.of(
-                together([(pod, question.pod_class)] * min(missing, MOST_MEMBERS))
-            )
+            there = [state.unbound[key] for key in sorted(own.members) if key in state.unbound]
+            copies = own.terms.min_member - own.bound - len(there)
+            starting = [*there, *[(pod, question.pod_class)] * copies]
+            whole = state.classes.of(together(starting[:MOST_MEMBERS]))
             refusing = {name for cause in question.found.refusals for name in cause.plugins}
-            for limiting in plugins_with(self._profile.pre_filter, "run_limit"):
+            for limiting in plugins_with(self._profile.pre_filter, "relaxed_limits"):
                 refusal = limiting.plugin.prefilter(Snapshot(state), whole)
                 if limiting.name in refusing or not isinstance(refusal, Refusal):
                     continue
-                has_remedy = "remedy" in limiting.has
-                text = limiting.plugin.remedy(Snapshot(state), whole)[0] if has_remedy else ""
+                # The share of a quota grows with the requests of its pods; its maximum does not.
+                with limiting.plugin.relaxed_limits(Snapshot(state), whole) as text:
+                    if not text:
+                        continue
                 remedy = Remedy(kind="refusal", text=text, sufficient=False)
                 found.append((Cause(limiting.name, refusal.reason), remedy))
         return found
@@ -330,7 +349,7 @@ class _Explainer:
         attempt = cache.attempt(pod)
         keys = sorted(key for key in attempt.members if key in state.unbound)
         keys += [pod.key] if pod.key not in keys else []
-        left = self._without_place(keys)
+        left = self._without_place(attempt, keys)
         for key in (key for key in keys if key not in left and (left or key != pod.key)):
             self._place(transaction, key, *state.unbound[key])
         count = len(keys) - len(left)
@@ -342,8 +361,13 @@ class _Explainer:
         members = tuple(state.unbound[key] for key in left or (pod.key,))
         return _GangTrial(members, text, count, group, is_short=bool(left))
 
-    def _without_place(self, keys: Sequence[str]) -> list[str]:
-        """Return the unplaced members, in the better of two orders."""
+    def _without_place(self, attempt: GangAttempt, keys: Sequence[str]) -> list[str]:
+        """Return the unplaced members, in the best of several orders.
+
+        Small members first places many of them, and each kind first those that fit few nodes.  The
+        kinds count only for what the gang lacks: the scheduler does not try all these orders, so
+        they are no proof that the gang starts.
+        """
         state = self._handle.state
 
         def left_over(order: Sequence[str]) -> list[str]:
@@ -351,10 +375,22 @@ class _Explainer:
                 return [key for key in order if not self._place(trial, key, *state.unbound[key])]
 
         least = left_over(keys)
-        if least:
-            size = {key: sum(n for _, n in state.unbound[key][1].demand) for key in keys}
-            by_size = left_over(sorted(keys, key=lambda key: (size[key], key)))
-            least = min(least, by_size, key=len)
+        if not least:
+            return []
+        largest = np.maximum(state.nodes.allocatable.max(axis=1, initial=0), 1)
+        classes = {key: state.unbound[key][1] for key in keys}
+        size = {
+            key: max((amount / float(largest[column]) for column, amount in one.demand), default=0)
+            for key, one in classes.items()
+        }
+        smallest_first = sorted(keys, key=lambda key: (size[key], key))
+        least = min(least, left_over(smallest_first), key=len)
+        kinds = list(dict.fromkeys(classes[key].id for key in smallest_first))
+        for kind in kinds[: MOST_KINDS if len(kinds) > 1 and len(keys) <= MOST_MEMBERS else 0]:
+            order = sorted(smallest_first, key=lambda key: classes[key].id != kind)
+            left = left_over(order)
+            if attempt.is_lost(key for key in left if key in attempt.members):
+                least = min(least, left, key=len)
         return sorted(least)
 
 
