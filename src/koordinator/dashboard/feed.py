@@ -9,7 +9,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from itertools import islice
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -18,7 +18,7 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.reservation import Reservation
 from koordinator.dashboard.broadcast import Broadcast
 from koordinator.dashboard.components import ComponentHealth
-from koordinator.dashboard.frames import MAX_CAUSES
+from koordinator.dashboard.explained_causes import ExplainedCauses
 from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder, empty_overview
 from koordinator.dashboard.redaction import PrivateNames
 from koordinator.dashboard.sources import (
@@ -33,7 +33,6 @@ from koordinator.dashboard.waiting_pods import WaitingPods
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError, KoordinatorError, NotFoundError
 from koordinator.process.inquiries import Inquiries
-from koordinator.scheduler.features.explanation import explain
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.device_bars import DeviceBars
@@ -44,9 +43,8 @@ AnswerT = TypeVar("AnswerT")
 
 MIN_INTERVAL_S = 0.25
 READERS_AT_FULL_RATE = 50  # with twice as many readers the frame rate halves
-TIME_SHARE = 30  # overviews may use 1/30 of the time, and remedies as much
+TIME_SHARE = 30  # overviews may use 1/30 of the time, and explanations as much
 UNWATCHED_INTERVAL_S = 5.0  # between samples for the timeline while there are no readers
-REMEDY_TTL_S = 10.0
 ANSWER_SLICE_S = 0.1  # time for queries in one step; the last query may exceed it
 RUN_SHARE = 3  # a run gets this multiple of the time that queries took, before the next ones
 MAX_WAIT_S = 0.5
@@ -72,12 +70,10 @@ class Feed:
         self.devices = source.devices or DeviceBars()
         heading = {"title": source.title, "source": source.kind, "readOnly": True}
         self.broadcast = Broadcast(heading, self._publish_early)
-        self._builder: tuple[SchedulerHandle, OverviewBuilder] | None = None
+        self._builder: tuple[SchedulerHandle, OverviewBuilder, ExplainedCauses] | None = None
         self._due_s = self._earliest_s = self._answers_due_s = 0.0
         self._problem = ""  # error that ended the source; empty while it is followed
         self._names: tuple[tuple[object, ...], PrivateNames] | None = None  # with their inputs
-        self._remedy_due_s: float | None = None  # None before the first search
-        self._remedies: dict[str, tuple[float, str]] = {}  # by pod: time of the search, text
         #: The last overview; replaced as a whole, so other threads may read it.
         self.overview: ClusterOverview | None = None
         self.cost_s = 0.0  # CPU time of the last overview
@@ -208,8 +204,8 @@ class Feed:
             self.publish(overview, handle.state)
         self._ready.set()
         self.cost_s = time.thread_time() - began_s
-        if is_watched:
-            self._find_remedy(handle, overview, now_s)
+        if is_watched and self._builder is not None:
+            self._builder[2].explain_next(now_s)
         crowd = max(1.0, self.broadcast.readers / READERS_AT_FULL_RATE)
         pause_s = MIN_INTERVAL_S * crowd if is_watched else UNWATCHED_INTERVAL_S
         if overview.status.speed is not None:
@@ -227,15 +223,15 @@ class Feed:
     def _sample(self, handle: SchedulerHandle) -> ClusterOverview:
         """Build an overview and add it to the timeline, the GPU bars and the change log."""
         if self._builder is None or self._builder[0] is not handle:
-            self._builder = (handle, OverviewBuilder(handle))
-            self._remedies.clear()
-            self._remedy_due_s = None
-        overview = self.overview = self._builder[1].build(self._status())
-        self.timeline.add(overview)
+            self._builder = (handle, OverviewBuilder(handle), ExplainedCauses(handle))
+        _, builder, causes = self._builder
+        overview = builder.build(self._status())
+        self.timeline.add(overview)  # with main reasons: explanations come later than changes
         if self.source.devices is None:
             self.devices.update(handle.state, overview.status.now_s)
         # A simulation reports its own events; its pods come and go by the thousand.
         self.changes.update(handle.state, overview, pods=overview.status.speed is None)
+        overview = self.overview = replace(overview, waiting=causes.apply(overview.waiting))
         return overview
 
     def _publish_early(self) -> None:
@@ -246,7 +242,10 @@ class Feed:
     def publish(self, overview: ClusterOverview, state: ClusterState) -> None:
         """Send an overview of this state to all readers; call it in the scheduler's thread."""
         names = self._private_names(state, overview.waiting)
-        self.broadcast.publish(overview, self._known_remedies(), names)
+        self.broadcast.publish(overview, self._remedies(), names)
+
+    def _remedies(self) -> Mapping[str, str]:
+        return self._builder[2].remedies() if self._builder is not None else {}
 
     def _private_names(self, state: ClusterState, waiting: WaitingPods) -> PrivateNames:
         """Return the names to redact; the same object while their inputs are unchanged."""
@@ -257,46 +256,6 @@ class Feed:
             self._names = inputs, PrivateNames.of(state, waiting.namespaces.texts)
         return self._names[1]
 
-    def _known_remedies(self) -> Mapping[str, str]:
-        return {key: text for key, (_, text) in self._remedies.items()}
-
-    def _find_remedy(
-        self, handle: SchedulerHandle, overview: ClusterOverview, now_s: float
-    ) -> None:
-        """Search a remedy for the first pod of the cause whose last search is the oldest.
-
-        One search per call, as the dry runs take milliseconds.  The first search does not count
-        against the time share: it includes what a scheduler derives once, which takes seconds
-        with 100,000 different pods.
-        """
-        if self._remedy_due_s is not None and now_s < self._remedy_due_s:
-            return
-        waiting = overview.waiting
-        causes = islice(waiting.by_cause.items(), MAX_CAUSES)
-        firsts = {cause: waiting[int(places[0])].key for cause, places in causes}
-        current = set(firsts.values())
-        self._remedies = {key: known for key, known in self._remedies.items() if key in current}
-        due = [(self._remedies.get(key, (0.0, ""))[0], key) for key in firsts.values()]
-        since_s, key = min(due, default=(now_s, ""))
-        if not key or now_s - since_s < REMEDY_TTL_S:
-            return
-        began_s = time.thread_time()
-        self._remedies[key] = (now_s, _remedy(handle, key))
-        took_s = time.thread_time() - began_s
-        is_first = self._remedy_due_s is None
-        self._remedy_due_s = now_s if is_first else now_s + TIME_SHARE * took_s
-
 
 def _is_same(one: object, other: object) -> bool:
     return one is other or (isinstance(one, int) and one == other)
-
-
-def _remedy(handle: SchedulerHandle, key: str) -> str:
-    try:
-        explanation = explain(handle, key)
-    except NotFoundError:
-        return ""
-    except Exception:
-        log.warning("pod not explained", extra={"pod": key}, exc_info=True)
-        return ""
-    return next((remedy.text for remedy in explanation.remedies if remedy.sufficient), "")

@@ -6,7 +6,7 @@ of pending pods never blocks the scheduler's thread.
 """
 
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, overload
@@ -18,6 +18,7 @@ import numpy.typing as npt
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache, gang_id, group_reference
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.scheduler.features.explanation import kind_of
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.simulator.gauge import waiting_cause
@@ -43,6 +44,7 @@ class WaitingPod(msgspec.Struct, frozen=True, gc=False):
     attempts: int
     gang: str
     gang_group: str = ""  # id of the gangs that start together; empty without a group
+    kind: Hashable = None  # equal for pods that share an explanation
 
     @property
     def key(self) -> str:
@@ -140,6 +142,7 @@ class WaitingPods(Sequence[WaitingPod]):
             row.attempts,
             row.gang,
             row.gang_group,
+            row.kind,
         )
 
     def only(self, kept: BoolColumn) -> "WaitingPods":
@@ -156,7 +159,10 @@ class WaitingPods(Sequence[WaitingPod]):
 
     def with_causes(self, names: Sequence[str]) -> "WaitingPods":
         """Return the pods with each of ``causes.texts`` replaced by a name."""
-        causes = self.causes.renamed(names)
+        return self.with_cause_column(self.causes.renamed(names))
+
+    def with_cause_column(self, causes: TextColumn) -> "WaitingPods":
+        """Return the pods with other causes."""
         positions, plugins, namespaces = self.positions, self.plugins, self.namespaces
         return WaitingPods(self.rows, positions, causes, plugins, namespaces, self.gangs)
 
@@ -279,12 +285,12 @@ class WaitingSurvey:
             is_gated = queued.state is QueueState.GATED
             rank = (int(is_gated), -queued.priority, queued.queued_at_s, queued.sequence)
             self._ranks.append(rank)
-        gang = self._gang(pod)
-        inputs = (*inputs, gang)
+        gang, kind = self._gang(pod), kind_of(self._handle, key)
+        inputs = (*inputs, gang, kind)
         examined = self._previous.get(key)
         if examined is None or examined.pod is not pod or examined.inputs != inputs:
             self._is_changed = True
-            examined = _Examined(pod, inputs, self._waiting_pod(pod, queued, gang))
+            examined = _Examined(pod, inputs, self._waiting_pod(pod, queued, gang, kind))
         self._current[key] = examined
 
     def _gang(self, pod: Pod) -> _GangState | None:
@@ -299,7 +305,7 @@ class WaitingSurvey:
         return None
 
     def _waiting_pod(
-        self, pod: Pod, queued: QueuedPod | None, gang: _GangState | None
+        self, pod: Pod, queued: QueuedPod | None, gang: _GangState | None, kind: Hashable
     ) -> WaitingPod:
         message, plugin = self._reason(pod, queued, gang)
         meta = pod.metadata
@@ -316,6 +322,7 @@ class WaitingSurvey:
             queued.attempts if queued is not None else 0,
             gang_id(meta, group_reference(pod.spec)),
             gang.group if gang is not None else "",
+            kind,
         )
 
     def _reason(

@@ -13,14 +13,13 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.domain.dynamic_resources.extended_resources import NOT_MADE, template_to_create
-from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.domain.reserve_pod import OVER, display_name
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import InputError, NotFoundError
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.explain import Explanation, Forecast
 from koordinator.scheduler.extenders import Connect
-from koordinator.scheduler.features.explanation.explainer import PLACED, explain, key_of
+from koordinator.scheduler.features.explanation.explainer import PLACED, explain, key_of, kind_of
 from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Outcome, SchedulerOptions
 from koordinator.simulator.embedded import STOCK, Embedded, without_binding
@@ -102,7 +101,7 @@ def explain_waiting(
     )
     kinds: dict[Hashable, list[str]] = {}
     for key in _waiting(now):
-        kinds.setdefault(_kind(now, key), []).append(key)
+        kinds.setdefault(kind_of(now.scheduler.handle, key), []).append(key)
     names = {key: display_name(now.state.unbound[key][0]) for key in _waiting(now)}
     return [
         (
@@ -178,17 +177,6 @@ def _settled(
 def _waiting(world: Embedded) -> list[str]:
     state = world.state
     return sorted(key for key in state.unbound if key not in state.pods.by_key)
-
-
-def _kind(world: Embedded, key: str) -> Hashable:
-    """Return the grouping key of pods that share an explanation."""
-    pod, pod_class = world.state.unbound[key]
-    own = gang_id(pod.metadata, group_reference(pod.spec))
-    queued = world.scheduler.queue.get(key)
-    if own:
-        return own, queued is None
-    nominated = world.scheduler.nominator.node_of(key) if queued is not None else ""
-    return pod_class.id, queued.state if queued is not None else None, nominated
 
 
 def _untracked(world: Embedded, name: str, waiting: Sequence[str]) -> Explanation:

@@ -26,7 +26,6 @@ from koordinator.cli.component.flags import (
     Strict,
 )
 from koordinator.cli.explain.text import (
-    by_cause,
     moves_of,
     print_explanations,
     print_gangs,
@@ -48,7 +47,7 @@ from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.explain import CauseReport, Explanation
+from koordinator.scheduler.explain import CauseReport, Explanation, by_cause
 from koordinator.scheduler.explain.sentences import sentence
 from koordinator.scheduler.features.explanation.explainer import PLACED
 from koordinator.scheduler.ingest import is_over

@@ -17,7 +17,14 @@ from koordinator.domain.audit import AuditEntry, AuditOutcome
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.diagnosis import spoken
-from koordinator.scheduler.explain import CauseReport, Explanation, QueueStatus, Remedy
+from koordinator.scheduler.explain import (
+    Explanation,
+    QueueStatus,
+    Remedy,
+    by_cause,
+    in_short,
+    words_of,
+)
 from koordinator.scheduler.explain.sentences import sentence
 
 _GANG = "gang "  # no name of a pod has a space
@@ -37,16 +44,6 @@ EVENTS_NAMED = 4  # objects of events that are named before the rest is only cou
 _EVENT = re.compile(
     r" (?:comes|goes|changes|asks for less|offers other amounts|declares other features"
     r"|gets other \w+|loses its last gate)$"
-)
-
-_NO_DEVICES = (
-    "cpu",
-    "memory",
-    "ephemeral-storage",
-    "pods",
-    "hugepages-",
-    "kubernetes.io/batch-",
-    "kubernetes.io/mid-",
 )
 
 Line = tuple[int, str]  # indentation and text
@@ -78,46 +75,6 @@ def print_overview(
     ``gangs`` maps pods to their gangs.
     """
     _print(printer, _overview(by_cause(explained), total, gangs))
-
-
-def by_cause(
-    explained: Sequence[tuple[Explanation, Sequence[str]]],
-) -> list[tuple[str, list[tuple[Explanation, Sequence[str]]]]]:
-    """Return the causes as text, with the pods of each; most pods first.
-
-    Pods that lack devices on some node are separate from pods that do not, since other nodes and
-    other remedies help them.
-    """
-    causes: dict[str, list[tuple[Explanation, Sequence[str]]]] = {}
-    for one, pods in explained:
-        cause = "; ".join((in_short(one), *_missing_devices(one)))
-        causes.setdefault(cause, []).append((one, pods))
-    return sorted(causes.items(), key=lambda item: -sum(len(pods) for _, pods in item[1]))
-
-
-def in_short(one: Explanation) -> str:
-    """Return why a pod waits in one line, without the nodes."""
-    everywhere = [_words(cause) for cause in one.causes if not cause.nodes]
-    nodes = [_words(cause) for cause in one.causes if cause.nodes and cause.decisive]
-    parts = [*everywhere, *([" or ".join(dict.fromkeys(nodes))] if nodes else [])]
-    return "; ".join(parts) or one.summary
-
-
-def _missing_devices(one: Explanation) -> Iterator[str]:
-    """Return the devices that are missing on nodes which reject the pod for other reasons too."""
-    shortages = [
-        _words(cause)
-        for cause in one.causes
-        if cause.nodes and not cause.decisive and _is_device(cause.reason)
-    ]
-    if shortages:
-        yield f"besides, on some nodes {' and '.join(dict.fromkeys(shortages))}"
-
-
-def _is_device(reason: str) -> bool:
-    """Return whether a reason is a shortage of devices, not of CPU, memory and the like."""
-    _, short, resource = reason.partition("Insufficient ")
-    return bool(short) and not resource.startswith(_NO_DEVICES)
 
 
 def why_in_short(one: Explanation) -> str:
@@ -178,7 +135,7 @@ def _lines(one: Explanation, pods: Sequence[str]) -> Iterator[Line]:
 def _headline(one: Explanation) -> str:
     if one.verdict != "waits" or not one.causes:
         return one.summary
-    everywhere = [_words(cause) for cause in one.causes if not cause.nodes]
+    everywhere = [words_of(cause) for cause in one.causes if not cause.nodes]
     count = _nodes_of(one)
     nodes = [f"none of {count} nodes takes it"] if count else []
     return "; ".join(filter(None, (one.gang, *everywhere, *nodes)))
@@ -203,7 +160,7 @@ def _causes(one: Explanation) -> Iterator[Line]:
         rank = "" if cause.decisive else ", where other causes remain as well"
         where = f"such as {cause.on[0]}: " if cause.nodes > 1 else f"{cause.on[0]}: "
         detail = f" ({where}{cause.detail})" if cause.detail else f" ({where.rstrip(': ')})"
-        yield 2, f"{many}{rank}: {_words(cause)}{detail} [{cause.plugin}]"
+        yield 2, f"{many}{rank}: {words_of(cause)}{detail} [{cause.plugin}]"
 
 
 def _nearest(one: Explanation) -> Iterator[Line]:
@@ -247,10 +204,6 @@ def _in_short(events: Sequence[str]) -> str:
 def _thing(event: str) -> str:
     """Return the object of an event such as ``a Node gets other labels``."""
     return _EVENT.sub("", event)
-
-
-def _words(cause: CauseReport) -> str:
-    return cause.sentence or cause.reason
 
 
 def _alike(one: Explanation) -> object:

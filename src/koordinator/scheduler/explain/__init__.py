@@ -11,10 +11,12 @@
 ``sentences``    reasons as plain sentences
 ``queue_status`` position in the queue, and events that requeue the pod
 ``explanation``  the explanation as data
+``cause_groups`` groups of pods with the same cause
 
 The package changes nothing in the cluster and restores the state that it tries remedies on.
 """
 
+from koordinator.scheduler.explain.cause_groups import by_cause, group_text, in_short, words_of
 from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, together
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
@@ -44,8 +46,11 @@ __all__ = [
     "QueueStatus",
     "Remedy",
     "ask",
+    "by_cause",
     "causes",
     "empty_cluster",
+    "group_text",
+    "in_short",
     "nearest_nodes",
     "obstacles",
     "pending_resize",
@@ -54,4 +59,5 @@ __all__ = [
     "short_gang",
     "smaller_gang",
     "together",
+    "words_of",
 ]
