@@ -17,6 +17,7 @@ from koordinator.simulator.recording import read_recording
 from koordinator.simulator.replay import ReplayOutcomes, replay
 from koordinator.simulator.results import SimulationResult
 
+UNTIL_S = 1.5 * 3600  # of the runs
 EXAMPLES = Path(__file__).parents[3] / "examples"
 #: More than there is room for, of two priorities, on nodes of two zones that fail.
 CROWDED = {
@@ -48,7 +49,7 @@ NETWORK = decode_configuration(
 def recorded(
     workload: Any,
     config: KubeSchedulerConfiguration | None = None,
-    until_s: float = 3 * 3600.0,
+    until_s: float = UNTIL_S,
     **given: Any,
 ) -> tuple[SimulationResult, list[bytes]]:
     """Return a run and the lines of its recording."""
@@ -86,9 +87,7 @@ def test_a_replay_decides_what_the_simulated_run_decided(name: str) -> None:
     """Every pod on its node, after its wait, evicted or not; and recording changes nothing."""
     workload, config = RUNS[name]
     run, replayed = run_and_replay(name)
-    plain = Simulation(
-        parse_workload(yaml.safe_dump(workload), "w"), config, until_s=3 * 3600.0
-    ).run()
+    plain = Simulation(parse_workload(yaml.safe_dump(workload), "w"), config, until_s=UNTIL_S).run()
 
     assert run.placements == plain.placements
     assert {

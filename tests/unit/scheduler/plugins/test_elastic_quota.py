@@ -254,7 +254,14 @@ def test_gates_are_read_as_the_original_reads_them() -> None:
         "MultiQuotaTree=true,DisableDefaultQuota=false,ContextualLogging=true", V1_35
     )
 
-    on = frozenset({"MultiQuotaTree", "PodDisruptionBudget", "GangPendingPodsConditionPatch"})
+    on = frozenset(
+        {
+            "DRASchedulerFilterTimeout",
+            "GangPendingPodsConditionPatch",
+            "MultiQuotaTree",
+            "PodDisruptionBudget",
+        }
+    )
     assert (gates.enabled, gates.without_effect) == (
         on,
         (("ContextualLogging", "there is one behaviour here"),),
