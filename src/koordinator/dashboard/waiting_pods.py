@@ -243,6 +243,7 @@ class WaitingSurvey:
         self._remaining: deque[str] | None = None  # keys of the survey in progress
         self._current: dict[str, _Examined] = {}  # of the survey in progress
         self._ranks: list[_Rank] = []  # queue order of ``_current``
+        self._decided_with: list[str] = []  # gang groups that the pods are decided with
         self._is_changed = False  # since the last complete survey
         self._last: _Survey | None = None
 
@@ -256,16 +257,18 @@ class WaitingSurvey:
         most = None if is_complete or last is None else SLICE
         if self._remaining is None or most is None:
             self._remaining = deque(self._handle.state.unbound)
-            self._current, self._ranks, self._is_changed = {}, [], False
+            self._current, self._is_changed = {}, False
+            self._ranks, self._decided_with = [], []
         count = len(self._remaining)
         for _ in range(count if most is None else min(most, count)):
             self._examine(self._remaining.popleft())
         if self._remaining and last is not None:
             return last.pods
         is_changed = self._is_changed or len(self._current) != len(self._previous)
-        if last is None or is_changed or self._ranks != last.ranks:
+        ranks = _with_representatives(self._ranks, self._decided_with)
+        if last is None or is_changed or ranks != last.ranks:
             rows = [one.result for one in self._current.values()]
-            last = _Survey(WaitingPods.of(rows, _positions(self._ranks)), self._ranks)
+            last = _Survey(WaitingPods.of(rows, _positions(ranks)), ranks)
         self._previous, self._last, self._remaining = self._current, last, None
         return last.pods
 
@@ -286,6 +289,10 @@ class WaitingSurvey:
             rank = (int(is_gated), -queued.priority, queued.queued_at_s, queued.sequence)
             self._ranks.append(rank)
         gang, kind = self._gang(pod), kind_of(self._handle, key)
+        group = ""
+        if queued is not None and gang is not None and not gang.shortage:
+            group = gang.group if queued.gated_by in ("", gang.plugin) else ""
+        self._decided_with.append(group)
         inputs = (*inputs, gang, kind)
         examined = self._previous.get(key)
         if examined is None or examined.pod is not pod or examined.inputs != inputs:
@@ -353,6 +360,18 @@ class WaitingSurvey:
 
 
 _UNRANKED: _Rank = (0, 0, 0.0, -1)  # in no queue
+
+
+def _with_representatives(ranks: Sequence[_Rank], groups: Sequence[str]) -> Sequence[_Rank]:
+    """Return the ranks; members of a gang group get the rank of their queued representative.
+
+    The other members are gated, but the scheduler decides them together with it.
+    """
+    first: dict[str, _Rank] = {}
+    for rank, group in zip(ranks, groups, strict=True):
+        if group:
+            first[group] = min(rank, first.get(group, rank))
+    return [first.get(group, rank) for rank, group in zip(ranks, groups, strict=True)]
 
 
 def _positions(ranks: Sequence[_Rank]) -> IntColumn:

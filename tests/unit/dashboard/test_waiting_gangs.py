@@ -6,7 +6,7 @@ from msgspec.structs import replace
 from tests.unit.dashboard.dashboards import NOW
 from tests.unit.dashboard.test_sources import Steps, nothing
 from tests.unit.scheduler.test_gangs import config, group, members, world
-from tests.worlds import node
+from tests.worlds import node, pod
 
 from koordinator.api.pod import Pod, PodSchedulingGate
 from koordinator.dashboard.overview import OverviewBuilder
@@ -71,3 +71,31 @@ def test_gated_member_has_its_own_cause() -> None:
             "g-1": "too little cpu is free",
             "g-2": "too little cpu is free",
         }
+
+
+def test_members_have_the_place_of_their_representative() -> None:
+    """The last member completed the gang and is queued for all; they stand together, by name."""
+    cluster = world(node("n", cpu=2), group("ring", 3), *members("ring", 3, cpu=6), pod("p", 9))
+    cluster.run_to_fixed_point()
+    handle = cluster.scheduler.handle
+    queued = handle.queue.get("default/ring-0")
+    assert queued is not None
+    assert queued.gated_by
+
+    waiting = OverviewBuilder(handle).build(NOW).waiting
+
+    assert [(one.name, one.position) for one in waiting] == [
+        ("ring-0", 1),
+        ("ring-1", 2),
+        ("ring-2", 3),
+        ("p", 4),
+    ]
+
+
+def test_incomplete_gang_stands_behind_the_pods_that_can_be_tried() -> None:
+    cluster = world(node("n", cpu=2), group("ring", 3), *members("ring", 2, cpu=6), pod("p", 9))
+    cluster.run_to_fixed_point()
+
+    waiting = OverviewBuilder(cluster.scheduler.handle).build(NOW).waiting
+
+    assert {one.name: one.position for one in waiting} == {"p": 1, "ring-0": 2, "ring-1": 3}
