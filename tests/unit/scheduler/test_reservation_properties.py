@@ -9,7 +9,6 @@ from collections.abc import Iterable
 import numpy as np
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from tests.examples import examples
 from tests.reservations import affinity, config, reservation
 from tests.worlds import embedded, node, pod, world
 
@@ -22,9 +21,7 @@ from koordinator.domain.pod_requests import pod_requests
 from koordinator.simulator import Embedded
 
 quickly = settings(
-    max_examples=examples(25),
-    deadline=None,
-    suppress_health_check=[HealthCheck.too_slow],
+    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
 )
 
 APPS = ("web", "db")
