@@ -75,7 +75,9 @@ class AuditEntry(msgspec.Struct, kw_only=True, omit_defaults=True, rename="camel
     took_s: float = 0.0  # scheduling duration without binding
     turn_pods: int = 0
     spent_us: dict[str, int] = {}  # microseconds by extension point
-    best: tuple[ScoredNode, ...] = ()  # best first; for the attempt's first pod, sampled
+    best: tuple[
+        ScoredNode, ...
+    ] = ()  # best first; for the first placed pod of the attempt, sampled
 
 
 _DECODER = decoder_of(AuditEntry)

@@ -65,6 +65,17 @@ def test_entry_of_a_bound_pod_has_scores_and_the_decisive_plugin() -> None:
     assert "Filter" in entry.spent_us
 
 
+def test_placed_pods_keep_their_scores_beside_a_rejected_pod() -> None:
+    """Pods of several classes are decided in one attempt; the scores are those of the first."""
+    one = Audited()
+    one.cluster.load([pod("big", cpu=20), pod("p", cpu=2), pod("q", cpu=1)])
+    one.world.scheduler.step()
+
+    (entry,) = [it for it in one.entries(AuditOutcome.BOUND) if it.best]
+    assert entry.pods[0].node == entry.best[0].node == "b"
+    assert len(one.entries(AuditOutcome.UNSCHEDULABLE)) == 1
+
+
 def test_a_rejected_pod_has_the_plugin_and_the_reason() -> None:
     """The figures are present although the attempt had not ended at the rejection."""
     one = Audited()

@@ -243,9 +243,17 @@ class Audit(Feature):
             self._refused = []
 
     def compare(self, pod_class: PodClass) -> None:
-        """Compute the scores of the best nodes for such a pod, if the time budget allows."""
+        """Compute the scores of the best nodes for such a pod, if the time budget allows.
+
+        An attempt decides pods of several classes: the scores are those for its first placed pod.
+        """
         open_entry = self._open_entry
-        if open_entry is None or self._began_s < self._scores_from_s or self._state is None:
+        if (
+            open_entry is None
+            or open_entry.best
+            or self._began_s < self._scores_from_s
+            or self._state is None
+        ):
             return
         began_s = self.now_s()
         card = scorecard(self._profiles[open_entry.profile], self._state, pod_class)
@@ -261,6 +269,10 @@ class Audit(Feature):
             entry = open_entry
             if entry is None or entry is self._open_entry or entry.pods:
                 entry = AuditEntry(at_s=at_s, outcome=_BOUND)
+                if open_entry is not None and not open_entry.at_s:  # recorded by no entry yet
+                    entry.profile = open_entry.profile
+                    entry.best, open_entry.best = open_entry.best, ()
+                    entry.plugin, open_entry.plugin = open_entry.plugin, ""
             entry.at_s, entry.pods = at_s, pods
             entries.append(entry)
         self._extend(entries, len(bound))
