@@ -462,8 +462,11 @@ class DeviceWorld:
     def compare(self) -> None:
         """Judge every node for every pod that waits, quickly and plainly: the answers are equal."""
         snapshot, table = tables(self.scheduler)
+        groups = dynamic_resources(self.scheduler).groups
         for each, pod_class in list(self.scheduler.handle.state.unbound.values()):
-            claims = read_claims(snapshot, pod_class) if each.spec.resource_claims else None
+            if not each.spec.resource_claims:
+                continue
+            claims = read_claims(snapshot, pod_class, groups)
             if not isinstance(claims, PodDeviceClaims) or not claims.pending:
                 continue
             asked = (claims.pending, len(snapshot), claims.avoids)
@@ -531,10 +534,14 @@ def _reservation_of(each: Pod) -> str:
 
 def tables(scheduler: Scheduler) -> tuple[Snapshot, VerdictTable]:
     """Return what a scheduler sees, and what it knows of devices."""
-    filters = scheduler.cycles["default-scheduler"].profile.filter
-    plugin: Any = next(a.plugin for a in filters if a.name == "DynamicResources")
     snapshot = Snapshot(scheduler.handle.state)
-    return snapshot, verdict_table(snapshot, plugin.gates)
+    return snapshot, verdict_table(snapshot, dynamic_resources(scheduler).gates)
+
+
+def dynamic_resources(scheduler: Scheduler) -> Any:
+    """Return the plugin DynamicResources of a scheduler."""
+    filters = scheduler.cycles["default-scheduler"].profile.filter
+    return next(a.plugin for a in filters if a.name == "DynamicResources")
 
 
 _CLASSES = {"gpu": GPUS, "part": PARTS, "net": NET}

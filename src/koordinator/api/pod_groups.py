@@ -223,10 +223,11 @@ class SchedulingPodGroupV1Alpha2(SchedulingPodGroup, frozen=True, kw_only=True):
     API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1alpha2"
 
 
-KINDS = (
-    PodGroup,
+#: Kinds of scheduling.k8s.io.
+SCHEDULING_KINDS = (
     SchedulingPodGroup,
     SchedulingPodGroupV1Alpha3,
     SchedulingPodGroupV1Alpha2,
     SchedulingWorkload,
 )
+KINDS = (PodGroup, *SCHEDULING_KINDS)

@@ -103,9 +103,9 @@ def test_null_means_that_the_field_is_absent() -> None:
     assert args(NodeResourcesFitArgs, None) == NodeResourcesFitArgs()
 
 
-def test_arguments_of_an_old_version_are_refused() -> None:
-    """Also where the file itself is of the accepted version."""
-    error = refusal(NodeResourcesFitArgs, {"apiVersion": "kubescheduler.config.k8s.io/v1beta3"})
+def test_arguments_of_an_unknown_version_are_refused() -> None:
+    """Also where the file itself is of the accepted version; v1beta2 and v1beta3 are accepted."""
+    error = refusal(NodeResourcesFitArgs, {"apiVersion": "kubescheduler.config.k8s.io/v1beta1"})
 
     assert error.path == "profiles[0].pluginConfig[2].args.apiVersion"
     assert error.problem.startswith(f"must be {API_VERSION}, got ")

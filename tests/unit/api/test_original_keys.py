@@ -20,6 +20,8 @@ OWN = {
     "quota.scheduling.koordinator.sh/queue-depth",
     "quota.scheduling.koordinator.sh/queue-order",
     "quota.scheduling.koordinator.sh/queue-policy",
+    "simulation.koordinator.sh/arrival",
+    "simulation.koordinator.sh/duration",
 }
 
 

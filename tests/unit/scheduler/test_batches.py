@@ -1,5 +1,6 @@
 """Batches of pods of several classes: the same outcome as deciding the pods one by one."""
 
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,6 +17,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.cycle import SchedulingCycle
+from koordinator.scheduler.cycle import run as run_decisions
 from koordinator.scheduler.cycle.batch_kernel import choose_rows
 from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.loop import Bound
@@ -339,3 +341,28 @@ def test_pods_within_their_quotas_are_decided_together(batches: list[int]) -> No
     one.scheduler.step()
 
     assert batches == [12]
+
+
+def test_fault_of_the_kernel_is_logged_once(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """All pods are placed one by one; without the warning only the speed would show the fault."""
+
+    def broken(*_: object) -> None:
+        raise IndexError("no such column")
+
+    monkeypatch.setattr(run_decisions, "choose_batch", broken)
+    one = embedded(node("n", cpu=40), config=configuration(), report=False)
+    with caplog.at_level(logging.WARNING, "koordinator.scheduler"):
+        for start in (0, 4):
+            for at in range(start, start + 4):
+                one.cluster.create(pod(f"p{at}", 1 + at % 2))
+            done = one.scheduler.step()
+            assert {o.pod for o in done if isinstance(o, Bound)} == {
+                f"default/p{at}" for at in range(start, start + 4)
+            }
+
+    (warning,) = caplog.records
+    assert "one by one" in warning.message
+    assert warning.exc_info is not None
+    assert isinstance(warning.exc_info[1], IndexError)

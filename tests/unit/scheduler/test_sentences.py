@@ -75,6 +75,10 @@ NO_REASONS = frozenset(
         ";and x with no more room",
         "Insufficient x devices",
         "looking up PVC x: x",
+        "neither pod nor PodGroup x is the owner",
+        "pod is not owner",
+        "numbers from 0 to x",
+        "ResourceClaim x was not created for pod x/x (x)",
         "pod's request: x, exceedDimensions: [x]",
         'bound to non-existent persistentvolume "x"',
         "is being deleted",
@@ -134,6 +138,11 @@ WHOLE = (
     "Reservation(s) Insufficient cpu, requested: 3000, used: 0, capacity: 2000",
     "Reservation(s) Too many pods, requested: 1, used: 2, capacity: 2",
     "Insufficient memory by node",
+    "ResourceClaim default/p-c was not created for pod default/p (pod is not owner)",
+    (
+        "ResourceClaim default/p-c was not created for pod default/p "
+        "(neither pod nor PodGroup g is the owner)"
+    ),
     'looking up PVC default/data: persistentvolumeclaim "data" not found',
     'persistentvolumeclaim "data" is being deleted',
     'persistentvolumeclaim "data" bound to non-existent persistentvolume "pv"',

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from tests.unit.scheduler.test_gangs import condition, config, group, placed
 from tests.worlds import configuration, embedded, made, node, pod
 
-from koordinator.api import pod_groups as scheduling_pod_group
 from koordinator.api.dynamic_resources import (
     TAINT_RULE_KINDS,
     DeviceTaintRule,
@@ -22,7 +21,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
-from koordinator.api.pod_groups import PodGroup, SchedulingWorkload
+from koordinator.api.pod_groups import SCHEDULING_KINDS, PodGroup, SchedulingWorkload
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.profile import WATCHED, build_profiles, watched_kinds
 from koordinator.scheduler.snapshot import ResourceAxis
@@ -222,7 +221,7 @@ def test_workloads_are_not_watched_with_the_gates_off() -> None:
     """A scheduler with the original's permissions cannot list them, and need not."""
     rules = FeatureGates.parse("DRADeviceTaints=true,DRADeviceTaintRules=true", V1_35)
     none = FeatureGates.parse("", V1_35)
-    taints, groups = set(TAINT_RULE_KINDS), set(scheduling_pod_group.KINDS)
+    taints, groups = set(TAINT_RULE_KINDS), set(SCHEDULING_KINDS) - {SchedulingWorkload}
 
     assert set(WATCHED) - set(watched_kinds(none)) == {SchedulingWorkload, *taints, *groups}
     assert set(WATCHED) - set(watched_kinds(ON)) == {*taints, *groups}

@@ -20,8 +20,7 @@ from koordinator.api.kubescheduler.gates import (
     FeatureGates,
 )
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod_groups import KINDS as POD_GROUP_KINDS
-from koordinator.api.pod_groups import SchedulingWorkload
+from koordinator.api.pod_groups import SCHEDULING_KINDS
 from koordinator.cli.descheduler.flags import parse_gates as parse_descheduler_gates
 from koordinator.cli.doctor.findings import CheckResult, Finding, FindingSeverity, unreadable
 from koordinator.cli.doctor.installation import Installation
@@ -33,7 +32,6 @@ from koordinator.manager.admission.gates import parse_gates as parse_manager_gat
 
 CHECK: Final = "feature gates"
 _FLAG: Final = "feature-gates"
-_GANG_KINDS: Final = (*POD_GROUP_KINDS, SchedulingWorkload)
 #: Kinds that a gate needs; one of them is enough, as releases have them in different versions.
 NEEDED_KINDS: Final[Mapping[str, tuple[type[KubeObject], ...]]] = {
     **dict.fromkeys(
@@ -49,7 +47,7 @@ NEEDED_KINDS: Final[Mapping[str, tuple[type[KubeObject], ...]]] = {
     DRA_DEVICE_TAINT_RULES: TAINT_RULE_KINDS,
     **dict.fromkeys(
         (GANG_SCHEDULING, GENERIC_WORKLOAD, TOPOLOGY_PLACEMENTS, WORKLOAD_AWARE_PREEMPTION),
-        _GANG_KINDS,
+        SCHEDULING_KINDS,
     ),
     MULTI_QUOTA_TREE: (ElasticQuotaProfile,),
 }

@@ -145,7 +145,7 @@ class GangCache:
             return []
         if not gang.members:
             del self.gangs[gang.id]
-        return self._set_terms(gang, self._terms_of_members(gang))
+        return self._set_terms(gang, self._lowest_terms(gang))
 
     def put_workload(self, workload: SchedulingWorkload) -> Keys:
         """Add a Workload, or replace one of the same name; Workloads are immutable."""

@@ -303,6 +303,10 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
         "the resource claim {0} has the name of its own claim, and belongs to another pod",
     ),
     (
+        r"ResourceClaim (\S+) was not created for pod \S+ \(neither pod nor PodGroup (\S+) is .*",
+        "the resource claim {0} belongs neither to the pod nor to its PodGroup {1}",
+    ),
+    (
         r"[Rr]esource[Cc]laim \"?([^\s\"]+)\"? is being deleted",
         "its resource claim {0} is being deleted",
     ),

@@ -10,6 +10,8 @@ import logging
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from math import inf
+from traceback import walk_tb
+from types import CodeType
 from typing import TypeVar
 
 from koordinator.api.codec import subject_of
@@ -57,6 +59,7 @@ class Scheduler:
         )
         self._has_limits = any(cycle.limiting for cycle in handle.cycles.values())
         self._merges = handle.options.merges
+        self._logged_faults: set[tuple[CodeType, int]] = set()  # places that failed runs
         self._next_pod = tuple(a for c in handle.cycles.values() for a in c.profile.next_pod)
         self._now_s = handle.clock.now_s()  # of the last exchange
 
@@ -321,13 +324,18 @@ class Scheduler:
         """Undo the decisions of an attempt that failed with an exception; requeue its pods.
 
         The pods of a run are then decided one by one, so that only the one that raises fails; no
-        member of a gang keeps a place.  Raises what is not a fault of a plugin or object, after
-        undo.
+        member of a gang keeps a place.  If none raises then, as after a fault of the code for
+        batches, the warning in the log is the only report.  Raises what is not a fault of a plugin
+        or object, after undo.
         """
         lost = self._bindings.abandon()
         self._handle.attempts.end()
         left = self._undecided([*run, *lost, *self._failing_with(run[0], lost)])
         if len(run) > 1:
+            *_, (frame, line) = walk_tb(error.__traceback__)
+            if (frame.f_code, line) not in self._logged_faults:
+                self._logged_faults.add((frame.f_code, line))
+                log.warning("pods of a run are decided one by one after a fault", exc_info=error)
             for queued in left:
                 self._decide([queued])
             return
