@@ -19,38 +19,40 @@ CLUSTER_LAYER = "ClusterTopologyLayer"  # the root, which needs no entry
 class NetworkTopologyLayer(ApiStruct, frozen=True, kw_only=True):
     """A layer; the first label of ``label_key`` that a node has names its domain."""
 
-    topology_layer: str
-    parent_topology_layer: str = ""
+    topology_layer: str  # name of the layer, such as SpineLayer
+    parent_topology_layer: str = ""  # name of the layer above; empty for the topmost
+    #: labels of nodes; the first of them that a node has names its domain
     label_key: tuple[str, ...] = ()
 
 
 class ClusterNetworkTopologySpec(ApiStruct, frozen=True, kw_only=True):
     """One chain of layers, in any order."""
 
+    #: layers of the network, each with the labels of nodes that name its domains
     network_topology_spec: tuple[NetworkTopologyLayer, ...]
 
 
 class TopologyInfo(ApiStruct, frozen=True, kw_only=True):
     """Names a domain."""
 
-    topology_layer: str
-    topology_name: str
+    topology_layer: str  # layer of the domain
+    topology_name: str  # name of the domain
 
 
 class TopologyDetail(ApiStruct, frozen=True, kw_only=True):
     """A domain and what it consists of; the children are not named if they are nodes."""
 
-    topology_info: TopologyInfo
-    node_num: Int32
-    parent_topology_info: TopologyInfo | None = None
-    child_topology_layer: str = ""
-    child_topology_names: tuple[str, ...] = ()
+    topology_info: TopologyInfo  # the domain
+    node_num: Int32  # number of nodes in the domain
+    parent_topology_info: TopologyInfo | None = None  # the domain above
+    child_topology_layer: str = ""  # layer of the domains below
+    child_topology_names: tuple[str, ...] = ()  # names of the domains below
 
 
 class ClusterNetworkTopologyStatus(ApiStruct, frozen=True, kw_only=True):
     """All domains but the nodes, parents first."""
 
-    detail_status: tuple[TopologyDetail, ...] = ()
+    detail_status: tuple[TopologyDetail, ...] = ()  # domains above the nodes, each after its parent
     conditions: tuple[StandardCondition, ...] = ()  # ours: whether the object is valid
 
 

@@ -31,18 +31,24 @@ class ClusterColocationProfileSpec(ApiStruct, frozen=True, kw_only=True):
     to labels that are there.
     """
 
+    #: namespaces whose pods match; without it all namespaces
     namespace_selector: LabelSelector | None = None
+    #: labels of pods that match; without it the webhook changes all pods, the controller none
     selector: LabelSelector | None = None
+    #: share of matching pods that are changed, such as 50%; by default all
     probability: IntOrString | None = None
+    #: QoS class that the pods get as a label
     qos_class: Literal["LSE", "LSR", "LS", "BE", "SYSTEM"] | None = None
-    priority_class_name: str = ""
+    priority_class_name: str = ""  # PriorityClass that the pods get, with its value
+    #: priority within the band, as the label koordinator.sh/priority
     koordinator_priority: Int32 | None = None
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
+    labels: dict[str, str] = {}  # labels that the pods get
+    annotations: dict[str, str] = {}  # annotations that the pods get
+    #: labels to copy: the value of the first key goes to the second
     label_keys_mapping: dict[str, str] = {}
-    annotation_keys_mapping: dict[str, str] = {}
-    label_suffixes: dict[str, str] = {}
-    scheduler_name: str = ""
+    annotation_keys_mapping: dict[str, str] = {}  # annotations to copy, like labelKeysMapping
+    label_suffixes: dict[str, str] = {}  # suffixes that are appended to labels of the pods, by key
+    scheduler_name: str = ""  # scheduler that the pods get
     patch: UntypedObject = {}  # a strategic merge patch of the pod
 
 
@@ -89,35 +95,36 @@ class RecommendationTarget(ApiStruct, frozen=True, kw_only=True):
     """The pods in question."""
 
     type: str  # workload or podSelector
-    workload: CrossVersionObjectReference | None = None
-    pod_selector: LabelSelector | None = None
+    workload: CrossVersionObjectReference | None = None  # the workload
+    pod_selector: LabelSelector | None = None  # labels of the pods
 
 
 class RecommendationSpec(ApiStruct, frozen=True, kw_only=True):
     """What a recommendation is wanted for."""
 
-    target: RecommendationTarget
+    target: RecommendationTarget  # workload or pods that the recommendation is for
 
 
 class RecommendedContainerStatus(ApiStruct, frozen=True, kw_only=True):
     """What a container should request."""
 
-    container_name: str = ""
-    resources: ResourceList = {}
+    container_name: str = ""  # name of the container
+    resources: ResourceList = {}  # recommended amounts
 
 
 class RecommendedPodStatus(ApiStruct, frozen=True, kw_only=True):
     """What the containers of a pod should request."""
 
+    #: recommended amounts by container
     container_statuses: tuple[RecommendedContainerStatus, ...] = ()
 
 
 class RecommendationStatus(ApiStruct, frozen=True, kw_only=True):
     """The recommendation."""
 
-    pod_status: RecommendedPodStatus | None = None
-    update_time: dt.datetime | None = None
-    conditions: tuple[StandardCondition, ...] = ()
+    pod_status: RecommendedPodStatus | None = None  # recommended amounts
+    update_time: dt.datetime | None = None  # time of the computation
+    conditions: tuple[StandardCondition, ...] = ()  # conditions of the recommendation
 
 
 class Recommendation(CustomResource, frozen=True, kw_only=True):

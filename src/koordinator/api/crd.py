@@ -58,8 +58,8 @@ def has_status_subresource(kind_type: type[KubeObject]) -> bool:
 class StandardCondition(ApiStruct, frozen=True, kw_only=True):
     """A ``metav1.Condition``, as strict as the API server is."""
 
-    type: Annotated[str, Meta(max_length=316)]
-    status: Literal["True", "False", "Unknown"]
+    type: Annotated[str, Meta(max_length=316)]  # name of the condition
+    status: Literal["True", "False", "Unknown"]  # whether the condition holds
     reason: Annotated[
         str,
         Meta(
@@ -69,6 +69,6 @@ class StandardCondition(ApiStruct, frozen=True, kw_only=True):
             description="A word for programs, such as OutOfMemory.",
         ),
     ]
-    message: Annotated[str, Meta(max_length=32768)]
-    last_transition_time: dt.datetime
-    observed_generation: NotNegative = 0
+    message: Annotated[str, Meta(max_length=32768)]  # details for people
+    last_transition_time: dt.datetime  # time of the last change of the status
+    observed_generation: NotNegative = 0  # generation of the object that the condition is about

@@ -29,66 +29,69 @@ NUMA_UNKNOWN = -1  # as a node id
 class DeviceTopology(ApiStruct, frozen=True, kw_only=True):
     """Where a device sits; ids that are unknown are -1."""
 
-    socket_id: Int32 = field(name="socketID")
+    socket_id: Int32 = field(name="socketID")  # CPU socket of the device
     node_id: Int32 = field(name="nodeID")  # the NUMA node
-    pcie_id: str = field(name="pcieID")
-    bus_id: str = field(name="busID", default="")
+    pcie_id: str = field(name="pcieID")  # PCIe switch of the device
+    bus_id: str = field(name="busID", default="")  # address on the PCI bus
 
 
 class VirtualFunction(ApiStruct, frozen=True, kw_only=True):
     """A slice of an SR-IOV card."""
 
-    minor: Int32
-    bus_id: str = field(name="busID", default="")
+    minor: Int32  # number of the function
+    bus_id: str = field(name="busID", default="")  # address on the PCI bus
 
 
 class VirtualFunctionGroup(ApiStruct, frozen=True, kw_only=True):
     """Virtual functions that are alike."""
 
-    labels: dict[str, str] = {}
-    vfs: tuple[VirtualFunction, ...] = ()
+    labels: dict[str, str] = {}  # labels that selectors of virtual functions match
+    vfs: tuple[VirtualFunction, ...] = ()  # functions of the group
 
 
 class DeviceInfo(ApiStruct, frozen=True, kw_only=True):
     """A device: ``id`` is its UUID (of RDMA its bus address), ``minor`` its number on the node."""
 
     type: str = ""  # a DeviceType
-    labels: dict[str, str] = {}
-    id: str = ""
-    minor: Int32 | None = None
+    labels: dict[str, str] = {}  # labels that device selectors match
+    id: str = ""  # identifier that the vendor gives, such as the UUID of a GPU
+    minor: Int32 | None = None  # number of the device on the node
+    #: physical number of the device, where the vendor gives one
     module_id: Int32 | None = field(name="moduleID", default=None)
-    health: bool = False
-    resources: ResourceList = {}
-    topology: DeviceTopology | None = None
+    health: bool = False  # whether the device works; others are not allocated
+    resources: ResourceList = {}  # amounts of the whole device
+    topology: DeviceTopology | None = None  # place of the device in the machine
+    #: virtual functions of a network card, by labels
     vf_groups: tuple[VirtualFunctionGroup, ...] = ()
-    conditions: tuple[StandardCondition, ...] = ()
+    conditions: tuple[StandardCondition, ...] = ()  # reasons for the health
 
 
 class DeviceSpec(ApiStruct, frozen=True, kw_only=True):
     """All devices of the node."""
 
-    devices: tuple[DeviceInfo, ...] = ()
+    devices: tuple[DeviceInfo, ...] = ()  # all devices of the node
 
 
 class DeviceHolder(ApiStruct, frozen=True, kw_only=True):
     """A pod and the devices that it holds."""
 
-    name: str = ""
-    namespace: str = ""
-    uuid: str = ""
-    minors: tuple[Int32, ...] = ()
+    name: str = ""  # name of the pod
+    namespace: str = ""  # namespace of the pod
+    uuid: str = ""  # UID of the pod
+    minors: tuple[Int32, ...] = ()  # minor numbers of the devices of the pod
 
 
 class DeviceTypeAllocation(ApiStruct, frozen=True, kw_only=True):
     """Who holds devices of a type."""
 
-    type: str = ""
-    entries: tuple[DeviceHolder, ...] = ()
+    type: str = ""  # type of the devices
+    entries: tuple[DeviceHolder, ...] = ()  # pods with these devices
 
 
 class DeviceStatus(ApiStruct, frozen=True, kw_only=True):
     """In the schema only: no component writes it."""
 
+    #: devices allocated to pods, by type; no component writes it
     allocations: tuple[DeviceTypeAllocation, ...] = ()
 
 

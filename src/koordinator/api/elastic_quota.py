@@ -29,14 +29,14 @@ DEFAULT_QUOTA: Final = "koordinator-default-quota"  # of pods without quota
 class ElasticQuotaSpec(ApiStruct, frozen=True, kw_only=True):
     """Guaranteed and maximum amounts of the quota."""
 
-    min: ResourceList = {}
-    max: ResourceList = {}
+    min: ResourceList = {}  # guaranteed amounts
+    max: ResourceList = {}  # upper bound, with what other quotas lend
 
 
 class ElasticQuotaStatus(ApiStruct, frozen=True, kw_only=True):
     """What its pods hold."""
 
-    used: ResourceList = {}
+    used: ResourceList = {}  # sum of the requests of the pods of the quota that have a node
     conditions: tuple[StandardCondition, ...] = ()  # ours: whether the object is valid
 
 
@@ -81,9 +81,10 @@ class ElasticQuota(CustomResource, frozen=True, kw_only=True):
 class ElasticQuotaProfileSpec(ApiStruct, frozen=True, kw_only=True):
     """The quota to make of the nodes selected; ``resource_ratio`` outside of (0,1] counts as 1."""
 
-    quota_name: str
-    node_selector: LabelSelector
-    quota_labels: dict[str, str] = {}
+    quota_name: str  # name of the root quota that the profile maintains
+    node_selector: LabelSelector  # nodes whose resources the quota gets
+    quota_labels: dict[str, str] = {}  # labels of the root quota
+    #: share of the allocatable resources that the quota gets, such as 0.9
     resource_ratio: str | None = None
 
 

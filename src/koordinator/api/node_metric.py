@@ -33,72 +33,75 @@ class AggregationType(StrEnum):
 class AggregatePolicy(ApiStruct, frozen=True, kw_only=True):
     """The time windows to report."""
 
-    durations: tuple[Duration, ...] = ()
+    durations: tuple[Duration, ...] = ()  # lengths of the time windows
 
 
 class MetricCollectPolicy(ApiStruct, frozen=True, kw_only=True):
     """How koordlet measures.  What is None is up to koordlet."""
 
-    aggregate_duration_seconds: int | None = None
-    report_interval_seconds: int | None = None
-    node_aggregate_policy: AggregatePolicy | None = None
+    aggregate_duration_seconds: int | None = None  # time window of the averages
+    report_interval_seconds: int | None = None  # time between two reports
+    node_aggregate_policy: AggregatePolicy | None = None  # time windows of the percentiles
+    #: which page cache counts as used memory: none, hot or all
     node_memory_collect_policy: MemoryCollectPolicy | None = None
 
 
 class NodeMetricSpec(ApiStruct, frozen=True, kw_only=True):
     """Written by the manager."""
 
-    metric_collect_policy: MetricCollectPolicy | None = None
+    metric_collect_policy: MetricCollectPolicy | None = None  # how the agent measures and reports
 
 
 class ResourceMap(ApiStruct, frozen=True, kw_only=True):
     """Used amounts; devices are listed one by one."""
 
-    resources: ResourceList = {}
-    devices: tuple[DeviceInfo, ...] = ()
+    resources: ResourceList = {}  # amounts by name of the resource
+    devices: tuple[DeviceInfo, ...] = ()  # usage of single devices
 
 
 class AggregatedUsage(ApiStruct, frozen=True, kw_only=True):
     """The usage over one time window; empty while samples span less than half of it."""
 
     usage: dict[str, ResourceMap] = {}  # by AggregationType
-    duration: Duration = Duration()
+    duration: Duration = Duration()  # length of the time window
 
 
 class NumaUsage(ApiStruct, frozen=True, kw_only=True):
     """The usage of one NUMA node."""
 
-    numa_node_id: Int32 = field(name="numaNodeID")
-    node_usage: ResourceMap = ResourceMap()
-    system_usage: ResourceMap = ResourceMap()
+    numa_node_id: Int32 = field(name="numaNodeID")  # number of the NUMA node
+    node_usage: ResourceMap = ResourceMap()  # usage of the whole NUMA node
+    system_usage: ResourceMap = ResourceMap()  # usage outside of pods
 
 
 class NodeUsage(ApiStruct, frozen=True, kw_only=True):
     """The usage of the node, and the part of it that is no pod's."""
 
-    node_usage: ResourceMap = ResourceMap()
+    node_usage: ResourceMap = ResourceMap()  # average usage of the whole node
+    #: average and percentiles of it, by window
     aggregated_node_usages: tuple[AggregatedUsage, ...] = ()
-    system_usage: ResourceMap = ResourceMap()
+    system_usage: ResourceMap = ResourceMap()  # average usage outside of pods
+    #: average and percentiles of it, by window
     aggregated_system_usages: tuple[AggregatedUsage, ...] = ()
-    numa_usages: tuple[NumaUsage, ...] = ()
+    numa_usages: tuple[NumaUsage, ...] = ()  # usage by NUMA node
 
 
 class PodUsage(ApiStruct, frozen=True, kw_only=True):
     """The usage of a pod, with its priority band and QoS class at that time."""
 
-    name: str = ""
-    namespace: str = ""
-    pod_usage: ResourceMap = ResourceMap()
+    name: str = ""  # name of the pod
+    namespace: str = ""  # namespace of the pod
+    pod_usage: ResourceMap = ResourceMap()  # average usage of the pod
     priority: str = ""  # a PriorityBand
     qos: str = ""  # a QosClass
-    extensions: UntypedObject = {}
+    extensions: UntypedObject = {}  # further data; koordlet writes none
 
 
 class HostApplicationUsage(ApiStruct, frozen=True, kw_only=True):
     """The usage of a program that runs outside of pods."""
 
-    name: str = ""
-    usage: ResourceMap = ResourceMap()
+    name: str = ""  # name of the application in the NodeSLO
+    usage: ResourceMap = ResourceMap()  # average usage
     priority: str = ""  # a PriorityBand
     qos: str = ""  # a QosClass
 
@@ -106,7 +109,7 @@ class HostApplicationUsage(ApiStruct, frozen=True, kw_only=True):
 class ResourceEstimate(ApiStruct, frozen=True, kw_only=True):
     """A prediction."""
 
-    resource: ResourceMap = ResourceMap()
+    resource: ResourceMap = ResourceMap()  # predicted amounts
 
 
 class NodeMetricStatus(ApiStruct, frozen=True, kw_only=True):
@@ -115,9 +118,10 @@ class NodeMetricStatus(ApiStruct, frozen=True, kw_only=True):
     ``prod_reclaimable_metric`` is what pods of band koord-prod requested and will hardly use.
     """
 
-    update_time: dt.datetime | None = None
-    node_metric: NodeUsage | None = None
-    pods_metric: tuple[PodUsage, ...] = ()
+    update_time: dt.datetime | None = None  # time of the report
+    node_metric: NodeUsage | None = None  # usage of the node
+    pods_metric: tuple[PodUsage, ...] = ()  # usage of each pod
+    #: usage of programs outside of pods
     host_application_metric: tuple[HostApplicationUsage, ...] = ()
     prod_reclaimable_metric: ResourceEstimate | None = None
     prod_peak_metric: ResourceEstimate | None = None

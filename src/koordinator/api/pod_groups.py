@@ -39,8 +39,8 @@ class PodGroupPhase(StrEnum):
 class PodGroupSpec(ApiStruct, frozen=True, kw_only=True):
     """How many pods make the group; ``min_resources`` is not looked at."""
 
-    min_member: Int32 = 0
-    min_resources: ResourceList = {}
+    min_member: Int32 = 0  # number of members that must be able to start together
+    min_resources: ResourceList = {}  # not used by the scheduler
     schedule_timeout_seconds: Int32 | None = None  # None or below 1 is the scheduler's default
 
 
@@ -48,12 +48,12 @@ class PodGroupStatus(ApiStruct, frozen=True, kw_only=True):
     """How far the group is; ``occupied_by`` names the owners of its pods."""
 
     phase: str = ""  # a PodGroupPhase
-    occupied_by: str = ""
-    scheduled: Int32 = 0
-    running: Int32 = 0
-    succeeded: Int32 = 0
-    failed: Int32 = 0
-    schedule_start_time: dt.datetime | None = None
+    occupied_by: str = ""  # owners of the first member
+    scheduled: Int32 = 0  # members with a node
+    running: Int32 = 0  # members that run
+    succeeded: Int32 = 0  # members that succeeded
+    failed: Int32 = 0  # members that failed
+    schedule_start_time: dt.datetime | None = None  # time when the phase first became Scheduling
     conditions: tuple[StandardCondition, ...] = ()  # ours: whether the object is valid
 
 

@@ -76,8 +76,8 @@ class DeleteOptions(ApiStruct, frozen=True, kw_only=True):
 
     api_version: str = ""
     kind: str = ""
-    grace_period_seconds: int | None = None
-    preconditions: Preconditions | None = None
+    grace_period_seconds: int | None = None  # time that the pod gets to terminate
+    preconditions: Preconditions | None = None  # identity that the pod must have
     orphan_dependents: bool | None = None
     propagation_policy: str | None = None
     dry_run: tuple[str, ...] = ()
@@ -91,44 +91,46 @@ class PodMigrationJobPreemptionOptions(ApiStruct, frozen=True, kw_only=True):
 class PodMigrationReservationOptions(ApiStruct, frozen=True, kw_only=True):
     """A reservation that exists, or parts of the one to create."""
 
+    #: reservation for the new pod; without it, one is created
     reservation_ref: ObjectReference | None = None
     template: UntypedObject = {}  # metadata and spec of a Reservation
-    preemption_options: PodMigrationJobPreemptionOptions | None = None
+    preemption_options: PodMigrationJobPreemptionOptions | None = None  # always empty
 
 
 class PodMigrationJobSpec(ApiStruct, frozen=True, kw_only=True):
     """What to move and how.  An empty mode is the descheduler's default; no ttl is no end."""
 
-    pod_ref: ObjectReference
-    paused: bool = False
-    ttl: Duration | None = None
+    pod_ref: ObjectReference  # pod to move
+    paused: bool = False  # whether the job waits
+    ttl: Duration | None = None  # time after which the job fails
     mode: str = ""  # a PodMigrationJobMode
-    reservation_options: PodMigrationReservationOptions | None = None
-    delete_options: DeleteOptions | None = None
+    reservation_options: PodMigrationReservationOptions | None = None  # reservation for the new pod
+    delete_options: DeleteOptions | None = None  # how the pod is evicted
 
 
 class PodMigrationJobPreemptedReservation(ApiStruct, frozen=True, kw_only=True):
     """A reservation that was made for a pod that had to go."""
 
-    namespace: str = ""
-    name: str = ""
-    node_name: str = ""
-    phase: str = ""
-    preempted_pod_ref: ObjectReference | None = None
-    pods_ref: tuple[ObjectReference, ...] = ()
+    namespace: str = ""  # namespace of the reservation
+    name: str = ""  # name of the reservation
+    node_name: str = ""  # node of the reservation
+    phase: str = ""  # phase of the reservation
+    preempted_pod_ref: ObjectReference | None = None  # preempted pod
+    pods_ref: tuple[ObjectReference, ...] = ()  # pods that use the reservation
 
 
 class PodMigrationJobStatus(ApiStruct, frozen=True, kw_only=True):
     """``status`` is the type of the condition that changed last; ``pod_ref`` is the new pod."""
 
     phase: str = ""  # a PodMigrationJobPhase
-    status: str = ""
-    reason: str = ""
-    message: str = ""
-    conditions: tuple[Condition, ...] = ()
-    node_name: str = ""
-    pod_ref: ObjectReference | None = None
-    preempted_pods_ref: tuple[ObjectReference, ...] = ()
+    status: str = ""  # type of the condition that changed last, or Complete
+    reason: str = ""  # reason of that condition, or of the failure
+    message: str = ""  # details of the reason
+    conditions: tuple[Condition, ...] = ()  # steps of the job
+    node_name: str = ""  # node of the reservation
+    pod_ref: ObjectReference | None = None  # pod that uses the reservation
+    preempted_pods_ref: tuple[ObjectReference, ...] = ()  # preempted pods; never written
+    #: reservations of preempted pods; never written
     preempted_pods_reservations: tuple[PodMigrationJobPreemptedReservation, ...] = field(
         name="preemptedPodsReservation", default=()
     )

@@ -60,10 +60,10 @@ class AdmissionCheckRef(ApiStruct, frozen=True, kw_only=True):
 class QueueItem(ApiStruct, frozen=True, kw_only=True):
     """A unit and its place; the first is 1."""
 
-    name: str = ""
-    namespace: str = ""
-    priority: Int32 = 0
-    position: Int32 = 0
+    name: str = ""  # name of the unit
+    namespace: str = ""  # namespace of the unit
+    priority: Int32 = 0  # priority of the unit
+    position: Int32 = 0  # position of the unit; the first is 1
 
 
 class QueueSpec(ApiStruct, frozen=True, kw_only=True):
@@ -121,24 +121,26 @@ class QueueUnitSpec(ApiStruct, frozen=True, kw_only=True):
     is stopped if it has.
     """
 
-    consumer_ref: ConsumerRef | None = None
-    priority: Int32 | None = None
-    priority_class_name: str = ""
-    queue: str = ""
+    consumer_ref: ConsumerRef | None = None  # the job
+    priority: Int32 | None = None  # priority within the queue
+    priority_class_name: str = ""  # PriorityClass of that priority
+    queue: str = ""  # name of the queue
     resource: ResourceList = {}
     request: ResourceList = {}
+    #: groups of identical pods
     pod_sets: Annotated[tuple[UnitPodSet, ...], Meta(max_length=8)] = field(
         name="podSet", default=()
     )
     active: bool | None = None
+    #: running time after which the job is stopped
     maximum_execution_time_seconds: Positive | None = None
 
 
 class UnitPodState(ApiStruct, frozen=True, kw_only=True):
     """How many pods there are, by what they do."""
 
-    running: Int32 = 0
-    pending: Int32 = 0
+    running: Int32 = 0  # number of running pods
+    pending: Int32 = 0  # number of pods that do not run yet
 
 
 class UnitReclaimState(ApiStruct, frozen=True, kw_only=True):
@@ -186,23 +188,26 @@ class AdmissionCheckState(ApiStruct, frozen=True, kw_only=True):
 class UnitRequeueState(ApiStruct, frozen=True, kw_only=True):
     """How often a unit did not run in time, and when it may be tried again."""
 
-    count: Int32 = 0
-    requeue_at: dt.datetime | None = None
+    count: Int32 = 0  # number of backoffs
+    requeue_at: dt.datetime | None = None  # when the unit is tried again
 
 
 class QueueUnitStatus(ApiStruct, frozen=True, kw_only=True):
     """How far a unit is; ``phase`` is a UnitPhase."""
 
-    phase: str = ""
-    attempts: int = 0
-    message: str = ""
-    last_update_time: dt.datetime | None = None
-    last_allocate_time: dt.datetime | None = None
+    phase: str = ""  # phase of the unit
+    attempts: int = 0  # number of admissions
+    message: str = ""  # details of the phase
+    last_update_time: dt.datetime | None = None  # time of the last change of the phase
+    last_allocate_time: dt.datetime | None = None  # time of the last admission
+    #: state of each admission check
     admission_checks: Annotated[tuple[AdmissionCheckState, ...], Meta(max_length=8)] = ()
-    pod_state: UnitPodState = UnitPodState()
+    pod_state: UnitPodState = UnitPodState()  # numbers of running and pending pods
+    #: admitted pods by group
     admissions: Annotated[tuple[UnitAdmission, ...], Meta(max_length=32)] = ()
-    conditions: tuple[StandardCondition, ...] = ()
-    requeue_state: UnitRequeueState | None = None
+    conditions: tuple[StandardCondition, ...] = ()  # conditions of the unit
+    requeue_state: UnitRequeueState | None = None  # backoff after an eviction
+    #: running time before the last eviction
     accumulated_past_execution_time_seconds: Int32 | None = None
 
 

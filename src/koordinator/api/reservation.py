@@ -65,16 +65,17 @@ class ReservationControllerReference(ApiStruct, frozen=True, kw_only=True):
 class ReservationOwner(ApiStruct, frozen=True, kw_only=True):
     """Pods that may use the reservation: what is given is ANDed, and something has to be given."""
 
-    object: ObjectReference | None = None
-    controller: ReservationControllerReference | None = None
-    label_selector: LabelSelector | None = None
+    object: ObjectReference | None = None  # a single pod
+    controller: ReservationControllerReference | None = None  # pods of a controller
+    label_selector: LabelSelector | None = None  # pods with certain labels
 
 
 class PreAllocationPolicy(ApiStruct, frozen=True, kw_only=True):
     """Whose resources may be reserved before they are free; Cluster is any pod marked for it."""
 
+    #: candidates: pods that match the owners, or in Cluster mode pods with a label
     mode: Literal["Default", "Cluster"] = "Default"
-    enable_multiple: bool = False
+    enable_multiple: bool = False  # whether several pods may be taken over
 
 
 class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
@@ -85,27 +86,29 @@ class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
     applies.
     """
 
-    template: UntypedPodTemplate
+    template: UntypedPodTemplate  # pod whose resources and placement are reserved
+    #: pods that may use the reservation; one of the owners has to match
     owners: Annotated[tuple[ReservationOwner, ...], Meta(min_length=1)]
-    ttl: Duration = DEFAULT_TTL
-    expires: dt.datetime | None = None
-    pre_allocation: bool = False
-    pre_allocation_policy: PreAllocationPolicy | None = None
-    allocate_once: bool = True
+    ttl: Duration = DEFAULT_TTL  # time after creation until it expires; 0: never
+    expires: dt.datetime | None = None  # time at which it expires
+    pre_allocation: bool = False  # whether resources of running pods may be reserved
+    pre_allocation_policy: PreAllocationPolicy | None = None  # how these running pods are chosen
+    allocate_once: bool = True  # whether it ends with the first pod that uses it
+    #: whether pods may take more of the reserved resources from the node (Aligned) or not
     allocate_policy: Literal["Aligned", "Restricted"] | None = None
-    unschedulable: bool = False
-    taints: tuple[Taint, ...] = ()
+    unschedulable: bool = False  # whether new pods are kept from using it
+    taints: tuple[Taint, ...] = ()  # taints that its users have to tolerate
 
 
 class ReservationStatus(ApiStruct, frozen=True, kw_only=True):
     """Where resources are kept, and how much of them is used."""
 
-    phase: str = ReservationPhase.PENDING.value
-    conditions: tuple[Condition, ...] = ()
-    current_owners: tuple[ObjectReference, ...] = ()
-    node_name: str = ""
-    allocatable: ResourceList = {}
-    allocated: ResourceList = {}
+    phase: str = ReservationPhase.PENDING.value  # phase of the reservation
+    conditions: tuple[Condition, ...] = ()  # conditions of the reservation
+    current_owners: tuple[ObjectReference, ...] = ()  # pods that use it
+    node_name: str = ""  # node of the reservation
+    allocatable: ResourceList = {}  # reserved resources
+    allocated: ResourceList = {}  # resources that pods use
 
 
 class Reservation(CustomResource, frozen=True, kw_only=True):

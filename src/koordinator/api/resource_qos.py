@@ -23,11 +23,13 @@ MostBandwidth = Annotated[int | str | None, Meta(extra_json_schema={"default": 1
 class CpuQos(ApiStruct, frozen=True, kw_only=True):
     """``group_identity`` is -1..2; ``sched_idle`` 1 uses SCHED_IDLE (with core scheduling)."""
 
-    enable: bool | None = None
+    enable: bool | None = None  # whether the settings apply
+    #: scheduling priority of the cgroup in the kernel (bvt)
     group_identity: (
         Annotated[int, bounded(Bounds(-1, 2), decoded=ANY, node=Bounds(-1, 2))] | None
     ) = None
-    sched_idle: KernelFlag | None = None
+    sched_idle: KernelFlag | None = None  # whether the cgroup gets the scheduling policy SCHED_IDLE
+    #: whether pods of other groups are kept off the cores of these pods
     core_expeller: bool | None = None
 
 
@@ -58,16 +60,19 @@ class MemoryQos(MemorySettings, frozen=True, kw_only=True):
 class BlockIoLimits(ApiStruct, frozen=True, kw_only=True):
     """A limit of 0 is none; latencies are in microseconds; the model is that of blk-iocost."""
 
+    #: largest number of reads per second
     read_iops: NotNegative | None = field(name="readIOPS", default=None)
+    #: largest number of writes per second
     write_iops: NotNegative | None = field(name="writeIOPS", default=None)
-    read_bps: NotNegative | None = field(name="readBPS", default=None)
+    read_bps: NotNegative | None = field(name="readBPS", default=None)  # most bytes read per second
+    #: most bytes written per second
     write_bps: NotNegative | None = field(name="writeBPS", default=None)
-    io_weight_percent: IoWeight | None = None
-    read_latency: int | None = None
-    write_latency: int | None = None
-    read_latency_percent: Percent | None = None
-    write_latency_percent: Percent | None = None
-    enable_user_model: bool | None = None
+    io_weight_percent: IoWeight | None = None  # weight among the cgroups of the disk
+    read_latency: int | None = None  # target of read latency in microseconds
+    write_latency: int | None = None  # target of write latency in microseconds
+    read_latency_percent: Percent | None = None  # percentile of the read target
+    write_latency_percent: Percent | None = None  # percentile of the write target
+    enable_user_model: bool | None = None  # whether the cost model of the next fields is used
     model_read_bps: Positive | None = field(name="modelReadBPS", default=None)
     model_write_bps: Positive | None = field(name="modelWriteBPS", default=None)
     model_read_seq_iops: Positive | None = field(name="modelReadSeqIOPS", default=None)
@@ -79,37 +84,39 @@ class BlockIoLimits(ApiStruct, frozen=True, kw_only=True):
 class BlockDevice(ApiStruct, frozen=True, kw_only=True):
     """``type`` is device, volumegroup or podvolume."""
 
-    name: str = ""
-    type: str = ""
-    io_cfg: BlockIoLimits = BlockIoLimits()
+    name: str = ""  # name of the device, volume group or pod volume
+    type: str = ""  # device, volumegroup or podvolume
+    io_cfg: BlockIoLimits = BlockIoLimits()  # limits of the disk
 
 
 class BlockIoQos(ApiStruct, frozen=True, kw_only=True):
     """Limits per block device."""
 
-    enable: bool | None = None
-    blocks: tuple[BlockDevice, ...] = ()
+    enable: bool | None = None  # whether the limits apply
+    blocks: tuple[BlockDevice, ...] = ()  # limits by disk
 
 
 class ResctrlQos(ApiStruct, frozen=True, kw_only=True):
     """Which part of the last-level cache, and how much memory bandwidth."""
 
-    enable: bool | None = None
-    cat_range_start_percent: Percent | None = None
+    enable: bool | None = None  # whether the settings apply
+    cat_range_start_percent: Percent | None = None  # where the part of the L3 cache starts
+    #: where the part of the L3 cache ends
     cat_range_end_percent: (
         Annotated[int, bounded(PERCENT, node=PERCENT, exceeds="catRangeStartPercent")] | None
     ) = None
+    #: share of the memory bandwidth
     mba_percent: Annotated[int, bounded(PERCENT, node=Bounds(1, 100))] | None = None
 
 
 class NetworkQos(ApiStruct, frozen=True, kw_only=True):
     """A number is a percentage of the node's bandwidth, a text an amount such as 50M."""
 
-    enable: bool | None = None
-    ingress_request: LeastBandwidth = None
-    ingress_limit: MostBandwidth = None
-    egress_request: LeastBandwidth = None
-    egress_limit: MostBandwidth = None
+    enable: bool | None = None  # whether the settings apply
+    ingress_request: LeastBandwidth = None  # guaranteed bandwidth into the node
+    ingress_limit: MostBandwidth = None  # largest bandwidth into the node
+    egress_request: LeastBandwidth = None  # guaranteed bandwidth out of the node
+    egress_limit: MostBandwidth = None  # largest bandwidth out of the node
 
 
 class ResourceQos(ApiStruct, frozen=True, kw_only=True):
@@ -125,16 +132,18 @@ class ResourceQos(ApiStruct, frozen=True, kw_only=True):
 class ResourceQosPolicies(ApiStruct, frozen=True, kw_only=True):
     """``cpu_policy`` is groupIdentity or coreSched, ``net_qos_policy`` tc or terway-qos."""
 
+    #: kernel mechanism for the CPU settings
     cpu_policy: Annotated[str, one_of("groupIdentity", "coreSched")] | None = None
+    #: mechanism for the network: tc or terway-qos
     net_qos_policy: str | None = field(name="netQOSPolicy", default=None)
 
 
 class ResourceQosStrategy(ApiStruct, frozen=True, kw_only=True):
     """What every QoS class gets."""
 
-    policies: ResourceQosPolicies | None = None
-    lsr_class: ResourceQos | None = None
-    ls_class: ResourceQos | None = None
-    be_class: ResourceQos | None = None
-    system_class: ResourceQos | None = None
-    cgroup_root: ResourceQos | None = None
+    policies: ResourceQosPolicies | None = None  # mechanisms that apply the settings
+    lsr_class: ResourceQos | None = None  # settings of pods of class LSR and LSE
+    ls_class: ResourceQos | None = None  # settings of pods of class LS
+    be_class: ResourceQos | None = None  # settings of pods of class BE
+    system_class: ResourceQos | None = None  # settings of pods of class SYSTEM
+    cgroup_root: ResourceQos | None = None  # settings of the root cgroup

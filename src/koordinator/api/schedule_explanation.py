@@ -14,27 +14,27 @@ from koordinator.foundation.clock import Duration
 class ScheduleExplanationSpec(ApiStruct, frozen=True, kw_only=True):
     """The question: a pod or a gang group, by key."""
 
-    question_object_key: str = ""
+    question_object_key: str = ""  # key of the pod or gang group to explain
     question_object_template: UntypedPodTemplate | None = None  # not supported
-    ttl: Duration = Duration(hours=24)
+    ttl: Duration = Duration(hours=24)  # time after which the object is deleted
 
 
 class SchedulingResult(ApiStruct, frozen=True, kw_only=True):
     """A pod and the node it fits on."""
 
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    node_name: str = ""
+    namespace: str = ""  # namespace of the pod
+    name: str = ""  # name of the pod
+    uid: str = ""  # UID of the pod
+    node_name: str = ""  # node that the pod fits on
 
 
 class NodeFailedDetail(ApiStruct, frozen=True, kw_only=True):
     """Nodes that one plugin rejected for one reason."""
 
-    failed_plugin: str = ""
-    reason: str = ""
-    preempt_might_help: bool = False
-    failed_nodes: tuple[str, ...] = ()
+    failed_plugin: str = ""  # plugin that rejected the nodes
+    reason: str = ""  # reason that the plugin gave
+    preempt_might_help: bool = False  # whether preemption could help
+    failed_nodes: tuple[str, ...] = ()  # names of the nodes
 
 
 class NodeLevelExplanation(ApiStruct, frozen=True, kw_only=True):
@@ -49,17 +49,17 @@ class NodeLevelExplanation(ApiStruct, frozen=True, kw_only=True):
 class PossibleVictim(ApiStruct, frozen=True, kw_only=True):
     """A pod that could be preempted."""
 
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    is_nominated_pod: bool = False
+    namespace: str = ""  # namespace of the pod
+    name: str = ""  # name of the pod
+    uid: str = ""  # UID of the pod
+    is_nominated_pod: bool = False  # whether the pod is only nominated to the node
 
 
 class NodePossibleVictims(ApiStruct, frozen=True, kw_only=True):
     """Pods of a node that could be preempted."""
 
-    node_name: str = ""
-    possible_victims: tuple[PossibleVictim, ...] = ()
+    node_name: str = ""  # name of the node
+    possible_victims: tuple[PossibleVictim, ...] = ()  # pods that preemption would evict there
 
 
 class DomainExplanation(ApiStruct, frozen=True, kw_only=True):
@@ -77,11 +77,11 @@ class DomainExplanation(ApiStruct, frozen=True, kw_only=True):
 class ScheduleExplanationStatus(ApiStruct, frozen=True, kw_only=True):
     """The answer."""
 
-    schedulable: bool = False
-    schedulable_after_preemption: bool = False
-    failed_message: str = ""
-    last_update_time: dt.datetime | None = None
-    detailed_explanation: tuple[DomainExplanation, ...] = ()
+    schedulable: bool = False  # whether it fits now
+    schedulable_after_preemption: bool = False  # whether it fits after preemption
+    failed_message: str = ""  # reason that it does not fit
+    last_update_time: dt.datetime | None = None  # time of the explanation
+    detailed_explanation: tuple[DomainExplanation, ...] = ()  # explanation by domain and node
 
 
 class ScheduleExplanation(CustomResource, frozen=True, kw_only=True):
