@@ -12,9 +12,7 @@ from koordinator.cli.main import app
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text("utf-8")
 PAGE = (ROOT / "docs/how-to/schedule-manifests.md").read_text("utf-8")
-READS_MANIFESTS = re.compile(
-    r"```python\n(from koordinator\.cli\.input\.manifests.*?)```", re.DOTALL
-)
+READS_MANIFESTS = re.compile(r"```python\n(from koordinator\.simulator import .*?)```", re.DOTALL)
 
 
 @pytest.fixture

@@ -50,7 +50,8 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
         "simulate": CommandSource(
             "simulate.command",
             "simulate",
-            "Simulate a workload, or replay a trace, and report the outcome of its pods.",
+            "Simulate a workload, manifests, a trace or a recording, "
+            "and report the outcome of its pods.",
         ),
         "explain": CommandSource(
             "explain.command", "explain", "Explain why pods wait, and what would help."

@@ -66,7 +66,11 @@ def test_workload_without_yarn_runs_without_the_yarn_packages() -> None:
         ("koordinator.dashboard", "dashboard", ("dashboard", "-w", "absent.yaml")),
         ("starlette", "dashboard", ("dashboard", "-w", "absent.yaml")),
         ("koordinator.yarn", "yarn", ("yarn-operator", "--help")),
-        ("koordinator.simulator.research", "research", ("simulate", "--trace", "openb")),
+        (
+            "koordinator.simulator.research",
+            "research",
+            ("simulate", "--trace", "openb", "--data", "."),
+        ),
     ],
 )
 def test_missing_extra_is_named(package: str, extra: str, words: tuple[str, ...]) -> None:

@@ -59,4 +59,4 @@ def test_path_components_are_created_by_the_check_only() -> None:
         for path in Path(koordinator.__path__[0]).rglob("*.py")
         if "PathComponent(" in path.read_text("utf-8")
     ]
-    assert makers == ["path_component.py"]
+    assert makers == ["files.py"]

@@ -93,7 +93,6 @@ def values(
     files: Annotated[
         list[str],
         typer.Argument(
-            metavar="FILE...",
             help="Values of the original's chart, and ConfigMaps of its cluster; - for standard "
             "input. A later file of values overrides an earlier one.",
         ),
