@@ -1,7 +1,7 @@
 """Objects in which every field of their type is filled, and every string in them.
 
 Made from the types themselves, so that a field, an annotation or a label that is added is in them
-without anybody thinking of it.
+without any list to maintain.
 """
 
 import copy
@@ -34,7 +34,7 @@ def labels_of_the_project() -> dict[str, str]:
 
 
 def annotations_of_the_project() -> dict[str, str]:
-    """Return every annotation that the project knows, those of JSON filled."""
+    """Return every annotation that the project knows, with JSON values filled."""
     package = koordinator.api.annotations
     found: dict[str, str] = {}
     for module in pkgutil.iter_modules(package.__path__):
@@ -43,7 +43,7 @@ def annotations_of_the_project() -> dict[str, str]:
 
 
 def strings(tree: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
-    """Yield where which string is: values, keys of mappings, and those of JSON inside of one."""
+    """Yield place and string: values, keys of mappings, and strings inside of JSON."""
     if isinstance(tree, dict):
         for key, value in tree.items():
             yield (*path, KEY, key), key

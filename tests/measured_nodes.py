@@ -14,7 +14,7 @@ from koordinator.api.pod import Pod
 BAND = "koordinator.sh/priority-class"
 PREFIX = "scheduling.koordinator.sh"
 TIMES = ("22:13:00", "22:12:00", "22:10:30", "22:00:00", "")
-NOT_THERE = ("gone", "q0-0", "q0-2", "q1-0", "new0-0-0", "new1-0-1")  # perhaps they come again
+NOT_THERE = ("gone", "q0-0", "q0-2", "q1-0", "new0-0-0", "new1-0-1")  # may be added later
 WINDOWS = (("5m", "p95"), ("15m", "p95"), ("5m", "avg"))
 
 #: Arguments of the plugin under which every rule has something to say, one set after the other.
@@ -51,7 +51,7 @@ _amounts = st.builds(
 
 @st.composite
 def reports(draw: st.DrawFn, name: str, pods: list[str]) -> NodeMetric:
-    """Return what a node says about itself, windows and pods, some of them not there."""
+    """Return the report of a node, windows and pods, some of them not there."""
     usage = draw(_amounts)["resources"]
     named = draw(st.lists(st.sampled_from((*pods, *NOT_THERE)), unique=True, max_size=4))
     kept: JsonObject = {} if draw(st.integers(0, 7)) else {"nodeUsage": {}}

@@ -144,7 +144,7 @@ def pod(
     )
 
 
-#: The same of version 2, as far as it differs.
+#: The same of version 2, where it differs.
 FRESH_V2: Mapping[str, str] = {
     "cpu.weight": "39",
     "cpu.max": "max 100000",
@@ -190,7 +190,7 @@ class Tree:
         self.host.put(f"{self.roots.cgroup}/cgroup.controllers", "cpu cpuset memory\n")
 
     def add_pod(self, pod_: Pod, **values: str | int) -> PodView:
-        """Make the cgroups of a pod and its containers; the values are those of containers."""
+        """Make the cgroups of a pod and its containers; the values are of the containers."""
         view = pod_view(pod_, LAYOUT)
         self.add(view.folder)
         for container in view.containers:

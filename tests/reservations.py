@@ -87,7 +87,7 @@ APPS = ("web", "db")
 
 @st.composite
 def reserved_rooms(draw: st.DrawFn) -> list[KubeObject]:
-    """Return nodes with available reservations, some of which have a user."""
+    """Return nodes with available reservations, some with a user."""
     nodes: list[KubeObject] = [
         node(f"n{index}", cpu=draw(st.integers(2, 8)), memory="8Gi")
         for index in range(draw(st.integers(1, 4)))
@@ -135,7 +135,7 @@ def config(
 ) -> KubeSchedulerConfiguration:
     """Return a profile with the plugin on, and others ``at`` their points.
 
-    ``off`` are filters that are not on; ``args`` are those of the plugin.
+    ``off`` are filters that are not on; ``args`` configure the plugin.
     """
     points: dict[str, list[JsonObject]] = {
         point: [{"name": "Reservation", "weight": 5000}] for point in PARTS

@@ -1,4 +1,4 @@
-"""The original's choice of nodes for a job, as its description says it, one domain at a time.
+"""The original's choice of nodes for a job, as its description defines it, domain by domain.
 
 Nothing of ``koordinator.domain.network`` is used: tests and benchmarks compare the two.  Source:
 koordinator pkg/scheduler/plugins/coscheduling/core/network_topology_solver.go.

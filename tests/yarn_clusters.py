@@ -1,7 +1,7 @@
 """A YARN cluster that is played, and a Kubernetes cluster with a manager and an operator beside it.
 
 ``PlayedYarn`` behaves as a ResourceManager of Hadoop 3.3.6 was seen to (tests/e2e/yarn asks a real
-one): it grants containers up to a limit, forgets limits of NodeManagers that register anew, ends
+one): it grants containers up to a limit, forgets limits of NodeManagers that register again, ends
 the newest containers beyond a limit, and may lose answers.
 """
 
@@ -113,7 +113,7 @@ class PlayedYarn:
             raise YarnError("connection reset")
 
     def catch_up(self) -> None:
-        """Let requests take effect whose answers were not waited for."""
+        """Apply requests whose answers were not waited for."""
         for limit in self.late:
             self.managers[limit.node_id].limit = limit.resource
         self.late.clear()
@@ -148,7 +148,7 @@ def kube_node(name: str = "n1", cpus: int = 10, memory: str = "16Gi", **meta: An
 def node_manager_pod(
     node: str = "n1", node_id: str = NODE_ID, name: str = "nm", **annotations: str
 ) -> Pod:
-    """Return the pod of a NodeManager; without ``node_id`` it says nothing of it."""
+    """Return the pod of a NodeManager; without ``node_id`` it has no such annotation."""
     noted = {"yarn.hadoop.apache.org/node-id": node_id} if node_id else {}
     meta = {
         "name": name,
@@ -161,7 +161,7 @@ def node_manager_pod(
 
 
 def batch_pod(name: str, cpu_milli: int, memory_bytes: int, node: str = "n1") -> Pod:
-    """Return a pod that asks for batch resources; without ``node`` it found no room."""
+    """Return a pod that requests batch resources; without ``node`` it found no room."""
     requests = {BATCH_CPU: str(cpu_milli), BATCH_MEMORY: str(memory_bytes)}
     status: JsonObject = {"phase": "Running" if node else "Pending"}
     if not node:
@@ -205,21 +205,21 @@ class YarnWorld:
         self.manager = Manager(self.cluster, self.clock, ManagerOptions())
 
     def restart_operator(self) -> None:
-        """Begin anew with nothing in memory, as after kill -9."""
+        """Restart with nothing in memory, as after kill -9."""
         self.followers = {
             DEFAULT_CLUSTER: YarnFollower(DEFAULT_CLUSTER, lambda: self.yarn, self.clock)
         }
         self.operator = YarnOperator(self.cluster, self.clock, self.followers, self.options)
 
     def run(self, seconds: float = 5.0) -> None:
-        """Let everybody work for so long."""
+        """Run all components for so long."""
         until_s = self.clock.now_s() + seconds
         while self.clock.now_s() < until_s:
             self.step()
             self.clock.advance_to(self.clock.now_s() + 0.5)
 
     def step(self) -> None:
-        """Let everybody do all they can without time passing."""
+        """Run all components until they are idle, without time passing."""
         busy = True
         while busy:
             busy = bool(self.manager.step())
@@ -251,7 +251,7 @@ class YarnWorld:
         return batch_amounts(self.node(name).status.allocatable)
 
     def requested(self, name: str = "n1") -> BatchAmounts:
-        """Return what pods on a node ask for."""
+        """Return the requests of pods on a node."""
         total = NOTHING
         for pod in self.cluster.list(Pod, field_selector=f"spec.nodeName={name}").items:
             found = pod_requests(pod.spec)

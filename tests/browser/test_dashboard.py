@@ -178,7 +178,7 @@ def test_what_if_with_a_manifest(open_page: OpenPage, url: str) -> None:
 
 
 def test_a_healthy_cluster_is_shown_as_healthy(open_page: OpenPage) -> None:
-    """Whoever opens the address sees what the cluster consists of, and that it has no problem."""
+    """The address opens the overview: what the cluster consists of, and that it has no problem."""
     pool = {"koordinator.sh/node-pool": "web"}
     nodes = [node(f"n{number}", cpu=8, labels=pool) for number in range(3)]
     with served(manifests([*nodes, pod("p", cpu=4, on="n0")])) as found:

@@ -1,10 +1,10 @@
 """Random worlds of devices: nothing of them is ever given twice.
 
 ``python -m tests.fuzz.devices [--worlds N] [--seed FIRST]`` plays worlds in which pods, claims,
-slices, classes, reports and nodes come and go in any order, schedulers begin anew, events come
+slices, classes, reports and nodes come and go in any order, schedulers restart, events come
 late, and requests and answers get lost.  What was given is added up from what the cluster has
-stored, by nothing that the scheduler uses.  At the end a scheduler that begins anew sees the same
-in use as the one that was there; and when all pods have gone, nothing is held by anybody.
+stored, by nothing that the scheduler uses.  At the end a scheduler that restarts sees the same
+in use as the one that was there; and after all pods are deleted, no device is in use.
 
 In crowded worlds pods have priorities, gangs, quotas and reservations as well.
 """
@@ -149,7 +149,7 @@ class LossyCluster:
 
 @dataclass
 class DeviceWorld:
-    """One world.  ``step`` lets something happen, and looks at what was given."""
+    """One world.  ``step`` executes an event, and checks the allocations."""
 
     seed: int
     draw: random.Random = field(init=False)
@@ -212,7 +212,7 @@ class DeviceWorld:
     # -- what is offered ---------------------------------------------------------------------
 
     def offer(self, driver: str, pool: str, devices: list[dict[str, Any]], **spec: Any) -> None:
-        """Publish a pool anew, in one or two slices, the later one perhaps missing."""
+        """Publish a pool again, in one or two slices, the later one perhaps missing."""
         self.generations[pool] += self.draw.randint(0, 1)
         cut = self.draw.choice((0, 0, self.draw.randint(0, len(devices))))
         groups = [devices[:cut], devices[cut:]] if cut else [devices]
@@ -241,7 +241,7 @@ class DeviceWorld:
         return iter(self.cluster.list(ResourceSlice).items)
 
     def republish(self) -> None:
-        """Publish something anew, perhaps without what claims hold of it."""
+        """Publish an object again, perhaps without devices that claims have."""
         match self.draw.choice(("gpus", "parts", "net", "withdraw")):
             case "gpus":
                 self.report(self.draw.choice("ab"))
@@ -270,7 +270,7 @@ class DeviceWorld:
     # -- what happens ------------------------------------------------------------------------
 
     def step(self) -> None:
-        """Let one thing happen, the scheduler work, and look."""
+        """Execute one event, run the scheduler, and check."""
         happens = self.draw.choices(
             (self.ask, self.end, self.republish, self.restart, self.drop_claim, self.reclass,
              self.lose_node, self.wait, self.crowd, self.prepare),
@@ -285,7 +285,7 @@ class DeviceWorld:
                 self.control()
 
     def control(self) -> bool:
-        """Let claims be made and released, by who hears of everything at once."""
+        """Make and release claims, by a controller that sees every event at once."""
         with self.cluster.told_at_once():
             return self.controller.step()
 
@@ -341,7 +341,7 @@ class DeviceWorld:
         self.put(pod(name, **spec))
 
     def end(self) -> None:
-        """Delete a pod, or let it end."""
+        """Delete a pod, or end it."""
         pods = self.cluster.list(Pod).items
         if not pods:
             return
@@ -384,7 +384,7 @@ class DeviceWorld:
             self.put(made("DeviceClass", "gone", V1, spec=spec))
 
     def lose_node(self) -> None:
-        """Let a node go and come back."""
+        """Delete a node and create it again."""
         name = self.draw.choice("abc")
         known = self.cluster.get(Node, name)
         self.cluster.delete(Node, name)
@@ -399,7 +399,7 @@ class DeviceWorld:
         self.scheduler = self.started()
 
     def wait(self) -> None:
-        """Let time pass."""
+        """Advance the clock."""
         self.clock.advance_to(self.clock.now_s() + self.draw.choice((1, 20, 400)))
 
     # -- what was given ----------------------------------------------------------------------
@@ -411,7 +411,7 @@ class DeviceWorld:
                 yield (result.driver, result.pool, result.device), result
 
     def look(self) -> None:
-        """Add up what the cluster says is given.  Raises AssertionError if it is too much."""
+        """Add up the allocations in the cluster.  Raises AssertionError if one exceeds a device."""
         given: Counter[tuple[str, ...]] = Counter()
         for device, result in self._results():
             consumed = {name: amount.nanos for name, amount in result.consumed_capacity.items()}
@@ -488,7 +488,7 @@ class DeviceWorld:
             assert total <= most * NANOS, f"{total / NANOS} of {most} {name} of {device} given"
 
     def rest(self) -> None:
-        """Let everything that was written be seen, and look at the sums of the scheduler, too."""
+        """Deliver everything that was written, and check the sums of the scheduler, too."""
         self.cluster.draw = None
         lossy: Any = self.scheduler.handle.binder._cluster
         lossy._share = 0.0
@@ -512,7 +512,7 @@ class DeviceWorld:
         anew.finish()
 
     def clear(self) -> None:
-        """Let everybody go.  Raises AssertionError if something is held by nobody then."""
+        """Delete all pods.  Raises AssertionError if a device is still in use then."""
         for each in self.cluster.list(Pod).items:
             self.cluster.delete(Pod, each.metadata.name, each.metadata.namespace)
         for held in self.cluster.list(Reservation).items:
@@ -533,7 +533,7 @@ def _reservation_of(each: Pod) -> str:
 
 
 def tables(scheduler: Scheduler) -> tuple[Snapshot, VerdictTable]:
-    """Return what a scheduler sees, and what it knows of devices."""
+    """Return the state that a scheduler sees, and its ledger of devices."""
     snapshot = Snapshot(scheduler.handle.state)
     return snapshot, verdict_table(snapshot, dynamic_resources(scheduler).gates)
 

@@ -41,7 +41,7 @@ class LateNews:
 
 
 class FarCluster(MemoryCluster):
-    """A cluster whose events come late, to everybody who watches it."""
+    """A cluster whose events come late, to all watchers."""
 
     late: LateNews | None = None
     draw: random.Random | None = None
@@ -60,7 +60,7 @@ class FarCluster(MemoryCluster):
 
     @contextmanager
     def told_at_once(self) -> Iterator[None]:
-        """Let whoever begins to watch meanwhile hear of everything at once."""
+        """Deliver events at once to watches that are opened meanwhile."""
         draw, self.draw = self.draw, None
         try:
             yield

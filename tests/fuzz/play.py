@@ -21,7 +21,7 @@ from koordinator.scheduler.queue import QueueState
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.embedded import DEFAULT_ADMISSION
 
-MOST_ROUNDS = 400  # of one step of a script, after which it is said to never come to rest
+MOST_ROUNDS = 400  # of one step of a script; a longer one counts as endless
 FRUITLESS = 8
 
 
@@ -30,7 +30,7 @@ class RestlessError(AssertionError):
 
 
 class Play:
-    """One world.  ``now`` is in it; ``step`` lets something happen and the scheduler come to rest.
+    """One world.  ``now`` is in it; ``step`` executes an event and runs the scheduler until idle.
 
     ``watch`` sees to it that the rules hold then.
     """
@@ -66,14 +66,14 @@ class Play:
         self.step(Wait(400.0))
 
     def step(self, step: Step) -> None:
-        """Let it happen, and the scheduler do what it does about it."""
+        """Execute the event, and run the scheduler."""
         self.happen(step)
         self.settle()
         if self._witness is not None:
             self._witness.check(self.scheduler)
 
     def happen(self, step: Step) -> None:
-        """Let it happen, if it can."""
+        """Execute the event, if it is possible."""
         match step:
             case Create(objects):
                 for obj in objects:

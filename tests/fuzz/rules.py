@@ -1,6 +1,6 @@
-"""What must hold whenever the scheduler has come to rest, told from the objects of the cluster.
+"""Rules that hold whenever the scheduler is idle, checked by the objects of the cluster.
 
-Sums are made here anew, from manifests; the scheduler's own are compared with them last.
+Sums are computed here from manifests; the scheduler's own are compared with them last.
 """
 
 import json
@@ -98,7 +98,7 @@ class _Now:
 
 
 def used_by(pod: Pod) -> str:
-    """Return the uid of the reservation that the pod says it uses."""
+    """Return the uid of the reservation in the pod's annotation."""
     text = pod.metadata.annotations.get(USED)
     return json.loads(text)["uid"] if text else ""
 
@@ -109,7 +109,7 @@ def amounts(given: Mapping[str, Quantity]) -> Counter[str]:
 
 
 def requests(pod: Pod) -> Counter[str]:
-    """Return what the only container asks for."""
+    """Return the requests of the only container."""
     return amounts(pod.spec.containers[0].resources.requests)
 
 
@@ -125,7 +125,7 @@ def added(many: Iterable[Counter[str]]) -> Counter[str]:
 
 
 def check_amounts(now: _Now) -> None:
-    """No node gives more than it has; what is reserved counts as far as nobody uses it."""
+    """No node gives more than it has; the unused part of a reservation counts."""
     for name, node in now.nodes.items():
         there = amounts(node.status.allocatable)
         pods = [p for p in now.running if p.spec.node_name == name]
@@ -246,7 +246,7 @@ def check_reservations(now: _Now) -> None:
 
 
 def is_owner(reservation: Reservation, pod: Pod) -> bool:
-    """Return whether an owner's labels are those of the pod."""
+    """Return whether an owner's labels match the pod."""
     return any(
         owner.label_selector is not None
         and all(
@@ -261,7 +261,7 @@ def is_owner(reservation: Reservation, pod: Pod) -> bool:
 
 
 def check_quotas(now: _Now, *, checks_parents: bool) -> None:
-    """No quota uses more than its max; nor do its children together, if that is asked for."""
+    """No quota uses more than its max; nor do its children together, if they are checked."""
     of: dict[str, list[Counter[str]]] = defaultdict(list)
     for p in now.running:
         name = p.metadata.labels.get(PREFIX + "name", "")
@@ -320,7 +320,7 @@ def self_configured(now: _Now) -> bool:
 
 
 def check_places(now: _Now, new: list[Pod]) -> None:
-    """Whoever has come to a node may be there."""
+    """Every pod fits the node on which it runs."""
     for p in new:
         node = now.nodes.get(p.spec.node_name)
         if node is None:
@@ -345,7 +345,7 @@ def check_places(now: _Now, new: list[Pod]) -> None:
 
 
 def check_waiting(now: _Now, scheduler: Scheduler) -> None:
-    """Everybody who waits is in the queue and has been told why."""
+    """Every pending pod is in the queue and has a reason in its status."""
     for p in now.pods:
         over = p.status.phase in ("Succeeded", "Failed") or p.metadata.deletion_timestamp
         if p.spec.node_name or over:
@@ -357,7 +357,7 @@ def check_waiting(now: _Now, scheduler: Scheduler) -> None:
 
 
 def check_kept(scheduler: Scheduler) -> None:
-    """Nothing kept of an evaluation differs from what comes out anew; who waits fits nowhere."""
+    """Every cached evaluation equals a fresh one; pending pods fit nowhere."""
     nominated = bool(scheduler.nominator.nodes())
     for queued in scheduler.queue.pods(QueueState.UNSCHEDULABLE):
         cycle = scheduler.cycles[queued.pod.spec.scheduler_name]
@@ -382,7 +382,7 @@ def check_kept(scheduler: Scheduler) -> None:
 
 
 def check_same_after_restart(cluster: FarCluster, scheduler: Scheduler, script: Script) -> None:
-    """Who starts anew knows the same of every node."""
+    """Check that a scheduler that restarts has the same state of every node."""
     clock = VirtualClock(scheduler.state.now_s)
     other = restarted(cluster, clock, script.configuration)
     with cluster.told_at_once():

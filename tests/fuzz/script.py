@@ -56,7 +56,7 @@ class Finish:
 
 @dataclass(frozen=True)
 class Reap:
-    """Of the pods that are ending, this part is gone."""
+    """Of the pods that are ending, this part has been deleted."""
 
     part: float
 
@@ -276,7 +276,7 @@ class _Writer:
         return made_here
 
     def wishes(self, priority: int | None = None) -> dict[str, Any]:
-        """Return what pods ask for."""
+        """Return the requests of pods."""
         draw = self.random
         labels: dict[str, str] = {"app": draw.choice(APPS)}
         annotations: dict[str, str] = {}
@@ -308,7 +308,7 @@ class _Writer:
         }
 
     def bind_cpus(self, labels: dict[str, str], annotations: dict[str, str]) -> None:
-        """Let some pods ask for CPUs of their own."""
+        """Make some pods request exclusive CPUs."""
         draw = self.random
         if self.has_parts and self.chance(0.3):
             labels["koordinator.sh/qosClass"] = draw.choice(("LSR", "LSE", "LS"))

@@ -112,7 +112,7 @@ def _drop_objects(found: Finding, still: Callable[[list[Step]], bool]) -> bool:
 def write(found: Finding, folder: Path) -> None:
     """Write the configuration, the steps, and the cluster just before it went wrong.
 
-    ``koord schedule -f objects.json --config config.yaml`` decides anew what was pending then.
+    ``koord schedule -f objects.json --config config.yaml`` repeats the decision on pending pods.
     """
     folder.mkdir(parents=True, exist_ok=True)
     play = Play(found.script)

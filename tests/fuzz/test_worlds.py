@@ -18,7 +18,7 @@ def _quiet() -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "seed", [*range(9), 50313, 777614]
-)  # turns without end; a place that nobody was told of
+)  # rounds without end; a place without an event
 def test_no_rule_is_broken(seed: int) -> None:
     """Whatever happens in it; ``python -m tests.fuzz --seed N --count 1`` makes it smaller."""
     found = played(script_of(seed))

@@ -24,7 +24,7 @@ _KOORDINATOR_FLAGS = [
     f"--koordinator-component-namespace={NAMESPACE}",
 ]
 _SCHEDULER_CONFIG = "config/manager/scheduler-config.yaml"
-#: It writes the devices of pods in other words, and those of reservations not.
+#: It writes the devices of pods in other words, and the devices of reservations not.
 _WEBHOOK_OF_PODS = ("mpod-create.koordinator.sh", "mpod-update.koordinator.sh")
 
 

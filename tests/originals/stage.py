@@ -1,4 +1,4 @@
-"""What a suite finds: a control plane with all controllers, nodes that are played, and us."""
+"""Environment of a suite: a control plane with all controllers, simulated nodes, and us."""
 
 import json
 import subprocess
@@ -27,7 +27,7 @@ from tests.e2e.waiting import eventually
 
 Manifest = dict[str, Any]
 
-#: Of Kubernetes 1.35, off by default: the suite asks for them.
+#: Of Kubernetes 1.35, off by default: the suite enables them.
 _GATES = (
     "GenericWorkload",
     "DRADeviceTaints",

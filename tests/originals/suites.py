@@ -1,4 +1,4 @@
-"""The suites: how each is built, which of its specs are asked for, and what came of them."""
+"""Test suites of the originals: how each is built, its selected specs, and their results."""
 
 import hashlib
 import json
@@ -53,7 +53,7 @@ def koordinator(checkout: Path) -> Path:
     """Return the suite of a checkout of Koordinator; built once for each.
 
     Go's proxy does not have its module.  The suite is compiled with the versions of the suite of
-    Kubernetes, which saves most of the work: from a copy whose go.mod asks for no others.
+    Kubernetes, which saves most of the work: from a copy whose go.mod requires no others.
     """
     if not (checkout / "test/e2e/e2e.go").is_file():
         raise ControlPlaneError(
@@ -110,7 +110,7 @@ def run(
 
 
 def read(report: Path) -> list[Spec]:
-    """Return the specs of ginkgo's report that were asked for."""
+    """Return the selected specs of ginkgo's report."""
     specs = []
     for suite in json.loads(report.read_text()):
         for each in suite["SpecReports"] or []:
@@ -129,5 +129,5 @@ def _spec(report: dict[str, Any]) -> Spec | None:
             return None  # what is done before and after all specs
         name = f"{report['LeafNodeType']} {name}"
     elif report["State"] == "skipped" and not why:
-        return None  # not asked for
+        return None  # not selected
     return Spec(name.strip(), str(report["State"]), why, report["RunTime"] / 1e9)

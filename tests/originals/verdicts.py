@@ -1,4 +1,4 @@
-"""What is known of specs: which are not asked for, and which fail where they should, and why."""
+"""Expected results of specs: those that are not selected, and those that fail, with reasons."""
 
 import re
 from collections.abc import Sequence

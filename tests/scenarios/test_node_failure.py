@@ -61,7 +61,7 @@ def test_services_move_to_the_nodes_that_are_left(result: SimulationResult) -> N
 
 
 def test_the_report_shows_the_cut(result: SimulationResult) -> None:
-    """Half of the GPUs are given away during the outage; four pods wait and it says for what."""
+    """Half of the GPUs are given away during the outage; four pods wait with a reason."""
     report = result.report
     at = {time_s: row for row, time_s in enumerate(report.samples.time_s)}
     gpu = report.samples.allocated["gpu"].gpu

@@ -1,4 +1,4 @@
-"""The example of gathered jobs does what its text says."""
+"""Example of gathered jobs, compared with its description."""
 
 import json
 from pathlib import Path

@@ -37,7 +37,7 @@ class RefusingHost(MemoryHost):
 
 
 class AgentChurn:
-    """An agent with every gate open, and its metrics asked for."""
+    """An agent with every gate open, whose metrics are scraped."""
 
     name = "koordlet"
 

@@ -34,7 +34,7 @@ class Course:
 
     title: str
     rounds: int
-    start: Callable[[], Callable[[int], None]]  # returns what lets one round pass
+    start: Callable[[], Callable[[int], None]]  # returns a function that runs one round
 
 
 COURSES = {

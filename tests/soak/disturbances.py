@@ -181,7 +181,7 @@ class Disturbances:
         self._cluster.restart_apiserver()
 
     def compact_the_history(self) -> None:
-        """Make every watch begin with a new list (410 Gone)."""
+        """Make every watch begin with a new list (status 410)."""
         self._cluster.compact_history()
 
     def replace_the_token(self) -> None:

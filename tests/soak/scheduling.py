@@ -123,7 +123,7 @@ class SchedulerChurn:
         clock.advance_to(clock.now_s() + 400)
         scheduler.step(self._limit)
         self.world.step_controllers()  # reads its events, which the log keeps until then
-        with suppress(NotFoundError):  # an event about what has gone has implied it again
+        with suppress(NotFoundError):  # an event about a deleted pod has implied it again
             cluster.lose(cluster.get(Namespace, f"ns-u{number}"))
 
 

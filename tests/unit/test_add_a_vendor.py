@@ -27,7 +27,7 @@ def blocks(language: str) -> list[str]:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Copy the package and change the copy as the page says."""
+    """Copy the package and change the copy as the page describes."""
     folder = tmp_path_factory.mktemp("vendor")
     source = Path(koordinator.__file__).parent
     shutil.copytree(source, folder / "koordinator", ignore=shutil.ignore_patterns("__pycache__"))
@@ -75,7 +75,7 @@ def test_the_test_of_the_page_passes(package: Path) -> None:
 
 @pytest.mark.slow
 def test_the_pods_of_the_page_get_what_it_says(package: Path) -> None:
-    """A whole card, three slots of the other, and what the device plugin is told."""
+    """A whole card, three slots of the other, and the annotation for the device plugin."""
     command = COMMAND.search(HOW_TO.read_text("utf-8"))
     assert command is not None
     said = yaml.safe_load(run(package, "-c", KOORD, *command[1].split()))

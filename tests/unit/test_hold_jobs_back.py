@@ -1,4 +1,4 @@
-"""``docs/how-to/hold-jobs-back.md`` says what is so."""
+"""``docs/how-to/hold-jobs-back.md`` is true."""
 
 import re
 from pathlib import Path

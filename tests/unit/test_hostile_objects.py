@@ -150,7 +150,7 @@ def test_the_manager_goes_on(number: int) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(TEXTS)))
 def test_reviews_are_answered(number: int) -> None:
-    """With a change, with nothing, or with a refusal that says why."""
+    """With a change, with nothing, or with a refusal and its reason."""
     manifest = to_manifest(marked(pod("evil"), "annotations", dict.fromkeys(KEYS, TEXTS[number])))
     for hook in enabled_hooks(HookOptions(gates=DEFAULT_GATES)):
         if hook.resource != "pods":

@@ -1,4 +1,4 @@
-"""What the documents show is run here, so that it stays true."""
+"""Examples of the documents are run here, so that they stay true."""
 
 import re
 import subprocess

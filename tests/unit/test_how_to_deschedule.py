@@ -1,4 +1,4 @@
-"""What the page about the descheduler shows is run here, so that it stays true."""
+"""Examples of the page about the descheduler are run here, so that they stay true."""
 
 import re
 import sys

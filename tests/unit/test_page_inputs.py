@@ -54,7 +54,7 @@ def answer(page: str, number: int) -> tuple[str, str]:
 
 
 def as_pattern(shown: str) -> str:
-    """Return what matches a page's output: a line of … stands for any lines."""
+    """Return a pattern of a page's output: a line of … matches any lines."""
     lines = [
         "(?:.*\n)*?" if line.strip() == "…" else f"{re.escape(line)}\n"
         for line in shown.splitlines()
@@ -93,7 +93,7 @@ def test_the_page_shows_what_its_command_prints(page: str, number: int) -> None:
 
 
 def test_the_claim_of_the_page_gets_its_devices() -> None:
-    """The second alternative, as no GPU has so much memory; the objects are those of the page."""
+    """The second alternative, as no GPU has so much memory; the objects are the page's."""
     printed, _ = answer("claim-devices.md", 0)
     (manifests, *_) = re.findall(r"```yaml\n(.*?)```", text_of("claim-devices.md"), re.DOTALL)
 

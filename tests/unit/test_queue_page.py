@@ -1,4 +1,4 @@
-"""``docs/how-to/queue-jobs.md`` says what is so."""
+"""``docs/how-to/queue-jobs.md`` is true."""
 
 import re
 from pathlib import Path
@@ -30,7 +30,7 @@ def test_the_quota_of_the_page_has_the_queue_it_shows() -> None:
 
 
 def test_the_defaults_of_the_page_are_those_of_the_arguments() -> None:
-    """And every word that is accepted is explained."""
+    """And every accepted word is explained."""
     args = ElasticQuotaArgs()
     for text in (
         f"defaultQueuePolicy: {args.default_queue_policy}",

@@ -1,4 +1,4 @@
-"""What the quick start of co-location shows is done here, so that it stays true."""
+"""The quick start of co-location is followed here, so that it stays true."""
 
 import re
 from pathlib import Path

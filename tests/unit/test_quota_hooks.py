@@ -115,7 +115,7 @@ def test_pods_that_move_are_counted_where_they_are() -> None:
 
 
 def test_a_gang_needs_room_in_the_hook_for_all_members() -> None:
-    """Or nobody starts."""
+    """Or no pod starts."""
     args = [{"key": "max-pods", "factoryKey": "max-pods", "factoryArgs": "9"}]
     config = _with_hooks(args)
     for limit, started in ((2, 0), (3, 3)):

@@ -1,4 +1,4 @@
-"""What the README and the page about manifests print is what commands and scripts answer."""
+"""Output in the README and the page about manifests equals the output of commands and scripts."""
 
 import re
 import shlex
@@ -28,7 +28,7 @@ def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.usefixtures("cluster")
 def test_the_explanation_is_that_of_the_same_cluster() -> None:
-    """As far as it is shown."""
+    """Where it is shown."""
     found = re.search(r"\$ koord (explain pod huge -f cluster\.yaml) .*\n((?:.*\n)*?)  …", README)
     assert found is not None
 

@@ -1,4 +1,4 @@
-"""The pages about audits and replays are followed literally, as far as they need no cluster."""
+"""The pages about audits and replays are followed literally, where they need no cluster."""
 
 import gzip
 import re

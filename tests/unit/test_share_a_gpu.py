@@ -1,4 +1,4 @@
-"""The page about shares of GPUs: its pod gets what the page says."""
+"""The page about shares of GPUs: its pod gets what the page promises."""
 
 import json
 import re

@@ -1,4 +1,4 @@
-"""What ships for authors of plugins."""
+"""Test suites that ship for authors of plugins."""
 
 import subprocess
 import sys

@@ -149,7 +149,7 @@ def test_a_tenant_binds_nothing_of_another(
 
     assert bool(tenant.may(pod("p", labels={IGNORED: "true"}))) is is_strict
 
-    # A pod is created without what it says that it was given, and stays so.
+    # A pod is created without the allocation in its annotation, and stays so.
     assert tenant.refusal("create", obj=pod("p", annotations={**GIVEN, "mine": "1"})) == ""
     path = "/api/v1/namespaces/evil/pods/p"
     found = controlplane.api.request("GET", path)["metadata"]["annotations"]

@@ -58,7 +58,7 @@ def test_filters_restrict_both(trail: str) -> None:
 
 
 def test_files_or_a_server() -> None:
-    """Neither is an error that says what is accepted."""
+    """Each is an error that lists the accepted values."""
     done = CliRunner().invoke(app, ["audit"])
 
     assert isinstance(done.exception, InputError)
@@ -74,7 +74,7 @@ def test_a_folder_without_a_trail_is_a_mistake(tmp_path: Path) -> None:
 
 
 def test_lines_that_are_torn_are_left_out(trail: str) -> None:
-    """One that is being written tells nothing yet; others are complained about."""
+    """One that is being written yields nothing yet; others are reported."""
     former, current = Path(trail) / "audit.jsonl.1", Path(trail) / "audit.jsonl"
     former.write_bytes(b'{"atS":0,"outc\n' + former.read_bytes())
     current.write_bytes(current.read_bytes() + b'{"atS":3,"outc')

@@ -1,4 +1,4 @@
-"""What can be said on the command line: declared once, and stable for those who wrote it down."""
+"""Command line interface: declared once, and stable for scripts."""
 
 import json
 import re
@@ -57,7 +57,7 @@ def inventory() -> Iterator[str]:
 def test_no_flag_changes_its_name_its_default_or_its_meaning() -> None:
     """Scripts and Deployments go on: each line of flags.txt is still so; there may be more.
 
-    ``python -m tests.unit.cli.test_declared_flags`` writes the file anew.
+    ``python -m tests.unit.cli.test_declared_flags`` writes the file again.
     """
     missing = set(RECORD.read_text("utf-8").splitlines()) - set(inventory())
 
@@ -166,7 +166,7 @@ CHARTED = sorted(set(charted()))
 
 
 def schema_of(path: str) -> dict[str, Any]:
-    """Return what the chart's schema says about a value such as ``.Values.koordlet.port``."""
+    """Return the chart's schema of a value such as ``.Values.koordlet.port``."""
     schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
     found = schema
     for name in path.split("."):
@@ -182,7 +182,7 @@ def schema_of(path: str) -> dict[str, Any]:
 
 
 def test_the_chart_names_flags_of_every_component() -> None:
-    """So that the next test says something."""
+    """So that the next test compares something."""
     assert {command for command, _, _ in CHARTED} >= {"scheduler", "manager", "koordlet"}
 
 
@@ -190,7 +190,7 @@ def test_the_chart_names_flags_of_every_component() -> None:
 def test_the_chart_takes_no_value_that_the_flag_refuses(
     command: str, flag: str, value: str
 ) -> None:
-    """A flag of the chart exists, and the bounds of its value are within those of the flag."""
+    """A flag of the chart exists, and the bounds of its value are within the flag's."""
     declared = {option: each for each in COMMANDS[command].load().params for option in each.opts}
     assert flag in declared, f"{command} has no {flag}"
     parameter = declared[flag]

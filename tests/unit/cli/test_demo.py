@@ -18,7 +18,7 @@ WORKLOAD = "examples/small-gpu-cluster.yaml"
 
 
 class Terminal:
-    """Output that somebody looks at."""
+    """Output to a terminal."""
 
     def isatty(self) -> bool:
         return True

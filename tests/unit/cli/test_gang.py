@@ -100,7 +100,7 @@ def test_show_tells_where_in_the_network_a_gang_is(manifest: str) -> None:
 
 
 def test_a_place_in_a_queue_is_shown(tmp_path: Path) -> None:
-    """As the PodGroup says it, brackets and all."""
+    """As the PodGroup spells it, brackets and all."""
     path = tmp_path / "gang.yaml"
     said = (
         'annotations: {gang.scheduling.koordinator.sh/queue-position: "3", '
@@ -145,7 +145,7 @@ spec: {containers: [{name: c, image: busybox, resources: {requests: {cpu: "%s"}}
     ],
 )
 def test_why_a_gang_of_manifests_waits(tmp_path: Path, cpu: str, why: str) -> None:
-    """Nobody has tried it yet: it is tried on a copy, and what is bound is as written."""
+    """It was never tried: it is tried on a copy, and bound pods are as written."""
     path = tmp_path / "gang.yaml"
     path.write_text(MANIFEST + WHOLE % cpu)
     done = CliRunner().invoke(app, ["gang", "list", "-f", str(path), "-o", "json"])

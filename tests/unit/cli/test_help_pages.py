@@ -1,4 +1,4 @@
-"""What ``koord … -h`` prints: everything, whole, at any width."""
+"""Output of ``koord … -h``: everything, whole, at any width."""
 
 import re
 from collections.abc import Iterator

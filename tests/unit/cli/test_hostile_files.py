@@ -1,4 +1,4 @@
-"""Files that somebody else wrote: one error that names the file, never a traceback, no flood."""
+"""Hostile files: one error that names the file, never a traceback, no flood."""
 
 import gzip
 import json
@@ -173,7 +173,7 @@ def test_random_bytes_are_refused(tmp_path: Path, kind: str, content: bytes) -> 
     ],
 )
 def test_hostile_yaml(tmp_path: Path, kind: str, text: str, told: str) -> None:
-    """Whoever reads it."""
+    """For every reader."""
     before = VALID[kind] + (b"---\n" if kind == "manifest" else b"")
 
     refusal(koord(*commands(tmp_path, kind, before + text.encode())), told, tmp_path)
@@ -214,7 +214,7 @@ def test_hostile_json(tmp_path: Path) -> None:
     ],
 )
 def test_hostile_recordings(tmp_path: Path, lines: Callable[[], bytes], told: str) -> None:
-    """The line is told; what is unpacked has a bound."""
+    """The line is reported; unpacked data has a bound."""
     refusal(koord(*commands(tmp_path, "recording", lines())), told)
 
 

@@ -52,7 +52,7 @@ spec:
 
 
 def decided(folder: Path, nodes: int, *arguments: str) -> dict[str, Any]:
-    """Return what ``koord schedule`` says: ``old`` of two has two of the nodes, ``new`` needs 3."""
+    """Return the output of ``koord schedule``: ``old`` has two of the nodes, ``new`` needs 3."""
     text = "".join(NODE.format(name=f"n{i}") for i in range(nodes))
     text += GROUP.format(name="old", least=2) + GROUP.format(name="new", least=3)
     text += "".join(
@@ -73,7 +73,7 @@ def decided(folder: Path, nodes: int, *arguments: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("arguments", [(), ("--scores",)], ids=["plain", "with scores"])
 def test_the_other_job_goes_as_a_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
-    """One of its nodes would do; but one worker less is no job."""
+    """One of its nodes would be enough; but one worker less is no job."""
     said = decided(tmp_path, 4, *arguments)
 
     assert {it["pod"] for it in said["evicted"]} == {"ml/old-0", "ml/old-1"}
@@ -82,7 +82,7 @@ def test_the_other_job_goes_as_a_whole(tmp_path: Path, arguments: tuple[str, ...
 
 
 def test_nobody_goes_where_that_is_not_enough(tmp_path: Path) -> None:
-    """Two nodes for three members: the old job runs on, and the members are told why."""
+    """Two nodes for three members: the old job runs on, and the members get the reason."""
     said = decided(tmp_path, 2)
 
     assert (said["evicted"], said["placements"]) == ([], [])

@@ -135,7 +135,7 @@ def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str
 @pytest.mark.slow
 @pytest.mark.parametrize("asked", [["--help"], ["schedule"], ["schedule", "-o", "json"]])
 def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, asked: list[str]) -> None:
-    """Whoever redirects the output learns that it is not whole: exit code 1, no traceback."""
+    """A redirected output that is not whole ends with exit code 1, no traceback."""
     (tmp_path / "cluster.yaml").write_text(NODE)
     given = ["-f", str(tmp_path / "cluster.yaml")] if asked[0] == "schedule" else []
 
@@ -151,7 +151,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, asked: list[str]) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("traceback", ["", "1"])
 def test_an_internal_error_is_one_line_that_says_how_to_get_the_traceback(traceback: str) -> None:
-    """Exit code 1; whoever reports it can add the traceback."""
+    """Exit code 1; a reporter can add the traceback."""
     script = (
         "from koordinator.cli import main\nmain.app = lambda *_, **__: {}['a\\nb']\nmain.main()\n"
     )

@@ -1,4 +1,4 @@
-"""What people see: names whole, reasons wrapped, sentences instead of empty tables."""
+"""Output for people: names whole, reasons wrapped, sentences instead of empty tables."""
 
 import io
 import re

@@ -80,7 +80,7 @@ def test_the_tree_for_people(manifests: str) -> None:
 
 
 def names_of(quotas: list[dict[str, Any]]) -> dict[str, Any]:
-    """Return the names of quotas, each with those of its children."""
+    """Return the names of quotas, each with the names of its children."""
     return {one["name"]: names_of(one["children"]) for one in quotas}
 
 

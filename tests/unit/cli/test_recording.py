@@ -48,7 +48,7 @@ def recording(tmp_path: Path) -> str:
 
 
 def test_the_same_again(recording: str) -> None:
-    """Without a configuration it is that of the file, or kube-scheduler's own."""
+    """Without a configuration the file's is used, or kube-scheduler's own."""
     done = CliRunner().invoke(app, ["replay", recording, "-o", "json"])
 
     told = json.loads(done.stdout)
@@ -60,7 +60,7 @@ def test_the_same_again(recording: str) -> None:
 
 
 def test_a_configuration_that_has_a_name_can_be_tried(recording: str) -> None:
-    """As for ``koord schedule``; pods that it has no profile for are told."""
+    """As for ``koord schedule``; pods without a profile are reported."""
     stock = CliRunner().invoke(app, ["replay", recording, "--config", "kubernetes", "-o", "json"])
     ours = CliRunner().invoke(app, ["replay", recording, "--config", "koordinator"])
 

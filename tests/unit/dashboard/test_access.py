@@ -181,7 +181,7 @@ def test_a_right_that_was_taken_away_is_gone_soon() -> None:
 
 
 def test_unreachable_api_server_is_not_reported_as_invalid_token() -> None:
-    """The answer is 503 with the error, so the page does not ask for another token."""
+    """The answer is 503 with the error, so the page does not request another token."""
     clock = VirtualClock()
     reviews = Reviews(ann=("team-1",))
     access = ReviewedAccess(reviews, clock)

@@ -120,8 +120,8 @@ def test_panels_do_not_overlap() -> None:
         taken |= cells
 
 
-#: What the original's dashboard of the scheduler asks for, July 2026, with the labels that it
-#: selects or groups by; without the series that differences.md says are not there.
+#: Queries of the original's dashboard of the scheduler, July 2026, with the labels that it
+#: selects or groups by; without the series that differences.md lists as missing.
 OF_ORIGINAL = {
     "process_cpu_seconds_total": "",
     "process_resident_memory_bytes": "",
@@ -158,5 +158,5 @@ OF_ORIGINAL = {
 def test_the_dashboard_of_the_original_is_drawn_from_our_series(
     name: str, labels: dict[str, frozenset[str]]
 ) -> None:
-    """Under the same names, with at least the labels that it asks for."""
+    """Under the same names, with at least the labels of its queries."""
     assert set(OF_ORIGINAL[name].split()) <= labels[name]

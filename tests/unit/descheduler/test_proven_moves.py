@@ -605,7 +605,7 @@ def test_room_of_a_pending_move_is_not_used_twice(mode: str) -> None:
 
 
 def test_skipped_gang_leaves_the_fork_unchanged() -> None:
-    """Two members on hot nodes ask for the whole gang twice; one pod may go: another one does."""
+    """Two members on hot nodes request the whole gang twice; one may be moved: another one is."""
     objects = [
         *nodes("n1", "n2", "n3"),
         *gang("n1", "n2"),

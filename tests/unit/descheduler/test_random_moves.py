@@ -111,7 +111,7 @@ class RandomWorld:
         ]
 
     def _heat(self) -> None:
-        """Draw what pods use: on hot nodes more than they asked for."""
+        """Draw the usage of pods: on hot nodes more than they request."""
         hot = set(self.rng.choice(self.nodes, int(self.rng.integers(1, 3)), replace=False).tolist())
         for each in self.pods.values():
             asked = pod_requests(each.spec)["cpu"]
@@ -208,7 +208,7 @@ def test_proven_moves_have_the_predicted_result(seed: int, mode: str) -> None:
     was, now = _by_place(before), _by_place(after)
     left = _by_place([verdict.pod for verdict in one.moved])
     for (app, name), count in left.items():
-        # Members of a gang that are not wanted elsewhere may start anew where they were.
+        # Members of a gang that are not wanted elsewhere may start again where they were.
         again = [v for v in one.moved if v.gang and (_app(v), v.target) == (app, name)]
         assert now[app, name] == was[app, name] - count + len(again), f"{app} on {name}"
 
@@ -229,8 +229,8 @@ def test_proven_moves_have_the_predicted_result(seed: int, mode: str) -> None:
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 1_000_000))
-@example(204)  # a gang of which one member leaves the node to which another goes
-@example(79)  # a gang of which one member would start anew on the node that stays hot
+@example(204)  # a gang: one member leaves the node to which another goes
+@example(79)  # a gang: one member would start again on the node that stays hot
 def test_moves_reduce_usage_above_thresholds(seed: int) -> None:
     """No move makes its target hot: as much is used by each pod there as where it was.
 
@@ -239,7 +239,7 @@ def test_moves_reduce_usage_above_thresholds(seed: int) -> None:
     one = RandomWorld(np.random.default_rng(seed), "ReservationFirst")
     used_by = {name: milli for pods in one.usage.values() for name, milli in pods.items()}
     load = {name: sum(one.usage.get(name, {}).values()) for name in one.nodes}
-    most = dict(load)  # while nobody has left yet
+    most = dict(load)  # before any pod has left
     one.world.run_until(START_S + 600)
     for verdict in one.moved:
         milli = used_by[verdict.pod.metadata.name]

@@ -1,4 +1,4 @@
-"""Pods as gates let components see them."""
+"""Pods as components see them, by gates."""
 
 from tests.worlds import pod
 
@@ -9,7 +9,7 @@ REPLACE_RESOURCES = "pod.koordinator.sh/replace-resources"
 
 
 def test_resources_are_renamed_and_removed() -> None:
-    """CPU becomes a number of milli; what is asked for already is not replaced."""
+    """CPU becomes a number of milli; existing requests are not replaced."""
     text = "cpu:kubernetes.io/batch-cpu,nvidia.com/gpu:, memory : x , a:b:c,"
     asks = {"nvidia.com/gpu": 1}
     one = pod("p", "1500m", "1Gi", requests=asks, annotations={REPLACE_RESOURCES: text})

@@ -116,7 +116,7 @@ def test_the_state_of_the_condition_does_not_count_but_the_first_one_does() -> N
 
 
 def test_sidecars_count_and_plain_init_containers_by_spec_until_1_36() -> None:
-    """A sidecar of 1 CPU holds 4; an init container that was resized to 9 asks for 2."""
+    """A sidecar of 1 CPU holds 4; an init container that was resized to 9 requests 2."""
     sidecar = container("s", 1, restartPolicy="Always")
     pod = resized(
         container("c", 1),

@@ -1,6 +1,6 @@
 """ResourceManagers and NodeManagers behind sockets of this machine: what is asked and understood.
 
-What is said here is what Hadoop 3.3.6 was seen to say; tests/e2e/yarn asks it.
+These are the answers of Hadoop 3.3.6; tests/e2e/yarn compares them.
 """
 
 import json
@@ -155,7 +155,7 @@ def test_who_does_not_listen() -> None:
 
 
 def info(version: str, state: str = "ACTIVE") -> dict[str, Answer | Any]:
-    """Return what /info says."""
+    """Return the answer of /info."""
     found = {"clusterInfo": {"haState": state, "resourceManagerVersion": version}}
     return {"/ws/v1/cluster/info": found, "/ws/v1/cluster/nodes": {"nodes": None}}
 

@@ -1,4 +1,4 @@
-"""Which ResourceManagers Hadoop's configuration files name."""
+"""ResourceManagers in Hadoop's configuration files."""
 
 from pathlib import Path
 
@@ -9,7 +9,7 @@ from koordinator.hadoop.configuration import read_clusters
 
 
 def write(folder: Path, name: str, **properties: str) -> None:
-    """Write a file; double underscores of the names stand for dashes, single ones for dots."""
+    """Write a file; double underscores of the names are dashes, single ones dots."""
     entries = "".join(
         f"<property><name>{key.replace('__', '-').replace('_', '.')}</name>"
         f"<value>{value}</value></property>"

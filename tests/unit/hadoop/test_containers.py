@@ -1,4 +1,4 @@
-"""Which containers are ended, and in which order."""
+"""Order in which containers are ended."""
 
 import pytest
 from hypothesis import given
@@ -53,7 +53,7 @@ def test_masters_of_applications_go_only_where_there_are_no_others() -> None:
     st.integers(1, 1200),
 )
 def test_none_stays_that_is_newer_than_one_that_goes(ages: list[tuple[int, ...]], mib: int) -> None:
-    """All have the same priority and size: whatever is asked for, age alone decides."""
+    """All have the same priority and size: for any amount, age alone decides."""
     ids = {_id(*age): age for age in ages}
     found = choose_containers(
         list(ids),

@@ -227,7 +227,7 @@ def _has_metric(one: Embedded, about: Node) -> bool:
 @settings(quickly, suppress_health_check=[*HealthCheck])
 @given(data=st.data(), strategy=st.sampled_from(STRATEGIES))
 def test_batches_equal_one_by_one(data: st.DataObject, strategy: str) -> None:
-    """Placements, order and messages are equal, and the ledgers are those of the placed pods."""
+    """Placements, order and messages are equal, and the ledgers contain the placed pods."""
     nodes = cluster(data)
     deeds = events(data, nodes)
     batched, single = (

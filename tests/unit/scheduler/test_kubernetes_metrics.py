@@ -61,7 +61,7 @@ class Measured:
         self.cluster.scheduler.step()
 
     def step_at(self, seconds: float) -> None:
-        """Let time pass until so many seconds after the start, and decide what is due."""
+        """Advance the clock until so many seconds after the start, and decide what is due."""
         self.cluster.clock.advance_to(START_S + seconds)
         self.cluster.scheduler.step()
         self.cluster.scheduler.validate()

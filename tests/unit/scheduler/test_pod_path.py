@@ -1,7 +1,7 @@
 """The path of a plain pod: the source files that one step of the scheduler runs through for it.
 
 A pod without gang, quota, devices or reservation must not pay for these features.  The bounds are
-what the path costs now; a change that needs more of it says why.
+the current cost of the path; a change that needs more of it states why.
 """
 
 import sys

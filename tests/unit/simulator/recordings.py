@@ -1,4 +1,4 @@
-"""A small cluster whose scheduler works while somebody records it, in virtual time."""
+"""A small cluster whose scheduler works while it is recorded, in virtual time."""
 
 from typing import Any
 
@@ -43,7 +43,7 @@ class Session:
         self.settle()
 
     def settle(self) -> None:
-        """Let the scheduler reply to what has happened."""
+        """Run the scheduler on the events so far."""
         while True:
             outcomes = self.world.scheduler.step()
             self.recorder.step()
@@ -56,7 +56,7 @@ class Session:
                 return
 
     def wait(self, seconds: float) -> None:
-        """Let time pass, with what the scheduler does meanwhile."""
+        """Advance the clock, and run the scheduler meanwhile."""
         until_s = self.world.clock.now_s() + seconds
         while True:
             wakeup_s = self.world.scheduler.next_wakeup_s()
@@ -82,7 +82,7 @@ class Session:
         self.happened()
 
     def report(self, metric: NodeMetric) -> None:
-        """Let a node report its usage."""
+        """Report the usage of a node."""
         cluster, name = self.world.cluster, metric.metadata.name
         known = [it for it in cluster.list(NodeMetric).items if it.metadata.name == name]
         stored = known[0] if known else cluster.create(metric)
@@ -90,7 +90,7 @@ class Session:
         self.happened()
 
     def finish(self, name: str, phase: str = "Succeeded") -> None:
-        """Let a pod report its phase; one that is over is deleted afterwards."""
+        """Report the phase of a pod; one that is over is deleted afterwards."""
         stored = self.world.cluster.get(Pod, name, "default")
         status = replace(stored.status, phase=phase)
         self.world.cluster.update_status(replace(stored, status=status))

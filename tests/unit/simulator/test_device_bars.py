@@ -129,7 +129,7 @@ def test_resubmitted_pods_of_a_run_are_no_workloads_of_their_own() -> None:
 
 
 def test_others_are_bars_without_names() -> None:
-    """Nothing of their names, jobs, quotas or reasons is told, nor found by looking for it."""
+    """Their names, jobs, quotas and reasons are hidden, and a search does not match them."""
     state = world(*gpu_node("a", 2), holding("own", 0), holding("secret", 1, namespace="red"))
     bars = DeviceBars()
     bars.update(state, START_S)
@@ -165,7 +165,7 @@ def test_the_oldest_are_forgotten_and_that_is_told() -> None:
 
 
 def test_another_state_or_time_that_goes_back_begins_anew() -> None:
-    """As when somebody moves back in a recording."""
+    """As when a user moves back in a recording."""
     bars = DeviceBars()
     bars.update(world(*gpu_node("a", 1), holding("p", 0)), START_S)
     bars.update(world(*gpu_node("a", 1), holding("q", 0)), START_S + 10)

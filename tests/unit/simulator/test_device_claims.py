@@ -30,7 +30,7 @@ def claim_in(cluster: MemoryCluster, name: str, status: ResourceClaimStatus) -> 
 
 
 def test_a_claim_that_is_reserved_for_a_pod_that_has_gone_is_free_again() -> None:
-    """A scheduler may hear late that the pod is gone; one that is there keeps its claim."""
+    """A scheduler may see the deletion of the pod late; an existing pod keeps its claim."""
     cluster = MemoryCluster(VirtualClock(START_S), immediate_pod_deletion=True)
     here, gone = cluster.create(pod("here")), cluster.create(pod("gone"))
     first, second = (claim_in(cluster, name, ResourceClaimStatus()) for name in ("c", "d"))

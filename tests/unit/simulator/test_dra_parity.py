@@ -117,7 +117,7 @@ def _wrong_refusal(case: Any, left: Unschedulable | None) -> str:
     error = re.match(r'running "DynamicResources" filter plugin: (.*)', want)
     if error is None:
         return "" if left.message == want else f"{left.message!r}, recorded {want!r}"
-    # Which node's error is told, and for which device, is chance there.
+    # The node and the device in the error are chance there.
     kind = re.sub(r"(device|pool) \S+", r"\1", error[1])
     told = re.sub(r"(device|pool) \S+", r"\1", left.message)
     return "" if kind in told or case["seed"] == 9 else f"{left.message!r} lacks {error[1]!r}"

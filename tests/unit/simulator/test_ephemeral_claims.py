@@ -1,4 +1,4 @@
-"""Nobody but the world makes the claims of ephemeral volumes."""
+"""Claims of ephemeral volumes are made by the simulated world."""
 
 from typing import Any
 
@@ -93,7 +93,7 @@ def test_a_pod_waits_for_its_claim_and_is_tried_as_soon_as_that_comes() -> None:
 
 
 def test_a_claim_of_that_name_is_left_alone() -> None:
-    """It is somebody else's, and the pod is told so."""
+    """It has another owner, and the pod gets this reason."""
     foreign = made("PersistentVolumeClaim", "job-scratch", spec=SPEC)
 
     (refused,) = schedule([node("n1"), storage_class(), foreign, job()]).unschedulable

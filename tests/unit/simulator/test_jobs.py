@@ -81,7 +81,7 @@ def test_what_can_not_be_is_refused(changes: dict[str, Any], warning: str) -> No
 
 
 def test_the_example_keeps_every_job_below_one_spine() -> None:
-    """As it asks for: MustGather in the upper layer."""
+    """As it requires: MustGather in the upper layer."""
     workload = read_workload(EXAMPLES / "training-jobs.yaml")
     profile = read_configuration(EXAMPLES / "training-profile.yaml")
     result = simulate(workload, profile, until=6 * 3600)

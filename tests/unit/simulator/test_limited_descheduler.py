@@ -82,7 +82,7 @@ def policy(**more: Any) -> Any:
 
 
 def test_a_pod_is_moved_so_that_one_that_waits_for_a_whole_node_gets_it() -> None:
-    """Without moves it waits for ever; with them one pod makes way and begins anew elsewhere."""
+    """Without moves it waits for ever; with them one pod is evicted and restarts elsewhere."""
     without = simulation().run()
     found = simulation(moves=MoveSettings(100)).run()
 
@@ -213,7 +213,7 @@ def test_the_same_seed_gives_the_same_moves() -> None:
 
 
 def test_moves_are_not_among_those_that_make_an_owner_give_up() -> None:
-    """A pod that its owner never submits again is moved more than once all the same."""
+    """A pod that its owner never submits again is still moved more than once."""
     streams = [each | {"resubmit": {"limit": 0}} for each in SCATTERED["podStreams"][1:2]]
     run = simulation(
         SCATTERED | {"podStreams": streams}, moves=MoveSettings(3000, policy()), until_s=1800

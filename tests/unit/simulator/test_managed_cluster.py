@@ -69,7 +69,7 @@ def test_a_pod_that_admission_refuses_ends_it() -> None:
 
 
 def test_the_configuration_is_only_refused_where_its_hook_is_on() -> None:
-    """Otherwise it is there and means nothing; an event tells."""
+    """Otherwise it has no effect; an event is the reason."""
     bad = config(system={"clusterStrategy": {"watermarkScaleFactor": 500}})
     bad.metadata.labels["koordinator.sh/configmap-type"] = "slo-controller-config"
 
@@ -80,7 +80,7 @@ def test_the_configuration_is_only_refused_where_its_hook_is_on() -> None:
 
 
 def test_what_is_amplified_shows_where_the_node_hook_is_on() -> None:
-    """In the very write that says by how much; what the kubelet reported is kept."""
+    """In the write with the ratio itself; the kubelet's amounts are kept."""
     amplification = {"enable": True, "resourceAmplificationRatio": {"cpu": 1.5}}
     objects = [
         config(colocation={"enable": True}, resource_amplification=amplification),

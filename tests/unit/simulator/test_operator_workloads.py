@@ -1,4 +1,4 @@
-"""Workloads of operators: their pods are made, or it is said that they are not."""
+"""Workloads of operators: their pods are made, or a notice lists them as not made."""
 
 import io
 import json
@@ -205,7 +205,7 @@ def test_jobs_that_start_after_others_are_reported() -> None:
 
 
 def test_objects_that_an_operator_has_made_are_not_made_again() -> None:
-    """Pods count by their names or labels, Jobs make their own pods, clusters stand for Ray's."""
+    """Pods count by their names or labels, Jobs make their own pods, clusters replace Ray's."""
 
     def owned(manifest: dict[str, Any], kind: str, name: str, **labels: str) -> dict[str, Any]:
         owner = {"apiVersion": "a/v1", "kind": kind, "name": "x", "controller": True, "uid": ""}

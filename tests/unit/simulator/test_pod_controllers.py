@@ -128,7 +128,7 @@ def test_pods_that_have_ended_or_belong_to_others_do_not_count() -> None:
 
 
 def test_a_deployment_has_a_replica_set_in_between() -> None:
-    """So that default spreading finds the selector, and labels tell versions apart."""
+    """So that default spreading finds the selector, and labels separate versions."""
     objects = read(replicated("Deployment", 2))
     (between,) = [obj for obj in objects if isinstance(obj, ReplicaSet)]
     code = between.metadata.labels["pod-template-hash"]
@@ -330,7 +330,7 @@ def test_a_daemon_set_has_a_pod_for_each_node_that_it_may_run_on() -> None:
 def test_a_workload_that_can_make_no_pods_is_refused(
     manifest: dict[str, Any], problem: str
 ) -> None:
-    """The path is that of the workload."""
+    """The path is the workload's."""
     with pytest.raises(InputError) as refused:
         read(manifest)
 
@@ -400,7 +400,7 @@ def test_a_paused_deployment_scales_the_replica_set_that_it_has() -> None:
 def test_an_indexed_job_makes_no_index_that_is_over(
     parallelism: int, completions: int, done: set[int], failed: set[int]
 ) -> None:
-    """Its status names those that succeeded or failed; their pods may be gone."""
+    """Its status names those that succeeded or failed; their pods may be deleted."""
     done = {index for index in done if index < completions}
     failed = {index for index in failed if index < completions} - done
     job = workload(

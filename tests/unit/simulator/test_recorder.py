@@ -1,4 +1,4 @@
-"""How long a recording lasts."""
+"""Length of a recording."""
 
 import gzip
 import threading
@@ -20,7 +20,7 @@ from koordinator.simulator.recording import read_recording
 
 
 class Living(MemoryCluster):
-    """A cluster in which a pod is created whenever somebody has waited."""
+    """A cluster in which a pod is created after every wait."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(START_S)
@@ -45,7 +45,7 @@ class Unreachable(Living):
         self,
         kind_types: Sequence[type[KubeObject]],
         field_selectors: Mapping[type[KubeObject], str] | None = None,  # noqa: ARG002 -- the port's
-        transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,  # noqa: ARG002 -- likewise
+        transforms: Mapping[type[KubeObject], Transform] = NO_TRANSFORMS,  # noqa: ARG002 -- the port
     ) -> MemoryWatch:
         watch = super().watch(kind_types)
         watch.__class__ = _Silent

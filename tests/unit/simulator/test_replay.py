@@ -88,7 +88,7 @@ def test_pods_go_by_what_nodes_reported_last() -> None:
 
 
 def test_a_report_helps_a_pod_that_waits_at_once() -> None:
-    """Even if the recorded scheduler, which did not look at reports, never let it wait."""
+    """Even if the recorded scheduler, which did not look at reports, bound it at once."""
     one = Session(node("a", cpu=4))
     one.report(metric(on="a", cpu="3"))
     one.submit(new_pod("p", cpu=1))
@@ -100,7 +100,7 @@ def test_a_report_helps_a_pod_that_waits_at_once() -> None:
 
 
 def test_windows_are_read_by_who_goes_by_them() -> None:
-    """One that can't be meant is told then, with the object and the field."""
+    """An object that can't be used is reported then, with the object and the field."""
     one = Session(node("a", cpu=4), node("b", cpu=4))
     for name, cpu in (("a", "3"), ("b", "100m")):
         one.report(metric(on=name, cpu="1", windows={("5m", "p95"): used(cpu)}))
@@ -164,7 +164,7 @@ def test_what_others_do_to_nodes_and_pods_happens_again() -> None:
 
 
 def test_pods_of_other_schedulers_go_where_they_went() -> None:
-    """They take their room, and are told of in number."""
+    """They take their room, and their number is reported."""
     one = Session(node("a", cpu=4), node("b", cpu=4))
     one.submit(new_pod("theirs", cpu=3, schedulerName="other"))
     one.world.cluster.bind([Binding("default", "theirs", "a")])

@@ -1,4 +1,4 @@
-"""Replays decide anew about what the scheduler writes into other objects than pods, too."""
+"""Replays repeat what the scheduler writes into other objects than pods, too."""
 
 from msgspec.structs import replace
 from tests.reservations import config, reservation

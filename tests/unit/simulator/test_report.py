@@ -154,7 +154,7 @@ def test_a_run_in_which_nothing_happened_has_a_page(n_groups: int) -> None:
 
 
 def test_a_page_has_no_cards_of_what_the_run_has_not() -> None:
-    """A cluster of CPUs in which nobody waits and no node fails: no GPUs, causes, failures."""
+    """A cluster of CPUs without pending pods and failures: no GPUs, causes, failures."""
     group = NodeGroup(name="a", nodes=1, cpu_cores=1, memory_bytes=1)
     taker = RunRecorder(title="t", seed=0, groups=[group])
     taker.sample(

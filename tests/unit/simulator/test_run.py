@@ -153,7 +153,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_does_not() -> None:
 
 
 def test_placements_tell_what_became_of_each_pod() -> None:
-    """A pod that never got a node says why."""
+    """A pod that never got a node has a reason."""
     result = run(stream("ok", 1, cpu=1, duration="10m"), stream("big", 1, cpu=64))
     ok, big = result.placements
 
@@ -164,7 +164,7 @@ def test_placements_tell_what_became_of_each_pod() -> None:
 
 
 def test_a_run_can_be_watched_and_cut_short(tmp_path: Path) -> None:
-    """The callback follows each sample, ``until_s`` replaces the horizon, a file name will do."""
+    """The callback follows each sample, ``until_s`` replaces the horizon, a file name is enough."""
     path = tmp_path / "w.yaml"
     data = {"nodePools": [CPU_POOL], "podStreams": [stream("a", 1, cpu=1)], "sampleEvery": "1m"}
     path.write_text(yaml.safe_dump(data))
@@ -259,7 +259,7 @@ def test_a_pod_may_have_to_go_in_the_moment_in_which_it_gets_its_node() -> None:
 
 
 def test_gpus_count_where_a_profile_assigns_no_devices() -> None:
-    """By what running pods ask for, as kube-scheduler counts."""
+    """By the requests of running pods, as kube-scheduler counts."""
     data = {
         "nodePools": [GPU_POOL, CPU_POOL],
         "podStreams": [stream("train", 1, cpu=1, gpus=1), stream("large", 1, cpu=1, gpus=2)],

@@ -133,7 +133,7 @@ def test_waits_over_time_are_those_since_the_sample_before() -> None:
 
 
 def test_events_are_in_order_of_time_and_failures_are_counted() -> None:
-    """What is told late finds its place."""
+    """A late event finds its place."""
     taker = recorder()
     taker.event(1_200.0, "node a is back")
     taker.node_failed(1_100.0, "node a failed")

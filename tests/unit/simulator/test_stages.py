@@ -1,4 +1,4 @@
-"""How long stages last, and what leads from one to the next."""
+"""Duration of stages, and the transitions between them."""
 
 import math
 
@@ -56,7 +56,7 @@ def test_long_draws_can_be_cut() -> None:
 
 
 def test_ended_pods_never_move_again() -> None:
-    """FINISHED and LOST lead nowhere; whoever tries has a bug, which is named."""
+    """FINISHED and LOST have no transitions; an attempt is a bug, which is named."""
     assert not {stage for stage, _ in POD_MOVES} & {PodStage.FINISHED, PodStage.LOST}
     with pytest.raises(BugError, match="pod a/b: event done is invalid in stage lost"):
         next_pod_stage(PodStage.LOST, PodEvent.DONE, "a/b")

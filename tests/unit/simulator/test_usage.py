@@ -1,4 +1,4 @@
-"""What pods use of what they ask for."""
+"""Usage of pods, compared with their requests."""
 
 import pytest
 
@@ -19,7 +19,7 @@ def test_usage_swings_between_its_two_ends_once_a_day() -> None:
 
 
 def test_a_spike_is_of_one_stream_and_of_its_time() -> None:
-    """It multiplies the use; nobody uses more than it asks for."""
+    """It multiplies the usage; no pod uses more than it requests."""
     kinds = UsageKinds([Spike("web", 100.0, 50.0, 3.0)])
     steady = UsageProfile(stream="web", low=0.2, high=0.2)
     busy = UsageProfile(stream="web", low=0.6, high=0.6)

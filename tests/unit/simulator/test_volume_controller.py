@@ -58,12 +58,12 @@ WORLD = (
 
 
 def test_a_volume_as_a_user_writes_it_can_be_had() -> None:
-    """A manifest has no status: in a cluster a controller says that the volume is available."""
+    """A manifest has no status: in a cluster a controller makes the volume available."""
     assert schedule([*WORLD, disk("disk", "n1")]).placements == (Bound("default/p", "n1"),)
 
 
 def test_a_volume_that_was_released_can_not_be_had() -> None:
-    """What a cluster says about a volume is believed."""
+    """The status of a volume of a cluster is kept."""
     result = schedule([*WORLD, disk("disk", "n1", status={"phase": "Released"})])
 
     (refused,) = result.unschedulable

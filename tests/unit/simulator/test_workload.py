@@ -33,7 +33,7 @@ def plan(
     until_s: float = 86_400.0,
     **more: Any,
 ) -> SimulationPlan:
-    """Return what a small workload stands for, with some fields replaced."""
+    """Return the objects of a small workload, with some fields replaced."""
     data = {"nodePools": [POOL | (pool or {})], "podStreams": [STREAM | (stream or {})], **more}
     return generate(parse_workload(yaml.safe_dump(data), "test.yaml"), seed, until_s)
 
@@ -116,7 +116,7 @@ def test_priorities_come_from_classes() -> None:
 
 
 def test_pods_leave_dead_nodes_after_the_tolerated_time() -> None:
-    """Unless the stream has a toleration of its own that says something else."""
+    """Unless the stream has another toleration of its own."""
     plain = plan(toleration="90s").submissions[0].pod
     own = plan(stream={"template": {"tolerations": [{"operator": "Exists"}]}}).submissions[0].pod
 

@@ -18,7 +18,7 @@ TOLERATES_A_MINUTE = [
 
 
 class Journal:
-    """Writes down what it is told."""
+    """Records the events that it receives."""
 
     def __init__(self, world: World) -> None:
         self._world = world
@@ -85,7 +85,7 @@ def test_a_pod_works_from_its_bind_on_and_frees_its_place() -> None:
 
 
 def test_a_pod_that_is_done_is_deleted_unless_it_is_to_be_kept() -> None:
-    """A kept one says when it started and that it succeeded, and holds nothing."""
+    """A kept one has its start time and has succeeded, and holds nothing."""
     for keep, expected in ((False, []), (True, ["Succeeded"])):
         world = World(keep_finished=keep)
         world.load([worlds.node("n", cpu=1)])
@@ -154,7 +154,7 @@ class TestNodeFailure:
     """A node fails; 50 s later that is noticed; a minute later its pods are given up."""
 
     def test_lost_pods_are_submitted_again_elsewhere(self) -> None:
-        """Their work starts anew, under a new name."""
+        """Their work restarts, under a new name."""
         world = world_of(worlds.node("n1"), worlds.node("n2"))
         journal = Journal(world)
         world.submit([submission("a", work_s=500, resubmit_after_s=10)])
@@ -176,7 +176,7 @@ class TestNodeFailure:
         assert second.node != home
 
     def test_a_node_that_is_back_in_time_keeps_its_pods(self) -> None:
-        """Their containers start anew, at the very moment at which they would be given up."""
+        """Their containers restart, at the very moment at which they would be given up."""
         world = world_of(worlds.node("n"))
         world.submit([submission("a", work_s=500)])
         world.fail_node(100, "n", repaired_after_s=110)

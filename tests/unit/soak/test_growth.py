@@ -1,4 +1,4 @@
-"""What has gone leaves nothing behind, in any table of any process: the short form of the soak."""
+"""Deleted objects leave nothing behind, in any table of any process: the short form of the soak."""
 
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -108,7 +108,7 @@ def test_what_has_gone_leaves_nothing_in_the_manager() -> None:
 
 @pytest.mark.slow
 def test_what_has_gone_leaves_nothing_in_the_yarn_operator() -> None:
-    """Served, unclear, or asked for in vain: nodes and NodeManagers of names of their own."""
+    """Served, unclear, or rejected: nodes and NodeManagers of names of their own."""
     churn = YarnChurn()
     assert left_behind(churn, 16) == {}
     assert len(churn.yarn.requests) > 24
@@ -136,7 +136,7 @@ def test_what_has_gone_leaves_nothing_in_the_cluster_in_memory() -> None:
 
 
 class _Careless:
-    """Has a table that nobody empties."""
+    """Has a table that is never emptied."""
 
     __module__ = "koordinator.careless"
 

@@ -1,4 +1,4 @@
-"""No unit is promised twice, in whatever order things happen, and whoever dies in between."""
+"""No unit is promised twice, in any order of events and crashes."""
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -60,7 +60,7 @@ class Chronicle:
         self.late_until_s = 0.0
 
     def play(self, event: tuple[object, ...]) -> None:  # noqa: C901, PLR0912, PLR0915 -- one case per event
-        """Let something happen."""
+        """Execute an event."""
         it, yarn, manager = self.it, self.it.yarn, self.it.yarn.only
         match event:
             case ("load", float(cpus), float(memory)):
@@ -88,7 +88,7 @@ class Chronicle:
                 manager.containers.pop(0)
             case ("preemption",):
                 manager.preempt()
-            case ("operator dies",):  # what it has sent may be read all the same
+            case ("operator dies",):  # a request that was sent may still be read
                 it.restart_operator()
             case ("manager dies",):
                 it.restart_manager()
@@ -120,7 +120,7 @@ class Chronicle:
             assert not shown or shown + yarn <= origin
 
     def settle(self) -> None:
-        """Let all be well for a while."""
+        """Run without faults for a while."""
         it, yarn = self.it, self.it.yarn
         yarn.catch_up()
         yarn.is_reachable = yarn.only.is_up = True
@@ -136,7 +136,7 @@ class Chronicle:
             self.late_until_s = self.it.clock.now_s() + DOUBT_S / 2
 
     def _let_time_pass(self) -> None:
-        """Half a second; a request that is under way arrives before nobody expects it any more."""
+        """Half a second; a request that is under way arrives within the operator's timeout."""
         self.it.clock.advance_to(self.it.clock.now_s() + 0.5)
         if self.it.clock.now_s() > self.late_until_s:
             self.it.yarn.catch_up()
@@ -189,7 +189,7 @@ _ACCOUNTS = st.builds(
 @settings(max_examples=examples(200))
 @given(_ACCOUNTS, st.integers(0, 100))
 def test_each_step_is_safe_alone(account: NodeAccount, headroom: int) -> None:
-    """Whatever the account says: a limit grows only into what pods are not shown and don't hold.
+    """For any account: a limit grows only into what pods are not shown and don't hold.
 
     What YARN has, or may have in a moment, is promised to it.
     """

@@ -167,13 +167,13 @@ def test_without_cgroups_the_resource_manager_is_asked(tmp_path: Path) -> None:
 
 
 class _Killed(BaseException):
-    """Kill -9, as far as a test can."""
+    """Kill -9, simulated by a test."""
 
 
 def test_a_copilot_that_is_killed_has_told_whom_it_was_ending(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the signal and the report of it: otherwise nobody would know who did it, and why."""
+    """Between the signal and the report of it: otherwise the cause and the actor would be lost."""
     made = Asked(tmp_path)
     made.has_processes(NEW, 9)
 
@@ -211,7 +211,7 @@ def test_what_is_asked_wrongly(
 
 
 def test_a_node_manager_that_is_gone(asked: Asked) -> None:
-    """Both sides say so, and whoever asks knows that nothing was released."""
+    """Both sides record it, and the caller learns that nothing was released."""
     asked.node.problem = "connection refused"
     assert asked.ask("GET", "/v1/containers") == (400, "connection refused")
     with pytest.raises(HostError, match=r"500 .*connection refused"):

@@ -37,7 +37,7 @@ def world(yarn: PlayedYarn | None = None) -> YarnWorld:
 
 
 def watch(it: YarnWorld, seconds: float) -> None:
-    """Let time pass; look after every step whether something was given to both sides."""
+    """Advance the clock; check after every step whether something was given to both sides."""
     until_s = it.clock.now_s() + seconds
     while it.clock.now_s() < until_s:
         for follower in it.followers.values():
@@ -59,7 +59,7 @@ def check(it: YarnWorld) -> None:
 
 @pytest.mark.parametrize("cpus", [0, 6])
 def test_an_answer_of_200_is_no_proof(cpus: int) -> None:
-    """What was set is read back: a promise falls only when the lower limit is seen; it is told."""
+    """A set limit is read back: a promise falls when the lower limit is seen; it is reported."""
     it = world()
     yarn = it.yarn
     if not cpus:
@@ -80,7 +80,7 @@ def test_an_answer_of_200_is_no_proof(cpus: int) -> None:
 
 
 class Strange(PlayedYarn):
-    """Fails with one of its NodeManagers in a way that nobody foresaw."""
+    """Fails with one of its NodeManagers in an unexpected way."""
 
     def set_limit(self, limit: YarnLimit) -> None:
         if limit.node_id.startswith("strange"):
@@ -109,7 +109,7 @@ def test_one_that_cannot_be_asked_takes_no_limits_from_others() -> None:
 
 
 def run_in_spite(it: YarnWorld, seconds: float) -> None:
-    """Let everybody work; a round that fails is one less, as in the thread that makes them."""
+    """Run all components; a round that fails is one less, as in the thread that makes them."""
     until_s = it.clock.now_s() + seconds
     while it.clock.now_s() < until_s:
         it.manager.step()
@@ -151,7 +151,7 @@ def test_a_request_of_an_operator_that_died_may_still_take_effect() -> None:
 
 
 def test_what_was_requested_takes_effect_after_a_long_hang() -> None:
-    """However long nobody answered: it counts from when the ResourceManager is back."""
+    """However long the outage: it counts from when the ResourceManager is back."""
     it = world()
     shrink_while_a_request_is_under_way(it, dies=False)
     watch(it, DOUBT_S * 3)
@@ -241,7 +241,7 @@ def test_absurd_amounts_of_a_node_do_not_break_the_cluster() -> None:
 
 @pytest.mark.parametrize("node_id", ["nöde:8041", "n1#x:8041", "n1 x:8041", "[::1]:8041"])
 def test_node_managers_of_strange_names(node_id: str) -> None:
-    """Whoever registers is one."""
+    """Every process that registers is one."""
     yarn = PlayedYarn(node_id)
     it = YarnWorld(yarn)
     it.cluster.load([node_manager_pod(node_id=node_id)])

@@ -1,4 +1,4 @@
-"""What the operator keeps of nodes and pods: all that it reads, and little else."""
+"""Cached parts of nodes and pods: all that the operator reads, and little else."""
 
 import json
 import sys
@@ -114,7 +114,7 @@ def test_what_is_left_out_of_nodes_changes_no_decision_and_no_write(noted: bool)
 
 
 def test_an_ordinary_pod_costs_next_to_nothing() -> None:
-    """Its parts are those of all others that are like it."""
+    """It shares its parts with all pods that are like it."""
     manifest: dict[str, Any] = {
         "metadata": {"name": "a", "namespace": "default", "labels": {"app": "x"}},
         "spec": {"nodeName": "n1", "containers": [{"name": "c", "image": "x"}]},

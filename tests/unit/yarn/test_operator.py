@@ -83,7 +83,7 @@ def test_what_containers_have_is_not_asked_back_for_the_headroom() -> None:
 
 
 def test_a_pod_that_finds_no_room_gets_what_yarn_does_not_use() -> None:
-    """The largest request that waits is kept free, where it fits; nobody is preempted for it."""
+    """The largest request that waits is kept free, where it fits; no pod is preempted for it."""
     it = world()
     assert it.shown() == BatchAmounts(0, 0)
     it.yarn.only.containers = [YarnResource(4, 4096)]
@@ -108,7 +108,7 @@ def test_a_node_manager_that_registers_anew_gets_its_limit_again() -> None:
 
 
 def test_nothing_is_taken_back_from_who_cannot_be_asked() -> None:
-    """Containers may run on while the ResourceManager is gone or the NodeManager is not listed."""
+    """Containers may run on while the ResourceManager is down or the NodeManager is not listed."""
     it = world()
     it.yarn.is_reachable = False
     it.uses(5, 8)
@@ -148,7 +148,7 @@ def test_without_its_pod_the_promise_is_taken_back() -> None:
 
 
 def test_other_third_parties_keep_their_entries() -> None:
-    """What they hold is neither pods' nor YARN's; what can't be read is written anew."""
+    """What they hold is neither pods' nor YARN's; an unreadable annotation is written again."""
     it = world()
     other = {
         "name": "spark",
@@ -229,7 +229,7 @@ def test_a_node_manager_outside_of_pods_is_named_by_its_node() -> None:
 
 
 def test_two_nodes_that_name_one_node_manager() -> None:
-    """The first has it, the other is told; nothing is promised for it twice."""
+    """The first has it, the other gets a warning; nothing is promised for it twice."""
     it = world()
     it.cluster.load([kube_node("n2"), node_manager_pod("n2", name="impostor")])
     it.uses(0, 0, "n2")
@@ -243,7 +243,7 @@ def test_two_nodes_that_name_one_node_manager() -> None:
 
 
 class Forbidding(PlayedYarn):
-    """Lets nobody change nodes."""
+    """Rejects all changes of nodes."""
 
     def set_limit(self, limit: YarnLimit) -> None:
         self.requests.append(limit)
@@ -281,7 +281,7 @@ class Slow(PlayedYarn):
 
 
 def test_what_was_set_is_read_back_until_it_shows() -> None:
-    """An answer that says something else is no refusal yet."""
+    """A different answer is no rejection yet."""
     it = world(yarn=Slow())
 
     assert it.limit() == YarnResource(10, 16384)
@@ -344,7 +344,7 @@ def test_colocation_switched_off_takes_everything_from_yarn() -> None:
 
 
 def test_a_request_without_an_answer_stays_promised_for_a_while() -> None:
-    """It may take effect when nobody expects it any more."""
+    """It may take effect after its timeout."""
     it = world()
     it.uses(5, 8)
     it.run()

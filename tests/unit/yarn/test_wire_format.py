@@ -1,6 +1,6 @@
 """Everything that crosses a process's border beside pods and YARN, spelt as the original spells it.
 
-What stands here are the original's names, typed anew from its sources; nothing is imported.
+The names here are the original's, typed again from its sources; nothing is imported.
 Source: koordinator apis/extension/node_colocation.go and priority.go; yarn-copilot
 pkg/controller/noderesource, pkg/yarn, pkg/copilot-agent, cmd; charts koordinator-yarn-copilot.
 """

@@ -1,4 +1,4 @@
-"""Who may act: every component with a lease, or without one, asks the same object."""
+"""Permission to act: every component with a lease, or without one, uses the same object."""
 
 import threading
 from collections.abc import Iterator
@@ -79,11 +79,11 @@ def parts() -> Iterator[Parts]:
 
 
 def election(parts: Parts, lease: LeaseTerms | None = LEASE) -> Election:
-    return Election(parts, lease, burst=50)  # type: ignore[arg-type]  # all of it that is asked for
+    return Election(parts, lease, burst=50)  # type: ignore[arg-type]  # all that it uses
 
 
 def test_without_a_lease_a_process_always_acts(parts: Parts) -> None:
-    """Nothing is asked of anybody, and nothing about it is shown as healthy or not."""
+    """No request is sent, and no health of it is shown."""
     one = election(parts, None)
     one.show_master_status()
     one.show_leader("koordinator_manager_is_leader")
@@ -178,7 +178,7 @@ class Component:
 
 
 def test_a_lost_lease_replaces_the_component_and_its_connections(parts: Parts) -> None:
-    """The old connections are closed before the process stands for election again."""
+    """The old connections are closed before the process rejoins the election."""
     one, calls = election(parts), list[str]()
     numbers = count(1)
 
@@ -201,7 +201,7 @@ def test_a_lost_lease_replaces_the_component_and_its_connections(parts: Parts) -
     assert one.wait_until_leading(LONG_S)
     assert parts.woken.is_set()
     run_terms(
-        parts,  # type: ignore[arg-type]  # all of it that is asked for
+        parts,  # type: ignore[arg-type]  # all that it uses
         one,
         begin,
         turn,

@@ -187,7 +187,7 @@ FLAGS = Path(__file__).with_name("original_flags.txt").read_text("utf-8").splitl
 
 @pytest.mark.parametrize("command", ["scheduler", "manager", "descheduler", "device-daemon"])
 def test_no_flag_of_the_original_is_unknown(command: str) -> None:
-    """Each is there or has a reason why not.  Those of koordlet: see ``test_koordlet``."""
+    """Each is there or has a reason why not.  For koordlet see ``test_koordlet``."""
     lines = [line.split() for line in FLAGS if line.startswith(f"{command}: ")]
     flags = {f"--{flag}" for _, *words in lines for flag in words}
     known = {f"--{flag}" for flag in IGNORED[command]} | DECLARED[command].keys()
@@ -196,7 +196,7 @@ def test_no_flag_of_the_original_is_unknown(command: str) -> None:
 
 
 def test_two_api_servers_for_reviews_are_refused() -> None:
-    """One is asked for both, who somebody is and what they may."""
+    """One flag is for both, authentication and authorization."""
     flags = ["--authentication-kubeconfig=/a", "--authorization-kubeconfig=/b"]
     with pytest.raises(InputError, match="must name the same file in both"):
         RUNNER.invoke(app, ["scheduler", *flags], catch_exceptions=False)

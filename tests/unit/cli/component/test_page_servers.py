@@ -1,4 +1,4 @@
-"""Who may read the pages of the agent and the manager, on which of their ports."""
+"""Access to the pages of the agent and the manager, by port."""
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -86,7 +86,7 @@ def test_strangers_read_health_and_nothing_else() -> None:
 
 
 def test_who_reaches_a_loopback_address_needs_no_token() -> None:
-    """Whoever is on the machine, or forwards a port of the pod; the API server isn't asked."""
+    """Users on the machine and of a forwarded port have access; no API server is needed."""
 
     def connect() -> Reviewer:
         raise AssertionError("nobody is to be asked")
@@ -105,7 +105,7 @@ def test_an_operator_may_open_a_page_to_anybody() -> None:
 
 @pytest.mark.slow
 def test_the_secure_port_asks_everybody_for_a_token() -> None:
-    """Be it on loopback, with a certificate of its own making; probes need none."""
+    """On loopback too, with a certificate of its own making; probes need none."""
     free = HttpServer(probes(HEALTH), "127.0.0.1", 0)
     free.start()
     port = free.port
@@ -119,7 +119,7 @@ def test_the_secure_port_asks_everybody_for_a_token() -> None:
 
 
 def test_a_health_port_has_health_only() -> None:
-    """The manager's is open to anybody: no metrics of checks, no version, no reasons."""
+    """The manager's is public: no metrics of checks, no version, no reasons."""
     server = HttpServer(probes(HEALTH), "127.0.0.1", 0)
     server.start()
     try:
@@ -134,7 +134,7 @@ def test_a_health_port_has_health_only() -> None:
     [("127.0.0.1", True), ("::1", True), ("localhost", True), ("::", False), ("10.0.0.1", False)],
 )
 def test_loopback_addresses_are_known(address: str, *, only_here: bool) -> None:
-    """What is no address is a name, of which only one is certain."""
+    """Text that is no address is a name; only one is certain."""
     assert is_loopback(address) is only_here
 
 

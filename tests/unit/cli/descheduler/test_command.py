@@ -129,7 +129,7 @@ def test_moves_are_proven_as_by_the_release_that_is_named(
 
 
 def test_the_time_may_be_seconds_since_the_epoch(manifests: Path, tmp_path: Path) -> None:
-    """As machines tell it."""
+    """In JSON."""
     config = configuration(consecutiveAbnormalities=1, consecutiveNormalities=1)
     args = ("--once", "-f", str(manifests), "--now", "1700000000", "-o", "json")
     assert len(json.loads(koord(tmp_path, config, *args).output)) == 2

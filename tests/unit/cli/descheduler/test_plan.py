@@ -1,4 +1,4 @@
-"""``koord descheduler plan``: what a policy would do, seen before it is done."""
+"""``koord descheduler plan``: the moves of a policy, without making them."""
 
 import json
 from dataclasses import replace
@@ -49,7 +49,7 @@ def policy(**more: Any) -> dict[str, Any]:
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    """Write down a hot node: a pod that can go, and one of a scheduler that nobody knows."""
+    """Write a hot node: a pod that can be moved, and one of an unknown scheduler."""
     objects: list[KubeObject] = [
         node("n1", 10),
         node("n2", 10),
@@ -172,7 +172,7 @@ def test_wrong_input_is_refused(folder: Path, args: tuple[str, ...], told: str) 
 
 
 def test_a_pod_is_told_why_it_was_moved_by_the_audit(folder: Path) -> None:
-    """Under its old name, although it is gone, and under that of the pod that replaced it."""
+    """Under its old name, although it was deleted, and under the name of its replacement."""
     moved = MoveVerdict(
         plugin="LowNodeLoad",
         profile="p",

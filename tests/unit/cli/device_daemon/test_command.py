@@ -55,7 +55,7 @@ def test_a_wrong_flag_is_named(flag: str, problem: str) -> None:
 
 
 def test_the_machine_is_where_the_daemonset_of_the_original_has_it(tmp_path: Path) -> None:
-    """Without a flag, if it is mounted there; else it is where this process is."""
+    """Without a flag, the mounted path; otherwise the path of this process."""
     mounted, missing = tmp_path, tmp_path / "missing"
 
     assert DeviceDaemonFlags().host_root(mounted) == str(mounted)

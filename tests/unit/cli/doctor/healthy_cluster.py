@@ -1,4 +1,4 @@
-"""Scripted API server of a healthy installation, of which a test changes one answer."""
+"""Scripted API server of a healthy installation; a test changes one answer."""
 
 import json
 from base64 import b64encode

@@ -32,7 +32,7 @@ def server() -> Iterator[ScriptedServer]:
 def doctor(server: ScriptedServer, tmp_path: Path) -> Callable[..., tuple[int, Any]]:
     """Run the command with more flags; return its exit code and its JSON.
 
-    Hundreds of rights take half a second, so that most tests review those of one component.
+    Hundreds of rights take half a second, so that most tests review one component's.
     """
     file = healthy.kubeconfig(tmp_path / "config", server.url)
 
@@ -164,7 +164,7 @@ def test_definition_that_differs_is_found(
 def test_missing_definition_has_the_command_that_installs_it(
     server: ScriptedServer, doctor: Callable[..., tuple[int, Any]]
 ) -> None:
-    """Also for a user who may not read definitions: discovery is for everybody."""
+    """Also for a user who may not read definitions: discovery is public."""
     server.on(healthy.CRDS, FORBIDDEN)
     server.on("GET /apis/slo.koordinator.sh/v1alpha1", reply({"resources": [{"name": "nodeslos"}]}))
     code, report = doctor()

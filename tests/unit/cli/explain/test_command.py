@@ -27,7 +27,7 @@ WITHOUT_RESERVATION = (
 )
 NO_RESERVATION = "node(s) no reservations match reservation affinity"
 
-#: By pod: what is against it on the node it asks for, or on all of them; what is said of it.
+#: By pod: obstacles on the node that it selects, or on all of them; and the text about it.
 ON_NODE: dict[str, tuple[str, set[str], str]] = {
     "resources": ("web-2", {CPU}, "cpu: requests 2, 1 of 4 free"),
     "taint": ("infra", {TAINTED}, "dedicated=infra:NoSchedule"),
@@ -110,7 +110,7 @@ def test_exactly_these_pods_wait(explained: dict[str, Any]) -> None:
 def test_every_cause_on_a_node_is_named_and_none_is_invented(
     explained: dict[str, Any], name: str
 ) -> None:
-    """The node that the pod is meant for comes first of those with the same obstacles."""
+    """The node that the pod selects comes first of those with the same obstacles."""
     on, reasons, detail = ON_NODE[name]
     found = explained[name]
 
@@ -137,7 +137,7 @@ def test_a_cause_that_holds_everywhere_is_the_only_one(
 
 
 def test_remedies_are_those_that_somebody_can_follow(explained: dict[str, Any]) -> None:
-    """Nobody can make a node another one, or preempt what no priority reaches."""
+    """No change makes a node another one, or preempts pods of a higher priority."""
     told = {name: [it["text"] for it in one.get("remedies", ())] for name, one in explained.items()}
 
     assert told["gate"] == [
@@ -203,7 +203,7 @@ def test_equal_pods_are_explained_together(many: str) -> None:
 
 
 def test_the_overview_counts_pods_by_cause(many: str) -> None:
-    """With those of whom it is so, and what would help."""
+    """With the affected members, and the remedies."""
     done = CliRunner().invoke(app, ["explain", "pods", "-f", many])
     as_data = CliRunner().invoke(app, ["explain", "pods", "-f", many, "-o", "json"])
 
@@ -226,7 +226,7 @@ GANG_LABEL = "pod-group.scheduling.sigs.k8s.io"
 
 
 def waiting_pod(name: str, gang: str = "", **more: str) -> dict[str, Any]:
-    """Return a pod of the gang that asks for these amounts."""
+    """Return a pod of the gang that requests these amounts."""
     amounts = {"requests": more, "limits": more}
     return {
         "apiVersion": "v1",
@@ -305,7 +305,7 @@ def test_pods_that_lack_devices_are_apart(tmp_path: Path) -> None:
 
 
 def test_nobody_waits(tmp_path: Path) -> None:
-    """An overview of nothing says so."""
+    """An overview without pods has a sentence."""
     path = tmp_path / "empty.yaml"
     path.write_text(ALIKE)
     done = CliRunner().invoke(app, ["explain", "pods", "-f", str(path)])

@@ -1,4 +1,4 @@
-"""What a user hears who may read pods of a namespace, and no nodes."""
+"""Explanation for a user who may read pods of a namespace, and no nodes."""
 
 import pytest
 from msgspec.structs import replace
@@ -25,7 +25,7 @@ PODS = (
 
 
 def test_the_condition_of_a_pod_is_its_cause() -> None:
-    """Gates are named, and that nobody has looked at it."""
+    """Gates are named, and that the pod was never tried."""
     told = {one.pod: one for one in explain_by_conditions(PODS)}
 
     assert {name: one.summary for name, one in told.items()} == {

@@ -9,7 +9,7 @@ from typer.testing import CliRunner
 from koordinator.cli.main import app
 from koordinator.foundation.errors import InputError
 
-#: A class whose devices pods ask for by an extended resource: on from 1.36 on.
+#: A class whose devices pods request by an extended resource: on from 1.36 on.
 OBJECTS = """
 apiVersion: v1
 kind: Node

@@ -1,4 +1,4 @@
-"""What ``--config`` names, what it is without, and plugins of other packages."""
+"""Files of ``--config``, the default without it, and plugins of other packages."""
 
 import json
 import sys
@@ -51,7 +51,7 @@ spec: {schedulerName: SCHEDULER, containers: [{name: c, image: i, resources: {re
 
 
 def placed(text: str, *flags: str) -> tuple[set[str], str]:
-    """Return the pods that got a node, and what was said on standard error."""
+    """Return the pods that got a node, and the text on standard error."""
     done = CliRunner().invoke(app, ["schedule", "-f", "-", "-o", "json", *flags], input=text)
     assert done.exit_code == 0, done.output
     data = json.loads(done.stdout)
@@ -70,7 +70,7 @@ def placed(text: str, *flags: str) -> tuple[set[str], str]:
 def test_both_profiles_are_the_default_and_each_has_a_name(
     flags: tuple[str, ...], pods: set[str]
 ) -> None:
-    """A pod says by its schedulerName which one is meant."""
+    """The schedulerName of a pod selects the profile."""
     assert placed(WORLD, *flags) == (pods, "")
 
 
@@ -89,7 +89,7 @@ def test_a_file_may_be_called_as_a_configuration_is(
 
 
 def test_a_missing_file_names_what_is_accepted_besides() -> None:
-    """Whoever misspells ``kubernetes`` learns it."""
+    """A misspelt ``kubernetes`` is reported."""
     with pytest.raises(InputError, match=r"No such file.*koordinator or kubernetes"):
         read_configuration("kuberntes")
 
@@ -179,7 +179,7 @@ def _broken_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_broken_package_is_named_and_spares_who_does_not_need_it(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    """A warning while nobody asks for its plugin, one line of error if somebody may."""
+    """A warning while its plugin is unused, one line of error if it may be used."""
     assert "acme_plugins" not in sys.modules
     assert plugins_for(STOCK) == ()
     assert BROKEN in capsys.readouterr().err

@@ -1,4 +1,4 @@
-"""Questions to a running component: over TLS, as somebody, or refused with what to do."""
+"""Requests to a running component: over TLS, with an identity, or rejected with a remedy."""
 
 import json
 from collections.abc import Iterator
@@ -83,7 +83,7 @@ def run(*flags: str) -> object:
 
 
 def test_a_kubeconfig_says_who_asks(url: str, certificate: Path, tmp_path: Path) -> None:
-    """Its token goes to the scheduler, whoever its own server is."""
+    """Its token goes to the scheduler, independent of its own server."""
     flags = ("--server", url, "--certificate-authority", str(certificate))
     assert run(*flags, "--kubeconfig", kubeconfig(tmp_path, token=TOKEN)) == [[["a/x", "n1", 1]]]
     assert run(*flags, "--token", TOKEN) == [[["a/x", "n1", 1]]]
@@ -91,7 +91,7 @@ def test_a_kubeconfig_says_who_asks(url: str, certificate: Path, tmp_path: Path)
 
 
 def test_a_refusal_says_what_is_missing(url: str, certificate: Path) -> None:
-    """Nobody has no right; a wrong token is no identity."""
+    """A user without rights is rejected; a wrong token is no identity."""
     flags = ("--server", url, "--certificate-authority", str(certificate))
     with pytest.raises(
         ClusterError, match=r"403: .*client certificates are not looked at.*--token"
@@ -121,7 +121,7 @@ def test_a_redirect_is_not_followed(url: str, certificate: Path) -> None:
 
 
 def test_another_server_is_told_from_a_scheduler(url: str, certificate: Path) -> None:
-    """What it answers is not what was asked for."""
+    """Its answer is of another kind than the request."""
     flags = ("--server", f"{url}/other", "--token", TOKEN)
     with pytest.raises(ClusterError, match="is not a scheduler"):
         run(*flags, "--certificate-authority", str(certificate))

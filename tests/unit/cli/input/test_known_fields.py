@@ -1,4 +1,4 @@
-"""Misspelt fields and kinds of manifests are told, or refused; right ones are left in peace."""
+"""Misspelt fields and kinds of manifests are reported or rejected; right ones are accepted."""
 
 import io
 import json
@@ -109,7 +109,7 @@ def test_yaml_is_looked_through_like_json() -> None:
 
 
 def test_what_a_cluster_gives_out_is_right() -> None:
-    """Fields that our types do not read, and nulls, are none to be told."""
+    """Fields that our types do not read, and nulls, are not reported."""
     given = pod(
         dnsPolicy="ClusterFirst",
         enableServiceLinks=True,
@@ -164,7 +164,7 @@ def test_any_shape_is_looked_through(tree: Any) -> None:
 
 
 def test_kinds_that_do_not_matter_are_counted_in_one_line_each() -> None:
-    """Kubernetes' own and anybody's; nothing of them is checked but their fields."""
+    """Kubernetes' own and custom ones; only their fields are checked."""
     given = read(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}},
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "b"}},

@@ -59,7 +59,7 @@ def test_lists_and_streams_are_flattened(text: str) -> None:
 
 
 def test_json_files_may_hold_several_objects_as_well(tmp_path: Path) -> None:
-    """A mistake in one of them is placed; what is cut off is not read as far as it goes."""
+    """A mistake in one of them is placed; a truncated one is not read at all."""
     file = tmp_path / "two.json"
     file.write_text(node("a") + node("b"))
     assert names(read_manifests([str(file)])) == ["a", "b"]

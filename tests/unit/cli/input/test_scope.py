@@ -1,4 +1,4 @@
-"""Which pods a question is about: -n, -A and -l as kubectl has them."""
+"""Selection of pods for a question: -n, -A and -l as in kubectl."""
 
 import json
 from typing import Any

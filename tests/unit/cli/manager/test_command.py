@@ -77,7 +77,7 @@ def run(*arguments: str) -> str:
 
 
 def test_what_is_different_is_printed(files: tuple[str, str]) -> None:
-    """At the time that it is said to be: the report is good for 15 minutes."""
+    """At the given time: the report is good for 15 minutes."""
     node, config = files
     common = ("--once", "-f", node, "--config", config, "-o", "json", "--now")
 

@@ -76,7 +76,7 @@ def test_a_numa_node_without_cpus() -> None:
 
 
 def test_a_node_of_which_nothing_is_known() -> None:
-    """It says so."""
+    """A sentence is printed."""
     node = machine("m")[0]
 
     assert "its CPUs, NUMA nodes and devices are not reported" in drawn([node], "m")

@@ -189,7 +189,7 @@ def test_options_that_do_not_go_together_are_refused(
 def test_a_workload_is_compared_with_itself_without_colocation(
     koord: Koord, tmp_path: Path
 ) -> None:
-    """Side by side on the terminal, on the page and as JSON; the table says which is which."""
+    """Side by side on the terminal, on the page and as JSON; the table names both."""
     example, page = Path(__file__).parents[4] / "examples/colocation.yaml", tmp_path / "report.html"
     short = ("simulate", "-w", example, "--until", "30m", "--compare", "no-colocation")
 
@@ -321,7 +321,7 @@ def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
 def test_recording_and_audit_are_read_by_their_commands(
     koord: Koord, workload: Path, tmp_path: Path
 ) -> None:
-    """Only their owner may read them; both say what the report says."""
+    """Only their owner may read them; both have the report's content."""
     recording, trail = tmp_path / "run.gz", tmp_path / "deep" / "trail"
     recording.write_text("of another run, and longer than nothing")
     recording.chmod(0o644)

@@ -34,7 +34,7 @@ def simulate(folder: Path, *more: str) -> Result:
 
 
 def test_a_list_without_tuning_arrives_once(folder: Path) -> None:
-    """Four pods ask for 4 of 3 GPUs: something fails, at most a GPU is left."""
+    """Four pods request 4 of 3 GPUs: something fails, at most a GPU is left."""
     figures = json.loads(simulate(folder, "--policy", "fgd", "-o", "json").stdout)
 
     assert (figures["arrivals"], figures["gpuArrivedPercent"]) == (4, 133)

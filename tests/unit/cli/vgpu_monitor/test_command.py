@@ -29,7 +29,7 @@ def test_the_name_of_the_node_is_needed(monkeypatch: pytest.MonkeyPatch) -> None
     ],
 )
 def test_a_wrong_flag_is_named(flag: str, problem: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """With what is accepted; flags of Go programs are understood, those of klog left out."""
+    """With the accepted values; flags of Go programs are accepted, klog's are left out."""
     monkeypatch.setenv("NODE_NAME", "n1")
     args = ["vgpu-monitor", flag, "-v=4", "--logtostderr=true"]
     with pytest.raises(InputError, match=problem):

@@ -175,7 +175,7 @@ class MigrationMachine(RuleBasedStateMachine):
     def delete_job(self, index: int) -> None:
         for each in self.chosen(self.jobs(), index):
             self.cluster.delete(PodMigrationJob, each.metadata.name)
-            self.evicted_s.pop(each.metadata.uid, None)  # nobody can know any more
+            self.evicted_s.pop(each.metadata.uid, None)  # no record of it is left
 
     @rule(index=st.integers(0, 9))
     def delete_pod(self, index: int) -> None:
@@ -286,7 +286,7 @@ class MigrationMachine(RuleBasedStateMachine):
             if is_live(each) and has_passed(each) and each.metadata.name != name
         } - {own}
         if own not in known:
-            return  # there is nothing to move: the job is only told so
+            return  # there is nothing to move: the job only gets a message
         assert len(moving) < GLOBALLY
         place = known[own].spec.node_name
         beside = [n for n in moving if n in known and place and known[n].spec.node_name == place]

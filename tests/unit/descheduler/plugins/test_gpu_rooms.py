@@ -71,7 +71,7 @@ def test_single_numa_node_pod_needs_gpus_of_one_numa_node() -> None:
 
 
 def test_partition_pod_needs_gpus_of_one_partition() -> None:
-    """Of as many GPUs as it asks for; a node that has no such groups has none."""
+    """Of as many GPUs as it requests; a node that has no such groups has none."""
     entry = GPU_PARTITION_SPEC.entry(GpuPartitionSpec())
     request = asked(annotated(waiting("train", 1, gpus=4), entry), *wired("n1"), *wired("n2", 2))
     assert request.groups == (((0, 1, 2, 3), (4, 5, 6, 7)), ())

@@ -161,7 +161,7 @@ def test_pod_without_a_report_is_not_evicted_with_node_fit() -> None:
     objects = two_nodes()
     objects[5] = load("n1", "5", b="1500m", c="3000m")
     assert world(*objects).evicted() == {"b"}
-    # Without a look at fit it goes, after those of its kind that are known; nothing is won by it.
+    # Without a check of fit it moves, after known pods of its kind; nothing is won by it.
     assert world(*objects, nodeFit=False).evicted() == {"a", "b", "c"}
 
 

@@ -37,7 +37,7 @@ TIERS: list[KubeObject] = [
 
 
 def test_pods_leave_earlier_levels_if_they_fit_on_later_ones() -> None:
-    """The smallest first; each by itself, so together they may ask for more than there is."""
+    """The smallest first; each by itself, so together they may request more than there is."""
     pods = [owned("small", "g", 1), owned("middle", "g", 2), owned("large", "g", 4)]
     one = world("CustomPriority", GOLD_TO_BRONZE, *TIERS, *pods)
     assert one.evicted() == {"small", "middle"}

@@ -178,7 +178,7 @@ def test_pods_with_violated_node_affinity_are_evicted(kind: str) -> None:
     ]
     args = {"nodeAffinityType": [kind]}
     found = gone("RemovePodsViolatingNodeAffinity", "deschedule", args, *objects)
-    # A pod that only prefers may stay on its node as far as fit is concerned.
+    # A pod that only prefers may stay on its node, judged by fit.
     assert found == ({"misplaced"} if kind == REQUIRED else {"misplaced", "large"})
 
 

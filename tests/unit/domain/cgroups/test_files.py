@@ -69,7 +69,7 @@ def test_no_shares_stand_for_what_is_no_weight(weight: int) -> None:
 
 @pytest.mark.parametrize("shares", [-1, 0, 1, 262_145])
 def test_no_weight_stands_for_what_are_no_shares(shares: int) -> None:
-    """Likewise in the other direction."""
+    """The other direction is the same."""
     with pytest.raises(InputError, match=rf"cpu.shares: must be 2..262144, got {shares}"):
         weight_of_shares(shares)
 

@@ -45,7 +45,7 @@ def gpu(
     resources: Mapping[str, str] | None = None,
     **labels: str,
 ) -> JsonObject:
-    """Return a GPU of 80 GiB; without root nobody knows where it sits."""
+    """Return a GPU of 80 GiB; without root its PCIe root is unknown."""
     amounts = resources or {CORE: "100", MEMORY: "80Gi", RATIO: "100"}
     card = _device("gpu", minor, f"GPU-{minor}", healthy=healthy, resources=amounts, labels=labels)
     return card | _place(root, numa)
@@ -138,7 +138,7 @@ def meta_with(**annotations: object) -> ObjectMeta:
 
 
 def hold(on: NodeDevices, **minors: Iterable[int | tuple[int, str]]) -> Allocation:
-    """Return whole devices by type; a NIC may be ``(minor, bus id)``, of which 1 % is held."""
+    """Return whole devices by type; a NIC may be ``(minor, bus id)``, with 1 % in use."""
     return {
         kind: tuple(_held(on, kind, each) for each in minors[kind])
         for kind in DeviceType

@@ -1,4 +1,4 @@
-"""What a pod says about devices in its annotations."""
+"""Annotations of a pod about devices."""
 
 import pytest
 from tests.unit.domain.devices.machines import (
@@ -78,12 +78,12 @@ def test_hints_are_read_by_type_of_device() -> None:
     ("scope", "level"), [("Node", 1), ("NUMANode", 2), ("PCIe", 3), ("Device", 4), ("Rack", 1)]
 )
 def test_scopes_have_levels(scope: str, level: int) -> None:
-    """One that nobody knows is as wide as the node."""
+    """An unknown scope is as wide as the node."""
     assert claim({WHOLE: 1}, hints={"gpu": {"requiredTopologyScope": scope}}).scope == level
 
 
 def test_only_types_that_are_asked_for_go_together() -> None:
-    """And not those of which the pod gets all there are; the first one left leads."""
+    """But not of types that are allocated as a whole; the first one left leads."""
     types = {"deviceTypes": ["fpga", "rdma", "gpu", "gpu"]}
     for_all = {"rdma": {"allocateStrategy": "ApplyForAll"}}
 

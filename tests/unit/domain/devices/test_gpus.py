@@ -1,6 +1,6 @@
-"""Which GPUs a pod gets.
+"""Choice of GPUs for a pod.
 
-Many cases are those of koordinator pkg/scheduler/plugins/deviceshare: allocator_gpu_test.go,
+Many cases are from koordinator pkg/scheduler/plugins/deviceshare: allocator_gpu_test.go,
 device_allocator_test.go.
 """
 
@@ -211,7 +211,7 @@ def test_a_required_scope_is_kept_whatever_is_reserved() -> None:
 def test_memory_is_noted_in_bytes_and_in_percent(
     asked: dict[str, int], amounts: tuple[int, int, int]
 ) -> None:
-    """Whichever was asked for, the other is filled in."""
+    """Either one is requested, and the other is filled in."""
     found = allocate(pairs(), claim(asked))
     assert not isinstance(found, DeviceShortage)
 
@@ -228,7 +228,7 @@ def test_percent_of_memory_is_cut_as_floating_point_has_it() -> None:
 
 
 def test_each_amount_is_a_limit_of_its_own() -> None:
-    """Core can be gone while there is memory left; and a device has what it reports."""
+    """Core can be used up while memory is left; and a device has what it reports."""
     no_core = using({GPU: (share(0, 10)[GPU][0], share(0, 90)[GPU][0])})
     on = node(gpu(0))
 
@@ -343,7 +343,7 @@ def test_partitions_are_looked_at_by_score() -> None:
 
 
 def test_a_partition_has_the_bandwidth_that_is_wanted() -> None:
-    """One that says nothing about it has none."""
+    """A device without the entry has none."""
     table = {
         "2": [
             {"minors": [0, 1]},
@@ -387,14 +387,14 @@ def ascend(model: str, count: int = 2) -> list[str]:
 
 
 def test_a_cut_card_is_noted_with_its_template() -> None:
-    """That of the node's model."""
+    """The table of the node's model is used."""
     assert ascend("Ascend-910B3") == ["vir05"]
     assert ascend("Ascend-910B4") == ["no matched GPU shared resource template"]
     assert ascend("unknown") == ["no matched GPU shared resource template"]
 
 
 def test_of_equal_templates_none_is_noted() -> None:
-    """As in the original: the card is cut, but nobody says how."""
+    """As in the original: the card is cut, but the table has no entry."""
     on = node(gpu(0, resources=ASCEND), on={VENDOR: "huawei", MODEL: "Ascend-910B3"})
     twin = {SHARED: 1, **CUT, NPU_CPU: 2}
     found = allocate(on, claim(twin, templates=TEMPLATES))

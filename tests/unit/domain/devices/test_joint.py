@@ -1,6 +1,6 @@
 """NICs, their virtual functions, and devices of several types that go together.
 
-Many cases are those of koordinator pkg/scheduler/plugins/deviceshare/device_allocator_test.go and
+Many cases are from koordinator pkg/scheduler/plugins/deviceshare/device_allocator_test.go and
 devicehandler_default_test.go.
 """
 
@@ -151,7 +151,7 @@ def test_cards_without_functions_can_not_give_one() -> None:
 def test_a_nic_goes_with_every_root_of_the_gpus(
     gpus: int, taken: list[int], nics: list[int], joint: JsonObject
 ) -> None:
-    """Although only one was asked for."""
+    """Although only one was requested."""
     found = take(pairs(), claim({WHOLE: gpus, NIC: 1}, joint=joint, hints=ANY_FUNCTION))
 
     assert found == {"gpu": taken, "rdma": [(minor, f"{minor}.a") for minor in nics]}
@@ -185,7 +185,7 @@ def test_nics_elsewhere_step_in_unless_the_roots_must_be_the_same() -> None:
 
 
 def test_the_same_roots_for_all_types_or_nothing() -> None:
-    """GPU 1's root has no NIC: that of the other root does not do."""
+    """GPU 1's root has no NIC: a NIC of the other root is not enough."""
     on = node(gpu(0, "a"), gpu(1, "b"), nic(1, "a"))
     used = using(hold(on, gpu=[0]))
 

@@ -1,4 +1,4 @@
-"""What claims prefer of NUMA nodes.
+"""NUMA nodes that claims prefer.
 
 Cases of koordinator pkg/scheduler/plugins/deviceshare/topology_hint_test.go among them.
 """
@@ -47,7 +47,7 @@ def test_the_nodes_of_the_gpus_that_would_be_taken_anyway_score() -> None:
 
 
 def test_what_fits_on_no_node_alone_prefers_both() -> None:
-    """No fewer would do."""
+    """No fewer are enough."""
     on = pairs()
 
     assert hints(on, claim({WHOLE: 6})) == [NumaHint((0, 1), preferred=True, score=500)]
@@ -67,7 +67,7 @@ def test_without_gpus_all_places_are_the_same() -> None:
 
 
 def test_what_the_whole_node_lacks_is_told() -> None:
-    """As if nobody had asked for NUMA nodes."""
+    """As without a request for NUMA nodes."""
     on = pairs()
 
     assert hints(on, claim({WHOLE: 8}), using(hold(on, gpu=[0]))) == DeviceShortage(
@@ -82,7 +82,7 @@ def test_what_the_whole_node_lacks_is_told() -> None:
 
 
 def test_devices_on_no_numa_node_have_no_opinion() -> None:
-    """Neither those of which nobody knows nor those on none in particular."""
+    """Neither devices of unknown NUMA node nor devices of none in particular."""
     assert hints(node(gpu(0), nic(1, "a", -1)), claim({WHOLE: 1})) == []
 
 

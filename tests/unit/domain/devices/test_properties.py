@@ -1,4 +1,4 @@
-"""What holds for devices whatever pods come and go."""
+"""Invariants of devices, for any pods that come and go."""
 
 from typing import Any
 
@@ -73,7 +73,7 @@ TABLE = {
 
 @st.composite
 def machines(draw: st.DrawFn) -> NodeDevices:
-    """Four GPUs and up to four NICs; some sit nobody knows where, some are broken."""
+    """Four GPUs and up to four NICs; some of unknown place, some broken."""
     per_root = draw(st.sampled_from((1, 2, 4)))
     known = draw(st.integers(0, 4)) > 0
     cards = [
@@ -147,7 +147,7 @@ def placed_one_by_one(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -
 def test_nothing_is_given_twice(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -> None:
     """No more of a device than it has, no virtual function to two, nothing of a broken one.
 
-    A GPU that is taken whole is nobody else's.
+    A GPU that is taken whole has no other user.
     """
     placed = placed_one_by_one(on, wanted, scorer)
     used = using(*placed)
@@ -190,7 +190,7 @@ def test_a_claim_gets_what_it_asks_for(
 )
 @settings(max_examples=examples(20), deadline=None)
 def test_usage_is_a_sum(on: NodeDevices, wanted: list[DeviceClaim], order: Any) -> None:
-    """Rebuilt from annotations in any order it is what it was; all gone, nothing is left."""
+    """Rebuilt from annotations in any order it is equal; without pods, nothing is left."""
     placed = placed_one_by_one(on, wanted, 1)
     used = using(*placed)
     written = [to_annotation(allocation, on.ids) for allocation in placed]
@@ -236,7 +236,7 @@ def _state(plan: DevicePlan, on: NodeDevices, usage: DeviceUsage) -> State:
 def test_giving_back_is_as_good_as_never_taken(
     on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
 ) -> None:
-    """A claim gets what it would get if those pods had gone already."""
+    """A claim gets what it would get after those pods were deleted."""
     placed = placed_one_by_one(on, others, 0)
     gone, stay = using(*placed[::2]), using(*placed[1::2])
     plan = DevicePlan(on.model, wanted)

@@ -87,7 +87,7 @@ def test_masks_of_numa_nodes_and_labels() -> None:
 
 
 def test_virtual_functions_are_in_the_order_of_their_bus_ids() -> None:
-    """Those of all groups whose labels match."""
+    """The functions of all groups whose labels match."""
     card = nic(1, "a", functions={"slow": ["1f:00.3", "1f:00.2"], "fast": ["1f:00.10"]})
     cards = node(card).model.group(RDMA)
     assert cards is not None
@@ -118,7 +118,7 @@ def test_the_tree_of_scopes_needs_the_place_of_every_gpu() -> None:
 
 @pytest.mark.parametrize("minor", [None, -1, 1024, 2**31 - 1])
 def test_a_device_without_usable_minor_is_left_out(minor: int | None) -> None:
-    """The others are there, and the report says which one is wrong."""
+    """The others are there, and the report names the wrong one."""
     found = node(gpu(0), gpu(1) | {"minor": minor}, nic(1))
 
     assert [str(problem) for problem in found.problems] == [
@@ -129,7 +129,7 @@ def test_a_device_without_usable_minor_is_left_out(minor: int | None) -> None:
 
 @pytest.mark.parametrize("numa", [-5, 1024, (1 << 31) - 1])
 def test_a_numa_node_that_can_not_be_is_none_in_particular(numa: int) -> None:
-    """The device is given out, from whatever NUMA nodes a pod gets; -1 says so, too."""
+    """The device is allocated for any NUMA nodes of the pod; -1 means the same."""
     found = node(gpu(0, "a", numa), gpu(1, "a", -1), gpu(2, "b", 1023))
     group = found.model.group(GPU)
 
@@ -142,7 +142,7 @@ def test_a_numa_node_that_can_not_be_is_none_in_particular(numa: int) -> None:
 
 
 def test_of_two_devices_with_one_minor_the_first_is_taken() -> None:
-    """Types count for themselves; a type that nobody knows is nobody's business."""
+    """Types count for themselves; an unknown type is ignored."""
     found = node(gpu(1), nic(1), gpu(1) | {"id": "twin"}, gpu(1) | {"type": "tpu"})
 
     (problem,) = found.problems
@@ -177,7 +177,7 @@ def test_a_broken_partition_table_is_as_good_as_none(table: object, problem: str
 
 
 def test_partitions_may_share_gpus() -> None:
-    """Machines have rings of which each GPU may go with either neighbour."""
+    """Machines have rings: each GPU may be allocated with either neighbour."""
     rings = {"2": [{"minors": [0, 1]}, {"minors": [1, 2], "allocationScore": 1}]}
     found = pairs(partitions=rings)
 
@@ -201,7 +201,7 @@ def test_partitions_may_share_gpus() -> None:
 def test_some_models_have_a_built_in_table(
     on_node: dict[str, str], told: dict[str, str], known: bool, honored: bool
 ) -> None:
-    """NVIDIA's Hoppers, also where nobody names the vendor; the policy is then the Node's."""
+    """NVIDIA's Hoppers, also without a vendor label; the policy is then the Node's."""
     model = pairs(on=on_node, labels=told).model
 
     assert (model.partitions is not None, model.honors_partitions) == (known, honored)

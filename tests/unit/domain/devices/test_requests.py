@@ -1,4 +1,4 @@
-"""What a pod asks of devices, from resource names."""
+"""Device requests of a pod, from resource names."""
 
 import pytest
 from tests.unit.domain.devices.machines import (
@@ -142,7 +142,7 @@ def test_former_names_count_unless_the_current_one_is_there() -> None:
 
 
 def test_types_of_devices_are_looked_at_one_by_one() -> None:
-    """Whoever asks for none gets an empty answer; an amount of 0 asks for nothing."""
+    """A pod without devices gets an empty answer; an amount of 0 requests nothing."""
     assert device_requests({"cpu": 4, "memory": GIB, WHOLE: 0}) == {}
     assert set(device_requests({WHOLE: 1, NIC: 1, CARD: 1})) == {GPU, RDMA, FPGA}
 

@@ -1,4 +1,4 @@
-"""How full devices and nodes would be.
+"""Utilization of devices and nodes.
 
 Cases of koordinator pkg/scheduler/plugins/deviceshare/scoring_test.go among them.
 """

@@ -1,4 +1,4 @@
-"""What pods hold of a node's devices, and the annotation it is known from."""
+"""Allocations of a node's devices, and the annotation that records them."""
 
 import pytest
 from tests.unit.domain.devices.machines import (
@@ -37,7 +37,7 @@ NIC = "koordinator.sh/rdma"
 
 
 def read(text: str) -> Allocation:
-    """Return what an annotation says."""
+    """Return the allocation of an annotation."""
     found = ALLOCATED.read(ObjectMeta(annotations={ALLOCATED.key: text}))
     assert found is not None
     return from_annotation(found)
@@ -102,7 +102,7 @@ def test_minors_that_no_device_has_are_left_out(minor: int) -> None:
 
 
 def test_what_goes_leaves_nothing_behind() -> None:
-    """A device that nobody holds is as if nobody ever had."""
+    """A device without users equals one that never had any."""
     on = pairs()
     first, second = hold(on, gpu=[0, 1], rdma=[(1, "1.a")]), share(0, 50)
     both = using(first, second)

@@ -1,4 +1,4 @@
-"""What pods and nodes are marked with for device plugins.
+"""Marks of pods and nodes for device plugins.
 
 Cases of koordinator pkg/scheduler/plugins/deviceshare/device_plugin_adapter_test.go among them.
 """
@@ -67,7 +67,7 @@ def marks(
 
 
 def test_every_pod_with_devices_has_the_time_of_its_bind() -> None:
-    """Pods with GPUs have their minors as well, whoever made them."""
+    """Pods with GPUs have their minors as well, of every vendor."""
     assert marks() == Adaptation(STAMP, {})
     minors = {"scheduling.koordinator.sh/gpu-minors": "2,0"}
     for vendor in ("", "nvidia", "kunlun"):
@@ -194,7 +194,7 @@ def test_a_lock_names_time_and_pod() -> None:
 def test_a_lock_holds_five_minutes_while_its_pod_exists(
     since: str, exists: bool, locked: bool
 ) -> None:
-    """Whatever the time zone of whoever wrote it."""
+    """Whatever the time zone of the writer."""
     known = {("team-a", "p")} if exists else set()
 
     assert is_locked(f"{since},team-a,p", NOON, lambda *pod: pod in known) is locked

@@ -1,4 +1,4 @@
-"""Which devices claims get: the first solution in the order of claims, requests and devices."""
+"""Devices of claims: the first solution in the order of claims, requests and devices."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -48,7 +48,7 @@ def pools(*devices: dict[str, Any], **spec: Any) -> tuple[Pool, ...]:
 
 
 def ask(count: int | str = 1, *selectors: str, **more: Any) -> dict[str, Any]:
-    """Return what a request asks for; a count of All is all devices."""
+    """Return a request; a count of All is all devices."""
     how = {"allocationMode": "All"} if count == "All" else {"count": count}
     chosen = [{"cel": {"expression": text}} for text in selectors]
     return {"deviceClassName": "gpu", **how, "selectors": chosen, **more}
@@ -260,7 +260,7 @@ def test_partitions_share_counters_behind_their_gate() -> None:
 
 
 def test_capacity_is_shared_by_amounts_behind_its_gate() -> None:
-    """As much as is left of it, rounded up as the device says."""
+    """As much as is left of it, rounded up by the device's policy."""
     on = AllocatorGates(capacity=True)
     policy = {"default": "1Gi", "validRange": {"min": "1Gi", "step": "2Gi"}}
     nic = {

@@ -1,4 +1,4 @@
-"""What a pod's claim asks for in place of extended resources, container by container."""
+"""Requests of a pod's claim in place of extended resources, container by container."""
 
 from typing import Any
 
@@ -19,19 +19,19 @@ ALWAYS = {"restartPolicy": "Always"}
 
 
 def container(name: str, gpus: int = 0, **more: Any) -> dict[str, Any]:
-    """Return a container that asks for so many GPUs, and a CPU."""
+    """Return a container that requests so many GPUs, and a CPU."""
     asked = {"cpu": "1"} | ({GPU: str(gpus)} if gpus else {})
     return {"name": name, "resources": {"requests": asked, "limits": asked}, **more}
 
 
 def asked(init: list[dict[str, Any]], *containers: dict[str, Any]) -> ExtendedRequests:
-    """Return what a pod of these containers asks for."""
+    """Return the requests of a pod of these containers."""
     of = pod("p", initContainers=init, containers=[*containers])
     return extended_requests(of.spec, {GPU: "gpu"})
 
 
 def counts(found: ExtendedRequests) -> dict[str, int]:
-    """Return how many devices each request asks for."""
+    """Return the number of devices of each request."""
     return {one.name: one.exactly.count for one in found.requests if one.exactly is not None}
 
 
@@ -49,7 +49,7 @@ def test_each_container_that_runs_on_has_devices_of_its_own() -> None:
 
 
 def test_init_containers_use_the_devices_of_later_ones() -> None:
-    """And share what they need besides: the one that needs most stands for them."""
+    """And share what they need besides: the largest need is requested for all."""
     init = [container("first", 2), container("second", 5), container("third", 4)]
     found = asked(init, container("a", 1), container("b", 2))
 
@@ -82,7 +82,7 @@ def test_init_containers_use_no_sidecar_before_them() -> None:
 def test_every_container_gets_what_it_asks_for(
     init: list[tuple[int, bool]], gpus: list[int]
 ) -> None:
-    """No two that run at the same time share a request, and no device is asked for in vain."""
+    """No two that run at the same time share a request, and no device is requested in vain."""
     begun = [
         container(f"i{n}", count, **(ALWAYS if always else {}))
         for n, (count, always) in enumerate(init)

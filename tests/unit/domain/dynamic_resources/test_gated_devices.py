@@ -1,4 +1,4 @@
-"""What the gates that are off by default add to the search for devices.
+"""Search for devices with the gates that are off by default.
 
 Each rule was seen in the original's own allocator (k8s.io/dynamic-resource-allocation 0.35.4).
 """
@@ -39,7 +39,7 @@ TAKES_ALL = [{"counterSet": "gpu", "counters": {"units": {"value": "1"}}}]
 
 
 def seen(*specs: dict[str, Any], partitions: bool = True) -> tuple[Pool, ...]:
-    """Return what the node sees of slices; a spec says what is not usual."""
+    """Return the node's view of slices; a spec names what is not usual."""
     index = SliceIndex(partitions=partitions)
     for number, spec in enumerate(specs):
         pool = {"name": "n", "generation": 1, "resourceSliceCount": 1} | spec.get("pool", {})
@@ -76,7 +76,7 @@ def test_all_devices_are_those_with_enough_left() -> None:
 
 
 def test_admins_have_shares_of_devices_too() -> None:
-    """They need capacity that is left, and are told how much they have."""
+    """They need capacity that is left, and get its amount."""
     used = DevicesInUse()
     one = claim(amount("4Gi", adminAccess=True), amount("4Gi"))
 
@@ -90,7 +90,7 @@ def test_admins_have_shares_of_devices_too() -> None:
 
 
 def test_admins_need_counters_as_others_do() -> None:
-    """Two partitions that take all there is are too many, whoever asks."""
+    """Two partitions that take all there is are too many, for every claim."""
     parts = [{**device(f"d{i}"), "consumesCounters": TAKES_ALL} for i in range(2)]
     sets = [{"name": "gpu", "counters": {"units": {"value": "1"}}}]
     two = {"resourceSliceCount": 2}
@@ -165,7 +165,7 @@ def test_a_pool_that_is_newer_elsewhere_is_not_there() -> None:
     ("sets", "taken"), [(["gpu"], "other"), (["gpu", "gpu"], "gpu"), ([], "gpu")]
 )
 def test_a_pool_with_counters_that_do_not_add_up_is_invalid(sets: list[str], taken: str) -> None:
-    """Devices take counters that nobody has, or two sets bear one name."""
+    """Devices take counters that no set has, or two sets bear one name."""
     slices = [
         {"sharedCounters": [{"name": name, "counters": {"units": {"value": "1"}}}]} for name in sets
     ]

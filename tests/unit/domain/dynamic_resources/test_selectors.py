@@ -1,4 +1,4 @@
-"""What expressions say of a device.  Each answer was given by Kubernetes' own evaluator."""
+"""Results of expressions for a device, as given by Kubernetes' own evaluator."""
 
 import pytest
 
@@ -31,7 +31,7 @@ DEVICE = decode(
 
 
 def answer(expression: str) -> bool:
-    """Return what an expression says.  Raises CelError."""
+    """Return the result of an expression.  Raises CelError."""
     program = compile_selector(expression)
     assert not isinstance(program, InputError), program
     return matches(program, device_variables("g", DEVICE))

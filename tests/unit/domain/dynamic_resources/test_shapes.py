@@ -1,4 +1,4 @@
-"""Shapes of pools: what is read of many nodes at once is what each of them says for itself."""
+"""Shapes of pools: a reading of many nodes at once equals the reading of each."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""What gangs ask for, in every spelling, and how far their PodGroups are."""
+"""Terms of gangs in every spelling, and the progress of their PodGroups."""
 
 import datetime as dt
 from typing import Any
@@ -60,7 +60,7 @@ def test_the_label_of_a_pod_group_goes_before_other_names() -> None:
 
 
 def test_contradicting_names_are_complained_about() -> None:
-    """The warning says which spelling counts."""
+    """The warning names the spelling that counts."""
     both = pod("p", labels={LABEL: "a"}, annotations={f"{GANG}name": "b"})
 
     (text,) = contradictions(both)

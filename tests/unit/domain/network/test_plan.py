@@ -1,4 +1,4 @@
-"""Which nodes a job takes: the original's example, its decisions, and where we differ."""
+"""Nodes that a job takes: the original's example, its decisions, and where we differ."""
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations

@@ -61,7 +61,7 @@ def test_layers_are_put_in_order_from_the_top() -> None:
 def test_a_cycle_two_roots_or_unknown_parents_are_refused(
     layers: list[tuple[str, str, tuple[str, ...]]], message: str
 ) -> None:
-    """The message says which layer is wrong, and what is accepted."""
+    """The message names the wrong layer and the accepted values."""
     with pytest.raises(InputError, match=message):
         layers_of(topology(*layers))
 

@@ -1,4 +1,4 @@
-"""Whether a pod fits into its quota, and who is evicted so that it does."""
+"""Admission of a pod by its quota, and the victims that make room for it."""
 
 from math import inf
 from typing import Any
@@ -49,7 +49,7 @@ def test_a_pod_fits_if_nothing_is_exceeded() -> None:
 
 
 def test_a_pod_that_exceeds_the_runtime_is_refused() -> None:
-    """The text is that of the original; resources the quota does not limit don't show."""
+    """The text equals the original's; resources the quota does not limit don't show."""
     made = tree()
     new = pod("ns/new", cpu=1_001, memory=1, chip=5)
     made.put_pod("a", new)
@@ -159,7 +159,7 @@ PODS = [pod(f"ns/{size}", chip=size, priority=size) for size in (4, 3, 2)]
 
 
 def room_in_full_quota(new: QuotaPod) -> QuotaHeadroom:
-    """Return the room in a quota of 10 of which PODS use 9."""
+    """Return the room in a quota of 10; PODS use 9."""
     made = QuotaTree()
     made.set_total({CHIP: 10})
     grow(made, "a", most=10, least=5)

@@ -1,4 +1,4 @@
-"""Who borrows from whom."""
+"""Loans between quotas."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -9,7 +9,7 @@ from koordinator.domain.quota import Loan, QuotaTree, loans
 
 
 def test_what_is_used_beyond_the_minimum_comes_out_of_siblings_minimums() -> None:
-    """First of those that lend, in order of names; what nobody is guaranteed comes last."""
+    """First of those that lend, in order of names; unguaranteed amounts come last."""
     made = QuotaTree()
     made.set_total({CHIP: 20})
     grow(made, "a", most=20, least=2, request=10, used=10)

@@ -1,4 +1,4 @@
-"""What is said to make room in a quota does."""
+"""Remedies of a full quota make room in it."""
 
 import re
 from dataclasses import replace
@@ -15,7 +15,7 @@ RULES = (AdmissionRules(), AdmissionRules(checks_parents=True), AdmissionRules(u
 
 
 def built(total: int, specs: dict[str, QuotaSpec], uses: dict[str, int], asked: int) -> QuotaTree:
-    """Return a tree in which quotas use so many cores, and a pod of quota ``a`` asks for some."""
+    """Return a tree in which quotas use so many cores, and a pod of quota ``a`` requests some."""
     tree = QuotaTree()
     tree.set_total({"cpu": 1_000 * total})
     for spec in specs.values():
@@ -50,7 +50,7 @@ def test_what_is_enough_lets_the_pod_in(
     asked: int,
     rules: AdmissionRules,
 ) -> None:
-    """Done as it is told, in another tree; and trying it has left the first one as it was."""
+    """Each remedy works in another tree; and trying it has left the first one as it was."""
     specs = {
         "top": spec("top", ROOT_QUOTA, *tops),
         "a": spec("a", "top", *leaves[:2]),
@@ -81,7 +81,7 @@ def raised(one: QuotaSpec, what: str, more: int) -> QuotaSpec:
 
 
 def test_a_raised_maximum_is_not_enough_where_others_use_the_rest() -> None:
-    """The quota above has to have more, too; pods that nobody runs can't end."""
+    """The quota above has to have more, too; pods that don't run can't end."""
     specs = {
         "top": spec("top", ROOT_QUOTA, 4, 0),
         "a": spec("a", "top", 2, 6),

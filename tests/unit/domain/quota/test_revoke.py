@@ -1,4 +1,4 @@
-"""Who goes when a quota uses more than it may."""
+"""Victims of a quota that uses more than it may."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -95,7 +95,7 @@ requests = st.dictionaries(st.sampled_from(("cpu", CHIP)), st.integers(0, 9))
 def test_no_more_go_than_have_to(
     drawn: list[tuple[dict[str, int], int, bool]], limit: dict[str, int]
 ) -> None:
-    """If it is enough, nobody could be put back; if not, none that would have helped is left."""
+    """If it is enough, no pod could be put back; if not, none that would have helped is left."""
     pods = [
         QuotaPod(f"ns/{i}", "ns", amounts, is_preemptible=may, priority=priority, started_s=0)
         for i, (amounts, priority, may) in enumerate(drawn)

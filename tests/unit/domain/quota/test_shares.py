@@ -1,4 +1,4 @@
-"""How siblings share one resource."""
+"""Shares of siblings in one resource."""
 
 import numpy as np
 import pytest
@@ -48,7 +48,7 @@ def share(total: int, claims: Claims) -> list[int]:
     ],
 )
 def test_worked_examples(total: int, claims: Claims, shares: list[int]) -> None:
-    """Base first, the rest by weight, and again what somebody gets beyond the request.
+    """Base first, the rest by weight, and again the excess over a request.
 
     Source: the first three of the behavioural specification, the others of the original's
     runtime_quota_calculator_test.go.
@@ -96,7 +96,7 @@ def test_parts_are_the_nearest_integers_that_sum_up(amount: int, weights: list[i
 
 @given(amounts, st.lists(claims, min_size=1, max_size=12))
 def test_shares_keep_every_promise(total: int, given_claims: Claims) -> None:
-    """What is asked for within the right is given; nobody gets more than asked for beyond it."""
+    """Requests within the guarantee are satisfied; none gets more than requested beyond it."""
     shares = share(total, given_claims)
 
     base = [
@@ -157,7 +157,7 @@ def siblings(given_claims: Claims, guaranteed: list[int] | None = None) -> Sibli
 @settings(deadline=None)
 @given(st.data())
 def test_siblings_follow_every_change(data: st.DataObject) -> None:
-    """Few of them and many, with or without guarantees: as if made anew each time."""
+    """Few of them and many, with or without guarantees: equal to a computation from scratch."""
     count = data.draw(st.sampled_from((1, 3, WIDE + 1)))
     rows = data.draw(st.lists(claims, min_size=count, max_size=count))
     some = st.lists(amounts, min_size=count, max_size=count)
@@ -181,7 +181,7 @@ def test_siblings_follow_every_change(data: st.DataObject) -> None:
 
 
 def test_an_unknown_total_leaves_minimums_as_they_are() -> None:
-    """A tree that nobody says the size of gives every quota its minimum, and nothing more."""
+    """A tree of unknown size gives every quota its minimum, and nothing more."""
     group = siblings([(9, 5, 1, 1), (2, 5, 1, 1)])
 
     assert [group.share(0, None), group.share(1, None), group.scaled_min(0, None)] == [5, 2, 5]

@@ -1,4 +1,4 @@
-"""What is reported of a quota in the object."""
+"""Status of a quota in the object."""
 
 import json
 

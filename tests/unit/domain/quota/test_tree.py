@@ -1,6 +1,6 @@
 """Quota trees: what is summed up, and what each quota may use.
 
-Numbers are chips unless said.  Examples without another source are those of the behavioural
+Numbers are chips by default.  Examples without another source are from the behavioural
 specification.
 """
 
@@ -34,7 +34,7 @@ def test_siblings_share_by_weight() -> None:
 
 
 def test_a_parent_s_share_is_shared_by_its_children() -> None:
-    """Example D: weights are the maximums, a parent asks for what its children are limited to."""
+    """Example D: weights are the maximums, a parent requests the limits of its children."""
     made = tree(90)
     grow(made, "dept", most=60, least=40)
     grow(made, "t1", "dept", most=30, least=25, request=45)
@@ -262,7 +262,7 @@ def test_pods_that_are_not_preemptible_are_counted_apart() -> None:
 
 
 def test_a_quota_without_its_parent_has_its_minimum() -> None:
-    """Whoever comes first: the parent may be known later, or be gone."""
+    """In any order: the parent may be known later, or be deleted."""
     made = tree(100)
     grow(made, "child", "parent", most=50, least=7, request=20, used=3)
     assert "parent" not in made
@@ -326,7 +326,7 @@ def test_a_quota_can_not_become_its_own_ancestor(parent: str) -> None:
 
 
 def test_resources_may_come_and_go() -> None:
-    """Pods are counted anew when the maximum names other resources."""
+    """Pods are counted again when the maximum names other resources."""
     made = tree(100)
     made.put(QuotaSpec(name="a", parent=ROOT_QUOTA, max={CHIP: 9}))
     made.put_pod("a", pod("ns/p", chip=3, memory=GIB))

@@ -1,4 +1,4 @@
-"""Whatever happens to a tree, it is as if built from scratch, and nobody gets what isn't there."""
+"""Invariants of a tree: equal to one built from scratch, and no quota gets what isn't there."""
 
 from collections.abc import Callable, Iterable
 from typing import Any
@@ -56,7 +56,7 @@ class Model:
         self.total: dict[str, int] = {}
 
     def follow(self, history: Iterable[tuple[Any, ...]]) -> None:
-        """Take every step, and ask for every runtime in between."""
+        """Take every step, and read every runtime in between."""
         for operation, *arguments in history:
             getattr(self, operation)(*arguments)
             for name in self.tree.names:
@@ -176,9 +176,9 @@ def test_a_changed_tree_equals_one_built_from_scratch(
 @settings(deadline=None, max_examples=examples(25))
 @given(histories)
 def test_nobody_gets_what_is_not_there(history: list[tuple[Any, ...]]) -> None:
-    """A runtime is at most the maximum, and those of children together are what their parent has.
+    """A runtime is at most the maximum, and the children's sum is what their parent has.
 
-    Everybody gets what is requested up to the scaled minimum.
+    Every quota gets its request up to the scaled minimum.
     """
     model = Model(scales=True, guarantees=False)
     model.follow(step for step in history if step[0] != "set_total")

@@ -24,7 +24,7 @@ def runtime(made: QuotaTrees, name: str) -> int:
 
 
 def test_a_pod_s_label_names_its_quota() -> None:
-    """Before its namespace; a name that nobody knows leads to the default quota."""
+    """Before its namespace; an unknown name leads to the default quota."""
     made = trees()
     made.put(quota("a", most={CHIP: 10}, bound=("ns",)))
     made.put(quota("b", most={CHIP: 10}))
@@ -69,7 +69,7 @@ def test_without_default_quota_only_a_label_counts() -> None:
 
 
 def test_pods_follow_their_quota() -> None:
-    """A pod may be there before its quota, and is in the default quota again when that is gone."""
+    """A pod may be there before its quota, and returns to the default quota after its deletion."""
     made = trees()
     made.put_pod(pod("ns/p", label="a", chip=3))
     made.assign("ns/p")
@@ -85,14 +85,14 @@ def test_pods_follow_their_quota() -> None:
     assert figures_of(made.tree(""), DEFAULT_QUOTA).used == {"cpu": 0, CHIP: 3}
     made.unassign("ns/p")
     assert figures_of(made.tree(""), DEFAULT_QUOTA).used == {"cpu": 0, CHIP: 0}
-    for _ in range(2):  # what is gone may be told twice
+    for _ in range(2):  # a deletion may be reported twice
         made.remove_pod("ns/p")
         made.unassign("ns/p")
     assert figures_of(made.tree(""), ROOT_QUOTA).used == {}
 
 
 def test_what_a_tree_has_the_default_tree_has_not() -> None:
-    """Unless the root of the tree says so; what the tree had comes back when its root goes."""
+    """Unless the root of the tree has another; the tree's own returns when its root is deleted."""
     made = trees(has_trees=True)
     made.set_total({CHIP: 100})
     root = quota("pool", most={CHIP: 1 << 50}, is_parent=True, tree="t", total={CHIP: 30})
@@ -171,7 +171,7 @@ def test_the_total_of_a_tree_counts_only_if_it_can_be_read() -> None:
 
 
 def test_a_quota_of_the_same_name_replaces_another() -> None:
-    """The deletion of the one that was replaced is not that of the other."""
+    """The deletion of the replaced one does not delete the other."""
     made = trees()
     made.put(quota("a", namespace="one", most={CHIP: 4}))
     made.put(quota("a", namespace="two", most={CHIP: 5}))

@@ -1,4 +1,4 @@
-"""What admission fills in and refuses."""
+"""Defaults and rejections of admission."""
 
 from contextlib import nullcontext
 from typing import Any
@@ -238,7 +238,7 @@ T1 = quota("t1", "dept", most=TEN, least=FOUR)
 def test_a_change_is_refused(
     old: ElasticQuota, new: ElasticQuota, pods: tuple[str, ...], message: str
 ) -> None:
-    """Beside the rules for new quotas: nobody may lose a parent, and no pods be in one."""
+    """Beside the rules for new quotas: none may lose its parent, and it must have no pods."""
     with pytest.raises(
         InputError, match=rf"^ElasticQuota tenants/{new.metadata.name}: .*{message}"
     ):
@@ -294,7 +294,7 @@ def test_the_default_quota_may_be_changed() -> None:
 def test_a_quota_that_is_needed_is_not_deleted(
     name: str, pods: tuple[str, ...], message: str
 ) -> None:
-    """By children, by pods, or by everybody."""
+    """By children, by pods, or by both."""
     with pytest.raises(InputError, match=rf"^ElasticQuota tenants/{name}: {message}"):
         check_deleted_quota(quota(name), known(), pods)
 
@@ -345,7 +345,7 @@ def test_a_raised_minimum_has_to_be_guaranteed(
 
 
 def test_a_guarantee_that_cannot_be_read_is_none() -> None:
-    """The scheduler will write it anew."""
+    """The scheduler will write it again."""
     parent = quota(
         "p", most=TEN, least=TEN, is_parent=True, tree="t", annotations={GUARANTEED: "{"}
     )
@@ -380,7 +380,7 @@ def test_a_pod_stays_preemptible_or_not() -> None:
 
 
 def test_parent_tree_and_weights_are_filled_in() -> None:
-    """The tree is that of the parent; weights are of the resources of the maximum."""
+    """The tree is the parent's; weights are of the resources of the maximum."""
     there = topology(quota("p", most=TEN, is_parent=True, tree="t"))
     new = quota("c", "p", most=TEN, weight={"cpu": 3, "disk": 1})
 

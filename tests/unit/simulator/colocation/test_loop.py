@@ -80,7 +80,7 @@ def measured(result: SimulationResult) -> ColocationReport:
 
 
 def test_batch_pods_live_on_what_services_leave_unused() -> None:
-    """The service asks for all ten CPUs and uses two: 6.5 - 2 are given away; without it none."""
+    """The service requests all ten CPUs and uses two: 6.5 - 2 are given away; without it none."""
     data = described(
         pods("web", 1, 10, usage={"cpu": 20}), pods("batch", 2, 2, at="5m"), horizon="1h"
     )
@@ -124,7 +124,7 @@ def test_a_spike_holds_best_effort_back_and_its_work_takes_longer() -> None:
 
 @pytest.mark.slow
 def test_best_effort_that_hardly_gets_anything_is_evicted() -> None:
-    """Below 30 % of what it asked for; its owner submits it again, and its work begins anew."""
+    """Below 30 % of its request; its owner submits it again, and its work starts over."""
     spike = {"stream": "web", "at": "35m", "lasts": "30m", "factor": 3}
     data = described(
         pods("web", 1, 10, usage={"cpu": 20}),
@@ -177,7 +177,7 @@ def test_services_that_overload_a_node_by_themselves_are_at_risk_all_the_same() 
 
 @pytest.mark.slow
 def test_prod_pods_that_are_known_for_a_day_leave_mid_resources() -> None:
-    """What they asked for less the peak of their use and a margin; nothing before."""
+    """Their requests less the peak of their usage and a margin; nothing before."""
     data = described(pods("web", 1, 10, usage={"cpu": 20}), pods("batch", 1, 1), horizon="26h")
     data["sampleEvery"] = "1h"
     data["colocation"]["step"] = "10m"

@@ -1,4 +1,4 @@
-"""CPU suppress of all nodes at once is that of the node agent, node by node."""
+"""CPU suppress of all nodes at once equals the node agent's, node by node."""
 
 import math
 
@@ -63,7 +63,7 @@ def test_the_quota_of_a_round_is_the_same(capacity: int, headroom: int, current:
 
 @given(st.integers(1, 64), headrooms, st.integers(1, 64))
 def test_the_number_of_cpus_of_a_round_is_the_same(cpus: int, headroom: int, current: int) -> None:
-    """On a node where nobody has CPUs of its own."""
+    """On a node without exclusive CPUs."""
     current = min(current, cpus)
     chosen = wanted_cpus(Tree().view(machine_=machine(cpu=cpus)), headroom, current)
 

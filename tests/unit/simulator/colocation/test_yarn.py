@@ -85,7 +85,7 @@ def test_containers_end_for_services_and_work_again_afterwards() -> None:
 
 
 def test_a_pod_that_waits_finds_room_beside_containers() -> None:
-    """It asks for more than the headroom; YARN gives back what no container has."""
+    """It requests more than the headroom; YARN gives back what no container has."""
     data = with_yarn(
         described(pods("web", 1, 10, usage={"cpu": 20}), pods("batch", 1, 2, at="20m")),
         queue("etl", 1),
@@ -120,7 +120,7 @@ def test_memory_that_runs_short_ends_containers_when_no_pod_can_go() -> None:
 
 
 def test_containers_are_lost_with_their_node() -> None:
-    """YARN begins them anew once it knows; the node comes back with what it registers with."""
+    """YARN restarts them once it knows; the node comes back with what it registers with."""
     data = with_yarn(described(pods("web", 1, 10, usage={"cpu": 20})), queue("etl", 3))
     data["outages"] = [{"pool": "node", "at": "30m", "nodes": 1, "repair": {"constant": "30m"}}]
 
@@ -189,7 +189,7 @@ def test_nothing_is_given_twice_at_any_time(seed: int) -> None:
 
 
 def test_the_example_has_queues_beside_batch_pods() -> None:
-    """The shipped week begins well: everybody gets something, and the page shows it."""
+    """The shipped week begins well: every queue gets something, and the page shows it."""
     workload = read_workload(EXAMPLE)
     result = Simulation(workload, until_s=4 * 3600, stopwatch=VirtualClock()).run()
 

@@ -40,7 +40,7 @@ SECRETS = st.one_of(
     CORE.map(lambda it: json.dumps({it: [it]})),
     CORE.map(lambda it: f"a,{it}__{it}"),
 )
-SHORT = 6  # letters in a row that nobody has by chance
+SHORT = 6  # letters in a row that no text has by chance
 
 
 class Filler:
@@ -74,7 +74,7 @@ class Filler:
             case _:
                 return self.plain(kind)
 
-    def plain(self, kind: inspect.Type) -> Any:  # noqa: PLR0911 -- likewise
+    def plain(self, kind: inspect.Type) -> Any:  # noqa: PLR0911 -- one case per type
         match kind:
             case inspect.IntType() | inspect.FloatType():
                 return 1
@@ -115,7 +115,7 @@ def filled(kind: type[KubeObject], secret: Callable[[], str]) -> JsonObject:
 
 
 def readable(text: str, secrets: list[str]) -> list[str]:
-    """Return the secrets of which a part is in a text, as it is or as JSON spells it."""
+    """Return the secrets whose parts are in a text, as they are or as JSON spells them."""
     spelt = [text, text.encode().decode("unicode_escape", errors="ignore")]
     return [
         secret

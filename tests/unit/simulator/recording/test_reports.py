@@ -1,4 +1,4 @@
-"""Reports of usage in a recording: their windows are read late, and say what they always said."""
+"""Reports of usage in a recording: windows are read late, and equal the written ones."""
 
 from typing import Any
 
@@ -37,7 +37,7 @@ def test_a_report_is_what_it_would_be_if_read_at_once(report: NodeMetric) -> Non
 
 
 def test_windows_are_a_sequence() -> None:
-    """One that can be counted, gone through, and cut, as the tuple that they are."""
+    """One that can be counted, iterated and cut, as the tuple that they are."""
     windows = {("5m", "p95"): used("1"), ("15m", "p95"): used("2")}
     report = metric("n", 1, 1, windows=windows)
     expected = usage_of(report).aggregated_node_usages

@@ -43,7 +43,7 @@ def test_pods_too_large_for_every_node_add_nothing() -> None:
 
 
 def test_stopping_early_keeps_the_bound_valid() -> None:
-    """More rounds lower it, and the gap says how much there was to gain."""
+    """More rounds lower it, and the gap is what there was to gain."""
     pods = [GpuClass(4_000, 1, 600)] * 3 + [GpuClass(8_000, 1, 350)] * 4 + [GpuClass(0, 2, 1_000)]
 
     early, late = bound_of(pods, [BOX] * 3, rounds=1), bound_of(pods, [BOX] * 3)

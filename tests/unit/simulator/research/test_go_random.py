@@ -1,4 +1,4 @@
-"""Random numbers are those of Go's math/rand, seed by seed."""
+"""Random numbers equal those that Go's math/rand draws, seed by seed."""
 
 import pytest
 

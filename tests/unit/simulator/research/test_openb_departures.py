@@ -80,7 +80,7 @@ def check(run: DepartureWeek, of: OpenbTrace) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", ["price", "fgd"])
 def test_pods_get_the_nodes_that_the_scheduler_gives_them(policy: str) -> None:
-    """The arrays stand for the scheduler: the same arrivals, none of which leaves."""
+    """The arrays act as the scheduler: the same arrivals, and none leaves."""
     of = trace()
     rng = np.random.default_rng(3)
     order = rng.integers(0, len(of.pods), 40)

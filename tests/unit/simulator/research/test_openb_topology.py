@@ -1,4 +1,4 @@
-"""How the GPUs of the openb machines could be wired."""
+"""Possible GPU topologies of the openb machines."""
 
 import pytest
 

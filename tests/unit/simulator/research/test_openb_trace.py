@@ -44,7 +44,7 @@ def tiny(folder: Path) -> OpenbTrace:
 
 
 def demand(trace: OpenbTrace, order: np.ndarray) -> int:
-    """Return the GPU milli that these arrivals ask for."""
+    """Return the GPU milli that these arrivals request."""
     return sum(trace.pods[pod].total_gpu_milli for pod in order.tolist())
 
 
@@ -59,7 +59,7 @@ def test_nodes_and_pods_are_sorted_by_name_and_unknown_columns_ignored(tmp_path:
 
 
 def test_models_are_bits_and_unknown_ones_add_nothing(tmp_path: Path) -> None:
-    """A pod that names no model, or asks for no GPU, takes any."""
+    """A pod that names no model, or requests no GPU, takes any."""
     trace = tiny(tmp_path)
 
     assert [trace.gpu_class(pod).models for pod in trace.pods] == [0b11, ANY_MODEL, ANY_MODEL]
@@ -100,7 +100,7 @@ def test_a_gzipped_list_or_one_by_path_is_read_too(tmp_path: Path) -> None:
 def test_a_wrong_list_is_refused_by_file_line_and_column(
     tmp_path: Path, before: str, after: str, warning: str
 ) -> None:
-    """The user is told what to fix and where."""
+    """The message has the remedy and the place."""
     folder = write(tmp_path, PODS.replace(before, after, 1))
 
     with pytest.raises(InputError, match=r"openb_pod_list_tiny\.csv: " + warning):
@@ -141,7 +141,7 @@ def test_a_seed_gives_the_same_arrivals_again(tmp_path: Path) -> None:
 
 
 def test_a_list_that_asks_for_more_loses_pods_at_random(tmp_path: Path) -> None:
-    """Nobody is drawn twice then."""
+    """No pod is drawn twice then."""
     rows = "".join(f"pod-{n:03},1000,1024,1,1000\n" for n in range(50))
     trace = read_trace(
         write(tmp_path, f"name,cpu_milli,memory_mib,num_gpu,gpu_milli\n{rows}"), "tiny"

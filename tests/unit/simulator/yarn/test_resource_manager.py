@@ -29,7 +29,7 @@ ADHOC = YarnQueue("adhoc", 30.0, YarnResource(1, 512), WHOLE)
 
 
 class PlayedCluster:
-    """Two nodes, two queues, and time that passes when told."""
+    """Two nodes, two queues, and time that advances on request."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock()
@@ -61,7 +61,7 @@ class PlayedCluster:
         self.manager.set_limit(YarnLimit(node_id, YarnResource(vcores, memory_mb), timeout_ms))
 
     def wait(self, seconds: float) -> None:
-        """Let time pass; what is due happens in its order."""
+        """Advance the clock; due events happen in their order."""
         until_s = self.clock.now_s() + seconds
         while due := [each for each in self._due if each[0] <= until_s]:
             first = min(due, key=lambda each: each[0])
@@ -105,7 +105,7 @@ def test_containers_start_where_there_is_room_and_wait_where_not() -> None:
 
 
 def test_queues_have_their_capacities_when_both_want_more() -> None:
-    """70 to 30; the resource of which a queue has most counts."""
+    """70 to 30; the resource with the largest share of a queue counts."""
     it = PlayedCluster()
     it.submit(ETL, 100)
     it.submit(ADHOC, 100)
@@ -128,7 +128,7 @@ def test_a_queue_alone_has_everything() -> None:
 
 @pytest.mark.parametrize("timeout_ms", [0, 30_000])
 def test_a_lower_limit_ends_the_newest_when_the_time_is_over(timeout_ms: int) -> None:
-    """Their application asks for others, which wait before all that came later."""
+    """Their application requests others, which wait before all that came later."""
     it = PlayedCluster()
     it.limit(NODES[0], 4, 4096)
     application = it.submit(ETL, 2)
@@ -201,7 +201,7 @@ def test_a_node_that_is_gone_loses_its_containers_when_it_expires() -> None:
 
 
 def test_a_node_that_is_back_before_it_expires_begins_anew() -> None:
-    """Its containers are lost all the same, once."""
+    """Its containers are lost once, even so."""
     it = PlayedCluster()
     it.limit(NODES[0], 4, 4096)
     it.submit(ETL, 2)
@@ -241,7 +241,7 @@ _STEPS = st.lists(
 @given(_STEPS, st.sampled_from(NODES))
 @settings(max_examples=examples(60), deadline=None)
 def test_books_are_right_whatever_happens(steps: list[tuple[object, ...]], node_id: str) -> None:
-    """Used is what runs, and every container asked for runs, waits or is done."""
+    """Used is what runs, and every requested container runs, waits or is done."""
     it = PlayedCluster()
     is_lost, finished = False, 0
     for step in steps:

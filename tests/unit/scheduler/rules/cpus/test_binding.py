@@ -1,4 +1,4 @@
-"""Who gets CPUs of his own."""
+"""Pods with exclusive CPUs."""
 
 import pytest
 
@@ -63,7 +63,7 @@ def test_the_pods_policy(wanted: CpuBindSpec, policy: str, required: bool) -> No
 def test_who_shares_cpus(
     wanted: CpuBindSpec, qos: QosClass, band: PriorityBand, cpu_milli: int, default: str
 ) -> None:
-    """All but LSE and LSR pods of prod that ask for CPU by a policy that binds."""
+    """All but LSE and LSR pods of prod that request CPU by a policy that binds."""
     assert pod_binding(wanted, qos, band, cpu_milli, default) is None
 
 
@@ -132,7 +132,7 @@ def test_a_node_binds_every_pod_by_its_policy() -> None:
 def test_the_spec_is_completed_with_the_policy_that_was_used(
     before: CpuBindSpec, binding: CpuBinding, after: CpuBindSpec | None
 ) -> None:
-    """So that koordlet knows; a spec that says it already is left alone."""
+    """For koordlet; a spec that has it already is unchanged."""
     assert completed_spec(before, binding) == after
 
 

@@ -1,4 +1,4 @@
-"""Where CPUs sit."""
+"""Layout of CPUs: cores, NUMA nodes, sockets."""
 
 import pytest
 from hypothesis import given

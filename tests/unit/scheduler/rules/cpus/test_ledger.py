@@ -1,4 +1,4 @@
-"""Who holds which CPUs."""
+"""Ledger of allocated CPUs."""
 
 import pytest
 from hypothesis import given
@@ -38,7 +38,7 @@ def states(ledger: CpuLedger) -> list[FreeCpus]:
 def test_a_ledger_depends_on_who_holds_what_not_on_how_it_came_about(
     pods: dict[str, ExclusiveCpus], data: st.DataObject
 ) -> None:
-    """Rebuilt in any order, after pods have come and gone, it is the same."""
+    """Rebuilt in any order, after pods have come and left, it is the same."""
     order = data.draw(st.permutations(list(pods)))
     ledger = ledger_of({"gone": data.draw(allocations), **{uid: pods[uid] for uid in order}})
     for uid in order:
@@ -113,7 +113,7 @@ def test_cpus_out_of_bounds_are_never_free() -> None:
 def test_exclusive_cpus_are_known_by_policy(
     policy: CpuExclusivePolicy, in_core: int, in_numa_node: int
 ) -> None:
-    """As long as anybody holds them."""
+    """As long as a pod uses them."""
     ledger = ledger_of({"a": ExclusiveCpus(0b11, policy), "b": ExclusiveCpus(0b1, "None")})
 
     free = ledger.free(LAYOUT)

@@ -1,4 +1,4 @@
-"""What a required bind policy leaves."""
+"""CPUs that remain under a required bind policy."""
 
 import pytest
 from hypothesis import given

@@ -1,4 +1,4 @@
-"""Which CPUs a pod gets."""
+"""Choice of CPUs for a pod."""
 
 import json
 from pathlib import Path
@@ -140,7 +140,7 @@ def test_never_more_than_asked_for() -> None:
 
 
 def test_too_few_are_none_and_nothing_is_free_of_charge() -> None:
-    """None says that there are not enough; no CPUs are an empty set."""
+    """None means that there are not enough; no CPUs are an empty set."""
     assert taken(machine(1, 1, 2, 2), "0", 4, CpuPreference(FULL)) is None
     assert not taken(machine(1, 1, 2, 2), "0-3", 0, CpuPreference(FULL))
 

@@ -1,4 +1,4 @@
-"""The order of a queue, who is in front of it, and who is told of that."""
+"""Order of a queue, its front, and reports of positions."""
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -32,7 +32,7 @@ def job(
 
 
 def share(_namespace: str, more: Amounts) -> float:
-    """Say that nobody uses anything yet of a quota of 100."""
+    """Return no usage of a quota of 100, for every job."""
     return more.get("cpu", 0) / 100
 
 
@@ -60,7 +60,7 @@ def test_fifo_is_by_priority_then_arrival_then_who_was_seen_first(
 def test_fair_share_keeps_priority_and_the_order_within_a_namespace(
     given_jobs: list[tuple[str, int, int, int]],
 ) -> None:
-    """Everybody is there once; of equal priority it is the turn of who would use least."""
+    """Every job is there once; of equal priority, the user of the least comes first."""
     jobs = [job(n, ns, prio, float(at), cpu) for n, (ns, prio, at, cpu) in enumerate(given_jobs)]
 
     ordered = list(queue(FAIR, jobs).in_order(share))
@@ -121,7 +121,7 @@ def test_a_job_that_moves_is_in_one_queue_only() -> None:
 
 
 def test_new_rules_keep_the_jobs_and_no_rules_free_them() -> None:
-    """Whoever waited in a queue that is gone need not wait any more."""
+    """Jobs of a deleted queue need not wait any more."""
     cache = JobQueueCache()
     cache.set_rules({"q": STRICT, "r": STRICT})
     cache.put("q", job(1))
@@ -144,9 +144,9 @@ def test_the_annotations_go_before_the_arguments() -> None:
 
 
 def test_of_ten_thousand_places_few_are_told_again() -> None:
-    """A job is told when it comes, each time half of those before it have gone, and near the end.
+    """A job is reported when it comes, when half of those before it have left, and near the end.
 
-    So it hears of its place some twenty times, not ten thousand times.
+    So its place is reported some twenty times, not ten thousand times.
     """
     told = ReportedPositions()
     jobs = [job(number) for number in range(1_000)]

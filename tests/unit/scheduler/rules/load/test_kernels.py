@@ -1,4 +1,4 @@
-"""The compiled loop says what the array code says."""
+"""The compiled loop equals the array code."""
 
 import numpy as np
 import pytest

@@ -1,4 +1,4 @@
-"""What a threshold in percent allows, as an amount."""
+"""Thresholds in percent as amounts."""
 
 import pytest
 from hypothesis import given

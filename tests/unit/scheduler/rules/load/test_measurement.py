@@ -1,4 +1,4 @@
-"""What a NodeMetric says about a node."""
+"""Measured load of a node, from its NodeMetric."""
 
 from dataclasses import replace
 from math import inf
@@ -25,7 +25,7 @@ RULES = LoadRules(
     ],
 )
 def test_usage_over_a_window(window: Window | None, usage: tuple[int, int] | None) -> None:
-    """The one that is asked for; without a duration, the longest there is."""
+    """The configured one; without a duration, the longest there is."""
     windows = {("15m", "p95"): used("3"), ("5m", "p95"): used("2"), ("1h", "p95"): {}}
     report = metric("n", cpu=1, memory=5, windows=windows)
 

@@ -1,4 +1,4 @@
-"""What pods are estimated to use."""
+"""Estimated usage of pods."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""How full the NUMA nodes of one allocation would be: what scores of rows are compared with.
+"""Utilization of the NUMA nodes of one allocation, to which scores of rows are compared.
 
 Source: koordinator pkg/scheduler/plugins/nodenumaresource/scoring.go,
 ``calculateAllocatableAndRequested``.

@@ -58,7 +58,7 @@ def test_a_pod_on_several_keeps_away_from_pods_on_one(state: str, admitted: bool
 
 
 def test_resources_that_prefer_sets_of_different_size_cannot_be_aligned() -> None:
-    """CPU needs both NUMA nodes, the GPU prefers one: Restricted rejects, BestEffort lets go."""
+    """CPU needs both NUMA nodes, the GPU prefers one: Restricted rejects, BestEffort accepts."""
     providers: list[ResourceHints] = [{"cpu": BOTH}, {"gpu": GPU}]
 
     refused = align(RESTRICTED, providers, IDLE)

@@ -1,4 +1,4 @@
-"""What pods hold of a node."""
+"""Ledger of the NUMA amounts and CPUs of a node."""
 
 import pytest
 from hypothesis import given

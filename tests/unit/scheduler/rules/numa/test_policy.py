@@ -1,4 +1,4 @@
-"""Which policy applies."""
+"""Selection of the NUMA policy."""
 
 import pytest
 
@@ -51,7 +51,7 @@ def test_a_pod_and_a_node_must_not_contradict(
     ],
 )
 def test_a_pod_with_a_policy_keeps_to_itself(policy: str, wish: str, exclusive: str) -> None:
-    """Unless it says otherwise."""
+    """Unless its label has another."""
     spec = NumaTopologySpec(numa_topology_policy=policy, single_numa_node_exclusive=wish)
 
     assert pod_exclusive(spec) == exclusive

@@ -1,4 +1,4 @@
-"""What a NodeResourceTopology says."""
+"""Topology of a node, from its NodeResourceTopology."""
 
 import json
 
@@ -41,7 +41,7 @@ def topology(
 
 
 def test_cpus_that_are_out_of_bounds_are_gone_from_their_numa_node() -> None:
-    """Those of kubelet's pods, of kubelet, of a reservation, of system pods; each counts once."""
+    """CPUs of kubelet's pods, of kubelet, of a reservation, of system pods; each counts once."""
     found = read_topology(
         topology(
             {

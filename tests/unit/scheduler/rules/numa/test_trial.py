@@ -69,7 +69,7 @@ def test_the_emptier_of_any_two_nodes_takes_the_rest() -> None:
 
 
 def test_what_is_short_is_named() -> None:
-    """Every resource of which there isn't enough; one that no NUMA node reports is not asked."""
+    """Every resource that is short; one that no NUMA node reports is ignored."""
     node = numa_node(machine(2, 1, 4, 2))
     request = NumaRequest({"cpu": 9_000, "memory": 65 * GIB, "example.com/gpu": 4})
 
@@ -128,7 +128,7 @@ def test_cpus_of_a_reservation_are_free_for_its_pod_and_taken_first() -> None:
 
 
 def test_an_unknown_layout_binds_nothing() -> None:
-    """Amounts without CPUs are given all the same."""
+    """Amounts without CPUs are allocated, too."""
     node = NumaNode(None, NumaLedger(), {0: {"cpu": 8_000}})
 
     assert NumaTrial(node, bound(2)).allocate(0b1) == NumaShortage(
@@ -173,7 +173,7 @@ def test_hints_are_the_sets_that_have_enough_of_everything() -> None:
 
 
 def test_a_numa_node_that_has_nothing_of_a_resource_is_no_place_for_it() -> None:
-    """Huge pages are on NUMA node 1 only; CPU of both goes along all the same."""
+    """Huge pages are on NUMA node 1 only; CPU of both is still allocated."""
     node = numa_node(machine(2, 1, 4, 2))
     zones = {0: node.zones[0], 1: {**node.zones[1], "hugepages-1Gi": GIB}}
     request = NumaRequest({"cpu": 10_000, "hugepages-1Gi": GIB})

@@ -1,4 +1,4 @@
-"""How full NUMA nodes would be."""
+"""Utilization of NUMA nodes."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,7 @@ CPU_ONLY = ZoneScorer({"cpu": 1}, pack=False)
     ("pack", "score"), [(False, (50 + 75 * 3) // 4), (True, (50 + 25 * 3) // 4)]
 )
 def test_a_weighted_mean_of_what_is_free_or_used(pack: bool, score: int) -> None:
-    """Resources that aren't there, and extended ones that the pod doesn't ask for, don't count."""
+    """Missing resources, and extended ones that the pod doesn't request, don't count."""
     scorer = ZoneScorer({"cpu": 1, "memory": 3, "example.com/gpu": 9, "hugepages-2Mi": 5}, pack)
 
     got = scorer.score(
@@ -41,7 +41,7 @@ def test_more_than_there_is_scores_as_full() -> None:
 
 
 def test_a_set_is_scored_by_all_that_it_has() -> None:
-    """Four of sixteen CPUs used, four asked for."""
+    """Four of sixteen CPUs used, four requested."""
     ledger = NumaLedger()
     ledger.add("a", NumaAllocation(zones={0: {"cpu": 4_000}}))
     trial = NumaTrial(numa_node(machine(2, 1, 4, 2), ledger), NumaRequest({"cpu": 4_000}))
@@ -93,5 +93,5 @@ def test_bound_cpus_count_amplified_on_an_amplified_node() -> None:
         True,
     ]
     plain = {**facts, "ratios": np.array([1.0])}
-    assert not short_of_cpu(60_000, binds=yes, **plain).item()  # NodeResourcesFit says so
+    assert not short_of_cpu(60_000, binds=yes, **plain).item()  # NodeResourcesFit rejects it
     assert not short_of_cpu(0, binds=no, **{**facts, "requested": np.array([99_000])}).item()

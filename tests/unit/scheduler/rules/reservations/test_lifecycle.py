@@ -21,7 +21,7 @@ def named(name: str, cpu: int) -> Pod:
     return replace(made, metadata=replace(made.metadata, uid=name))
 
 
-# -- the pod that stands for it ------------------------------------------------------------------
+# -- the reserve pod -------------------------------------------------------------------------------
 
 
 def test_the_pod_has_what_the_template_has() -> None:
@@ -53,7 +53,7 @@ def test_priority_is_of_the_template_or_a_label_of_the_reservation() -> None:
 
 
 def test_an_available_one_asks_for_what_its_status_holds() -> None:
-    """Whatever the template says meanwhile."""
+    """Whatever the template has meanwhile."""
     held = reservation("r", 2, "1Gi", on="n")
     status = replace(held.status, allocatable={"cpu": held.status.allocatable["cpu"]})
     made = reserve_pod(replace(held, status=status))
@@ -102,7 +102,7 @@ def test_owners_are_listed_by_uid_with_what_they_take() -> None:
 
 
 def test_with_its_first_owner_a_reservation_used_once_has_succeeded() -> None:
-    """And says since when."""
+    """With the time of the transition."""
     held = reservation("r", 4, on="n", once=True)
     status = lifecycle.used(held, [named("a", 1)], NOW)
 

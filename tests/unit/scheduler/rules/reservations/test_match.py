@@ -1,4 +1,4 @@
-"""Who may use a reservation, apart from what is left of it."""
+"""Owners of a reservation, apart from its remaining amounts."""
 
 from typing import Any
 
@@ -29,7 +29,7 @@ TAINT = {"key": "pool", "value": "warm", "effect": "NoSchedule"}
 def verdict(
     annotations: dict[str, str], node_labels: dict[str, str] | None = None, **fields: Any
 ) -> MatchResult:
-    """Return what comes of a pod of the app web that asks for 2 CPUs."""
+    """Return the result for a pod of the app web that requests 2 CPUs."""
     owner_candidate = OwnerCandidate("default", WEB)
     selector = read_reservation_selector(ObjectMeta(annotations=annotations))
     offer = offer_of(reservation("r", 4, on="n", **fields))
@@ -64,7 +64,7 @@ def term(key: str, operator: str, *values: str) -> dict[str, str]:
         (affinity(name="q"), {}, MatchResult.OTHER_NAME),
         ({**affinity(name="r"), **exactly("cpu")}, {}, MatchResult.NOT_EXACT),
         (exactly("cpu"), {}, MatchResult.NOT_EXACT),
-        (exactly("gpu", "cpu"), {}, MatchResult.NOT_EXACT),  # what neither has says nothing
+        (exactly("gpu", "cpu"), {}, MatchResult.NOT_EXACT),  # what neither has is ignored
         (exactly("cpu", "gpu"), {}, MatchResult.NOT_EXACT),
         (exactly("gpu"), {}, MatchResult.MATCHED),
         (affinity(reservationSelector={"pool": "x"}), {}, MatchResult.OTHER_AFFINITY),
@@ -88,7 +88,7 @@ def test_the_first_reason_that_holds(
 
 
 def test_labels_of_the_node_count_unless_the_reservation_has_its_own() -> None:
-    """The reservation's hide those of its node."""
+    """The reservation's hide the taints of its node."""
     needs = affinity(reservationSelector={"zone": "a"})
 
     assert verdict(needs, {"zone": "a"}) is MatchResult.MATCHED
@@ -142,7 +142,7 @@ def test_restricted_resources_are_among_the_reserved_ones() -> None:
 
 
 def test_options_of_restricted_mean_nothing_to_other_policies() -> None:
-    """Be they readable or not."""
+    """Readable or not."""
     for text in ('{"resources":["cpu"]}', "{"):
         held = reservation("r", 1, "1Gi", on="n", annotations={RESTRICTED_OPTIONS.key: text})
         assert offer_of(held).restricted == {"cpu", "memory"}
@@ -165,7 +165,7 @@ def test_cpus_withheld_by_number_count_as_cpu() -> None:
     ],
 )
 def test_terms_that_can_not_be_meant_are_told(annotations: dict[str, str], found: str) -> None:
-    """The message says where."""
+    """The message has the path."""
     with pytest.raises(InputError, match=rf"reservation-affinity.*matchExpressions\[0\]\.{found}"):
         read_reservation_selector(ObjectMeta(annotations=annotations))
 
