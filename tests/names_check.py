@@ -40,28 +40,7 @@ NOUNS = frozenset(
 #: Type aliases that are still defined more than once; the list only gets shorter.
 REPEATED_ALIASES = frozenset(
     {
-        "Address",
-        "Allows",
-        "Amounts",
-        "Answer",
-        "Ask",
-        "Call",
-        "Check",
-        "ClusterNodes",
-        "ConfiguredPercent",
         "Counts",
-        "Groups",
-        "Line",
-        "Member",
-        "Observe",
-        "Path",
-        "Percent",
-        "Percentages",
-        "Rank",
-        "Report",
-        "Rows",
-        "Spec",
-        "Values",
     }
 )
 

@@ -12,13 +12,14 @@ from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
 
-from koordinator.api.bounds import NOT_NEGATIVE, PERCENT, Bounds, bounded
+from koordinator.api.bounds import ANY, NOT_NEGATIVE, PERCENT, Bounds, bounded
 from koordinator.api.meta import ApiStruct, KubeObject
 from koordinator.api.pod import PodTemplateSpec
 
 _UNTYPED: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 
 Percent = Annotated[int, bounded(PERCENT)]
+ConfiguredPercent = Annotated[int, bounded(PERCENT, decoded=ANY)]
 NotNegative = Annotated[int, bounded(NOT_NEGATIVE)]
 Positive = Annotated[int, bounded(Bounds(1))]
 IntOrString = int | str

@@ -9,12 +9,17 @@ from typing import Annotated, ClassVar
 from msgspec import field
 
 from koordinator.api.bounds import ANY, FLAG, NOT_NEGATIVE, PERCENT, Bounds, bounded, one_of
-from koordinator.api.crd import CustomResource, NotNegative, Percent, UntypedObject
+from koordinator.api.crd import (
+    ConfiguredPercent,
+    CustomResource,
+    NotNegative,
+    Percent,
+    UntypedObject,
+)
 from koordinator.api.meta import INT32, ApiStruct, Int32
 from koordinator.api.resource_qos import ResourceQosStrategy
 from koordinator.foundation.quantity import Quantity
 
-ConfiguredPercent = Annotated[int, bounded(PERCENT, decoded=ANY)]
 BurstPercent = Annotated[int, bounded(Bounds(1, 10_000), decoded=Bounds(0, 10_000))]
 ConfiguredFlag = Annotated[int, bounded(FLAG, decoded=ANY, written=FLAG)]
 

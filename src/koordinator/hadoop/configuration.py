@@ -24,7 +24,7 @@ _CLIENT_PORT, _ADMIN_PORT, _WEB_PORT, _TLS_PORT = 8032, 8033, 8088, 8090
 _LARGEST_FILE: Final = 1 << 20
 _PORTS: Final = 1 << 16
 
-Address = tuple[str, int]
+HostPort = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,9 +32,9 @@ class ResourceManagerAddresses:
     """Addresses of one ResourceManager; ``rm_id`` is empty without high availability."""
 
     rm_id: str
-    client: Address
-    admin: Address
-    web: Address
+    client: HostPort
+    admin: HostPort
+    web: HostPort
     uses_tls: bool = False
 
 
@@ -144,8 +144,8 @@ def _addresses(properties: Mapping[str, str], rm_id: str, source: str) -> Resour
 
 
 def _address(
-    properties: Mapping[str, str], name: str, rm_id: str, default: Address, source: str
-) -> Address:
+    properties: Mapping[str, str], name: str, rm_id: str, default: HostPort, source: str
+) -> HostPort:
     path = f"{name}.{rm_id}" if rm_id else name
     text = _of(properties, name, rm_id)
     text = text.replace(f"${{{_RM}.hostname}}", default[0]) if default[0] else text

@@ -17,7 +17,7 @@ import msgspec
 
 from koordinator.foundation.decoders import decode_json
 from koordinator.hadoop.amounts import YarnResource
-from koordinator.hadoop.configuration import Address
+from koordinator.hadoop.configuration import HostPort
 from koordinator.hadoop.containers import container_age
 from koordinator.hadoop.port import (
     NotActiveError,
@@ -41,7 +41,7 @@ class WebService:
 
     def __init__(
         self,
-        address: Address,
+        address: HostPort,
         *,
         timeout_s: float,
         user: str = "",

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from koordinator.hadoop.amounts import YarnResource
-from koordinator.hadoop.configuration import Address
+from koordinator.hadoop.configuration import HostPort
 from koordinator.hadoop.port import (
     NotActiveError,
     UnknownYarnNodeError,
@@ -146,7 +146,7 @@ class RpcCaller:
 class RpcResourceManager:
     """``port.ResourceManager`` over Hadoop IPC."""
 
-    def __init__(self, client: Address, admin: Address, *, user: str, timeout_s: float) -> None:
+    def __init__(self, client: HostPort, admin: HostPort, *, user: str, timeout_s: float) -> None:
         self._client, self._admin = client, admin
         self._caller = RpcCaller(user, timeout_s)
 
@@ -181,12 +181,12 @@ class RpcResourceManager:
     def close(self) -> None:
         """Do nothing: there are no persistent connections."""
 
-    def _call(self, address: Address, protocol: str, method: str, request: bytes) -> bytes:
+    def _call(self, address: HostPort, protocol: str, method: str, request: bytes) -> bytes:
         return call_rpc(address, protocol, method, request, self._caller)
 
 
 def call_rpc(
-    address: Address, protocol: str, method: str, request: bytes, caller: RpcCaller
+    address: HostPort, protocol: str, method: str, request: bytes, caller: RpcCaller
 ) -> bytes:
     """Return the response of a method over a new connection.  Raises YarnError."""
     context = bytes_field(2, bytes_field(1, caller.user)) + bytes_field(3, protocol)

@@ -92,7 +92,7 @@ class ClaimAnswers:
     claims: Annotated[tuple[ClaimAnswer, ...], FieldNumber(1)] = ()
 
 
-Answer = Callable[[bytes], bytes]
+UnaryHandler = Callable[[bytes], bytes]
 _NOTHING: Final = b""
 _GPU: Final = DeviceType.GPU
 
@@ -114,7 +114,7 @@ class GpuClaims:
         self._info = PluginInfo(type=PLUGIN_TYPE, name=DRIVER, versions=(SERVICE,))
 
     @property
-    def methods(self) -> Mapping[str, Answer]:
+    def methods(self) -> Mapping[str, UnaryHandler]:
         """Handlers by method name."""
         return {
             "GetInfo": lambda _: encode_message(self._info),

@@ -31,7 +31,7 @@ from koordinator.manager.metrics import QuotaWeights
 from koordinator.manager.quota_view import QuotaRecord, QuotaView
 
 KindT = TypeVar("KindT", bound=KubeObject)
-Percent = Callable[[], int]
+PercentSource = Callable[[], int]
 
 #: Access review of a user by the API server.
 Rights = Callable[[UserInfo, ResourceAttributes], bool]
@@ -63,7 +63,7 @@ class ReaderLookup:
     def __init__(
         self,
         reader: Reader,
-        percent: Percent,
+        percent: PercentSource,
         charged: ChargedQuotas | None = None,
         *,
         rights: Rights = no_rights,
@@ -151,7 +151,7 @@ class WatchLookup(ReaderLookup):
     def __init__(
         self,
         cluster: Cluster,
-        percent: Percent,
+        percent: PercentSource,
         clock: Clock = REAL_TIME,
         record: QuotaRecord | None = None,
         *,

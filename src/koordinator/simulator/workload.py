@@ -9,7 +9,12 @@ from typing import Annotated, Any, Literal
 from msgspec import Meta, field
 
 from koordinator.api.kubescheduler import ConfigStruct
-from koordinator.api.kubescheduler.structs import Count, Percent, PositiveCount, PositivePercent
+from koordinator.api.kubescheduler.structs import (
+    ConfigPercent,
+    Count,
+    PositiveCount,
+    PositivePercent,
+)
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import (
@@ -175,10 +180,10 @@ class UsageConfig(ConfigStruct, frozen=True, kw_only=True):
     """
 
     cpu: PositivePercent | None = None
-    low: Percent | None = None
-    high: Percent | None = None
+    low: ConfigPercent | None = None
+    high: ConfigPercent | None = None
     peak_at: Duration = Duration(hours=14)  # after midnight, the start of the run
-    memory: Percent = 100
+    memory: ConfigPercent = 100
 
 
 class TemplateConfig(ConfigStruct, frozen=True, kw_only=True):
@@ -264,7 +269,7 @@ class ColocationSettings(ConfigStruct, frozen=True, kw_only=True):
 
     step: Duration = Duration(minutes=1)  # interval of the node agents
     safe_percent: PositivePercent = 75  # of a node's CPUs; above it, services are at risk
-    noise_percent: Percent = 5  # random deviation of each node's usage, relative to it
+    noise_percent: ConfigPercent = 5  # random deviation of each node's usage, relative to it
     spikes: tuple[SpikeConfig, ...] = ()
 
 
@@ -292,7 +297,7 @@ class YarnSettings(ConfigStruct, frozen=True, kw_only=True):
 
     queues: tuple[YarnQueueConfig, ...]
     pools: tuple[str, ...] = ()  # pools with NodeManagers; default: all
-    headroom_percent: Percent = 10  # the default of ``yarn.account.YarnPolicy``
+    headroom_percent: ConfigPercent = 10  # the default of ``yarn.account.YarnPolicy``
     shrink_grace_period: str = "30s"  # or "never": containers are not killed
 
 

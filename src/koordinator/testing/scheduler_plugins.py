@@ -111,7 +111,7 @@ class PluginCase:
         return self.reads is not Reads.CLUSTER
 
 
-Check = Callable[[PluginCase], None]
+PluginCheck = Callable[[PluginCase], None]
 
 #: Namespace of the additional placed pods ``0``, ``1`` …; an example may refer to these names.
 COPIES = "more"
@@ -457,7 +457,7 @@ def check_arithmetic_matches_plugin(case: PluginCase) -> None:
             assert np.array_equal(total[fits], expected[fits])
 
 
-CHECKS: tuple[Check, ...] = (
+CHECKS: tuple[PluginCheck, ...] = (
     check_pure,
     check_bounded,
     check_node_order_invariant,
@@ -478,7 +478,7 @@ CHECKS: tuple[Check, ...] = (
 def plugin_contract(
     *specs: PluginSpec[Any],
     args: Mapping[str, Args] | None = None,
-    without: Mapping[str, Sequence[Check]] | None = None,
+    without: Mapping[str, Sequence[PluginCheck]] | None = None,
     worlds: Worlds | None = None,
 ) -> pytest.MarkDecorator:
     """Parametrize a test by ``check``: call it to run all checks on a plugin.
@@ -519,7 +519,7 @@ def _drawn(count: int) -> settings:
 def _check(
     spec: PluginSpec[Any],
     args: Args,
-    checks: Sequence[Check],
+    checks: Sequence[PluginCheck],
     worlds: Worlds,
     *,
     needs_effect: bool,

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from koordinator.hadoop.amounts import BYTES_PER_MIB
 from koordinator.hadoop.port import YarnNode
 
-ClusterNodes = Mapping[str, Mapping[str, YarnNode]]  # by cluster, then by id
+NodesByCluster = Mapping[str, Mapping[str, YarnNode]]  # by cluster, then by id
 _LABELS = ("instance", "cluster")
 
 
@@ -21,7 +21,7 @@ class YarnMetrics(Collector):
     """Gauges of NodeManagers, collected at each scrape, and counters of writes."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._nodes: ClusterNodes = MappingProxyType({})
+        self._nodes: NodesByCluster = MappingProxyType({})
         self._readable: Mapping[str, bool] = MappingProxyType({})
         registry.register(self)
         self._limits = Counter(
@@ -37,7 +37,7 @@ class YarnMetrics(Collector):
             registry=registry,
         )
 
-    def show(self, nodes: ClusterNodes, readable: Mapping[str, bool]) -> None:
+    def show(self, nodes: NodesByCluster, readable: Mapping[str, bool]) -> None:
         """Set the nodes to export; the caller must not modify them afterwards."""
         self._nodes, self._readable = nodes, readable
 

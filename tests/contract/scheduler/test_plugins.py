@@ -14,7 +14,7 @@ from koordinator.scheduler.contract import POINTS, PluginSpec, points_of
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, UPSTREAM_POINTS
 from koordinator.testing.scheduler_plugins import (
     Args,
-    Check,
+    PluginCheck,
     check_skipped_filter_rejects_nothing,
     check_skipped_score_is_constant,
     check_skipping_depends_on_the_pod,
@@ -23,7 +23,7 @@ from koordinator.testing.scheduler_plugins import (
 from koordinator.testing.strategies import FOO, clusters, pods
 
 #: What a plugin is excused from.
-WITHOUT: Mapping[str, tuple[Check, ...]] = {
+WITHOUT: Mapping[str, tuple[PluginCheck, ...]] = {
     # Only ``filters`` selects the pods of the filter, which does not look at the pod again.
     "NodeUnschedulable": (check_skipped_filter_rejects_nothing,),
     "NodeName": (check_skipped_filter_rejects_nothing,),

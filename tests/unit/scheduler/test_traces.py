@@ -128,7 +128,7 @@ def test_deleted_pod_leaves_nothing() -> None:
 
 
 def test_bound_pods_leave_no_record() -> None:
-    """Memory does not grow with the pods that have come and deleted."""
+    """Memory does not grow with the pods that have been deleted."""
     world = TracedWorld()
     world.cluster.load([node("a", cpu=8), *(pod(f"p{i}", cpu=1) for i in range(5))])
     world.step()

@@ -15,9 +15,9 @@ from koordinator.api.annotations.codec import (
     read_float,
     read_quantity,
 )
-from koordinator.api.bounds import ANY, NOT_NEGATIVE, PERCENT, Bounds, bounded
+from koordinator.api.bounds import ANY, NOT_NEGATIVE, Bounds, bounded
 from koordinator.api.core import ResourceList
-from koordinator.api.crd import UntypedObject
+from koordinator.api.crd import ConfiguredPercent, UntypedObject
 from koordinator.api.meta import ApiStruct, ObjectMeta
 from koordinator.api.node_metric import AggregatePolicy, MemoryCollectPolicy
 from koordinator.foundation.clock import Duration
@@ -33,7 +33,6 @@ YARN_CLUSTER_ID: Final = "yarn.hadoop.apache.org/cluster-id"  # of pods
 MAX_RATIO: Final = 100  # by which a resource is amplified
 
 #: The annotation of a node is taken as it is; the ConfigMap is checked.
-ConfiguredPercent = Annotated[int, bounded(PERCENT, decoded=ANY)]
 ConfiguredFromZero = Annotated[int, bounded(NOT_NEGATIVE, decoded=ANY)]
 ConfiguredFromOne = Annotated[int, bounded(Bounds(1), decoded=ANY)]
 

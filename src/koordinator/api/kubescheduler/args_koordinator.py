@@ -10,10 +10,10 @@ from msgspec import field
 
 from koordinator.api.core import ResourceList
 from koordinator.api.kubescheduler.structs import (
+    ConfigPercent,
     ConfigStruct,
     Count,
     Int32,
-    Percent,
     PluginArgs,
     PositiveCount,
     PositivePercent,
@@ -60,7 +60,7 @@ def _least_allocated(*names: str) -> NodeScoringStrategy:
 class LoadAwareSchedulingAggregatedArgs(ConfigStruct, frozen=True, kw_only=True):
     """Percentiles of usage in place of the latest; without a duration, over the longest window."""
 
-    usage_thresholds: dict[str, Percent] = field(default_factory=dict)
+    usage_thresholds: dict[str, ConfigPercent] = field(default_factory=dict)
     usage_aggregation_type: AggregationType = ""
     usage_aggregated_duration: Duration = Duration()
     score_aggregation_type: AggregationType = ""
@@ -75,9 +75,9 @@ class LoadAwareSchedulingArgs(PluginArgs, frozen=True, kw_only=True):
     enable_schedule_when_node_metrics_expired: bool = False
     #: empty is cpu 1, memory 1, unless the dominant resource has a weight
     resource_weights: dict[str, Weight] = field(default_factory=dict)
-    dominant_resource_weight: Percent = 0
+    dominant_resource_weight: ConfigPercent = 0
     #: empty is cpu 65, memory 95
-    usage_thresholds: dict[str, Percent] = field(default_factory=dict)
+    usage_thresholds: dict[str, ConfigPercent] = field(default_factory=dict)
     prod_usage_thresholds: dict[str, int] = field(default_factory=dict)
     prod_usage_include_sys: bool = False
     score_according_prod_usage: bool = False
@@ -145,7 +145,7 @@ class ReservationArgs(PluginArgs, frozen=True, kw_only=True):
     """0 seconds mean the default, of all three."""
 
     enable_preemption: bool = False
-    min_candidate_nodes_percentage: Percent = 10
+    min_candidate_nodes_percentage: ConfigPercent = 10
     min_candidate_nodes_absolute: Count = 100
     controller_workers: Int32 = 1  # has no effect: the loop that schedules writes the status, too
     gc_duration_seconds: Seconds = _GC_DURATION_SECONDS

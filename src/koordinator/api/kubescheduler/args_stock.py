@@ -18,9 +18,9 @@ from koordinator.api.kubescheduler.gates import (
     FeatureGates,
 )
 from koordinator.api.kubescheduler.structs import (
+    ConfigPercent,
     ConfigStruct,
     Count,
-    Percent,
     PluginArgs,
     Seconds,
     fill,
@@ -38,7 +38,7 @@ class ResourceSpec(ConfigStruct, frozen=True, kw_only=True):
     """A resource that is scored; a weight of 0 becomes 1."""
 
     name: str
-    weight: Percent = 1
+    weight: ConfigPercent = 1
 
     def __post_init__(self) -> None:
         if self.weight == 0:
@@ -51,7 +51,7 @@ CPU_AND_MEMORY = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
 class UtilizationShapePoint(ConfigStruct, frozen=True, kw_only=True):
     """A point of a curve that is straight between its points."""
 
-    utilization: Percent
+    utilization: ConfigPercent
     score: Annotated[int, Meta(ge=0, le=10)]
 
 
@@ -143,7 +143,7 @@ class NodeAffinityArgs(PluginArgs, frozen=True, kw_only=True):
 class InterPodAffinityArgs(PluginArgs, frozen=True, kw_only=True):
     """The weight is of required affinity of pods that run already, when scoring."""
 
-    hard_pod_affinity_weight: Percent = 1
+    hard_pod_affinity_weight: ConfigPercent = 1
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
@@ -198,7 +198,7 @@ class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
 class DefaultPreemptionArgs(PluginArgs, frozen=True, kw_only=True):
     """On how many nodes preemption is tried: the larger of the two."""
 
-    min_candidate_nodes_percentage: Percent = 10
+    min_candidate_nodes_percentage: ConfigPercent = 10
     min_candidate_nodes_absolute: Count = 100
 
     def validate(self) -> None:

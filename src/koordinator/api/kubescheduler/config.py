@@ -16,9 +16,9 @@ from msgspec import field
 from koordinator.api.kube_version import V1_36, V1_37, KubeVersion
 from koordinator.api.kubescheduler.structs import (
     API_VERSION,
+    ConfigPercent,
     ConfigStruct,
     Count,
-    Percent,
     PositiveCount,
     PositiveSeconds,
     fill,
@@ -163,7 +163,9 @@ class KubeSchedulerProfile(ConfigStruct, frozen=True, kw_only=True):
     """How pods with that ``schedulerName`` are scheduled."""
 
     scheduler_name: str = ""  # default-scheduler if there is one profile
-    percentage_of_nodes_to_score: Percent | None = None  # None: the value of the configuration
+    percentage_of_nodes_to_score: ConfigPercent | None = (
+        None  # None: the value of the configuration
+    )
     plugins: Plugins | None = None
     plugin_config: tuple[PluginConfig, ...] = ()
 
@@ -228,7 +230,7 @@ class KubeSchedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
     client_connection: ClientConnectionConfiguration = ClientConnectionConfiguration()
     enable_profiling: bool = True
     enable_contention_profiling: bool = True  # has no effect without profiling
-    percentage_of_nodes_to_score: Percent = 0  # 0 depends on the number of nodes
+    percentage_of_nodes_to_score: ConfigPercent = 0  # 0 depends on the number of nodes
     pod_initial_backoff_seconds: PositiveSeconds = 1
     pod_max_backoff_seconds: PositiveSeconds = 10
     profiles: tuple[KubeSchedulerProfile, ...] = ()

@@ -20,7 +20,7 @@ Count = Annotated[int, Meta(ge=0, le=_MAX_INT32)]
 PositiveCount = Annotated[int, Meta(ge=1, le=_MAX_INT32)]
 Seconds = Annotated[int, Meta(ge=0)]
 PositiveSeconds = Annotated[int, Meta(ge=1)]
-Percent = Annotated[int, Meta(ge=0, le=100)]
+ConfigPercent = Annotated[int, Meta(ge=0, le=100)]
 PositivePercent = Annotated[int, Meta(ge=1, le=100)]
 Weight = Annotated[int, Meta(ge=1, le=100)]
 

@@ -1,12 +1,12 @@
 """Out-of-tree plugins of the descheduler: entry points of the group ``koordinator.descheduler``."""
 
 from importlib.metadata import entry_points
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from koordinator.cli.output import warn
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
-from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
+from koordinator.descheduler.profile import DESCHEDULER_PLUGINS, Spec
 from koordinator.foundation.errors import InputError
 
 LoadedT = TypeVar("LoadedT")
@@ -34,8 +34,6 @@ def load_entry_points(group: str, wanted: type[LoadedT]) -> tuple[list[LoadedT],
 
 
 ENTRY_POINTS = "koordinator.descheduler"
-
-Spec = DeschedulerPluginSpec[Any]
 
 
 def descheduler_plugins_for(configuration: DeschedulerConfiguration) -> tuple[Spec, ...]:

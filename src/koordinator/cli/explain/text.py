@@ -46,7 +46,7 @@ _EVENT = re.compile(
     r"|gets other \w+|loses its last gate)$"
 )
 
-Line = tuple[int, str]  # indentation and text
+IndentedLine = tuple[int, str]  # indentation and text
 
 
 def print_explanations(printer: Console, explained: Sequence[Explanation]) -> None:
@@ -90,7 +90,7 @@ def _overview(
     causes: Iterable[tuple[str, list[tuple[Explanation, Sequence[str]]]]],
     total: int,
     gangs: Mapping[str, str],
-) -> Iterator[Line]:
+) -> Iterator[IndentedLine]:
     causes = list(causes)
     kinds = "one reason" if len(causes) == 1 else f"{len(causes)} reasons"
     yield 0, f"{_pods(total)} {'waits' if total == 1 else 'wait'}, for {kinds}"
@@ -112,7 +112,7 @@ def _overview(
     yield 0, "koord explain pod NAMESPACE/NAME explains one of them in full"
 
 
-def _lines(one: Explanation, pods: Sequence[str]) -> Iterator[Line]:
+def _lines(one: Explanation, pods: Sequence[str]) -> Iterator[IndentedLine]:
     verb = one.verdict if len(pods) == 1 else {"waits": "wait", "fits": "fit"}.get(one.verdict)
     yield 0, f"{_listed(pods)} {verb or one.verdict}: {_headline(one)}"
     yield from _causes(one)
@@ -147,7 +147,7 @@ def _nodes_of(one: Explanation) -> str:
     return rest.split(" ", 1)[0] if separator else ""
 
 
-def _causes(one: Explanation) -> Iterator[Line]:
+def _causes(one: Explanation) -> Iterator[IndentedLine]:
     for cause in one.causes:
         if not cause.nodes:
             lines = [text for text in (cause.detail,) if text]
@@ -163,7 +163,7 @@ def _causes(one: Explanation) -> Iterator[Line]:
         yield 2, f"{many}{rank}: {words_of(cause)}{detail} [{cause.plugin}]"
 
 
-def _nearest(one: Explanation) -> Iterator[Line]:
+def _nearest(one: Explanation) -> Iterator[IndentedLine]:
     if not one.nearest:
         return
     yield 2, "nearest nodes:"
@@ -174,7 +174,7 @@ def _nearest(one: Explanation) -> Iterator[Line]:
         yield 4, f"{what} ({'; '.join(others)})" if others else what
 
 
-def _remedies(remedies: Sequence[Remedy]) -> Iterator[Line]:
+def _remedies(remedies: Sequence[Remedy]) -> Iterator[IndentedLine]:
     if remedies:
         yield 2, "what would help:"
     for one in remedies:
@@ -182,7 +182,7 @@ def _remedies(remedies: Sequence[Remedy]) -> Iterator[Line]:
         yield 4, f"- {one.text}{besides if one.tried else ' (not tried)'}"
 
 
-def _queue(queue_status: QueueStatus) -> Iterator[Line]:
+def _queue(queue_status: QueueStatus) -> Iterator[IndentedLine]:
     before = f", {_pods(queue_status.position - 1)} before it" if queue_status.position > 1 else ""
     tries = "once" if queue_status.attempts == 1 else f"{queue_status.attempts} times"
     tried = f"tried {tries}" if queue_status.attempts else "not tried yet"
@@ -245,7 +245,7 @@ def _spoken(name: str, amount: str) -> str:
     return amount if name == "cpu" else spoken(name, Quantity.parse(amount).value())
 
 
-def _print(printer: Console, lines: Iterable[Line]) -> None:
+def _print(printer: Console, lines: Iterable[IndentedLine]) -> None:
     """Print lines; on a terminal they are wrapped between words, with a hanging indent."""
     for indent, text in lines:
         if not printer.is_terminal:  # whole lines are easier to search and copy

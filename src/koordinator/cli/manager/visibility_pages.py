@@ -36,7 +36,7 @@ _LARGEST: Final = 10**9
 _DIGITS: Final = 9
 
 AnswerT = TypeVar("AnswerT")
-Ask = Callable[[Callable[[], AnswerT]], AnswerT]
+LoopQuery = Callable[[Callable[[], AnswerT]], AnswerT]
 
 
 def visibility_application(

@@ -38,7 +38,7 @@ from koordinator.cluster.kubernetes.resources import (
     selector_text,
     with_query,
 )
-from koordinator.cluster.kubernetes.transport import Observe, Request, Transport
+from koordinator.cluster.kubernetes.transport import ObserveRequest, Request, Transport
 from koordinator.cluster.kubernetes.watch import KubernetesWatch, View
 from koordinator.cluster.port import (
     NO_SELECTORS,
@@ -108,7 +108,7 @@ class KubernetesCluster:
         silence_s: float = SILENCE_S,
         user_agent: str = "koordinator",
         kubelet: KubeletSource | None = None,
-        observe: Observe | None = None,
+        observe: ObserveRequest | None = None,
     ) -> None:
         self._clock = clock
         self._connection = credentials.connection

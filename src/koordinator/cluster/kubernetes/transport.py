@@ -83,7 +83,7 @@ def _contains(network: str, host: str) -> bool:
         return False
 
 
-Observe = Callable[[str, str, str, float], None]  # verb, status or <error>, host, seconds
+ObserveRequest = Callable[[str, str, str, float], None]  # verb, status or <error>, host, seconds
 
 #: TCP and TLS together.
 CONNECT_S = 3.0
@@ -165,7 +165,7 @@ class Transport:
         may_write: Callable[[], bool],
         lateness_s: float | None = None,
         timeout_s: float,
-        observe: Observe | None,
+        observe: ObserveRequest | None,
         user_agent: str,
         chance: np.random.Generator,
         environ: Mapping[str, str] = os.environ,

@@ -286,10 +286,10 @@ def _check_protections(
             raise field_error(f"{path}[{index}]", each, "contains duplicate entries")
 
 
-Check = Callable[[Pod], str]
+EvictionCheck = Callable[[Pod], str]
 
 
-def _protected_if(holds: Callable[[Pod], bool], why: str) -> Check:
+def _protected_if(holds: Callable[[Pod], bool], why: str) -> EvictionCheck:
     return lambda pod: why if holds(pod) else ""
 
 
@@ -297,7 +297,7 @@ def _is_bare(pod: Pod) -> bool:
     return not pod.metadata.owner_references
 
 
-def _checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[Check]:
+def _checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[EvictionCheck]:
     """Yield the enabled checks in order."""
     if args.no_eviction_policy == "Mandatory":
         yield _protected_if(
@@ -319,7 +319,7 @@ def _checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[Check]:
 
 def _protection_checks(
     args: DefaultEvictorArgs, handle: Handle
-) -> Iterator[tuple[PodProtection, Check]]:
+) -> Iterator[tuple[PodProtection, EvictionCheck]]:
     critical = PodProtection.SYSTEM_CRITICAL
     yield critical, _protected_if(is_system_critical, "pod has system critical priority")
     if args.priority_threshold is not None:
@@ -338,7 +338,7 @@ def _protection_checks(
     )
 
 
-def _scope_checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[Check]:
+def _scope_checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[EvictionCheck]:
     selector, fewest, age = args.label_selector, args.min_replicas, args.min_pod_age
     if selector is not None:
         yield _protected_if(
@@ -354,7 +354,7 @@ def _scope_checks(args: DefaultEvictorArgs, handle: Handle) -> Iterator[Check]:
         )
 
 
-def _priority_check(threshold: PriorityThreshold, handle: Handle) -> Check:
+def _priority_check(threshold: PriorityThreshold, handle: Handle) -> EvictionCheck:
     def check(pod: Pod) -> str:
         limit = threshold.value
         if limit is None:
@@ -368,7 +368,7 @@ def _priority_check(threshold: PriorityThreshold, handle: Handle) -> Check:
     return check
 
 
-def _claim_check(args: DefaultEvictorArgs, handle: Handle) -> Check:
+def _claim_check(args: DefaultEvictorArgs, handle: Handle) -> EvictionCheck:
     config = args.pod_protections.config
     given = config.pods_with_pvc if config is not None else None
     classes = {each.name for each in given.protected_storage_classes} if given else set[str]()

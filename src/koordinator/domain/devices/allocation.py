@@ -39,7 +39,7 @@ from koordinator.domain.masks import MAX_MINOR
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
-Amounts = tuple[int, ...]  # one per name of the device type, whole units
+DeviceAmounts = tuple[int, ...]  # one per name of the device type, whole units
 
 #: Indices into a GPU's amounts; amounts of single vendors follow.
 CORE, MEMORY, RATIO = range(3)
@@ -61,7 +61,7 @@ NAMES: Final[Mapping[DeviceType, tuple[str, ...]]] = MappingProxyType(
 Value = TypeVar("Value")
 
 
-def amounts_of(kind: DeviceType, resources: ResourceList) -> Amounts:
+def amounts_of(kind: DeviceType, resources: ResourceList) -> DeviceAmounts:
     """Return the amounts, clipped to 0..LARGEST.
 
     Missing names count as 0; former names are accepted.
@@ -70,7 +70,7 @@ def amounts_of(kind: DeviceType, resources: ResourceList) -> Amounts:
     return tuple(named.get(name, 0) for name in NAMES[kind])
 
 
-def resources_of(kind: DeviceType, amounts: Amounts) -> ResourceList:
+def resources_of(kind: DeviceType, amounts: DeviceAmounts) -> ResourceList:
     """Return the non-zero amounts by name."""
     return {
         name: Quantity.from_int(amount, binary=name == GPU_MEMORY)
@@ -95,7 +95,7 @@ class Taken(Struct, frozen=True):
     """Amounts allocated from one device."""
 
     minor: int
-    amounts: Amounts
+    amounts: DeviceAmounts
     functions: tuple[AllocatedVirtualFunction, ...] = ()
     template: str = ""
 
@@ -104,7 +104,7 @@ class Taken(Struct, frozen=True):
 Allocation = Mapping[DeviceType, tuple[Taken, ...]]
 
 
-def completed(amounts: Amounts, total: Sequence[int]) -> Amounts:
+def completed(amounts: DeviceAmounts, total: Sequence[int]) -> DeviceAmounts:
     """Return the amounts of a GPU with memory both in bytes and in percent.
 
     The missing one is derived. The percentage is computed in floating point and truncated, as in
@@ -165,7 +165,7 @@ def annotation_entry(
 
 
 @lru_cache(maxsize=4096)
-def _resources_text(kind: DeviceType, amounts: Amounts) -> Raw:
+def _resources_text(kind: DeviceType, amounts: DeviceAmounts) -> Raw:
     return Raw(encode_part(resources_of(kind, amounts)))
 
 

@@ -10,7 +10,7 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.allocation import Allocation, Amounts, Taken
+from koordinator.domain.devices.allocation import Allocation, DeviceAmounts, Taken
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.masks import mask_of, minors_of
@@ -22,7 +22,7 @@ from koordinator.foundation.errors import BugError
 class UsedDevice:
     """Usage of one device."""
 
-    amounts: Amounts
+    amounts: DeviceAmounts
     times: int = 1  # number of allocations; above 0: in use
     functions: Mapping[str, int] = field(default_factory=dict)  # number of allocations by bus id
 
@@ -170,5 +170,5 @@ def _headroom(
     return FreeDevices(free, offered, mask_of(allocated), used, functions)
 
 
-def _less(have: Iterable[int], used: Iterable[int]) -> Amounts:
+def _less(have: Iterable[int], used: Iterable[int]) -> DeviceAmounts:
     return tuple(max(h - g, 0) for h, g in zip(have, used, strict=True))

@@ -19,7 +19,7 @@ from koordinator.api.annotations.devices import DeviceTopologyScope
 from koordinator.api.device import NUMA_UNKNOWN, DeviceType, VirtualFunction
 from koordinator.api.meta import LabelSelector
 from koordinator.api.selectors import matches
-from koordinator.domain.devices.allocation import NAMES, Amounts
+from koordinator.domain.devices.allocation import NAMES, DeviceAmounts
 from koordinator.domain.devices.partitions import PartitionTable
 from koordinator.domain.masks import lowest, mask_of, minors_of, subsets, zones_of
 from koordinator.foundation.arrays import IntArray
@@ -153,7 +153,7 @@ class ModelDevice:
     """A device as on every node of the model."""
 
     minor: int
-    total: Amounts  # while healthy
+    total: DeviceAmounts  # while healthy
     numa: int | None = None  # NUMA_UNKNOWN: no specific node; None: not reported
     pcie: str | None = None  # PCIe root; None: not reported
     labels: Labels = ()

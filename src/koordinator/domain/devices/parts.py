@@ -13,7 +13,7 @@ from koordinator.api.resource_names import WHOLE_DEVICE
 from koordinator.domain.devices.allocation import (
     NO_VIRTUAL_FUNCTION,
     NOT_REPORTED,
-    Amounts,
+    DeviceAmounts,
     DeviceShortage,
 )
 from koordinator.domain.devices.claim import DeviceClaim, DeviceTypeRequest
@@ -26,7 +26,7 @@ class DevicePart:
 
     group: DeviceGroup
     count: int
-    amounts: Amounts
+    amounts: DeviceAmounts
     requests: tuple[tuple[int, int], ...]  # (index, amount) of the non-zero amounts
     selected: int  # devices whose labels match
     is_share: bool = False

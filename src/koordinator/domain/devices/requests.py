@@ -20,7 +20,7 @@ from koordinator.api.resource_names import (
     GPU_SHARED,
     WHOLE_DEVICE,
 )
-from koordinator.domain.devices.allocation import NAMES, RATIO, Amounts, current_names
+from koordinator.domain.devices.allocation import NAMES, RATIO, DeviceAmounts, current_names
 from koordinator.domain.devices.vendor import COMMON, Combinations, anything, percentages
 from koordinator.domain.devices.vendors import VENDORS
 
@@ -63,7 +63,7 @@ class DeviceRequest(Struct, frozen=True):
 
     kind: DeviceType
     count: int
-    amounts: Amounts
+    amounts: DeviceAmounts
 
     @property
     def is_share(self) -> bool:

@@ -16,7 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from koordinator.api.device import DeviceType
-from koordinator.domain.devices.allocation import NAMES, Amounts
+from koordinator.domain.devices.allocation import NAMES, DeviceAmounts
 from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.parts import DevicePart
@@ -156,7 +156,7 @@ class Scorer:
     counted: Mapping[DeviceType, tuple[tuple[int, int], ...]]  # (index, weight) of non-zero weights
 
     def scores(
-        self, kind: DeviceType, amounts: Amounts, total: DeviceRows, free: DeviceRows
+        self, kind: DeviceType, amounts: DeviceAmounts, total: DeviceRows, free: DeviceRows
     ) -> list[int]:
         """Return 0..100 for each of n devices, or nodes by the sums of their devices.
 

@@ -19,7 +19,7 @@ GET, CREATE, SHARE_TO, SHARE_FROM = range(4)
 THREAD, THREAD_GROUP = range(2)
 
 #: Arguments: operation, pid, scope, destination of a cookie.  Returns 0 or an errno.
-Call = Callable[[int, int, int, ctypes.c_uint64 | None], int]
+Prctl = Callable[[int, int, int, ctypes.c_uint64 | None], int]
 
 
 _LIBC: Final = ctypes.CDLL(None, use_errno=True)
@@ -34,7 +34,7 @@ def _prctl(operation: int, pid: int, scope: int, cookie: ctypes.c_uint64 | None)
 class LinuxCoreScheduling:
     """Implementation of ``CoreScheduling``; ``call`` is the system call."""
 
-    def __init__(self, call: Call = _prctl) -> None:
+    def __init__(self, call: Prctl = _prctl) -> None:
         self._call = call
 
     def is_available(self) -> bool:

@@ -23,7 +23,7 @@ _MOST_BYTES: Final = 16 << 20  # the limit of the kubelet's clients
 _FOLDER_MODE: Final = 0o750  # as the kubelet's folder
 _OPTIONS: Final = (("grpc.max_send_message_length", _MOST_BYTES),)
 
-Call = Callable[[bytes, Any], bytes]  # request and gRPC context to response
+UnaryCall = Callable[[bytes, Any], bytes]  # request and gRPC context to response
 
 
 def grpc_library(gate: str) -> Any:
@@ -40,7 +40,7 @@ def grpc_library(gate: str) -> Any:
 class UnixGrpcServer:
     """Server; ``find`` returns the handler of a call by ``/service/method``."""
 
-    def __init__(self, grpc: Any, path: Path, find: Callable[[str], Call | None]) -> None:
+    def __init__(self, grpc: Any, path: Path, find: Callable[[str], UnaryCall | None]) -> None:
         self._grpc, self._path, self._find = grpc, path, find
         self._server: Any = None
         self._stopping = threading.Event()
@@ -117,7 +117,7 @@ class KubeletPlugin:
         """Stop the server."""
         self._server.stop()
 
-    def _find(self, method: str) -> Call | None:
+    def _find(self, method: str) -> UnaryCall | None:
         answer = self._methods.get(method.rpartition("/")[2])
         return None if answer is None else lambda request, _: answer(request)
 
@@ -172,7 +172,7 @@ class PodResourcesProxy:
         self._server.stop()
         self._kubelet.close()
 
-    def _find(self, method: str) -> Call | None:
+    def _find(self, method: str) -> UnaryCall | None:
         name = method.removeprefix("/")
         if name.rpartition("/")[0] not in self._settings.services:
             return None

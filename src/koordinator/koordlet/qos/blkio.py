@@ -28,7 +28,7 @@ _LIMITS: Final[Mapping[CgroupFile, tuple[str, int]]] = MappingProxyType(
     }
 )
 
-Values = dict[CgroupFile, str]
+BlkioValues = dict[CgroupFile, str]
 
 
 class DiskLookup(Protocol):
@@ -58,16 +58,16 @@ def plan_blkio(view: NodeView, disks: DiskLookup) -> list[Intent]:
     return intents
 
 
-def limit_values(limits: BlockIoLimits) -> Values:
+def limit_values(limits: BlockIoLimits) -> BlkioValues:
     """Return the value of each file for a disk."""
-    values: Values = {}
+    values: BlkioValues = {}
     for file, (name, default) in _LIMITS.items():
         stated = getattr(limits, name)
         values[file] = str(default if stated is None else stated)
     return values
 
 
-def root_values(limits: BlockIoLimits) -> Values:
+def root_values(limits: BlockIoLimits) -> BlkioValues:
     """Return the latency targets and the cost model of a disk."""
 
     def stated(value: int | None, default: int) -> int:
@@ -126,7 +126,11 @@ def _plan_root(
 
 
 def _writes(
-    view: NodeView, folder: str, wanted: Mapping[str, Values], defaults: Values, owner: str
+    view: NodeView,
+    folder: str,
+    wanted: Mapping[str, BlkioValues],
+    defaults: BlkioValues,
+    owner: str,
 ) -> Iterator[Intent]:
     files = next(iter(wanted.values()), defaults).keys()
     obsolete = {

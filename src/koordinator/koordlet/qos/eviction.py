@@ -18,7 +18,7 @@ from koordinator.koordlet.metrics import Aggregate, Metric, MetricStore
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
-Amounts = Mapping[str, float]  # by resource name: milli-CPU of cpu, whole units otherwise
+ReleaseAmounts = Mapping[str, float]  # by resource name: milli-CPU of cpu, whole units otherwise
 _BATCH_NAMES: Mapping[str, str] = BAND_RESOURCES[PriorityBand.BATCH]
 _HIGHEST_EVICTABLE = 7999  # prod pods are not evicted because of requests
 
@@ -48,9 +48,9 @@ class Task:
 
     feature: str
     target: Target
-    release: Amounts
+    release: ReleaseAmounts
     candidates: Sequence[EvictionCandidate]
-    gain: Callable[[EvictionCandidate], Amounts]
+    gain: Callable[[EvictionCandidate], ReleaseAmounts]
     why: str
 
 
@@ -211,7 +211,7 @@ def requested_task(
     release = overcommitted(view, resource, highest, percent, lower)
     bands = _bands_of(release)
 
-    def gain(candidate: EvictionCandidate) -> Amounts:
+    def gain(candidate: EvictionCandidate) -> ReleaseAmounts:
         if candidate.pod.band not in bands:
             return {}
         name, amount = band_request(candidate.pod, resource)
@@ -221,14 +221,14 @@ def requested_task(
     return Task(feature, Target.REQUESTED, release, candidates(highest), gain, why)
 
 
-def _bands_of(release: Amounts) -> set[PriorityBand]:
+def _bands_of(release: ReleaseAmounts) -> set[PriorityBand]:
     """Return the bands with resources in ``release``."""
     return {
         band for band, names in BAND_RESOURCES.items() if any(n in release for n in names.values())
     }
 
 
-def _is_missing(task: Task, released: Amounts) -> bool:
+def _is_missing(task: Task, released: ReleaseAmounts) -> bool:
     return any(amount > released.get(name, 0) for name, amount in task.release.items())
 
 

@@ -22,7 +22,7 @@ from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView
 from koordinator.koordlet.view.slo import AUTO_MEMORY_QOS, NO_MEMORY_QOS
 
-Values = dict[CgroupFile, int]
+MemoryValues = dict[CgroupFile, int]
 
 _CLASS_OF_TIER: Final[Mapping[KubeQos, str]] = MappingProxyType(
     {
@@ -74,7 +74,7 @@ def _settings(view: NodeView, pod: PodView) -> MemorySettings:
 
 def container_values(
     container: ContainerView, pod: PodView, settings: MemorySettings, allocatable_bytes: int
-) -> Values:
+) -> MemoryValues:
     """Return the values of a container; ``allocatable_bytes`` bounds one without limit."""
     values = _direct(settings)
     name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
@@ -90,7 +90,7 @@ def container_values(
     return values
 
 
-def pod_values(pod: PodView, settings: MemorySettings) -> Values:
+def pod_values(pod: PodView, settings: MemorySettings) -> MemoryValues:
     """Return the values of a pod: the sums of its containers, and its page cache limit."""
     values = _direct(settings)
     _protect(values, _pod_request(pod), settings)
@@ -110,7 +110,7 @@ def pod_values(pod: PodView, settings: MemorySettings) -> Values:
     return values
 
 
-def _direct(settings: MemorySettings) -> Values:
+def _direct(settings: MemorySettings) -> MemoryValues:
     stated = {
         CgroupFile.WMARK_RATIO: settings.wmark_ratio,
         CgroupFile.WMARK_SCALE: settings.wmark_scale_permill,
@@ -122,7 +122,7 @@ def _direct(settings: MemorySettings) -> Values:
     return {file: value for file, value in stated.items() if value is not None}
 
 
-def _protect(values: Values, request: int, settings: MemorySettings) -> None:
+def _protect(values: MemoryValues, request: int, settings: MemorySettings) -> None:
     if settings.min_limit_percent is not None:
         values[CgroupFile.MEMORY_MIN] = request * settings.min_limit_percent // 100
     if settings.low_limit_percent is not None:
@@ -130,10 +130,10 @@ def _protect(values: Values, request: int, settings: MemorySettings) -> None:
         values[CgroupFile.MEMORY_LOW] = max(low, values.get(CgroupFile.MEMORY_MIN, 0) if low else 0)
 
 
-def _tier_values(view: NodeView, qos: KubeQos, tier: _Tier) -> Values:
+def _tier_values(view: NodeView, qos: KubeQos, tier: _Tier) -> MemoryValues:
     of_class: ResourceQos | None = getattr(view.qos_strategy, _CLASS_OF_TIER[qos])
     memory = of_class.memory_qos if of_class is not None else None
-    values: Values = {}
+    values: MemoryValues = {}
     if memory is not None:
         stated = _direct(memory)
         for file in (CgroupFile.MEMORY_PRIORITY, CgroupFile.USE_PRIORITY_OOM, CgroupFile.OOM_GROUP):
@@ -176,7 +176,7 @@ def _sum(before: int | None, more: int | None) -> int | None:
     return before if more is None else (before or 0) + more
 
 
-def _intents(folder: str, values: Values, reason: str, owner: str) -> Iterator[Intent]:
+def _intents(folder: str, values: MemoryValues, reason: str, owner: str) -> Iterator[Intent]:
     for file, value in values.items():
         yield SetCgroup(file, folder, str(value), reason, owner)
 

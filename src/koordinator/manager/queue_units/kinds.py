@@ -21,7 +21,7 @@ from koordinator.api.queue_unit import (
 )
 from koordinator.api.workload import Job
 
-Path = tuple[str, ...]
+FieldPath = tuple[str, ...]
 _TEMPLATE: Final = ("template",)
 
 
@@ -34,10 +34,10 @@ class PodSetSource:
     mapping, or ``fallback``.
     """
 
-    entries: Path
-    counts: tuple[Path, ...] = ()
-    template: Path = _TEMPLATE
-    name: Path = ()
+    entries: FieldPath
+    counts: tuple[FieldPath, ...] = ()
+    template: FieldPath = _TEMPLATE
+    name: FieldPath = ()
     fallback: str = "main"
     default_counts: Mapping[str, int] = field(default_factory=dict)
 
@@ -53,10 +53,10 @@ class JobKind:
 
     name: str  # as in --enabled-extensions
     type: type[KubeObject]
-    suspend: Path
+    suspend: FieldPath
     pod_sets: tuple[PodSetSource, ...]
     suffix: str = ""  # of the names of its units
-    phase: Path = ()
+    phase: FieldPath = ()
     running: frozenset[str] = frozenset(("Running",))
     succeeded: frozenset[str] = frozenset(("Succeeded",))
     failed: frozenset[str] = frozenset(("Failed",))

@@ -31,8 +31,8 @@ from koordinator.manager.queue_units.kinds import (
     RAY,
     SPARK,
     WORKFLOW,
+    FieldPath,
     JobKind,
-    Path,
     PodSetSource,
 )
 
@@ -76,7 +76,7 @@ def _pod_set(entry: Any, source: PodSetSource, key: str, *, makes_jobs: bool) ->
     return _set_of(label, count, template)
 
 
-def _template(entry: Any, path: Path, above: Path) -> PodTemplateSpec:
+def _template(entry: Any, path: FieldPath, above: FieldPath) -> PodTemplateSpec:
     template, where = at(entry, path), ".".join((*above, *path))
     if not isinstance(template, dict):
         raise invalid_value(where, template, "the template of a pod")
@@ -105,7 +105,7 @@ def _request(spec: PodSpec) -> Amounts:
 
 def _job_parallelism(entry: Any) -> int:
     """Return the concurrent pods of a Job of a JobSet: its parallelism, at most completions."""
-    job: Path = ("template", "spec")
+    job: FieldPath = ("template", "spec")
     parallelism = _count(entry, ((*job, "parallelism"),))
     if at(entry, (*job, "completions")) is None:
         return parallelism
@@ -131,7 +131,7 @@ def _ray_pods(tree: JsonObject) -> Iterator[JobPodSet]:
     mode = at(tree, ("spec", "submissionMode")) or "K8sJobMode"
     if not at(tree, ("spec", "clusterSelector")):  # a selected cluster exists already
         yield _set_of("head", 1, _ray_head(tree, mode))
-        groups: Path = (*_CLUSTER, "workerGroupSpecs", "*")
+        groups: FieldPath = (*_CLUSTER, "workerGroupSpecs", "*")
         for _, group in _entries(tree, groups):
             name = at(group, ("groupName",))
             label = name if isinstance(name, str) else "main"
@@ -139,7 +139,7 @@ def _ray_pods(tree: JsonObject) -> Iterator[JobPodSet]:
             yield _set_of(label, count, _template(group, ("template",), groups))
     if mode != "K8sJobMode":
         return
-    path: Path = ("spec", "submitterPodTemplate")
+    path: FieldPath = ("spec", "submitterPodTemplate")
     if at(tree, path) is None:
         container = _container({"name": "ray-job-submitter", "resources": _SUBMITTER}, path)
         template = PodTemplateSpec(spec=PodSpec(containers=(container,), restart_policy="Never"))
@@ -153,7 +153,7 @@ def _ray_head(tree: JsonObject, mode: object) -> PodTemplateSpec:
     template = _template(tree, (*_CLUSTER, "headGroupSpec", "template"), ())
     added: list[Container] = []
     if at(tree, (*_CLUSTER, "enableInTreeAutoscaling")) is True:
-        path: Path = (*_CLUSTER, "autoscalerOptions", "resources")
+        path: FieldPath = (*_CLUSTER, "autoscalerOptions", "resources")
         stated = at(tree, path)
         resources = _AUTOSCALER if stated is None else stated
         added.append(_container({"name": "autoscaler", "resources": resources}, path))
@@ -185,8 +185,8 @@ _EXECUTORS: Final = 2
 
 
 def _spark_executors(tree: JsonObject) -> int:
-    path: Path = ("spec", "executor", "instances")
-    dynamic: Path = ("spec", "dynamicAllocation")
+    path: FieldPath = ("spec", "executor", "instances")
+    dynamic: FieldPath = ("spec", "dynamicAllocation")
     if at(tree, (*dynamic, "enabled")) is not True:
         return _count(tree, (path,), _EXECUTORS)
     starts = ((*dynamic, "initialExecutors"), (*dynamic, "minExecutors"), path)
@@ -269,7 +269,7 @@ def _containers(value: object, path: str) -> tuple[Container, ...]:
     return tuple(_container(each, (path,)) for each in read)
 
 
-def _container(value: JsonObject, path: Path) -> Container:
+def _container(value: JsonObject, path: FieldPath) -> Container:
     try:
         return decode(value, Container)
     except InputError as error:
@@ -299,7 +299,7 @@ def _quantity(value: object, path: str) -> Quantity:
         raise error.within(path=path) from None
 
 
-def _count(tree: Any, paths: tuple[Path, ...], default: int = 1) -> int:
+def _count(tree: Any, paths: tuple[FieldPath, ...], default: int = 1) -> int:
     """Return the product of the counts at ``paths``; a missing one is ``default``."""
     count = 1
     for path in paths:
@@ -312,13 +312,13 @@ def _count(tree: Any, paths: tuple[Path, ...], default: int = 1) -> int:
     return _bounded(count, paths[0]) if paths else count
 
 
-def _bounded(count: int, path: Path) -> int:
+def _bounded(count: int, path: FieldPath) -> int:
     if count > MOST_PODS:
         raise invalid_value(".".join(path), count, f"0 to {MOST_PODS} pods")
     return count
 
 
-def at(tree: Any, path: Path) -> Any:
+def at(tree: Any, path: FieldPath) -> Any:
     """Return the value at a path of a manifest; None if it is missing."""
     for name in path:
         if not isinstance(tree, dict):
@@ -327,7 +327,7 @@ def at(tree: Any, path: Path) -> Any:
     return tree
 
 
-def _entries(tree: Any, path: Path) -> Iterator[tuple[str, Any]]:
+def _entries(tree: Any, path: FieldPath) -> Iterator[tuple[str, Any]]:
     """Yield the values at a path, each with its key if it is in a mapping."""
     *above, last = path
     if last != "*":

@@ -15,13 +15,11 @@ from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.explain.queue_status import Remedy
 from koordinator.scheduler.explain.victims import is_pinned
-from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.post_filter import Member
 from koordinator.scheduler.transaction import Transaction
 
 TRIED = 3  # kinds of nodes
 MOST = 64  # members placed one by one
-
-Member = tuple[Pod, PodClass]
 
 
 def together(members: Sequence[Member]) -> Pod:

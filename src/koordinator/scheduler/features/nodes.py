@@ -35,7 +35,7 @@ from koordinator.scheduler.loop.go_amounts import go_amounts
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins import load_aware
 from koordinator.scheduler.rules.load.pod_load import Addends, Sum
-from koordinator.scheduler.rules.load.rules import Amounts, LoadRules
+from koordinator.scheduler.rules.load.rules import LoadAmounts, LoadRules
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.rules.numa.node import NOTHING, NumaNode
 from koordinator.scheduler.rules.volumes import named_claims
@@ -43,8 +43,8 @@ from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
 from koordinator.scheduler.snapshot.numa import POLICIES
 
-DeviceAmounts = dict[str, int]  # by resource
-Detail = dict[DeviceType, dict[int, DeviceAmounts]]  # by minor
+PageAmounts = dict[str, int]  # by resource
+Detail = dict[DeviceType, dict[int, PageAmounts]]  # by minor
 
 
 def device_summaries(state: ClusterState) -> dict[str, Any]:
@@ -106,12 +106,12 @@ def _allocate_set(state: ClusterState, row: int) -> dict[str, dict[str, dict[str
     return held
 
 
-def _named(kind: DeviceType, amounts: Iterable[int]) -> DeviceAmounts:
+def _named(kind: DeviceType, amounts: Iterable[int]) -> PageAmounts:
     return {name: amount for name, amount in zip(NAMES[kind], amounts, strict=True) if amount}
 
 
-def _sum(detail: Detail) -> DeviceAmounts:
-    total: DeviceAmounts = {}
+def _sum(detail: Detail) -> PageAmounts:
+    total: PageAmounts = {}
     for by_minor in detail.values():
         for amounts in by_minor.values():
             for name, amount in amounts.items():
@@ -166,7 +166,7 @@ def _adding(ledger: LoadLedger, pods: list[PlacedPod], which: Sum) -> list[str]:
     return sorted(placed.key for placed in pods if any(_by_sum(ledger.added_by(placed))[which]))
 
 
-def _by_sum(addends: Addends) -> list[Amounts]:
+def _by_sum(addends: Addends) -> list[LoadAmounts]:
     width = len(addends) // len(Sum)
     return [addends[width * which : width * (which + 1)] for which in Sum]
 
@@ -176,7 +176,7 @@ def _pod(placed: PlacedPod) -> dict[str, Any]:
     return {"timestamp": when, "pod": to_manifest(placed.pod)}
 
 
-def _quantities(rules: LoadRules, amounts: Amounts) -> dict[str, str]:
+def _quantities(rules: LoadRules, amounts: LoadAmounts) -> dict[str, str]:
     shown = {}
     for name, amount in zip(rules.resources, amounts, strict=True):
         if name == "cpu":

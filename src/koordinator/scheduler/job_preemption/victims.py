@@ -8,7 +8,7 @@ count as a whole and disruption budgets are respected where possible.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
@@ -21,6 +21,7 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import Gang, GangCache
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.scheduler.post_filter import Allows
 from koordinator.scheduler.preemption import covers
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 
@@ -28,8 +29,6 @@ GONE = -1  # the level of pods that are being deleted already
 _VIOLATES = 1 << 33  # above every priority
 _SHIFT = 1 << 31  # makes every priority positive
 _NEVER = 1 << 40
-
-Allows = Callable[[PlacedPod], bool]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from koordinator.domain.amounts import NOTHING, Amounts, add
 from koordinator.domain.quota.spec import QueueTerms
 from koordinator.foundation.errors import BugError
 
-Rank = tuple[int, float, int]
+JobRank = tuple[int, float, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class QueuedJob:
     request: Amounts = field(default_factory=dict)  # sum over all members
 
     @property
-    def rank(self) -> Rank:
+    def rank(self) -> JobRank:
         """Sort key: highest priority first, then earliest arrival."""
         return -self.priority, self.arrived_s, self.sequence
 
@@ -166,7 +166,7 @@ class _NextJob:
         return self._key < other._key
 
 
-def _rank(job: QueuedJob) -> Rank:
+def _rank(job: QueuedJob) -> JobRank:
     return job.rank
 
 

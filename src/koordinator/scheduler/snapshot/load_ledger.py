@@ -47,7 +47,7 @@ from koordinator.scheduler.snapshot.nodes import NodeTable
 from koordinator.scheduler.snapshot.pods import PlacedPod
 
 #: A row, what it reports, None if that is nothing any more, and the pods that are there.
-Report = tuple[int, NodeMetric | None, Iterable[PlacedPod]]
+LoadReport = tuple[int, NodeMetric | None, Iterable[PlacedPod]]
 _NO_KEYS: AbstractSet[str] = frozenset()
 
 # Plain numbers: to look one up in an enumeration takes as long as much of the work on a report.
@@ -159,7 +159,7 @@ class LoadLedger:
             self._windows[row] = limits.window
         self._weigh([row], [pods])
 
-    def report(self, reports: Sequence[Report], now_s: float) -> None:
+    def report(self, reports: Sequence[LoadReport], now_s: float) -> None:
         """Take over reports, each of another row."""
         rows = [row for row, _, _ in reports]
         measurements = [

@@ -29,7 +29,7 @@ from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import InputError
 
 _MILLI_PER_PERCENT = WHOLE_GPU // 100
-Groups = tuple[tuple[tuple[int, ...], ...], ...]
+SlotGroups = tuple[tuple[tuple[int, ...], ...], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +86,7 @@ class GpuCluster:
             self._accepting[key] = known
         return known
 
-    def partitions(self, gpus: int) -> Groups:
+    def partitions(self, gpus: int) -> SlotGroups:
         """Return by row the GPU partitions of the size ``gpus``, from the Device objects."""
         groups = []
         for device in self.devices:
@@ -97,7 +97,7 @@ class GpuCluster:
             groups.append(tuple(tuple(p.minors) for p in (table or {}).get(gpus, ())))
         return tuple(groups)
 
-    def numa_nodes(self) -> Groups:
+    def numa_nodes(self) -> SlotGroups:
         """Return by row the GPUs of each NUMA node."""
         groups = []
         for device in self.devices:

@@ -16,7 +16,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.pod_groups import PodGroup
 from koordinator.descheduler.contract import ClusterView
 from koordinator.descheduler.moves import MoveGain, Relocation
-from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster, Groups
+from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster, SlotGroups
 from koordinator.descheduler.plugins.gpu_defragmentation.room import (
     RoomLedger,
     RoomPod,
@@ -132,7 +132,7 @@ def _least(pod: Pod, view: ClusterView) -> int:
     return min_available(pod.metadata) or 1
 
 
-def _groups(gang: PendingGang, cluster: GpuCluster) -> Groups | None:
+def _groups(gang: PendingGang, cluster: GpuCluster) -> SlotGroups | None:
     meta = gang.pods[0].metadata
     if GPU_PARTITION_SPEC.read(meta) is not None:
         return cluster.partitions(gang.gpus)

@@ -23,7 +23,7 @@ from koordinator.descheduler.configuration import (
 )
 from koordinator.foundation.clock import Duration
 
-Percentages = Mapping[str, float]  # resource -> percent of allocatable
+UsagePercentages = Mapping[str, float]  # resource -> percent of allocatable
 
 _TIMEOUT = Duration(seconds=60)
 _ABNORMALITIES, _NORMALITIES = 5, 3
@@ -193,7 +193,7 @@ class LowNodeLoadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         )
 
 
-def _check_order(lower: Percentages, upper: Percentages, path: str, message: str) -> None:
+def _check_order(lower: UsagePercentages, upper: UsagePercentages, path: str, message: str) -> None:
     for resource, percentage in lower.items():
         if resource in upper and percentage > upper[resource]:
             raise field_error(f"{path}[{resource}]", percentage, message)

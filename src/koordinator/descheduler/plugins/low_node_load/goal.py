@@ -25,8 +25,8 @@ from koordinator.descheduler.node_fit import acceptance_key, accepts, has_headro
 from koordinator.descheduler.plugins.low_node_load.usage import (
     CPU,
     PODS,
-    Amounts,
     Mask,
+    NodeAmounts,
     PoolUsage,
     is_prod,
     over,
@@ -52,10 +52,10 @@ class LoadGoal:
     """
 
     pool: PoolUsage
-    usage: Amounts
-    prod_usage: Amounts
-    most: Amounts
-    prod_most: Amounts
+    usage: NodeAmounts
+    prod_usage: NodeAmounts
+    most: NodeAmounts
+    prod_most: NodeAmounts
     rows: Mapping[str, int]
     is_prod: bool = False  # the usage of prod pods exceeds the threshold
 
@@ -109,7 +109,7 @@ class LoadGoal:
         for known, after in zip(arrays, self._after(moves), strict=True):
             known[:] = after
 
-    def _usage_of(self, pod: Pod, source: str) -> Amounts | None:
+    def _usage_of(self, pod: Pod, source: str) -> NodeAmounts | None:
         """Return the measured usage of a pod, ``(n_resources,)``; None if there is none."""
         row, meta = self.rows.get(source), pod.metadata
         if row is None:
@@ -123,19 +123,21 @@ class LoadGoal:
                 return amounts
         return None
 
-    def _add_arrival(self, pod: Pod, amounts: Amounts, target: str) -> None:
+    def _add_arrival(self, pod: Pod, amounts: NodeAmounts, target: str) -> None:
         row = self.rows.get(target)
         if row is not None:
             self.most[row] += amounts
             if self.pool.thresholds.needs_prod and is_prod(pod):
                 self.prod_most[row] += amounts
 
-    def _usage_and_limits(self) -> tuple[Amounts, Amounts]:
+    def _usage_and_limits(self) -> tuple[NodeAmounts, NodeAmounts]:
         if self.is_prod:
             return self.prod_usage, self.pool.prod_high
         return self.usage, self.pool.high
 
-    def _after(self, moves: Sequence[Relocation]) -> tuple[Amounts, Amounts, Amounts, Amounts]:
+    def _after(
+        self, moves: Sequence[Relocation]
+    ) -> tuple[NodeAmounts, NodeAmounts, NodeAmounts, NodeAmounts]:
         """Return the four arrays after the moves; moves to the same node change nothing."""
         usage, prod_usage = self.usage.copy(), self.prod_usage.copy()
         most, prod_most = self.most.copy(), self.prod_most.copy()
@@ -156,12 +158,12 @@ class LoadGoal:
                         prod_pods[row] += sign * amounts
         return usage, prod_usage, most, prod_most
 
-    def _excess(self, usage: Amounts, high: Amounts, row: int) -> float:
+    def _excess(self, usage: NodeAmounts, high: NodeAmounts, row: int) -> float:
         """Return the usage above the thresholds, in percentage points of allocatable."""
         base = np.maximum(self.pool.base[row], 1)
         return float((np.maximum(usage - high, 0) / base).sum()) * _PERCENT
 
-    def _percentages(self, usage: Amounts, high: Amounts, row: int, prefix: str) -> str:
+    def _percentages(self, usage: NodeAmounts, high: NodeAmounts, row: int, prefix: str) -> str:
         parts, base = [], np.maximum(self.pool.base[row], 1)
         for column, name in enumerate(self.pool.thresholds.resources):
             if usage[column] > high[column]:
@@ -198,7 +200,7 @@ def _pending_arrivals(pool: PoolUsage, view: ClusterView) -> Iterator[tuple[Pod,
                 yield pod, name
 
 
-def _estimate(pod: Pod, pool: PoolUsage, target: str) -> Amounts:
+def _estimate(pod: Pod, pool: PoolUsage, target: str) -> NodeAmounts:
     """Return the requests of a pod without measured usage, ``(n_resources,)``.
 
     Pods are counted, not measured: a pod on the target is already in the count.
@@ -222,8 +224,8 @@ class Targets:
         self,
         nodes: Sequence[Node],
         rows: NDArray[np.intp],
-        usage: Amounts,
-        high: Amounts,
+        usage: NodeAmounts,
+        high: NodeAmounts,
         view: ClusterView,
     ) -> None:
         self._nodes = [nodes[row] for row in rows]
@@ -232,7 +234,7 @@ class Targets:
         self._accepting: dict[Hashable, Mask] = {}  # by ``acceptance_key``
         self._refusing: dict[Hashable, Mask] = {}  # nodes without room, by requests
 
-    def take(self, pod: Pod, amounts: Amounts) -> bool:
+    def take(self, pod: Pod, amounts: NodeAmounts) -> bool:
         """Assign a pod with a usage of ``(n_resources,)`` to a node; return whether one fits."""
         candidates = self._accepted(pod)
         requests = tuple(sorted(pod_requests(pod.spec).items()))

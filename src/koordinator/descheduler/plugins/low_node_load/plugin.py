@@ -32,7 +32,7 @@ from koordinator.descheduler.plugins.low_node_load.goal import LoadGoal, Targets
 from koordinator.descheduler.plugins.low_node_load.usage import (
     CPU,
     PODS,
-    Amounts,
+    NodeAmounts,
     PoolUsage,
     amount_of,
     is_prod,
@@ -70,8 +70,8 @@ class _Round:
     """Usage and limits of nodes, or of their prod pods, and the remaining headroom of targets."""
 
     is_prod: bool
-    usage: Amounts
-    high: Amounts
+    usage: NodeAmounts
+    high: NodeAmounts
     budget: list[
         int
     ]  # by resource, as Python integers, since sums over thousands of nodes may exceed 64 bits
@@ -279,7 +279,7 @@ def _classify(use: PoolUsage) -> _Groups:
     )
 
 
-def _headroom(usage: Amounts, high: Amounts, rows: Rows) -> list[int]:
+def _headroom(usage: NodeAmounts, high: NodeAmounts, rows: Rows) -> list[int]:
     """Return the total headroom of the nodes by resource."""
     return [sum(column) for column in (high[rows] - usage[rows]).T.tolist()]
 
@@ -289,7 +289,7 @@ def _added(one: Sequence[int], other: Sequence[int]) -> list[int]:
 
 
 def _hottest_first(
-    pool: LowNodeLoadNodePool, use: PoolUsage, rows: list[int], usage: Amounts
+    pool: LowNodeLoadNodePool, use: PoolUsage, rows: list[int], usage: NodeAmounts
 ) -> list[int]:
     """Return the rows by weighted usage, highest first, then by name."""
     weights, names = pool.resource_weights or {}, use.thresholds.resources

@@ -18,12 +18,15 @@ from koordinator.api.node_metric import NodeMetric, PodUsage
 from koordinator.api.pod import Pod
 from koordinator.api.qos import PriorityBand, band_of
 from koordinator.descheduler.contract import ClusterView
-from koordinator.descheduler.plugins.low_node_load.arguments import LowNodeLoadNodePool, Percentages
+from koordinator.descheduler.plugins.low_node_load.arguments import (
+    LowNodeLoadNodePool,
+    UsagePercentages,
+)
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
 
-Amounts = NDArray[np.int64]
+NodeAmounts = NDArray[np.int64]
 Mask = NDArray[np.bool_]
 CPU, MEMORY, PODS = "cpu", "memory", "pods"
 _ALL, _NONE = 100.0, 0.0
@@ -35,10 +38,10 @@ class Thresholds:
     """Percentages by resource; each of ``resources`` has low ones for nodes and for prod pods."""
 
     resources: tuple[str, ...]
-    low: Percentages
-    high: Percentages
-    prod_low: Percentages
-    prod_high: Percentages
+    low: UsagePercentages
+    high: UsagePercentages
+    prod_low: UsagePercentages
+    prod_high: UsagePercentages
     is_deviation: bool
 
     @property
@@ -88,13 +91,13 @@ class PoolUsage:
     nodes: Sequence[Node]
     metrics: Sequence[NodeMetric]
     thresholds: Thresholds
-    base: Amounts
-    usage: Amounts
-    prod_usage: Amounts
-    low: Amounts
-    high: Amounts
-    prod_low: Amounts
-    prod_high: Amounts
+    base: NodeAmounts
+    usage: NodeAmounts
+    prod_usage: NodeAmounts
+    low: NodeAmounts
+    high: NodeAmounts
+    prod_low: NodeAmounts
+    prod_high: NodeAmounts
 
     def over(self) -> Mask:
         """Return ``(n_nodes,)``: the usage of a resource is above its high threshold."""
@@ -116,7 +119,7 @@ class PoolUsage:
         return np.array([not node.spec.unschedulable for node in self.nodes], np.bool_)
 
 
-def over(usage: Amounts, high: Amounts) -> Mask:
+def over(usage: NodeAmounts, high: NodeAmounts) -> Mask:
     """Return ``(n,)``: a column of ``usage`` is above its value in ``high``."""
     mask: Mask = np.asarray((usage > high).any(axis=-1))
     return mask
@@ -222,14 +225,14 @@ def _summed(
     return sums
 
 
-def _array(rows: Iterable[Sequence[int]], names: Sequence[str]) -> Amounts:
+def _array(rows: Iterable[Sequence[int]], names: Sequence[str]) -> NodeAmounts:
     flat = [amount for row in rows for amount in row]
     return np.array(flat, np.int64).reshape(-1, len(names))
 
 
 def _limits(
-    thresholds: Thresholds, base: Amounts, usage: Amounts, prod_usage: Amounts
-) -> tuple[Amounts, Amounts, Amounts, Amounts]:
+    thresholds: Thresholds, base: NodeAmounts, usage: NodeAmounts, prod_usage: NodeAmounts
+) -> tuple[NodeAmounts, NodeAmounts, NodeAmounts, NodeAmounts]:
     """Return the low and high limits in amounts, of nodes and of prod pods."""
     low, high, prod_low, prod_high = (
         _row(each, thresholds.resources)
@@ -249,11 +252,11 @@ def _limits(
 
 def _around(
     thresholds: Thresholds,
-    base: Amounts,
-    usage: Amounts,
+    base: NodeAmounts,
+    usage: NodeAmounts,
     low: NDArray[np.float64],
     high: NDArray[np.float64],
-) -> tuple[Amounts, Amounts]:
+) -> tuple[NodeAmounts, NodeAmounts]:
     """Return limits around the mean usage; a low percentage of 0 disables a resource."""
     names = thresholds.resources
     mean = _mean_percentages(base, usage, names)
@@ -263,7 +266,9 @@ def _around(
     return np.where(alone, base, below), np.where(alone, base, above)
 
 
-def _mean_percentages(base: Amounts, usage: Amounts, names: Sequence[str]) -> NDArray[np.float64]:
+def _mean_percentages(
+    base: NodeAmounts, usage: NodeAmounts, names: Sequence[str]
+) -> NDArray[np.float64]:
     """Return ``(n_resources,)``: the mean usage of all nodes, in percent."""
     used, has = _in_milli_cpu(usage, names), _in_milli_cpu(base, names)
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -275,23 +280,23 @@ def _mean_percentages(base: Amounts, usage: Amounts, names: Sequence[str]) -> ND
     return mean
 
 
-def _part(base: Amounts, percentages: NDArray[np.float64], names: Sequence[str]) -> Amounts:
+def _part(base: NodeAmounts, percentages: NDArray[np.float64], names: Sequence[str]) -> NodeAmounts:
     """Return percentages of the base, truncated to whole units, CPU to millicores."""
     scale = _scale(names)
     parts = percentages * 0.01 * _in_milli_cpu(base, names)
-    cut: Amounts = np.minimum(parts, float(_LARGEST) / scale).astype(np.int64)
+    cut: NodeAmounts = np.minimum(parts, float(_LARGEST) / scale).astype(np.int64)
     return cut * scale
 
 
-def _row(percentages: Percentages, names: Sequence[str]) -> NDArray[np.float64]:
+def _row(percentages: UsagePercentages, names: Sequence[str]) -> NDArray[np.float64]:
     return np.array([percentages.get(name, _NONE) for name in names], np.float64)
 
 
-def _in_milli_cpu(amounts: Amounts, names: Sequence[str]) -> NDArray[np.float64]:
+def _in_milli_cpu(amounts: NodeAmounts, names: Sequence[str]) -> NDArray[np.float64]:
     """Return amounts with CPU in millicores, rounded up."""
-    scaled: Amounts = -(-amounts // _scale(names))
+    scaled: NodeAmounts = -(-amounts // _scale(names))
     return scaled.astype(np.float64)
 
 
-def _scale(names: Sequence[str]) -> Amounts:
+def _scale(names: Sequence[str]) -> NodeAmounts:
     return np.array([NANOS_PER_MILLI if name == CPU else 1 for name in names], np.int64)

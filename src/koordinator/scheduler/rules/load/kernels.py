@@ -20,7 +20,7 @@ import numpy.typing as npt
 from koordinator.foundation.arrays import BoolArray, IntArray, Kernel
 from koordinator.scheduler.rules.curves import EXACT_BELOW, percent_floor
 from koordinator.scheduler.rules.load.pod_load import Addends, Sum
-from koordinator.scheduler.rules.load.rules import Amounts
+from koordinator.scheduler.rules.load.rules import LoadAmounts
 
 ByteArray = npt.NDArray[np.int8]
 
@@ -132,7 +132,7 @@ def taken(addends: Addends, case: int) -> IntArray:
     return takes
 
 
-def takes_of(addends: Addends, estimate: Amounts) -> IntArray:
+def takes_of(addends: Addends, estimate: LoadAmounts) -> IntArray:
     """Return ``takes`` of a pod: the reduction by case once placed, then by its estimate."""
     asked = np.zeros((MARGINS, len(estimate)), np.int64)
     asked[[_HEADROOM, _FREE, _PROD_HEADROOM, _PROD_FREE]] = estimate

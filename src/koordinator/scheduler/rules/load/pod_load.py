@@ -33,7 +33,7 @@ from koordinator.domain.resized_pods import EffectiveAmounts
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.rules.curves import round_half_away
-from koordinator.scheduler.rules.load.rules import Amounts, LoadRules, NodeMeasurement
+from koordinator.scheduler.rules.load.rules import LoadAmounts, LoadRules, NodeMeasurement
 
 #: Estimated usage of a pod without requests: milli-CPU, bytes.
 DEFAULT_USE: Mapping[str, int] = {
@@ -64,7 +64,7 @@ Addends = tuple[int, ...]
 class PodLoad:
     """Load parameters shared by pods of one kind."""
 
-    estimate: Amounts
+    estimate: LoadAmounts
     is_prod: bool
     counts: bool = True  # False: a reserve pod, without usage of its own
     after_scheduled_s: int = 0  # minimum time of estimation; 0: unset

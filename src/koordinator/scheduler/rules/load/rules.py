@@ -20,7 +20,7 @@ from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.quantity import Quantity
 
 #: One number per resource of the rules, canonical units (milli-CPU, bytes) or percent.
-Amounts = tuple[int, ...]
+LoadAmounts = tuple[int, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,8 +39,8 @@ class Limits:
     or to the latest measurement without a window.
     """
 
-    usage: Amounts
-    prod: Amounts
+    usage: LoadAmounts
+    prod: LoadAmounts
     window: Window | None = None
 
 
@@ -64,11 +64,11 @@ class LoadRules:
         return repr(self)
 
     @cached_property
-    def nothing(self) -> Amounts:
+    def nothing(self) -> LoadAmounts:
         """Zeros for all resources."""
         return (0,) * len(self.resources)
 
-    def amounts(self, quantities: Mapping[str, Quantity]) -> Amounts:
+    def amounts(self, quantities: Mapping[str, Quantity]) -> LoadAmounts:
         """Convert quantities to canonical units, 0 if missing or negative."""
         found = []
         for name, unit in self._units:
@@ -82,7 +82,7 @@ class LoadRules:
         """The resources, each with the nanos of one unit."""
         return tuple((name, nanos_of_one(name)) for name in self.resources)
 
-    def numbers(self, of: Mapping[str, int]) -> Amounts:
+    def numbers(self, of: Mapping[str, int]) -> LoadAmounts:
         """Return numbers by resource, 0 if missing."""
         return tuple(of.get(name, 0) for name in self.resources)
 
@@ -159,12 +159,12 @@ class NodeMeasurement(msgspec.Struct, frozen=True):  # a struct: one is created 
 
     updated_s: float  # since the epoch; -inf if the report has no time
     interval_s: float  # between two reports
-    usage: Amounts | None  # the latest; None: the report has no usage
+    usage: LoadAmounts | None  # the latest; None: the report has no usage
     windows: tuple[AggregatedUsage, ...]
-    system: Amounts  # usage outside of pods, if the rules include it
+    system: LoadAmounts  # usage outside of pods, if the rules include it
     pods: Mapping[str, PodUsage]  # measured pods by ``namespace/name``
 
-    def over(self, window: Window | None, rules: LoadRules) -> Amounts | None:
+    def over(self, window: Window | None, rules: LoadRules) -> LoadAmounts | None:
         """Return the usage over a window.
 
         If no window is filled yet, the longest one falls back to the latest usage; a window with a

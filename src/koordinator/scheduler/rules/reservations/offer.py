@@ -27,6 +27,7 @@ from koordinator.api.reservation import (
 )
 from koordinator.api.resource_names import CPU
 from koordinator.api.selectors import matches
+from koordinator.domain.amounts import Amounts
 from koordinator.domain.pod_requests import bounded
 from koordinator.domain.reserve_pod import template_requests
 from koordinator.domain.resized_pods import least_requests
@@ -148,9 +149,6 @@ def _is_controller(wanted: ReservationControllerReference, found: OwnerReference
             (wanted.api_version, found.api_version),
         )
     )
-
-
-Amounts = Mapping[str, int]  # canonical, by resource
 
 
 class AllocatePolicy(StrEnum):
