@@ -67,14 +67,14 @@ class MemoryHost:
     def read(self, path: str) -> str:
         text = self._files.get(path)
         if text is None:
-            raise MissingFileError(f"can't read {path}: No such file or directory")
+            raise MissingFileError(f"cannot read {path}: No such file or directory")
         return text
 
     def write(self, path: str, text: str) -> None:
         if path not in self._files:
-            raise MissingFileError(f"can't write {path}: No such file or directory")
+            raise MissingFileError(f"cannot write {path}: No such file or directory")
         if path in self.read_only:
-            raise HostError(f"can't write {path}: Read-only file system")
+            raise HostError(f"cannot write {path}: Read-only file system")
         self._check(path, text)
         self.written.append((path, text))
         folder, _, name = path.rpartition("/")
@@ -93,12 +93,12 @@ class MemoryHost:
 
     def replace(self, path: str, text: str) -> None:
         if path in self.read_only:
-            raise HostError(f"can't replace {path}: Read-only file system")
+            raise HostError(f"cannot replace {path}: Read-only file system")
         self.put(path, text)
 
     def append(self, path: str, text: str) -> None:
         if path in self.read_only:
-            raise HostError(f"can't append to {path}: Read-only file system")
+            raise HostError(f"cannot append to {path}: Read-only file system")
         self.put(path, self._files.get(path, "") + text)
 
     def exists(self, path: str) -> bool:
@@ -115,12 +115,12 @@ class MemoryHost:
     def target(self, path: str) -> str:
         resolved = self._links.get(path, path)
         if resolved not in self._files and resolved not in self._folders:
-            raise MissingFileError(f"can't resolve {path}: No such file or directory")
+            raise MissingFileError(f"cannot resolve {path}: No such file or directory")
         return resolved
 
     def make_folder(self, path: str) -> None:
         if _parent(path) not in self._folders:
-            raise MissingFileError(f"can't make {path}: No such file or directory")
+            raise MissingFileError(f"cannot make {path}: No such file or directory")
         self._folders.add(path)
 
     def remove_folder(self, path: str) -> None:
@@ -131,7 +131,7 @@ class MemoryHost:
 
     def mount(self, kind: str, folder: str) -> None:
         if kind not in self.mountable:
-            raise HostError(f"can't mount {kind} on {folder}: No such device")
+            raise HostError(f"cannot mount {kind} on {folder}: No such device")
         for name, text in self.mountable[kind].items():
             self.put(f"{folder}/{name}", text)
 
@@ -145,7 +145,7 @@ class MemoryHost:
         if not holders:
             return False
         if not any(path.endswith(f"/{cgroup}/cgroup.procs") for path in holders):
-            raise HostError(f"can't kill process {pid}: it is not in {cgroup}")
+            raise HostError(f"cannot kill process {pid}: it is not in {cgroup}")
         for path in holders:
             self._files[path] = "".join(f"{p}\n" for p in self._files[path].split() if p != line)
         self.killed.append(pid)
@@ -172,11 +172,11 @@ class MemoryHost:
             raise _invalid(folder, _CPUSET) from None
         above = self._files.get(f"{_parent(folder)}/{_CPUSET}")
         if above is not None and wanted & ~parse_cpus(above):
-            raise HostError(f"can't write {folder}/{_CPUSET}: Permission denied")
+            raise HostError(f"cannot write {folder}/{_CPUSET}: Permission denied")
         for child in self.folders(folder):
             below = self._files.get(f"{folder}/{child}/{_CPUSET}", "")
             if parse_cpus(below) & ~wanted:
-                raise HostError(f"can't write {folder}/{_CPUSET}: Device or resource busy")
+                raise HostError(f"cannot write {folder}/{_CPUSET}: Device or resource busy")
 
     def _check_quota(self, folder: str, text: str) -> None:
         if not text.strip().lstrip("-").isdigit():
@@ -214,4 +214,4 @@ def _parent(path: str) -> str:
 
 
 def _invalid(folder: str, name: str) -> HostError:
-    return HostError(f"can't write {folder}/{name}: Invalid argument")
+    return HostError(f"cannot write {folder}/{name}: Invalid argument")

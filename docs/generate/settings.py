@@ -90,7 +90,7 @@ def feature_gates() -> str:
         table(("gate", "reason"), sorted(without_effect)),
         "## koord scheduler: gates of Kubernetes",
         "Stage and default by compatibility level (`--emulated-version`, `--kube-version`). "
-        "A locked gate can't be changed.",
+        "A locked gate cannot be changed.",
         table(("gate", *levels), _kubernetes_rows()),
     )
 

@@ -56,7 +56,7 @@ class Leftovers:
         give_up = time.monotonic() + _PATIENCE_S
         with closing(self._connection):
             while remaining := [it for each in self._resources() for it in self._delete_all(each)]:
-                assert time.monotonic() < give_up, f"can't be deleted: {remaining}"
+                assert time.monotonic() < give_up, f"cannot be deleted: {remaining}"
 
     def _resources(self) -> list[Resource]:
         found: dict[tuple[str, str], Resource] = {}

@@ -125,7 +125,7 @@ def test_untrusted_server_is_rejected_immediately(
     path.write_text(json.dumps(config))
     with (
         client(find_connection(str(path))) as cluster,
-        pytest.raises(ClusterError, match="its certificate can't be verified"),
+        pytest.raises(ClusterError, match="its certificate cannot be verified"),
     ):
         cluster.list(Node)
 

@@ -32,7 +32,7 @@ class RefusingHost(MemoryHost):
 
     def write(self, path: str, text: str) -> None:
         if "refusing" in path:
-            raise HostError(f"can't write {path}: Device or resource busy")
+            raise HostError(f"cannot write {path}: Device or resource busy")
         super().write(path, text)
 
 

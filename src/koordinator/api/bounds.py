@@ -89,7 +89,7 @@ def bounded(
     """
     schema = configured if decoded is None else decoded
     if schema.above is not None:
-        raise BugError(f"a CRD can't say more than {schema.above}")
+        raise BugError(f"a CRD cannot say more than {schema.above}")
     return Meta(
         ge=schema.least, le=schema.most, extra={_KEY: Accepted(configured, node, written, exceeds)}
     )

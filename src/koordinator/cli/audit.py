@@ -213,7 +213,7 @@ def trail_files(path: Path) -> list[Path]:
     try:
         files = [file for file in path.iterdir() if _NAME.fullmatch(file.name)]
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
     if not files:
         text = "has no audit.jsonl; must be a folder that --audit-dir wrote"
         raise InputError(text, source=str(path))
@@ -227,7 +227,7 @@ def read_trail(file: Path, on_warning: Callable[[str], object]) -> Iterator[Audi
             lines = bounded_lines(opened, str(file), LONGEST_LINE_BYTES)
             yield from from_lines(lines, str(file), on_warning)
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=str(file)) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=str(file)) from None
 
 
 def _age(file: Path) -> int:

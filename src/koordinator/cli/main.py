@@ -35,7 +35,7 @@ class _PipeEnd(FileIO):
             raise PipeClosed(PIPE_CLOSED) from None
         except OSError as error:
             self._discard_buffered()
-            text = f"standard output: can't be written: {error.strerror}"
+            text = f"standard output: cannot be written: {error.strerror}"
             raise KoordinatorError(text) from None
 
     def _discard_buffered(self) -> None:

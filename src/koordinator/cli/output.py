@@ -95,7 +95,7 @@ def check_writable(path: Path) -> None:
     try:
         path.open("ab").close()
     except OSError as error:
-        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
     if not existed:
         path.unlink()
 
@@ -108,7 +108,7 @@ def write_text(text: str, path: Path) -> None:
     try:
         path.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
 
 
 def print_items(items: Sequence[Mapping[str, Any]], output: Output) -> None:

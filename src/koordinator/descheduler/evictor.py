@@ -181,7 +181,9 @@ class ProfileEvictor:
             waits = isinstance(self._running().evict, ReservingEvictPlugin)
             return prover.prove(pod, goal, self._reserve, waits=waits)
         if not isinstance(self._running().evict, GroupEvictPlugin):
-            return SkippedMove(SkipReason.GANG, "the evict plugin can't evict several pods or none")
+            return SkippedMove(
+                SkipReason.GANG, "the evict plugin cannot evict several pods or none"
+            )
         known = self.view.objects(Pod)
         pods = [known[key] for key in members if key in known]
         for member in pods:

@@ -47,13 +47,13 @@ class MoveGoal(Protocol):
 class SkipReason(StrEnum):
     """Reason why a wanted move is not made; ``result`` of the metric ``pods_evicted``."""
 
-    FOREIGN = "not moved: its scheduler can't be simulated"
+    FOREIGN = "not moved: its scheduler cannot be simulated"
     UNKNOWN = "not moved: the state of the pod is outdated"
     NO_PLACE = "not moved: no other node has room"
     COMES_BACK = "not moved: its replacement would return to the same node"
     CIRCLE = "not moved: its workload recently left the target node"
     NO_GAIN = "not moved: the move has no gain"
-    GANG = "not moved: its gang can't move as a whole"
+    GANG = "not moved: its gang cannot move as a whole"
     REFUSED = "not moved: the dry run failed"
 
 

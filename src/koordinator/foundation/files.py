@@ -63,7 +63,7 @@ def unpacked(content: bytes, source: str, largest_bytes: int = LARGEST_BYTES) ->
         with gzip.GzipFile(fileobj=io.BytesIO(content)) as file:
             return read_stream(file, source, largest_bytes)
     except (OSError, EOFError, zlib.error) as error:
-        raise InputError(f"can't be unpacked by gzip: {error}", source=source) from None
+        raise InputError(f"cannot be unpacked by gzip: {error}", source=source) from None
 
 
 def bounded_lines(file: BinaryIO, source: str, longest_bytes: int) -> Iterator[bytes]:

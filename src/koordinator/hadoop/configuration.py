@@ -72,7 +72,7 @@ def read_properties(path: Path) -> dict[str, str]:
             raise InputError(f"larger than {_LARGEST_FILE} bytes", source=source)
         text = path.read_bytes()
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=source) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=source) from None
     try:
         _refuse_entities(text, source)
         root = ET.fromstring(text)  # noqa: S314 -- entities are refused above

@@ -169,7 +169,7 @@ class NoPerfEvents:
     """Machine without performance counters."""
 
     def start(self, folder: str, cpus: Sequence[int]) -> Counting:
-        raise HostError(f"can't count for {folder} on {len(cpus)} CPUs: no performance counters")
+        raise HostError(f"cannot count for {folder} on {len(cpus)} CPUs: no performance counters")
 
 
 class CoreScheduling(Protocol):
@@ -215,7 +215,7 @@ class NoCoreScheduling:
 
 
 def _absent(*pids: int) -> HostError:
-    return HostError(f"can't schedule cores for {list(pids)}: the kernel has no core scheduling")
+    return HostError(f"cannot schedule cores for {list(pids)}: the kernel has no core scheduling")
 
 
 class Files(Protocol):

@@ -193,7 +193,7 @@ def _require_client_certificates(context: ssl.SSLContext, client_ca: Path | None
         problem = f"no PEM certificates: {error.reason}"
         raise InputError(problem, source=str(client_ca)) from None
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=str(client_ca)) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=str(client_ca)) from None
     context.verify_mode = ssl.CERT_REQUIRED
 
 
@@ -246,7 +246,7 @@ class _Files:
             problem = f"no PEM certificate with its key in {self._key}: {error.reason}"
             raise InputError(problem, source=str(self._certificate)) from None
         except OSError as error:
-            raise InputError(f"can't be read: {error.strerror}", source=error.filename) from None
+            raise InputError(f"cannot be read: {error.strerror}", source=error.filename) from None
         return context
 
 
@@ -274,7 +274,7 @@ def _write_pair(certificate: Path, key: Path, names: Sequence[str], clock: Clock
             file.write(pair.key)
         certificate.write_bytes(pair.certificate)
     except OSError as error:
-        raise InputError(f"can't be written: {error.strerror}", source=error.filename) from None
+        raise InputError(f"cannot be written: {error.strerror}", source=error.filename) from None
     log.info("certificate made", extra={"file": certificate})
 
 

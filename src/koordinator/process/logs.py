@@ -189,7 +189,7 @@ class RotatedFile:
                 if self._former(number).is_file():  # as another version has left it
                     self._former(number).chmod(0o600)
         except OSError as error:
-            raise InputError(f"can't be written: {error.strerror}", source=str(folder)) from None
+            raise InputError(f"cannot be written: {error.strerror}", source=str(folder)) from None
 
     def write(self, lines: bytes) -> None:
         """Append whole lines."""

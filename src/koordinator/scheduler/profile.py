@@ -285,7 +285,7 @@ def installed_plugins() -> InstalledPlugins:
             spec = point.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a foreign module does when it is loaded
             what = " ".join(str(error).split())
-            broken.append(f"{called}: can't be loaded: {type(error).__name__}: {what}")
+            broken.append(f"{called}: cannot be loaded: {type(error).__name__}: {what}")
             continue
         if isinstance(spec, PluginSpec):
             specs.append(spec)

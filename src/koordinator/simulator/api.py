@@ -153,7 +153,7 @@ def _openb(
     read = read_trace(folder, pods or "default")
     if protocol == "times":
         if demand is not None:
-            text = "can't be used with --protocol times: the trace's own demand arrives"
+            text = "cannot be used with --protocol times: the trace's own demand arrives"
             raise InputError(text, source="--tune")
         return timed_openb(read, with_topology=topology)
     ratio = demand_ratio(read) if demand is None else demand
@@ -236,7 +236,7 @@ def build_simulation(
     own = load_plugins(plugins)
     until_s = None if until is None else _seconds(until)
     if until_s is not None and source.timeless:
-        text = f"can't be used with --protocol arrivals, where {source.timeless}"
+        text = f"cannot be used with --protocol arrivals, where {source.timeless}"
         raise InputError(text, source="--until")
     if isinstance(migrate, float | int):
         if not isfinite(migrate) or migrate < 0:

@@ -88,13 +88,13 @@ def _module(path: Path) -> ModuleType:
     name = f"koordinator_plugin_{path.stem}"
     spec = spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise InputError("can't be loaded", source=str(path))
+        raise InputError("cannot be loaded", source=str(path))
     module = module_from_spec(spec)
     sys.modules[name] = module  # dataclasses and msgspec look types up in it
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        raise InputError(f"can't be loaded: {_text(error, path)}", source=str(path)) from error
+        raise InputError(f"cannot be loaded: {_text(error, path)}", source=str(path)) from error
     return module
 
 
@@ -135,6 +135,6 @@ def _guarded(spec: PluginSpec[Any]) -> Callable[..., Any]:
         except (InputError, MemoryError):
             raise
         except Exception as error:
-            raise PluginError(spec.name, f"can't be built: {_text(error)}") from error
+            raise PluginError(spec.name, f"cannot be built: {_text(error)}") from error
 
     return build

@@ -177,4 +177,4 @@ class RecordingFile:
                 raise self._unwritable(failure) from None
 
     def _unwritable(self, error: OSError) -> InputError:
-        return InputError(f"can't be written: {error.strerror}", source=str(self._path))
+        return InputError(f"cannot be written: {error.strerror}", source=str(self._path))

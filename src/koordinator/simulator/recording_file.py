@@ -34,7 +34,7 @@ def opened_recording(
     except InputError as error:
         raise error.within(source=str(path)) from None
     except (OSError, zlib.error) as error:
-        text = f"can't be read: {getattr(error, 'strerror', None) or error}"
+        text = f"cannot be read: {getattr(error, 'strerror', None) or error}"
         raise InputError(text, source=str(path)) from None
 
 

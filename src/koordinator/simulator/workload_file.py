@@ -42,7 +42,7 @@ def read_workload(path: Path | str) -> Workload:
     try:
         text = read_file(Path(path), LARGEST_CONFIGURATION_BYTES)
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
     return parse_workload(text, str(path))
 
 

@@ -38,9 +38,9 @@ def test_a_missing_file_is_neither_read_nor_made(host: Host, tmp_path: Path) -> 
     """Writing makes no file: one that the kernel has not is a feature that it has not."""
     path = f"{tmp_path}/a/none"
 
-    with pytest.raises(MissingFileError, match=r"can't read .*/a/none: No such file"):
+    with pytest.raises(MissingFileError, match=r"cannot read .*/a/none: No such file"):
         host.read(path)
-    with pytest.raises(MissingFileError, match="can't write"):
+    with pytest.raises(MissingFileError, match="cannot write"):
         host.write(path, "1")
     assert not host.exists(path)
 
@@ -66,7 +66,7 @@ def test_folders_are_listed_made_and_removed(host: Host, tmp_path: Path) -> None
     host.remove_folder(f"{tmp_path}/b")
     assert host.folders(str(tmp_path)) == ["a"]
     assert not [*host.folders(f"{tmp_path}/b"), *host.names(f"{tmp_path}/b")]
-    with pytest.raises(HostError, match="can't make"):
+    with pytest.raises(HostError, match="cannot make"):
         host.make_folder(f"{tmp_path}/none/b")
 
 
@@ -150,7 +150,7 @@ def test_memory_kills_processes_of_a_cgroup() -> None:
 def test_linux_mounts_file_systems_of_the_kernel(tmp_path: Path) -> None:
     """Anything else is refused with the kernel's words."""
     linux = LinuxHost()
-    with pytest.raises(HostError, match=r"can't mount nothing on"):
+    with pytest.raises(HostError, match=r"cannot mount nothing on"):
         linux.mount("nothing", str(tmp_path))
     try:
         linux.mount("tmpfs", str(tmp_path))

@@ -55,7 +55,7 @@ def missing() -> str:
     if os.geteuid() != 0:
         return "a real node needs root"
     if not os.access(_CGROUPS, os.W_OK):
-        return f"a real node needs cgroups: {_CGROUPS} can't be written"
+        return f"a real node needs cgroups: {_CGROUPS} cannot be written"
     if find_go() is None:
         return "kubelet and containerd are built with Go, which is not here (https://go.dev/dl)"
     absent = [tool for tool in _TOOLS if shutil.which(tool) is None]

@@ -107,7 +107,7 @@ def test_pods_of_the_basic_policy_are_each_for_themselves(
     eventually(lambda: condition(cluster) == ("True", "Scheduled", ""), SOON_S)
 
 
-@pytest.mark.skipif(MINOR < 37, reason="minCount can't be changed in Kubernetes 1.36")
+@pytest.mark.skipif(MINOR < 37, reason="minCount cannot be changed in Kubernetes 1.36")
 def test_gang_starts_after_its_minimum_is_lowered(cluster: SuiteCluster) -> None:
     """Three wait for room that two have."""
     cluster.create(node("n0", "7"))

@@ -54,7 +54,7 @@ def missing(version: str = VERSION) -> str:
         class_path(version)
     except subprocess.CalledProcessError as error:
         said = (error.stdout or "").strip().splitlines()
-        return f"Hadoop can't be had by Maven: {said[-1] if said else error}"
+        return f"Hadoop cannot be had by Maven: {said[-1] if said else error}"
     return ""
 
 

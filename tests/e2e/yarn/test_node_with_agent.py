@@ -352,7 +352,7 @@ def _cgroups(folder: str, tasks: list[str], yarn: RealYarn) -> Iterator[None]:
     """Put containers into cgroups of their own, as LinuxContainerExecutor does."""
     root = CGROUPS if (CGROUPS / "cgroup.controllers").exists() else CGROUPS / "cpu"
     if tasks and not os.access(root, os.W_OK):
-        pytest.skip(f"{root} can't be written")
+        pytest.skip(f"{root} cannot be written")
     made = [root / folder / task for task in tasks]
     for path in made:
         path.mkdir(parents=True)

@@ -55,5 +55,5 @@ def test_what_can_be_written_to_is_named(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"must be yaml, json, a file \*.yaml or \*.json, or a f"):
         run(str(file))
     assert file.read_text() == "text"
-    with pytest.raises(InputError, match="can't be written"):
+    with pytest.raises(InputError, match="cannot be written"):
         run(str(tmp_path / "missing" / "crds.yaml"))

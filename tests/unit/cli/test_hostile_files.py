@@ -240,8 +240,8 @@ def test_hostile_audits(tmp_path: Path) -> None:
     [
         (PODS.replace(b"1000,1024", b"1e300,1024"), "line 2: cpu_milli: must be at most"),
         (PODS.replace(b"num_gpu", b"name"), "line 1: column 'name' must be given only once"),
-        (PODS + b"x" * 200_000, "line 4: can't be read: field larger than field limit"),
-        (PODS + b'"' + b"x\n" * 200_000, "can't be read: field larger than field limit"),
+        (PODS + b"x" * 200_000, "line 4: cannot be read: field larger than field limit"),
+        (PODS + b'"' + b"x\n" * 200_000, "cannot be read: field larger than field limit"),
     ],
 )
 def test_hostile_traces(tmp_path: Path, pods: bytes, told: str) -> None:

@@ -145,7 +145,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, asked: list[str]) -> 
         )
 
     assert done.returncode == 1
-    assert done.stderr == "failed: standard output: can't be written: No space left on device\n"
+    assert done.stderr == "failed: standard output: cannot be written: No space left on device\n"
 
 
 @pytest.mark.slow

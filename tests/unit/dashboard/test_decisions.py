@@ -186,7 +186,7 @@ def test_server_archive_requests_new_entries_only() -> None:
         (["-w", "demo", "--audit", "there"], "--audit: requires a cluster or manifests"),
         (["-f", "there", "--audit-token", "t"], "requires --audit-server"),
         (["-f", "a", "--audit", "b", "--audit-server", "http://c"], "must set only one of the two"),
-        (["-f", "examples/move.yaml", "--audit", "nowhere"], "nowhere: can't be read"),
+        (["-f", "examples/move.yaml", "--audit", "nowhere"], "nowhere: cannot be read"),
     ],
 )
 def test_invalid_audit_flags_are_rejected(flags: list[str], found: str) -> None:

@@ -47,7 +47,7 @@ def test_ended_process_is_skipped_and_a_refusal_is_raised() -> None:
     calls.share(1, [9, 2])
     assert calls.cookie(2) == calls.cookie(1)
 
-    with pytest.raises(MissingFileError, match="can't schedule cores for 9: No such process"):
+    with pytest.raises(MissingFileError, match="cannot schedule cores for 9: No such process"):
         calls.cookie(9)
     with pytest.raises(MissingFileError):
         calls.share(9, [2])

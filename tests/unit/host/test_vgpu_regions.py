@@ -61,5 +61,5 @@ def test_a_link_in_the_place_of_a_folder_is_put_away(tmp_path: Path) -> None:
 def test_failure_to_create_a_folder_is_raised(tmp_path: Path) -> None:
     """As where a file is in the way."""
     (tmp_path / "containers").touch()
-    with pytest.raises(HostError, match="can't use"):
+    with pytest.raises(HostError, match="cannot use"):
         LinuxRegionFolders(f"{tmp_path}/containers").renew("u_main")

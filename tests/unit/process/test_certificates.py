@@ -118,7 +118,7 @@ def test_a_missing_file_is_refused_at_the_start(tmp_path: Path) -> None:
     certificate, key = put(pair(), tmp_path)
     key.unlink()
 
-    with pytest.raises(InputError, match=rf"{key}: can't be read: No such file"):
+    with pytest.raises(InputError, match=rf"{key}: cannot be read: No such file"):
         context_of_files(certificate, key)
 
 

@@ -85,7 +85,7 @@ def test_error_of_listening_names_the_address(servers: list[HttpServer], address
     servers[0].start()
     second = HttpServer(hello, address, servers[0].port)
 
-    with pytest.raises(InputError, match=f"can't listen on {address}:{servers[0].port}: "):
+    with pytest.raises(InputError, match=f"cannot listen on {address}:{servers[0].port}: "):
         second.start()
 
 

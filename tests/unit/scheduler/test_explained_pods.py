@@ -260,7 +260,7 @@ def test_a_pod_that_has_a_node_may_not_run_yet(phase: str, summary: str) -> None
             {"type": "PodResizePending", "reason": "Infeasible", "message": "Node has 2 CPUs"},
             "1",
             (
-                "its resize (cpu from 1 to 3) can't be carried out on its node (Infeasible): "
+                "its resize (cpu from 1 to 3) cannot be carried out on its node (Infeasible): "
                 "Node has 2 CPUs"
             ),
         ),

@@ -99,7 +99,7 @@ def test_arrivals_come_one_by_one_and_do_not_wait() -> None:
 
 
 def test_until_is_refused_where_arrivals_have_no_times() -> None:
-    with pytest.raises(InputError, match="--until: can't be used with --protocol arrivals"):
+    with pytest.raises(InputError, match="--until: cannot be used with --protocol arrivals"):
         simulate(WORKLOAD, protocol="arrivals", until="1h")
 
 

@@ -142,7 +142,7 @@ def read_descheduler_configuration(path: Path) -> DeschedulerConfiguration:
     try:
         text = read_file(path, LARGEST_CONFIGURATION_BYTES)
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=str(path)) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=str(path)) from None
     return decode_descheduler_configuration(yaml_document(text, str(path)), str(path))
 
 

@@ -23,7 +23,7 @@ def load_entry_points(group: str, wanted: type[LoadedT]) -> tuple[list[LoadedT],
             loaded = point.load()
         except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a foreign module does
             what = " ".join(str(error).split())
-            broken.append(f"{called}: can't be loaded: {type(error).__name__}: {what}")
+            broken.append(f"{called}: cannot be loaded: {type(error).__name__}: {what}")
             continue
         if isinstance(loaded, wanted):
             objects.append(loaded)

@@ -52,7 +52,7 @@ def unreadable(check: str, about: str, error: ClusterError) -> Finding:
         if isinstance(error, ForbiddenError)
         else "repeat the command; if it fails again, see the log of the API server"
     )
-    return Finding(check=check, about=about, problem=f"can't be checked: {error}", remedy=remedy)
+    return Finding(check=check, about=about, problem=f"cannot be checked: {error}", remedy=remedy)
 
 
 def named(names: Iterable[str]) -> str:

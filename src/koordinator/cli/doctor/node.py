@@ -170,7 +170,7 @@ def _cgroup_findings(
         yield _finding(
             CGROUP_CHECK,
             root,
-            "has neither kubepods nor kubepods.slice, so the agent can't measure pods",
+            "has neither kubepods nor kubepods.slice, so the agent cannot measure pods",
             "start the kubelet with cgroupsPerQOS: true, or name its cgroupRoot: "
             "--kubelet-cgroup-root",
         )

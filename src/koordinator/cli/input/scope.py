@@ -41,7 +41,7 @@ class ScopeFlags:
     def check(self) -> None:
         """Raise InputError for contradictory flags or an invalid selector."""
         if self.namespace and self.all_namespaces:
-            raise InputError("can't be used with --all-namespaces", source="--namespace")
+            raise InputError("cannot be used with --all-namespaces", source="--namespace")
         self._labels()
 
     @property

@@ -196,6 +196,6 @@ class QueueFlags:
             try:
                 text = read_file(Path(file), LARGEST_CONFIGURATION_BYTES)
             except OSError as error:
-                raise InputError(f"can't be read: {error.strerror}", source=file) from None
+                raise InputError(f"cannot be read: {error.strerror}", source=file) from None
             known = read_queue_configuration(known, yaml_document(text, file), file)
         return known

@@ -132,7 +132,7 @@ def _texts(paths: Iterable[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]
             try:
                 yield str(file), unpacked(read_file(file), str(file))
             except OSError as error:
-                problem = f"can't be read: {error.strerror}; must be a file, a folder or -"
+                problem = f"cannot be read: {error.strerror}; must be a file, a folder or -"
                 raise InputError(problem, source=str(file)) from None
 
 

@@ -85,7 +85,7 @@ class SchedulerElectionFlags:
     leader_elect_renew_deadline: Annotated[
         Duration | None,
         _election_time(
-            "Time after which the leader gives up if it can't renew the lease. Default: 10s."
+            "Time after which the leader gives up if it cannot renew the lease. Default: 10s."
         ),
     ] = None
     leader_elect_retry_period: Annotated[

@@ -254,7 +254,7 @@ class SimulateFlags:
             if path is not None:
                 raise InputError("requires --migrate", source="--descheduler-config")
             return None
-        self.refuse("can't be used with --migrate: a replay could not repeat the moves", "record")
+        self.refuse("cannot be used with --migrate: a replay could not repeat the moves", "record")
         if path is None:
             return MoveSettings(self.migrate)
         from koordinator.cli.descheduler.flags import (  # noqa: PLC0415 -- a descheduler is not
@@ -268,7 +268,7 @@ class SimulateFlags:
         protocol = "" if self.protocol is None else str(self.protocol)
         if self.trace is not None:
             if self.trace is not TraceFormat.OPENB and self.workload:
-                text = "can't be used with this trace, which has one list of jobs"
+                text = "cannot be used with this trace, which has one list of jobs"
                 raise InputError(text, source="--workload")
             if self.data is None:
                 problem = "is required with --trace: the folder of its files"
@@ -467,12 +467,12 @@ def _simulate_week(flags: SimulateFlags) -> None:
     if flags.trace is not TraceFormat.OPENB:
         raise InputError("requires --trace openb", source="--departures")
     flags.refuse(
-        "can't be used with --departures, which runs no scheduler; --protocol times does",
+        "cannot be used with --departures, which runs no scheduler; --protocol times does",
         *("config", "plugin", "kube_version", "until", "report", "record", "audit"),
         *("descheduler_config", "compare", "placements", "bound", "protocol"),
     )
     if flags.tune is not None:
-        text = "can't be used with --departures: the demand is that of a week in a steady state"
+        text = "cannot be used with --departures: the demand is that of a week in a steady state"
         raise InputError(text, source="--tune")
     if flags.data is None:
         raise InputError("is required with --trace: the folder of its files", source="--data")

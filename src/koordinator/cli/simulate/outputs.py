@@ -154,7 +154,7 @@ def write_placements(path: Path, result: SimulationResult) -> None:
     try:
         file = path.open("w", newline="", encoding="utf-8")
     except OSError as error:
-        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
     is_timed = result.curve is None
     with file:
         writer = csv.writer(file)

@@ -80,5 +80,5 @@ def write_html(result: SimulationResult, path: Path, before: RunReport | None = 
             offline_page(run_page(result.report, before, result.devices.lanes())), encoding="utf-8"
         )
     except OSError as error:
-        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
     console(stderr=True).print(f"Report: {path.resolve().as_uri()}", soft_wrap=True, markup=False)

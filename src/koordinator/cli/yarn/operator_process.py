@@ -180,4 +180,4 @@ def _trusting(ca_file: Path) -> ssl.SSLContext:
     try:
         return ssl.create_default_context(cafile=str(ca_file))
     except (OSError, ssl.SSLError) as error:
-        raise InputError(f"can't be read: {error}", source=str(ca_file)) from None
+        raise InputError(f"cannot be read: {error}", source=str(ca_file)) from None

@@ -453,4 +453,4 @@ def _decoded(body: bytes, kind_type: type[KindT]) -> KindT:
     try:
         return decode(body, kind_type)
     except InputError as error:
-        raise ClusterError(f"the answer of the API server can't be decoded: {error}") from None
+        raise ClusterError(f"the answer of the API server cannot be decoded: {error}") from None

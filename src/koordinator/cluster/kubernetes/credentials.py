@@ -74,7 +74,7 @@ def run_plugin(plugin: ExecPlugin, environ: Mapping[str, str]) -> PluginCredenti
     except OSError as error:
         hint = f"; {entry.install_hint.strip()}" if entry.install_hint else ""
         raise place.error(
-            f"can't run {command!r}: {error.strerror}{hint}", "exec.command"
+            f"cannot run {command!r}: {error.strerror}{hint}", "exec.command"
         ) from None
     except subprocess.TimeoutExpired:
         raise ClusterError(f"credential plugin {command}: no answer in {_TIMEOUT_S:g} s") from None
@@ -140,7 +140,7 @@ def _plugin_content(file: Path) -> bytes:
     try:
         return file.read_bytes()
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=str(file)) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=str(file)) from None
 
 
 _REREAD_S = 60.0
@@ -199,9 +199,9 @@ class Credentials:
             except (InputError, ClusterError) as error:
                 self._renew_s = now_s + _LEAST_S
                 if self.connection.identity.plugin is not None:
-                    raise ClusterError(f"credentials can't be renewed: {error}") from error
+                    raise ClusterError(f"credentials cannot be renewed: {error}") from error
                 # The file may be in rotation; the old credentials are valid for a while.
-                log.warning("credentials kept: a file can't be read", extra={"error": str(error)})
+                log.warning("credentials kept: a file cannot be read", extra={"error": str(error)})
             return self._access
 
     def _read(self) -> Access:
@@ -277,7 +277,7 @@ def _content(pem: Pem) -> bytes | None:
     try:
         return pem.read_bytes()
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=str(pem)) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=str(pem)) from None
 
 
 def _text(file: Path | None) -> str:

@@ -150,7 +150,7 @@ def _read(file: Path) -> _File:
         tree = yaml_document(read_file(file, LARGEST_CONFIGURATION_BYTES), str(file))
     except OSError as error:
         raise InputError(
-            f"can't be read: {error.strerror}; must be a kubeconfig file", source=str(file)
+            f"cannot be read: {error.strerror}; must be a kubeconfig file", source=str(file)
         ) from None
     if not isinstance(tree, dict):
         raise InputError("must be a kubeconfig", source=str(file))

@@ -216,7 +216,7 @@ class KubeletFollower(Follower):
         if not problem:
             log.info("kubelet answers again")
         elif not self._problem:
-            log.warning("kubelet can't be asked for pods: trying again", extra={"error": problem})
+            log.warning("kubelet cannot be asked for pods: trying again", extra={"error": problem})
         self._problem = problem
         self._source.on_problem(problem)
 
@@ -304,5 +304,5 @@ def _bundle(of_cluster: Pem, source: KubeletSource) -> bytes | None:
         except FileNotFoundError:
             continue
         except OSError as error:
-            raise InputError(f"can't be read: {error.strerror}", source=str(file)) from None
+            raise InputError(f"cannot be read: {error.strerror}", source=str(file)) from None
     return b"\n".join(filter(None, texts)) or None

@@ -182,7 +182,7 @@ def decode_named(raw: msgspec.Raw, kind_type: type[KindT]) -> KindT | Name | Non
     except InputError as error:
         name = _name_in(raw)
         log.warning(
-            "object left out: it can't be decoded",
+            "object left out: it cannot be decoded",
             extra={"kind": kind_type.KIND, "object": f"{name.namespace}/{name.name}".lstrip("/"),
                    "error": str(error)},
         )  # fmt: skip

@@ -421,7 +421,7 @@ class Transport:
             self._is_away = True
             self._returned.clear()
             extra = {"server": self._url, "error": str(error)}
-            log.warning("API server can't be reached: trying again", extra=extra)
+            log.warning("API server cannot be reached: trying again", extra=extra)
         elif error is None and self._is_away:
             self._is_away = False
             self._returned.set()
@@ -479,7 +479,7 @@ def in_words(error: Exception) -> str:
     if isinstance(error, aiohttp.ClientConnectorCertificateError):
         cause = error.certificate_error  # type: ignore[assignment] # any exception
     if isinstance(cause, ssl.SSLCertVerificationError):
-        return f"{where}: its certificate can't be verified: {cause.verify_message}"
+        return f"{where}: its certificate cannot be verified: {cause.verify_message}"
     if isinstance(cause, ssl.SSLError):
         reason: str = getattr(cause, "reason", None) or str(cause)
         return f"{where}: no TLS: {reason.lower().replace('_', ' ')}"

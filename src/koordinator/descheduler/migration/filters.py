@@ -72,7 +72,7 @@ class MoveFilter:
             args.default_job_mode == PodMigrationJobMode.RESERVATION_FIRST
             and pod.spec.scheduler_name not in args.scheduler_names
         ):
-            detail = f"spec.schedulerName {pod.spec.scheduler_name!r} can't reserve"
+            detail = f"spec.schedulerName {pod.spec.scheduler_name!r} cannot reserve"
             return MoveRefusal("SchedulerNames", detail)
         return self.lasting_refusal(pod) or self.passing_refusal(pod)
 

@@ -84,12 +84,12 @@ class JobEvent(StrEnum):
     POD_MISSING = "the pod does not exist, and the job has not evicted it"
     STARTED_DIRECTLY = "the job starts without a reservation"
     STARTED_RESERVING = "the job starts with a reservation"
-    RESERVATION_REFUSED = "the reservation can't be created"
+    RESERVATION_REFUSED = "the reservation cannot be created"
     RESERVATION_MADE = "the reservation exists"
     RESERVATION_MISSING = "the reservation does not exist"
     RESERVATION_WAITS = "the scheduler finds no node for the reservation"
     RESERVATION_EXPIRED = "the reservation expired unused"
-    RESERVATION_FAILED = "the reservation can't be scheduled any more"
+    RESERVATION_FAILED = "the reservation cannot be scheduled any more"
     RESERVATION_ON_SAME_NODE = "the reservation is on the node of the pod"
     RESERVATION_TAKEN = "another pod has used the last reservation of the job"
     RESERVATION_USED = "another pod has used the first reservation of the job"
@@ -169,7 +169,7 @@ def apply_event(
     state = state_of(job, default_mode)
     if event not in TRANSITIONS[state]:
         raise IllegalMoveError(
-            f'PodMigrationJob {job.metadata.name}: "{event}" can\'t happen while it is "{state}"; '
+            f'PodMigrationJob {job.metadata.name}: "{event}" cannot happen while it is "{state}"; '
             f"history: {history_of(job)}"
         )
     completes = event is JobEvent.POD_DELETED and TRANSITIONS[state][event] is JobState.SUCCEEDED

@@ -83,4 +83,4 @@ class LinuxCoreScheduling:
         number = errno.ESRCH if is_own else self._call(operation, pid, scope, cookie)
         if number:
             kind = MissingFileError if number == errno.ESRCH else HostError
-            raise kind(f"can't schedule cores for {pid}: {os.strerror(number)}")
+            raise kind(f"cannot schedule cores for {pid}: {os.strerror(number)}")

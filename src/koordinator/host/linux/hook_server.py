@@ -89,7 +89,7 @@ class HookServer:
             unfinished.write_text(json.dumps(stated), "utf-8")
             unfinished.replace(folder / _FILE)
         except (OSError, RuntimeError) as error:
-            raise HostError(f"can't serve hooks at {path}: {error}") from None
+            raise HostError(f"cannot serve hooks at {path}: {error}") from None
 
     def stop(self) -> None:
         """Stop the server."""

@@ -178,7 +178,7 @@ class LinuxHost:
         libc = ctypes.CDLL(None, use_errno=True)
         if libc.mount(kind.encode(), folder.encode(), kind.encode(), 0, None):
             problem = os.strerror(ctypes.get_errno())
-            raise HostError(f"can't mount {kind} on {folder}: {problem}")
+            raise HostError(f"cannot mount {kind} on {folder}: {problem}")
 
     def kill(self, pid: int, cgroup: str) -> bool:
         try:
@@ -186,7 +186,7 @@ class LinuxHost:
         except ProcessLookupError:
             return False
         except OSError as error:
-            raise HostError(f"can't kill process {pid}: {error.strerror}") from None
+            raise HostError(f"cannot kill process {pid}: {error.strerror}") from None
         try:
             descriptor = self._processes.open(f"/proc/{pid}/cgroup", os.O_RDONLY)
             try:
@@ -194,12 +194,12 @@ class LinuxHost:
             finally:
                 os.close(descriptor)
             if not _is_in_cgroup(text, cgroup):
-                raise HostError(f"can't kill process {pid}: it is not in {cgroup}")
+                raise HostError(f"cannot kill process {pid}: it is not in {cgroup}")
             signal.pidfd_send_signal(process, signal.SIGKILL)
         except OSError as error:
             if error.errno in _GONE:
                 return False
-            raise HostError(f"can't kill process {pid}: {error.strerror}") from None
+            raise HostError(f"cannot kill process {pid}: {error.strerror}") from None
         finally:
             os.close(process)
         return True
@@ -252,4 +252,4 @@ def _is_in_cgroup(text: str, cgroup: str) -> bool:
 
 def _failure(error: OSError, path: str, verb: str) -> HostError:
     kind = MissingFileError if error.errno in _GONE else HostError
-    return kind(f"can't {verb} {path}: {_LINKS.get(error.errno or 0, error.strerror)}")
+    return kind(f"cannot {verb} {path}: {_LINKS.get(error.errno or 0, error.strerror)}")

@@ -70,7 +70,7 @@ class UnixGrpcServer:
             self._server.add_insecure_port(f"unix:{self._path}")
             self._server.start()
         except (OSError, RuntimeError) as error:
-            raise HostError(f"can't serve at {self._path}: {error}") from None
+            raise HostError(f"cannot serve at {self._path}: {error}") from None
 
     def _watch(self) -> None:
         """Restore a removed socket: an agent that ends late removes its successor's socket."""

@@ -65,7 +65,7 @@ class LinuxPerfEvents:
             cgroup = self._trees.open_folder(folder)
         except OSError as error:
             kind = MissingFileError if error.errno == errno.ENOENT else HostError
-            raise kind(f"can't count for {folder}: {error.strerror}") from None
+            raise kind(f"cannot count for {folder}: {error.strerror}") from None
         counting = _Counting(folder)
         try:
             for cpu in cpus:
@@ -77,7 +77,7 @@ class LinuxPerfEvents:
         except OSError as error:
             counting.close()
             why = _REFUSALS.get(error.errno or 0, error.strerror)
-            raise HostError(f"can't count for {folder}: {why}") from None
+            raise HostError(f"cannot count for {folder}: {why}") from None
         finally:
             os.close(cgroup)
         return counting
@@ -114,7 +114,7 @@ class _Counting:
         try:
             read = [_READ.unpack(os.read(leader, _READ.size)) for leader in self._leaders]
         except (OSError, struct.error) as error:
-            raise HostError(f"can't count for {self._folder}: {error}") from None
+            raise HostError(f"cannot count for {self._folder}: {error}") from None
         finally:
             self.close()
         cycles = instructions = 0.0

@@ -82,7 +82,7 @@ class Trees:
         pin = self._find(path, PIN)  # opening a device directly could have side effects
         try:
             if not stat.S_ISREG(os.fstat(pin).st_mode):
-                raise HostError(f"can't open {path}: it is not a regular file")
+                raise HostError(f"cannot open {path}: it is not a regular file")
             return os.open(f"/proc/self/fd/{pin}", flags | os.O_NONBLOCK | os.O_CLOEXEC)
         finally:
             os.close(pin)
@@ -114,7 +114,7 @@ class Trees:
         tree, below = self._locate(path)
         above, _, name = below.rpartition("/")
         if not name:
-            raise HostError(f"can't change {path}: it is the root of a tree")
+            raise HostError(f"cannot change {path}: it is the root of a tree")
         if make:
             Path(tree.folder).mkdir(parents=True, exist_ok=True)
             self._make_folders(tree.folder, above)
@@ -141,14 +141,14 @@ class Trees:
 
     def _locate(self, path: str) -> tuple[Tree, str]:
         if "\0" in path or ("/." in path and not {".", ".."}.isdisjoint(path.split("/"))):
-            raise HostError(f"can't open {path!r}: '.', '..' and zero bytes are not allowed")
+            raise HostError(f"cannot open {path!r}: '.', '..' and zero bytes are not allowed")
         for above, tree in self._trees:
             if path.startswith(above):
                 below = path[len(above) :]
                 return tree, _joined(below) if "//" in path or below.endswith("/") else below
             if path == tree.folder:
                 return tree, ""
-        raise HostError(f"can't open {path}: it is not below a folder of the agent")
+        raise HostError(f"cannot open {path}: it is not below a folder of the agent")
 
 
 def find_resolver() -> Resolver:

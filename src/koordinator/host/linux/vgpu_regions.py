@@ -41,7 +41,7 @@ class LinuxRegionFile:
     def write_int(self, offset: int, value: int) -> None:
         with _host_errors(self._path):
             if os.fstat(self._descriptor).st_size < offset + _INT.size:
-                raise HostError(f"can't write {self._path}: it ends before {offset}")
+                raise HostError(f"cannot write {self._path}: it ends before {offset}")
             os.pwrite(self._descriptor, _INT.pack(value), offset)
 
     def close(self) -> None:
@@ -161,4 +161,4 @@ def _host_errors(path: str) -> Iterator[None]:
         yield
     except OSError as error:
         kind = MissingFileError if error.errno in _GONE else HostError
-        raise kind(f"can't use {path}: {error.strerror}") from None
+        raise kind(f"cannot use {path}: {error.strerror}") from None

@@ -103,7 +103,7 @@ def parse_gates(text: str) -> frozenset[ManagerFeature]:
             continue
         if name in ALWAYS_ON:
             if not is_on:
-                problem = f"{name}: can't be disabled, must be {name}=true"
+                problem = f"{name}: cannot be disabled, must be {name}=true"
                 raise InputError(problem, source=SOURCE)
             continue
         try:

@@ -119,7 +119,7 @@ def charge_pod(
         raise Denial(f"elastic quota {quota} is changed by others; try again", 503) from None
     except ClusterError as error:
         raise Denial(
-            f"elastic quota {quota} can't be charged now: {error}; try again", 503
+            f"elastic quota {quota} cannot be charged now: {error}; try again", 503
         ) from None
 
 
@@ -265,7 +265,7 @@ def _checked(
 
 def _undecided(error: ClusterError) -> Denial:
     return Denial(
-        f"concurrent changes of quotas can't be read from the API server: {error}; try again", 503
+        f"concurrent changes of quotas cannot be read from the API server: {error}; try again", 503
     )
 
 

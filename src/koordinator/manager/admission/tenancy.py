@@ -217,7 +217,7 @@ def is_permitted(
             return True
         return pod is not None and lookup.permits(request.service_account_of(pod), access)
     except ClusterError as error:
-        problem = f"the API server can't review the access of the user: {error}; try again"
+        problem = f"the API server cannot review the access of the user: {error}; try again"
         raise Denial(problem, _UNAVAILABLE) from None
 
 

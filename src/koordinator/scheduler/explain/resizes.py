@@ -10,7 +10,7 @@ from koordinator.scheduler.diagnosis import spoken
 _IN_PROGRESS: Final = "PodResizeInProgress"
 _STATES: Final = {
     "Deferred": "waits for capacity on its node (Deferred)",
-    "Infeasible": "can't be carried out on its node (Infeasible)",
+    "Infeasible": "cannot be carried out on its node (Infeasible)",
 }
 
 

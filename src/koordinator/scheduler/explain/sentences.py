@@ -97,7 +97,7 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     (r"insufficient resources on NUMA Node", "the node reports no amounts by NUMA node"),
     (
         r"insufficient CPUs to satisfy required cpu bind policy (\S+)",
-        "the free CPUs can't be bound by the policy {0}",
+        "the free CPUs cannot be bound by the policy {0}",
     ),
     (
         r"node\(s\) cpu bind policy conflicts with pod's required cpu bind policy",

@@ -268,4 +268,4 @@ class Pools:
     @staticmethod
     def _check_move(queued: QueuedPod, state: QueueState) -> None:
         if state not in MOVES[queued.state]:
-            raise BugError(f"{queued.key} can't go from {queued.state} to {state}.")
+            raise BugError(f"{queued.key} cannot go from {queued.state} to {state}.")

@@ -315,7 +315,7 @@ def _texts(paths: Sequence[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]
                 yield str(file), unpacked(read_file(file), str(file))
             except OSError as error:
                 raise InputError(
-                    f"can't be read: {error.strerror}; must be a file, a folder or -",
+                    f"cannot be read: {error.strerror}; must be a file, a folder or -",
                     source=str(file),
                 ) from None
 

@@ -330,7 +330,7 @@ def _content(path: Path) -> bytes:
     except (OSError, EOFError, zlib.error) as error:
         reason = getattr(error, "strerror", None)
         where = "" if reason else "line 1"  # what is packed is wrong: no line is known
-        text = f"can't be read: {reason or error}"
+        text = f"cannot be read: {reason or error}"
         raise InputError(text, source=str(path), subject=where) from error
 
 
@@ -357,7 +357,7 @@ def _lines(path: Path, file: TextIO, required: tuple[str, ...]) -> Iterator[_Lin
             yield _Line(path, reader.line_num, cells)
     except (OSError, EOFError, UnicodeDecodeError, csv.Error) as error:
         raise InputError(
-            f"can't be read: {error}", source=str(path), subject=f"line {reader.line_num + 1}"
+            f"cannot be read: {error}", source=str(path), subject=f"line {reader.line_num + 1}"
         ) from error
 
 

@@ -203,7 +203,7 @@ def write_placements(path: Path, placements: tuple[TracePlacement, ...]) -> None
     try:
         file = path.open("w", newline="", encoding="utf-8")
     except OSError as error:
-        raise InputError(f"can't be written: {error.strerror}", source=str(path)) from None
+        raise InputError(f"cannot be written: {error.strerror}", source=str(path)) from None
     with file:
         writer = csv.writer(file)
         writer.writerow(("arrival", "pod", "node", "gpus"))

@@ -193,7 +193,7 @@ def content(path: Path) -> bytes:
             return read_stream(cast("BinaryIO", file), str(zipped), LARGEST_BYTES)
     except (OSError, EOFError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"can't be read: {reason}", source=str(path)) from None
+        raise InputError(f"cannot be read: {reason}", source=str(path)) from None
 
 
 def found(folder: Path, *names: str, get: str) -> Path:
@@ -228,7 +228,7 @@ def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Mapping[str,
             yield reader.line_num, row
     except csv.Error as error:
         raise InputError(
-            f"can't be read: {error}", source=str(path), subject=f"line {reader.line_num}"
+            f"cannot be read: {error}", source=str(path), subject=f"line {reader.line_num}"
         ) from None
 
 

@@ -95,7 +95,7 @@ def test_a_plan_says_what_moves_what_it_gains_and_costs_and_what_stays(folder: P
     assert move["cost"]["priority"] == 0
     (stay,) = told["stays"]
     assert stay["pod"] == "default/alien-0"
-    assert stay["why"] == "not moved: its scheduler can't be simulated"
+    assert stay["why"] == "not moved: its scheduler cannot be simulated"
     assert told["cycles"] == 4
     assert told["isProven"]
     by_node = {each["node"]: each for each in told["nodes"]}
@@ -156,10 +156,10 @@ def test_a_cluster_in_which_nothing_is_wanted_has_an_empty_plan(folder: Path) ->
     ("args", "told"),
     [
         (("-f", "nowhere.json"), "--config: is required"),
-        (("--config", "nowhere.yaml", "-f", "x"), "can't be read"),
+        (("--config", "nowhere.yaml", "-f", "x"), "cannot be read"),
         (("--config", "POLICY"), "-f or --kubeconfig"),
         (("--config", "POLICY", "-f", "CLUSTER", "--apply"), "requires --kubeconfig"),
-        (("--config", "POLICY", "-f", "CLUSTER", "--html", "/nowhere/x.html"), "can't be written"),
+        (("--config", "POLICY", "-f", "CLUSTER", "--html", "/nowhere/x.html"), "cannot be written"),
     ],
 )
 def test_wrong_input_is_refused(folder: Path, args: tuple[str, ...], told: str) -> None:

@@ -324,7 +324,7 @@ def test_forbidden_check_is_a_finding(
 
     assert code == 1
     (finding,) = report["findings"]
-    assert "can't be checked" in finding["problem"]
+    assert "cannot be checked" in finding["problem"]
     assert "cluster administrator" in finding["remedy"]
 
 

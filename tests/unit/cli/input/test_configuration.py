@@ -159,7 +159,7 @@ def test_what_no_profile_heeds_is_told(manifest: str, said: str) -> None:
     assert said in placed(f"{WORLD}\n---\n{manifest}", "--config", stock)[1]
 
 
-BROKEN = "acme-plugins 1.2 (dear = acme_plugins:PLUGIN): can't be loaded: RuntimeError: no licence"
+BROKEN = "acme-plugins 1.2 (dear = acme_plugins:PLUGIN): cannot be loaded: RuntimeError: no licence"
 
 
 @pytest.fixture

@@ -66,7 +66,7 @@ def test_packed_files_are_read(tmp_path: Path, name: str) -> None:
     assert read_manifests(["-"], io.BytesIO(packed)) == expected
 
     (tmp_path / name).write_bytes(packed[:-9])
-    with pytest.raises(InputError, match="can't be unpacked by gzip"):
+    with pytest.raises(InputError, match="cannot be unpacked by gzip"):
         read_manifests([str(tmp_path)])
 
 

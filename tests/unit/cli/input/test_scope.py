@@ -80,7 +80,7 @@ def test_a_name_without_a_namespace_is_of_the_flag() -> None:
 @pytest.mark.parametrize(
     ("flags", "problem"),
     [
-        (["-n", "a", "-A"], "--namespace: can't be used with --all-namespaces"),
+        (["-n", "a", "-A"], "--namespace: cannot be used with --all-namespaces"),
         (["-l", "=="], "--selector: "),
     ],
 )

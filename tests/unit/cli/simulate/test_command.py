@@ -138,7 +138,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
         ),
         (
             ["simulate", "-w", EXAMPLE, "--protocol", "arrivals", "--until", "1h"],
-            "--until: can't be used with --protocol arrivals, where pods arrive one per second",
+            "--until: cannot be used with --protocol arrivals, where pods arrive one per second",
         ),
         (
             ["simulate", "-w", EXAMPLE, "--compare", "best"],
@@ -151,7 +151,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
         (["simulate", "-w", EXAMPLE, "--seed", "1", "--seed", "1"], "--seed: must be given once"),
         (["simulate", "--trace", "openb"], "--data: is required with --trace"),
         (["simulate", "--trace", "other"], "'other' is not"),
-        (["simulate", "-w", "nowhere.yaml"], "nowhere.yaml: can't be read: No such file"),
+        (["simulate", "-w", "nowhere.yaml"], "nowhere.yaml: cannot be read: No such file"),
         (["simulate", "-w", "x.yaml", "--migrate", "-1"], "Invalid value for '--migrate'"),
         (["simulate", "-w", "x.yaml", "--migrate", "nan"], "Invalid value for '--migrate'"),
         (
@@ -160,7 +160,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
         ),
         (
             ["simulate", "-w", "x.yaml", "--migrate", "0", "--record", "r.jsonl"],
-            "--record: can't be used with --migrate",
+            "--record: cannot be used with --migrate",
         ),
         (
             ["simulate", "-w", "x.yaml", "--descheduler-config", "d.yaml"],
@@ -168,7 +168,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
         ),
         (
             ["simulate", "-w", "x.yaml", "--migrate", "1", "--descheduler-config", "no.yaml"],
-            "no.yaml: can't be read",
+            "no.yaml: cannot be read",
         ),
         (
             ["simulate", "--trace", "openb", "--descheduler-config", "d.yaml"],
@@ -277,7 +277,7 @@ def test_an_unwritable_report_is_found_before_the_run(
     """Nothing has been printed by then, and no file is left by the look."""
     done = koord("simulate", "-w", str(workload), "--report", str(tmp_path / "no" / "r.html"))
     assert (done.code, done.stdout) == (2, "")
-    assert "r.html: can't be written: No such file or directory" in done.stderr
+    assert "r.html: cannot be written: No such file or directory" in done.stderr
 
     wrong = koord("simulate", "-w", "missing.yaml", "--report", str(tmp_path / "r.html"))
     assert wrong.code == 2
@@ -340,9 +340,9 @@ def test_recording_and_audit_are_read_by_their_commands(
 @pytest.mark.parametrize(
     ("args", "message"),
     [
-        (["--record", "no/run.gz"], "no/run.gz: can't be written: No such file or directory"),
-        (["--record", "full/device"], "full/device: can't be written: No space left on device"),
-        (["--audit", "w.yaml"], "w.yaml: can't be written: File exists"),
+        (["--record", "no/run.gz"], "no/run.gz: cannot be written: No such file or directory"),
+        (["--record", "full/device"], "full/device: cannot be written: No space left on device"),
+        (["--audit", "w.yaml"], "w.yaml: cannot be written: File exists"),
         (["--audit", "old"], "old: must be a folder without audit.jsonl"),
         (["--record", "run.gz", "--until", "-1h"], "--until: "),
         (["--record", "run.gz", "--audit", "new", "--config", "bad.yaml"], "bad.yaml: profiles[0]"),
@@ -519,4 +519,4 @@ def test_a_week_of_a_trace_with_departures_and_moves(koord: Koord, tmp_path: Pat
     assert "% of the GPUs in use" in koord(*week).stdout
     refused = koord(*week, "--tune", "1")
     assert refused.code == 2
-    assert "--tune: can't be used with --departures" in refused.stderr
+    assert "--tune: cannot be used with --departures" in refused.stderr

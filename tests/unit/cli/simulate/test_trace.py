@@ -76,7 +76,7 @@ def test_the_same_seed_repeats_and_the_bound_is_not_exceeded(folder: Path) -> No
     [
         (("--policy", "best"), "--policy: must be one of bestfit"),
         (("--tune", "0"), "--tune: must be a ratio over 0, got 0.0"),
-        (("--workload", "other"), "openb_pod_list_other.csv: can't be read"),
+        (("--workload", "other"), "openb_pod_list_other.csv: cannot be read"),
     ],
 )
 def test_wrong_options_are_refused(folder: Path, more: tuple[str, ...], told: str) -> None:

@@ -38,7 +38,7 @@ def refusal(*args: str) -> str:
         ("--shrink-grace-period=soon", "--shrink-grace-period: "),
         ("--yarn-poll-interval=0s", "--yarn-poll-interval: must be more than 0, got '0s'"),
         ("--original-account=maybe", "--original-account: must be true or false, got 'maybe'"),
-        ("--yarn-ca-file=/none", "/none: can't be read"),
+        ("--yarn-ca-file=/none", "/none: cannot be read"),
     ],
 )
 def test_flags_that_mean_nothing(conf: Path, flags: str, said: str) -> None:

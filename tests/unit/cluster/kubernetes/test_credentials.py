@@ -147,7 +147,7 @@ def test_missing_plugin_is_reported_with_its_install_hint(
     tmp_path: Path, clock: VirtualClock
 ) -> None:
     """The error shows the installHint of the kubeconfig."""
-    with pytest.raises(InputError, match=r"exec\.command: can't run .*No such file.*; get it"):
+    with pytest.raises(InputError, match=r"exec\.command: cannot run .*No such file.*; get it"):
         credentials(tmp_path, clock, EXEC)
 
 

@@ -151,7 +151,7 @@ def test_a_wrong_proxy_is_named(config: Path) -> None:
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     """Whether it was an argument or in the environment."""
-    with pytest.raises(InputError, match=f"^{tmp_path}/x: can't be read: No such file"):
+    with pytest.raises(InputError, match=f"^{tmp_path}/x: cannot be read: No such file"):
         find(tmp_path / "x")
     with pytest.raises(InputError, match="KUBECONFIG=/x: none of these files exists"):
         find_connection(environ={"KUBECONFIG": "/x"})

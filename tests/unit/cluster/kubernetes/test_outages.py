@@ -36,7 +36,7 @@ def is_away(caplog: pytest.LogCaptureFixture) -> threading.Event:
     noticed = threading.Event()
 
     def look(record: logging.LogRecord) -> bool:
-        if "can't be reached" in record.getMessage():
+        if "cannot be reached" in record.getMessage():
             noticed.set()
         return True
 

@@ -94,7 +94,7 @@ def test_a_server_that_is_away_is_tried_for_a_while(caplog: pytest.LogCaptureFix
     with client(NOBODY, timeout_s=0.15) as cluster, pytest.raises(ClusterError, match=r"POST /api"):
         cluster.create(NODE)
     ours = [r.message for r in caplog.records if r.name.startswith("koordinator")]
-    assert ours == ["API server can't be reached: trying again"]
+    assert ours == ["API server cannot be reached: trying again"]
 
 
 @pytest.mark.parametrize(

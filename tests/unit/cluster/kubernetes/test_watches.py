@@ -220,7 +220,7 @@ def test_the_start_waits_for_the_kinds_named_first(server: ScriptedServer) -> No
         watch = cluster.watch([Node, Pod])
         server.wait_for(WATCH)
         assert watch.poll() == []
-        assert not cluster.wait(0), "what can't be delivered yet is no news"
+        assert not cluster.wait(0), "what cannot be delivered yet is no news"
         nodes_may_come.set()
         events: list[WatchEvent] = []
         while len(events) < 4 and cluster.wait(PATIENCE_S):

@@ -67,7 +67,7 @@ def test_illegal_event_raises_with_the_history_of_the_job() -> None:
     with pytest.raises(IllegalMoveError) as raised:
         apply_event(moving, JobEvent.POD_BOUND, NOW, FACTS)
     assert str(raised.value) == (
-        'PodMigrationJob move: "a pod uses the reservation" can\'t happen while it is "waiting for '
+        'PodMigrationJob move: "a pod uses the reservation" cannot happen while it is "waiting for '
         'a node for the reservation"; history: created 00:00:00 for default/web-0; 00:00:00 '
         "ReservationCreated True; now Running"
     )

@@ -433,9 +433,9 @@ class FaultyHost(MemoryHost):
             return text
         match int(self.chance.integers(8)):
             case 0:
-                raise MissingFileError(f"can't read {path}: gone")
+                raise MissingFileError(f"cannot read {path}: gone")
             case 1:
-                raise HostError(f"can't read {path}: Input/output error")
+                raise HostError(f"cannot read {path}: Input/output error")
             case 2:
                 return text[: len(text) // 2]
             case 3:
@@ -445,7 +445,7 @@ class FaultyHost(MemoryHost):
 
     def write(self, path: str, text: str) -> None:
         if self.chance is not None and self.chance.random() < 0.5:
-            raise HostError(f"can't write {path}: Read-only file system")
+            raise HostError(f"cannot write {path}: Read-only file system")
         super().write(path, text)
 
 

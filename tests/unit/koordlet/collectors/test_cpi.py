@@ -23,7 +23,7 @@ class _Attempt:
     def stop(self) -> Counts:
         self._counters.open.remove(self._folder)
         if self._folder in self._counters.unreadable:
-            raise HostError("can't count")
+            raise HostError("cannot count")
         return Counts(300.0, 200.0)
 
 
@@ -162,7 +162,7 @@ def test_machine_without_cgroup_counters_is_logged(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """The hierarchy is not mounted, so all cgroups are missing there."""
-    events = Counters(MissingFileError("can't count for x: No such file or directory"))
+    events = Counters(MissingFileError("cannot count for x: No such file or directory"))
     view = Tree().add_pod(pod("a", "BE", containers=2))
     seconds(collector(events), context(view, has_hierarchy=False), 0, 100)
 

@@ -192,7 +192,7 @@ def test_refusal_is_logged_once_and_retried(caplog: pytest.LogCaptureFixture) ->
         intent = SetCgroup(CgroupFile.CPU_SHARES, POD, "2048", "test", "pod-a")
         run.apply([intent], START_S + second)
     assert [event.error for event in run.audit.events] == [
-        f"can't write {path}: Read-only file system"
+        f"cannot write {path}: Read-only file system"
     ]
     assert len([r for r in caplog.records if r.message == "write rejected"]) == 1
     assert run.outcomes["cgroup", "failed"] == 3
@@ -223,7 +223,7 @@ class MainlineKernel(MemoryHost):
             found = {n: int(self._files.get(f"{folder}/{n}", d)) for n, d in both.items()}
             found[name] = int(text)
             if 0 < found["cpu.cfs_quota_us"] < found["cpu.cfs_burst_us"]:
-                raise HostError(f"can't write {path}: Invalid argument")
+                raise HostError(f"cannot write {path}: Invalid argument")
         super().write(path, text)
 
 
