@@ -66,7 +66,7 @@ def test_entry_of_a_bound_pod_has_scores_and_the_decisive_plugin() -> None:
 
 
 def test_placed_pods_keep_their_scores_beside_a_rejected_pod() -> None:
-    """Pods of several classes are decided in one attempt; the scores are those of the first."""
+    """Pods of several classes are decided in one attempt; the scores belong to the first."""
     one = Audited()
     one.cluster.load([pod("big", cpu=20), pod("p", cpu=2), pod("q", cpu=1)])
     one.world.scheduler.step()

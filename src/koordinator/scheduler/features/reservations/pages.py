@@ -8,14 +8,14 @@ from collections.abc import Collection
 from typing import Any
 
 from koordinator.api.codec import encode_part
-from koordinator.domain.amounts import to_texts
+from koordinator.domain.amounts import Amounts, to_texts
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.reserve_pod import is_for_others
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop.go_amounts import go_amounts
 from koordinator.scheduler.rules.reservations.match import remaining
-from koordinator.scheduler.rules.reservations.offer import Amounts, ReservationOffer, offer_of_pod
+from koordinator.scheduler.rules.reservations.offer import ReservationOffer, offer_of_pod
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 #: The original may keep an index of labels; here there is none.

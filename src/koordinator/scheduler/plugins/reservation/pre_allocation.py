@@ -16,6 +16,7 @@ from koordinator.api.annotations.reservation import RESERVE_POD, pre_allocatable
 from koordinator.api.kubescheduler import ReservationArgs
 from koordinator.api.labels import PRE_ALLOCATION_REQUIRED, is_true
 from koordinator.api.meta import ObjectMeta
+from koordinator.domain.amounts import Amounts
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.reserve_pod import ReservePodTerms
 from koordinator.foundation.arrays import BoolArray
@@ -38,7 +39,6 @@ from koordinator.scheduler.rules.reservations.match import (
 )
 from koordinator.scheduler.rules.reservations.offer import (
     AllocatePolicy,
-    Amounts,
     OwnerCandidate,
     ReservationOffer,
     is_owner,

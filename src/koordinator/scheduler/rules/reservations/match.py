@@ -22,10 +22,10 @@ from koordinator.api.core import NodeSelectorRequirement, NodeSelectorTerm, Tain
 from koordinator.api.labels import RESERVATION_IGNORED, is_true
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.resource_names import GPU, GPU_CORE, GPU_MEMORY_RATIO
+from koordinator.domain.amounts import Amounts
 from koordinator.domain.node_selection import FORBIDDING, UNSCHEDULABLE, untolerated
 from koordinator.scheduler.rules.reservations.offer import (
     AllocatePolicy,
-    Amounts,
     OwnerCandidate,
     ReservationOffer,
 )
