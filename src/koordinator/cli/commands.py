@@ -53,6 +53,11 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "Simulate a workload, manifests, a trace or a recording, "
             "and report the outcome of its pods.",
         ),
+        "experiment": CommandSource(
+            "experiment.command",
+            "run_experiment",
+            "Simulate a grid of sources, policies, seeds and parameters, and compare the policies.",
+        ),
         "explain": CommandSource(
             "explain.command", "explain", "Explain why pods wait, and what would help."
         ),
@@ -160,7 +165,7 @@ SECTIONS: Final[Mapping[str, Sequence[str]]] = MappingProxyType(
     {
         "Inspect pods": ("schedule", "explain", "gang", "quota", "node"),
         "Inspect a cluster": ("dashboard", "audit", "record", "replay"),
-        "Simulate": ("simulate", "demo"),
+        "Simulate": ("simulate", "experiment", "demo"),
         "Run a component": (
             "scheduler",
             "manager",

@@ -15,6 +15,7 @@
 ``gauge``    samples of a world
 ``report``   report as a page and a table; ``progress`` shows a running simulation
 ``research`` experiments on a public GPU trace
+``experiments`` grids of runs in parallel processes (``koord experiment``)
 """
 
 from koordinator.simulator.api import load_source, proven_bound, schedule, simulate

@@ -35,7 +35,17 @@ LEAVES = (
     "koordinator.simulator.research",
 )
 CORE = (
-    *("schedule", "simulate", "explain", "gang", "quota", "node", "scheduler", "manager"),
+    *(
+        "schedule",
+        "simulate",
+        "experiment",
+        "explain",
+        "gang",
+        "quota",
+        "node",
+        "scheduler",
+        "manager",
+    ),
     *("descheduler", "koordlet", "device-daemon", "vgpu-monitor", "audit", "record", "replay"),
     *("crds", "version"),
 )

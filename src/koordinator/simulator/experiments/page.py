@@ -1,0 +1,138 @@
+"""HTML report of an experiment: one file that needs no other."""
+
+from base64 import b64encode
+from collections.abc import Iterator, Mapping, Sequence
+from html import escape
+from typing import Final
+
+from koordinator.simulator.experiments.charts import Chart
+from koordinator.simulator.experiments.statistics import SampleStatistics, sample_statistics
+from koordinator.simulator.experiments.store import RunRecord
+from koordinator.simulator.experiments.tables import (
+    Panel,
+    figure_value,
+    numeric_figures,
+    paired_differences,
+)
+from koordinator.simulator.numerals import UNKNOWN
+
+#: Figures of the page by name; ``summary.csv`` has all.
+_SHOWN: Final[Mapping[str, str]] = {
+    "pods_scheduled": "pods scheduled",
+    "completion_mean_s": "mean completion, s",
+    "completion_p99_s": "p99 completion, s",
+    "queueing_mean_s": "mean queueing, s",
+    "fairness_mean": "finish-time fairness",
+    "gpu_utilization": "GPU utilization",
+    "cpu_utilization": "CPU utilization",
+    "gpu_fragmentation": "GPU fragmentation",
+    "gpu_allocated_at_100": "GPUs allocated at 100 % demand, %",
+    "gpu_allocated_at_130": "GPUs allocated at 130 % demand, %",
+    "gpu_fragmented": "GPUs fragmented at the end",
+    "cost": "cost",
+    "energy_kwh": "energy, kWh",
+    "moves": "moves",
+}
+_STYLE: Final = """
+body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem;
+  color: #1d2329; background: #fff }
+table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
+th, td { padding: .25rem .75rem; border-bottom: 1px solid #d5dbe1; text-align: left }
+td.n { text-align: right; font-variant-numeric: tabular-nums }
+img { max-width: 100%; height: auto }
+.note { color: #59636e }
+"""
+
+
+def experiment_page(
+    title: str, panels: Sequence[Panel], failures: Sequence[RunRecord], charts: Sequence[Chart]
+) -> str:
+    """Return the report: failed runs, and tables and charts of each comparison."""
+    body = "\n".join(_body(title, panels, failures, charts))
+    return (
+        f'<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
+        '<meta name="viewport" content="width=device-width">\n'
+        f"<title>{escape(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
+        f"<body>\n{body}\n</body>\n</html>\n"
+    )
+
+
+def _body(
+    title: str, panels: Sequence[Panel], failures: Sequence[RunRecord], charts: Sequence[Chart]
+) -> Iterator[str]:
+    yield f"<h1>{escape(title)}</h1>"
+    finished = sum(len(records) for panel in panels for records in panel.policies.values())
+    yield f"<p>{finished} runs finished, {len(failures)} failed.</p>"
+    if failures:
+        heads = [*failures[0].labels, "error"]
+        rows = [[*map(str, record.labels.values()), record.error] for record in failures]
+        yield f"<h2>Failed runs</h2>{_table(heads, rows)}"
+    yield (
+        '<p class="note">Cells have mean ± standard deviation over the seeds. Differences are '
+        "paired by seed, with the 95 % confidence interval of Student's t. A difference whose "
+        "interval has 0 may be chance. summary.csv has all figures.</p>"
+    )
+    for panel in panels:
+        yield f"<h2>{escape(panel.name)}</h2>"
+        yield from _tables(panel)
+        for chart in charts:
+            if chart.panel == panel.name:
+                data = b64encode(chart.svg).decode()
+                source = f"data:image/svg+xml;base64,{data}"
+                yield f'<p><img src="{source}" alt="{escape(chart.title)}"></p>'
+
+
+def _tables(panel: Panel) -> Iterator[str]:
+    names = [name for name in numeric_figures(panel) if name in _SHOWN]
+    baseline, *others = panel.policies
+    heads = ["policy", *(_SHOWN[name] for name in names)]
+    yield _table(
+        heads,
+        [
+            [policy, *(_mean(records, name) for name in names)]
+            for policy, records in panel.policies.items()
+        ],
+    )
+    if others:
+        yield f"<h3>Difference to {escape(baseline)}</h3>"
+        rows = [
+            [policy, *(_interval(paired_differences(panel, policy, baseline, n)) for n in names)]
+            for policy in others
+        ]
+        yield _table(heads, rows)
+
+
+def _mean(records: Sequence[RunRecord], name: str) -> str:
+    values = [v for record in records if (v := figure_value(record, name)) is not None]
+    statistics = sample_statistics(values)
+    if statistics.mean is None:
+        return UNKNOWN
+    deviation = "" if statistics.deviation is None else f" ± {statistics.deviation:,.4g}"
+    return f"{_number(statistics.mean)}{deviation}"
+
+
+def _interval(found: SampleStatistics) -> str:
+    if found.mean is None:
+        return UNKNOWN
+    if found.low is None or found.high is None:
+        return f"{found.mean:+,.4g}"
+    return f"{found.mean:+,.4g} [{found.low:+,.4g}, {found.high:+,.4g}]"
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if value.is_integer() else f"{value:,.4g}"
+
+
+def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table; all columns but the first have numbers, unless there is an error column."""
+    kind = "" if "error" in heads else ' class="n"'
+    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    lines = "".join(
+        "<tr>"
+        + "".join(
+            f"<td{kind if number else ''}>{escape(cell)}</td>" for number, cell in enumerate(row)
+        )
+        + "</tr>\n"
+        for row in rows
+    )
+    return f"<table><thead><tr>{head}</tr></thead><tbody>\n{lines}</tbody></table>"

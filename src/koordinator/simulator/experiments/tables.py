@@ -1,0 +1,203 @@
+"""Tables of an experiment: runs, samples over time, arrivals, and the summary over seeds.
+
+All depend on the records only, in the order of the grid, so that equal records give equal bytes.
+"""
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from io import StringIO
+from itertools import groupby
+from math import isfinite
+from pathlib import Path
+from typing import Any
+
+from koordinator.foundation.errors import InputError
+from koordinator.simulator.experiments.definition import ExperimentRun
+from koordinator.simulator.experiments.statistics import SampleStatistics, sample_statistics
+from koordinator.simulator.experiments.store import RunRecord
+from koordinator.simulator.optional import library
+
+Columns = dict[str, list[Any]]
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """Runs that differ in policy and seed only: one comparison, one set of charts.
+
+    ``policies`` are in the order of the definition; the first one is the baseline.
+    """
+
+    source: str
+    parameters: Mapping[str, Any]
+    policies: Mapping[str, Sequence[RunRecord]]  # without failed runs
+
+    @property
+    def name(self) -> str:
+        """Source and parameters, for titles."""
+        parameters = (f"{name} {_cell(value)}" for name, value in self.parameters.items())
+        return ", ".join([self.source, *parameters])
+
+
+def panels(runs: Sequence[ExperimentRun], records: Mapping[str, RunRecord]) -> list[Panel]:
+    """Return the comparisons of a grid."""
+
+    def same(run: ExperimentRun) -> tuple[str, list[Any]]:
+        return run.source.name, list(run.parameters.items())
+
+    found = []
+    for (source, parameters), group in groupby(runs, same):
+        policies: dict[str, list[RunRecord]] = {}
+        for run in group:
+            own = policies.setdefault(run.policy.name, [])
+            record = records.get(run.key)
+            if record is not None and not record.error:
+                own.append(record)
+        found.append(Panel(source, dict(parameters), policies))
+    return found
+
+
+def runs_table(records: Sequence[RunRecord]) -> Columns:
+    """Return a row per run: key, labels, figures, error."""
+    rows = [
+        {"run": record.key, **record.labels, "error": record.error, **record.figures}
+        for record in records
+    ]
+    return _columns(rows)
+
+
+def samples_table(records: Sequence[RunRecord]) -> Columns:
+    """Return a row per run and sampled time."""
+    rows = [
+        {"run": record.key, **record.labels, **dict(zip(record.samples, values, strict=True))}
+        for record in records
+        for values in zip(*record.samples.values(), strict=True)
+    ]
+    return _columns(rows)
+
+
+def arrivals_table(records: Sequence[RunRecord]) -> Columns:
+    """Return a row per run and percent of GPU demand that has arrived; empty without arrivals."""
+    rows = [
+        {
+            "run": record.key,
+            **record.labels,
+            "gpu_arrived_percent": percent,
+            "gpu_allocated_percent": allocated,
+        }
+        for record in records
+        for percent, allocated in record.allocation.items()
+    ]
+    return _columns(rows)
+
+
+def summary_table(panels: Sequence[Panel]) -> Columns:
+    """Return a row per comparison, policy and figure, with statistics over the seeds.
+
+    ``difference`` columns are of policy minus baseline, paired by seed.
+    """
+    return _columns(
+        [
+            {
+                "source": panel.source,
+                **panel.parameters,
+                "policy": policy,
+                "figure": figure,
+                **_statistics(panel.policies[policy], figure),
+                "baseline": baseline,
+                **_differences(panel, policy, baseline, figure),
+            }
+            for panel in panels
+            for baseline in (next(iter(panel.policies)),)
+            for policy in panel.policies
+            for figure in numeric_figures(panel)
+        ]
+    )
+
+
+def numeric_figures(panel: Panel) -> list[str]:
+    """Return the names of the figures of a comparison, in order of appearance."""
+    names = dict.fromkeys(
+        name
+        for records in panel.policies.values()
+        for record in records
+        for name in record.figures
+        if figure_value(record, name) is not None
+    )
+    return list(names)
+
+
+def figure_value(record: RunRecord, name: str) -> float | None:
+    """Return a figure of a run; None if the run has none, or no finite number."""
+    value = record.figures.get(name)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return float(value) if is_number and value is not None and isfinite(value) else None
+
+
+def paired_differences(panel: Panel, policy: str, baseline: str, figure: str) -> SampleStatistics:
+    """Return the statistics of policy minus baseline over the seeds that both have."""
+    base = {record.labels["seed"]: record for record in panel.policies[baseline]}
+    pairs = (
+        (figure_value(record, figure), figure_value(base[record.labels["seed"]], figure))
+        for record in panel.policies[policy]
+        if record.labels["seed"] in base
+    )
+    return sample_statistics(
+        [own - other for own, other in pairs if own is not None and other is not None]
+    )
+
+
+def _statistics(records: Sequence[RunRecord], figure: str) -> dict[str, Any]:
+    values = (figure_value(record, figure) for record in records)
+    statistics = sample_statistics([value for value in values if value is not None])
+    return {
+        "runs": statistics.count,
+        "mean": statistics.mean,
+        "standard_deviation": statistics.deviation,
+        "mean_low_95": statistics.low,
+        "mean_high_95": statistics.high,
+    }
+
+
+def _differences(panel: Panel, policy: str, baseline: str, figure: str) -> dict[str, Any]:
+    ends = ("", "_deviation", "_low_95", "_high_95")
+    names = ("pairs", *(f"difference{end}" for end in ends))
+    if policy == baseline:
+        return dict.fromkeys(names)
+    found = paired_differences(panel, policy, baseline, figure)
+    values = (found.count, found.mean, found.deviation, found.low, found.high)
+    return dict(zip(names, values, strict=True))
+
+
+def _columns(rows: Sequence[Mapping[str, Any]]) -> Columns:
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return {name: [row.get(name) for row in rows] for name in names}
+
+
+# -- files -----------------------------------------------------------------------------------
+
+
+def write_table(columns: Columns, path: Path, *, parquet: bool = False) -> list[Path]:
+    """Write ``path.csv``, and ``path.parquet`` if wanted and pyarrow is installed; return both."""
+    text = StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(columns)
+    for row in zip(*columns.values(), strict=True):
+        writer.writerow([_cell(value) for value in row])
+    file = path.with_suffix(".csv")
+    file.write_text(text.getvalue(), "utf-8")
+    if not parquet:
+        return [file]
+    try:
+        arrow, writer_module = library("pyarrow"), library("pyarrow.parquet")
+    except InputError:
+        return [file]
+    packed = path.with_suffix(".parquet")
+    writer_module.write_table(arrow.table(columns), packed)
+    return [file, packed]
+
+
+def _cell(value: object) -> object:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return "" if value is None else value

@@ -1,0 +1,122 @@
+"""Execution of one run of an experiment, in a process of its own pool."""
+
+import multiprocessing
+import os
+import signal
+import threading
+from functools import lru_cache
+from pathlib import Path
+from typing import Final
+
+from msgspec.structs import replace
+
+from koordinator.foundation.clock import SystemClock
+from koordinator.foundation.errors import KoordinatorError
+from koordinator.simulator.api import load_source, simulate
+from koordinator.simulator.experiments.definition import ExperimentRun, ExperimentSource
+from koordinator.simulator.experiments.store import RunRecord, RunStore
+from koordinator.simulator.results import SimulationResult
+from koordinator.simulator.sources.source import Source
+
+#: Figures and columns that measure the machine, not the schedule.
+_REAL_TIME: Final = frozenset({"wall_s", "scheduling_s"})
+_LONGEST: Final = 500  # characters of an error
+_MOST_PERCENT: Final = 1000  # of arrived demand
+
+
+def prepare_worker() -> None:
+    """Leave Ctrl-C to the parent, and end this process when the parent is killed.
+
+    Workers hold both ends of the queue of runs, so that the end of the parent does not close it.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    parent = multiprocessing.parent_process()
+
+    def follow() -> None:
+        if parent is not None:
+            parent.join()
+            os._exit(1)
+
+    threading.Thread(target=follow, daemon=True).start()
+
+
+def execute(run: ExperimentRun, folder: Path) -> RunRecord:
+    """Simulate a run, write its record, and return the record without tables.
+
+    An exception of the run is its error: it ends only this run.
+    """
+    clock = SystemClock()
+    started_s = clock.now_s()
+    try:
+        record = _record(run, _simulated(run))
+    except Exception as error:  # noqa: BLE001 -- plugins raise any
+        record = failed(run, _text(error))
+    record = replace(record, wall_s=clock.now_s() - started_s)
+    RunStore(folder).write(record)
+    return RunRecord(key=run.key, labels=record.labels, error=record.error, wall_s=record.wall_s)
+
+
+def failed(run: ExperimentRun, error: str) -> RunRecord:
+    """Return the record of a run that failed."""
+    return RunRecord(key=run.key, labels=run.labels, error=error)
+
+
+def _simulated(run: ExperimentRun) -> SimulationResult:
+    parameters, until = run.parameters, run.source.until
+    return simulate(
+        _source(run.source, parameters.get("demand")),
+        run.policy.config or None,
+        policy=run.policy.policy,
+        plugins=run.policy.plugins,
+        seed=run.seed,
+        until=None if until is None else until.total_seconds(),
+        migrate=parameters.get("migrate"),
+        colocates=parameters.get("colocation", True),
+    )
+
+
+@lru_cache(maxsize=1)  # runs of one source follow each other
+def _source(source: ExperimentSource, demand: float | None) -> Source:
+    return load_source(
+        source.data if source.trace else source.workload,
+        trace=source.trace,
+        pods=source.pods,
+        demand=demand,
+        protocol=source.protocol,
+        topology=source.topology,
+    )
+
+
+def _record(run: ExperimentRun, result: SimulationResult) -> RunRecord:
+    labels = run.labels | {"seed": result.seed}
+    figures = {
+        name: value
+        for name, value in result.figures().items()
+        if value is not None and name not in labels and name not in _REAL_TIME
+    }
+    samples = {
+        name: values for name, values in result.table("samples").items() if name not in _REAL_TIME
+    }
+    jobs = result.jobs
+    return RunRecord(
+        key=run.key,
+        labels=labels,
+        figures=figures,
+        samples=samples,
+        allocation=_allocation(result),
+        queued_s=[job.queued_s for job in jobs if job.queued_s is not None],
+        completion_s=[job.completion_s for job in jobs if job.completion_s is not None],
+    )
+
+
+def _allocation(result: SimulationResult) -> dict[int, float]:
+    curve = result.curve
+    if curve is None:
+        return {}
+    percents = ((p, curve.allocation_at(p)) for p in range(1, _MOST_PERCENT + 1))
+    return {percent: value for percent, value in percents if value is not None}
+
+
+def _text(error: Exception) -> str:
+    text = str(error) if isinstance(error, KoordinatorError) else f"{type(error).__name__}: {error}"
+    return " ".join(text.split())[:_LONGEST]

@@ -1,0 +1,94 @@
+"""Summary of an experiment: paired differences, failed runs, and what a page shows."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from koordinator.simulator.experiments.charts import draw_charts
+from koordinator.simulator.experiments.page import experiment_page
+from koordinator.simulator.experiments.store import RunRecord
+from koordinator.simulator.experiments.tables import (
+    Panel,
+    arrivals_table,
+    runs_table,
+    summary_table,
+    write_table,
+)
+
+
+def record(policy: str, seed: int, **figures: Any) -> RunRecord:
+    labels = {"source": "s", "policy": policy, "seed": seed}
+    return RunRecord(
+        key=f"{policy}{seed}",
+        labels=labels,
+        figures=figures,
+        allocation={99: 90.0 + seed, 100: 91.0 + seed},
+        completion_s=[600.0 * seed, 1200.0],
+    )
+
+
+def panel(**policies: list[RunRecord]) -> Panel:
+    return Panel("s", {}, policies)
+
+
+def row(columns: dict[str, list[Any]], number: int) -> dict[str, Any]:
+    return {name: column[number] for name, column in columns.items()}
+
+
+def test_differences_are_paired_by_seed() -> None:
+    """Seeds vary by 100, the policies by 1: pairs show the difference, means don't."""
+    base = [record("a", seed, cost=100.0 * seed) for seed in (1, 2, 3)]
+    other = [record("b", seed, cost=100.0 * seed + 1) for seed in (3, 1, 2)]
+    second = row(summary_table([panel(a=base, b=other)]), 1)
+
+    assert (second["policy"], second["baseline"], second["pairs"]) == ("b", "a", 3)
+    assert (second["mean"], second["standard_deviation"]) == (201.0, 100.0)
+    assert [second[f"difference{end}"] for end in ("", "_low_95", "_high_95")] == [1.0, 1.0, 1.0]
+
+
+def test_seed_that_failed_for_one_policy_has_no_pair() -> None:
+    """Its other run still counts in the mean."""
+    base = [record("a", seed, cost=float(seed)) for seed in (1, 2, 3)]
+    columns = summary_table([panel(a=base, b=[record("b", 2, cost=5.0)], c=[])])
+
+    assert [row(columns, n)["pairs"] for n in range(3)] == [None, 1, 0]
+    assert row(columns, 1)["difference"] == 3.0
+    assert (row(columns, 2)["runs"], row(columns, 2)["mean"]) == (0, None)
+
+
+def test_table_of_runs_has_all_figures_and_errors(tmp_path: Path) -> None:
+    """A figure that a run lacks is an empty cell."""
+    failed = RunRecord(key="x", labels={"source": "s", "policy": "b", "seed": None}, error="broken")
+    columns = runs_table([record("a", 1, cost=0.1 + 0.2), failed])
+    (file,) = write_table(columns, tmp_path / "runs")
+
+    assert file.read_text("utf-8") == (
+        "run,source,policy,seed,error,cost\na1,s,a,1,,0.30000000000000004\nx,s,b,,broken,\n"
+    )
+
+
+def test_parquet_has_the_same_columns(tmp_path: Path) -> None:
+    """With pyarrow installed."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = arrivals_table([record("a", 1), record("a", 2)])
+    _, file = write_table(columns, tmp_path / "arrivals", parquet=True)
+
+    assert parquet.read_table(file).to_pydict() == columns
+
+
+def test_page_contains_charts_and_escapes_names() -> None:
+    """Nothing is loaded from elsewhere, and a name can't become markup."""
+    pytest.importorskip("matplotlib")
+    runs = [record("<b>", 1, cost=1.0), record("<b>", 2, cost=2.0)]
+    own = Panel("<script>", {"demand": 1.3}, {"<b>": runs, "other": runs})
+    charts = list(draw_charts([own]))
+    page = experiment_page("<title>", [own], [record("<i>", 3)], charts)
+
+    assert [chart.kind for chart in charts] == ["allocation", "completion"]
+    assert charts[0].file_name == "allocation-script-demand-1.3.svg"
+    assert page.count("data:image/svg+xml;base64,") == 2
+    assert "http" not in page
+    for name in ("<script>", "<b>", "<i>", "<title><"):
+        assert name not in page
+    assert [chart.svg for chart in draw_charts([own])] == [chart.svg for chart in charts]
