@@ -22,9 +22,7 @@ _SHOWN: Final = (
 
 
 def run_experiment(
-    definition: Annotated[
-        Path, typer.Argument(metavar="FILE.yaml", help="Definition of the experiment.")
-    ],
+    definition: Annotated[Path, typer.Argument(help="Definition of the experiment, a YAML file.")],
     output: Annotated[
         Path | None,
         typer.Option(
@@ -40,7 +38,7 @@ def run_experiment(
         typer.Option(min=1, help="Number of processes. Default: the number of usable CPUs."),
     ] = None,
 ) -> None:
-    """Execute a grid of sources, policies, seeds and parameters, and compare the policies.
+    """Simulate a grid of sources, policies, seeds and parameters, and compare the policies.
 
     Writes runs.csv, samples.csv, summary.csv, charts and report.html. Ctrl-C keeps finished runs.
     """

@@ -56,7 +56,7 @@ def _panel_charts(panel: Panel) -> Iterator[Chart]:
         yield from _chart(
             panel, "allocation", "GPUs allocated, %", hours, _samples("gpu_allocated")
         )
-        title = "Free GPUs that a typical pod can't use, %"
+        title = "Free GPUs that a typical pod cannot use, %"
         yield from _chart(panel, "fragmentation", title, hours, _samples("gpu_fragmentation"))
         title = "Jobs that started within the time, % of started jobs"
         yield from _chart(panel, "waiting", title, "waiting time, h", _shares("queued_s"))

@@ -101,7 +101,7 @@ def read_experiment(path: Path) -> Experiment:
     try:
         text = read_file(path, LARGEST_CONFIGURATION_BYTES)
     except OSError as error:
-        raise InputError(f"can't be read: {error.strerror}", source=source) from None
+        raise InputError(f"cannot be read: {error.strerror}", source=source) from None
     experiment = decode_struct(yaml_document(text, source), Experiment, source)
     try:
         return _resolved(experiment, path)
@@ -188,7 +188,7 @@ def _digest(path: Path) -> str:
             with file.open("rb") as content:
                 digest.update(hashlib.file_digest(content, "sha256").digest())
         except OSError as error:
-            raise InputError(f"can't be read: {error.strerror}", source=str(file)) from None
+            raise InputError(f"cannot be read: {error.strerror}", source=str(file)) from None
     return digest.hexdigest()
 
 

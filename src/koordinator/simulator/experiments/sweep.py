@@ -97,7 +97,7 @@ def experiment(
             text = f"{text}; run the same command again to execute the others"
             raise ExperimentInterrupted(text) from None
         except OSError as error:
-            text = f"{error.filename or store.folder}: can't be written: {error.strerror}"
+            text = f"{error.filename or store.folder}: cannot be written: {error.strerror}"
             raise KoordinatorError(text) from None
     names = [*files, *(store.folder / chart.file_name for chart in charts), page]
     return ExperimentResult(read, store.folder, ordered, tuple(names), notices, summary)

@@ -78,7 +78,7 @@ def test_parquet_has_the_same_columns(tmp_path: Path) -> None:
 
 
 def test_page_contains_charts_and_escapes_names() -> None:
-    """Nothing is loaded from elsewhere, and a name can't become markup."""
+    """Nothing is loaded from elsewhere, and a name cannot become markup."""
     pytest.importorskip("matplotlib")
     runs = [record("<b>", 1, cost=1.0), record("<b>", 2, cost=2.0)]
     own = Panel("<script>", {"demand": 1.3}, {"<b>": runs, "other": runs})
