@@ -20,7 +20,13 @@ from koordinator.simulator.experiments.worker import execute, failed
 ROOT = Path(__file__).parents[4]
 TABLES = ("runs", "samples", "summary")
 PATIENCE_S = 600
-COMMAND = "import sys; from koordinator.cli.main import main; sys.exit(main())"
+#: Background jobs of a shell ignore SIGINT, and their children would as well.
+COMMAND = """
+import signal, sys
+from koordinator.cli.main import main
+signal.signal(signal.SIGINT, signal.default_int_handler)
+sys.exit(main())
+"""
 #: Policies that fail, with an exception or the process, and one that waits for a file ``open``.
 PLUGINS = """
 import os, time
