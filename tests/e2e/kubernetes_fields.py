@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 from tests.e2e.controlplane import ControlPlane
 
-PATH = Path(__file__).parents[2] / "src/koordinator/cli/data/kubernetes-fields.json"
+PATH = Path(__file__).parents[2] / "src/koordinator/simulator/data/kubernetes-fields.json"
 _REF = "#/definitions/"
 _ENDLESS = "JSONSchemaProps"  # contains itself
 _PREFIXES = ("io.k8s.api.", "io.k8s.apimachinery.pkg.apis.", "io.k8s.")
