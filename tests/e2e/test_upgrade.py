@@ -149,8 +149,8 @@ class Fleet:
 @pytest.fixture
 def fleet(controlplane: ControlPlane) -> Iterator[Fleet]:
     """Run the old release of every component."""
-    controlplane.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     old = old_koord()
+    controlplane.api.request("POST", "/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
     with ExitStack() as cleanup:
         made = Fleet(controlplane, cleanup)
         for component in made.running:
