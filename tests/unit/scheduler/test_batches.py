@@ -17,6 +17,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.cycle import SchedulingCycle
+from koordinator.scheduler.cycle import batch as batch_decisions
 from koordinator.scheduler.cycle import run as run_decisions
 from koordinator.scheduler.cycle.batch_kernel import choose_rows
 from koordinator.scheduler.cycle.score_table import UNFIT
@@ -366,3 +367,25 @@ def test_fault_of_the_kernel_is_logged_once(
     assert "one by one" in warning.message
     assert warning.exc_info is not None
     assert isinstance(warning.exc_info[1], IndexError)
+
+
+@pytest.mark.parametrize(("rows_per_decision", "kernels"), [(0, 0), (1000, 1)])
+def test_few_pods_on_many_nodes_are_decided_one_by_one(
+    rows_per_decision: int, kernels: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A batch reads every node; a pod on its own reads the nodes that changed.  Both bind all."""
+    monkeypatch.setattr(run_decisions, "_ROWS_PER_DECISION", rows_per_decision)
+    calls: list[int] = []
+    choose = batch_decisions.choose_batch
+
+    def counted(evaluator: Any, members: Any, kinds: IntArray) -> Any:
+        calls.append(len(kinds))
+        return choose(evaluator, members, kinds)
+
+    monkeypatch.setattr(run_decisions, "choose_batch", counted)
+    world = embedded(*(node(f"n{it}", cpu=8) for it in range(20)))
+    world.cluster.load([pod(f"p{it}", cpu=1 + it) for it in range(4)])
+    world.scheduler.step()
+
+    assert len(calls) == kernels
+    assert not world.scheduler.handle.state.unbound

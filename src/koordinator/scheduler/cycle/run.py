@@ -27,6 +27,11 @@ from koordinator.scheduler.cycle.scorecard import prefilter
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 _LONG_RUN = 8  # pods
+#: Cost of a batch against decisions one by one, which update only changed rows.  A batch copies the
+#: amounts of all rows, as costly as reading the scores of so many classes, and reads the scores of
+#: each class once; a decision takes as long as reading so many rows.
+_ROWS_COPIED = 2
+_ROWS_PER_DECISION = 14_000
 FIRST_BLOCK = 4
 
 
@@ -210,12 +215,16 @@ class RunChooser(NodeChooser):
     def _choose_mixed(
         self, snapshot: Snapshot, pods: Sequence[PodClass], length: int
     ) -> Batch | None:
-        """Return the rows for pods of several classes; None if the first one is not arithmetic.
+        """Return the rows for pods of several classes, the first ``length`` of one run key.
 
-        The first ``length`` have one run key.
+        None if the first one is not arithmetic, or the pods are few for so many nodes and classes.
         """
+        different = dict.fromkeys(pods)
+        rows_read = len(self.state.nodes) * (len(different) + _ROWS_COPIED)
+        if rows_read > len(pods) * _ROWS_PER_DECISION:
+            return None
         members: dict[PodClass, Evaluation] = {}
-        for pod_class in dict.fromkeys(pods):
+        for pod_class in different:
             evaluation = self._evaluation_for_batch(snapshot, pod_class)
             if evaluation is None or len(members) == MOST_CLASSES:
                 break
