@@ -6,20 +6,24 @@ from contextlib import ExitStack
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from prometheus_client import CollectorRegistry
 from tests.worlds import START_S, node, pod
 
+from koordinator.api.pod import Pod
 from koordinator.cli.scheduler.traces import build_pod_traces
 from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.port import Binding
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.features.traces import PodTraces
 from koordinator.scheduler.loop import Scheduler
+from koordinator.scheduler.loop.outcomes import PodFailed
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.embedded import STOCK
@@ -134,6 +138,33 @@ def test_bound_pods_leave_no_record() -> None:
     world.step()
 
     assert len([it for it in world.spans() if it.name == "schedule pod"]) == 5
+    assert not world.traces._pending
+
+
+def test_pods_that_others_bind_leave_no_record() -> None:
+    """Neither a pod of another scheduler nor one that its author binds while it waits."""
+    world = TracedWorld()
+    foreign = pod("foreign", cpu=1)
+    foreign = replace(foreign, spec=replace(foreign.spec, scheduler_name="other"))
+    world.cluster.load([node("a", cpu=1), foreign, pod("waits", cpu=2)])
+    world.step()
+    world.cluster.bind([Binding("default", name, "a") for name in ("foreign", "waits")]).results()
+    world.step()
+
+    assert not world.traces._pending
+
+
+def test_failed_bind_of_a_deleted_pod_leaves_no_record() -> None:
+    """The answer to the request comes after the watch event."""
+    world = TracedWorld()
+    world.cluster.load([node("a", cpu=1), pod("p", cpu=2)])
+    world.step()
+    queued = world.scheduler.handle.queue.get("default/p")
+    assert queued is not None
+    world.cluster.delete(Pod, "p", "default")
+    world.step()
+    world.traces.observe(PodFailed(world.clock.now_s(), queued, 'pods "p" not found'))
+
     assert not world.traces._pending
 
 

@@ -67,14 +67,14 @@ class PodTraces(Feature):
 
     def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
         """Remember when a pending pod was seen first."""
-        if previous is None and not deleted and not pod.spec.node_name:
-            self._find(pod.metadata.uid)
+        is_new = previous is None and not deleted and not pod.spec.node_name
+        if is_new and len(self._pending) < MAX_PODS:
+            self._pending[pod.metadata.uid] = _PendingPod(self._clock.now_s())
         return ()
 
-    def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:
-        """Forget a pod that was deleted; one that was bound is forgotten with its trace."""
-        if deleted:
-            self._pending.pop(pod.metadata.uid, None)
+    def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:  # noqa: ARG002 -- however it left
+        """Forget a pod that ended or that others bound; ``PodsBound`` ends all other traces."""
+        self._pending.pop(pod.metadata.uid, None)
 
     def observe(self, fact: Fact) -> None:
         """Record attempts, and create the trace of bound pods."""
@@ -92,16 +92,9 @@ class PodTraces(Feature):
 
     # -- internals ---------------------------------------------------------------------------
 
-    def _find(self, uid: str) -> _PendingPod | None:
-        """Return the record of a pod, a new one if there is room."""
-        record = self._pending.get(uid)
-        if record is None and len(self._pending) < MAX_PODS:
-            record = self._pending[uid] = _PendingPod(self._clock.now_s())
-        return record
-
     def _fail(self, pod: Pod, at_s: float, took_s: float, attributes: _Attributes) -> None:
-        record = self._find(pod.metadata.uid)
-        if record is not None:
+        record = self._pending.get(pod.metadata.uid)
+        if record is not None:  # the outcome may come after the pod was deleted
             record.add(_FailedAttempt(at_s - took_s, at_s, attributes))
 
     def _trace(self, assumed: Assumed, bound_s: float) -> None:
