@@ -1,8 +1,8 @@
 """A client that sends requests without waiting for their answers."""
 
+import select
 import socket
 import ssl
-import threading
 from contextlib import suppress
 
 REQUEST = b"GET /healthz HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"
@@ -10,6 +10,7 @@ LONG_REQUEST = REQUEST[:-2] + b"X-Fill: " + b"a" * 28_000 + b"\r\n\r\n"
 #: After so long without progress the server reads no more.
 STALLED_S = 1.5
 _CHUNK = 1 << 17
+_NOT_YET = (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError)
 
 
 def encrypted(connection: socket.socket) -> socket.socket:
@@ -31,22 +32,22 @@ def send_unread(connection: socket.socket, most: int, request: bytes = REQUEST) 
 
 
 def send_all(connection: socket.socket, most: int, request: bytes = LONG_REQUEST) -> int:
-    """Send requests as fast as the answers are read; return how many bytes were sent."""
-    connection.settimeout(30)
-    reader = threading.Thread(target=_read_all, args=(connection,), daemon=True)
-    reader.start()
-    chunk = request * (_CHUNK // len(request) + 1)
+    """Send requests as fast as the answers are read; return how many bytes were sent.
+
+    One thread does both: two threads in one TLS connection can crash the interpreter.
+    """
+    connection.settimeout(0)
+    chunk = memoryview(request * (_CHUNK // len(request) + 1))
     sent = 0
     with suppress(OSError):  # cut
         while sent < most:
-            connection.sendall(chunk)
-            sent += len(chunk)
-        connection.shutdown(socket.SHUT_RDWR)
-    reader.join(30)
+            readable, writable, _ = select.select([connection], [connection], [], 30)
+            if not readable and not writable:
+                raise TimeoutError
+            with suppress(*_NOT_YET):
+                sent += connection.send(chunk[sent % len(chunk) :])
+            with suppress(*_NOT_YET):
+                while connection.recv(1 << 16):
+                    pass
+                break  # ended by the server
     return sent
-
-
-def _read_all(connection: socket.socket) -> None:
-    with suppress(OSError):
-        while connection.recv(1 << 16):
-            pass
