@@ -87,7 +87,7 @@ class ValidatingWebhookConfiguration(KubeObject, frozen=True, kw_only=True):
 
 
 class UserInfo(ApiStruct, frozen=True, kw_only=True):
-    """Who asks."""
+    """User that sent a request to the API server."""
 
     username: str = ""
     uid: str = ""

@@ -80,7 +80,7 @@ class GangPolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class PodGroupPolicy(ApiStruct, frozen=True, kw_only=True):
-    """The API server sees to it that one of them is set."""
+    """Exactly one is set; the API server rejects other objects."""
 
     basic: BasicPolicy | None = None
     gang: GangPolicy | None = None

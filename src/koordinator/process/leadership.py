@@ -131,11 +131,11 @@ _NS = 1e9
 
 
 class Heartbeat:
-    """Beats whenever a loop comes round; ``problem`` may be asked by any thread.
+    """Beats whenever a loop comes round; ``problem`` may be called by any thread.
 
     The loop is taken to hang when it has not come round for ``deadline_s`` and its thread has used
     no CPU for as long; or, computing, when it has not come round for ten times as long.  The CPU is
-    looked at when ``problem`` is asked, so that it may be noticed one probe later.
+    examined by ``problem``, which may notice it one probe later.
     """
 
     def __init__(self, clock: Clock, deadline_s: float = DEADLINE_S) -> None:

@@ -49,7 +49,7 @@ _SHOWN = 80  # characters of a wrong value that a message shows
 def decode_configuration(data: object, source: str) -> KubeSchedulerConfiguration:
     """Return the configuration that a file holds, with defaults; ``source`` names the file.
 
-    The arguments of plugins stay untyped: only who knows the plugin knows their type.  A file of
+    The arguments of plugins stay untyped: each plugin declares their type.  A file of
     v1beta2 or v1beta3 is converted, with a warning.
     Raises InputError with source and path.
     """

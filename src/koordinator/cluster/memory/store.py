@@ -150,7 +150,7 @@ class MemoryWatch:
         )
 
     def _selected(self, event: WatchEvent) -> WatchEvent | None:
-        """Return the change as one sees it who sees only objects that match."""
+        """Return the change for a watch of the matching objects only; None if it has none."""
         requirements = self._selection.get(type(event.object))
         if requirements is None:
             return None

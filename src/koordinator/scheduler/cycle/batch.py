@@ -121,15 +121,15 @@ class _Arithmetic(NamedTuple):
     terms: IntArray
 
 
-def _joined(asked: Sequence[Judgements]) -> _Arithmetic:
-    formulas = np.concatenate([one.formulas for one in asked])
-    counts = [len(one.formulas) for one in asked]
-    ends = np.cumsum([len(one.terms) for one in asked])
+def _joined(every: Sequence[Judgements]) -> _Arithmetic:
+    formulas = np.concatenate([one.formulas for one in every])
+    counts = [len(one.formulas) for one in every]
+    ends = np.cumsum([len(one.terms) for one in every])
     formulas[:, 3] += np.repeat(np.concatenate(([0], ends[:-1])), counts)
     return _Arithmetic(
-        np.concatenate([one.checks for one in asked]),
-        np.cumsum([len(one.checks) for one in asked]),
+        np.concatenate([one.checks for one in every]),
+        np.cumsum([len(one.checks) for one in every]),
         formulas,
         np.cumsum(counts),
-        np.concatenate([one.terms for one in asked]),
+        np.concatenate([one.terms for one in every]),
     )

@@ -104,8 +104,8 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     more = [
         p for p in compared if (asks := p.active.hints.rejects_otherwise) is not None and asks(pod)
     ]
-    said = [(part, part.active.formula(snapshot, pod)) for part in lists["usage_s"]]
-    formulas = [(part, found) for part, found in said if found is not None]
+    scores = [(part, part.active.formula(snapshot, pod)) for part in lists["usage_s"]]
+    formulas = [(part, formula) for part, formula in scores if formula is not None]
     filtering = {part.active.name for part in lists["usage_f"]}
     joint = {
         part.active.name: (part, judge)
@@ -138,7 +138,7 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         judge=profile.judge,
         joint=tuple(joint.values()),
         other_filters=tuple(part for part in others if part not in compared or part in more),
-        other_scores=tuple(p for p, found in said if found is None and p.active.name not in joint),
+        other_scores=tuple(p for p, one in scores if one is None and p.active.name not in joint),
         relative=tuple(lists["relative"]),
         linear=linear,
         spreads=tuple(part.active.hints.spread is not None for part in lists["relative"]),
