@@ -9,7 +9,7 @@
 ``short_gangs``  remedies for incomplete gangs
 ``resizes``      resizes that a node has not carried out
 ``sentences``    reasons as plain sentences
-``queue_status`` position in the queue, and events that requeue the pod
+``explanation``  the explanation as data: causes, remedies, position in the queue
 ``explanation``  the explanation as data
 ``cause_groups`` groups of pods with the same cause
 
@@ -17,11 +17,7 @@ The package changes nothing in the cluster and restores the state that it tries 
 """
 
 from koordinator.scheduler.explain.cause_groups import by_cause, group_text, in_short, words_of
-from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, together
-from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
-from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
-from koordinator.scheduler.explain.question import Question, ask
-from koordinator.scheduler.explain.queue_status import (
+from koordinator.scheduler.explain.explanation import (
     CauseReport,
     EmptyCluster,
     Explanation,
@@ -31,6 +27,10 @@ from koordinator.scheduler.explain.queue_status import (
     Remedy,
     queue_status,
 )
+from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, together
+from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
+from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
+from koordinator.scheduler.explain.question import Question, ask
 from koordinator.scheduler.explain.remedies import remedies
 from koordinator.scheduler.explain.resizes import pending_resize
 

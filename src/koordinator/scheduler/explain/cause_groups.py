@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 
-from koordinator.scheduler.explain.queue_status import CauseReport, Explanation
+from koordinator.scheduler.explain.explanation import CauseReport, Explanation
 
 _NO_DEVICES = (
     "cpu",

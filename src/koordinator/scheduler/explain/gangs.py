@@ -12,8 +12,8 @@ from koordinator.domain.gangs.gang import MemberState
 from koordinator.scheduler.contract import AllocationResult
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.reserve import reserve
+from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.question import Question
-from koordinator.scheduler.explain.queue_status import Remedy
 from koordinator.scheduler.explain.victims import is_pinned
 from koordinator.scheduler.post_filter import Member
 from koordinator.scheduler.transaction import Transaction

@@ -7,9 +7,9 @@ from msgspec.structs import replace
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.scheduler.diagnosis import quantity, spoken
+from koordinator.scheduler.explain.explanation import CauseReport, EmptyCluster, NearNode, Remedy
 from koordinator.scheduler.explain.obstacles import Cause, Way
 from koordinator.scheduler.explain.question import Question
-from koordinator.scheduler.explain.queue_status import CauseReport, EmptyCluster, NearNode, Remedy
 from koordinator.scheduler.explain.sentences import sentence
 from koordinator.scheduler.explain.victims import ReservedRoom
 from koordinator.scheduler.rules.smaller_pods import asking_at_most

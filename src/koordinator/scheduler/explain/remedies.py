@@ -15,6 +15,7 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID
 from koordinator.domain.reserve_pod import display_name
 from koordinator.foundation.arrays import BoolArray
 from koordinator.scheduler.contract import plugins_with
+from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.gangs import all_fit, nodes_for_all
 from koordinator.scheduler.explain.gangs import together as as_one
 from koordinator.scheduler.explain.obstacles import Way
@@ -28,7 +29,6 @@ from koordinator.scheduler.explain.pods import (
     smaller_requests,
 )
 from koordinator.scheduler.explain.question import Question
-from koordinator.scheduler.explain.queue_status import Remedy
 from koordinator.scheduler.explain.victims import budgets_against, candidates, is_pinned
 from koordinator.scheduler.post_filter import Member
 from koordinator.scheduler.preemption import minimal
