@@ -1,5 +1,6 @@
 """Names in the package: a public class or type alias exists once, a module is called by a noun.
 
+Packages list in their docstrings only modules that they have.
 ``python -m tests.names_check`` prints what breaks a rule, and exits 1 if anything does; it is a
 part of ``make check``.  Several kinds of the API may have one name, since Kubernetes chose it.
 """
@@ -35,6 +36,10 @@ NOUNS = frozenset(
         "testing",  # the name that numpy, pandas and Django give such a package
     }
 )
+
+
+#: Names at the start of a line, as packages list their modules: ``a``, ``b``  what they are.
+_LISTING = re.compile(r"^(``\w+``(?:, ``\w+``)*) +\S", re.MULTILINE)
 
 
 #: Type aliases that are still defined more than once; the list only gets shorter.
@@ -90,6 +95,25 @@ def gerunds(source: Path = SOURCE) -> list[str]:
     return sorted(found)
 
 
+def stale_listings(source: Path = SOURCE) -> dict[str, list[str]]:
+    """Return the modules that the docstring of a package lists and the package does not have."""
+    stale: dict[str, list[str]] = {}
+    for path, tree in _modules(source):
+        folder = source / path
+        if folder.name != "__init__.py":
+            continue
+        modules = {entry.stem for entry in folder.parent.iterdir()}
+        listed = [
+            name
+            for line in _LISTING.findall(ast.get_docstring(tree) or "")
+            for name in re.findall(r"\w+", line)
+            if name not in modules and name.islower()
+        ]
+        if listed:
+            stale[path] = listed
+    return stale
+
+
 def _modules(source: Path) -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(source.rglob("*.py")):
         yield path.relative_to(source).as_posix(), ast.parse(path.read_text("utf-8"))
@@ -110,6 +134,10 @@ def main() -> int:
         for name, paths in repeated_aliases().items()
     ]
     wrong += [f"module {path} is called by a verb: name what is in it" for path in gerunds()]
+    wrong += [
+        f"{path} lists {', '.join(names)}, which the package does not have"
+        for path, names in stale_listings().items()
+    ]
     sys.stdout.write("".join(f"{line}\n" for line in wrong))
     return 1 if wrong else 0
 

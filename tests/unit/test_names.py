@@ -3,7 +3,7 @@
 from pathlib import Path
 
 import pytest
-from tests.names_check import gerunds, repeated_aliases, repeated_classes
+from tests.names_check import gerunds, repeated_aliases, repeated_classes, stale_listings
 from tests.pages_check import missing_paths
 from tests.prose_check import turns_in
 from tests.sources_check import UpstreamName, named_sources, verify
@@ -31,6 +31,15 @@ def test_a_class_name_that_exists_twice_is_found(tmp_path: Path) -> None:
     )
 
     assert found == {"Plan": ["a.py", "b/c.py"]}
+
+
+def test_listed_module_that_does_not_exist_is_found(tmp_path: Path) -> None:
+    """Names in running text, and of classes, are no list of modules."""
+    listing = "``plan``, ``gone``  plans\n``rows``   rows\n``Row``  a row\nand ``none``."
+    folder = package(tmp_path, a__plan="", a__rows="")
+    (folder / "a/__init__.py").write_text(f'"""Parts.\n\n{listing}\n"""')
+
+    assert stale_listings(folder) == {"a/__init__.py": ["gone"]}
 
 
 def test_type_alias_that_is_defined_twice_is_found(tmp_path: Path) -> None:

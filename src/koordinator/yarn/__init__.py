@@ -1,8 +1,8 @@
 """YARN operator: assigns the batch resources that Kubernetes does not use to NodeManagers.
 
 ``app``       control loop: events of Kubernetes and YARN in, annotations and limits out
-``mirror``    cache of nodes, requests of their pods, and NodeManagers
-``cluster_state``  state of a YARN cluster, with limits that may still take effect
+``mirror``    cache of nodes, requests of their pods, and NodeManagers; state of a YARN cluster,
+              with limits that may still take effect
 ``follower``  client of one YARN cluster, in a separate thread
 ``metrics``   gauges with the original's names
 ``copilot``   agent on the node: lists and ends containers

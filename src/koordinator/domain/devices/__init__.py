@@ -1,15 +1,14 @@
 """Devices of nodes: requests of pods, devices of nodes, and allocation.
 
-``requests``, ``claim``   requests of pods per device, with the settings in annotations
-``amounts``, ``combinations``, ``masks``, ``shortage``  shared vocabulary
-``vendors``, ``templates``  specifics of single makers of accelerators
-``report``, ``model``     Device objects as ``NodeDevices``; equal machines share a model
-``partitions``, ``topology``, ``plain_list``  the three ways to choose devices
-``choice``                joint choice over all types, from bit masks alone
-``usage``, ``free_devices``  devices in use, and devices that a pod may take
-``parts``, ``plan``       a claim on nodes of one model: feasibility and allocation
-``allocation``, ``adaptation``, ``node_lock``  annotations written about an allocation
-``numa_hints``, ``scorer``, ``share_restrictions``  further inputs of a scheduler plugin
+``requests``, ``claim``  requests of pods per device, with the settings in annotations
+``vendor``, ``vendors``, ``templates``  specifics of single makers of accelerators
+``report``, ``model``  Device objects as ``NodeDevices``; equal machines share a model
+``partitions``    the three ways to choose devices
+``choice``        joint choice over all types, from bit masks alone
+``free_devices``  devices in use, and devices that a pod may take
+``parts``, ``plan``  a claim on nodes of one model: feasibility and allocation
+``allocation``, ``adaptation``  annotations written about an allocation
+``scorer``        order of devices, and score of nodes
 
 **Feasibility over many nodes.**  Whether a node has room for a claim depends on the node's model
 and on two sets of devices per type: devices that fit (healthy, enough left) and devices in use. A

@@ -2,12 +2,11 @@
 
 No I/O, no clock.
 
-``terms``   ``GangTerms``: requirements of a gang, parsed from any of its sources
-``gang``    ``Gang``: one gang and its members
-``cache``   ``GangCache``: all gangs, queue admission, groups
-``attempt`` ``GangAttempt``: members that are placed together
-``status``  status of a PodGroup
-``summary`` user-facing summary of gangs
+``terms``    ``GangTerms``: requirements of a gang, parsed from any of its sources
+``gang``     ``Gang``: one gang and its members; ``GangAttempt``: members that are placed together;
+             status of a PodGroup
+``cache``    ``GangCache``: all gangs, queue admission, groups
+``summary``  user-facing summary of gangs
 """
 
 from koordinator.domain.gangs.cache import GangCache

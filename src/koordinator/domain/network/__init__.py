@@ -3,12 +3,8 @@
 No I/O, no clock.  A *domain* is the set of nodes below one switch of a *layer*; the root is the
 cluster.
 
-``tree``    ``NetworkTree``: domains and their nodes
-``rules``   ``GatherRules``: network requirements of a gang
-``plan``    ``Planner``: domains with room for a job, and the nodes it takes
-``rank``    order of the members: neighbours in it become neighbours in the network
-``shortage`` message for a job without room
-``status``  status of ClusterNetworkTopology
+``tree``  ``NetworkTree``: domains and their nodes; ``GatherRules``: network requirements of a gang
+``plan``  ``Planner``: domains with room for a job, and the nodes it takes
 """
 
 from koordinator.domain.network.plan import (

@@ -2,25 +2,17 @@
 
 No I/O, no clock; amounts are integers: milli-CPU, whole units of everything else.
 
-``amounts``     arithmetic and formatting of amounts
-``spec``        ``QuotaSpec``: an ElasticQuota in amounts
-``queue_terms`` queueing policy of a quota's jobs
-``pods``        ``QuotaPod``: a pod in the view of quotas
-``shares``      redistribution of one resource among siblings, plain and compiled
-``siblings``    cached shares of the children of one quota
-``tree``        ``QuotaTree``: sums up to the root, runtime quota down from it
-``trees``       ``QuotaTrees``: all trees of a cluster, and the quota of each pod
-``figures``     reported figures of a quota
-``loans``       usage beyond minimums, by lender
-``admission``   admission of pods
-``preemption``  preemption within a quota
-``remedies``    changes that would admit a rejected pod
-``revoke``      eviction from quotas that exceed their limit
-``warnings``    warnings about stored quotas
-``hooks``       hooks for custom rules and accounting
-``status``      annotations and status of the object
-``topology``    index of quotas for admission
-``default_values``, ``validation``, ``place_validation``  defaults and checks of admission
+``spec``       ``QuotaSpec``: an ElasticQuota in amounts; index of quotas for admission
+``shares``     redistribution of one resource among siblings, plain and compiled; cached shares of
+               the children of one quota
+``tree``       ``QuotaTree``: sums up to the root, runtime quota down from it
+``trees``      ``QuotaTrees``: all trees of a cluster, and the quota of each pod
+``figures``    reported figures of a quota
+``admission``  admission of pods; preemption within a quota; eviction from quotas that exceed their
+               limit
+``remedies``   changes that would admit a rejected pod
+``hooks``      hooks for custom rules and accounting
+``validation``, ``place_validation``  defaults and checks of admission; warnings about stored quotas
 """
 
 from koordinator.domain.quota.admission import (

@@ -4,12 +4,10 @@ An exact subset of the CEL of Kubernetes.  Compilation rejects missing functions
 references (``library`` lists them).
 
 ``syntax``     text to tree, macros included
-``types``      types, and values that Python has none for
-``checker``    static types
+``types``      types, and values that Python has none for; visitor of syntax trees
+``checker``    static types; the paths of variables that an expression reads
 ``library``    the functions of every environment
 ``addresses``  functions of IP addresses and CIDR ranges
-``visitor``    visitor of syntax trees
-``reads``      the paths of variables that an expression reads
 ``program``    the tree as nested functions, evaluated within a number of steps
 """
 

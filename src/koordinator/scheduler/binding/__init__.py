@@ -1,8 +1,8 @@
 """From a decision to a bound pod, or back: the life of a pod that has a place.
 
-``life``      the states, and what may happen in each: one table
+``life``      the states, and what may happen in each: one table; changes of other objects, as
+              writes
 ``binder``    places in the state, writes to the cluster, and their undo
-``changes``   changes of other objects, as writes
 ``bindings``  permits, what a pod needs on its node, the bind
 """
 

@@ -3,8 +3,8 @@
 ``plugin``    page one: what every plugin author needs
 ``advanced``  page two: hints for speed, and the methods that few plugins have
 ``events``    cluster events, and the hints that requeue rejected pods
-``peers``     how the plugins of a profile find each other
-``extender``  services outside the scheduler that filter, score, preempt and bind
+``peers``     how the plugins of a profile find each other; services outside the scheduler that
+              filter, score, preempt and bind
 ``profile``   the plugins of a profile, in running order
 """
 

@@ -1,17 +1,15 @@
 """Explanations of pending pods: causes, and remedies tried on a copy of the state.
 
-``obstacles``    verdicts of all plugins on all nodes, and minimal sets of causes
-``question``     the explained pod with the cluster and its obstacles; nodes by nearness
-``pods``         reports of causes, nearest nodes and the empty cluster
-``remedies``     changes after which the pod starts, tried on the state
-``changed_pods`` changes of the pod: tolerations, selectors, amounts
-``gangs``        capacity that all unplaced members of a gang need
-``short_gangs``  remedies for incomplete gangs
-``resizes``      resizes that a node has not carried out
-``sentences``    reasons as plain sentences
-``explanation``  the explanation as data: causes, remedies, position in the queue
-``explanation``  the explanation as data
-``cause_groups`` groups of pods with the same cause
+``obstacles``     verdicts of all plugins on all nodes, and minimal sets of causes
+``question``      the explained pod with the cluster and its obstacles; nodes by nearness
+``pods``          reports of causes, nearest nodes and the empty cluster; changes of the pod:
+                  tolerations, selectors, amounts
+``remedies``      changes after which the pod starts, tried on the state
+``gangs``         capacity that all unplaced members of a gang need; remedies for incomplete gangs
+``resizes``       resizes that a node has not carried out
+``sentences``     reasons as plain sentences
+``explanation``   the explanation as data: causes, remedies, position in the queue
+``cause_groups``  groups of pods with the same cause
 
 The package changes nothing in the cluster and restores the state that it tries remedies on.
 """

@@ -2,19 +2,19 @@
 
 Plugins read it; only ``scheduler.transaction`` and ``scheduler.ingest`` write.
 
-``nodes``    one row per node: amounts, labels, taints, images, ports
-``devices``  by row: devices of every type and what is taken of them
-``numa``     by row: CPUs and NUMA nodes and what is taken of them
-``load``     by row: what was measured of a node, and its pods that no measurement shows yet
+``nodes``           one row per node: amounts, labels, taints, images, ports; the domains of the
+                    network between the nodes
+``devices``         by row: devices of every type and what is taken of them
+``numa``            by row: CPUs and NUMA nodes and what is taken of them
+``load``            by row: what was measured of a node, and its pods that no measurement shows yet
 ``pod_allocation``  what a pod holds of both, and the reservation that it uses
-``holds``    what reservations hold, and who uses it
-``restore``  holds that a pod may use, and their restore while nodes are evaluated for it
-``pods``     which pod is on which row, and counts of pods by label selector or affinity term
-``classes``  pods with the same scheduling-relevant fields share one ``PodClass``
-``network``  the domains of the network between the nodes
-``state``    all of these together with the log of changed rows
-``ledgers``  what plugins add up over all pods, kept in step with the state
-``view``     ``Snapshot``: what a plugin is given, the whole cluster or some rows of it
+``holds``           what reservations hold, and who uses it
+``restore``         holds that a pod may use, and their restore while nodes are evaluated for it
+``pods``            which pod is on which row, and counts of pods by label selector or affinity term
+``classes``         pods with the same scheduling-relevant fields share one ``PodClass``
+``state``           all of these together with the log of changed rows
+``ledgers``         what plugins add up over all pods, kept in step with the state
+``view``            ``Snapshot``: what a plugin is given, the whole cluster or some rows of it
 """
 
 from koordinator.scheduler.snapshot.axis import ResourceAxis

@@ -1,11 +1,9 @@
 """GPUDefragmentation: moves pods to make room for pending pods with whole GPUs.
 
-``arguments``      arguments
 ``gpu_cluster``    nodes and pods as arrays
-``pending_gangs``  pending gangs and their requests
-``stranded``       GPU capacity that is expected to remain unused
+``pending_gangs``  pending gangs and their requests; GPU capacity that is expected to remain unused
 ``room``           search for the pods to move
-``plugin``         the cycle
+``plugin``         the cycle; arguments
 
 The original has no such plugin.
 """

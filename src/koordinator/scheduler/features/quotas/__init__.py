@@ -1,11 +1,10 @@
 """Elastic quotas: job queues, statuses and revocation.
 
-``feature``           hooks of the loop
-``queues``            job queues of quotas, with ``queue_rules``
-``places``            reports of queue positions
-``status``            statuses of ElasticQuota objects
-``revocation``        evictions from quotas with sustained overuse
-``terminating_pods``  terminating pods that no longer count
+``feature``     hooks of the loop
+``queues``      job queues of quotas, with ``queue_rules``
+``places``      reports of queue positions
+``status``      statuses of ElasticQuota objects
+``revocation``  evictions from quotas with sustained overuse; terminating pods that no longer count
 ``pages``, ``gauges``, ``metrics``  what is shown
 """
 

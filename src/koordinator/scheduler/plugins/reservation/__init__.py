@@ -1,10 +1,9 @@
 """Reservations: capacity held for owner pods, free for those only.
 
-``usable_holds`` holds that the pods of a class may use, kept current
-``judgement``    holds on a node that a pod fits into, or why it fits into none
-``placement``    nodes for a reservation itself
-``summary``      reasons of reservations for a pod that fits nowhere
-``plugin``       the extension points
+``usable_holds``  holds that the pods of a class may use, kept current; nodes for a reservation
+                  itself; reasons of reservations for a pod that fits nowhere
+``judgement``     holds on a node that a pod fits into, or why it fits into none
+``plugin``        the extension points
 
 The rules are in ``scheduler.rules.reservations``.
 Source: koordinator pkg/scheduler/plugins/reservation.

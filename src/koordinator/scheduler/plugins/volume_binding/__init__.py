@@ -1,12 +1,11 @@
 """Volume binding: placement of pods together with their volumes.
 
-``claims``         bound claims of a pod, and claims that wait for its node
-``reach``          the nodes that a volume can be used on
-``matches``        existing volumes for waiting claims, on every node at once
-``provisioning``   nodes where a new volume can be provisioned
-``outcome``        verdicts and scores by node, and the objects to assume on the chosen one
-``hints``          events that may help a rejected pod
-``plugin``         the extension points
+``claims``   bound claims of a pod, and claims that wait for its node; events that may help a
+             rejected pod
+``matches``  existing volumes for waiting claims, on every node at once; the nodes that a volume can
+             be used on; nodes where a new volume can be provisioned
+``outcome``  verdicts and scores by node, and the objects to assume on the chosen one
+``plugin``   the extension points
 """
 
 from koordinator.scheduler.plugins.volume_binding.plugin import PLUGIN

@@ -1,7 +1,6 @@
 """Search for the fewest moves that make room for pods with whole GPUs.
 
-``problem``  nodes, pods, requested room, and plans
-``ledger``   free amounts during the search, with undo
+``problem``  nodes, pods, requested room, and plans; free amounts during the search, with undo
 ``search``   heuristic search for clusters of any size
 ``exact``    integer program with the fewest moves, for small clusters
 """
