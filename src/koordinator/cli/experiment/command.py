@@ -45,7 +45,7 @@ def run_experiment(
     printer = console(stderr=True)
     result = experiment(
         definition,
-        output or Path(definition.name.partition(".")[0]),
+        output or Path(definition.stem),
         workers=workers or len(os.sched_getaffinity(0)),
         on_line=lambda line: printer.print(one_line(line), soft_wrap=True, markup=False),
     )

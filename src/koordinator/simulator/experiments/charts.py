@@ -8,6 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from koordinator.foundation.arrays import FloatArray
+from koordinator.simulator.experiments.definition import as_file_name
 from koordinator.simulator.experiments.store import RunRecord
 from koordinator.simulator.experiments.tables import Panel
 from koordinator.simulator.optional import library
@@ -37,8 +38,7 @@ class Chart:
     @property
     def file_name(self) -> str:
         """Name of the file: kind and comparison."""
-        words = "".join(c if c.isalnum() or c in "-_." else " " for c in self.panel).split()
-        return f"{self.kind}-{'-'.join(words)}.svg"
+        return f"{self.kind}-{as_file_name(self.panel)}.svg"
 
 
 def draw_charts(panels: Sequence[Panel]) -> Iterator[Chart]:

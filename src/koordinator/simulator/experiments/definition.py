@@ -28,6 +28,7 @@ from koordinator.simulator.workload_file import read_workload
 #: Part of the keys of runs; a new number makes the results of former versions unused.
 _FORMAT: Final = 1
 _KEY_DIGITS: Final = 20
+_LONGEST_NAME: Final = 128  # bytes; a file name has at most 255
 
 
 class ExperimentSource(ConfigStruct, frozen=True, kw_only=True):
@@ -203,7 +204,7 @@ def _resolved(experiment: Experiment, path: Path) -> Experiment:
             raise InputError("must have at least one item", path=field)
     sources = tuple(_source(s, at, folder) for at, s in _numbered(experiment.sources, "sources"))
     policies = tuple(_policy(p, at, folder) for at, p in _numbered(experiment.policies, "policies"))
-    _check_unique((source.name for source in sources), "sources", ".name")
+    _check_unique((as_file_name(source.name) for source in sources), "sources", ".name")
     _check_unique((policy.name for policy in policies), "policies", ".name")
     for at, seed in _numbered(experiment.seeds, "seeds"):
         if seed < 0:
@@ -319,8 +320,15 @@ def _check_unique(values: Iterable[object], path: str, field: str = "") -> None:
         known.add(value)
 
 
+def as_file_name(name: str) -> str:
+    """Return the words of a name, joined by hyphens; a word has letters, digits, ``-_.`` only."""
+    return "-".join("".join(c if c.isalnum() or c in "-_." else " " for c in name).split())
+
+
 def _name(name: str, path: str) -> str:
     """Return the name if tables and file names can have it."""
+    if len(name.encode()) > _LONGEST_NAME:
+        raise InputError(f"must have at most {_LONGEST_NAME} bytes, got {name!r}", path=path)
     if not name[:1].isalnum() or not name.isprintable():
         text = f"must be printable and begin with a letter or digit, got {name!r}"
         raise InputError(text, path=path)

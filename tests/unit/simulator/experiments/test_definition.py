@@ -73,6 +73,12 @@ def test_grid_has_every_combination_in_order(write: Write) -> None:
         ({"policies": [{}]}, "policies[0]", "must have policy, config or both"),
         ({"policies": [{"config": "x"}]}, "policies[0].config", "koordinator or kubernetes"),
         ({"seeds": [1, -1]}, "seeds[1]", "must be at least 0, got -1"),
+        (
+            {"sources": [SOURCE | {"name": "a b"}, SOURCE | {"name": "a/b"}]},
+            "sources[1].name",
+            "must be given once, got 'a-b' twice",
+        ),
+        ({"sources": [SOURCE | {"name": "a" * 129}]}, "sources[0].name", "at most 128 bytes"),
         ({"seeds": [1, 1]}, "seeds[1]", "must be given once, got 1 twice"),
         ({"parameters": {"demand": [1.3]}}, "parameters.demand", "requires sources with trace"),
         ({"parameters": {"migrate": [-1]}}, "parameters.migrate[0]", "must be at least 0"),

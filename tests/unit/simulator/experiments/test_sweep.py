@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from koordinator.cli.experiment import command
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.experiments import experiment
@@ -208,6 +209,22 @@ def test_folder_has_one_experiment_at_a_time(definition: Path, tmp_path: Path) -
     """Two would execute each run twice."""
     with RunStore(tmp_path / "out").exclusive(), pytest.raises(InputError, match="is running"):
         experiment(definition, tmp_path / "out")
+
+
+def test_results_are_in_a_folder_named_after_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the extension alone: two versions of a definition do not share a folder."""
+    folders: list[Path] = []
+
+    def noted(_: Path, output: Path, **__: object) -> None:
+        folders.append(output)
+        raise InputError("stop")
+
+    monkeypatch.setattr(command, "experiment", noted)
+    for name in ("grid.v2.yaml", "grid.v3.yaml"):
+        with pytest.raises(InputError, match="stop"):
+            command.run_experiment(Path("definitions") / name)
+
+    assert folders == [Path("grid.v2"), Path("grid.v3")]
 
 
 def test_progress_has_the_expected_time_to_the_end(definition: Path) -> None:
