@@ -30,7 +30,7 @@ def declarations(module: ModuleType) -> Iterator[Declaration]:
     """Yield the public constants of a module in order.
 
     A comment block on lines of its own, without ``#:``, opens a group; a ``#:`` block before a
-    constant, or a comment behind it, explains that constant.
+    constant, also right behind such a block, or a comment behind it explains that constant.
     """
     source = inspect.getsource(module)
     comments = _comments(source)
@@ -39,11 +39,9 @@ def declarations(module: ModuleType) -> Iterator[Declaration]:
     for node in ast.parse(source).body:
         name = _constant(node)
         above = _block_above(lines, comments, node.lineno)
-        if above.startswith("#:"):
-            explained = above
-        else:
-            explained = ""
-            group = above or (group if not _is_after_blank(lines, node.lineno) else "")
+        opening, marker, explained = above.partition("#:")
+        if not marker or opening:
+            group = opening or (group if not _is_after_blank(lines, node.lineno) else "")
         if name is not None and not name.startswith("_"):
             behind = comments.get(node.end_lineno or node.lineno, "")
             yield Declaration(name, _plain(group), _plain(f"{explained} {behind}"))

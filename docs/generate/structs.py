@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import msgspec
+from docs.generate.common_fields import COMMON_FIELDS
 from docs.generate.declarations import field_comments
 from docs.generate.markdown import code, table
 from msgspec import NODEFAULT, inspect
@@ -102,7 +103,7 @@ def _fields(
             type_text(field.type),
             _default(field),
             "" if limits is None or "Literal" in type(field.type).__name__ else str(limits),
-            comments.get(field.name, ""),
+            comments.get(field.name) or COMMON_FIELDS.get(field.name, ""),
         )
         if inner is not None and _is_shown(inner.cls, outer):
             yield from _fields(inner, f"{path}{suffix}.", (*outer, inner.cls))

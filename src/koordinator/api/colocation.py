@@ -86,9 +86,9 @@ def validate_cluster_colocation_profile(profile: ClusterColocationProfile) -> No
 class CrossVersionObjectReference(ApiStruct, frozen=True, kw_only=True):
     """Names a workload of any version."""
 
-    kind: str
-    name: str
-    api_version: str = ""
+    kind: str  # kind of the workload
+    name: str  # name of the workload
+    api_version: str = ""  # API version of the workload
 
 
 class RecommendationTarget(ApiStruct, frozen=True, kw_only=True):

@@ -90,20 +90,22 @@ class NodeSelectorTerm(ApiStruct, frozen=True, kw_only=True):
 class NodeSelector(ApiStruct, frozen=True, kw_only=True):
     """ORed terms."""
 
-    node_selector_terms: tuple[NodeSelectorTerm, ...]
+    node_selector_terms: tuple[NodeSelectorTerm, ...]  # terms; the node must match one
 
 
 class PreferredSchedulingTerm(ApiStruct, frozen=True, kw_only=True):
     """``weight`` is 1..100."""
 
-    weight: Int32
-    preference: NodeSelectorTerm
+    weight: Int32  # score of a node that matches, from 1 to 100
+    preference: NodeSelectorTerm  # term that the node should match
 
 
 class NodeAffinity(ApiStruct, frozen=True, kw_only=True):
     """Which nodes a pod must have and would rather have."""
 
+    #: terms; the node must match one
     required_during_scheduling_ignored_during_execution: NodeSelector | None = None
+    #: weighted terms that raise the score of the nodes they match
     preferred_during_scheduling_ignored_during_execution: tuple[PreferredSchedulingTerm, ...] = ()
 
 
@@ -147,13 +149,14 @@ class Affinity(ApiStruct, frozen=True, kw_only=True):
 class TopologySpreadConstraint(ApiStruct, frozen=True, kw_only=True):
     """``when_unsatisfiable`` is DoNotSchedule or ScheduleAnyway."""
 
-    max_skew: Int32
-    topology_key: str
-    when_unsatisfiable: str
-    label_selector: LabelSelector | None = None
-    min_domains: Int32 | None = None
+    max_skew: Int32  # largest difference in the number of pods between two domains
+    topology_key: str  # label of nodes whose values are the domains
+    when_unsatisfiable: str  # DoNotSchedule filters nodes, ScheduleAnyway scores them
+    label_selector: LabelSelector | None = None  # labels of the pods that count
+    min_domains: Int32 | None = None  # number of domains below which the least count is taken as 0
     node_affinity_policy: str | None = None  # Honor (also if None) or Ignore
     node_taints_policy: str | None = None  # Honor or Ignore (also if None)
+    #: labels whose values the counted pods share with the pod
     match_label_keys: tuple[str, ...] = ()
 
 

@@ -61,6 +61,7 @@ class StandardCondition(ApiStruct, frozen=True, kw_only=True):
 
     type: Annotated[str, Meta(max_length=316)]  # name of the condition
     status: Literal["True", "False", "Unknown"]  # whether the condition holds
+    #: reason of the last change, in CamelCase
     reason: Annotated[
         str,
         Meta(

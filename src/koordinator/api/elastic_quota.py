@@ -110,12 +110,12 @@ _UNTYPED: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 class QuotaTreeNode(ApiStruct, frozen=True, kw_only=True):
     """A quota: what is always there for its jobs, and the most there ever is."""
 
-    name: str = ""
+    name: str = ""  # name of the quota
     namespaces: tuple[str, ...] = ()  # whose jobs that name no quota count here
-    attributes: dict[str, str] = {}
-    children: "tuple[QuotaTreeNode, ...]" = ()
-    min: ResourceList = {}
-    max: ResourceList = {}
+    attributes: dict[str, str] = {}  # further properties of the quota
+    children: "tuple[QuotaTreeNode, ...]" = ()  # quotas below it
+    min: ResourceList = {}  # guaranteed amounts by resource
+    max: ResourceList = {}  # largest amounts by resource
 
 
 UntypedQuotaTreeNode = Annotated[QuotaTreeNode, Meta(extra_json_schema=_UNTYPED)]
@@ -124,7 +124,7 @@ UntypedQuotaTreeNode = Annotated[QuotaTreeNode, Meta(extra_json_schema=_UNTYPED)
 class ElasticQuotaTreeSpec(ApiStruct, frozen=True, kw_only=True):
     """The root counts what all jobs hold."""
 
-    root: UntypedQuotaTreeNode = QuotaTreeNode()
+    root: UntypedQuotaTreeNode = QuotaTreeNode()  # root of the tree
 
 
 class ElasticQuotaTree(CustomResource, frozen=True, kw_only=True):

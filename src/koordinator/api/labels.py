@@ -12,79 +12,108 @@ _MAX_INT32 = 2**31 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
 # Of pods, read by all components.
-POD_QOS_CLASS: Final = "koordinator.sh/qosClass"
+POD_QOS_CLASS: Final = "koordinator.sh/qosClass"  # QoS class of the pod: LSE, LSR, LS, BE or SYSTEM
 POD_PRIORITY: Final = "koordinator.sh/priority"  # order within a band; a number
 POD_PRIORITY_CLASS: Final = "koordinator.sh/priority-class"  # a PriorityBand
+#: true: the webhook mutates updates of the pod too
 POD_MUTATING_UPDATE: Final = "pod.koordinator.sh/mutating-update"
+#: true: the webhook skips the checks of QoS class, priority and resources
 POD_SKIP_ENHANCED_VALIDATION: Final = "pod.koordinator.sh/skip-enhanced-validation"
+#: true: the webhook does not check the binding
 BINDING_ADMISSION_BYPASS: Final = "koordinator.sh/binding-admission-bypass"
+#: true: the runtime proxy of the original skips the pod
 SKIP_HOOK_SERVER: Final = "runtimeproxy.koordinator.sh/skip-hookserver"
-MANAGED_BY: Final = "app.kubernetes.io/managed-by"
-CREATED_BY: Final = "app.kubernetes.io/created-by"
+MANAGED_BY: Final = "app.kubernetes.io/managed-by"  # component that manages the object
+CREATED_BY: Final = "app.kubernetes.io/created-by"  # component that created the object
 COMPONENT: Final = "app.kubernetes.io/component"  # node-manager is a NodeManager of YARN
+#: kind of ConfigMap that the webhook validates
 CONFIG_MAP_TYPE: Final = "koordinator.sh/configmap-type"
 
 # Of pods, for the scheduler.
 SCHEDULER_NAME: Final = "scheduling.koordinator.sh/scheduler-name"  # goes before the spec
+#: policy that replaces spec.preemptionPolicy
 PREEMPTION_POLICY: Final = "scheduling.koordinator.sh/preemption-policy"
-DISABLE_PREEMPTIBLE: Final = "scheduling.koordinator.sh/disable-preemptible"
+DISABLE_PREEMPTIBLE: Final = "scheduling.koordinator.sh/disable-preemptible"  # has no effect
+#: of a ScheduleExplanation: the object to explain
 QUESTIONED_OBJECT_KEY: Final = "scheduling.koordinator.sh/questioned-object-key"
+#: of a ScheduleExplanation: the label of the domains
 TOPOLOGY_KEY_TO_EXPLAIN: Final = "scheduling.koordinator.sh/topology-key-to-explain"
-HOSTNAME: Final = "kubernetes.io/hostname"
-ZONE: Final = "topology.kubernetes.io/zone"
+HOSTNAME: Final = "kubernetes.io/hostname"  # of nodes: host name
+ZONE: Final = "topology.kubernetes.io/zone"  # of nodes: zone
+#: an OperatingMode; Reservation holds the pod's room for others
 OPERATING_MODE: Final = "scheduling.koordinator.sh/operating-mode"
+#: true: the pod may use what reservations keep
 RESERVATION_IGNORED: Final = "scheduling.koordinator.sh/reservation-ignored"
+#: true: a reservation may take the place of the pod
 PRE_ALLOCATABLE: Final = "pod.koordinator.sh/is-pre-allocatable"
 POD_GROUP: Final = "pod-group.scheduling.sigs.k8s.io"  # the PodGroup; a bare domain, no slash
 LIGHTWEIGHT_POD_GROUP: Final = "pod-group.scheduling.sigs.k8s.io/name"  # a gang without object
+#: members that a gang without object needs
 LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
-VGPU_NODE: Final = "hami.io/vgpu-node"
+VGPU_NODE: Final = "hami.io/vgpu-node"  # node whose HAMi devices the pod uses
 
 # Of pods, for koordlet and the descheduler.
 NODE_MANAGER: Final = "node-manager"  # of Hadoop YARN, as COMPONENT
-EVICTION_ENABLED: Final = "koordinator.sh/eviction-enabled"
+EVICTION_ENABLED: Final = "koordinator.sh/eviction-enabled"  # true: koordlet may evict the pod
 EVICT_POLICY: Final = "koordinator.sh/evict-policy"  # of jobs, too
-CORE_SCHED_GROUP_ID: Final = "koordinator.sh/core-sched-group-id"
-CORE_SCHED_POLICY: Final = "koordinator.sh/core-sched-policy"
+CORE_SCHED_GROUP_ID: Final = "koordinator.sh/core-sched-group-id"  # group of pods that share cores
+CORE_SCHED_POLICY: Final = "koordinator.sh/core-sched-policy"  # a CoreSchedPolicy
 
 # Of pods and nodes.
+#: isolation of shared GPUs, such as HAMi-core
 GPU_ISOLATION_PROVIDER: Final = "koordinator.sh/gpu-isolation-provider"
 
 # Of reservations.
+#: order of use among reservations, lower first
 RESERVATION_ORDER: Final = "scheduling.koordinator.sh/reservation-order"
+#: true: the reservation must take the place of a running pod
 PRE_ALLOCATION_REQUIRED: Final = "scheduling.koordinator.sh/pre-allocation-required"
 
 # Of quotas and their profiles.
+#: true: other quotas are below it, and it holds no pods
 QUOTA_IS_PARENT: Final = "quota.scheduling.koordinator.sh/is-parent"
-QUOTA_PARENT: Final = "quota.scheduling.koordinator.sh/parent"
+QUOTA_PARENT: Final = "quota.scheduling.koordinator.sh/parent"  # name of the parent quota
+#: false: what it does not use is not lent
 QUOTA_ALLOW_LENT: Final = "quota.scheduling.koordinator.sh/allow-lent-resource"
+#: true: the webhook accepts changes that would break a rule
 QUOTA_ALLOW_FORCE_UPDATE: Final = "quota.scheduling.koordinator.sh/allow-force-update"
+#: true: the quota is the root of its tree
 QUOTA_IS_ROOT: Final = "quota.scheduling.koordinator.sh/is-root"
-QUOTA_TREE_ID: Final = "quota.scheduling.koordinator.sh/tree-id"
-QUOTA_PROFILE: Final = "quota.scheduling.koordinator.sh/profile"
+QUOTA_TREE_ID: Final = "quota.scheduling.koordinator.sh/tree-id"  # tree that the quota belongs to
+QUOTA_PROFILE: Final = "quota.scheduling.koordinator.sh/profile"  # profile that made the quota
+#: true: the nodes of the tree do not count for the default one
 QUOTA_IGNORE_DEFAULT_TREE: Final = "quota.scheduling.koordinator.sh/ignore-default-tree"
 QUOTA_NAME: Final = "quota.scheduling.koordinator.sh/name"  # of pods
 QUOTA_PREEMPTIBLE: Final = "quota.scheduling.koordinator.sh/preemptible"  # of pods
 
 # Of nodes.
-CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"
+CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"  # a NodeCpuBindPolicy
+#: a NumaAllocateStrategy
 NUMA_ALLOCATE_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"
-NUMA_TOPOLOGY_POLICY: Final = "node.koordinator.sh/numa-topology-policy"
+NUMA_TOPOLOGY_POLICY: Final = "node.koordinator.sh/numa-topology-policy"  # a NumaTopologyPolicy
+#: true: koordlet subtracts the node's reservation by NUMA node
 ENABLE_NUMA_RESERVATION: Final = "node.koordinator.sh/enable-numa-reservation"
+#: whether the CPUs of the node are normalized
 CPU_NORMALIZATION_ENABLED: Final = "node.koordinator.sh/cpu-normalization-enabled"
+#: replaces cpuReclaimThresholdPercent, as a fraction
 CPU_RECLAIM_RATIO: Final = "node.koordinator.sh/cpu-reclaim-ratio"
+#: replaces memoryReclaimThresholdPercent, as a fraction
 MEMORY_RECLAIM_RATIO: Final = "node.koordinator.sh/memory-reclaim-ratio"
+#: replaces midStaticCPUReservedPercent, as a fraction
 MID_STATIC_CPU_RESERVED_RATIO: Final = "node.koordinator.sh/mid-static-cpu-reserved-ratio"
+#: replaces midStaticMemoryReservedPercent
 MID_STATIC_MEMORY_RESERVED_RATIO: Final = "node.koordinator.sh/mid-static-memory-reserved-ratio"
 
 # Of Device objects, copied to nodes.
-GPU_VENDOR: Final = "node.koordinator.sh/gpu-vendor"
-GPU_MODEL: Final = "node.koordinator.sh/gpu-model"
-GPU_DRIVER_VERSION: Final = "node.koordinator.sh/gpu-driver-version"
-GPU_PARTITION_POLICY: Final = "node.koordinator.sh/gpu-partition-policy"
+GPU_VENDOR: Final = "node.koordinator.sh/gpu-vendor"  # a GpuVendor
+GPU_MODEL: Final = "node.koordinator.sh/gpu-model"  # model of the GPUs
+GPU_DRIVER_VERSION: Final = "node.koordinator.sh/gpu-driver-version"  # version of the driver
+GPU_PARTITION_POLICY: Final = "node.koordinator.sh/gpu-partition-policy"  # a GpuPartitionPolicy
+#: true: NICs are shared out among the GPUs by topology
 SECONDARY_DEVICE_WELL_PLANNED: Final = "node.koordinator.sh/secondary-device-well-planned"
 
 # Of colocation profiles.
+#: true: the controller applies the profile to existing pods
 CONTROLLER_MANAGED: Final = "config.koordinator.sh/controller-managed"
 
 

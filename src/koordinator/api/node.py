@@ -83,35 +83,35 @@ NUMA_ZONE = "Node"  # the zone type of a NUMA node, which is called node-<id>
 class CostInfo(ApiStruct, frozen=True, kw_only=True):
     """The distance to another zone."""
 
-    name: str
-    value: int
+    name: str  # name of the other zone
+    value: int  # distance to the other zone
 
 
 class AttributeInfo(ApiStruct, frozen=True, kw_only=True):
     """A free remark."""
 
-    name: str
-    value: str
+    name: str  # name of the attribute
+    value: str  # value of the attribute
 
 
 class ZoneResource(ApiStruct, frozen=True, kw_only=True):
     """Amounts of one resource in a zone."""
 
-    name: str
-    capacity: Quantity
-    allocatable: Quantity
-    available: Quantity
+    name: str  # name of the resource
+    capacity: Quantity  # total amount
+    allocatable: Quantity  # amount that pods can get
+    available: Quantity  # amount that no pod has
 
 
 class Zone(ApiStruct, frozen=True, kw_only=True):
     """A part of the machine; a NUMA node if ``type`` is Node."""
 
-    name: str
-    type: str
-    parent: str = ""
-    costs: tuple[CostInfo, ...] = ()
-    attributes: tuple[AttributeInfo, ...] = ()
-    resources: tuple[ZoneResource, ...] = ()
+    name: str  # name of the zone, such as node-0
+    type: str  # type of the zone: Node for a NUMA node
+    parent: str = ""  # zone that it is a part of
+    costs: tuple[CostInfo, ...] = ()  # distances to other zones
+    attributes: tuple[AttributeInfo, ...] = ()  # further properties
+    resources: tuple[ZoneResource, ...] = ()  # resources of the zone
 
 
 class NodeResourceTopologyV1Alpha2(CustomResource, frozen=True, kw_only=True):
@@ -138,8 +138,8 @@ class NodeResourceTopology(CustomResource, frozen=True, kw_only=True):
     API_APPROVED: ClassVar[str] = "https://github.com/kubernetes/enhancements/pull/1870"
     STORED_AS: ClassVar[type[KubeObject] | None] = NodeResourceTopologyV1Alpha2
 
-    topology_policies: tuple[str, ...]
-    zones: tuple[Zone, ...]
+    topology_policies: tuple[str, ...]  # topology manager policies of the kubelet
+    zones: tuple[Zone, ...]  # parts of the node
 
 
 KINDS = (

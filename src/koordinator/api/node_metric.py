@@ -123,8 +123,9 @@ class NodeMetricStatus(ApiStruct, frozen=True, kw_only=True):
     pods_metric: tuple[PodUsage, ...] = ()  # usage of each pod
     #: usage of programs outside of pods
     host_application_metric: tuple[HostApplicationUsage, ...] = ()
+    #: resources that prod pods request and are predicted not to use
     prod_reclaimable_metric: ResourceEstimate | None = None
-    prod_peak_metric: ResourceEstimate | None = None
+    prod_peak_metric: ResourceEstimate | None = None  # predicted peak usage of prod pods
 
 
 class NodeMetric(CustomResource, frozen=True, kw_only=True):

@@ -43,9 +43,12 @@ class ResourceThresholdStrategy(ApiStruct, frozen=True, kw_only=True):
         Annotated[int, bounded(PERCENT, exceeds="memoryEvictLowerPercent")] | None
     ) = None
     memory_evict_lower_percent: Percent | None = None  # memory usage at which evictions stop
+    #: requested batch-memory and mid-memory from which pods are evicted, as a percentage of what
+    #: is allocatable
     memory_allocatable_evict_threshold_percent: (
         Annotated[int, bounded(NOT_NEGATIVE, exceeds="memoryAllocatableEvictLowerPercent")] | None
     ) = None
+    #: the same, at which these evictions stop
     memory_allocatable_evict_lower_percent: NotNegative | None = None
     #: CPU limit of best-effort pods, as a percentage of their requests, at which evictions stop
     cpu_evict_be_satisfaction_upper_percent: (
@@ -69,13 +72,18 @@ class ResourceThresholdStrategy(ApiStruct, frozen=True, kw_only=True):
         Annotated[int, bounded(PERCENT, exceeds="cpuEvictLowerPercent")] | None
     ) = None
     cpu_evict_lower_percent: Percent | None = None  # CPU usage at which evictions stop
+    #: requested batch-cpu and mid-cpu from which pods are evicted, as a percentage of what is
+    #: allocatable
     cpu_allocatable_evict_threshold_percent: (
         Annotated[int, bounded(NOT_NEGATIVE, exceeds="cpuAllocatableEvictLowerPercent")] | None
     ) = None
+    #: the same, at which these evictions stop
     cpu_allocatable_evict_lower_percent: NotNegative | None = None
     #: limit of best-effort pods: that of their cgroup or the allocatable batch-cpu
     cpu_evict_policy: Annotated[str, one_of("evictByRealLimit", "evictByAllocatable")] = ""
+    #: largest priority of pods that usage evicts
     evict_enabled_priority_threshold: Int32 | None = None
+    #: largest priority of pods that the allocatable amounts evict
     allocatable_evict_priority_threshold: (
         Annotated[int, bounded(Bounds(0, 7999), decoded=INT32)] | None
     ) = None
@@ -113,9 +121,11 @@ class SystemStrategy(ApiStruct, frozen=True, kw_only=True):
     ) = None
     #: whether the kernel reaps deleted memory cgroups in the background
     memcg_reap_back_ground: ConfiguredFlag | None = None
+    #: kernel.sched_group_identity_enabled
     sched_group_identity_enabled: Annotated[int, bounded(ANY, written=FLAG)] | None = None
     sched_idle_saver_wmark: int | None = None  # nanoseconds
-    sched_features: dict[str, bool] = {}
+    sched_features: dict[str, bool] = {}  # features of the kernel's scheduler to switch on or off
+    #: whether the kernel limits the page cache of cgroups
     page_cache_limit_enabled: ConfiguredFlag | None = None
     total_network_bandwidth: Quantity | None = None  # network bandwidth of the node
 

@@ -67,8 +67,8 @@ class PodMigrationJobReason(StrEnum):
 class Preconditions(ApiStruct, frozen=True, kw_only=True):
     """What the object must still be."""
 
-    uid: str | None = None
-    resource_version: str | None = None
+    uid: str | None = None  # UID that the object must have
+    resource_version: str | None = None  # resourceVersion that the object must have
 
 
 class DeleteOptions(ApiStruct, frozen=True, kw_only=True):
@@ -78,9 +78,11 @@ class DeleteOptions(ApiStruct, frozen=True, kw_only=True):
     kind: str = ""
     grace_period_seconds: int | None = None  # time that the pod gets to terminate
     preconditions: Preconditions | None = None  # identity that the pod must have
+    #: deprecated: whether dependents stay; see propagationPolicy
     orphan_dependents: bool | None = None
-    propagation_policy: str | None = None
-    dry_run: tuple[str, ...] = ()
+    propagation_policy: str | None = None  # Orphan, Background or Foreground
+    dry_run: tuple[str, ...] = ()  # All: the API server checks the deletion and does nothing
+    #: deletes an object that cannot be read from the store
     ignore_store_read_error_with_cluster_breaking_potential: bool | None = None
 
 

@@ -53,7 +53,8 @@ class UnitPhase(StrEnum):
 class AdmissionCheckRef(ApiStruct, frozen=True, kw_only=True):
     """A check that units with such labels must pass; without a selector all must."""
 
-    name: str = ""
+    name: str = ""  # name of the check
+    #: labels of the units that must pass it; unset means all
     label_selector: LabelSelector | None = None
 
 
@@ -69,15 +70,18 @@ class QueueItem(ApiStruct, frozen=True, kw_only=True):
 class QueueSpec(ApiStruct, frozen=True, kw_only=True):
     """``queue_policy`` is a UnitPolicy."""
 
+    #: Priority (all units may pass one that does not fit), Block (none) or Intelligent (those
+    #: behind one of low priority)
     queue_policy: str = ""
-    priority: Int32 | None = None
-    priority_class_name: str = ""
-    admission_checks: tuple[AdmissionCheckRef, ...] = ()
+    priority: Int32 | None = None  # priority of the queue among others
+    priority_class_name: str = ""  # PriorityClass of that priority
+    admission_checks: tuple[AdmissionCheckRef, ...] = ()  # checks that units of the queue must pass
 
 
 class UnitQueueStatus(ApiStruct, frozen=True, kw_only=True):
     """The units that wait, in order, under ``active``."""
 
+    #: pending units in order, under the key active
     queue_item_details: dict[str, tuple[QueueItem, ...]] = {}
 
 
@@ -96,22 +100,22 @@ class Queue(CustomResource, frozen=True, kw_only=True):
 class ConsumerRef(ApiStruct, frozen=True, kw_only=True):
     """Reference to the job of a unit."""
 
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    field_path: str = ""
+    api_version: str = ""  # API version of the job
+    kind: str = ""  # kind of the job
+    name: str = ""  # name of the job
+    namespace: str = ""  # namespace of the job
+    uid: str = ""  # UID of the job
+    resource_version: str = ""  # has no effect
+    field_path: str = ""  # has no effect
 
 
 class UnitPodSet(ApiStruct, frozen=True, kw_only=True):
     """Identical pods of a job; ``min_count`` does not allow admission of fewer than ``count``."""
 
-    name: str = "main"
-    template: UntypedPodTemplate | None = None
-    count: NotNegative = 1
-    min_count: Int32 | None = None
+    name: str = "main"  # name of the pod set
+    template: UntypedPodTemplate | None = None  # template of the pods
+    count: NotNegative = 1  # number of pods
+    min_count: Int32 | None = None  # has no effect: all pods are admitted together
 
 
 class QueueUnitSpec(ApiStruct, frozen=True, kw_only=True):
@@ -125,13 +129,13 @@ class QueueUnitSpec(ApiStruct, frozen=True, kw_only=True):
     priority: Int32 | None = None  # priority within the queue
     priority_class_name: str = ""  # PriorityClass of that priority
     queue: str = ""  # name of the queue
-    resource: ResourceList = {}
-    request: ResourceList = {}
+    resource: ResourceList = {}  # resources of all pods together
+    request: ResourceList = {}  # requests of all pods together
     #: groups of identical pods
     pod_sets: Annotated[tuple[UnitPodSet, ...], Meta(max_length=8)] = field(
         name="podSet", default=()
     )
-    active: bool | None = None
+    active: bool | None = None  # false keeps the job from starting, and stops it if it runs
     #: running time after which the job is stopped
     maximum_execution_time_seconds: Positive | None = None
 
@@ -146,7 +150,7 @@ class UnitPodState(ApiStruct, frozen=True, kw_only=True):
 class UnitReclaimState(ApiStruct, frozen=True, kw_only=True):
     """Number of pods to reclaim; never set by this project."""
 
-    replicas: Int64 = 0
+    replicas: Int64 = 0  # number of pods
 
 
 class UnitAdmission(ApiStruct, frozen=True, kw_only=True):
@@ -155,21 +159,21 @@ class UnitAdmission(ApiStruct, frozen=True, kw_only=True):
     The original's CRD demands ``replicas`` and ``running``, also where they are 0.
     """
 
-    name: str = ""
-    replicas: Int64 | None = None
-    resources: ResourceList = {}
-    running: Int64 | None = None
-    reclaim_state: UnitReclaimState | None = None
+    name: str = ""  # name of the pod set
+    replicas: Int64 | None = None  # number of admitted pods
+    resources: ResourceList = {}  # admitted amounts by resource
+    running: Int64 | None = None  # number of pods that run
+    reclaim_state: UnitReclaimState | None = None  # pods to reclaim; never set here
 
 
 class UnitPodSetUpdate(ApiStruct, frozen=True, kw_only=True):
     """What a check wants to have added to the pods of a set."""
 
-    name: str = ""
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    node_selector: dict[str, str] = {}
-    tolerations: tuple[Toleration, ...] = ()
+    name: str = ""  # name of the pod set
+    labels: dict[str, str] = {}  # labels to add
+    annotations: dict[str, str] = {}  # annotations to add
+    node_selector: dict[str, str] = {}  # node selector to add
+    tolerations: tuple[Toleration, ...] = ()  # tolerations to add
 
 
 class AdmissionCheckState(ApiStruct, frozen=True, kw_only=True):
@@ -178,10 +182,11 @@ class AdmissionCheckState(ApiStruct, frozen=True, kw_only=True):
     The original's CRD requires a ``message``, which may be empty.
     """
 
-    name: str = ""
-    state: str = ""
-    message: str | None = None
-    last_transition_time: dt.datetime | None = None
+    name: str = ""  # name of the check
+    state: str = ""  # Pending, Ready, Retry or Rejected
+    message: str | None = None  # details of the state
+    last_transition_time: dt.datetime | None = None  # time of the last change of the state
+    #: changes that the check requests for the pods
     pod_set_updates: tuple[UnitPodSetUpdate, ...] = ()
 
 

@@ -9,22 +9,22 @@ from typing import Final
 
 from koordinator.api.qos import PriorityBand
 
-CPU: Final = "cpu"
-MEMORY: Final = "memory"
-EPHEMERAL_STORAGE: Final = "ephemeral-storage"
-PODS: Final = "pods"
+CPU: Final = "cpu"  # CPUs
+MEMORY: Final = "memory"  # bytes of memory
+EPHEMERAL_STORAGE: Final = "ephemeral-storage"  # bytes of local storage
+PODS: Final = "pods"  # number of pods
 
 BATCH_CPU: Final = "kubernetes.io/batch-cpu"  # milli-CPU, as a whole number
-BATCH_MEMORY: Final = "kubernetes.io/batch-memory"
+BATCH_MEMORY: Final = "kubernetes.io/batch-memory"  # bytes of memory
 MID_CPU: Final = "kubernetes.io/mid-cpu"  # milli-CPU, as a whole number
-MID_MEMORY: Final = "kubernetes.io/mid-memory"
+MID_MEMORY: Final = "kubernetes.io/mid-memory"  # bytes of memory
 
-NVIDIA_GPU: Final = "nvidia.com/gpu"
-AMD_GPU: Final = "amd.com/gpu"
-HYGON_DCU: Final = "dcu.com/gpu"
-NPU_CORE: Final = "huawei.com/npu-core"
-NPU_CPU: Final = "huawei.com/npu-cpu"
-NPU_DVPP: Final = "huawei.com/npu-dvpp"
+NVIDIA_GPU: Final = "nvidia.com/gpu"  # whole GPUs
+AMD_GPU: Final = "amd.com/gpu"  # whole GPUs
+HYGON_DCU: Final = "dcu.com/gpu"  # whole DCUs
+NPU_CORE: Final = "huawei.com/npu-core"  # cores of an NPU
+NPU_CPU: Final = "huawei.com/npu-cpu"  # CPUs of an NPU
+NPU_DVPP: Final = "huawei.com/npu-dvpp"  # video units of an NPU in percent
 
 GPU: Final = "koordinator.sh/gpu"  # percent of one; sets both GPU_CORE and GPU_MEMORY_RATIO
 GPU_SHARED: Final = "koordinator.sh/gpu.shared"  # over how many GPUs a request is spread

@@ -39,22 +39,30 @@ class MemorySettings(ApiStruct, frozen=True, kw_only=True):
     min_limit_percent: PercentOfRequest | None = None  # memory.min
     low_limit_percent: PercentOfRequest | None = None  # memory.low
     throttling_percent: PercentOfRequest | None = None  # memory.high: from request to limit
+    #: memory.wmark_ratio: usage, in percent of the limit, from which the kernel reclaims in the
+    #: background
     wmark_ratio: Percent | None = None
+    #: memory.wmark_scale_factor: distance of the lower watermark, in permille of the limit
     wmark_scale_permill: Annotated[int, bounded(Bounds(1, 1000))] | None = None
+    #: memory.wmark_min_adj: shift of the global minimum watermark for the cgroup, in percent
     wmark_min_adj: Annotated[int, bounded(Bounds(-25, 50))] | None = None
+    #: memory.use_priority_oom: whether the OOM killer considers the priority
     priority_enable: KernelFlag | None = None
+    #: memory.priority; the OOM killer ends lower ones first
     priority: Annotated[int, bounded(Bounds(0, 12), decoded=ANY, node=Bounds(0, 12))] | None = None
+    #: memory.oom.group: whether the OOM killer ends all processes of the cgroup
     oom_kill_group: KernelFlag | None = None
-    page_cache_enable: bool | None = None
-    page_cache_limit_percent: Percent | None = None
+    page_cache_enable: bool | None = None  # whether the page cache is limited
+    page_cache_limit_percent: Percent | None = None  # largest page cache, in percent of the limit
     page_cache_limit_size: int | None = None  # bytes; goes before the percentage
+    #: whether the process that exceeds the page-cache limit reclaims
     page_cache_reclaim_sync: bool | None = None
 
 
 class MemoryQos(MemorySettings, frozen=True, kw_only=True):
     """The settings of a class on a node."""
 
-    enable: bool | None = None
+    enable: bool | None = None  # whether the settings apply
 
 
 class BlockIoLimits(ApiStruct, frozen=True, kw_only=True):
@@ -73,11 +81,17 @@ class BlockIoLimits(ApiStruct, frozen=True, kw_only=True):
     read_latency_percent: Percent | None = None  # percentile of the read target
     write_latency_percent: Percent | None = None  # percentile of the write target
     enable_user_model: bool | None = None  # whether the cost model of the next fields is used
+    #: largest read throughput of the disk in bytes per second
     model_read_bps: Positive | None = field(name="modelReadBPS", default=None)
+    #: largest write throughput of the disk in bytes per second
     model_write_bps: Positive | None = field(name="modelWriteBPS", default=None)
+    #: largest number of sequential reads per second
     model_read_seq_iops: Positive | None = field(name="modelReadSeqIOPS", default=None)
+    #: largest number of sequential writes per second
     model_write_seq_iops: Positive | None = field(name="modelWriteSeqIOPS", default=None)
+    #: largest number of random reads per second
     model_read_rand_iops: Positive | None = field(name="modelReadRandIOPS", default=None)
+    #: largest number of random writes per second
     model_write_rand_iops: Positive | None = field(name="modelWriteRandIOPS", default=None)
 
 
@@ -122,10 +136,13 @@ class NetworkQos(ApiStruct, frozen=True, kw_only=True):
 class ResourceQos(ApiStruct, frozen=True, kw_only=True):
     """All that a QoS class gets."""
 
-    cpu_qos: CpuQos | None = field(name="cpuQOS", default=None)
+    cpu_qos: CpuQos | None = field(name="cpuQOS", default=None)  # scheduling of CPUs
+    #: protection and reclaim of memory
     memory_qos: MemoryQos | None = field(name="memoryQOS", default=None)
-    blkio_qos: BlockIoQos | None = field(name="blkioQOS", default=None)
+    blkio_qos: BlockIoQos | None = field(name="blkioQOS", default=None)  # limits of disks
+    #: shares of the last-level cache and of the memory bandwidth
     resctrl_qos: ResctrlQos | None = field(name="resctrlQOS", default=None)
+    #: bandwidth of the network
     network_qos: NetworkQos | None = field(name="networkQOS", default=None)
 
 

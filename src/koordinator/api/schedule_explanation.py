@@ -40,10 +40,10 @@ class NodeFailedDetail(ApiStruct, frozen=True, kw_only=True):
 class NodeLevelExplanation(ApiStruct, frozen=True, kw_only=True):
     """What came out for the nodes of a domain."""
 
-    schedulable: bool = False
-    failed_message: str = ""
-    feasible_scheduling_result: tuple[SchedulingResult, ...] = ()
-    node_failed_details: tuple[NodeFailedDetail, ...] = ()
+    schedulable: bool = False  # whether all pods fit
+    failed_message: str = ""  # reason that they do not
+    feasible_scheduling_result: tuple[SchedulingResult, ...] = ()  # pods that fit, with their nodes
+    node_failed_details: tuple[NodeFailedDetail, ...] = ()  # reasons of the other nodes
 
 
 class PossibleVictim(ApiStruct, frozen=True, kw_only=True):
@@ -65,13 +65,14 @@ class NodePossibleVictims(ApiStruct, frozen=True, kw_only=True):
 class DomainExplanation(ApiStruct, frozen=True, kw_only=True):
     """What came out in one domain of the topology."""
 
-    topology_domain: str = ""
-    schedulable: bool = False
-    schedulable_after_preemption: bool = False
-    failed_message: str = ""
-    schedule_explanation: NodeLevelExplanation = NodeLevelExplanation()
+    topology_domain: str = ""  # name of the domain
+    schedulable: bool = False  # whether it fits the domain now
+    schedulable_after_preemption: bool = False  # whether it fits after preemption
+    failed_message: str = ""  # reason that it does not fit
+    schedule_explanation: NodeLevelExplanation = NodeLevelExplanation()  # result without preemption
+    #: pods that could be preempted, by node
     node_possible_victims: tuple[NodePossibleVictims, ...] = ()
-    preempt_explanation: NodeLevelExplanation = NodeLevelExplanation()
+    preempt_explanation: NodeLevelExplanation = NodeLevelExplanation()  # result with preemption
 
 
 class ScheduleExplanationStatus(ApiStruct, frozen=True, kw_only=True):

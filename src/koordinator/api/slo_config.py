@@ -34,132 +34,134 @@ RESOURCE_AMPLIFICATION: Final = "resource-amplification-config"
 class NodeColocation(ColocationStrategy, frozen=True, kw_only=True):
     """What is different on the nodes that the selector picks; None picks none, an empty one all."""
 
-    name: str = ""
+    name: str = ""  # name of the entry
+    #: labels of the nodes; unset selects none, an empty one all
     node_selector: LabelSelector | None = None
 
 
 class ColocationConfig(ColocationStrategy, frozen=True, kw_only=True):
     """Strategy of the cluster, and strategies of nodes that override it."""
 
-    node_configs: tuple[NodeColocation, ...] = ()
+    node_configs: tuple[NodeColocation, ...] = ()  # differences on selected nodes
 
 
 class NodeThreshold(ResourceThresholdStrategy, frozen=True, kw_only=True):
     """What is different on the nodes that the selector picks."""
 
-    name: str = ""
-    node_selector: LabelSelector | None = None
+    name: str = ""  # name of the entry
+    node_selector: LabelSelector | None = None  # labels of the nodes
 
 
 class ThresholdConfig(ApiStruct, frozen=True, kw_only=True):
     """When best-effort pods are suppressed and evicted."""
 
-    cluster_strategy: ResourceThresholdStrategy | None = None
-    node_strategies: tuple[NodeThreshold, ...] = ()
+    cluster_strategy: ResourceThresholdStrategy | None = None  # settings of all nodes
+    node_strategies: tuple[NodeThreshold, ...] = ()  # differences on selected nodes
 
 
 class NodeResourceQos(ResourceQosStrategy, frozen=True, kw_only=True):
     """What is different on the nodes that the selector picks."""
 
-    name: str = ""
-    node_selector: LabelSelector | None = None
+    name: str = ""  # name of the entry
+    node_selector: LabelSelector | None = None  # labels of the nodes
 
 
 class ResourceQosConfig(ApiStruct, frozen=True, kw_only=True):
     """How the kernel treats the QoS classes."""
 
-    cluster_strategy: ResourceQosStrategy | None = None
-    node_strategies: tuple[NodeResourceQos, ...] = ()
+    cluster_strategy: ResourceQosStrategy | None = None  # settings of all nodes
+    node_strategies: tuple[NodeResourceQos, ...] = ()  # differences on selected nodes
 
 
 class NodeCpuBurst(CpuBurstStrategy, frozen=True, kw_only=True):
     """What is different on the nodes that the selector picks."""
 
-    name: str = ""
-    node_selector: LabelSelector | None = None
+    name: str = ""  # name of the entry
+    node_selector: LabelSelector | None = None  # labels of the nodes
 
 
 class CpuBurstConfig(ApiStruct, frozen=True, kw_only=True):
     """How far pods may go beyond their CPU limit."""
 
-    cluster_strategy: CpuBurstStrategy | None = None
-    node_strategies: tuple[NodeCpuBurst, ...] = ()
+    cluster_strategy: CpuBurstStrategy | None = None  # settings of all nodes
+    node_strategies: tuple[NodeCpuBurst, ...] = ()  # differences on selected nodes
 
 
 class NodeSystem(SystemStrategy, frozen=True, kw_only=True):
     """What is different on the nodes that the selector picks."""
 
-    name: str = ""
-    node_selector: LabelSelector | None = None
+    name: str = ""  # name of the entry
+    node_selector: LabelSelector | None = None  # labels of the nodes
 
 
 class SystemConfig(ApiStruct, frozen=True, kw_only=True):
     """Settings of the kernel."""
 
-    cluster_strategy: SystemStrategy | None = None
-    node_strategies: tuple[NodeSystem, ...] = ()
+    cluster_strategy: SystemStrategy | None = None  # settings of all nodes
+    node_strategies: tuple[NodeSystem, ...] = ()  # differences on selected nodes
 
 
 class NodeHostApplications(ApiStruct, frozen=True, kw_only=True):
     """The whole list of the nodes that the selector picks."""
 
-    name: str = ""
-    node_selector: LabelSelector | None = None
+    name: str = ""  # name of the entry
+    node_selector: LabelSelector | None = None  # labels of the nodes
+    #: applications of these nodes, in place of the cluster's
     applications: tuple[HostApplication, ...] = ()
 
 
 class HostApplicationConfig(ApiStruct, frozen=True, kw_only=True):
     """Programs that run outside of pods."""
 
-    applications: tuple[HostApplication, ...] = ()
-    node_configs: tuple[NodeHostApplications, ...] = ()
+    applications: tuple[HostApplication, ...] = ()  # applications on all nodes
+    node_configs: tuple[NodeHostApplications, ...] = ()  # lists of selected nodes
 
 
 class ModelRatio(ApiStruct, frozen=True, kw_only=True):
     """What a CPU of a model is worth, by whether hyper-threading and turbo are on."""
 
-    base_ratio: float | None = None
-    hyper_thread_enabled_ratio: float | None = None
-    turbo_enabled_ratio: float | None = None
-    hyper_thread_turbo_enabled_ratio: float | None = None
+    base_ratio: float | None = None  # ratio without hyper-threading and turbo
+    hyper_thread_enabled_ratio: float | None = None  # ratio with hyper-threading
+    turbo_enabled_ratio: float | None = None  # ratio with turbo
+    hyper_thread_turbo_enabled_ratio: float | None = None  # ratio with both
 
 
 class CpuNormalizationStrategy(ApiStruct, frozen=True, kw_only=True):
     """What CPUs are worth, by the name of their model."""
 
-    enable: bool | None = None
-    default_ratio: float | None = None
-    ratio_model: dict[str, ModelRatio] = {}
+    enable: bool | None = None  # whether CPUs are normalized
+    default_ratio: float | None = None  # ratio of models that are not listed
+    ratio_model: dict[str, ModelRatio] = {}  # ratios by CPU model
 
 
 class NodeCpuNormalization(CpuNormalizationStrategy, frozen=True, kw_only=True):
     """What is different on the nodes that the selector picks."""
 
-    name: str = ""
-    node_selector: LabelSelector | None = None
+    name: str = ""  # name of the entry
+    node_selector: LabelSelector | None = None  # labels of the nodes
 
 
 class CpuNormalizationConfig(CpuNormalizationStrategy, frozen=True, kw_only=True):
     """Strategy of the cluster, and strategies of nodes that override it."""
 
-    node_configs: tuple[NodeCpuNormalization, ...] = ()
+    node_configs: tuple[NodeCpuNormalization, ...] = ()  # differences on selected nodes
 
 
 class ResourceAmplificationStrategy(ApiStruct, frozen=True, kw_only=True):
     """How many times more of a resource nodes show than they have."""
 
-    enable: bool | None = None
-    resource_amplification_ratio: dict[str, float] = {}
+    enable: bool | None = None  # whether resources are amplified
+    resource_amplification_ratio: dict[str, float] = {}  # ratio by resource
 
 
 class NodeResourceAmplification(ResourceAmplificationStrategy, frozen=True, kw_only=True):
     """What is different on the nodes that the selector picks."""
 
-    name: str = ""
-    node_selector: LabelSelector | None = None
+    name: str = ""  # name of the entry
+    node_selector: LabelSelector | None = None  # labels of the nodes
 
 
 class ResourceAmplificationConfig(ResourceAmplificationStrategy, frozen=True, kw_only=True):
     """Strategy of the cluster, and strategies of nodes that override it."""
 
-    node_configs: tuple[NodeResourceAmplification, ...] = ()
+    node_configs: tuple[NodeResourceAmplification, ...] = ()  # differences on selected nodes

@@ -74,7 +74,7 @@ class NamespaceLists(ConfigStruct, frozen=True, kw_only=True):
 class NamedPodSelector(ConfigStruct, frozen=True, kw_only=True):
     """Named selector of pods; without a selector it matches none, with an empty one all."""
 
-    name: str = ""
+    name: str = ""  # name of the selector
     selector: LabelSelector | None = None
 
 
@@ -165,7 +165,7 @@ class DeschedulerClientConnection(ClientConnectionConfiguration, frozen=True, kw
 class DeschedulerPlugin(ConfigStruct, frozen=True, kw_only=True):
     """Name of a plugin, or ``*`` to disable all defaults."""
 
-    name: str
+    name: str  # name of the plugin, or * to disable all
 
 
 class DeschedulerPluginSet(ConfigStruct, frozen=True, kw_only=True):
@@ -184,10 +184,11 @@ class DeschedulerPluginSet(ConfigStruct, frozen=True, kw_only=True):
 class DeschedulerPlugins(ConfigStruct, frozen=True, kw_only=True):
     """Plugin sets by extension point."""
 
+    #: plugins that evict pods that violate a rule
     deschedule: DeschedulerPluginSet = DeschedulerPluginSet()
-    balance: DeschedulerPluginSet = DeschedulerPluginSet()
-    evict: DeschedulerPluginSet = DeschedulerPluginSet()
-    filter: DeschedulerPluginSet = DeschedulerPluginSet()
+    balance: DeschedulerPluginSet = DeschedulerPluginSet()  # plugins that spread or gather pods
+    evict: DeschedulerPluginSet = DeschedulerPluginSet()  # plugin that evicts
+    filter: DeschedulerPluginSet = DeschedulerPluginSet()  # plugins that protect pods
 
     def changes_at(self, point: str) -> DeschedulerPluginSet:
         """Return the set of an extension point by its name."""
@@ -205,7 +206,7 @@ _DEFAULT_PLUGINS = {"evict": (MIGRATION_CONTROLLER,), "filter": (MIGRATION_CONTR
 class DeschedulerPluginConfig(ConfigStruct, frozen=True, kw_only=True):
     """Undecoded arguments of a plugin; ``decode_plugin_args`` decodes them."""
 
-    name: str
+    name: str  # name of the plugin
     args: dict[str, Any] = field(default_factory=dict)
 
 
@@ -214,7 +215,7 @@ class DeschedulerProfile(ConfigStruct, frozen=True, kw_only=True):
 
     name: str = ""  # default koord-descheduler for a single profile
     plugin_config: tuple[DeschedulerPluginConfig, ...] = ()
-    plugins: DeschedulerPlugins = DeschedulerPlugins()
+    plugins: DeschedulerPlugins = DeschedulerPlugins()  # changes to the default plugins
     node_selector: LabelSelector | None = None
     prove_moves: bool | None = None  # default: the configuration's value
 
@@ -242,17 +243,18 @@ class DeschedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
 
     leader_election: DeschedulerLeaderElection = DeschedulerLeaderElection()
     client_connection: DeschedulerClientConnection = DeschedulerClientConnection()
-    enable_profiling: bool = True
-    enable_contention_profiling: bool = True
-    healthz_bind_address: str = _ADDRESS
-    metrics_bind_address: str = _ADDRESS
+    enable_profiling: bool = True  # has no effect
+    enable_contention_profiling: bool = True  # has no effect
+    healthz_bind_address: str = _ADDRESS  # address of the health endpoints
+    metrics_bind_address: str = _ADDRESS  # address of the metrics
     descheduling_interval: Duration = Duration()  # between starts of cycles; 0: a single cycle
     dry_run: bool = False
     profiles: tuple[DeschedulerProfile, ...] = ()
-    node_selector: LabelSelector | None = None
+    node_selector: LabelSelector | None = None  # labels of the nodes that are considered
     max_no_of_pods_to_evict_per_node: Limit | None = None  # per cycle, as the next two
+    #: largest number of evictions of a namespace per cycle
     max_no_of_pods_to_evict_per_namespace: Limit | None = None
-    max_no_of_pods_to_evict_total: Limit | None = None
+    max_no_of_pods_to_evict_total: Limit | None = None  # largest number of evictions per cycle
     #: Whether evictions are proven by a dry run; by default only evictions of our own plugins.
     prove_moves: bool | None = None
     move_memory: Duration = _MOVE_MEMORY  # time in which no workload returns to a node that it left

@@ -37,6 +37,20 @@ def test_every_row_of_a_table_has_the_cells_of_its_head(reference: Mapping[str, 
             assert len(cells) == 1, f"{path}: {block[:200]}"
 
 
+def test_every_row_has_a_meaning(reference: Mapping[str, str]) -> None:
+    """A field, key, metric or gate without an explanation is of no use in a reference."""
+    unexplained = [
+        f"{path}: {row}"
+        for path, text in reference.items()
+        for head, *rows in (
+            block.splitlines() for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+        )
+        for row in rows[1:]
+        if "meaning" in _cells(head) and not _cells(row)[_cells(head).index("meaning")]
+    ]
+    assert not unexplained
+
+
 def test_every_declaration_is_on_its_page(reference: Mapping[str, str]) -> None:
     """Kinds, plugins, gates and commands come from the lists that the programs use."""
     for kind in KINDS:
@@ -129,3 +143,7 @@ def test_every_page_of_the_documentation_is_in_a_table_of_contents() -> None:
     named = "\n".join(path.read_text("utf-8") for path in docs.rglob("index.md"))
     for page in sorted((docs / "how-to").glob("*.md")):
         assert page.stem == "index" or f"\n{page.stem}\n" in named, page
+
+
+def _cells(row: str) -> list[str]:
+    return [cell.strip() for cell in re.split(r"(?<!\\)\|", row)[1:-1]]

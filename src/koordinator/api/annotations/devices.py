@@ -24,8 +24,8 @@ GPU_MINORS: Final = "scheduling.koordinator.sh/gpu-minors"  # 0,1,…
 
 # Read by device plugins of vendors.
 HUAWEI_PREDICATE_TIME: Final = "predicate-time"  # nanoseconds since the epoch
-HUAWEI_NPU_CORE: Final = "huawei.com/npu-core"
-HUAWEI_ASCEND_310P: Final = "huawei.com/Ascend310P"
+HUAWEI_NPU_CORE: Final = "huawei.com/npu-core"  # cores of an NPU
+HUAWEI_ASCEND_310P: Final = "huawei.com/Ascend310P"  # allocated cards of an Ascend 310P
 CAMBRICON_ASSIGNED: Final = "CAMBRICON_DSMLU_ASSIGHED"  # misspelt by the vendor
 CAMBRICON_PROFILE: Final = "CAMBRICON_DSMLU_PROFILE"
 CAMBRICON_LOCK: Final = "cambricon.com/dsmlu.lock"  # of nodes
@@ -81,6 +81,7 @@ class DeviceHint(ApiStruct, frozen=True, kw_only=True):
 class DeviceJointAllocate(ApiStruct, frozen=True, kw_only=True):
     """Types of devices that go together; without scope, if possible."""
 
+    #: types of devices that are allocated together, such as gpu and rdma
     device_types: tuple[str, ...] = ()
     required_scope: str = ""  # a JointAllocateScope; any other text is none
 
@@ -88,8 +89,9 @@ class DeviceJointAllocate(ApiStruct, frozen=True, kw_only=True):
 class GpuPartitionSpec(ApiStruct, frozen=True, kw_only=True):
     """The partition that a pod wants; that it is there at all makes a partition table mandatory."""
 
+    #: Restricted accepts only partitions of the highest score; BestEffort also others
     allocate_policy: str = GpuPartitionAllocatePolicy.BEST_EFFORT.value
-    ring_bus_bandwidth: Quantity | None = None
+    ring_bus_bandwidth: Quantity | None = None  # least bandwidth of the links within the partition
 
 
 class GpuPartition(ApiStruct, frozen=True, kw_only=True):
@@ -144,19 +146,20 @@ class _WirePartition(ApiStruct, frozen=True, kw_only=True):
 DeviceAllocations = dict[str, tuple[DeviceAllocation, ...]]  # by DeviceType
 GpuPartitionTable = dict[int, tuple[GpuPartition, ...]]  # by number of GPUs
 
+#: allocated devices by type
 ALLOCATED = AnnotationCodec("scheduling.koordinator.sh/device-allocated", DeviceAllocations)
 ALLOCATE_HINTS = AnnotationCodec(
     "scheduling.koordinator.sh/device-allocate-hint", dict[str, DeviceHint]
-)
+)  # preferences by type of device
 JOINT_ALLOCATE = AnnotationCodec(
     "scheduling.koordinator.sh/device-joint-allocate", DeviceJointAllocate
-)
+)  # types of devices that go together
 GPU_PARTITION_SPEC = AnnotationCodec(
     "scheduling.koordinator.sh/gpu-partition-spec", GpuPartitionSpec
-)
+)  # partition of GPUs
 METAX_ALLOCATED = AnnotationCodec(
     "metax-tech.com/gpu-devices-allocated", tuple[tuple[MetaXAllocation, ...], ...]
-)
+)  # allocated cards of MetaX
 
 _WIRE_PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[int, Any])
 _PARTITIONS = AnnotationCodec(GPU_PARTITIONS, dict[str, tuple[GpuPartition, ...]])

@@ -19,19 +19,28 @@ from koordinator.api.meta import ApiStruct, ObjectMeta
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 
-NAME: Final = "gang.scheduling.koordinator.sh/name"
+NAME: Final = "gang.scheduling.koordinator.sh/name"  # name of the pod's gang
+#: members that must be placed together
 MIN_AVAILABLE: Final = "gang.scheduling.koordinator.sh/min-available"
+#: members that the gang will have
 TOTAL_NUMBER: Final = "gang.scheduling.koordinator.sh/total-number"
-MODE: Final = "gang.scheduling.koordinator.sh/mode"
-MATCH_POLICY: Final = "gang.scheduling.koordinator.sh/match-policy"
-MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
+MODE: Final = "gang.scheduling.koordinator.sh/mode"  # a GangMode
+MATCH_POLICY: Final = "gang.scheduling.koordinator.sh/match-policy"  # a GangMatchPolicy
+MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"  # a GangMatchPolicy
+#: time that members wait for each other
 WAITING_TIME: Final = "gang.scheduling.koordinator.sh/waiting-time"
 TIMEOUT: Final = "gang.scheduling.koordinator.sh/timeout"  # reserved: no component reads it
+#: rank of the pod in its gang
 NETWORK_TOPOLOGY_INDEX: Final = "gang.scheduling.koordinator.sh/network-topology-index"
+#: selector of ClusterNetworkTopology objects
 NETWORK_TOPOLOGY_SELECTOR: Final = "scheduling.koordinator.sh/network-topology-selector"
+#: of a bound pod: its gang group
 BIND_GANG_GROUP_ID: Final = "internal.scheduling.koordinator.sh/bind-gang-group-id"
+#: of a bound pod: members bound together
 BIND_GANG_MEMBER_COUNT: Final = "internal.scheduling.koordinator.sh/bind-gang-member-count"
+#: former key of the same
 FORMER_BIND_GANG_GROUP_ID: Final = "scheduling.koordinator.sh/bind-gang-group-id"
+#: former key of the same
 FORMER_BIND_GANG_MEMBER_COUNT: Final = "scheduling.koordinator.sh/bind-gang-member-count"
 QUEUE_POSITION: Final = "gang.scheduling.koordinator.sh/queue-position"  # on a PodGroup; ours
 QUEUE_REASON: Final = "gang.scheduling.koordinator.sh/queue-reason"  # written by the scheduler
@@ -62,21 +71,22 @@ class GatherStrategy(StrEnum):
 class GatherRule(ApiStruct, frozen=True, kw_only=True):
     """Rule for one layer; a multiple above 1 is the granularity of pods per domain."""
 
-    layer: str = ""
+    layer: str = ""  # layer of the cluster's topology
     strategy: str = ""  # a GatherStrategy
+    #: number that the count of pods in a domain must be a multiple of; 0 and 1: any
     pod_count_multiple: int = 0
 
 
 class NetworkTopologySpec(ApiStruct, frozen=True, kw_only=True):
     """How near its members have to be to each other."""
 
-    gather_strategy: tuple[GatherRule, ...] = ()
+    gather_strategy: tuple[GatherRule, ...] = ()  # rules by layer of the topology
 
 
 GROUPS = AnnotationCodec("gang.scheduling.koordinator.sh/groups", tuple[str, ...])  # gang ids
 NETWORK_TOPOLOGY_SPEC = AnnotationCodec(
     "gang.scheduling.koordinator.sh/network-topology-spec", NetworkTopologySpec
-)
+)  # closeness of the members in the network
 
 
 def gang_name(meta: ObjectMeta) -> str:

@@ -24,8 +24,10 @@ from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
+#: worth of a CPU, with two decimals
 CPU_NORMALIZATION_RATIO: Final = "node.koordinator.sh/cpu-normalization-ratio"
-NETWORK_BANDWIDTH: Final = "node.koordinator.sh/network-bandwidth"
+NETWORK_BANDWIDTH: Final = "node.koordinator.sh/network-bandwidth"  # bandwidth of the node
+#: ratios by resource
 AMPLIFICATION_RATIOS: Final = "node.koordinator.sh/resource-amplification-ratio"
 YARN_NODE_ID: Final = "yarn.hadoop.apache.org/node-id"  # of pods; host:port
 YARN_CLUSTER_ID: Final = "yarn.hadoop.apache.org/cluster-id"  # of pods
@@ -42,84 +44,106 @@ _RATIOS = AnnotationCodec(AMPLIFICATION_RATIOS, dict[str, float])
 class ColocationStrategy(ApiStruct, frozen=True, kw_only=True):
     """How much of what is idle goes to batch and mid pods.  None leaves it to the configuration."""
 
-    enable: bool | None = None
+    enable: bool | None = None  # whether the node offers batch and mid resources
+    #: time window of the averages in a NodeMetric
     metric_aggregate_duration_seconds: ConfiguredFromOne | None = None
+    #: time between two reports of koordlet
     metric_report_interval_seconds: ConfiguredFromOne | None = None
+    #: time windows of the percentiles in a NodeMetric
     metric_aggregate_policy: AggregatePolicy | None = None
+    #: memory that counts as used: without page cache, with hot pages, or with all of it
     metric_memory_collect_policy: MemoryCollectPolicy | None = None
+    #: share of the node's CPU that batch and other pods may fill together
     cpu_reclaim_threshold_percent: ConfiguredFromZero | None = None
+    #: share of the node's memory that batch and other pods may fill together
     memory_reclaim_threshold_percent: ConfiguredFromZero | None = None
     cpu_calculate_policy: str | None = None  # usage or maxUsageRequest
     memory_calculate_policy: str | None = None  # usage, request or maxUsageRequest
+    #: age of a NodeMetric from which batch and mid resources are set to 0
     degrade_time_minutes: ConfiguredFromOne | None = None
+    #: time after which the node is updated even if the amounts differ little
     update_time_threshold_seconds: ConfiguredFromOne | None = None
+    #: relative change of an amount from which the node is updated at once
     resource_diff_threshold: (
         Annotated[float, bounded(Bounds(most=1, above=0), decoded=ANY)] | None
     ) = None
     mid_reclaim_mode: str | None = None  # static, or not set
+    #: largest mid-cpu, as a percentage of the node's CPU
     mid_cpu_threshold_percent: ConfiguredPercent | None = field(
         name="midCPUThresholdPercent", default=None
     )
+    #: largest mid-memory, as a percentage of the node's memory
     mid_memory_threshold_percent: ConfiguredPercent | None = None
+    #: share of what prod pods do not request that mid resources get
     mid_unallocated_percent: ConfiguredPercent | None = None
+    #: mid-cpu in the static mode, as a percentage of the node's CPU
     mid_static_cpu_reserved_percent: ConfiguredPercent | None = field(
         name="midStaticCPUReservedPercent", default=None
     )
+    #: mid-memory in the static mode, as a percentage of the node's memory
     mid_static_memory_reserved_percent: ConfiguredPercent | None = None
+    #: largest batch-cpu, as a percentage of the node's CPU
     batch_cpu_threshold_percent: ConfiguredFromZero | None = field(
         name="batchCPUThresholdPercent", default=None
     )
+    #: largest batch-memory, as a percentage of the node's memory
     batch_memory_threshold_percent: ConfiguredFromZero | None = None
-    extensions: UntypedObject = {}
+    extensions: UntypedObject = {}  # settings of extensions of the manager; kept as they are
 
 
 class OriginExtendedAllocatable(ApiStruct, frozen=True, kw_only=True):
     """Batch resources before the allocations of third parties are subtracted."""
 
-    resources: ResourceList = {}
+    resources: ResourceList = {}  # batch resources by name
 
 
 class ThirdPartyAllocation(ApiStruct, frozen=True, kw_only=True):
     """What another system, such as YARN, holds on the node."""
 
-    name: str
+    name: str  # name of the system, such as hadoop-yarn
     priority: str  # a PriorityBand
-    resources: ResourceList = {}
+    resources: ResourceList = {}  # allocated batch or mid resources
 
 
 class ThirdPartyAllocations(ApiStruct, frozen=True, kw_only=True):
     """One entry per system."""
 
-    allocations: tuple[ThirdPartyAllocation, ...] = ()
+    allocations: tuple[ThirdPartyAllocation, ...] = ()  # allocations by system
 
 
 class CustomAggregatedUsage(ApiStruct, frozen=True, kw_only=True):
     """Thresholds, in percent, for the usage over a time window."""
 
+    #: percentage of the node by resource from which the node is not used
     usage_thresholds: dict[str, int] = {}
     usage_aggregation_type: str = ""  # an AggregationType
-    usage_aggregated_duration: Duration | None = None
+    usage_aggregated_duration: Duration | None = None  # time window of the percentile
 
 
 class CustomUsageThresholds(ApiStruct, frozen=True, kw_only=True):
     """Thresholds, in percent, that replace the arguments of load-aware scheduling on this node."""
 
+    #: percentage of the node by resource from which the node is not used
     usage_thresholds: dict[str, int] = {}
+    #: the same for the usage of prod pods alone, and for prod pods
     prod_usage_thresholds: dict[str, int] = {}
+    #: thresholds for percentiles of usage instead of the average
     aggregated_usage: CustomAggregatedUsage | None = None
 
 
+#: strategy of this node; goes before the ConfigMap
 COLOCATION_STRATEGY = AnnotationCodec("node.koordinator.sh/colocation-strategy", ColocationStrategy)
+#: allocatable amounts before amplification
 RAW_ALLOCATABLE = AnnotationCodec("node.koordinator.sh/raw-allocatable", ResourceList)
 ORIGIN_EXTENDED_ALLOCATABLE = AnnotationCodec(
     "node.koordinator.sh/originExtendedAllocatable", OriginExtendedAllocatable
-)
+)  # batch resources before third parties
 THIRD_PARTY_ALLOCATIONS = AnnotationCodec(
     "node.koordinator.sh/thirdPartyAllocations", ThirdPartyAllocations
-)
+)  # batch resources that other systems use
 USAGE_THRESHOLDS = AnnotationCodec(
     "scheduling.koordinator.sh/usage-thresholds", CustomUsageThresholds
-)
+)  # thresholds of load-aware scheduling on this node
 
 
 def read_cpu_normalization_ratio(meta: ObjectMeta) -> float | None:

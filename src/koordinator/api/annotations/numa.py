@@ -77,44 +77,48 @@ class NumaTopologySpec(ApiStruct, frozen=True, kw_only=True):
     """What a pod wants of its NUMA nodes."""
 
     numa_topology_policy: str = ""  # a NumaTopologyPolicy
+    #: whether the pod stays off NUMA nodes of pods that span several, and the reverse
     single_numa_node_exclusive: str = field(name="singleNUMANodeExclusive", default="")
 
 
 class CpuBindSpec(ApiStruct, frozen=True, kw_only=True):
     """CPU preferences of a pod; an unknown policy binds no CPUs."""
 
+    #: bind policy without which the pod is not scheduled
     required_cpu_bind_policy: str = field(name="requiredCPUBindPolicy", default="")
+    #: bind policy if none is required
     preferred_cpu_bind_policy: str = field(name="preferredCPUBindPolicy", default="")
+    #: level on which pods of the same policy avoid each other
     preferred_cpu_exclusive_policy: str = field(name="preferredCPUExclusivePolicy", default="")
 
 
 class NumaNodeResource(ApiStruct, frozen=True, kw_only=True):
     """What a pod got of one NUMA node."""
 
-    node: int
-    resources: ResourceList = {}
+    node: int  # id of the NUMA node
+    resources: ResourceList = {}  # allocated amounts by resource
 
 
 class CpuAllocation(ApiStruct, frozen=True, kw_only=True):
     """What a pod got; ``cpuset`` is a list such as 0-3,8."""
 
-    cpuset: str = ""
-    numa_node_resources: tuple[NumaNodeResource, ...] = ()
+    cpuset: str = ""  # CPUs of the pod, such as 0-3,8
+    numa_node_resources: tuple[NumaNodeResource, ...] = ()  # allocated amounts by NUMA node
 
 
 class CpuInfo(ApiStruct, frozen=True, kw_only=True):
     """Where a logical CPU sits; core ids count per socket."""
 
-    id: int
-    core: int
-    socket: int
-    node: int
+    id: int  # id of the logical CPU
+    core: int  # id of the core within the socket
+    socket: int  # id of the socket
+    node: int  # id of the NUMA node
 
 
 class CpuTopology(ApiStruct, frozen=True, kw_only=True):
     """All logical CPUs of a node."""
 
-    detail: tuple[CpuInfo, ...] = ()
+    detail: tuple[CpuInfo, ...] = ()  # logical CPUs of the node
 
 
 class PodCpuAllocation(ApiStruct, frozen=True, kw_only=True):
@@ -138,15 +142,16 @@ class CpuSharedPool(ApiStruct, frozen=True, kw_only=True):
 class KubeletCpuManagerPolicy(ApiStruct, frozen=True, kw_only=True):
     """``policy`` is static or none."""
 
-    policy: str = ""
-    options: dict[str, str] = {}
-    reserved_cpus: str = field(name="reservedCPUs", default="")
+    policy: str = ""  # static or none
+    options: dict[str, str] = {}  # options of the policy, such as full-pcpus-only
+    reserved_cpus: str = field(name="reservedCPUs", default="")  # CPUs that the kubelet reserves
 
 
 class NodeReservation(ApiStruct, frozen=True, kw_only=True):
     """What pods don't get of a node; a list of CPUs goes before an amount of them."""
 
-    resources: ResourceList = {}
+    resources: ResourceList = {}  # reserved amounts by resource
+    #: reserved CPUs, such as 0-3; they go before an amount of CPU
     reserved_cpus: str = field(name="reservedCPUs", default="")
     apply_policy: str = ""  # a NodeReservationApplyPolicy; none is Default
 
@@ -154,43 +159,50 @@ class NodeReservation(ApiStruct, frozen=True, kw_only=True):
 class SystemQosResource(ApiStruct, frozen=True, kw_only=True):
     """CPUs for pods of QoS class SYSTEM."""
 
-    cpuset: str = ""
-    cpuset_exclusive: bool = True
+    cpuset: str = ""  # CPUs of the class, such as 0-3
+    cpuset_exclusive: bool = True  # whether no other class uses these CPUs
 
 
 class CpuBasicInfo(ApiStruct, frozen=True, kw_only=True):
     """The model of a node's CPUs and how they are set up."""
 
-    cpu_model: str = ""
-    hyper_thread_enabled: bool = False
-    turbo_enabled: bool = False
+    cpu_model: str = ""  # model of the CPUs
+    hyper_thread_enabled: bool = False  # whether hyper-threading is on
+    turbo_enabled: bool = False  # whether turbo is on
+    #: bit mask of the L3 cache ways that can be allocated
     cat_l3_cbm_mask: str = field(name="catL3CbmMask", default="")
-    vendor_id: str = field(name="vendorID", default="")
+    vendor_id: str = field(name="vendorID", default="")  # vendor of the CPUs
 
 
 # Of pods.
 NUMA_TOPOLOGY_SPEC = AnnotationCodec(
     "scheduling.koordinator.sh/numa-topology-spec", NumaTopologySpec
-)
+)  # NUMA requirements of the pod
+#: CPU requirements of the pod
 RESOURCE_SPEC = AnnotationCodec("scheduling.koordinator.sh/resource-spec", CpuBindSpec)
+#: allocated CPUs and NUMA amounts
 RESOURCE_STATUS = AnnotationCodec("scheduling.koordinator.sh/resource-status", CpuAllocation)
 
 # Of nodes, copied to NodeResourceTopology objects.
+#: amounts and CPUs that pods do not get
 NODE_RESERVATION = AnnotationCodec("node.koordinator.sh/reservation", NodeReservation)
+#: CPUs of QoS class SYSTEM
 SYSTEM_QOS_RESOURCE = AnnotationCodec("node.koordinator.sh/system-qos-resource", SystemQosResource)
 
 # Of NodeResourceTopology objects.
+#: model of the CPUs
 CPU_BASIC_INFO = AnnotationCodec("node.koordinator.sh/cpu-basic-info", CpuBasicInfo)
+#: sockets, cores and NUMA nodes of the CPUs
 CPU_TOPOLOGY = AnnotationCodec("node.koordinator.sh/cpu-topology", CpuTopology)
 POD_CPU_ALLOCATIONS = AnnotationCodec(
     "node.koordinator.sh/pod-cpu-allocs", tuple[PodCpuAllocation, ...]
-)
+)  # CPUs that the kubelet gave to pods
 CPU_SHARED_POOLS = AnnotationCodec(
     "node.koordinator.sh/cpu-shared-pools", tuple[CpuSharedPool, ...]
-)
+)  # CPUs of pods without CPUs of their own, by NUMA node
 BE_CPU_SHARED_POOLS = AnnotationCodec(
     "node.koordinator.sh/be-cpu-shared-pools", tuple[CpuSharedPool, ...]
-)
+)  # CPUs of BE pods by NUMA node
 KUBELET_CPU_MANAGER_POLICY = AnnotationCodec(
     "kubelet.koordinator.sh/cpu-manager-policy", KubeletCpuManagerPolicy
-)
+)  # CPU manager of the kubelet

@@ -17,12 +17,15 @@ from koordinator.api.resource_qos import BlockIoQos, CpuQos, MemorySettings
 from koordinator.foundation.errors import InputError
 
 SKIP_UPDATE_RESOURCES: Final = "config.koordinator.sh/skip-update-resources"  # of profiles
-EVICTION_PRIORITY: Final = "koordinator.sh/eviction-priority"
-OOM_SCORE_ADJ: Final = "koordinator.sh/oom-score-adj"
+EVICTION_PRIORITY: Final = "koordinator.sh/eviction-priority"  # order of eviction; a number
+OOM_SCORE_ADJ: Final = "koordinator.sh/oom-score-adj"  # oom_score_adj of all containers
+#: requests and limits to use in place of the spec
 REPLACE_RESOURCES: Final = "pod.koordinator.sh/replace-resources"
+#: replaces the argument of that name
 ESTIMATED_SECONDS_AFTER_SCHEDULED: Final = (
     "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
 )
+#: replaces the argument of that name
 ESTIMATED_SECONDS_AFTER_INITIALIZED: Final = (
     "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
 )
@@ -31,70 +34,74 @@ ESTIMATED_SECONDS_AFTER_INITIALIZED: Final = (
 class ExtendedContainerResources(ApiStruct, frozen=True, kw_only=True):
     """Batch resources of a container."""
 
-    limits: ResourceList = {}
-    requests: ResourceList = {}
+    limits: ResourceList = {}  # limits of batch resources
+    requests: ResourceList = {}  # requests of batch resources
 
 
 class ExtendedResourceSpec(ApiStruct, frozen=True, kw_only=True):
     """Batch resources by name of the container."""
 
-    containers: dict[str, ExtendedContainerResources] = {}
+    containers: dict[str, ExtendedContainerResources] = {}  # batch resources by container
 
 
 class PodMemoryQos(MemorySettings, frozen=True, kw_only=True):
     """``policy`` is default (as the node; also if empty), none or auto."""
 
-    policy: str = ""
+    policy: str = ""  # default (settings of the node), none, or auto
 
 
 class PodNetworkQos(ApiStruct, frozen=True, kw_only=True):
     """Limits in bits per second, such as 40M."""
 
-    ingress_limit: str = ""
-    egress_limit: str = ""
+    ingress_limit: str = ""  # largest bandwidth into the pod, in bits per second
+    egress_limit: str = ""  # largest bandwidth out of the pod, in bits per second
 
 
 class Schemata(ApiStruct, frozen=True, kw_only=True):
     """A share of a cache as a range of percentages, of bandwidth as a percentage."""
 
-    percent: int = 0
-    range: tuple[int, ...] = ()
+    percent: int = 0  # percentage of the memory bandwidth
+    range: tuple[int, ...] = ()  # start and end of the part of the cache, in percent
 
 
 class CacheSchemata(Schemata, frozen=True, kw_only=True):
     """A share of the cache with this id, as ``Schemata`` has it of all caches."""
 
-    cache_id: int = field(name="cacheID", default=0)
+    cache_id: int = field(name="cacheID", default=0)  # id of the cache
 
 
 class ResctrlResource(ApiStruct, frozen=True, kw_only=True):
     """The share of all caches, and of some of them."""
 
-    schemata: Schemata = Schemata()
-    schemata_per_cache: tuple[CacheSchemata, ...] = ()
+    schemata: Schemata = Schemata()  # share of every cache
+    schemata_per_cache: tuple[CacheSchemata, ...] = ()  # share of single caches
 
 
 class ResctrlConfig(ApiStruct, frozen=True, kw_only=True):
     """Last-level cache and memory bandwidth of a pod."""
 
-    llc: ResctrlResource = ResctrlResource()
-    mb: ResctrlResource = ResctrlResource()
+    llc: ResctrlResource = ResctrlResource()  # share of the last-level cache
+    mb: ResctrlResource = ResctrlResource()  # share of the memory bandwidth
 
 
 EXTENDED_RESOURCE_SPEC = AnnotationCodec(
     "node.koordinator.sh/extended-resource-spec", ExtendedResourceSpec
-)
-CPU_BURST = AnnotationCodec("koordinator.sh/cpuBurst", CpuBurstSettings)
-CPU_QOS = AnnotationCodec("koordinator.sh/cpuQOS", CpuQos)
+)  # batch resources by container
+CPU_BURST = AnnotationCodec("koordinator.sh/cpuBurst", CpuBurstSettings)  # CPU burst of the pod
+CPU_QOS = AnnotationCodec("koordinator.sh/cpuQOS", CpuQos)  # scheduling of the pod's CPUs
+#: protection and reclaim of the pod's memory
 MEMORY_QOS = AnnotationCodec("koordinator.sh/memoryQOS", PodMemoryQos)
-BLKIO_QOS = AnnotationCodec("koordinator.sh/blkioQOS", BlockIoQos)
-NETWORK_QOS = AnnotationCodec("koordinator.sh/networkQOS", PodNetworkQos)
+BLKIO_QOS = AnnotationCodec("koordinator.sh/blkioQOS", BlockIoQos)  # limits of disks of the pod
+NETWORK_QOS = AnnotationCodec("koordinator.sh/networkQOS", PodNetworkQos)  # bandwidth of the pod
+#: shares of cache and memory bandwidth of the pod
 RESCTRL = AnnotationCodec("node.koordinator.sh/resctrl", ResctrlConfig)
+#: oom_score_adj by container
 OOM_SCORE_ADJ_SPEC = AnnotationCodec("koordinator.sh/oom-score-adj-spec", dict[str, int])
+#: koordlet's evictions that may hit the pod
 EVICTION_POLICY = AnnotationCodec("koordinator.sh/eviction-policy", tuple[str, ...])
 ESTIMATED_SCALING_FACTORS = AnnotationCodec(
     "scheduling.koordinator.sh/load-estimated-scaling-factors", dict[str, int]
-)
+)  # factors of the estimated usage by resource
 
 
 def read_cpu_qos(meta: ObjectMeta) -> CpuQos | None:

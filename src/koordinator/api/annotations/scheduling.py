@@ -15,16 +15,20 @@ from koordinator.api.labels import parse_int32
 from koordinator.api.meta import ApiStruct, ObjectMeta
 from koordinator.api.pod_migration_job import DeleteOptions
 
+#: order of eviction by the descheduler; lower first
 EVICTION_COST: Final = "scheduling.koordinator.sh/eviction-cost"
 NEVER_EVICT: Final = 2**31 - 1  # as an eviction cost
 EVICT: Final = "descheduler.alpha.kubernetes.io/evict"  # that it is there skips the filters
+#: the pod should not be evicted; see noEvictionPolicy
 PREFERS_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
+#: order in which a controller deletes pods; lower first
 POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 # Of PodMigrationJobs.
-EVICT_REASON: Final = "koordinator.sh/evict-reason"
+EVICT_REASON: Final = "koordinator.sh/evict-reason"  # reason of the eviction
 EVICT_TRIGGER: Final = "koordinator.sh/evict-trigger"  # a plugin
 JOB_CREATED_BY: Final = "koordinator.sh/job-created-by"  # the id of a process
+#: of a migration job: true once it may begin
 PASSED_ARBITRATION: Final = "descheduler.koordinator.sh/passed-arbitration"
 
 _COST = re.compile(r"0|-[0-9]+|[1-9][0-9]*")
@@ -41,12 +45,13 @@ class EvictionPolicy(StrEnum):
 class SoftEviction(ApiStruct, frozen=True, kw_only=True):
     """Request to an external controller to evict the pod."""
 
-    timestamp: dt.datetime | None = None
-    delete_options: DeleteOptions | None = None
-    initiator: str = ""
-    reason: str = ""
+    timestamp: dt.datetime | None = None  # time of the request
+    delete_options: DeleteOptions | None = None  # options for the deletion of the pod
+    initiator: str = ""  # component that requests the eviction
+    reason: str = ""  # reason of the eviction
 
 
+#: request to an external controller to evict the pod
 SOFT_EVICTION = AnnotationCodec("scheduling.koordinator.sh/soft-eviction", SoftEviction)
 
 
@@ -72,11 +77,12 @@ class EvictionAttempt(ApiStruct, frozen=True, kw_only=True):
     ``workload_replicas`` is its number of replicas.
     """
 
-    pod_uid: str
-    workload_uid: str = ""
-    workload_replicas: int = 0
+    pod_uid: str  # UID of the pod
+    workload_uid: str = ""  # UID of the pod's controller
+    workload_replicas: int = 0  # number of replicas of the controller
 
 
+#: of a migration job: its eviction
 EVICTION_ATTEMPT = AnnotationCodec("descheduler.koordinator.sh/eviction-attempt", EvictionAttempt)
 
 
@@ -92,18 +98,20 @@ class ProvenMove(ApiStruct, frozen=True, kw_only=True):
     ``gang_size`` of them, or not at all.
     """
 
-    source: str
-    target: str
-    gain: str = ""
-    lineage: str = ""
-    after: tuple[str, ...] = ()
-    gang: str = ""
-    gang_size: int = 0
+    source: str  # node that the pod leaves
+    target: str  # node that the pod moves to
+    gain: str = ""  # what the cluster gains by the move
+    lineage: str = ""  # what the pod and its replacements have in common
+    after: tuple[str, ...] = ()  # pods whose jobs must end before, as namespace/name
+    gang: str = ""  # gang whose members move together
+    gang_size: int = 0  # number of members that move together
 
 
+#: of a migration job: the move that was tried before
 PROVEN_MOVE = AnnotationCodec("descheduler.koordinator.sh/proven-move", ProvenMove)
 
 
+#: scheduler that the pod named before
 ORIGINAL_SCHEDULER_NAME: Final = "internal.scheduling.koordinator.sh/original-scheduler-name"
 SYNC_BARRIER_PREFIX: Final = "scheduling.koordinator.sh/sync-barrier-"  # the lease's name follows
 
@@ -111,13 +119,13 @@ SYNC_BARRIER_PREFIX: Final = "scheduling.koordinator.sh/sync-barrier-"  # the le
 class SchedulingHint(ApiStruct, frozen=True, kw_only=True):
     """The only nodes to look at, and those to try first."""
 
-    node_names: tuple[str, ...] = ()
-    preferred_node_names: tuple[str, ...] = ()
-    extensions: UntypedObject = {}
+    node_names: tuple[str, ...] = ()  # the only nodes to consider; empty means all
+    preferred_node_names: tuple[str, ...] = ()  # nodes to try before all others
+    extensions: UntypedObject = {}  # settings of extensions; kept as they are
 
 
 SCHEDULING_HINT = AnnotationCodec(
     "internal.scheduling.koordinator.sh/scheduling-hint",
     SchedulingHint,
     former_key="scheduling.koordinator.sh/scheduling-hint",
-)
+)  # nodes to try

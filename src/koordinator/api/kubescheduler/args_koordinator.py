@@ -41,15 +41,16 @@ _INTERVAL_SECONDS = 60
 class WeightedResource(ConfigStruct, frozen=True, kw_only=True):
     """A resource that is scored."""
 
-    name: str
-    weight: Weight
+    name: str  # name of the resource
+    weight: Weight  # weight of the resource in the score
 
 
 class NodeScoringStrategy(ConfigStruct, frozen=True, kw_only=True):
     """How full a node, or a part of it, should be."""
 
+    #: LeastAllocated prefers free nodes, MostAllocated full ones
     type: Literal["LeastAllocated", "MostAllocated"]
-    resources: tuple[WeightedResource, ...] = ()
+    resources: tuple[WeightedResource, ...] = ()  # resources that are scored
 
 
 def _least_allocated(*names: str) -> NodeScoringStrategy:
@@ -60,35 +61,47 @@ def _least_allocated(*names: str) -> NodeScoringStrategy:
 class LoadAwareSchedulingAggregatedArgs(ConfigStruct, frozen=True, kw_only=True):
     """Percentiles of usage in place of the latest; without a duration, over the longest window."""
 
+    #: usage in percent by resource from which a node is filtered
     usage_thresholds: dict[str, ConfigPercent] = field(default_factory=dict)
-    usage_aggregation_type: AggregationType = ""
+    usage_aggregation_type: AggregationType = ""  # percentile for the filter, such as p95
+    #: time window for the filter; 0s takes the longest reported
     usage_aggregated_duration: Duration = Duration()
-    score_aggregation_type: AggregationType = ""
+    score_aggregation_type: AggregationType = ""  # percentile for the score
+    #: time window for the score; 0s takes the longest reported
     score_aggregated_duration: Duration = Duration()
 
 
 class LoadAwareSchedulingArgs(PluginArgs, frozen=True, kw_only=True):
     """Measured usage, in percent of allocatable; a threshold of 0 is not checked."""
 
+    #: whether nodes with an expired NodeMetric are filtered
     filter_expired_node_metrics: bool = True
-    node_metric_expiration_seconds: PositiveSeconds = 180
+    node_metric_expiration_seconds: PositiveSeconds = 180  # age from which a NodeMetric has expired
+    #: whether such nodes are used nevertheless
     enable_schedule_when_node_metrics_expired: bool = False
     #: empty is cpu 1, memory 1, unless the dominant resource has a weight
     resource_weights: dict[str, Weight] = field(default_factory=dict)
-    dominant_resource_weight: ConfigPercent = 0
+    dominant_resource_weight: ConfigPercent = 0  # weight of the resource that the node has least of
     #: empty is cpu 65, memory 95
     usage_thresholds: dict[str, ConfigPercent] = field(default_factory=dict)
+    #: usage of prod pods in percent by resource from which prod pods avoid a node
     prod_usage_thresholds: dict[str, int] = field(default_factory=dict)
+    #: whether the usage of the system counts as usage of prod pods
     prod_usage_include_sys: bool = False
+    #: whether prod pods are scored by the usage of prod pods alone
     score_according_prod_usage: bool = False
     estimator: str = "defaultEstimator"  # any other name means the same
     #: cpu is 85 and memory 70 if they are not named
     estimated_scaling_factors: dict[str, PositivePercent] = field(default_factory=dict)
+    #: time after binding for which the estimate counts at least
     estimated_seconds_after_pod_scheduled: int | None = None
+    #: time after initialization for which the estimate counts at least
     estimated_seconds_after_initialized: int | None = None
+    #: whether annotations of pods may set factors and times
     allow_customize_estimation: bool = False
+    #: percentiles of usage in place of the average
     aggregated: LoadAwareSchedulingAggregatedArgs | None = None
-    supported_resources: tuple[str, ...] = ()
+    supported_resources: tuple[str, ...] = ()  # further resources whose usage is considered
 
     def __post_init__(self) -> None:
         if not self.resource_weights and not self.dominant_resource_weight:
@@ -117,43 +130,51 @@ class LoadAwareSchedulingArgs(PluginArgs, frozen=True, kw_only=True):
 class NodeNUMAResourceArgs(PluginArgs, frozen=True, kw_only=True):
     """Which CPUs bound pods get, and how full nodes and NUMA nodes should be."""
 
+    #: bind policy of LSR and LSE pods that name none
     default_cpu_bind_policy: Literal["", "FullPCPUs", "SpreadByPCPUs"] = field(
         name="defaultCPUBindPolicy", default="FullPCPUs"
     )
-    scoring_strategy: NodeScoringStrategy = _least_allocated("cpu", "memory")
+    scoring_strategy: NodeScoringStrategy = _least_allocated("cpu", "memory")  # score of nodes
+    #: score of NUMA nodes within a node
     numa_scoring_strategy: NodeScoringStrategy = _least_allocated("cpu", "memory")
 
 
 class PreAllocationConfig(ConfigStruct, frozen=True, kw_only=True):
     """Reservations that take the place of pods which run already."""
 
+    #: whether labelled pods are candidates, in place of the owners of the reservation
     enable_cluster_mode: bool = False
-    cluster_label_key: str = "pod.koordinator.sh/is-pre-allocatable"
+    cluster_label_key: str = "pod.koordinator.sh/is-pre-allocatable"  # label of the candidates
+    #: annotation of candidates with their order, larger first
     cluster_priority_annotation_key: str = "pod.koordinator.sh/pre-allocatable-priority"
-    prefer_no_pre_allocated_pods: bool = False
+    prefer_no_pre_allocated_pods: bool = False  # whether nodes that need no candidate are preferred
 
 
 class ReservationSelectorIndexArgs(ConfigStruct, frozen=True, kw_only=True):
     """The labels by which reservations are found faster."""
 
-    enabled: bool = False
-    key_prefixes: tuple[str, ...] = ()
-    keys: tuple[str, ...] = ()
+    enabled: bool = False  # whether the index is used
+    key_prefixes: tuple[str, ...] = ()  # prefixes of labels in the index
+    keys: tuple[str, ...] = ()  # labels in the index
 
 
 class ReservationArgs(PluginArgs, frozen=True, kw_only=True):
     """0 seconds mean the default, of all three."""
 
-    enable_preemption: bool = False
+    enable_preemption: bool = False  # whether reservations preempt pods
     min_candidate_nodes_percentage: ConfigPercent = 10
     min_candidate_nodes_absolute: Count = 100
     controller_workers: Int32 = 1  # has no effect: the loop that schedules writes the status, too
+    #: age from which ended reservations are deleted
     gc_duration_seconds: Seconds = _GC_DURATION_SECONDS
+    #: time between two searches for such reservations
     gc_interval_seconds: Seconds = _INTERVAL_SECONDS
-    disable_garbage_collection: bool = False
+    disable_garbage_collection: bool = False  # whether ended reservations stay
     resync_interval_seconds: Seconds = _INTERVAL_SECONDS  # has no effect: nothing is copied
+    #: reservations in place of pods that run
     pre_allocation_config: PreAllocationConfig = PreAllocationConfig()
-    ignored_resources: tuple[str, ...] = ()
+    ignored_resources: tuple[str, ...] = ()  # resources that reservations do not keep
+    #: domains of such resources: example.com means example.com/*
     ignored_resource_groups: tuple[str, ...] = ()
     #: has no effect: reservations are looked up by owner, which finds no others than a scan
     reservation_selector_index: ReservationSelectorIndexArgs = ReservationSelectorIndexArgs()
@@ -182,11 +203,12 @@ class ReservationArgs(PluginArgs, frozen=True, kw_only=True):
 class CoschedulingArgs(PluginArgs, frozen=True, kw_only=True):
     """Gangs: how long members wait for each other, and what is done for them."""
 
+    #: time that members wait for each other unless the gang sets it
     default_timeout: Duration = Duration(seconds=600)
-    controller_workers: PositiveCount = 1
+    controller_workers: PositiveCount = 1  # has no effect: one loop writes the status
     skip_check_schedule_cycle: bool = False  # has no effect any more
-    enable_preemption: bool = False
-    aware_network_topology: bool = False
+    enable_preemption: bool = False  # whether gangs preempt pods
+    aware_network_topology: bool = False  # whether gangs follow the ClusterNetworkTopology
     default_match_policy: str = "once-satisfied"  # or only-waiting, waiting-and-running
 
     def validate(self) -> None:
@@ -196,31 +218,34 @@ class CoschedulingArgs(PluginArgs, frozen=True, kw_only=True):
 class GPUSharedResourceTemplatesConfig(ConfigStruct, frozen=True, kw_only=True):
     """Where the templates of virtual devices are, and which requests they apply to."""
 
-    config_map_namespace: str = ""
-    config_map_name: str = ""
-    matched_resources: tuple[str, ...] = ()
+    config_map_namespace: str = ""  # namespace of the ConfigMap
+    config_map_name: str = ""  # name of the ConfigMap
+    matched_resources: tuple[str, ...] = ()  # requested resources that the templates apply to
 
 
 class GPUShareUnsupportedModel(ConfigStruct, frozen=True, kw_only=True):
     """A GPU that can't be shared, as the labels of its node call it."""
 
-    vendor: str
-    model: str
+    vendor: str  # vendor of the GPU
+    model: str  # model of the GPU
 
 
 class DeviceShareArgs(PluginArgs, frozen=True, kw_only=True):
     """How full devices should be; templates given here replace the default ones as a whole."""
 
     allocator: str = ""  # has no effect any more
+    #: score of devices and nodes
     scoring_strategy: NodeScoringStrategy = _least_allocated(
         "koordinator.sh/gpu-memory-ratio",
         "koordinator.sh/gpu-memory",
         "koordinator.sh/rdma",
         "koordinator.sh/fpga",
     )
+    #: whether devices ignore the NUMA topology policy
     disable_device_numa_topology_alignment: bool = field(
         name="disableDeviceNUMATopologyAlignment", default=False
     )
+    #: place of the templates of virtual devices
     gpu_shared_resource_templates_config: GPUSharedResourceTemplatesConfig = (
         GPUSharedResourceTemplatesConfig(
             config_map_namespace="koordinator-system",
@@ -228,15 +253,16 @@ class DeviceShareArgs(PluginArgs, frozen=True, kw_only=True):
             matched_resources=("huawei.com/npu-core",),
         )
     )
+    #: models that are allocated as whole devices only
     gpu_share_unsupported_models: tuple[GPUShareUnsupportedModel, ...] = ()
 
 
 class HookPluginConf(ConfigStruct, frozen=True, kw_only=True):
     """A hook of the quota tree that is compiled in."""
 
-    key: str = ""
-    factory_key: str = ""
-    factory_args: str = ""
+    key: str = ""  # name of the hook
+    factory_key: str = ""  # name under which the hook is registered
+    factory_args: str = ""  # arguments of the hook
 
 
 class ElasticQuotaArgs(PluginArgs, frozen=True, kw_only=True):
@@ -245,20 +271,29 @@ class ElasticQuotaArgs(PluginArgs, frozen=True, kw_only=True):
     The three about queues are ours: they count for quotas whose annotations say nothing else.
     """
 
+    #: time for which a quota may exceed its runtime amount before pods are evicted
     delay_evict_time: Duration = Duration(seconds=120)
-    revoke_pod_interval: Duration = Duration(seconds=1)
+    revoke_pod_interval: Duration = Duration(seconds=1)  # time between two searches for such quotas
+    #: largest amounts of the default quota
     default_quota_group_max: ResourceList = field(default_factory=dict)
+    #: largest amounts of the system quota
     system_quota_group_max: ResourceList = field(default_factory=dict)
-    quota_group_namespace: str = "koordinator-system"
+    quota_group_namespace: str = "koordinator-system"  # namespace of the built-in quotas
+    #: whether pods of quotas that exceed their runtime amount are evicted
     monitor_all_quotas: bool = False
+    #: whether a pod must fit every ancestor of its quota too
     enable_check_parent_quota: bool = False
-    enable_runtime_quota: bool = True
+    enable_runtime_quota: bool = True  # whether quotas borrow; otherwise max alone limits them
+    #: whether min is lowered where the cluster is smaller than the sum of all
     enable_min_quota_scale: bool = True
-    disable_default_quota_preemption: bool = True
-    enable_queue_hint: bool = False
+    disable_default_quota_preemption: bool = True  # whether pods of the default quota preempt none
+    enable_queue_hint: bool = False  # has no effect: queueing hints are always used
+    #: has no effect: quotas are always current
     quota_snapshot_update_interval: Duration = Duration(seconds=120)
-    hook_plugins: tuple[HookPluginConf, ...] = ()
+    hook_plugins: tuple[HookPluginConf, ...] = ()  # hooks of the quota tree
+    #: queue policy of quotas that set none
     default_queue_policy: Literal["none", "strict", "backfill", "best-effort"] = "none"
+    #: order of jobs in quotas that set none
     default_queue_order: Literal["fifo", "fair-share"] = "fifo"
     default_queue_depth: PositiveCount = 32  # jobs that "close behind the first" means
 
@@ -290,26 +325,26 @@ class ElasticQuotaArgs(PluginArgs, frozen=True, kw_only=True):
 class ResourcesType(ConfigStruct, frozen=True, kw_only=True):
     """``type`` is LeastAllocated or MostAllocated; any other scores 0 with its weight."""
 
-    type: str = ""
-    weight: int = 0
+    type: str = ""  # LeastAllocated or MostAllocated; any other scores 0
+    weight: int = 0  # weight of the resource in the score
 
 
 class NodeResourcesFitPlusArgs(PluginArgs, frozen=True, kw_only=True):
     """How full nodes should be of each resource."""
 
-    resources: dict[str, ResourcesType] = field(default_factory=dict)
+    resources: dict[str, ResourcesType] = field(default_factory=dict)  # type and weight by resource
 
 
 class ScarceResourceAvoidanceArgs(PluginArgs, frozen=True, kw_only=True):
     """Scarce resources, whose nodes other pods should avoid."""
 
-    resources: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()  # resources whose nodes are left to pods that request them
 
 
 class SchedulingHintArgs(PluginArgs, frozen=True, kw_only=True):
     """How many of the preferred nodes of a hint are tried."""
 
-    max_hint_nodes: PositiveCount = 100
+    max_hint_nodes: PositiveCount = 100  # number of preferred nodes of a hint that are tried
 
 
 def _check_not_negative(duration: Duration, path: str) -> None:

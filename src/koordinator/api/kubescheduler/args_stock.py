@@ -37,8 +37,8 @@ _RATIO = "RequestedToCapacityRatio"
 class ResourceSpec(ConfigStruct, frozen=True, kw_only=True):
     """A resource that is scored; a weight of 0 becomes 1."""
 
-    name: str
-    weight: ConfigPercent = 1
+    name: str  # name of the resource
+    weight: ConfigPercent = 1  # weight of the resource in the score; 0 becomes 1
 
     def __post_init__(self) -> None:
         if self.weight == 0:
@@ -51,21 +51,23 @@ CPU_AND_MEMORY = (ResourceSpec(name="cpu"), ResourceSpec(name="memory"))
 class UtilizationShapePoint(ConfigStruct, frozen=True, kw_only=True):
     """A point of a curve that is straight between its points."""
 
-    utilization: ConfigPercent
-    score: Annotated[int, Meta(ge=0, le=10)]
+    utilization: ConfigPercent  # utilization in percent
+    score: Annotated[int, Meta(ge=0, le=10)]  # score from 0 to 10 at that utilization
 
 
 class RequestedToCapacityRatioParam(ConfigStruct, frozen=True, kw_only=True):
     """Utilization of a resource to its score."""
 
-    shape: tuple[UtilizationShapePoint, ...] = ()
+    shape: tuple[UtilizationShapePoint, ...] = ()  # points of the curve from utilization to score
 
 
 class ScoringStrategy(ConfigStruct, frozen=True, kw_only=True):
     """How full a node should be."""
 
+    #: LeastAllocated prefers free nodes, MostAllocated full ones
     type: Literal["LeastAllocated", "MostAllocated", "RequestedToCapacityRatio"]
-    resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
+    resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY  # resources that are scored
+    #: curve of type RequestedToCapacityRatio
     requested_to_capacity_ratio: RequestedToCapacityRatioParam | None = None
 
     def __post_init__(self) -> None:
@@ -75,9 +77,9 @@ class ScoringStrategy(ConfigStruct, frozen=True, kw_only=True):
 class NodeResourcesFitArgs(PluginArgs, frozen=True, kw_only=True):
     """What is ignored is ignored by the filter only, not by the score."""
 
-    ignored_resources: tuple[str, ...] = ()
+    ignored_resources: tuple[str, ...] = ()  # extended resources that are not checked
     ignored_resource_groups: tuple[str, ...] = ()  # example.com means example.com/*
-    scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")
+    scoring_strategy: ScoringStrategy = ScoringStrategy(type="LeastAllocated")  # score of nodes
 
     def validate(self) -> None:
         for index, name in enumerate(self.ignored_resources):
@@ -107,6 +109,7 @@ class NodeResourcesFitArgs(PluginArgs, frozen=True, kw_only=True):
 class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True):
     """The resources that should be used to the same degree; all weigh 1."""
 
+    #: resources that should be used to the same degree
     resources: tuple[ResourceSpec, ...] = CPU_AND_MEMORY
 
     def __post_init__(self) -> None:
@@ -125,7 +128,7 @@ class NodeResourcesBalancedAllocationArgs(PluginArgs, frozen=True, kw_only=True)
 class NodeAffinityArgs(PluginArgs, frozen=True, kw_only=True):
     """``added_affinity`` holds for every pod, on top of the pod's own."""
 
-    added_affinity: NodeAffinity | None = None
+    added_affinity: NodeAffinity | None = None  # node affinity of every pod, besides its own
 
     def validate(self) -> None:
         if self.added_affinity is None:
@@ -143,7 +146,8 @@ class NodeAffinityArgs(PluginArgs, frozen=True, kw_only=True):
 class InterPodAffinityArgs(PluginArgs, frozen=True, kw_only=True):
     """The weight is of required affinity of pods that run already, when scoring."""
 
-    hard_pod_affinity_weight: ConfigPercent = 1
+    hard_pod_affinity_weight: ConfigPercent = 1  # weight of the required affinity of pods that run
+    #: whether preferred terms of pods that run are not scored
     ignore_preferred_terms_of_existing_pods: bool = False
 
 
@@ -153,7 +157,9 @@ class PodTopologySpreadArgs(PluginArgs, frozen=True, kw_only=True):
     System means hosts (maxSkew 3) and zones (maxSkew 5), ScheduleAnyway.
     """
 
+    #: constraints of pods that have none
     default_constraints: tuple[TopologySpreadConstraint, ...] = ()
+    #: System has constraints of its own, List takes defaultConstraints
     defaulting_type: Literal["System", "List"] = "System"
 
     def validate(self) -> None:
@@ -181,6 +187,7 @@ class VolumeBindingArgs(PluginArgs, frozen=True, kw_only=True):
     """
 
     bind_timeout_seconds: Seconds = 600  # 0 doesn't wait
+    #: points of the curve from the utilization of storage to the score
     shape: tuple[UtilizationShapePoint, ...] = ()
 
     def validate(self) -> None:

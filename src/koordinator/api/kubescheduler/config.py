@@ -103,8 +103,8 @@ class ClientConnectionConfiguration(ConfigStruct, frozen=True, kw_only=True):
 class Plugin(ConfigStruct, frozen=True, kw_only=True):
     """A plugin by name, or ``*`` to disable all; the weight counts for scores, 0 is 1."""
 
-    name: str
-    weight: Count = 0
+    name: str  # name of the plugin, or * to disable all
+    weight: Count = 0  # weight of the score; 0 means 1
 
 
 class PluginSet(ConfigStruct, frozen=True, kw_only=True):
@@ -117,22 +117,23 @@ class PluginSet(ConfigStruct, frozen=True, kw_only=True):
 class Plugins(ConfigStruct, frozen=True, kw_only=True):
     """One set per extension point; ``multi_point`` is for all points that a plugin implements."""
 
-    pre_enqueue: PluginSet = PluginSet()
-    queue_sort: PluginSet = PluginSet()
-    pre_filter: PluginSet = PluginSet()
-    filter: PluginSet = PluginSet()
-    post_filter: PluginSet = PluginSet()
-    pre_score: PluginSet = PluginSet()
-    score: PluginSet = PluginSet()
-    reserve: PluginSet = PluginSet()
-    permit: PluginSet = PluginSet()
-    pre_bind: PluginSet = PluginSet()
-    bind: PluginSet = PluginSet()
-    post_bind: PluginSet = PluginSet()
-    placement_generate: PluginSet = PluginSet()
-    placement_score: PluginSet = PluginSet()
+    pre_enqueue: PluginSet = PluginSet()  # plugins that keep pods out of the active queue
+    queue_sort: PluginSet = PluginSet()  # plugin that orders the queue
+    pre_filter: PluginSet = PluginSet()  # plugins that prepare a pod or reject it on all nodes
+    filter: PluginSet = PluginSet()  # plugins that reject nodes
+    post_filter: PluginSet = PluginSet()  # plugins that make room for a pod that fits no node
+    pre_score: PluginSet = PluginSet()  # plugins that prepare scores
+    score: PluginSet = PluginSet()  # plugins that score nodes
+    reserve: PluginSet = PluginSet()  # plugins that reserve resources of the chosen node
+    permit: PluginSet = PluginSet()  # plugins that delay the binding
+    pre_bind: PluginSet = PluginSet()  # plugins that prepare the binding
+    bind: PluginSet = PluginSet()  # plugins that bind
+    post_bind: PluginSet = PluginSet()  # plugins that are informed of a binding
+    placement_generate: PluginSet = PluginSet()  # plugins that propose placements of a pod group
+    placement_score: PluginSet = PluginSet()  # plugins that score placements of a pod group
+    #: plugins that make room for a pod group that does not fit
     pod_group_post_filter: PluginSet = PluginSet()
-    multi_point: PluginSet = PluginSet()
+    multi_point: PluginSet = PluginSet()  # plugins for all extension points that they implement
 
     def at(self, point: str) -> PluginSet:
         """Return the set of an extension point by its name in the file."""
@@ -155,18 +156,18 @@ ADDED_POINTS: Final[Mapping[str, KubeVersion]] = {
 class PluginConfig(ConfigStruct, frozen=True, kw_only=True):
     """Arguments of a plugin, still untyped: see ``decode_args``."""
 
-    name: str
-    args: dict[str, Any] = field(default_factory=dict)
+    name: str  # name of the plugin
+    args: dict[str, Any] = field(default_factory=dict)  # arguments of the plugin
 
 
 class KubeSchedulerProfile(ConfigStruct, frozen=True, kw_only=True):
     """How pods with that ``schedulerName`` are scheduled."""
 
     scheduler_name: str = ""  # default-scheduler if there is one profile
-    percentage_of_nodes_to_score: ConfigPercent | None = (
-        None  # None: the value of the configuration
-    )
-    plugins: Plugins | None = None
+    #: has no effect: every node is scored
+    #: has no effect: every node is scored
+    percentage_of_nodes_to_score: ConfigPercent | None = None
+    plugins: Plugins | None = None  # changes to the default plugins
     plugin_config: tuple[PluginConfig, ...] = ()
 
     def validate(self, path: str) -> None:
@@ -186,38 +187,39 @@ class KubeSchedulerProfile(ConfigStruct, frozen=True, kw_only=True):
 class ExtenderTLSConfig(ConfigStruct, frozen=True, kw_only=True):
     """Keys and certificates; data is base64 in the file and goes before the file of that name."""
 
-    insecure: bool = False
-    server_name: str = ""
-    cert_file: str = ""
-    key_file: str = ""
-    ca_file: str = ""
-    cert_data: bytes = b""
-    key_data: bytes = b""
-    ca_data: bytes = b""
+    insecure: bool = False  # whether the certificate of the server is not verified
+    server_name: str = ""  # name that the certificate of the server must have
+    cert_file: str = ""  # path of the client certificate
+    key_file: str = ""  # path of the key of the client certificate
+    ca_file: str = ""  # path of the certificates of trusted authorities
+    cert_data: bytes = b""  # client certificate; goes before certFile
+    key_data: bytes = b""  # key of the client certificate; goes before keyFile
+    ca_data: bytes = b""  # certificates of trusted authorities; goes before caFile
 
 
 class ExtenderManagedResource(ConfigStruct, frozen=True, kw_only=True):
     """Resource of an extender; if ignored by the scheduler, only the extender counts it."""
 
-    name: str
-    ignored_by_scheduler: bool = False
+    name: str  # name of the resource
+    ignored_by_scheduler: bool = False  # whether NodeResourcesFit ignores the resource
 
 
 class Extender(ConfigStruct, frozen=True, kw_only=True):
     """HTTP service that filters, scores, preempts or binds; an empty verb is not called."""
 
-    url_prefix: str = ""
-    filter_verb: str = ""
-    preempt_verb: str = ""
-    prioritize_verb: str = ""
-    weight: int = 0
-    bind_verb: str = ""
-    enable_https: bool = field(name="enableHTTPS", default=False)
-    tls_config: ExtenderTLSConfig | None = None
-    http_timeout: Duration = Duration()
-    node_cache_capable: bool = False
+    url_prefix: str = ""  # URL that a verb is appended to
+    filter_verb: str = ""  # verb to filter nodes; empty does not call
+    preempt_verb: str = ""  # verb to choose victims; empty does not call
+    prioritize_verb: str = ""  # verb to score nodes; empty does not call
+    weight: int = 0  # weight of its scores
+    bind_verb: str = ""  # verb to bind; empty does not call
+    enable_https: bool = field(name="enableHTTPS", default=False)  # whether TLS is used
+    tls_config: ExtenderTLSConfig | None = None  # certificates
+    http_timeout: Duration = Duration()  # time limit of a call; 0s means 5s
+    node_cache_capable: bool = False  # whether the extender is sent names of nodes only
+    #: resources of the pods it is called for; empty means all pods
     managed_resources: tuple[ExtenderManagedResource, ...] = ()
-    ignorable: bool = False
+    ignorable: bool = False  # whether scheduling goes on if the extender fails
 
 
 class KubeSchedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
@@ -225,16 +227,17 @@ class KubeSchedulerConfiguration(ConfigStruct, frozen=True, kw_only=True):
 
     api_version: str = API_VERSION
     kind: str = "KubeSchedulerConfiguration"
-    parallelism: PositiveCount = 16
+    parallelism: PositiveCount = 16  # has no effect: all nodes are evaluated at once
     leader_election: LeaderElectionConfiguration = LeaderElectionConfiguration()
     client_connection: ClientConnectionConfiguration = ClientConnectionConfiguration()
-    enable_profiling: bool = True
+    enable_profiling: bool = True  # has no effect
     enable_contention_profiling: bool = True  # has no effect without profiling
-    percentage_of_nodes_to_score: ConfigPercent = 0  # 0 depends on the number of nodes
-    pod_initial_backoff_seconds: PositiveSeconds = 1
-    pod_max_backoff_seconds: PositiveSeconds = 10
+    percentage_of_nodes_to_score: ConfigPercent = 0  # has no effect: every node is scored
+    pod_initial_backoff_seconds: PositiveSeconds = 1  # backoff after the first failed attempt
+    pod_max_backoff_seconds: PositiveSeconds = 10  # longest backoff
     profiles: tuple[KubeSchedulerProfile, ...] = ()
-    extenders: tuple[Extender, ...] = ()
+    extenders: tuple[Extender, ...] = ()  # HTTP services that take part in decisions
+    #: whether a replica that is not the leader caches nothing
     delay_cache_until_active: bool = False
 
     def __post_init__(self) -> None:

@@ -59,8 +59,8 @@ class LimitedObject(StrEnum):
 class MigrationPriorityThreshold(ConfigStruct, frozen=True, kw_only=True):
     """Priority from which on pods are not evicted; ``name`` is the name of a PriorityClass."""
 
-    value: int | None = None
-    name: str = ""
+    value: int | None = None  # priority
+    name: str = ""  # name of a PriorityClass, in place of the value
 
 
 class MigrationObjectLimiter(ConfigStruct, frozen=True, kw_only=True):
@@ -70,16 +70,17 @@ class MigrationObjectLimiter(ConfigStruct, frozen=True, kw_only=True):
     ``maxMigrating`` for a workload is ``maxMigratingPerWorkload``.
     """
 
-    duration: Duration = Duration()
+    duration: Duration = Duration()  # time window; 0s means no limit
+    #: largest number or percentage of moves within the window
     max_migrating: int | str | None = None
-    burst: int = 0
+    burst: int = 0  # moves at once; 0 means 1
 
 
 class ArbitrationArgs(ConfigStruct, frozen=True, kw_only=True):
     """Interval of arbitration; ``enabled`` has no effect, as in the original."""
 
-    enabled: bool = True
-    interval: Duration | None = None
+    enabled: bool = True  # has no effect
+    interval: Duration | None = None  # time between two arbitrations
 
 
 _ARBITRATION_INTERVAL: Final = Duration(milliseconds=500)
@@ -96,35 +97,40 @@ class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     """
 
     dry_run: bool = False
-    max_concurrent_reconciles: int = (
-        1  # accepted for compatibility: jobs are reconciled one at a time
-    )
-    evict_failed_bare_pods: bool = False
-    evict_all_bare_pods: bool = False
-    evict_local_storage_pods: bool = False
+    #: has no effect: jobs are reconciled one at a time
+    max_concurrent_reconciles: int = 1
+    evict_failed_bare_pods: bool = False  # whether failed pods without owner may be evicted
+    evict_all_bare_pods: bool = False  # whether all pods without owner may be evicted
+    evict_local_storage_pods: bool = False  # whether pods with local storage may be evicted
+    #: whether pods of system-critical priority may be evicted
     evict_system_critical_pods: bool = False
-    ignore_pvc_pods: bool = False
+    ignore_pvc_pods: bool = False  # whether pods with volume claims are not evicted
     priority_threshold: MigrationPriorityThreshold | None = None
     label_selector: LabelSelector | None = None
     namespaces: NamespaceLists | None = None
     node_fit: bool = False
     node_selector: str = ""
-    skip_eviction_gates: tuple[str, ...] = ()
+    skip_eviction_gates: tuple[str, ...] = ()  # checks to disable
+    #: largest number of concurrent moves; 0 means no limit
     max_migrating_globally: int | None = None
-    max_migrating_per_node: int = 2
-    max_migrating_per_namespace: int | None = None
+    max_migrating_per_node: int = 2  # the same from one node; 0 means no limit
+    max_migrating_per_namespace: int | None = None  # the same of one namespace; 0 means no limit
+    #: the same of one workload, as a number or a percentage
     max_migrating_per_workload: int | str | None = None
+    #: largest number or percentage of unavailable pods of a workload
     max_unavailable_per_workload: int | str | None = None
+    #: whether workloads with a single replica may be moved
     skip_check_expected_replicas: bool = False
     object_limiters: dict[str, MigrationObjectLimiter] = {}  # noqa: RUF012 -- msgspec copies it
-    default_job_mode: str = ""
+    default_job_mode: str = ""  # mode of jobs: ReservationFirst or EvictDirectly
+    #: time after which a job is given up
     default_job_ttl: Duration = field(name="defaultJobTTL", default=Duration(minutes=5))
-    scheduler_names: tuple[str, ...] = ()
-    evict_qps: float | str = field(name="evictQPS", default=10.0)
-    evict_burst: int = 1
-    eviction_policy: str = ""
-    default_delete_options: DeleteOptions | None = None
-    arbitration_args: ArbitrationArgs = ArbitrationArgs()
+    scheduler_names: tuple[str, ...] = ()  # schedulers that can use reservations
+    evict_qps: float | str = field(name="evictQPS", default=10.0)  # evictions per second
+    evict_burst: int = 1  # evictions that may exceed the rate at once
+    eviction_policy: str = ""  # Eviction, Delete or SoftEviction
+    default_delete_options: DeleteOptions | None = None  # options of deletions
+    arbitration_args: ArbitrationArgs = ArbitrationArgs()  # arbitration between jobs
 
     def __post_init__(self) -> None:
         fill(

@@ -44,10 +44,10 @@ log = logging.getLogger(__name__)
 class ResourcePriority(ConfigStruct, frozen=True, kw_only=True):
     """Nodes of a level; the thresholds have no effect, as in the original."""
 
-    name: str = ""
+    name: str = ""  # name of the level
     node_selector: LabelSelector | None = None
-    keep_threshold: dict[str, float] | None = None
-    reject_threshold: dict[str, float] | None = None
+    keep_threshold: dict[str, float] | None = None  # has no effect
+    reject_threshold: dict[str, float] | None = None  # has no effect
 
 
 class CustomPriorityArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
@@ -59,6 +59,7 @@ class CustomPriorityArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     node_selector: LabelSelector | None = None
     pod_selectors: tuple[NamedPodSelector, ...] = ()
     node_fit: bool = True
+    #: levels of nodes; pods leave the first ones first
     eviction_order: tuple[ResourcePriority, ...] = ()
     mode: str = ""  # BestEffort (default), or DrainNode: all pods of a node or none
     auto_cordon: bool = False  # cordon drained nodes

@@ -85,53 +85,60 @@ _EXTRA: Final = (
 class PriorityThreshold(ConfigStruct, frozen=True, kw_only=True):
     """Priority from which on pods are protected: a number, or the name of a PriorityClass."""
 
-    value: Int32 | None = None
-    name: str = ""
+    value: Int32 | None = None  # priority
+    name: str = ""  # name of a PriorityClass, in place of the value
 
 
 class ProtectedStorageClass(ConfigStruct, frozen=True, kw_only=True):
     """StorageClass whose volumes protect pods."""
 
-    name: str
+    name: str  # name of the StorageClass
 
 
 class PodsWithPVCConfig(ConfigStruct, frozen=True, kw_only=True):
     """Protected storage classes; an empty list means all."""
 
+    #: storage classes that protect pods; empty means all
     protected_storage_classes: tuple[ProtectedStorageClass, ...] = ()
 
 
 class PodProtectionsConfig(ConfigStruct, frozen=True, kw_only=True):
     """Configuration of single protections."""
 
+    #: settings of the protection PodsWithPVC
     pods_with_pvc: PodsWithPVCConfig | None = field(name="PodsWithPVC", default=None)
 
 
 class PodProtections(ConfigStruct, frozen=True, kw_only=True):
     """Changes to the default protections."""
 
-    extra_enabled: tuple[str, ...] = ()
-    default_disabled: tuple[str, ...] = ()
-    config: PodProtectionsConfig | None = None
+    extra_enabled: tuple[str, ...] = ()  # protections to enable besides the defaults
+    default_disabled: tuple[str, ...] = ()  # default protections to disable
+    config: PodProtectionsConfig | None = None  # settings of protections
 
 
 class DefaultEvictorArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     """Protected pods; the deprecated ``evict…`` and ``ignore…`` exclude ``podProtections``."""
 
     node_selector: str = ""  # nodes considered for node fit, such as a=b,!c
-    label_selector: LabelSelector | None = None
+    label_selector: LabelSelector | None = None  # labels of pods that may be evicted
+    #: labels of namespaces whose pods may be evicted
     namespace_label_selector: LabelSelector | None = None
     priority_threshold: PriorityThreshold | None = None
     node_fit: bool = False
-    min_replicas: Count = 0
-    min_pod_age: Duration | None = None
+    min_replicas: Count = 0  # least number of replicas of a workload whose pods may be evicted
+    min_pod_age: Duration | None = None  # least age of pods that may be evicted
     no_eviction_policy: str = ""  # Preferred or Mandatory
-    pod_protections: PodProtections = PodProtections()
+    pod_protections: PodProtections = PodProtections()  # protected pods
+    #: deprecated: whether pods with local storage may be evicted
     evict_local_storage_pods: bool = False
-    evict_daemon_set_pods: bool = False
+    evict_daemon_set_pods: bool = False  # deprecated: whether pods of DaemonSets may be evicted
+    #: deprecated: whether pods of system-critical priority may be evicted
     evict_system_critical_pods: bool = False
-    ignore_pvc_pods: bool = False
+    ignore_pvc_pods: bool = False  # deprecated: whether pods with volume claims are protected
+    #: deprecated: whether pods without disruption budget are protected
     ignore_pods_without_pdb: bool = field(name="ignorePodsWithoutPDB", default=False)
+    #: deprecated: whether failed pods without owner may be evicted
     evict_failed_bare_pods: bool = False
 
     def validate(self) -> None:

@@ -51,9 +51,10 @@ class FragmentationAwareArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     evictable_namespaces: NamespaceLists | None = None
     pod_selectors: tuple[FragmentationAwarePodSelector, ...] = ()
     node_fit: bool = True
-    resources: tuple[str, ...] = _DEFAULT
+    resources: tuple[str, ...] = _DEFAULT  # resources whose requested shares are compared
+    #: standard deviation of the shares from which a node is imbalanced
     imbalance_threshold: float = 0.15
-    min_improvement_threshold: float = 0.02
+    min_improvement_threshold: float = 0.02  # least improvement of the standard deviation by a move
 
     def __post_init__(self) -> None:
         fill(self, resources=self.resources or _DEFAULT)

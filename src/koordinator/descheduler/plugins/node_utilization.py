@@ -31,33 +31,34 @@ _ALL = 100
 class PrometheusQuery(ConfigStruct, frozen=True, kw_only=True):
     """Query of Prometheus."""
 
-    query: str = ""
+    query: str = ""  # PromQL query
 
 
 class MetricsUtilization(ConfigStruct, frozen=True, kw_only=True):
     """Source of usage; only requests are supported."""
 
-    metrics_server: bool = False
-    source: str = ""
-    prometheus: PrometheusQuery | None = None
+    metrics_server: bool = False  # whether the metrics API is the source
+    source: str = ""  # name of the source
+    prometheus: PrometheusQuery | None = None  # query, where Prometheus is the source
 
 
 class EvictionLimitsArgs(ConfigStruct, frozen=True, kw_only=True):
     """Limit of evictions per node and cycle."""
 
-    node: Count | None = None
+    node: Count | None = None  # largest number of evictions from a node per cycle
 
 
 class LowNodeUtilizationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     """Thresholds: pods leave nodes above the target thresholds while others are below."""
 
-    use_deviation_thresholds: bool = False
+    use_deviation_thresholds: bool = False  # whether thresholds are distances from the average
     thresholds: dict[str, float] = {}  # noqa: RUF012 -- msgspec copies it
     target_thresholds: dict[str, float] = {}  # noqa: RUF012 -- as above
     number_of_nodes: Int32 = 0  # the plugin runs if more nodes than this are below
+    #: source of usage; refused: only requests are supported
     metrics_utilization: MetricsUtilization | None = None
     evictable_namespaces: NamespaceLists | None = None
-    eviction_limits: EvictionLimitsArgs | None = None
+    eviction_limits: EvictionLimitsArgs | None = None  # limits of evictions
 
     def validate(self) -> None:
         _check_namespaces(self.evictable_namespaces)
@@ -79,7 +80,8 @@ class HighNodeUtilizationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     """Thresholds: pods leave nodes below them, so that these nodes can be removed."""
 
     thresholds: dict[str, float] = {}  # noqa: RUF012 -- as above
-    number_of_nodes: Int32 = 0
+    number_of_nodes: Int32 = 0  # the plugin runs if more nodes than this are below the thresholds
+    #: OnlyThresholdingResources: only pods that request a resource of the thresholds
     eviction_modes: tuple[str, ...] = ()
     evictable_namespaces: NamespaceLists | None = None
 

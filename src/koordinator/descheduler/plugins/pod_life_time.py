@@ -58,10 +58,10 @@ class OwnerKinds(ConfigStruct, frozen=True, kw_only=True):
 class PodConditionFilter(ConfigStruct, frozen=True, kw_only=True):
     """Filter of pod conditions; empty fields match everything."""
 
-    type: str = ""
-    status: str = ""
-    reason: str = ""
-    min_time_since_last_transition_seconds: Seconds | None = None
+    type: str = ""  # type of the condition
+    status: str = ""  # status of the condition
+    reason: str = ""  # reason of the condition
+    min_time_since_last_transition_seconds: Seconds | None = None  # least age of the condition
 
     def matches(self, condition: Condition, now_s: float) -> bool:
         """Return whether the filter matches a condition."""
@@ -83,11 +83,11 @@ class PodConditionFilter(ConfigStruct, frozen=True, kw_only=True):
 class PodLifeTimeArgs(ScopedPluginArgs, frozen=True, kw_only=True):
     """Criteria of pods to evict; all criteria that are set must match."""
 
-    owner_kinds: OwnerKinds | None = None
-    max_pod_life_time_seconds: Seconds | None = None
-    states: tuple[str, ...] = ()
-    conditions: tuple[PodConditionFilter, ...] = ()
-    exit_codes: tuple[Int32, ...] = ()
+    owner_kinds: OwnerKinds | None = None  # kinds of owner of the pods
+    max_pod_life_time_seconds: Seconds | None = None  # age from which pods are evicted
+    states: tuple[str, ...] = ()  # phases, or reasons of the pod or its containers; empty means all
+    conditions: tuple[PodConditionFilter, ...] = ()  # conditions; a pod must have one
+    exit_codes: tuple[Int32, ...] = ()  # exit codes; a container must have one
     including_init_containers: bool = False
     including_ephemeral_containers: bool = False
 

@@ -22,9 +22,9 @@ class RemoveFailedPodsArgs(ScopedPluginArgs, frozen=True, kw_only=True):
     """Criteria of failed pods: age, reasons, exit codes and owners."""
 
     exclude_owner_kinds: tuple[str, ...] = ()
-    min_pod_lifetime_seconds: Seconds = 3600
-    reasons: tuple[str, ...] = ()
-    exit_codes: tuple[Int32, ...] = ()
+    min_pod_lifetime_seconds: Seconds = 3600  # least age of the pods
+    reasons: tuple[str, ...] = ()  # reasons of the failure; empty means all
+    exit_codes: tuple[Int32, ...] = ()  # exit codes of the containers; empty means all
     including_init_containers: bool = False
 
 

@@ -23,9 +23,9 @@ _STATES = ("CrashLoopBackOff", "Running")
 class RemovePodsHavingTooManyRestartsArgs(ScopedPluginArgs, frozen=True, kw_only=True):
     """Threshold of the restarts of all containers of a pod."""
 
-    pod_restart_threshold: Int32 = 0
+    pod_restart_threshold: Int32 = 0  # number of restarts from which pods are evicted
     including_init_containers: bool = False
-    states: tuple[str, ...] = ()
+    states: tuple[str, ...] = ()  # phases, or reasons of waiting containers; empty means all
 
     def validate(self) -> None:
         super().validate()

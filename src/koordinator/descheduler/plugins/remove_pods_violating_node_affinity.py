@@ -26,7 +26,7 @@ PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"
 class RemovePodsViolatingNodeAffinityArgs(ScopedPluginArgs, frozen=True, kw_only=True):
     """Considered types of terms: required and preferred ones."""
 
-    node_affinity_type: tuple[str, ...] = ()
+    node_affinity_type: tuple[str, ...] = ()  # types of affinity to check
 
     def validate(self) -> None:
         super().validate()

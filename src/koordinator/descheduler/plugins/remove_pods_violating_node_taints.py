@@ -21,9 +21,9 @@ from koordinator.domain.node_selection import untolerated
 class RemovePodsViolatingNodeTaintsArgs(ScopedPluginArgs, frozen=True, kw_only=True):
     """Considered taints, as ``key`` or ``key=value``."""
 
-    include_prefer_no_schedule: bool = False
-    excluded_taints: tuple[str, ...] = ()
-    included_taints: tuple[str, ...] | None = None
+    include_prefer_no_schedule: bool = False  # whether PreferNoSchedule taints count too
+    excluded_taints: tuple[str, ...] = ()  # taints to ignore, as key or key=value
+    included_taints: tuple[str, ...] | None = None  # the only taints to check, as key or key=value
 
     def validate(self) -> None:
         super().validate()

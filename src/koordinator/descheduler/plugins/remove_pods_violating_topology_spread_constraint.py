@@ -36,7 +36,9 @@ _KINDS: Final = ("DoNotSchedule", "ScheduleAnyway")
 class RemovePodsViolatingTopologySpreadConstraintArgs(ScopedPluginArgs, frozen=True, kw_only=True):
     """Considered constraints, and the node fit check."""
 
+    #: types of constraints to check: DoNotSchedule, ScheduleAnyway
     constraints: tuple[str, ...] = _HARD
+    #: whether a pod moves only if it fits a node of the other domain
     topology_balance_node_fit: bool = True
 
     def __post_init__(self) -> None:

@@ -43,12 +43,12 @@ class ScaleDownBinPackArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 
     paused: bool = False
     strategy: str = ""  # CalculateOnly (default) or EvictDirectly
-    max_pods_to_evict: Int32 | None = None
+    max_pods_to_evict: Int32 | None = None  # number of pods that EvictDirectly evicts
     node_selector: LabelSelector | None = None
     pod_selectors: tuple[NamedPodSelector, ...] = ()
     evictable_namespaces: NamespaceLists | None = None
-    resources: tuple[str, ...] = _DEFAULT
-    resource_weights: dict[str, float] | None = None
+    resources: tuple[str, ...] = _DEFAULT  # resources by which nodes are ranked
+    resource_weights: dict[str, float] | None = None  # weight by resource
 
     def __post_init__(self) -> None:
         resources = self.resources or _DEFAULT

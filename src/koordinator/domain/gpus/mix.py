@@ -133,9 +133,9 @@ class PodMix:
 class ExpectedPods(ConfigStruct, frozen=True, kw_only=True):
     """``count`` pods of one shape; only the proportions between shapes matter."""
 
-    count: Annotated[float, Meta(gt=0)]
-    cpu_milli: Annotated[int, Meta(ge=0)] = 0
-    gpus: Annotated[int, Meta(ge=0)] = 0
+    count: Annotated[float, Meta(gt=0)]  # number of such pods
+    cpu_milli: Annotated[int, Meta(ge=0)] = 0  # requested CPU in thousandths
+    gpus: Annotated[int, Meta(ge=0)] = 0  # requested GPUs
     gpu_milli: Annotated[int, Meta(ge=0, le=1000)] = 0  # of each GPU; 1000 is whole
     models: tuple[str, ...] = ()  # values of the label node.koordinator.sh/gpu-model; empty: any
 

@@ -73,7 +73,7 @@ class GPUDefragmentationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     max_moves_per_gang: Annotated[int, Meta(ge=1, le=_MOST_MOVES)] = 64  # or single pod
     #: Gangs tried per cycle; room is made for the first one possible.
     max_gangs_per_cycle: Annotated[int, Meta(ge=1, le=_MOST_MOVES)] = 8
-    without_pending: MovesWithoutPending = MovesWithoutPending()
+    without_pending: MovesWithoutPending = MovesWithoutPending()  # moves while no gang is pending
 
     def validate(self) -> None:
         if self.pending_for < Duration():

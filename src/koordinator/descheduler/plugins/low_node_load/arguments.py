@@ -34,8 +34,8 @@ class LoadAnomalyCondition(ConfigStruct, frozen=True, kw_only=True):
     """Number of consecutive cycles with high usage; a count of 0 means the default."""
 
     timeout: Duration = _TIMEOUT  # after which an anomalous node is normal again
-    consecutive_abnormalities: int = 0
-    consecutive_normalities: int = 0
+    consecutive_abnormalities: int = 0  # cycles with high usage after which a node is anomalous
+    consecutive_normalities: int = 0  # cycles without high usage after which it is normal again
 
     def over(self, default: "LoadAnomalyCondition") -> "LoadAnomalyCondition":
         """Return the condition with the counts of ``default`` where this has none."""
@@ -66,14 +66,19 @@ _CONDITION = LoadAnomalyCondition(
 class LowNodeLoadNodePool(ConfigStruct, frozen=True, kw_only=True):
     """Pool of nodes balanced separately; fields that are None inherit from the arguments."""
 
-    name: str = ""
+    name: str = ""  # name of the pool
     node_selector: LabelSelector | None = None
-    use_deviation_thresholds: bool = False
+    use_deviation_thresholds: bool = False  # whether thresholds are distances from the average
+    #: usage in percent by resource above which pods leave a node
     high_thresholds: dict[str, float] | None = None
+    #: usage in percent by resource below which a node takes pods
     low_thresholds: dict[str, float] | None = None
+    #: the same as highThresholds for prod pods alone
     prod_high_thresholds: dict[str, float] | None = None
+    #: the same as lowThresholds for prod pods alone
     prod_low_thresholds: dict[str, float] | None = None
-    resource_weights: dict[str, Int64] | None = None
+    resource_weights: dict[str, Int64] | None = None  # weight by resource in the order of pods
+    #: number of cycles until a node counts as anomalous
     anomaly_condition: LoadAnomalyCondition | None = None
 
     def validate(self, path: str) -> None:
@@ -114,20 +119,26 @@ class LowNodeLoadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     paused: bool = False
     dry_run: bool = False
     number_of_nodes: Int32 = 0  # the plugin runs if more nodes than this have low usage
-    node_metric_expiration_seconds: Int64 = 180
+    node_metric_expiration_seconds: Int64 = 180  # age from which a NodeMetric is ignored
     evictable_namespaces: NamespaceLists | None = None
     node_selector: LabelSelector | None = None
     pod_selectors: tuple[NamedPodSelector, ...] = ()
     node_fit: bool = True
-    use_deviation_thresholds: bool = False
+    use_deviation_thresholds: bool = False  # whether thresholds are distances from the average
+    #: usage in percent by resource above which pods leave a node
     high_thresholds: dict[str, float] | None = None
+    #: usage in percent by resource below which a node takes pods
     low_thresholds: dict[str, float] | None = None
+    #: the same as highThresholds for prod pods alone
     prod_high_thresholds: dict[str, float] | None = None
+    #: the same as lowThresholds for prod pods alone
     prod_low_thresholds: dict[str, float] | None = None
-    resource_weights: dict[str, Int64] | None = None
+    resource_weights: dict[str, Int64] | None = None  # weight by resource in the order of pods
+    #: number of cycles until a node counts as anomalous
     anomaly_condition: LoadAnomalyCondition = _CONDITION
+    #: time after which the count of a node is forgotten
     detector_cache_timeout: Duration = Duration(seconds=300)
-    node_pools: tuple[LowNodeLoadNodePool, ...] = ()
+    node_pools: tuple[LowNodeLoadNodePool, ...] = ()  # pools of nodes that are balanced separately
 
     def __post_init__(self) -> None:
         thresholds = (self.low_thresholds or {}, self.high_thresholds or {})
