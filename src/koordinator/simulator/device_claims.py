@@ -3,7 +3,8 @@
 kube-controller-manager does this in a cluster.  A reservation for a pod that was never observed
 stays, as the loaded objects may be a part of a cluster.
 
-Source: kubernetes pkg/controller/resourceclaim/controller.go ``syncPod``, ``syncClaim``.
+Source: kubernetes pkg/controller/resourceclaim/controller.go ``syncPod``, ``syncPodGroup``,
+``syncClaim``.
 """
 
 from contextlib import suppress
@@ -19,6 +20,7 @@ from koordinator.api.dynamic_resources import (
 )
 from koordinator.api.meta import ObjectMeta, OwnerReference
 from koordinator.api.pod import Pod, PodResourceClaim, PodResourceClaimStatus
+from koordinator.api.pod_groups import PodGroupResourceClaimStatus, SchedulingPodGroup
 from koordinator.cluster.port import Cluster, EventType, Watch
 from koordinator.domain.dynamic_resources.allocation import (
     PODS,
@@ -28,6 +30,7 @@ from koordinator.domain.dynamic_resources.allocation import (
     without_consumer,
 )
 from koordinator.domain.dynamic_resources.extended_resources import owner_of
+from koordinator.domain.dynamic_resources.group_claims import claim_name_of, is_shared
 from koordinator.foundation.errors import NotFoundError
 
 _OVER = ("Succeeded", "Failed")
@@ -39,8 +42,12 @@ class DeviceClaimController:
     It watches pods only after the first claim or template.
     """
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._cluster = cluster
+    def __init__(self, cluster: Cluster, groups: type[SchedulingPodGroup] | None = None) -> None:
+        """Watch claims and templates.
+
+        ``groups`` is the kind of PodGroups whose claims their pods share; None: no claims are.
+        """
+        self._cluster, self._groups = cluster, groups
         self._claims_watch = cluster.watch([ResourceClaimTemplate, ResourceClaim])
         self._pods_watch: Watch | None = None
         self._claims: dict[str, ResourceClaim] = {}
@@ -141,19 +148,50 @@ class DeviceClaimController:
         made: list[PodResourceClaimStatus] = []
         for entry in missing:
             try:
-                name = entry.resource_claim_template_name or ""
-                template = self._cluster.get(ResourceClaimTemplate, name, meta.namespace)
+                group = self._group_of(pod)
+                if group is not None and is_shared(entry, group):
+                    made.append(self._of_group(group, entry))
+                else:
+                    made.append(self._create(pod, entry))
             except NotFoundError:
                 return False
-            claim = self._cluster.create(_claim_of(pod, entry, template))
-            made.append(
-                PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.metadata.name)
-            )
         stored = self._cluster.get(Pod, meta.name, meta.namespace)
         statuses = (*stored.status.resource_claim_statuses, *made)
         status = replace(stored.status, resource_claim_statuses=statuses)
         self._cluster.update_status(replace(stored, status=status))
         return True
+
+    def _group_of(self, pod: Pod) -> SchedulingPodGroup | None:
+        """Return the PodGroup of a pod if claims of groups are shared.  Raises NotFoundError."""
+        reference = pod.spec.scheduling_group
+        if self._groups is None or reference is None:
+            return None
+        return self._cluster.get(self._groups, reference.pod_group_name, pod.metadata.namespace)
+
+    def _of_group(
+        self, group: SchedulingPodGroup, entry: PodResourceClaim
+    ) -> PodResourceClaimStatus:
+        """Return the claim of a group's entry; the first of its pods has it created."""
+        name = claim_name_of(group, entry)
+        if name:
+            return PodResourceClaimStatus(name=entry.name, resource_claim_name=name)
+        made = self._create(group, entry)
+        known = PodGroupResourceClaimStatus(
+            name=made.name, resource_claim_name=made.resource_claim_name
+        )
+        statuses = (*group.status.resource_claim_statuses, known)
+        status = replace(group.status, resource_claim_statuses=statuses)
+        self._cluster.update_status(replace(group, status=status))
+        return made
+
+    def _create(
+        self, owner: Pod | SchedulingPodGroup, entry: PodResourceClaim
+    ) -> PodResourceClaimStatus:
+        """Create the claim of an entry from its template.  Raises NotFoundError."""
+        name = entry.resource_claim_template_name or ""
+        template = self._cluster.get(ResourceClaimTemplate, name, owner.metadata.namespace)
+        claim = self._cluster.create(_claim_of(owner, entry, template))
+        return PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.metadata.name)
 
     def _release(self, pod: Pod, *, is_deleted: bool) -> bool:
         """Release the claims of an ended pod; delete those created for a deleted pod."""
@@ -201,12 +239,14 @@ def _missing_claims(pod: Pod) -> list[PodResourceClaim]:
     ]
 
 
-def _claim_of(pod: Pod, entry: PodResourceClaim, template: ResourceClaimTemplate) -> ResourceClaim:
-    """Return the claim of an entry, owned by the pod."""
-    wanted, meta = template.spec.metadata, pod.metadata
+def _claim_of(
+    of: Pod | SchedulingPodGroup, entry: PodResourceClaim, template: ResourceClaimTemplate
+) -> ResourceClaim:
+    """Return the claim of an entry, owned by the pod or its group."""
+    wanted, meta = template.spec.metadata, of.metadata
     owner = OwnerReference(
-        api_version=pod.API_VERSION,
-        kind=pod.KIND,
+        api_version=of.API_VERSION,
+        kind=of.KIND,
         name=meta.name,
         uid=meta.uid,
         controller=True,

@@ -29,6 +29,7 @@ from koordinator.cluster.memory.admission import (
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Reader
 from koordinator.domain.dynamic_resources.allocation import claim_names
+from koordinator.domain.dynamic_resources.group_claims import sharing_groups
 from koordinator.domain.reserve_pod import is_active, reserve_pod
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
 from koordinator.foundation.errors import FaultHandler, FaultLog, InputError, raise_fault
@@ -118,7 +119,8 @@ class Embedded:
         extenders = build_extenders(
             configuration, self.clock, connect or no_extender, source=source
         )
-        self._controllers = (VolumeController(self.cluster), DeviceClaimController(self.cluster))
+        claims = DeviceClaimController(self.cluster, sharing_groups(gates))
+        self._controllers = (VolumeController(self.cluster), claims)
         self._synced = False
         options = options or SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,

@@ -15,10 +15,11 @@ from typing import Protocol, Self
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod, PodExtendedResourceClaimStatus
+from koordinator.api.pod_groups import SchedulingPodGroup
 from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract.plugin import BasicPlugin, Refusal
-from koordinator.scheduler.post_filter import Attempt, PostFilterResult, Shortfall
+from koordinator.scheduler.post_filter import Attempt, PostFilterResult, Shortfall, WhatIf
 from koordinator.scheduler.rules.usage_kernels import Formula
 from koordinator.scheduler.snapshot import (
     NO_ALLOCATION,
@@ -326,6 +327,12 @@ class SchedulingPlugin(BasicPlugin, Protocol):
 
         Called for members of a gang before they are tried; ``postfilter`` does it for other pods.
         """
+        ...
+
+    def free_group_claim(
+        self, what_if: WhatIf, members: Sequence[PodClass], group: SchedulingPodGroup
+    ) -> ObjectChange | None:
+        """Return the change of a claim that may help a PodGroup without placed members."""
         ...
 
     def may_preempt(self, pod: Pod, victim: PlacedPod) -> bool:

@@ -11,11 +11,13 @@ from tests.unit.scheduler.plugins.test_dynamic_resources import (
     gpu_claim_spec,
     slice_of,
     stored,
+    template,
 )
 from tests.unit.scheduler.test_gangs import condition, placed
 from tests.unit.scheduler.test_scheduling_pod_groups import PROFILES, VERSIONS
 from tests.worlds import embedded, made, node, pod
 
+from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.kube_version import KubeVersion
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
@@ -140,3 +142,77 @@ def test_a_claim_of_another_owner_is_refused(owner: str, on: bool, why: str) -> 
     assert not placed(one)
     texts = [gate.message for gate in map(one.scheduler.queue.get, ("default/m0",)) if gate]
     assert any(why in text for text in texts), (texts, condition(one, "m0"))
+
+
+def occupied(node_name: str, **consumer: str) -> KubeObject:
+    """Return a claim with a device of a node; ``consumer`` is the pod or group that has it."""
+    key = {"key": "metadata.name", "operator": "In", "values": [node_name]}
+    result = {"request": "r", "driver": "gpu.example.com", "pool": node_name, "device": "gpu-0"}
+    allocation = {
+        "devices": {"results": [result]},
+        "nodeSelector": {"nodeSelectorTerms": [{"matchFields": [key]}]},
+    }
+    status = {"allocation": allocation, "reservedFor": [consumer] if consumer else []}
+    return claim("shared", status=status)
+
+
+OF_GROUP = {
+    "apiGroup": "scheduling.k8s.io",
+    "resource": "podgroups",
+    "name": "train",
+    "uid": "uid-of-group",
+}
+
+
+@pytest.mark.parametrize("consumer", [{}, OF_GROUP], ids=["nobody", "group"])
+def test_an_allocation_that_keeps_a_group_from_its_nodes_is_freed(consumer: dict[str, str]) -> None:
+    """The devices are on node a, which has room for one of two members; n has room for both."""
+    members = [member(f"m{at}", BY_NAME) for at in range(2)]
+    one = world(slice_of("a", 1), occupied("a", **consumer), group(BY_NAME), *members)
+    one.clock.advance_to(one.clock.now_s() + 60)
+    one.run_to_fixed_point()
+
+    assert placed(one) == {"m0": "n", "m1": "n"}
+    assert consumers(one) == [("scheduling.k8s.io", "podgroups", "train")]
+
+
+def test_an_allocation_that_others_use_stays() -> None:
+    other = {"resource": "pods", "name": "other", "uid": "uid-of-other"}
+    members = [member(f"m{at}", BY_NAME) for at in range(2)]
+    one = world(slice_of("a", 1), occupied("a", **other), group(BY_NAME), *members)
+
+    assert not placed(one)
+    assert [it.name for it in stored(one, "shared").status.reserved_for] == ["other"]
+
+
+def test_a_claim_that_is_not_in_the_way_loses_its_reservation_only() -> None:
+    """One node is full, and the one with the claim's device has room for one of two members."""
+    others = [pod("other", 3, nodeName="n"), pod("one-more", 1, nodeName="a")]
+    members = [member(f"m{at}", BY_NAME) for at in range(2)]
+    one = world(occupied("n", **OF_GROUP), group(BY_NAME), *others, *members)
+
+    assert placed(one) == {"other": "n", "one-more": "a"}
+    assert consumers(one) == []
+    assert stored(one, "shared").status.allocation is not None
+
+
+def test_the_claim_of_a_group_with_a_started_member_stays() -> None:
+    """One member is bound to node a, which is full; the others find no room there."""
+    started = member("m0", BY_NAME, nodeName="a")
+    members = [member(f"m{at}", BY_NAME) for at in (1, 2)]
+    one = world(slice_of("a", 1), occupied("a", **OF_GROUP), group(BY_NAME), started, *members)
+
+    assert placed(one) == {"m0": "a"}
+    assert consumers(one) == [("scheduling.k8s.io", "podgroups", "train")]
+
+
+@pytest.mark.parametrize("on", [True, False], ids=["shared", "each"])
+def test_a_template_of_the_group_makes_one_claim_for_all(*, on: bool) -> None:
+    """Without the gate each pod has its own, for which there are too few devices."""
+    members = [member(f"m{at}", BY_TEMPLATE) for at in range(2)]
+    one = world(group(BY_TEMPLATE), template("of-group"), *members, of=gates(on=on))
+
+    claims = one.cluster.list(ResourceClaim).items
+    owners = {owner.kind for it in claims for owner in it.metadata.owner_references}
+    assert (len(claims), owners) == ((1, {"PodGroup"}) if on else (2, {"Pod"}))
+    assert len(placed(one)) == (2 if on else 0)

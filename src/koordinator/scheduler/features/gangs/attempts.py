@@ -184,22 +184,47 @@ class GangScheduler:
             self._metrics.gang_decided(len(members), took_s, placed=not decision.is_lost)
         self._pod_groups.note_decision(gangs, head)
         if decision.is_lost:
-            if group is not None:
-                order_as_kube_scheduler(cycle, attempt, decision, members)
-            headroom = self._headroom_for(
-                cycle, group_attempt, decision, members, demand, placements=placements
+            self._undo_gang(
+                cycle,
+                gangs,
+                group_attempt,
+                decision,
+                members,
+                demand=demand,
+                placements=placements,
             )
-            has_network = demand is None or not demand.refusal
-            level = demand.must if demand is not None else None
-            need = None
-            if decision.failed and has_network and not headroom.pods and not topology_key:
-                need = self.waiting.need_of(cycle, attempt, decision.failed[0][0], level)
-            self._reject_gang(cycle, gangs, group_attempt, decision, headroom, need=need)
-            self._pod_groups.note_rejection(gangs, head, headroom)
         else:
             self._start_gang(cycle, gangs, group_attempt, decision, demand)
             self._pod_groups.note_start(gangs, head)
         return len(members)
+
+    def _undo_gang(
+        self,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        group_attempt: GangGroupAttempt,
+        decision: GangDecision,
+        members: Sequence[Wanted],
+        *,
+        demand: TopologyDemand | None,
+        placements: Sequence[TopologyPlacement],
+    ) -> None:
+        """Make room for a gang whose attempt failed, and requeue it."""
+        attempt, head = group_attempt.attempt, group_attempt.head
+        if self._pod_groups.gang_of(gangs, head.pod) is not None:
+            order_as_kube_scheduler(cycle, attempt, decision, members)
+        frees = self._pod_groups.free_claims(cycle, gangs, decision, members, self._nominations)
+        headroom = self._headroom_for(
+            cycle, group_attempt, decision, members, demand, placements=placements
+        )
+        has_network = demand is None or not demand.refusal
+        level = demand.must if demand is not None else None
+        is_bounded = has_network and not headroom.pods and decision.placements is None
+        need = None
+        if decision.failed and is_bounded and not frees:
+            need = self.waiting.need_of(cycle, attempt, decision.failed[0][0], level)
+        self._reject_gang(cycle, gangs, group_attempt, decision, headroom, need=need)
+        self._pod_groups.note_rejection(gangs, head, headroom)
 
     def _place(
         self,

@@ -14,7 +14,13 @@ from koordinator.api.pod import Pod
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache, PodGroupTerms
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.contract import ActivePlugin
-from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle, priority_of
+from koordinator.scheduler.cycle import (
+    Nominations,
+    ReserveRefusal,
+    SchedulingCycle,
+    priority_of,
+)
+from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.features.gangs.placement import (
     GangDecision,
     GangGroupAttempt,
@@ -111,6 +117,35 @@ class PodGroupAttempts:
             if pod is not None and key != head.key:
                 handle.reporter.failed(pod, text, "SchedulerError")
         self._conditions.failed(gang, text)
+
+    def free_claims(
+        self,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        decision: GangDecision,
+        members: Sequence[Wanted],
+        nominations: Nominations,
+    ) -> bool:
+        """Free a claim that may keep a PodGroup without placed members from all its nodes.
+
+        Return whether a claim was freed.  PodGroups with a topology constraint are left out.
+        """
+        head = members[0][0].pod
+        gang = self.gang_of(gangs, head)
+        group = None if gang is None else gangs.pod_group(gang.pod_group)
+        if group is None or not decision.failed or gangs.with_places(head):
+            return False
+        queued, pod_class, verdict = decision.failed[0]
+        if self.topology_key(cycle, head) or not isinstance(verdict, Diagnosis):
+            return False
+        attempt = cycle.attempt(queued.pod, pod_class, verdict, nominations)
+        classes = [one for _, one in members]
+        for active in self.post_filter(cycle, head):
+            if "free_group_claim" in active.has:
+                change = active.plugin.free_group_claim(attempt.what_if, classes, group)
+                if change is not None:
+                    return self._handle.evictions.change([change]) is None
+        return False
 
     # -- metrics -------------------------------------------------------------------------------
 

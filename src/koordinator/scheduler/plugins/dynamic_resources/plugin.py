@@ -5,6 +5,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import ClassVar, Self
 
 import numpy as np
@@ -23,11 +24,10 @@ from koordinator.api.kubescheduler.gates import (
     DRA_EXTENDED_RESOURCE,
     DRA_FRACTIONAL_RANGES,
     DRA_PARTITIONABLE_DEVICES,
-    DRA_WORKLOAD_CLAIMS,
 )
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod, PodExtendedResourceClaimStatus
-from koordinator.api.pod_groups import SchedulingPodGroup, SchedulingPodGroupV1Alpha2
+from koordinator.api.pod_groups import SchedulingPodGroup
 from koordinator.domain.dynamic_resources.allocation import (
     allocation_of,
     claim_names,
@@ -40,6 +40,7 @@ from koordinator.domain.dynamic_resources.allocator import (
     NotAllocatable,
     allocate,
 )
+from koordinator.domain.dynamic_resources.group_claims import sharing_groups
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
     AllocationResult,
@@ -73,6 +74,7 @@ from koordinator.scheduler.plugins.dynamic_resources.claims import (
     why_not_ready,
     with_extended,
 )
+from koordinator.scheduler.plugins.dynamic_resources.group_release import TRIED, freed_by_group
 from koordinator.scheduler.plugins.dynamic_resources.messages import (
     device_problems,
     objects_to_create,
@@ -88,7 +90,7 @@ from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
     UNSERVED,
     verdict_table,
 )
-from koordinator.scheduler.post_filter import Attempt, PostFilterResult
+from koordinator.scheduler.post_filter import Attempt, PostFilterResult, WhatIf
 from koordinator.scheduler.snapshot import (
     ObjectChange,
     ObjectTable,
@@ -102,7 +104,6 @@ NOTHING_TO_FREE = "no new claims to deallocate"
 STILL_NOT = "still not schedulable"
 FREED = "deallocation of ResourceClaim completed"
 DELETED = "deletion of ResourceClaim completed"
-TRIED = 100  # most nodes to check for feasibility without an allocation; one is enough
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,7 @@ class DynamicResources:
             self,
             gates=on,
             extended=DRA_EXTENDED_RESOURCE in gates,
-            groups=_pod_groups(gates),
+            groups=sharing_groups(gates),
             is_terse=gates.level >= V1_37,
         )
 
@@ -383,6 +384,15 @@ class DynamicResources:
                 return PostFilterResult(FREED, changes=(release(claim, pod.uid),))
         return self._nothing_done(STILL_NOT)
 
+    def free_group_claim(
+        self, what_if: WhatIf, members: Sequence[PodClass], group: SchedulingPodGroup
+    ) -> ObjectChange | None:
+        """Return the change that frees a claim of a PodGroup without placed members."""
+        if self.groups is None or not self.gates.from_1_37:
+            return None
+        unavailable = partial(self._unavailable, what_if.snapshot)
+        return freed_by_group(what_if, members, self.groups, group, unavailable)
+
     def _nothing_done(self, why: str) -> PostFilterResult:
         return PostFilterResult("" if self.is_terse else why)
 
@@ -449,12 +459,6 @@ def _unreachable(cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None
         elsewhere = ~matches_selector(cluster, allocation.node_selector)
         found = elsewhere if found is None else found | elsewhere
     return found
-
-
-def _pod_groups(gates: FeatureGates) -> type[SchedulingPodGroup] | None:
-    if DRA_WORKLOAD_CLAIMS not in gates:
-        return None
-    return SchedulingPodGroup if gates.level >= V1_37 else SchedulingPodGroupV1Alpha2
 
 
 def build(args: DynamicResourcesArgs, _axis: ResourceAxis) -> DynamicResources:
