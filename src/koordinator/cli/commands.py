@@ -4,6 +4,7 @@ The summaries of ``koord --help`` and of shell completion are here, so that neit
 NumPy, a scheduler or a client of the API server.
 """
 
+import gc
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -200,4 +201,8 @@ class CommandTable(HelpGroup):
         name, placeholder, rest = super().resolve_command(ctx, list(args))
         if name is None or placeholder is None:
             return name, None, rest
-        return name, COMMANDS[name].load(), rest
+        command = COMMANDS[name].load()
+        if not gc.isenabled():  # ``main`` leaves collecting to the command
+            gc.freeze()
+            gc.enable()
+        return name, command, rest

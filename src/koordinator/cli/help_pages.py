@@ -5,9 +5,10 @@ Typer's own tables cut the names of flags on a narrow terminal, and parse bracke
 
 import textwrap
 from collections.abc import Sequence
-from typing import Any, Final
+from enum import EnumMeta
+from typing import Any, Final, get_args
 
-from typer.core import TyperCommand, TyperGroup
+from typer.core import TyperCommand, TyperGroup, TyperOption
 
 _FLAG: Final = "  "
 _HELP: Final = " " * 10
@@ -16,8 +17,42 @@ _ARGUMENTS: Final = "Arguments"
 _LONGEST: Final = 500  # characters of a summary
 
 
+class _Flag(TyperOption):
+    """Option whose text is used as it is.
+
+    Typer converts all values by pydantic, whose import would take a quarter of the time in which
+    ``koord schedule`` schedules a few pods.
+    """
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """Return the value for the command.  Raises BadParameter and MissingParameter."""
+        declared = self.type_descriptor.annotation
+        if type(value) is str and isinstance(declared, EnumMeta):
+            choices: list[Any] = list(declared)
+            value = next((each for each in choices if each.value == value), value)
+        if self.required or not _is_converted(value, declared):
+            return super().process_value(ctx, value)
+        value = () if value is None and self.multiple else value
+        return value if self.callback is None else self.callback(ctx, self, value)
+
+
+def _is_converted(value: Any, declared: Any) -> bool:
+    """Return whether a value is of the declared type, as text and defaults are."""
+    if value is None or type(value) is declared:
+        return True
+    return get_args(declared) == (str,) and {type(each) for each in value} == {str}
+
+
 class _HelpPage:
     """Parts of the page that commands and groups share."""
+
+    def get_params(self: Any, ctx: Any) -> list[Any]:
+        """Return the parameters, whose options take text as it is."""
+        parameters: list[Any] = super().get_params(ctx)  # type: ignore[misc] # of typer's class
+        for parameter in parameters:
+            if type(parameter) is TyperOption:
+                parameter.__class__ = _Flag
+        return parameters
 
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:
         """Write the whole page."""

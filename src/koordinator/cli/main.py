@@ -15,7 +15,6 @@ from typing import Annotated, Any, Final, TextIO
 import typer
 
 from koordinator.cli.commands import CommandTable
-from koordinator.cli.output import console, one_line
 from koordinator.foundation.errors import InputError, InvalidError, KoordinatorError
 from koordinator.process.logs import print_warnings
 
@@ -118,6 +117,7 @@ def tune_garbage_collector() -> None:
 def main() -> None:
     """Run the command line; never returns."""
     tune_garbage_collector()
+    gc.disable()  # until the command is loaded: modules leave no garbage
     print_warnings()
     sys.stdout = stream_to(sys.stdout)
     try:
@@ -125,6 +125,7 @@ def main() -> None:
             app(_arguments(sys.argv), prog_name=PROGRAM)
         finally:
             sys.stdout.flush()
+            gc.freeze()  # the interpreter ends with a collection of all objects that are left
     except (InputError, InvalidError) as error:
         _print_error(f"error: {error}")
         sys.exit(2)
@@ -187,4 +188,6 @@ def _arguments(argv: Sequence[str]) -> list[str]:
 
 
 def _print_error(text: str) -> None:
+    from koordinator.cli.output import console, one_line  # noqa: PLC0415 -- half of --help's time
+
     console(stderr=True).print(one_line(text), style="red", markup=False, soft_wrap=True)

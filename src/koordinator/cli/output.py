@@ -38,6 +38,7 @@ def console(*, stderr: bool = False) -> Console:
     return Console(
         stderr=stderr,
         highlight=False,
+        emoji=False,  # names are printed as they are
         width=None if stream.isatty() else WIDTH_WITHOUT_TERMINAL,
     )
 

@@ -40,8 +40,8 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ResourceAxis
-from koordinator.simulator import ScheduleResult
-from koordinator.simulator import schedule as run
+from koordinator.simulator.embedded import ScheduleResult
+from koordinator.simulator.embedded import schedule as run
 from koordinator.simulator.manifests.input_objects import InputObjects
 from koordinator.simulator.manifests.reader import read_input_objects
 

@@ -18,18 +18,22 @@
 ``experiments`` grids of runs in parallel processes (``koord experiment``)
 """
 
-from koordinator.simulator.api import load_source, proven_bound, schedule, simulate
-from koordinator.simulator.configurations import default_configuration, shipped_configuration
-from koordinator.simulator.embedded import Embedded, ScheduleResult
-from koordinator.simulator.manifests.reader import read_manifests
-from koordinator.simulator.plugin_files import PluginError, load_plugins
-from koordinator.simulator.policies import POLICIES
-from koordinator.simulator.results import PodPlacement, RunPlots, SimulationResult, plot_runs
-from koordinator.simulator.run import MoveSettings, Simulation
-from koordinator.simulator.sources import Source
-from koordinator.simulator.workload import Workload
-from koordinator.simulator.workload_file import demo_workload, parse_workload, read_workload
-from koordinator.simulator.world import Submission, World
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from koordinator.simulator.api import load_source, proven_bound, schedule, simulate
+    from koordinator.simulator.configurations import default_configuration, shipped_configuration
+    from koordinator.simulator.embedded import Embedded, ScheduleResult
+    from koordinator.simulator.manifests.reader import read_manifests
+    from koordinator.simulator.plugin_files import PluginError, load_plugins
+    from koordinator.simulator.policies import POLICIES
+    from koordinator.simulator.results import PodPlacement, RunPlots, SimulationResult, plot_runs
+    from koordinator.simulator.run import MoveSettings, Simulation
+    from koordinator.simulator.sources import Source
+    from koordinator.simulator.workload import Workload
+    from koordinator.simulator.workload_file import demo_workload, parse_workload, read_workload
+    from koordinator.simulator.world import Submission, World
 
 __all__ = [
     "POLICIES",
@@ -58,3 +62,39 @@ __all__ = [
     "shipped_configuration",
     "simulate",
 ]
+
+
+#: Modules of the names above, loaded when a name is used: ``koord schedule`` needs few of them.
+_MODULES = {
+    "POLICIES": "policies",
+    "Embedded": "embedded",
+    "MoveSettings": "run",
+    "PluginError": "plugin_files",
+    "PodPlacement": "results",
+    "RunPlots": "results",
+    "ScheduleResult": "embedded",
+    "Simulation": "run",
+    "SimulationResult": "results",
+    "Source": "sources",
+    "Submission": "world",
+    "Workload": "workload",
+    "World": "world",
+    "default_configuration": "configurations",
+    "demo_workload": "workload_file",
+    "load_plugins": "plugin_files",
+    "load_source": "api",
+    "parse_workload": "workload_file",
+    "plot_runs": "results",
+    "proven_bound": "api",
+    "read_manifests": "manifests.reader",
+    "read_workload": "workload_file",
+    "schedule": "api",
+    "shipped_configuration": "configurations",
+    "simulate": "api",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_MODULES[name]}"), name)

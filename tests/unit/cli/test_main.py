@@ -16,6 +16,9 @@ KOORD = Path(sys.executable).with_name("koord")
 HEAVY = {
     "numpy",
     "numba",
+    "rich",
+    "yaml",
+    "pydantic",
     "aiohttp",
     "uvicorn",
     "starlette",
@@ -37,6 +40,68 @@ status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}}
 """
 
 
+#: What scheduling a few objects needs none of.
+NOT_OF_SCHEDULE = {
+    "numba",
+    "numpy.ma",
+    "numpy.random",
+    "pydantic",
+    "prometheus_client",
+    "aiohttp",
+    "highspy",
+    "ssl",
+    "koordinator.simulator.api",
+    "koordinator.simulator.run",
+    "koordinator.simulator.world",
+    "koordinator.simulator.sources",
+    "koordinator.process.extender_transport",
+    "koordinator.descheduler",
+    "koordinator.koordlet",
+}
+#: Modules of this package that a command may load; each costs about a millisecond.
+MOST_MODULES = {"--help": 15, "schedule": 430}
+
+
+def modules_loaded_by(*args: str, **environment: str) -> tuple[str, set[str]]:
+    """Run ``koord``; return its output and the modules that it has loaded."""
+    script = (
+        "import atexit, sys\n"
+        "atexit.register(lambda: print('', *sys.modules, file=sys.stderr, sep='\\n'))\n"
+        f"sys.argv = ['koord', *{args!r}]\n"
+        "from koordinator.cli.main import main\n"
+        "main()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        env=environment | {"PYTHONPATH": ":".join(sys.path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout, set(done.stderr.splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("output", ["table", "json"])
+def test_schedule_loads_only_what_it_needs(tmp_path: Path, output: str) -> None:
+    """Three objects are scheduled without compilers, solvers, metrics and simulations."""
+    pods = "".join(
+        f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: {name}, namespace: default}}\n"
+        "spec: {containers: [{name: c, image: i, resources: {requests: {cpu: 1}}}]}\n"
+        for name in ("first", "second")
+    )
+    manifests = tmp_path / "three.yaml"
+    manifests.write_text(f"{NODE}{pods}")
+
+    shown, loaded = modules_loaded_by("schedule", "-f", str(manifests), "-o", output)
+
+    assert "default/second" in shown
+    assert not NOT_OF_SCHEDULE & loaded
+    own = [name for name in loaded if name.startswith("koordinator.")]
+    assert len(own) <= MOST_MODULES["schedule"]
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("args", "environment"),
@@ -50,26 +115,13 @@ def test_help_version_and_completion_load_nothing_heavy(
     args: list[str], environment: dict[str, str]
 ) -> None:
     """They are answered from names and summaries alone."""
-    script = (
-        "import atexit, sys\n"
-        "atexit.register(lambda: print(*sys.modules, file=sys.stderr))\n"
-        f"sys.argv = ['koord', *{args!r}]\n"
-        "from koordinator.cli.main import main\n"
-        "main()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", script],
-        env=environment | {"PYTHONPATH": ":".join(sys.path)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    shown, loaded = modules_loaded_by(*args, **environment)
 
-    assert done.returncode == 0
-    assert "schedule" in done.stdout or version("koordinator") in done.stdout
-    loaded = set(done.stderr.split())
+    assert "schedule" in shown or version("koordinator") in shown
     assert "koordinator.cli.main" in loaded
     assert not HEAVY & loaded
+    own = [name for name in loaded if name.startswith("koordinator.")]
+    assert len(own) <= MOST_MODULES["--help"]
 
 
 @pytest.mark.parametrize("name", COMMANDS)

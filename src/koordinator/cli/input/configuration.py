@@ -5,10 +5,9 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
-from prometheus_client import CollectorRegistry, Counter
 
 from koordinator.api.codec import spelt_out
 from koordinator.api.kubescheduler import Extender, KubeSchedulerConfiguration, decode_configuration
@@ -16,13 +15,15 @@ from koordinator.cli.output import warn, write_text
 from koordinator.foundation.errors import ExtenderError, InputError, SilentExtenderError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.yaml_documents import to_yaml, yaml_document
-from koordinator.process.extender_transport import HttpExtenderTransport, unverified
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.extenders import Connect, ExtenderTransport
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.configurations import BY_NAME, default_configuration
 from koordinator.simulator.plugin_files import load_plugins
 from koordinator.simulator.policies import with_plugins
+
+if TYPE_CHECKING:  # metrics and HTTP are only loaded where they are used
+    from prometheus_client import CollectorRegistry
 
 NAMED_CONFIGURATION = f"FILE|{'|'.join(BY_NAME)}"
 CONFIGURATION_HELP = (
@@ -131,7 +132,9 @@ _SUCCESS: Final = "success"
 class ExtenderRequests:
     """Counts questions to extenders by how they ended."""
 
-    def __init__(self, registry: CollectorRegistry | None = None) -> None:
+    def __init__(self, registry: "CollectorRegistry | None" = None) -> None:
+        from prometheus_client import Counter  # noqa: PLC0415
+
         self._requests = Counter(
             "koord_scheduler_extender_requests",
             "Questions to scheduler extenders, by extender, verb and result.",
@@ -183,6 +186,11 @@ def extender_connector(
     """
 
     def connect(config: Extender) -> ExtenderTransport:
+        from koordinator.process.extender_transport import (  # noqa: PLC0415
+            HttpExtenderTransport,
+            unverified,
+        )
+
         transport = HttpExtenderTransport(config, on_answer)
         cleanup.callback(transport.close)
         if config.url_prefix.startswith("https:") and unverified(config):

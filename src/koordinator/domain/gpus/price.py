@@ -24,13 +24,16 @@ Source: our own; measured against FGD on the openb traces.
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from koordinator.domain.gpus.mix import WHOLE_GPU, PodMix
 from koordinator.domain.gpus.options import GpuNodes, NodeKinds
 from koordinator.foundation.arrays import FloatArray, IntArray
-from koordinator.foundation.linear_program import LinearProgram
+
+if TYPE_CHECKING:  # the solver is only loaded where prices are computed
+    from koordinator.foundation.linear_program import LinearProgram
 
 #: A filling: the sizes in it, with repetition.
 Filling = tuple[int, ...]
@@ -76,6 +79,8 @@ class _Covering:
         self._row = {size: row for row, size in enumerate(sizes.tolist())}
         self._hole_row = {hole: len(sizes) + i for i, hole in enumerate(holes)}
         needed = [-demand[size] for size in sizes.tolist()]
+        from koordinator.foundation.linear_program import LinearProgram  # noqa: PLC0415
+
         self._program = LinearProgram(np.array([*needed, *holes.values()], float))
         self._columns: dict[tuple[int, Filling], None] = {}
         self._amounts = np.zeros(0)
@@ -450,8 +455,10 @@ class _KindProgram:
         prices = self._program.solve().prices[len(to_come) :]
         return prices[: len(gpu_left)], prices[len(gpu_left) :]
 
-    def _build(self, mix: PodMix, limits: FloatArray) -> LinearProgram | None:
+    def _build(self, mix: PodMix, limits: FloatArray) -> "LinearProgram | None":
         """Build the program; return None if no class fits on any kind."""
+        from koordinator.foundation.linear_program import LinearProgram  # noqa: PLC0415
+
         kinds = self._kinds
         fits = (
             kinds.accept(mix.models).T

@@ -9,6 +9,7 @@ Source: https://github.com/google/cel-spec doc/langdef.md, "Syntax" and "Macros"
 
 import re
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 from koordinator.foundation.errors import InputError
@@ -123,8 +124,12 @@ _RESERVED = frozenset(
         "in",
     ]
 )
-_TOKEN = re.compile(
-    r"""(?P<space>[ \t\n\f\r]+|//[^\n]*)
+
+
+@cache
+def _token() -> re.Pattern[str]:
+    return re.compile(
+        r"""(?P<space>[ \t\n\f\r]+|//[^\n]*)
     |(?P<string>(?:[bB][rR]?|[rR][bB]?)?(?:\"{3}(?:[^\\]|\\.)*?\"{3}|'{3}(?:[^\\]|\\.)*?'{3}
         |"(?:[^"\\\n\r]|\\.)*"|'(?:[^'\\\n\r]|\\.)*'))
     |(?P<number>0x[0-9a-fA-F]+[uU]?
@@ -133,17 +138,27 @@ _TOKEN = re.compile(
     |(?P<name>[_a-zA-Z][_a-zA-Z0-9]*)
     |(?P<quoted>`[a-zA-Z0-9_.\-/ ]+`)
     |(?P<sign>&&|\|\||==|!=|<=|>=|[-+*/%!<>?:.,()\[\]{}])""",
-    re.VERBOSE | re.DOTALL,
-)
-_RAW_TOKEN = re.compile(
-    r"""(?P<prefix>[bB]?[rR][bB]?)(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"\n\r]*"|'[^'\n\r]*')""",
-    re.DOTALL,
-)
-_ESCAPE = re.compile(
-    r"\\(?:([abfnrtv\\?\"'`])|x([0-9a-fA-F]{2})|X([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})"
-    r"|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.)?)",
-    re.DOTALL,
-)
+        re.VERBOSE | re.DOTALL,
+    )
+
+
+@cache
+def _raw_token() -> re.Pattern[str]:
+    return re.compile(
+        r"""(?P<prefix>[bB]?[rR][bB]?)(?:\"{3}.*?\"{3}|'{3}.*?'{3}|"[^"\n\r]*"|'[^'\n\r]*')""",
+        re.DOTALL,
+    )
+
+
+@cache
+def _escape() -> re.Pattern[str]:
+    return re.compile(
+        r"\\(?:([abfnrtv\\?\"'`])|x([0-9a-fA-F]{2})|X([0-9a-fA-F]{2})|u([0-9a-fA-F]{4})"
+        r"|U([0-9a-fA-F]{8})|([0-3][0-7]{2})|(.)?)",
+        re.DOTALL,
+    )
+
+
 _SIMPLE = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _RELATIONS = ("<", "<=", ">=", ">", "==", "!=", "in")
 
@@ -169,8 +184,8 @@ def parse(text: str) -> Node:
 def _tokens(text: str) -> list[_Token]:
     tokens, at = [], 0
     while at < len(text):
-        raw = _RAW_TOKEN.match(text, at)
-        match = raw or _TOKEN.match(text, at)
+        raw = _raw_token().match(text, at)
+        match = raw or _token().match(text, at)
         if match is None:
             raise _broken(text, at, f"token recognition error at {text[at]!r}")
         kind = "string" if raw else str(match.lastgroup)
@@ -493,7 +508,7 @@ class _Parser:
         """Return literal text and the numbers of what is escaped by number."""
         parts: list[str | int] = []
         at = 0
-        for escape in _ESCAPE.finditer(inner):
+        for escape in _escape().finditer(inner):
             parts.append(inner[at : escape.start()])
             at = escape.end()
             simple, *numbers, octal, unknown = escape.groups()

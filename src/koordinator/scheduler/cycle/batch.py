@@ -73,7 +73,8 @@ def choose_batch(
     held_by = [pod_class.held for pod_class, _ in members]
     nonzero = np.array([(held.nonzero_cpu, held.nonzero_memory) for held in held_by], np.int64)
     read = (arithmetic.checks[:, 0], arithmetic.terms[:, 0], np.flatnonzero(demand.any(axis=0)))
-    columns = np.unique(np.concatenate(((CPU, MEMORY), *read)))
+    # Not by ``np.unique``, whose first call imports NumPy's masked arrays.
+    columns = np.array(sorted({CPU, MEMORY, *np.concatenate(read).tolist()}))
     for entries in (arithmetic.checks, arithmetic.terms):
         entries[:, 0] = np.searchsorted(columns, entries[:, 0])
     demand = np.ascontiguousarray(demand[:, columns])

@@ -63,7 +63,7 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
     for at, kind in enumerate(kinds.tolist()):
         which = scored[kind]
         slot = slots[which]
-        changed = np.unique(log[since[which] : filled])
+        changed = np.array(sorted({*log[since[which] : filled].tolist()}), np.int64)
         since[which] = filled
         if len(changed):
             total = fixed[slot, changed]

@@ -6,6 +6,7 @@ quota …").  The plugin's ``detail`` gives the amounts per node.
 """
 
 import re
+from functools import cache
 from typing import Final
 
 from koordinator.scheduler.rules.reservations.match import BY_NODE, PREFIX
@@ -355,7 +356,13 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     ),
     (r"(.*\b(?:must|is required) .*)", "one of its settings is invalid: {0}"),
 )
-_PATTERNS: Final = tuple((re.compile(pattern), words) for pattern, words in SENTENCES)
+
+
+@cache
+def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
+    return tuple((re.compile(pattern), words) for pattern, words in SENTENCES)
+
+
 #: Numbers, and ``namespace/name`` or ``layer/domain``; a resource's first part has a dot.
 _PARTICULAR: Final = re.compile(
     r"(?<![\w./-])(?:\d+(?:\.\d+)?(?![\w/-])|[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9][A-Za-z0-9.-]*)"
@@ -371,7 +378,7 @@ def sentence(reason: str) -> str:
             what = f"too little {inside.group(2)} left" if inside.group(2) else "too many pods"
             return f"its reservation has {what}"
     text, by_node = reason.removesuffix(BY_NODE), reason.endswith(BY_NODE)
-    for pattern, words in _PATTERNS:
+    for pattern, words in _patterns():
         found = pattern.fullmatch(text)
         if found is not None:
             text = words.format(*(group or "" for group in found.groups()))

@@ -1,8 +1,7 @@
 """Objects of a cluster with and without a manager."""
 
 from collections.abc import Iterable, Sequence
-
-import numpy as np
+from typing import TYPE_CHECKING
 
 from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.core import ConfigMap
@@ -14,10 +13,13 @@ from koordinator.cluster.memory.admission import Admission, default_storage_clas
 from koordinator.manager.admission.gates import DEFAULT_GATES
 from koordinator.simulator.embedded import keep_or_resolve_priority
 
+if TYPE_CHECKING:
+    import numpy as np
+
 _PERCENTS = 100
 
 
-def managed_admission(rng: np.random.Generator) -> Sequence[Admission]:
+def managed_admission(rng: "np.random.Generator") -> Sequence[Admission]:
     """Return the admission steps of a cluster with the manager's webhooks."""
     from koordinator.manager.admission.hooks import HookOptions  # noqa: PLC0415 -- slow import
     from koordinator.simulator.admission_hooks import admission_hooks  # noqa: PLC0415 -- as above
