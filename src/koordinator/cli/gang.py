@@ -18,6 +18,7 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
 from koordinator.api.meta import KubeObject
+from koordinator.api.node import Node
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, Files, Print
 from koordinator.cli.explain.text import why_in_short
@@ -160,14 +161,25 @@ def _summaries(flags: GangFlags, live: LiveObjects) -> list[GangSummary]:
     gangs = gang_summaries(objects, _defaults(flags.config))
     if is_live(flags.files, flags.kubeconfig, flags.context):
         return gangs  # the scheduler of the cluster reports why they wait
-    waiting = [one.members[0].pod for one in gangs if not one.why and one.bound < one.min_member]
+    has_nodes = any(isinstance(obj, Node) for obj in objects)
+    waiting = {
+        one.gang: pod
+        for one in gangs
+        if (has_nodes or not one.why) and (pod := _waiting_member(one))
+    }
     if not waiting:
         return gangs
-    explained = explain_pods(objects, waiting, _with_gangs(flags.config), gates=_GATES)
+    pods = list(waiting.values())
+    explained = explain_pods(objects, pods, _with_gangs(flags.config), gates=_GATES)
     by_pod = {one.pod: one for one in explained}
-    return [
-        _with_reason(one, by_pod.get(one.members[0].pod)) if one.members else one for one in gangs
-    ]
+    return [_with_reason(one, by_pod.get(waiting.get(one.gang, ""))) for one in gangs]
+
+
+def _waiting_member(gang: GangSummary) -> str:
+    """Return a member without a node of a gang that lacks members on nodes; else empty."""
+    if gang.bound >= gang.min_member:
+        return ""
+    return next((one.pod for one in gang.members if not one.node), "")
 
 
 def _with_reason(one: GangSummary, member: Explanation | None) -> GangSummary:

@@ -175,8 +175,11 @@ def _settled(
 
 
 def _waiting(world: Embedded) -> list[str]:
-    state = world.state
-    return sorted(key for key in state.unbound if key not in state.pods.by_key)
+    """Return the keys of the pods without a node, and of those that wait for their permit."""
+    state, bindings = world.state, world.scheduler.handle.bindings
+    return sorted(
+        key for key in state.unbound if key not in state.pods.by_key or bindings.is_waiting(key)
+    )
 
 
 def _untracked(world: Embedded, name: str, waiting: Sequence[str]) -> Explanation:

@@ -686,8 +686,10 @@ def test_quota_that_blocks_the_complete_gang_is_named() -> None:
     )
 
     assert [cause.plugin for cause in found.causes] == ["Coscheduling", "ElasticQuota"]
-    assert not any(remedy.sufficient for remedy in found.remedies)
-    assert any("raise the max of quota team by cpu:2" in one.text for one in found.remedies)
+    assert found.causes[1].reason.endswith("exceedDimensions: [cpu]")
+    (enough,) = [one for one in found.remedies if one.sufficient]
+    assert enough.text.startswith("together: create 1 more member of gang default/g: ")
+    assert enough.text.endswith("; and raise the max of quota team by cpu:2")
 
 
 @pytest.mark.parametrize(

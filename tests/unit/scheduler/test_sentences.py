@@ -34,6 +34,7 @@ OTHERS = (
     "scheduler/rules/reservations/remainder.py",
     "scheduler/rules/volumes.py",
     "scheduler/features/gangs/topology.py",
+    "scheduler/features/quotas/queues.py",
 )
 #: Functions and tables that are in words already.
 FOR_PEOPLE = {

@@ -1,7 +1,6 @@
 """Text of explanations, and the history of a pod's moves."""
 
 import datetime as dt
-import re
 import textwrap
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -22,6 +21,7 @@ from koordinator.scheduler.explain import (
     QueueStatus,
     Remedy,
     by_cause,
+    changed_object,
     in_short,
     words_of,
 )
@@ -40,12 +40,6 @@ _STATES = {
 }
 
 EVENTS_NAMED = 4  # objects of events that are named before the rest is only counted
-#: Text of events after the object that they are about.
-_EVENT = re.compile(
-    r" (?:comes|goes|changes|asks for less|offers other amounts|declares other features"
-    r"|gets other \w+|loses its last gate)$"
-)
-
 IndentedLine = tuple[int, str]  # indentation and text
 
 
@@ -196,14 +190,15 @@ def _queue(queue_status: QueueStatus) -> Iterator[IndentedLine]:
 
 
 def _in_short(events: Sequence[str]) -> str:
-    """Return the objects whose events requeue the pod, in one line; ``-o json`` has the events."""
-    things = dict.fromkeys(_thing(event) for event in events)
-    return f"{_listed(list(things), EVENTS_NAMED)} changes" if things else ""
+    """Return the events that requeue the pod in one line; ``-o json`` lists them in full.
 
-
-def _thing(event: str) -> str:
-    """Return the object of an event such as ``a Node gets other labels``."""
-    return _EVENT.sub("", event)
+    Of changed objects only the objects are named.
+    """
+    things = list(dict.fromkeys(filter(None, map(changed_object, events))))
+    parts = [event for event in events if not changed_object(event)]
+    if things:
+        parts.append(f"{_listed(things, EVENTS_NAMED)} changes")
+    return ", or ".join(parts)
 
 
 def _alike(one: Explanation) -> object:

@@ -1,25 +1,33 @@
 """Quota changes that would admit a rejected pod."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 
-from koordinator.domain.amounts import Amounts, exceeded, named_by, plus, to_text
+from koordinator.api.annotations.quota import SHARED_WEIGHT
+from koordinator.api.labels import QUOTA_ALLOW_LENT
+from koordinator.domain.amounts import Amounts, add, exceeded, named_by, plus, to_text
 from koordinator.domain.quota.admission import AdmissionRules, limit_of, why_not
 from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
 from koordinator.domain.quota.tree import QuotaTree
 
 
 def what_helps(
-    tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules
+    tree: QuotaTree,
+    name: str,
+    pod: QuotaPod,
+    rules: AdmissionRules,
+    assumed: Iterable[Amounts] = (),
 ) -> tuple[str, bool]:
     """Return the changes that would admit the pod, and whether they suffice.
+
+    ``assumed`` are the requests of pods of the quota that do not run yet and thus cannot end.
 
     The text is empty if the pod is admitted. The changes are tried on the tree and undone. A shared
     limit may have to be raised by more than the current shortfall; then the changes do not suffice.
     A change that the webhook would reject is not proposed.
     """
-    trial = _Trial(tree, rules)
+    trial = _Trial(tree, rules, assumed)
     try:
         steps = [*trial.steps(name, pod)]
         return "; and ".join(steps), not why_not(tree, name, pod, rules)
@@ -40,12 +48,19 @@ def raised_maximums(
 
 
 class _Trial:
-    def __init__(self, tree: QuotaTree, rules: AdmissionRules) -> None:
+    def __init__(
+        self, tree: QuotaTree, rules: AdmissionRules, assumed: Iterable[Amounts] = ()
+    ) -> None:
         self._tree, self._rules = tree, rules
+        self._assumed: dict[str, int] = {}
+        for requests in assumed:
+            add(self._assumed, requests)
         self._before: list[QuotaSpec] = []  # original specs of changed quotas, in order
+        self._total = tree.total
 
     def undo(self) -> None:
         self._undo_to(0)
+        self._tree.set_total(self._total)
 
     def _undo_to(self, count: int) -> None:
         """Undo all changes but the first ``count``."""
@@ -91,13 +106,22 @@ class _Trial:
             yield f"raise the max of quota {name} by {to_text(short)}{ends}"
 
     def _raised_share(self, name: str, wanted: Amounts) -> Iterator[str]:
-        """Raise the share of a quota by a larger maximum above it or a larger minimum."""
+        """Raise the share of a quota by more nodes, a larger maximum above it or a larger minimum.
+
+        Where none of these helps, other quotas must give back, or lend what they do not use.
+        """
+        yield from self._raised_total(name, wanted)
+        yield from self._given_weight(name, wanted)
         short = _short(wanted, limit_of(self._tree, name, self._rules))
         if not short:
             return
         ends = self._ends(name, short)
+        idle = self._tree.without_requests(name)
         waiting = f"{ends} or" if ends else ", or wait until"
         waiting += " the others give back"
+        is_limited_above = bool(_short(wanted, limit_of(idle, name, self._rules)))
+        if is_limited_above:
+            waiting = ends
         why = f"quota {name} may use less than its max now, since others use the rest"
         above = self._tree.path(name)[1:]
         tried = len(self._before)
@@ -105,6 +129,9 @@ class _Trial:
             self._raise_max(ancestor, short)
             if not _short(wanted, limit_of(self._tree, name, self._rules)):
                 quotas = " and ".join(above[:count])
+                if is_limited_above:
+                    limit = "limits" if count == 1 else "limit"
+                    why = f"quota {name} may use less than its max now, since {quotas} {limit} it"
                 yield f"{why}: raise the max of quota {quotas} by {to_text(short)}{waiting}"
                 return
         self._undo_to(tried)
@@ -113,11 +140,75 @@ class _Trial:
             yield f"{why}: raise its min by {to_text(short)}{waiting}"
             return
         self._undo_to(tried)
-        yield f"{why}: {waiting.removeprefix(', or ').removeprefix(', ')}"
+        lending = self._lent(name, wanted)
+        if lending:
+            keep = "keeps" if len(lending) == 1 else "keep"
+            yield (
+                f"quota {name} may use less than its max now, since quota "
+                f"{' and '.join(lending)} {keep} what it does not use: set the label "
+                f"{QUOTA_ALLOW_LENT} of {' and '.join(lending)} to true{waiting}"
+            )
+        elif waiting:
+            yield f"{why}: {waiting.removeprefix(', or ').removeprefix(', ')}"
+        else:
+            yield f"{why.removesuffix('use the rest')}are guaranteed the rest"
+
+    def _raised_total(self, name: str, wanted: Amounts) -> Iterator[str]:
+        """Raise the total of the tree if that is smaller than what the quota would use."""
+        total = self._tree.total
+        there = {
+            resource: total.get(resource, 0)
+            for resource in _short(wanted, limit_of(self._tree, name, self._rules))
+        }
+        short = _short(wanted, there)
+        if not short:
+            return
+        self._tree.set_total(plus(total, short))
+        yield (
+            f"quota {name} may use less than its max now, since the nodes of its tree have "
+            f"{to_text(named_by(there, short))} in all: add nodes with {to_text(short)}"
+        )
+
+    def _given_weight(self, name: str, wanted: Amounts) -> Iterator[str]:
+        """Give the quota a weight in resources for which it gets only its minimum."""
+        spec = self._tree.node(name).spec
+        short = _short(wanted, limit_of(self._tree, name, self._rules))
+        missing = [one for one in short if spec is not None and not spec.weight.get(one)]
+        if not missing:
+            return
+        tried, spec = len(self._before), self._spec(name)
+        added = {resource: spec.max.get(resource, 1) for resource in missing}
+        self._tree.put(replace(spec, weight={**spec.weight, **added}))
+        left = _short(wanted, limit_of(self._tree, name, self._rules))
+        if any(left.get(resource) == short[resource] for resource in missing):
+            self._undo_to(tried)
+            return
+        yield (
+            f"quota {name} gets only its min of {' and '.join(missing)}, since it has no weight "
+            f"for that: add {to_text(added)} to its annotation {SHARED_WEIGHT.key}"
+        )
+
+    def _lent(self, name: str, wanted: Amounts) -> list[str]:
+        """Return the quotas beside the way up that must lend what they do not use."""
+        tried, changed = len(self._before), []
+        way = self._tree.path(name)
+        for parent in way[1:]:
+            for child in list(self._tree.node(parent).children.values()):
+                spec = child.spec
+                if spec is None or spec.lends or spec.name in way:
+                    continue
+                self._tree.put(replace(self._spec(spec.name), lends=True))
+                changed.append(spec.name)
+                if not _short(wanted, limit_of(self._tree, name, self._rules)):
+                    return changed
+        self._undo_to(tried)
+        return []
 
     def _ends(self, name: str, short: Amounts) -> str:
         """Return the alternative of waiting for pods to end, if the quota uses that much."""
-        if exceeded(short, {**dict.fromkeys(short, 0), **self._tree.node(name).used}):
+        used = self._tree.node(name).used
+        running = {each: used.get(each, 0) - self._assumed.get(each, 0) for each in short}
+        if exceeded(short, running):
             return ""
         return f", or wait until pods of quota {name} that use {to_text(short)} end"
 

@@ -225,6 +225,29 @@ class QuotaTree:
         """Return the names of the quota and its ancestors, without the root."""
         return tuple(node.name for node in self.node(name).ancestors() if node.spec is not None)
 
+    @property
+    def total(self) -> Amounts:
+        """The total to share, including the usage of unshared quotas."""
+        return self._total
+
+    def without_requests(self, name: str) -> "QuotaTree":
+        """Return a copy in which only the pods of one quota exist."""
+        copy = QuotaTree(
+            {unshared: node.max for unshared, node in self._unshared.items()},
+            scales_min=self._scales_min,
+            guarantees_usage=self._guarantees_usage,
+        )
+        copy.set_total(self._total)
+        for node in self._nodes.values():
+            if node.spec is not None:
+                copy.put(node.spec)
+        own = self.node(name)
+        for key, pod in own.pods.items():
+            copy.put_pod(name, pod)
+            if key in own.assigned:
+                copy.assign(name, key)
+        return copy
+
     def set_total(self, total: Amounts) -> None:
         """Set the total to share, including the usage of unshared quotas.
 

@@ -8,7 +8,8 @@ plugin_helper.go, ``getPodAssociateQuotaNameAndTreeID``, ``migrateDefaultQuotaGr
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
@@ -22,7 +23,7 @@ from koordinator.api.kubescheduler.gates import (
     IGNORE_TERMINATING_POD_AT_ONCE,
     MULTI_QUOTA_TREE,
 )
-from koordinator.domain.amounts import NOTHING, Amounts, add, amounts_of, multiple
+from koordinator.domain.amounts import NOTHING, Amounts, add, amounts_of, multiple, plus
 from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
 from koordinator.domain.quota.tree import QuotaTree
 
@@ -115,6 +116,20 @@ class QuotaTrees:
         """Set the sum of the allocatable resources of all nodes."""
         self._total = total
         self._share_total()
+
+    def has_total_of_nodes(self, name: str) -> bool:
+        """Return whether the tree of a quota shares the total of all nodes, not one of its own."""
+        return self.tree_of(name) is self._default_tree
+
+    @contextmanager
+    def added_to_total(self, amounts: Amounts) -> Iterator[None]:
+        """Add amounts to the total within the context."""
+        before = self._total
+        self.set_total(plus(before, amounts))
+        try:
+            yield
+        finally:
+            self.set_total(before)
 
     def put(self, quota: ElasticQuota) -> None:
         """Add or update a quota, and move pods whose quota changes.

@@ -397,6 +397,15 @@ class SchedulingPlugin(BasicPlugin, Protocol):
         """
         ...
 
+    def admits_with_node(
+        self, snapshot: Snapshot, pod: PodClass, amounts: Mapping[str, int]
+    ) -> bool | None:
+        """Return whether ``prefilter`` accepts the pod after nodes with these amounts are added.
+
+        None: unknown.
+        """
+        ...
+
 
 #: Names of the methods and attributes of the contract.
 METHODS: frozenset[str] = frozenset(

@@ -23,6 +23,7 @@ from koordinator.scheduler.explain.explanation import (
     NearNode,
     QueueStatus,
     Remedy,
+    changed_object,
     queue_status,
 )
 from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, together
@@ -46,6 +47,7 @@ __all__ = [
     "ask",
     "by_cause",
     "causes",
+    "changed_object",
     "empty_cluster",
     "group_text",
     "in_short",

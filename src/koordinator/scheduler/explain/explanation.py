@@ -103,6 +103,7 @@ _WHAT = {
     "PersistentVolumeClaim": "a volume claim",
     "PersistentVolume": "a volume",
 }
+_CHANGES = "changes"
 _HAPPENS = {
     Action.ADD: "is added",
     Action.DELETE: "is deleted",
@@ -115,6 +116,7 @@ _HAPPENS = {
     Action.UPDATE_SCALE_DOWN: "reduces its requests",
     Action.UPDATE_TOLERATIONS: "changes its tolerations",
     Action.UPDATE_GATES_ELIMINATED: "loses its last scheduling gate",
+    Action.UPDATE_GENERATED_CLAIMS: "gets its generated resource claims",
 }
 
 
@@ -147,7 +149,7 @@ def wakers(queued: QueuedPod, profile: Profile) -> tuple[str, ...]:
     limiting = {a.name for a in profile.pre_filter if "run_limit" in a.has}
     short = {a.name for a in profile.gangs if a.plugin.gangs.shortage(queued.pod)}
     for plugin in sorted(queued.rejectors):
-        words = [text for hint in profile.events.get(plugin, ()) for text in _words(hint)]
+        words = [text for hint in profile.events.get(plugin, ()) for text in event_texts(hint)]
         if plugin in short:  # no other event helps
             words = [
                 "a member of its gang is added or loses its scheduling gates",
@@ -162,13 +164,22 @@ def wakers(queued: QueuedPod, profile: Profile) -> tuple[str, ...]:
     return tuple(texts)
 
 
-def _words(hint: EventHint) -> list[str]:
+def changed_object(event: str) -> str:
+    """Return the object of an event such as ``a Node changes its labels``; empty for others."""
+    for happens in (*_HAPPENS.values(), _CHANGES):
+        if event.endswith(f" {happens}"):
+            return event.removesuffix(f" {happens}")
+    return ""
+
+
+def event_texts(hint: EventHint) -> list[str]:
+    """Return descriptions of the events of a hint."""
     what = _WHAT.get(hint.resource, f"a {hint.resource}")
     if hint.action & Action.UPDATE == Action.UPDATE:
         happens = [_HAPPENS[a] for a in (Action.ADD, Action.DELETE) if a in hint.action]
-        return [f"{what} {text}" for text in (*happens, "changes")]
+        return [f"{what} {text}" for text in (*happens, _CHANGES)]
     words = [f"{what} {text}" for action, text in _HAPPENS.items() if action in hint.action]
-    return words if not Action.UPDATE_OTHER & hint.action else [*words, f"{what} changes"]
+    return words if not Action.UPDATE_OTHER & hint.action else [*words, f"{what} {_CHANGES}"]
 
 
 def _rank(queued: QueuedPod) -> tuple[int, float, int]:

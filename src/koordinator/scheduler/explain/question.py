@@ -180,6 +180,25 @@ class Question:
                 return active.plugin.refusal_detail(Snapshot(self.state), self.pod_class)
         return ""
 
+    def admitted_with_node(self, row: int, count: int = 1) -> bool | None:
+        """Return whether nodes like this one, large enough, end all refusals; None: unknown."""
+        nodes, axis = self.state.nodes, self.state.axis
+        amounts = dict(zip(axis.names, nodes.allocatable[:, row].tolist(), strict=False))
+        for column, amount in self.pod_class.demand:
+            amounts[axis.names[column]] = max(amounts.get(axis.names[column], 0), amount)
+        added = {name: amount * count for name, amount in amounts.items()}
+        refusing = {name for cause in self.found.refusals for name in cause.plugins}
+        answers = [
+            active.plugin.admits_with_node(Snapshot(self.state), self.pod_class, added)
+            if "admits_with_node" in active.has
+            else None
+            for active in self.profile.pre_filter
+            if active.name in refusing
+        ]
+        if False in answers:
+            return False
+        return None if None in answers else True
+
     def left_when_empty(self, row: int) -> tuple[str, ...]:
         """Return why a node rejects the pod even when empty; nothing if it fits."""
         return self._left(row, list(self.state.pods.on_row[row].values()))

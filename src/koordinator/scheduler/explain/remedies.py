@@ -372,7 +372,10 @@ def _remedy(
     enough, tried = not question.found.refusals, True
     if not enough and pods:
         enough = question.starts(question.pod, pods[0].row, [placed.key for placed in pods])
-    elif not enough:  # changed or added nodes are not tried with all plugins
+    elif not enough and kind == "add-node":
+        admitted = question.admitted_with_node(question.state.nodes.rows[nodes[0]])
+        enough, tried = bool(admitted), admitted is not None
+    elif not enough:  # changed nodes are not tried with all plugins
         tried = False
     return Remedy(
         kind=kind,

@@ -229,6 +229,7 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
         "the scheduler's configuration disables pre-allocation of pods of others (cluster mode)",
     ),
     # quotas, gates, gangs
+    (r"waits for its turn in (the queue of quota \S+)", "it is not its turn in {0}"),
     (
         r"Insufficient quotas, quotaName: (\S+), .*exceedDimensions: \[(.*)\]",
         "quota {0} has too little {1} left",

@@ -512,6 +512,10 @@ class Snapshot:
         """Every placed pod by key."""
         return self._state.pods.by_key
 
+    def is_only_assumed(self, key: str) -> bool:
+        """Return whether a pod has a place that the API server does not know."""
+        return key in self._state.unbound
+
     def ledger(self, key: Hashable, build: Callable[[], LedgerT]) -> LedgerT:
         """Return the ledger of that key (see ``ledgers``) as of now: read only."""
         return self._state.ledgers.read(key, build)

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.unit.domain.quota.quotas import pod
+from tests.unit.domain.quota.quotas import CHIP, pod
 
 from koordinator.api.elastic_quota import ROOT_QUOTA
 from koordinator.domain.quota import AdmissionRules, QuotaSpec, QuotaTree, what_helps, why_not
@@ -39,6 +39,7 @@ def spec(name: str, parent: str, least: int, more: int) -> QuotaSpec:
     leaves=st.tuples(CORES, CORES, CORES, CORES),
     uses=st.tuples(CORES, CORES),
     asked=st.integers(1, 12),
+    lends=st.booleans(),
     rules=st.sampled_from(RULES),
 )
 def test_what_is_enough_lets_the_pod_in(
@@ -48,13 +49,14 @@ def test_what_is_enough_lets_the_pod_in(
     leaves: tuple[int, int, int, int],
     uses: tuple[int, int],
     asked: int,
+    lends: bool,
     rules: AdmissionRules,
 ) -> None:
     """Each remedy works in another tree; and trying it has left the first one as it was."""
     specs = {
         "top": spec("top", ROOT_QUOTA, *tops),
         "a": spec("a", "top", *leaves[:2]),
-        "b": spec("b", "top", *leaves[2:]),
+        "b": replace(spec("b", "top", *leaves[2:]), lends=lends),
     }
     used = dict(zip("ab", uses, strict=True))
     tree, wanted = built(total, specs, used, asked), pod("ns/p", cpu=1_000 * asked)
@@ -70,6 +72,11 @@ def test_what_is_enough_lets_the_pod_in(
         more = int(amount[:-1]) if amount.endswith("m") else 1_000 * int(amount)
         for name in names.removeprefix(" of quota ").split(" and ") if names else ("a",):
             specs[name] = raised(specs[name], what, more)
+    for amount in re.findall(r"add nodes with cpu:(\d+)", text):
+        total += int(amount)
+    for names in re.findall(r"allow-lent-resource of (.+?) to true", text):
+        for name in names.split(" and "):
+            specs[name] = replace(specs[name], lends=True)
     assert not why_not(built(total, specs, used, asked), "a", wanted, rules), text
 
 
@@ -80,8 +87,8 @@ def raised(one: QuotaSpec, what: str, more: int) -> QuotaSpec:
     return replace(one, max=most, weight=most)
 
 
-def test_a_raised_maximum_is_not_enough_where_others_use_the_rest() -> None:
-    """The quota above has to have more, too; pods that don't run can't end."""
+def test_a_raised_maximum_is_not_enough_where_the_quota_above_limits_it() -> None:
+    """The quota above has to have more, too; waiting for others would not help."""
     specs = {
         "top": spec("top", ROOT_QUOTA, 4, 0),
         "a": spec("a", "top", 2, 6),
@@ -93,8 +100,7 @@ def test_a_raised_maximum_is_not_enough_where_others_use_the_rest() -> None:
 
     assert text == (
         "raise the max of quota a by cpu:1; and quota a may use less than its max now, since "
-        "others use the rest: raise the max of quota top by cpu:7, or wait until the others give "
-        "back"
+        "top limits it: raise the max of quota top by cpu:7"
     )
     assert helps
 
@@ -107,3 +113,62 @@ def test_what_no_quota_above_could_give_is_not_enough() -> None:
 
     assert text.endswith("since others use the rest: wait until the others give back")
     assert not helps
+
+
+def test_cluster_that_is_too_small_is_not_blamed_on_other_quotas() -> None:
+    """No other quota uses the rest: nodes must be added, and that many are enough."""
+    tree = built(4, {"a": spec("a", ROOT_QUOTA, 4, 4)}, {}, 6)
+
+    assert what_helps(tree, "a", pod("ns/p", cpu=6_000), AdmissionRules()) == (
+        (
+            "quota a may use less than its max now, since the nodes of its tree have cpu:4 in "
+            "all: add nodes with cpu:2"
+        ),
+        True,
+    )
+    assert tree.total == {"cpu": 4_000}
+
+
+def test_resource_of_no_node_is_not_blamed_on_other_quotas() -> None:
+    """The total of a resource that no node has is 0."""
+    specs = {"a": replace(spec("a", ROOT_QUOTA, 4, 4), max={"cpu": 8_000, CHIP: 4})}
+    specs["a"] = replace(specs["a"], weight=specs["a"].max)
+    tree, wanted = built(16, specs, {}, 1), pod("ns/p", cpu=1_000, chip=2)
+    tree.put_pod("a", wanted)
+
+    text, helps = what_helps(tree, "a", wanted, AdmissionRules())
+
+    assert text.endswith(f"have {CHIP}:0 in all: add nodes with {CHIP}:2")
+    assert helps
+
+
+def test_quota_that_does_not_lend_is_named() -> None:
+    """Waiting does not help, since that quota uses nothing."""
+    specs = {
+        "top": spec("top", ROOT_QUOTA, 4, 0),
+        "a": spec("a", "top", 2, 6),
+        "b": replace(spec("b", "top", 2, 6), lends=False),
+    }
+    tree = built(4, specs, {}, 3)
+
+    text, helps = what_helps(tree, "a", pod("ns/p", cpu=3_000), AdmissionRules())
+
+    assert text == (
+        "quota a may use less than its max now, since quota b keeps what it does not use: set the "
+        "label quota.scheduling.koordinator.sh/allow-lent-resource of b to true"
+    )
+    assert helps
+
+
+def test_quota_without_weight_is_named() -> None:
+    """Such a quota gets its minimum alone, whatever the others do."""
+    own = replace(spec("a", ROOT_QUOTA, 2, 6), weight={CHIP: 1})
+    text, helps = what_helps(
+        built(16, {"a": own}, {}, 4), "a", pod("ns/p", cpu=4_000), AdmissionRules()
+    )
+
+    assert text == (
+        "quota a gets only its min of cpu, since it has no weight for that: add cpu:8 to its "
+        "annotation quota.scheduling.koordinator.sh/shared-weight"
+    )
+    assert helps

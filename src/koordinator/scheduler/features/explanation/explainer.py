@@ -9,9 +9,10 @@ from msgspec.structs import replace
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache, gang_id, group_reference
+from koordinator.domain.gangs.gang import MemberState
 from koordinator.domain.reserve_pod import display_name, is_reserve_pod, reserve_pod
 from koordinator.foundation.errors import ExtenderError, NotFoundError
-from koordinator.scheduler.contract import EXTENDER, Refusal, plugins_with
+from koordinator.scheduler.contract import EXTENDER
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.cycle.nominated_pods import Nominations, nominated_pods_with_priority
 from koordinator.scheduler.explain import (
@@ -30,12 +31,11 @@ from koordinator.scheduler.explain import (
     remedies,
     short_gang,
     smaller_gang,
-    together,
 )
 from koordinator.scheduler.loop.feature import GateReport
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
-from koordinator.scheduler.snapshot import PodClass, Snapshot
+from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.transaction import Transaction
 
 MOST_MEMBERS = 64  # most members whose requests are summed, or that are tried in many orders
@@ -55,7 +55,7 @@ def explain(handle: SchedulerHandle, key: str) -> Explanation:
         node = handle.state.nodes.names[placed.row]
         summary = "; ".join(filter(None, (_where(placed.pod, node), pending_resize(placed.pod))))
         if handle.bindings.is_waiting(key):
-            summary = f"it has a node, {node}, and waits for its permit"
+            return _waiting_for_permit(handle, placed.pod, node)
         return Explanation(pod=display_name(placed.pod), verdict=PLACED, summary=summary, node=node)
     unbound = handle.state.unbound.get(key)
     if unbound is None:
@@ -64,6 +64,33 @@ def explain(handle: SchedulerHandle, key: str) -> Explanation:
     if queued is None:
         return _not_queued(pod, handle.cycles)
     return _Explainer(handle, queued).explain(pod_class)
+
+
+def _waiting_for_permit(handle: SchedulerHandle, pod: Pod, node: str) -> Explanation:
+    """Explain a pod that has a node: by the first member of its gang that has none."""
+    text = f"it has a node, {node}, and waits for its permit"
+    for active in handle.cycles[pod.spec.scheduler_name].profile.gangs:
+        own = active.plugin.gangs.gang_of(pod)
+        for key in own.pending if own is not None else ():
+            queued, unbound = handle.queue.get(key), handle.state.unbound.get(key)
+            if queued is None or unbound is None or queued.state is QueueState.IN_FLIGHT:
+                continue
+            one = _Explainer(handle, queued).explain(unbound[1])
+            if one.verdict == WAITS:
+                text += f"; pod {key} of its gang is the next one"
+                summary = f"{text}; {one.summary}"
+                return replace(
+                    one,
+                    pod=display_name(pod),
+                    node=node,
+                    summary=summary,
+                    gang=text,
+                    queue=None,
+                )
+    reports = (CauseReport(plugin="", reason=text),)
+    return Explanation(
+        pod=display_name(pod), verdict=WAITS, summary=text, node=node, causes=reports
+    )
 
 
 def _where(pod: Pod, node: str) -> str:
@@ -94,7 +121,8 @@ def kind_of(handle: SchedulerHandle, key: str) -> Hashable:
     queued = handle.queue.get(key)
     gang = gang_id(pod.metadata, group_reference(pod.spec))
     if gang:
-        return gang, queued is None, bool(pod.spec.scheduling_gates)
+        is_lost = queued is None and not handle.bindings.is_waiting(key)
+        return gang, is_lost, bool(pod.spec.scheduling_gates)
     if queued is None:
         return pod_class.id, None, ""
     return pod_class.id, queued.state, handle.nominator.node_of(key)
@@ -139,7 +167,7 @@ class _Explainer:
             left = gang.left if gang is not None else ((queued.pod, pod_class),)
             who, who_class = left[0]
             question = self._ask(who, who_class)
-            gates = self._gates(gang is not None)
+            gates = self._gates(gang is not None and gang.is_complete)
             gates = [gate for gate in gates if not _is_repeated(gate, question.found.refusals)]
             line = self._line()
             if line is not None:
@@ -150,8 +178,7 @@ class _Explainer:
             if isinstance(choice, ReserveRefusal):
                 refused = refused or choice
             held = [] if refused is None else [Cause(refused.plugin, refused.reason)]
-            limits = self._limits_of_short_gang(question) if gang is None else []
-            reports = tuple(causes(question, [*gates, *(cause for cause, _ in limits), *held]))
+            reports = tuple(causes(question, [*gates, *held]))
             if line is not None:
                 reports = tuple(
                     replace(c, detail=line[1].detail) if c.plugin == line[0] else c for c in reports
@@ -172,14 +199,7 @@ class _Explainer:
                 gang=gang.text if gang else "",
                 nearest=tuple(nearest_nodes(question)) if not fits else (),
                 empty_cluster=headroom,
-                remedies=(
-                    ()
-                    if fits
-                    else (
-                        *self._remedies(question, gates, held, gang, line),
-                        *(remedy for _, remedy in limits if remedy.text),
-                    )
-                ),
+                remedies=() if fits else self._remedies(question, gates, held, gang, line),
                 queue=self._queue_status(line),
                 last_message=queued.message,
             )
@@ -192,35 +212,6 @@ class _Explainer:
             return ReserveRefusal(EXTENDER, str(error))
         refusal = self._cycle.extenders.refusal(pod) if choice is None else ""
         return ReserveRefusal(EXTENDER, refusal) if refusal else choice
-
-    def _limits_of_short_gang(self, question: Question) -> list[tuple[Cause, Remedy]]:
-        """Return what would refuse all members of a gang together once they exist.
-
-        Members that do not exist yet count as copies of the explained pod.
-        """
-        found: list[tuple[Cause, Remedy]] = []
-        for active in self._profile.gangs:
-            cache: GangCache = active.plugin.gangs
-            own = cache.gang_of(self._queued.pod)
-            if own is None or own.terms is None or not cache.shortage(self._queued.pod):
-                continue
-            state, pod = self._handle.state, self._queued.pod
-            there = [state.unbound[key] for key in sorted(own.members) if key in state.unbound]
-            copies = own.terms.min_member - own.bound - len(there)
-            starting = [*there, *[(pod, question.pod_class)] * copies]
-            whole = state.classes.of(together(starting[:MOST_MEMBERS]))
-            refusing = {name for cause in question.found.refusals for name in cause.plugins}
-            for limiting in plugins_with(self._profile.pre_filter, "relaxed_limits"):
-                refusal = limiting.plugin.prefilter(Snapshot(state), whole)
-                if limiting.name in refusing or not isinstance(refusal, Refusal):
-                    continue
-                # The share of a quota grows with the requests of its pods; its maximum does not.
-                with limiting.plugin.relaxed_limits(Snapshot(state), whole) as text:
-                    if not text:
-                        continue
-                remedy = Remedy(kind="refusal", text=text, sufficient=False)
-                found.append((Cause(limiting.name, refusal.reason), remedy))
-        return found
 
     def _line(self) -> tuple[str, GateReport] | None:
         """Return the feature gate that holds the pod, with its position there."""
@@ -275,7 +266,10 @@ class _Explainer:
             return (*opening, *rest)
         first = next((one for one in found if one.sufficient), None)
         gangs = {active.name for active in self._profile.gangs}
-        waits_for_others = bool(held) or any(gate.plugin in gangs for gate in gates)
+        is_whole = gang is not None and not gang.is_complete  # tried with its missing members
+        waits_for_others = bool(held) or (
+            not is_whole and any(gate.plugin in gangs for gate in gates)
+        )
         if first is None or waits_for_others or len(gates) != 1 or not opening:
             return (*opening, *rest)
         text = f"together: {opening[0].text}; and {first.text.removeprefix('together: ')}"
@@ -303,6 +297,10 @@ class _Explainer:
         members = [(key, *state.unbound[key]) for key in keys if key in state.unbound]
         members += [(f"{self._queued.key}+{n}", *own) for n in range(more)]
         with Transaction(state) as transaction:
+            copies = [key for key in state.unbound if key.startswith(f"{self._queued.key}+")]
+            for key in (*keys, *copies):  # where the gang was tried as if it were complete
+                if (placed := state.pods.by_key.get(key)) is not None:
+                    transaction.displace(placed)
             return all(self._place(transaction, *member) for member in members)
 
     def _place(self, transaction: Transaction, key: str, pod: Pod, pod_class: PodClass) -> bool:
@@ -345,23 +343,79 @@ class _Explainer:
             return None
         cache: GangCache = active.plugin.gangs
         if cache.shortage(pod):
-            return None
+            return self._place_short_gang(transaction, cache)
         attempt = cache.attempt(pod)
         keys = sorted(key for key in attempt.members if key in state.unbound)
         keys += [pod.key] if pod.key not in keys else []
-        left = self._without_place(attempt, keys)
-        for key in (key for key in keys if key not in left and (left or key != pod.key)):
-            self._place(transaction, key, *state.unbound[key])
+        left = self._place_members(transaction, keys, attempt)
         count = len(keys) - len(left)
         what = "finds" if count == 1 else "find"
         text = f"gang group {attempt.group_id}: {count} of {len(keys)} members {what} a place"
+        if attempt.waiting:
+            wait = "waits" if attempt.waiting == 1 else "wait"
+            text += f" beside {attempt.waiting} that {wait} for a permit"
         if left:
             text += f"; pod {left[0]} is the next one"
         group = cache.gang_of(pod) if len(attempt.group_id.split(",")) == 1 else None
         members = tuple(state.unbound[key] for key in left or (pod.key,))
         return _GangTrial(members, text, count, group, is_short=bool(left))
 
-    def _without_place(self, attempt: GangAttempt, keys: Sequence[str]) -> list[str]:
+    def _place_short_gang(self, transaction: Transaction, cache: GangCache) -> "_GangTrial | None":
+        """Place the members of an incomplete gang as if it were complete.
+
+        Members that do not exist yet are copies of the explained pod.  Return None if all find a
+        place or their number is unknown.
+        """
+        pod, state = self._queued.pod, self._handle.state
+        own = cache.gang_of(pod)
+        if own is None or own.terms is None or own.terms.group != (own.id,):
+            return None
+        there = sorted(key for key in own.members if key in state.unbound)
+        missing = own.terms.min_member - own.present - own.states[MemberState.BLOCKED]
+        if own.present >= own.terms.min_member or not 0 <= missing <= MOST_MEMBERS:
+            return None
+        mark = transaction.mark()
+        copies = [self._put_copy(transaction, number) for number in range(missing)]
+        left = self._place_members(transaction, [*there, *copies])
+        if not left:
+            transaction.rollback(mark)
+            return None
+        total = len(there) + missing
+        what = (
+            f"{missing} more exist{'s' if missing == 1 else ''}"
+            if missing
+            else "all scheduling gates are removed"
+        )
+        place = "finds" if total - len(left) == 1 else "find"
+        text = (
+            f"gang group {own.id}: {total - len(left)} of {total} members {place} a place once "
+            f"{what}"
+        )
+        members = tuple(state.unbound[key] for key in left)
+        return _GangTrial(members, text, total - len(left), None, is_short=True, is_complete=False)
+
+    def _put_copy(self, transaction: Transaction, number: int) -> str:
+        """Add a pending copy of the explained pod within the transaction; return its key."""
+        state, pod = self._handle.state, self._queued.pod
+        meta = pod.metadata
+        copy = replace(
+            pod, metadata=replace(meta, name=f"{meta.name}+{number}", uid=f"{meta.uid}+{number}")
+        )
+        state.put_unbound(copy, state.unbound[pod.key][1])
+        transaction.note(lambda: state.drop_unbound(copy.key))
+        return copy.key
+
+    def _place_members(
+        self, transaction: Transaction, keys: Sequence[str], attempt: GangAttempt | None = None
+    ) -> list[str]:
+        """Place members, except the explained one if all fit; return those without a place."""
+        own = self._queued.key
+        left = self._without_place(keys, attempt)
+        for key in (key for key in keys if key not in left and (left or key != own)):
+            self._place(transaction, key, *self._handle.state.unbound[key])
+        return left
+
+    def _without_place(self, keys: Sequence[str], attempt: GangAttempt | None) -> list[str]:
         """Return the unplaced members, in the best of several orders.
 
         Small members first places many of them, and each kind first those that fit few nodes.  The
@@ -389,7 +443,7 @@ class _Explainer:
         for kind in kinds[: MOST_KINDS if len(kinds) > 1 and len(keys) <= MOST_MEMBERS else 0]:
             order = sorted(smallest_first, key=lambda key: classes[key].id != kind)
             left = left_over(order)
-            if attempt.is_lost(key for key in left if key in attempt.members):
+            if attempt is None or attempt.is_lost(key for key in left if key in attempt.members):
                 least = min(least, left, key=len)
         return sorted(least)
 
@@ -403,6 +457,7 @@ class _GangTrial:
     count: int  # placed members
     group: Gang | None  # None: several gangs start together
     is_short: bool  # some members are unplaced
+    is_complete: bool = True  # False: tried as if missing members existed
 
 
 def _is_repeated(gate: Cause, refusals: Sequence[Cause]) -> bool:

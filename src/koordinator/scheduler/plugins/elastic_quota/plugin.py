@@ -130,7 +130,13 @@ class ElasticQuotaPlugin:
             return "", False
         if similar and self._admits(trees, replace(own, quota_label=similar), similar):
             return f"set its label {QUOTA_NAME} to {similar} instead of {own.quota_label}", True
-        return what_helps(trees.tree_of(name), name, own, self.admission)
+        tree = trees.tree_of(name)
+        assumed = [
+            pod.requests
+            for key, pod in tree.node(name).pods.items()
+            if key in tree.node(name).assigned and snapshot.is_only_assumed(key)
+        ]
+        return what_helps(tree, name, own, self.admission, assumed)
 
     def _admits(self, trees: QuotaTrees, own: QuotaPod, name: str) -> bool:
         """Return whether a quota would admit the pod."""
@@ -162,6 +168,21 @@ class ElasticQuotaPlugin:
             return
         with raised_maximums(trees.tree_of(name), name, own, self.admission) as text:
             yield text
+
+    def admits_with_node(
+        self, snapshot: Snapshot, pod: PodClass, amounts: Mapping[str, int]
+    ) -> bool | None:
+        """Return whether the pod is admitted once the nodes have these amounts more.
+
+        None: its tree has a total of its own, which not every node raises.
+        """
+        ledger = self.ledger(snapshot)
+        own = ledger.quota_pod(pod)
+        name = ledger.trees.quota_for(own)
+        if name is not None and not ledger.trees.has_total_of_nodes(name):
+            return None
+        with ledger.trees.added_to_total(amounts):
+            return self.prefilter(snapshot, pod) is None
 
     def run_limit(self, snapshot: Snapshot, pod: PodClass, most: int) -> int:
         """Return how many such pods are admitted in a row, at most ``most``."""
