@@ -163,23 +163,23 @@ def _summaries(flags: GangFlags, live: LiveObjects) -> list[GangSummary]:
         return gangs  # the scheduler of the cluster reports why they wait
     has_nodes = any(isinstance(obj, Node) for obj in objects)
     waiting = {
-        one.gang: pod
+        one.gang: pods
         for one in gangs
-        if (has_nodes or not one.why) and (pod := _waiting_member(one))
+        if (has_nodes or not one.why) and (pods := _members_without_node(one))
     }
     if not waiting:
         return gangs
-    pods = list(waiting.values())
-    explained = explain_pods(objects, pods, _with_gangs(flags.config), gates=_GATES)
-    by_pod = {one.pod: one for one in explained}
-    return [_with_reason(one, by_pod.get(waiting.get(one.gang, ""))) for one in gangs]
+    groups = list(waiting.values())
+    explained = explain_pods(objects, (), _with_gangs(flags.config), gates=_GATES, groups=groups)
+    by_gang = dict(zip(waiting, explained, strict=True))
+    return [_with_reason(one, by_gang.get(one.gang)) for one in gangs]
 
 
-def _waiting_member(gang: GangSummary) -> str:
-    """Return a member without a node of a gang that lacks members on nodes; else empty."""
+def _members_without_node(gang: GangSummary) -> list[str]:
+    """Return the members without a node of a gang that lacks members on nodes."""
     if gang.bound >= gang.min_member:
-        return ""
-    return next((one.pod for one in gang.members if not one.node), "")
+        return []
+    return [member.pod for member in gang.members if not member.node]
 
 
 def _with_reason(one: GangSummary, member: Explanation | None) -> GangSummary:

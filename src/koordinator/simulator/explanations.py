@@ -37,10 +37,12 @@ def explain_pods(
     source: str = "",
     gates: FeatureGates = NO_GATES,
     connect: Connect | None = None,
+    groups: Sequence[Sequence[str]] = (),
 ) -> list[Explanation]:
     """Explain pods by key, ``namespace/name``; without keys all pending pods.
 
-    A pod given by key also has a forecast of its start.  ``connect`` connects to the extenders of
+    Of each of the ``groups`` of keys, the first pod that waits is explained, or else the first.  A
+    pod given by key also has a forecast of its start.  ``connect`` connects to the extenders of
     the configuration, which never bind here.
     Raises InputError for a key without a pod.
     """
@@ -61,7 +63,8 @@ def explain_pods(
     state, waiting = now.state, _waiting(now)
     bound = {outcome.pod for outcome in outcomes if isinstance(outcome, Bound)}
     explanations = []
-    for name in keys or waiting:
+    chosen = [next((key for key in group if key in waiting), group[0]) for group in groups]
+    for name in keys or chosen or waiting:
         key = key_of(now.scheduler.handle, name)
         if key not in state.pods.by_key and key not in state.unbound:
             names = [display_name(state.unbound[key][0]) for key in waiting]
@@ -70,7 +73,7 @@ def explain_pods(
         one = _with_templates(now, key, explain(now.scheduler.handle, key))
         if one.verdict == PLACED and key in bound:
             one = replace(one, summary=f"it would be placed on {one.node} now")
-        elif one.queue is not None and one.verdict != PLACED and keys:
+        elif one.queue is not None and one.verdict != PLACED and (keys or groups):
             one = replace(one, forecast=forecast(world()[0], key))
         explanations.append(one)
     return explanations

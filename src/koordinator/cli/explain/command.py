@@ -287,15 +287,20 @@ def explain_gang(
             known = ", ".join(sorted(members)[:10]) or "(no pod is in a gang)"
             raise InputError(f"must be one of {known}, got {name!r}", source="explain gang")
     pods = {pod.key: pod for pod in objects if isinstance(pod, Pod)}
-    gangs = {  # by one member, which waits if any does
-        next((key for key in members[name] if not pods[key].spec.node_name), members[name][0]): name
-        for name in wanted
-    }
-    if live.has_no_nodes:
-        explained = explain_by_conditions(objects, list(gangs))
+    groups = [  # pods without a node first
+        sorted(members[name], key=lambda key: bool(pods[key].spec.node_name)) for name in wanted
+    ]
+    if not groups:
+        explained = []
+    elif live.has_no_nodes:
+        explained = explain_by_conditions(objects, [group[0] for group in groups])
     else:
-        explained = _explained(objects, list(gangs), flags) if gangs else []
-    shown = [(gangs[one.pod], one) for one in explained if names or one.verdict not in IS_PLACED]
+        explained = _explained(objects, (), flags, groups)
+    shown = [
+        (gang, one)
+        for gang, one in zip(wanted, explained, strict=True)
+        if names or one.verdict not in IS_PLACED
+    ]
     if flags.output is not Output.TABLE:
         data = [{"name": gang, **_as_data(one)} for gang, one in shown]
         print_data({"gangs": data}, flags.output)
@@ -315,7 +320,10 @@ def _gangs(objects: Iterable[KubeObject]) -> dict[str, str]:
 
 
 def _explained(
-    objects: Sequence[KubeObject], keys: Sequence[str], flags: ExplainFlags
+    objects: Sequence[KubeObject],
+    keys: Sequence[str],
+    flags: ExplainFlags,
+    groups: Sequence[Sequence[str]] = (),
 ) -> list[Explanation]:
     configuration = read_configuration(flags.config, plugins=flags.plugin)
     with ExitStack() as cleanup:
@@ -328,6 +336,7 @@ def _explained(
             source=flags.config,
             gates=flags.gates(),
             connect=extender_connector(cleanup),
+            groups=groups,
         )
 
 

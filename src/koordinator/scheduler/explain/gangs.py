@@ -1,6 +1,6 @@
 """Explanations of gangs."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from msgspec.structs import replace
@@ -117,33 +117,50 @@ def _is_cluster_scoped(pod: Pod) -> bool:
 
 NAMED = 5  # members
 
-#: Whether pods, by key, and a number of copies of the explained pod can start together.
-StartTogether = Callable[[Sequence[str], int], bool]
+#: Whether pods, by key, can start together with numbers of copies of some pods, by key.
+StartTogether = Callable[[Sequence[str], Mapping[str, int]], bool]
 
 
 def short_gang(cache: GangCache, pod: Pod, start_together: StartTogether) -> Iterator[Remedy]:
     """Yield remedies that complete the gang of a gated pod."""
     own = cache.gang_of(pod)
     if own is None or own.terms is None:
-        text = "set the number of members that its gang needs"
-        if own is not None:
-            what = f"Workload {own.workload}" if own.workload else f"PodGroup {own.id}"
-            if own.pod_group:
-                what = f"PodGroup {own.pod_group} of scheduling.k8s.io"
-            text += f": create the {what}"
-        ref = pod.spec.workload_ref
-        if own is not None and own.workload and ref is not None:
-            text += f", with a podGroup {ref.pod_group}"
-        yield Remedy(kind="gang", text=text, sufficient=False, tried=False)
+        yield _stated_number(own, pod)
         return
-    group = own.terms.group
-    for name in group:
-        gang = cache.gangs.get(name)
+    gangs = [cache.gangs.get(name) for name in own.terms.group]
+    short: list[Gang] = []
+    for name, gang in zip(own.terms.group, gangs, strict=True):
         if gang is None or gang.terms is None:
             text = f"create the gang {name}, which must start with its own"
             yield Remedy(kind="gang", text=text, sufficient=False, tried=False)
         elif gang.present < gang.terms.min_member:
-            yield from _more_members(gang, start_together, alone=group == (own.id,))
+            short.append(gang)
+    is_known = all(gang is not None and gang.terms is not None for gang in gangs)
+    there = [key for gang in gangs if gang is not None for key in _unblocked(gang)]
+    for gang in short:
+        alone = is_known and len(short) == 1
+        yield from _more_members(gang, pod.key, there, start_together, alone=alone)
+    if is_known and len(short) > 1:
+        copies = {_example(gang, pod.key): _lacking(gang) for gang in short}
+        if len(copies) == len(short) and start_together(there, copies):
+            steps = " and ".join(
+                f"{_lacking(gang)} more {_members_of(_lacking(gang), gang)}" for gang in short
+            )
+            yield Remedy(kind="together", text=f"together: create {steps}")
+
+
+def _stated_number(own: Gang | None, pod: Pod) -> Remedy:
+    """Return the remedy for a gang that does not state how many members it needs."""
+    text = "set the number of members that its gang needs"
+    if own is not None:
+        what = f"Workload {own.workload}" if own.workload else f"PodGroup {own.id}"
+        if own.pod_group:
+            what = f"PodGroup {own.pod_group} of scheduling.k8s.io"
+        text += f": create the {what}"
+    ref = pod.spec.workload_ref
+    if own is not None and own.workload and ref is not None:
+        text += f", with a podGroup {ref.pod_group}"
+    return Remedy(kind="gang", text=text, sufficient=False, tried=False)
 
 
 def smaller_gang(gang: Gang | None, count: int) -> Iterator[Remedy]:
@@ -154,24 +171,48 @@ def smaller_gang(gang: Gang | None, count: int) -> Iterator[Remedy]:
     yield Remedy(kind="gang", text=text)
 
 
-def _more_members(gang: Gang, start_together: StartTogether, *, alone: bool) -> Iterator[Remedy]:
-    assert gang.terms is not None  # noqa: S101 -- checked by the caller
+def _more_members(
+    gang: Gang,
+    explained: str,
+    there: Sequence[str],
+    start_together: StartTogether,
+    *,
+    alone: bool,
+) -> Iterator[Remedy]:
+    """Yield remedies for one short gang; ``there`` are all ungated members of its group."""
     blocked = sorted(k for k, one in gang.members.items() if one.state is MemberState.BLOCKED)
-    there = sorted(set(gang.members) - set(blocked))
-    lacking = gang.terms.min_member - gang.present
-    listed = ", ".join(there[:NAMED]) or "none"
-    listed += f" and {len(there) - NAMED} more" if len(there) > NAMED else ""
-    many = "member" if lacking == 1 else "members"
+    own, lacking = _unblocked(gang), _lacking(gang)
+    listed = ", ".join(own[:NAMED]) or "none"
+    listed += f" and {len(own) - NAMED} more" if len(own) > NAMED else ""
     if blocked:
         text = f"remove the scheduling gates of {', '.join(blocked[:NAMED])}, members of {gang.id}"
-        enough = alone and len(blocked) >= lacking and start_together([*there, *blocked], 0)
+        enough = alone and len(blocked) >= lacking and start_together([*there, *blocked], {})
         yield Remedy(kind="open-gates", text=text, sufficient=enough)
-    verb = "is" if len(there) == 1 else "are"
-    text = f"create {lacking} more {many} of gang {gang.id}: there {verb} {listed}"
-    yield Remedy(kind="gang", text=text, sufficient=alone and start_together(there, lacking))
-    if alone and gang.present and start_together(there, 0):
+    verb = "is" if len(own) == 1 else "are"
+    text = f"create {lacking} more {_members_of(lacking, gang)}: there {verb} {listed}"
+    copies = {_example(gang, explained): lacking}
+    yield Remedy(kind="gang", text=text, sufficient=alone and start_together(there, copies))
+    if alone and gang.present and start_together(there, {}):
         text = f"set {_setting_of(gang)} to {gang.present}: that many members exist"
         yield Remedy(kind="gang", text=text)
+
+
+def _unblocked(gang: Gang) -> list[str]:
+    return sorted(k for k, one in gang.members.items() if one.state is not MemberState.BLOCKED)
+
+
+def _lacking(gang: Gang) -> int:
+    assert gang.terms is not None  # noqa: S101 -- callers pass gangs with terms
+    return gang.terms.min_member - gang.present
+
+
+def _members_of(count: int, gang: Gang) -> str:
+    return f"{'member' if count == 1 else 'members'} of gang {gang.id}"
+
+
+def _example(gang: Gang, explained: str) -> str:
+    """Return the pod that missing members resemble: the explained one, or the first of the gang."""
+    return explained if explained in gang.members else min(gang.pending, default=explained)
 
 
 def _setting_of(gang: Gang) -> str:

@@ -12,7 +12,7 @@ from koordinator.scheduler.explain.obstacles import Cause, Way
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.explain.sentences import sentence
 from koordinator.scheduler.explain.victims import ReservedRoom
-from koordinator.scheduler.rules.smaller_pods import asking_at_most
+from koordinator.scheduler.rules.smaller_pods import asking_at_most, overhead_of
 
 NAMED = 100  # nodes listed per cause
 NEAREST = 5  # nodes described
@@ -179,12 +179,21 @@ def smaller_request_remedy(
     question: Question, pod: Pod, amounts: Mapping[str, int], row: int
 ) -> Remedy:
     """Return the remedy of requesting at most these amounts, as ``pod`` does."""
-    wanted = pod_requests(question.pod.spec)
+    spec = question.pod.spec
+    wanted = pod_requests(spec)
+    reduced = {name: most for name, most in amounts.items() if most < wanted.get(name, 0)}
+    overhead = {name: overhead_of(spec, name) for name in reduced}
     listed = " and ".join(
-        f"{spoken(name, n)} of {name}" for name, n in amounts.items() if n < wanted.get(name, 0)
+        f"{spoken(name, most - overhead[name])} of {name}" for name, most in reduced.items()
     )
+    besides = " and ".join(f"{spoken(name, n)} of {name}" for name, n in overhead.items() if n)
     node = question.state.nodes.names[row]
-    text = f"request at most {listed}: {node} has that free"
+    text = f"request at most {listed}"
+    if len(spec.containers) + len(spec.init_containers) > 1:
+        text += " in all"
+    if besides:
+        text += f" beside the overhead of {besides}"
+    text += f": {node} has that free"
     return Remedy(kind="ask-less", text=text, sufficient=question.starts(pod, row), nodes=(node,))
 
 

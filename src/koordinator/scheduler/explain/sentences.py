@@ -262,7 +262,7 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
             r"gang (\S+) needs (\S+) members; there were (\S+) when this was written"
             r"(, and \S+ with closed scheduling gates)?"
         ),
-        "its gang {0} starts with {1} members, and there are {2}{3}",
+        "gang {0} starts with {1} members, and there are {2}{3}",
     ),
     (r"(gang \S+ needs .*) when this was written", "{0}"),
     (r"gang (\S+) is not known", "the gang {0}, which must start with its own, is unknown"),

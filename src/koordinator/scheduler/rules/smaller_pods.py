@@ -1,33 +1,58 @@
 """Pod specs with reduced requests or a renamed resource."""
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from msgspec.structs import replace
 
 from koordinator.api.core import ResourceRequirements
 from koordinator.api.pod import Container, PodSpec
 from koordinator.api.resource_names import CPU
-from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.pod_requests import canonical_amounts, is_pod_level, pod_requests
 from koordinator.foundation.quantity import Quantity
+
+_SIDECAR: Final = "Always"  # restartPolicy of an init container that runs beside the others
 
 
 def asking_at_most(spec: PodSpec, amounts: Mapping[str, int]) -> PodSpec | None:
     """Return a spec that requests at most these amounts; None if that is impossible.
 
-    ``amounts`` are canonical (milli for cpu).  The containers with the largest requests are reduced
-    first; a limit equal to the request is reduced with it.
+    ``amounts`` are canonical (milli for cpu) and include the overhead of the runtime class.  The
+    containers and sidecars with the largest requests are reduced first; a limit equal to the
+    request is reduced with it.
     """
     for name, most in amounts.items():
-        excess = pod_requests(spec).get(name, 0) - most
-        if excess > 0:
-            spec = replace(
-                spec,
-                containers=_lowered(spec.containers, name, excess),
-                init_containers=tuple(_capped(c, name, most) for c in spec.init_containers),
-            )
+        if pod_requests(spec).get(name, 0) > most:
+            own = most - overhead_of(spec, name)
+            if own <= 0:
+                return None
+            spec = _asking_less(spec, name, own)
         if most <= 0 or pod_requests(spec).get(name, 0) > most:
             return None
     return spec
+
+
+def overhead_of(spec: PodSpec, name: str) -> int:
+    """Return the overhead of the runtime class in canonical units."""
+    return canonical_amounts(spec.overhead).get(name, 0)
+
+
+def _asking_less(spec: PodSpec, name: str, most: int) -> PodSpec:
+    """Return the spec with at most this amount of a resource, without overhead."""
+    if spec.resources is not None and is_pod_level(name):
+        spec = replace(spec, resources=_capped(spec.resources, name, most))
+    sidecars = [c for c in spec.init_containers if c.restart_policy == _SIDECAR]
+    running = _lowered([*spec.containers, *sidecars], name, most)
+    containers, lowered = running[: len(spec.containers)], iter(running[len(spec.containers) :])
+    starting, init_containers = most, []
+    for container in spec.init_containers:  # a plain one runs beside the sidecars before it
+        if container.restart_policy == _SIDECAR:
+            less = next(lowered)
+            starting -= _amount(less.resources, name)
+        else:
+            less = _with_at_most(container, name, max(starting, 0))
+        init_containers.append(less)
+    return replace(spec, containers=containers, init_containers=tuple(init_containers))
 
 
 def with_renamed_resource(spec: PodSpec, name: str, other: str) -> PodSpec:
@@ -48,31 +73,35 @@ def with_renamed_resource(spec: PodSpec, name: str, other: str) -> PodSpec:
     )
 
 
-def _lowered(containers: Sequence[Container], name: str, excess: int) -> tuple[Container, ...]:
+def _lowered(containers: Sequence[Container], name: str, most: int) -> tuple[Container, ...]:
+    """Return containers that request at most this amount together."""
     found = list(containers)
+    excess = sum(_amount(one.resources, name) for one in found) - most
     for index in sorted(range(len(found)), key=lambda i: -_amount(found[i].resources, name)):
         has = _amount(found[index].resources, name)
-        cut = min(excess, has)
+        cut = min(max(excess, 0), has)
         if cut:
-            found[index] = _capped(found[index], name, has - cut)
+            found[index] = _with_at_most(found[index], name, has - cut)
             excess -= cut
     return tuple(found)
 
 
-def _capped(container: Container, name: str, most: int) -> Container:
-    requests, limits = container.resources.requests, container.resources.limits
-    has = _amount(container.resources, name)
-    if has <= most:
-        return container
+def _with_at_most(container: Container, name: str, most: int) -> Container:
+    return replace(container, resources=_capped(container.resources, name, most))
+
+
+def _capped(resources: ResourceRequirements, name: str, most: int) -> ResourceRequirements:
+    requests, limits = resources.requests, resources.limits
+    if _amount(resources, name) <= most:
+        return resources
     binary = most % 1024 == 0
     less = Quantity.from_milli(most) if name == CPU else Quantity.from_int(most, binary=binary)
     was_limit = name in limits and limits[name] == requests.get(name, limits[name])
-    resources = replace(
-        container.resources,
+    return replace(
+        resources,
         requests={**requests, name: less},
         limits={**limits, name: less} if was_limit else limits,
     )
-    return replace(container, resources=resources)
 
 
 def _amount(resources: ResourceRequirements, name: str) -> int:

@@ -291,11 +291,16 @@ class _Explainer:
                 for one in short_gang(cache, self._queued.pod, self._start_together):
                     yield replace(one, sufficient=one.sufficient and alone)
 
-    def _start_together(self, keys: Sequence[str], more: int) -> bool:
-        """Return whether these pods, and ``more`` copies of the explained one, find nodes."""
-        state, own = self._handle.state, self._handle.state.unbound[self._queued.key]
+    def _start_together(self, keys: Sequence[str], more: Mapping[str, int]) -> bool:
+        """Return whether these pods, and numbers of copies of pods by key, find nodes."""
+        state = self._handle.state
         members = [(key, *state.unbound[key]) for key in keys if key in state.unbound]
-        members += [(f"{self._queued.key}+{n}", *own) for n in range(more)]
+        members += [
+            (f"{key}+{n}", *state.unbound[key])
+            for key, count in more.items()
+            for n in range(count)
+            if key in state.unbound
+        ]
         with Transaction(state) as transaction:
             copies = [key for key in state.unbound if key.startswith(f"{self._queued.key}+")]
             for key in (*keys, *copies):  # where the gang was tried as if it were complete
