@@ -18,9 +18,13 @@ from itertools import pairwise
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_PARENT
 from koordinator.api.syntax import invalid_value
-from koordinator.domain.amounts import NOTHING, Amounts, add, multiple, named_by
+from koordinator.domain.amounts import NOTHING, Amounts, add, multiple
 from koordinator.domain.quota.shares import UNLIMITED, Siblings
 from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
+
+
+def _nothing() -> Amounts:
+    return NOTHING
 
 
 @dataclass(slots=True, eq=False)
@@ -32,7 +36,11 @@ class QuotaNode:
     """
 
     name: str
-    spec: QuotaSpec | None = None
+    spec: QuotaSpec | None = None  # set by ``set_spec``
+    #: the amounts of ``spec``, empty without one
+    max: Amounts = field(default_factory=_nothing)
+    min: Amounts = field(default_factory=_nothing)
+    weight: Amounts = field(default_factory=_nothing)
     lends: bool = True
     parent: "QuotaNode | None" = None
     children: "dict[str, QuotaNode]" = field(default_factory=dict)
@@ -60,17 +68,12 @@ class QuotaNode:
     allocated: dict[str, int] = field(default_factory=dict)  # own pods + children's guaranteed
     guaranteed: dict[str, int] = field(default_factory=dict)  # at least the minimum
 
-    @property
-    def max(self) -> Amounts:
-        return self.spec.max if self.spec else NOTHING
-
-    @property
-    def min(self) -> Amounts:
-        return self.spec.min if self.spec else NOTHING
-
-    @property
-    def weight(self) -> Amounts:
-        return self.spec.weight if self.spec else NOTHING
+    def set_spec(self, spec: QuotaSpec | None) -> None:
+        """Set the specification; None makes the node a placeholder."""
+        self.spec = spec
+        self.max = NOTHING if spec is None else spec.max
+        self.min = NOTHING if spec is None else spec.min
+        self.weight = NOTHING if spec is None else spec.weight
 
     def ancestors(self) -> "Iterator[QuotaNode]":
         """Yield the node and its ancestors, the lowest first."""
@@ -81,14 +84,16 @@ class QuotaNode:
 
     def counted(self, pod: QuotaPod) -> dict[str, int]:
         """Return the pod's requests for the resources that the quota limits."""
-        return named_by(pod.requests, self.max)
+        limited = self.max
+        return {name: amount for name, amount in pod.requests.items() if name in limited}
 
     def add_request(self, amounts: Amounts, non_preemptible: Amounts) -> dict[str, int]:
         """Add to the request; return the changes of the limited request by resource."""
-        add(self.child_request, amounts)
-        add(self.non_preemptible_request, non_preemptible)
-        changes = {}
-        for resource in amounts:
+        if non_preemptible:
+            add(self.non_preemptible_request, non_preemptible)
+        changes, requested = {}, self.child_request
+        for resource, amount in amounts.items():  # ``add``, without a call for each pod
+            requested[resource] = requested.get(resource, 0) + amount
             if change := self._limit_request(resource):
                 changes[resource] = change
                 if siblings := self._siblings(resource):
@@ -97,7 +102,9 @@ class QuotaNode:
 
     def add_used(self, amounts: Amounts, non_preemptible: Amounts) -> None:
         """Add to the usage."""
-        add(self.used, amounts)
+        used = self.used
+        for resource, amount in amounts.items():  # ``add``, without a call for each pod
+            used[resource] = used.get(resource, 0) + amount
         if non_preemptible:
             add(self.non_preemptible_used, non_preemptible)
 
@@ -217,9 +224,10 @@ class QuotaTree:
 
     def node(self, name: str) -> QuotaNode:
         """Return the node of a quota or of the root; callers must not modify it."""
-        if name != ROOT_QUOTA and name not in self:
+        node = self._nodes[name]
+        if node.spec is None and node is not self._root:
             raise KeyError(name)
-        return self._nodes[name]
+        return node
 
     def path(self, name: str) -> tuple[str, ...]:
         """Return the names of the quota and its ancestors, without the root."""
@@ -268,7 +276,7 @@ class QuotaTree:
         self._check_parent(spec)
         self._detach(node)
         self._nodes[spec.name] = node
-        node.spec = spec
+        node.set_spec(spec)
         node.lends = spec.lends and not self._guarantees_usage
         node.recount(guarantees=self._guarantees_usage)
         self._attach(node, spec.parent)
@@ -283,7 +291,7 @@ class QuotaTree:
         node.pods.clear()
         node.assigned.clear()
         self._detach(node)
-        node.spec = None
+        node.set_spec(None)
         node.recount(guarantees=self._guarantees_usage)
         self._drop_if_unused(node)
         return pods
@@ -343,10 +351,11 @@ class QuotaTree:
         """Return whether usage plus request are within the quota's runtime."""
         node = self.node(name)
         if name in self._unshared:
-            return all(
-                node.used.get(resource, 0) + request.get(resource, 0) <= most
-                for resource, most in node.max.items()
-            )
+            used = node.used
+            for resource, most in node.max.items():
+                if used.get(resource, 0) + request.get(resource, 0) > most:
+                    return False
+            return True
         used, way = node.used, [*node.ancestors()]
         for resource in node.max:
             wanted = used.get(resource, 0) + request.get(resource, 0)
@@ -462,19 +471,24 @@ class QuotaTree:
 
     @staticmethod
     def _count_request(node: QuotaNode, pod: QuotaPod, times: int) -> None:
-        amounts = multiple(node.counted(pod), times)
+        counted = node.counted(pod)
+        amounts = counted if times == 1 else multiple(counted, times)
         protected = NOTHING if pod.is_preemptible else amounts
-        add(node.self_request, amounts)
-        add(node.self_non_preemptible_request, protected)
+        requested = node.self_request
+        for resource, amount in amounts.items():
+            requested[resource] = requested.get(resource, 0) + amount
+        if protected:
+            add(node.self_non_preemptible_request, protected)
         _add_request(node, amounts, protected)
 
     def _count_used(self, node: QuotaNode, pod: QuotaPod, times: int) -> None:
         counted = node.counted(pod)
         amounts = counted if times == 1 else multiple(counted, times)
         protected = NOTHING if pod.is_preemptible else amounts
-        add(node.self_used, amounts)
-        used = node.used_by.setdefault(pod.namespace, {})
-        add(used, amounts)
+        total, used = node.self_used, node.used_by.setdefault(pod.namespace, {})
+        for resource, amount in amounts.items():
+            total[resource] = total.get(resource, 0) + amount
+            used[resource] = used.get(resource, 0) + amount
         if not any(used.values()):
             del node.used_by[pod.namespace]
         if protected:
@@ -484,17 +498,21 @@ class QuotaTree:
     def _add_used(
         self, lowest: QuotaNode, amounts: Amounts, protected: Amounts, allocated: Amounts
     ) -> None:
-        for node in lowest.ancestors():
+        node: QuotaNode | None = lowest
+        while node is not None:
             node.add_used(amounts, protected)
             if self._guarantees_usage:
                 allocated = node.add_allocated(allocated)
+            node = node.parent
 
 
 def _add_request(lowest: QuotaNode, amounts: Amounts, protected: Amounts) -> None:
-    for node in lowest.ancestors():
+    node: QuotaNode | None = lowest
+    while node is not None:
         amounts = node.add_request(amounts, protected)
         if not amounts and not protected:
             break
+        node = node.parent
 
 
 #: Placeholder for a child in the group of a resource that the child does not limit.

@@ -197,8 +197,8 @@ class QuotaTrees:
         entry = self._entries.get(key)
         return None if entry is None else entry.quota
 
-    def put_pod(self, pod: QuotaPod) -> None:
-        """Add an unassigned pod, or update a tracked one."""
+    def put_pod(self, pod: QuotaPod) -> str | None:
+        """Add an unassigned pod, or update a tracked one; return its quota."""
         entry = self._entries.get(pod.key)
         if entry is None:
             entry = self._entries[pod.key] = _QuotaEntry(pod)
@@ -210,6 +210,7 @@ class QuotaTrees:
             self.tree_of(entry.quota).put_pod(entry.quota, pod)
         else:
             self._settle(entry)
+        return entry.quota
 
     def remove_pod(self, key: str) -> None:
         """Remove a pod if it is tracked."""

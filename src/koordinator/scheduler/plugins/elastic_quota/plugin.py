@@ -110,12 +110,11 @@ class ElasticQuotaPlugin:
         if RESERVE_POD in pod.annotations:
             return None
         ledger = self.ledger(snapshot)
-        own = ledger.quota_pod(pod)
-        trees = ledger.trees
-        name = trees.quota_for(own)
-        if name is None:
+        place = ledger.place_of(pod)
+        if place is None:
             return None
-        reason = why_not(trees.tree_of(name), name, own, self.admission)
+        own, name, tree = place
+        reason = why_not(tree, name, own, self.admission)
         if reason:
             return Refusal(reason, resolvable=True)
         hook_reason = ledger.hooks.why_not(name, own) if self.hooks else ""
