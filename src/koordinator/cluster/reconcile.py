@@ -9,7 +9,7 @@ controller-runtime pkg/reconcile.
 
 import heapq
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator
 from typing import Generic, TypeVar
 
 from koordinator.cluster.port import EventType, Watch, WatchEvent
@@ -132,10 +132,15 @@ class SyncedWatch:
         """List all objects at the first call; later, catch up with a slow stream."""
         self._refresh()
 
-    def events(self) -> Iterator[WatchEvent]:
-        """Yield what has arrived since the last call, bookmarks left out; never waits."""
+    def events(self) -> Iterable[WatchEvent]:
+        """Return what has arrived since the last call, bookmarks left out; never waits."""
         watch = self._watch or self._refresh()
-        for event in watch.poll():
+        events = watch.poll()
+        return self._until_bookmarks(events) if self._bookmarks_due else events
+
+    def _until_bookmarks(self, events: Iterable[WatchEvent]) -> Iterator[WatchEvent]:
+        """Yield events; a bookmark takes effect once the events before it have been applied."""
+        for event in events:
             if event.type is EventType.BOOKMARK:
                 self._bookmarks_due -= 1
                 self.is_synced = not self._bookmarks_due

@@ -211,12 +211,12 @@ class ForkedState:
     def _wait(self, pod: Pod) -> PodClass:
         """Add a pending pod: quotas count it."""
         pod_class, before = self._state.classes.of(pod), self._state.unbound.get(pod.key)
-        self._state.put_unbound(pod, pod_class)
+        self._state.put_unbound(pod.key, pod, pod_class)
 
         def undo() -> None:
             self._state.drop_unbound(pod.key)
             if before is not None:
-                self._state.put_unbound(*before)
+                self._state.put_unbound(pod.key, *before)
 
         self._undo(undo)
         return pod_class

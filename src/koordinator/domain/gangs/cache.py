@@ -12,7 +12,7 @@ which a restarted scheduler would conclude too; members with scheduling gates do
 import re
 from collections.abc import Iterable, Iterator
 
-from koordinator.api.annotations.gang import GangMatchPolicy, NetworkTopologySpec
+from koordinator.api.annotations.gang import GangMatchPolicy, NetworkTopologySpec, gang_name
 from koordinator.api.pod import Pod, SchedulingGroup
 from koordinator.api.pod_groups import PodGroup, SchedulingPodGroup, SchedulingWorkload
 from koordinator.domain.gangs.gang import Gang, GangAttempt, Member, MemberState
@@ -72,7 +72,10 @@ class GangCache:
 
     def put_pod(self, pod: Pod) -> Keys:
         """Add or update a pod, bound or not."""
-        own_id, home = self.id_of(pod), self._home.get(pod.key)
+        own_id = self.id_of(pod)
+        if not (own_id or self._home):
+            return []
+        home = self._home.get(pod.key)
         if home is None and not own_id:
             return []
         moved = self.drop_pod(pod) if home is not None and home != own_id else []
@@ -195,7 +198,11 @@ class GangCache:
 
     def id_of(self, pod: Pod) -> str:
         """Return the id of the pod's gang; empty if it has none."""
-        return gang_id(pod.metadata, self._ref(pod), self.refs)
+        refs = self.defaults.refs
+        ref = None if refs is WorkloadRefs.IGNORED else self._ref(pod)
+        if ref is None and (refs is WorkloadRefs.ONLY or not gang_name(pod.metadata)):
+            return ""
+        return gang_id(pod.metadata, ref, refs)
 
     def gang_of(self, pod: Pod) -> Gang | None:
         """Return the gang of a pod; None if it has none or the gang is unknown."""

@@ -41,7 +41,7 @@ from koordinator.scheduler.binding.life import (
     illegal_move,
     write_change,
 )
-from koordinator.scheduler.contract import NOTHING, AllocationResult
+from koordinator.scheduler.contract import NOTHING, AllocationResult, Profile
 from koordinator.scheduler.cycle import NodeChoice, Scorecard
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import ClusterState, ObjectChange, PlacedPod, PodClass
@@ -69,6 +69,7 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
     allocation: AllocationResult
     placed: PlacedPod
     state: LifeState = LifeState.ASSUMED
+    profile: Profile | None = None  # of the plugins that apply; None: of a batch, none permits it
     attempt: AttemptRecord | None = None  # in which it was decided
     scorecard: Scorecard | None = None
     transaction: Transaction | None = None  # None: nothing to undo but the place itself
@@ -125,7 +126,7 @@ class Binder:
         self._under_way: list[tuple[Binds, dict[int, Assumed]]] = []
         self.in_flight = 0  # number of bindings under way
         self._answered: list[tuple[Assumed, ClusterError | None]] = []  # not settled yet
-        self._settled: list[Ended] = []
+        self.settled: list[Ended] = []  # to be returned by ``ended``, beside those in flight
         self._attempt: AttemptRecord | None = None
         self._doubts: list[ObjectChange] = []  # writes with an unknown outcome
         self._asked_s = 0.0  # when they were last read
@@ -149,11 +150,34 @@ class Binder:
 
     def assume(self, queued: QueuedPod, pod_class: PodClass, choice: NodeChoice) -> Assumed:
         """Put one pod on its node, with everything it holds there."""
+        if (
+            choice.allocation is NOTHING
+            and not choice.profile.pre_bind
+            and queued.pod.status.extended_resource_claim_status is None
+        ):  # as a pod of a batch: nothing to prepare, and nothing to undo but the place itself
+            placed = self._state.place(queued.key, queued.pod, pod_class, choice.row)
+            assumed = Assumed(
+                queued,
+                choice.node,
+                NOTHING,
+                placed,
+                profile=choice.profile,
+                attempt=self._attempt,
+            )
+            self.assumed.append(assumed)
+            return assumed
         transaction = Transaction(self._state)
         placed = transaction.place(
             queued.key, queued.pod, pod_class, choice.row, choice.allocation.pod_allocation
         )
-        assumed = Assumed(queued, choice.node, choice.allocation, placed, transaction=transaction)
+        assumed = Assumed(
+            queued,
+            choice.node,
+            choice.allocation,
+            placed,
+            profile=choice.profile,
+            transaction=transaction,
+        )
         self.assumed.append(assumed)
         for item in choice.allocation.objects:
             transaction.put_object(item)
@@ -287,7 +311,7 @@ class Binder:
 
         ``wait`` until nothing is under way.
         """
-        if not (self._under_way or self._settled):
+        if not (self._under_way or self.settled):
             return []
         for binds, batch in self._under_way:
             if wait:
@@ -297,7 +321,7 @@ class Binder:
             self.in_flight -= len(finished)
         self._under_way = [(binds, batch) for binds, batch in self._under_way if batch]
         answered, self._answered = self._answered, []
-        settled, self._settled = self._settled, []
+        settled, self.settled = self.settled, []
         for assumed, error in answered:
             confirmed = _CONFIRMED.get(assumed.state)
             if error is None and assumed.transaction is None and confirmed is not None:
@@ -321,7 +345,7 @@ class Binder:
     def settle(self, assumed: Assumed, error: ClusterError | None) -> None:
         """End a pod that needs no bind: confirmed, or forgotten after an error."""
         assumed.move(LifeEvent.SEND)
-        self._settled.append(self._settle(assumed, error))
+        self.settled.append(self._settle(assumed, error))
 
     def _settle(self, assumed: Assumed, error: ClusterError | None) -> Ended:
         if error is not None and not self._is_seen_bound(assumed):

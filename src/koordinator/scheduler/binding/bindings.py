@@ -81,8 +81,8 @@ class Bindings:
         self._cycles, self._isolation, self._observer = cycles, isolation, observer
         #: pods with all permits whose bind has not begun, in order; a withdrawn one is UNDONE
         self.permitted: list[Assumed] = []
-        self._waiting: dict[str, Assumed] = {}  # for their permit
-        self._preparing: dict[str, Assumed] = {}  # what they need is being made ready
+        self.waiting: dict[str, Assumed] = {}  # for their permit
+        self.preparing: dict[str, Assumed] = {}  # what they need is being made ready
         self._beginning: dict[str, Assumed] = {}  # among those whose binding is just to begin
         self._has_post_bind = any(cycle.profile.post_bind for cycle in cycles.values())
         #: a bind has an unknown outcome: the cluster has to be listed again
@@ -91,19 +91,20 @@ class Bindings:
     @property
     def assumed(self) -> int:
         """How many pods have a place and are not bound."""
-        waiting = len(self._waiting) + len(self._preparing) + len(self.permitted)
+        waiting = len(self.waiting) + len(self.preparing) + len(self.permitted)
         return self._binder.in_flight + waiting
 
     def deadlines(self) -> list[float]:
         """Return when the patience with pods that wait ends."""
-        return [a.deadline_s for a in (*self._waiting.values(), *self._preparing.values())]
+        return [a.deadline_s for a in (*self.waiting.values(), *self.preparing.values())]
 
     # -- permits -----------------------------------------------------------------------------
 
     def permit(self, assumed: Assumed) -> None:
         """Ask whether a pod may be bound: now, later or never."""
         wait_s = 0.0
-        for active in self._applicable(assumed).permit:
+        profile = assumed.profile or self._applicable(assumed)
+        for active in profile.permit:
             permit = active.plugin.permit(assumed.queued.pod, assumed.node)
             if permit.annotations:
                 more = AllocationResult(annotations=permit.annotations)
@@ -115,9 +116,10 @@ class Bindings:
         if wait_s > 0:
             assumed.move(LifeEvent.WAIT)
             self._begin_wait(assumed, wait_s)
-            self._waiting[assumed.queued.key] = assumed
+            self.waiting[assumed.queued.key] = assumed
         else:
-            self._end_wait(assumed, "allowed")
+            if assumed.deadline_s:
+                self._end_wait(assumed, "allowed")
             assumed.move(LifeEvent.ALLOW)
             self.permitted.append(assumed)
 
@@ -128,10 +130,10 @@ class Bindings:
 
     def settle_waiting(self) -> None:
         """Ask again for those that wait for a permit, and give up those who waited too long."""
-        if not self._waiting:
+        if not self.waiting:
             return
         now_s = self._clock.now_s()
-        for assumed in _taken(self._waiting):
+        for assumed in _taken(self.waiting):
             if now_s >= assumed.deadline_s:
                 self._binder.forget(assumed)
                 self._end_wait(assumed, "timeout")
@@ -223,10 +225,10 @@ class Bindings:
 
     def settle_preparing(self) -> None:
         """Bind those that have what they need by now."""
-        if not self._preparing:
+        if not self.preparing:
             return
         now_s = self._clock.now_s()
-        for assumed in _taken(self._preparing):
+        for assumed in _taken(self.preparing):
             if now_s >= assumed.deadline_s:
                 self._observer.prepared(assumed, "timeout")
                 self._binder.forget(assumed)
@@ -330,7 +332,7 @@ class Bindings:
         if wait_s > 0:
             assumed.move(LifeEvent.PREPARE)
             self._begin_wait(assumed, wait_s)
-            self._preparing[assumed.queued.key] = assumed
+            self.preparing[assumed.queued.key] = assumed
         return wait_s == 0
 
     # -- the way back ------------------------------------------------------------------------
@@ -341,13 +343,13 @@ class Bindings:
 
     def holds(self, key: str) -> bool:
         """Return whether a pod has its place and its binding has not begun."""
-        if key in self._waiting or key in self._preparing or key in self._beginning:
+        if key in self.waiting or key in self.preparing or key in self._beginning:
             return True
         return any(assumed.queued.key == key for assumed in self.permitted)
 
     def is_waiting(self, key: str) -> bool:
         """Return whether a pod has its place and waits for its permit."""
-        return key in self._waiting
+        return key in self.waiting
 
     def withdraw(self, key: str) -> Assumed | None:
         """Take the place of a pod whose binding has not begun; None: there is no such pod."""
@@ -357,7 +359,7 @@ class Bindings:
         return found
 
     def _take_out(self, key: str) -> Assumed | None:
-        for held in (self._waiting, self._preparing, self._beginning):
+        for held in (self.waiting, self.preparing, self._beginning):
             if key in held:
                 return held.pop(key)
         found = next((a for a in self.permitted if a.queued.key == key), None)
@@ -384,7 +386,7 @@ class Bindings:
 
     def preempt(self, key: str) -> bool:
         """Take the place of a pod that waits for another one; return whether there was one."""
-        waiting = self._waiting.pop(key, None) or self._preparing.pop(key, None)
+        waiting = self.waiting.pop(key, None) or self.preparing.pop(key, None)
         if waiting is None:
             return False
         self._binder.forget(waiting)
@@ -415,8 +417,8 @@ class Bindings:
     def validate(self) -> None:
         """Raise BugError if a pod is filed under another state than its own."""
         where = {
-            LifeState.WAITING: self._waiting.values(),
-            LifeState.PREPARING: self._preparing.values(),
+            LifeState.WAITING: self.waiting.values(),
+            LifeState.PREPARING: self.preparing.values(),
             LifeState.PERMITTED: self.permitted,
             LifeState.BINDING: self._binder.under_way(),
         }
@@ -443,7 +445,9 @@ class Bindings:
         self._queue.on_event(event, self._clock.now_s())
 
     def _applicable(self, assumed: Assumed) -> Profile:
-        return self._cycle_of(assumed).applicable_plugins(assumed.placed.pod_class)
+        if assumed.profile is None:
+            assumed.profile = self._cycle_of(assumed).applicable_plugins(assumed.placed.pod_class)
+        return assumed.profile
 
     def _cycle_of(self, assumed: Assumed) -> SchedulingCycle:
         return self._cycles[assumed.queued.pod.spec.scheduler_name]

@@ -42,6 +42,7 @@ class NodeChoice(Struct, frozen=True):  # a struct: one is made per pod
     row: int
     node: str
     allocation: AllocationResult
+    profile: Profile  # of the plugins that apply to the pod
 
 
 @dataclass(frozen=True, slots=True)
@@ -350,10 +351,10 @@ class NodeChooser:
         self, snapshot: Snapshot, pod_class: PodClass, row: int, program: Program
     ) -> NodeChoice | ReserveRefusal:
         if not program.reserve and not snapshot.has_restorable:
-            return NodeChoice(row, self.state.nodes.names[row], NOTHING)
+            return NodeChoice(row, self.state.nodes.names[row], NOTHING, program.profile)
         held = reserve(program.profile, snapshot, pod_class, row, program.reserve)
         if isinstance(held, AllocationResult):
-            return NodeChoice(row, self.state.nodes.names[row], held)
+            return NodeChoice(row, self.state.nodes.names[row], held, program.profile)
         plugin, refusal = held
         return ReserveRefusal(plugin, refusal.reason)
 

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.codec import merge_patch
+from koordinator.cluster.port import WatchEvent
 from koordinator.domain.network import status_of
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.loop.feature import Feature, Step
@@ -30,6 +31,14 @@ class TopologyFeature(Feature):
         self._warning = ""  # last reported warning
         self._seen: tuple[object, ...] = ()
         self._due_s = 0.0  # earliest time of the next write
+        self._hooks = handle.hooks
+        self.is_idle = True  # until the first ClusterNetworkTopology
+
+    def on_object_event(self, event: WatchEvent) -> None:
+        """End the idleness with the first ClusterNetworkTopology."""
+        if self.is_idle and isinstance(event.object, ClusterNetworkTopology):
+            self.is_idle = False
+            self._hooks.refresh()
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
         """Return when the status must be written; None if it is current."""
@@ -42,8 +51,6 @@ class TopologyFeature(Feature):
 
     def _write(self, now_s: float) -> None:
         """Write the changed status, at most every ten seconds."""
-        if not self._state.objects.versions[ClusterNetworkTopology]:
-            return  # there has never been an object
         network = self._state.network
         version = self._version(network)
         if version == self._seen or now_s < self._due_s:

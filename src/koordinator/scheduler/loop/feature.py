@@ -64,8 +64,8 @@ class Feature:
     """A feature; every hook is optional.  They stand in the order in which the loop calls them."""
 
     #: Whether the feature has nothing to keep track of, such as gangs.  The loop skips the hooks of
-    #: decisions, binds and steps of an idle feature (see ``Hooks.refresh``), so that a plain pod
-    #: does not pay for it.  The hooks of events and gates are called, and end the idleness.
+    #: gates, decisions, binds and steps of an idle feature (see ``Hooks.refresh``), so that a plain
+    #: pod does not pay for it.  The hooks of events are called, and end the idleness.
     is_idle: bool = False
     #: Of a feature with ``pre_enqueue``: what its gate is called, and which events open it.
     gate: ClassVar[str] = ""
@@ -238,8 +238,9 @@ class Hooks:
         self.on_left_queue = self._having(Feature.on_left_queue)
         self.on_object_event = self._having(Feature.on_object_event)
         self.observe_event_duration = self._having(Feature.observe_event_duration)
-        gated = [f for f in self.features if type(f).pre_enqueue is not Feature.pre_enqueue]
-        self.pre_enqueue = tuple((f.gate, f.pre_enqueue) for f in gated)
+        gated = self._gated = [
+            f for f in self.features if type(f).pre_enqueue is not Feature.pre_enqueue
+        ]
         reporting = [f for f in gated if type(f).gate_report is not Feature.gate_report]
         self.gate_report = tuple((f.gate, f.gate_report) for f in reporting)
         self.unit = self._having(Feature.unit)
@@ -269,6 +270,7 @@ class Hooks:
         """Resolve the hooks that skip idle features; called when ``is_idle`` of one changes."""
         self.needs_own_bind_event = self._having(Feature.needs_own_bind_event, idle=False)
         self.after_events = self._having(Feature.after_events, idle=False)
+        self.pre_enqueue = tuple((f.gate, f.pre_enqueue) for f in self._gated if not f.is_idle)
         self.on_gate_result = self._having(Feature.on_gate_result, idle=False)
         self.take_ungated = self._having(Feature.take_ungated, idle=False)
         self.wake = self._having(Feature.wake, idle=False)

@@ -1,16 +1,17 @@
 """PreEnqueue gates of plugins and features."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from koordinator.api.codec import subject_of
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import Clock
-from koordinator.scheduler.contract import QueueGate
+from koordinator.foundation.memo import Memo
+from koordinator.scheduler.contract import ActivePlugin, QueueGate
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.reporter import Reporter
-from koordinator.scheduler.snapshot import ObjectTable
+from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 
 class Gates:
@@ -24,12 +25,13 @@ class Gates:
         cycles: Mapping[str, SchedulingCycle],
         hooks: Hooks,
         *,
-        objects: ObjectTable,
+        state: ClusterState,
         again_after_s: float,
     ) -> None:
         self._clock, self._isolation, self._reporter = clock, isolation, reporter
         self._cycles, self._hooks = cycles, hooks
-        self._objects = objects
+        self._state = state
+        self._plugins: Memo[tuple[ActivePlugin, ...]] = Memo()  # per pod class, which has a profile
         self._again_after_s = again_after_s
         self.broken: dict[str, float] = {}  # pods by key: when their gates are asked again
 
@@ -37,9 +39,13 @@ class Gates:
         """Return what keeps a pod out of the queue; None: nothing does."""
         name, gate = "PreEnqueue", None
         try:
-            for active in self._cycles[pod.spec.scheduler_name].profile.pre_enqueue:
+            plugins = self._cycles[pod.spec.scheduler_name].profile.pre_enqueue
+            known = self._state.unbound.get(pod.key)
+            if known is not None and known[0] is pod:
+                plugins = self._plugins.of(known[1], _applicable, plugins, known[1])
+            for active in plugins:
                 name = active.name
-                refusal = active.plugin.pre_enqueue(pod, self._objects)
+                refusal = active.plugin.pre_enqueue(pod, self._state.objects)
                 if refusal is not None:
                     gate = QueueGate(name, refusal.reason)
                     break
@@ -70,3 +76,7 @@ class Gates:
     def next_wakeup_s(self) -> float | None:
         """Return when the next one is to be asked again."""
         return min(self.broken.values(), default=None)
+
+
+def _applicable(plugins: Sequence[ActivePlugin], pod: PodClass) -> tuple[ActivePlugin, ...]:
+    return tuple(active for active in plugins if active.applies(pod))

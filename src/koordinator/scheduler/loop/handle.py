@@ -126,9 +126,7 @@ class SchedulerHandle:
         hooks = Hooks()
         reporter = Reporter(cluster, clock, enabled=options.report)
         wait_s = options.max_backoff_s
-        gate = Gates(
-            clock, isolation, reporter, cycles, hooks, objects=state.objects, again_after_s=wait_s
-        )
+        gate = Gates(clock, isolation, reporter, cycles, hooks, state=state, again_after_s=wait_s)
         hints = {name: ev for cycle in cycles.values() for name, ev in cycle.profile.events.items()}
         hints[NODE_COUNT] = (EventHint("Node", Action.ADD),)
         queue = SchedulingQueue(

@@ -137,9 +137,9 @@ class PodIntake:
                 self._leave_queue(pod)
                 self._publish(change)
         elif pod.spec.scheduler_name in self._cycles and not pod.metadata.deletion_timestamp:
-            self._put_unplaced(pod, pod if previous is None else previous)
+            self._put_unplaced(key, pod, pod if previous is None else previous)
         else:
-            self._state.put_unbound(pod, self._state.classes.of(pod))
+            self._state.put_unbound(key, pod, self._state.classes.of(pod))
             self._leave_queue(pod)
         if ready:
             self._queue.activate(ready, self._clock.now_s())
@@ -153,18 +153,17 @@ class PodIntake:
         is_stale = pod is not queued.pod or bool(self._state.holds.named)
         return self._state.classes.of(queued.pod) if pod_class is None or is_stale else pod_class
 
-    def _put_unplaced(self, pod: Pod, old: Pod) -> None:
+    def _put_unplaced(self, key: str, pod: Pod, old: Pod) -> None:
         """Queue a pod without a node, or apply its update.
 
         A version that is older than the pod's own bind is ignored.
         """
-        key, cycle = pod.key, self._cycles[pod.spec.scheduler_name]
+        cycle = self._cycles[pod.spec.scheduler_name]
         for active in cycle.profile.transform:
             pod, old = active.plugin.transform(pod), active.plugin.transform(old)
         pod_class = self._state.classes.of(pod)
         known = self._state.unbound.get(key)
-        self._state.put_unbound(pod, pod_class)
-        has_place = self._state.has_place(key)
+        has_place = self._state.put_unbound(key, pod, pod_class)
         if has_place and self._queue.get(key) is None:
             return
         self._class_of[key] = (pod, pod_class)

@@ -48,6 +48,7 @@ class Scheduler:
         handle.hooks.install(features)
         self._handle, self._hooks = handle, handle.hooks
         self._queue, self._bindings, self._clock = handle.queue, handle.bindings, handle.clock
+        self._binder = handle.binder
         self._wall_clock = handle.options.wall_clock or handle.clock
         self._pod_counts = handle.queue.pod_counts
         self._isolation = handle.isolation
@@ -177,10 +178,11 @@ class Scheduler:
                 self._queue.flush(self._now_s)
         except Exception as error:  # noqa: BLE001 -- reported
             self._isolation.note("step", error)
-        try:
-            self._bindings.resume()
-        except Exception as error:  # noqa: BLE001 -- reported
-            self._isolation.note("bind", error)
+        if self._bindings.waiting or self._bindings.preparing:
+            try:
+                self._bindings.resume()
+            except Exception as error:  # noqa: BLE001 -- reported
+                self._isolation.note("bind", error)
         try:
             self._decide_all(limit)
         except Exception as error:  # noqa: BLE001 -- reported
@@ -233,6 +235,8 @@ class Scheduler:
         self._take_in()
 
     def _exchange_bindings(self) -> None:
+        if not (self._bindings.permitted or self._binder.in_flight or self._binder.settled):
+            return
         try:
             self._bindings.exchange()
         except Exception as error:  # noqa: BLE001 -- reported
@@ -278,6 +282,9 @@ class Scheduler:
                     return [queued]
             except Exception as error:  # noqa: BLE001 -- reported
                 self._isolation.note("next_pod", error)
+        counts = self._pod_counts
+        if not (counts[QueueState.ACTIVE] or counts[QueueState.BACKOFF]):
+            return []
         return self._queue.pop_run(now_s, most)
 
     def _is_bound_at_once(self, queued: QueuedPod) -> bool:
@@ -294,7 +301,10 @@ class Scheduler:
     def _decide(self, run: list[QueuedPod]) -> None:
         attempts = self._handle.attempts
         try:
-            attempts.begin(run)
+            if attempts.is_measured:
+                attempts.begin(run)
+            else:
+                self._binder.begin_attempt(None)
             unit = self._unit(run)
             if unit is not None:
                 attempts.tried += unit.decide()

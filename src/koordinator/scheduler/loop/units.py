@@ -96,7 +96,8 @@ class PodRun:
         if scorecard is not None:
             scorecard = cycle.extenders.shown_on(scorecard, queued.pod)
         if isinstance(choice, NodeChoice):
-            handle.attempts.chosen(pod_class)
+            if handle.attempts.is_measured:
+                handle.attempts.chosen(pod_class)
             if handle.nominations.known:
                 handle.nominations.forget(queued.pod, choice.node)  # not to count twice there
             assumed = handle.binder.assume(queued, pod_class, choice)

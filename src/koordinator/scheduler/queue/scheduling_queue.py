@@ -41,6 +41,8 @@ class SchedulingQueue:
     ) -> None:
         """``pop_from_backoff``: with none active, try rejected pods before their time."""
         self._hints = HintTable(hints)
+        #: last exception of each plugin's hints; the pods were requeued regardless
+        self.hint_errors: Mapping[str, Exception] = self._hints.errors
         self._pre_enqueue = pre_enqueue
         self._pop_from_backoff = pop_from_backoff
         self._pools = Pools(Delays(initial_backoff_s, max_backoff_s, max_unschedulable_s))
@@ -130,8 +132,9 @@ class SchedulingQueue:
 
         They share a priority.  A pod with run key None stands alone.
         """
-        self._flush_backoff(now_s)
         pools = self._pools
+        if pools.counts[QueueState.BACKOFF]:
+            self._flush_backoff(now_s)
         early = self._pop_from_backoff and not pools.counts[QueueState.ACTIVE]
         run = pools.take_off(pools.backoff if early else pools.active, limit)
         for queued in run:
@@ -382,11 +385,6 @@ class SchedulingQueue:
             or counts[QueueState.IN_FLIGHT]
         )
 
-    @property
-    def hint_errors(self) -> Mapping[str, Exception]:
-        """The last exception of each plugin's hints; the pods were requeued regardless."""
-        return self._hints.errors
-
     def take_hint_errors(self) -> dict[str, Exception]:
         """Return and forget what hints have raised."""
         errors = dict(self._hints.errors)
@@ -436,7 +434,8 @@ class SchedulingQueue:
     def _requeue(self, queued: QueuedPod, wake: Wake, now_s: float, cause: str) -> None:
         """Send a pod to active or, before its time, to backoff; a gate stops it here."""
         gate = self._pre_enqueue(queued.pod)
-        self._pools.leave(queued)
+        if queued.state is not None:
+            self._pools.leave(queued)
         if gate is not None:
             queued.gated_by, queued.message = gate.plugin, gate.message
             queued.was_flushed = False
@@ -444,7 +443,12 @@ class SchedulingQueue:
             self._enter(queued, QueueState.GATED, cause)
             return
         queued.gated_by = ""
-        if wake is Wake.AFTER_BACKOFF and now_s < self._pools.delays.ready_at_s(queued):
+        has_failed = queued.error_count or queued.unschedulable_count
+        if (
+            has_failed
+            and wake is Wake.AFTER_BACKOFF
+            and now_s < self._pools.delays.ready_at_s(queued)
+        ):
             self._enter(queued, QueueState.BACKOFF, cause)
             return
         if queued.first_attempt_s is None:

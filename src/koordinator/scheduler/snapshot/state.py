@@ -387,13 +387,13 @@ class ClusterState:
 
     # -- pods without node, and what is derived from all pods --------------------------------
 
-    def put_unbound(self, pod: Pod, pod_class: PodClass) -> None:
-        """Add a pod without a node in the cluster, which may be assumed on one here."""
-        key = pod.key
+    def put_unbound(self, key: str, pod: Pod, pod_class: PodClass) -> bool:
+        """Add a pod without a node in the cluster; return whether it is assumed on one here."""
         known = self.unbound.get(key)
         self.unbound[key] = (pod, pod_class)
         if known is None or known[1] is not pod_class:
             self._note_unbound(key)
+        return self.placed(key) is not None
 
     def drop_unbound(self, key: str) -> None:
         """Remove a pod without node that has one now or was deleted; ignores an unknown one."""

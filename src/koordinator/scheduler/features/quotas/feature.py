@@ -4,7 +4,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import inf
 from typing import TYPE_CHECKING, ClassVar
 
+from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.pod import Pod
+from koordinator.cluster.port import WatchEvent
 from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.contract import (
     EventHint,
@@ -46,7 +48,8 @@ class JobQueueFeature(Feature):
         self.places = QueuePlaces(
             self._queues, handle.state, gangs, handle.reporter, self._message_of
         )
-        self.is_idle = True  # until ``pre_enqueue`` finds a quota with a queue
+        self.is_idle = True  # until a quota has a queue
+        self._quotas = quotas
         if metrics is not None:
             metrics.watch_queues(self._lengths)
 
@@ -54,6 +57,17 @@ class JobQueueFeature(Feature):
     def cache(self) -> JobQueueCache:
         """Job queues of all quotas."""
         return self._queues.cache
+
+    def on_object_event(self, event: WatchEvent) -> None:
+        """End the idleness with the first quota that has a queue."""
+        quota = event.object
+        if (
+            self.is_idle
+            and isinstance(quota, ElasticQuota)
+            and self._quotas.rules_of(quota) is not None
+        ):
+            self.is_idle = False
+            self._handle.hooks.refresh()
 
     def on_left_queue(self, pod: Pod, *, deleted: bool) -> None:
         """Remove a pod's job from its queue, unless another pod represents it now."""
@@ -63,11 +77,7 @@ class JobQueueFeature(Feature):
 
     def pre_enqueue(self, pod: Pod) -> Refusal | None:
         """Return the refusal of a pod that waits in a queue; None if it may be tried."""
-        refusal = self._queues.refusal(pod)
-        if self.is_idle and self._queues.cache.queues:
-            self.is_idle = False
-            self._handle.hooks.refresh()
-        return refusal
+        return self._queues.refusal(pod)
 
     def gate_report(self, pod: Pod) -> GateReport | None:
         """Return the position of a pod's job in its queue, and the first job."""

@@ -48,13 +48,17 @@ class QueuedQuotas:
         self._specs_at = ledger.spec_changes
         rules: dict[str, QueueRules] = {}
         for name, quota in ledger.objects.items():
-            terms = QueueTerms.of(quota)
-            if name in (ROOT_QUOTA, SYSTEM_QUOTA) or (name == DEFAULT_QUOTA and terms == NO_TERMS):
-                continue
-            found = QueueRules.of(terms, self._plugin.args)
+            found = self.rules_of(quota)
             if found is not None:
                 rules[name] = found
         return rules
+
+    def rules_of(self, quota: ElasticQuota) -> QueueRules | None:
+        """Return the rules of the queue of a quota; None if it has no queue."""
+        name, terms = quota.metadata.name, QueueTerms.of(quota)
+        if name in (ROOT_QUOTA, SYSTEM_QUOTA) or (name == DEFAULT_QUOTA and terms == NO_TERMS):
+            return None
+        return QueueRules.of(terms, self._plugin.args)
 
     def quota_for(self, pod_class: PodClass) -> str | None:
         """Return the quota of pods of a class."""
