@@ -10,6 +10,7 @@ import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
 from tests.e2e.controlplane.certificates import Authority
+from tests.unit.process.clients import PATIENCE_S
 
 from koordinator.foundation.errors import InputError
 from koordinator.process.certificates import Pair, ReplaceableContext
@@ -89,7 +90,7 @@ def answered(port: int, folder: Path, shown: Pair | None) -> bool:
         path = folder / "client.pem"
         path.write_bytes(shown.certificate + shown.key)
         tls.load_cert_chain(path)
-    connection = HTTPSConnection("localhost", port, timeout=5, context=tls)
+    connection = HTTPSConnection("localhost", port, timeout=PATIENCE_S, context=tls)
     try:
         connection.request("GET", "/")
         return connection.getresponse().read() == b"hello"

@@ -78,7 +78,7 @@ def question(connection: socket.socket) -> bytes:
 
 @contextmanager
 def transport(
-    port: int, timeout: str = "2s", tls: ExtenderTLSConfig | None = None
+    port: int, timeout: str = "60s", tls: ExtenderTLSConfig | None = None
 ) -> Iterator[HttpExtenderTransport]:
     """Yield a transport, over TLS if that is configured."""
     one = HttpExtenderTransport(

@@ -9,7 +9,7 @@ from typing import TypeVar
 
 import pytest
 from msgspec.structs import replace
-from tests.unit.process.clients import ask
+from tests.unit.process.clients import PATIENCE_S, ask
 
 from koordinator.api.control_plane import (
     SubjectAccessReview,
@@ -139,7 +139,7 @@ class SlowReviews(Reviews):
         if isinstance(obj, TokenReview):
             self.asked.append(obj.spec.token)
             self.arrived.set()
-            assert self.go_on.wait(10)
+            assert self.go_on.wait(PATIENCE_S)
         return super().create(obj)
 
 
@@ -158,7 +158,7 @@ def slow() -> Iterator[tuple[SlowReviews, HttpServer]]:
 def send(server: HttpServer, token: str, source: str = "127.0.0.2") -> socket.socket:
     """Request a page from an address of this machine, on a connection of its own."""
     there = ("127.0.0.1", server.port)
-    connection = socket.create_connection(there, 10, source_address=(source, 0))
+    connection = socket.create_connection(there, PATIENCE_S, source_address=(source, 0))
     head = f"GET /version HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n"
     connection.sendall(head.encode() + b"Connection: close\r\n\r\n")
     return connection
@@ -178,16 +178,16 @@ def test_a_client_with_many_requests_waits_for_itself(slow: tuple[SlowReviews, H
     with ExitStack() as opened, ThreadPoolExecutor(40) as pool:
         flood = [opened.enter_context(send(server, f"bob{n}")) for n in range(MOST_WAITING + 9)]
         answers: list[Future[int]] = [pool.submit(status_of, each) for each in flood]
-        assert reviews.arrived.wait(5)
-        for _, done in zip(range(8), as_completed(answers, 5), strict=False):
+        assert reviews.arrived.wait(PATIENCE_S)
+        for _, done in zip(range(8), as_completed(answers, PATIENCE_S), strict=False):
             assert done.result() == 503
         other = opened.enter_context(send(server, "admin", "127.0.0.3"))
         answer = pool.submit(status_of, other)
         assert ask(server.port, "/healthz").status == 200
         reviews.go_on.set()
 
-        assert answer.result(5) == 200
-        statuses = sorted(each.result(5) for each in answers)
+        assert answer.result(PATIENCE_S) == 200
+        statuses = sorted(each.result(PATIENCE_S) for each in answers)
     assert statuses == [403] * (MOST_WAITING + 1) + [503] * 8
     assert reviews.asked.index("admin") <= 2
 
@@ -198,7 +198,7 @@ def test_requests_of_lost_connections_are_not_reviewed(
     """A client that sends and leaves costs the API server nothing."""
     reviews, server = slow
     first = send(server, "bob")
-    assert reviews.arrived.wait(5)
+    assert reviews.arrived.wait(PATIENCE_S)
     for number in range(MOST_WAITING):
         with send(server, f"gone{number}") as gone:
             gone.shutdown(socket.SHUT_WR)

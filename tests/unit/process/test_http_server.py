@@ -11,12 +11,13 @@ from http.client import HTTPConnection
 import pytest
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
-from tests.unit.process.clients import ask, certificate_of
+from tests.unit.process.clients import PATIENCE_S, ask, certificate_of
 
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
+from koordinator.process import http_server
 from koordinator.process.certificates import self_signed_context
-from koordinator.process.http_server import GRACE_S, HttpServer
+from koordinator.process.http_server import HttpServer
 
 
 async def hello(scope: Scope, receive: Receive, send: Send) -> None:
@@ -75,7 +76,7 @@ def test_any_address_is_any_of_both_versions(servers: list[HttpServer]) -> None:
     addresses = ["127.0.0.1"] + (["::1"] if socket.has_dualstack_ipv6() else [])
 
     for address in addresses:
-        socket.create_connection((address, servers[0].port), timeout=5).close()
+        socket.create_connection((address, servers[0].port), timeout=PATIENCE_S).close()
 
 
 @pytest.mark.parametrize("address", ["localhost", "not an address"])
@@ -94,7 +95,7 @@ def test_stopped_server_frees_thread_and_port() -> None:
     server = HttpServer(hello, "localhost", 0)
     server.start()
     port = server.port
-    connection = HTTPConnection("localhost", port, timeout=5)
+    connection = HTTPConnection("localhost", port, timeout=PATIENCE_S)
     connection.request("GET", "/")
     connection.getresponse().read()
     server.stop()
@@ -102,11 +103,13 @@ def test_stopped_server_frees_thread_and_port() -> None:
 
     assert "serving" not in [thread.name for thread in threading.enumerate()]
     with pytest.raises(ConnectionRefusedError):
-        socket.create_connection(("localhost", port), timeout=5)
+        socket.create_connection(("localhost", port), timeout=PATIENCE_S)
 
 
-def test_a_request_under_way_is_answered_before_the_end() -> None:
+def test_a_request_under_way_is_answered_before_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
     """A scrape is not cut off by a roll-out."""
+    monkeypatch.setattr(http_server, "GRACE_S", PATIENCE_S)
+    monkeypatch.setattr(http_server, "STOPPED_WITHIN_S", 2 * PATIENCE_S)
     arrived, go_on = threading.Event(), threading.Event()
 
     async def slow(scope: Scope, receive: Receive, send: Send) -> None:
@@ -119,11 +122,11 @@ def test_a_request_under_way_is_answered_before_the_end() -> None:
     port = server.port
     with ThreadPoolExecutor(2) as pool:
         reply = pool.submit(ask, port, "/x")
-        arrived.wait(5)
+        assert arrived.wait(PATIENCE_S)
         began = time.monotonic()
         ending = pool.submit(server.stop)
         go_on.set()
 
-        assert reply.result(5).text == "/x"
-        ending.result(5)
-        assert time.monotonic() - began < GRACE_S
+        assert reply.result(PATIENCE_S).text == "/x"
+        ending.result(PATIENCE_S)
+        assert time.monotonic() - began < PATIENCE_S

@@ -199,7 +199,7 @@ def test_a_lost_lease_replaces_the_component_and_its_connections(parts: Parts) -
 
     one.start()
     assert one.wait_until_leading(LONG_S)
-    assert parts.woken.is_set()
+    assert parts.woken.wait(LONG_S)
     run_terms(
         parts,  # type: ignore[arg-type]  # all that it uses
         one,

@@ -22,7 +22,7 @@ from koordinator.foundation.clock import SystemClock
 from koordinator.process.certificates import self_signed_context
 
 ABORT = struct.pack("ii", 1, 0)  # SO_LINGER: a reset instead of a farewell
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 MUCH = b"x" * (16 << 20)  # more than the buffers of both kernels hold
 
 

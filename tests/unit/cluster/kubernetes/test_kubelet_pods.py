@@ -26,7 +26,7 @@ from koordinator.cluster.kubernetes.kubelet_pods import PATH, KubeletSource
 from koordinator.cluster.port import EventType, Watch, WatchEvent
 
 ASKED, NODE = f"GET {PATH}", "GET /api/v1/nodes/n1"
-QUICK = {"interval_s": 0.02, "timeout_s": 0.2}
+QUICK = {"interval_s": 0.02, "timeout_s": PATIENCE_S}
 
 
 def node(port: int = 10250, **addresses: str) -> JsonObject:
@@ -206,12 +206,13 @@ def test_failing_kubelet_is_reported_and_retried(
     """Pods keep their last known state."""
     kubelet.on(ASKED, reply(pod_list(pod("a"))), answer, reply(pod_list(pod("a", "2"))))
     told = Told()
-    with watching(server, kubelet, told) as (cluster, watch):
+    timeout_s = 0.2 if "within" in said else PATIENCE_S
+    with watching(server, kubelet, told, timeout_s=timeout_s) as (cluster, watch):
         events = names(next_events(cluster, watch, 2))
+        assert eventually(lambda: told.problems[-1:] == [""]), told.problems
     assert events == [("ADDED", "a"), ("MODIFIED", "a")]
-    problem, over = told.problems
+    problem, *_ = told.problems  # others on a busy machine, if it must answer soon
     assert said in problem
-    assert over == ""
     assert (PATH, status) in told.requests
 
 
@@ -220,7 +221,7 @@ def test_recovered_kubelet_is_polled_without_the_api_server(
 ) -> None:
     """Its address is known from before."""
     kubelet.on(ASKED, reply(pod_list(pod("a"))))
-    with watching(server, kubelet, Told()) as (cluster, watch):
+    with watching(server, kubelet, Told(), timeout_s=0.2) as (cluster, watch):
         next_events(cluster, watch)
         server.on(NODE, hang_up)
         kubelet.on(ASKED, fail(500), reply(pod_list(pod("b"))))

@@ -22,6 +22,7 @@ from koordinator.host.nri.messages import (
 )
 from koordinator.host.nri.session import NriCall, NriRefusalError
 
+PATIENCE_S = 30.0  # real time, never used up if the code is right
 GIVEN_UP = CreateContainerResponse(adjust=NriAdjustment(annotations={"given": "up"}))
 CREATE = CreateContainerRequest(pod=NriPod(uid="u"), container=NriContainer(name="main"))
 
@@ -43,10 +44,15 @@ class Plugin:
 
 
 @contextmanager
-def connected(plugin: Plugin, path: Path) -> Iterator[RuntimePeer]:
+def connected(
+    plugin: Plugin, path: Path, answer_timeout_s: float = PATIENCE_S
+) -> Iterator[RuntimePeer]:
     """Connect a plugin to a runtime."""
     settings = NriSettings(
-        socket_path=str(path), backoff_s=0.01, backoff_cap_s=0.02, answer_timeout_s=0.1
+        socket_path=str(path),
+        backoff_s=0.01,
+        backoff_cap_s=0.02,
+        answer_timeout_s=answer_timeout_s,
     )
     with RuntimePeer(path) as runtime:
         connection = NriConnection(plugin, settings)
@@ -107,11 +113,11 @@ def test_hanging_hook_does_not_block_a_container(path: Path) -> None:
 
     def hang(call: NriCall) -> object:
         if call.method == "CreateContainer":
-            released.wait(30)
+            released.wait(PATIENCE_S)
         return GIVEN_UP
 
     plugin = Plugin(hang)
-    with connected(plugin, path) as runtime:
+    with connected(plugin, path, 0.1) as runtime:
         runtime.accept()
         for _ in range(6):
             assert create(runtime) == GIVEN_UP
@@ -126,11 +132,11 @@ def test_hooks_run_again_after_hanging_ones_have_returned(path: Path) -> None:
 
     def hang_at_first(call: NriCall) -> object:
         if call.method == "CreateContainer" and not released.is_set():
-            released.wait(30)
+            released.wait(PATIENCE_S)
         return adjusted(call)
 
     plugin = Plugin(hang_at_first)
-    with connected(plugin, path) as runtime:
+    with connected(plugin, path, 0.1) as runtime:
         runtime.accept()
         for _ in range(5):
             assert create(runtime) == GIVEN_UP
