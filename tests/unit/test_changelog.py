@@ -31,7 +31,7 @@ def test_the_page_names_the_kinds_that_there_are() -> None:
 def test_package_chart_and_changelog_have_one_version() -> None:
     """The newest version of the changelog is that of package, chart and image."""
     version = PROJECT["project"]["version"]
-    chart = yaml.safe_load((ROOT / "charts/koordinator/Chart.yaml").read_text("utf-8"))
+    chart = yaml.load((ROOT / "charts/koordinator/Chart.yaml").read_text("utf-8"), yaml.CSafeLoader)
     changelog = (ROOT / "CHANGELOG.md").read_text("utf-8")
 
     assert (chart["version"], chart["appVersion"]) == (version, version)

@@ -19,7 +19,7 @@ def test_the_job_of_the_page_is_let_in(tmp_path: Path) -> None:
     file.write_text(manifest)
     arguments = ["manager", "--once", "--enabled-extensions=job", "-f", str(file)]
     done = CliRunner().invoke(app, arguments, catch_exceptions=False)
-    shown = yaml.safe_load(done.stdout)
+    shown = yaml.load(done.stdout, yaml.CSafeLoader)
 
     (unit,) = [it for it in shown["created"] if it["kind"] == "QueueUnit"]
     assert (unit["status"]["phase"], unit["spec"]["resource"]) == ("Dequeued", {"cpu": "32"})

@@ -100,7 +100,9 @@ def test_the_configuration_of_the_page_switches_the_plugin_on() -> None:
     sys.modules["cheap_nodes"] = type(sys)("cheap_nodes")
     exec(blocks("python")[0], sys.modules["cheap_nodes"].__dict__)  # noqa: S102 (our own page)
     plugin = sys.modules.pop("cheap_nodes").PLUGIN
-    configuration = decode_configuration(yaml.safe_load(blocks("yaml")[0]), "cheap.yaml")
+    configuration = decode_configuration(
+        yaml.load(blocks("yaml")[0], yaml.CSafeLoader), "cheap.yaml"
+    )
     amounts = {"cpu": "4", "memory": "8Gi", "pods": "9"}
     headroom = {name: Quantity.parse(text) for name, text in amounts.items()}
     nodes = [
@@ -122,6 +124,8 @@ def test_the_configuration_of_the_page_about_load_is_accepted() -> None:
     """With every argument that the page names."""
     page = (HOW_TO.parent / "place-by-load.md").read_text("utf-8")
     (text,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
-    built = build_profiles(decode_configuration(yaml.safe_load(text), "page"), ResourceAxis())
+    built = build_profiles(
+        decode_configuration(yaml.load(text, yaml.CSafeLoader), "page"), ResourceAxis()
+    )
 
     assert "LoadAwareScheduling" in {active.name for active in built.profiles[0].filter}

@@ -22,7 +22,9 @@ def blocks(language: str) -> list[str]:
 
 def test_the_configuration_of_the_page_is_accepted() -> None:
     """With every plugin and argument that it names."""
-    configuration = decode_descheduler_configuration(yaml.safe_load(blocks("yaml")[0]), "page")
+    configuration = decode_descheduler_configuration(
+        yaml.load(blocks("yaml")[0], yaml.CSafeLoader), "page"
+    )
     (profile,) = choose_profiles(configuration, source="page")
     assert profile.names_at["balance"] == ("LowNodeLoad",)
     assert configuration.max_no_of_pods_to_evict_total == 20

@@ -20,7 +20,7 @@ PAGE = (Path(__file__).parents[2] / "docs/how-to/queue-jobs.md").read_text("utf-
 def test_the_quota_of_the_page_has_the_queue_it_shows() -> None:
     """Policy, order and depth are read from its annotations."""
     (manifest,) = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    quota = decode(yaml.safe_load(manifest), ElasticQuota)
+    quota = decode(yaml.load(manifest, yaml.CSafeLoader), ElasticQuota)
 
     one = embedded(node("n"), quota, pod("p", 1, labels={LABEL: "research"}), config=BOTH)
     one.run_to_fixed_point()

@@ -26,7 +26,7 @@ EXAMPLE = ROOT / "examples/colocation.yaml"
 def blocks() -> list[Any]:
     """Return the YAML of the page: values of the chart, a profile, a Deployment."""
     found = re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    return [yaml.safe_load(block) for block in found]
+    return [yaml.load(block, yaml.CSafeLoader) for block in found]
 
 
 def configuration() -> ConfigMap:
@@ -53,8 +53,8 @@ def test_cluster_and_simulation_have_one_configuration() -> None:
         if isinstance(obj := decode_object(manifest), ConfigMap)
     )
 
-    data = {key: yaml.safe_load(text) for key, text in configuration().data.items()}
-    assert data == {key: yaml.safe_load(text) for key, text in simulated.data.items()}
+    data = {key: yaml.load(text, yaml.CSafeLoader) for key, text in configuration().data.items()}
+    assert data == {key: yaml.load(text, yaml.CSafeLoader) for key, text in simulated.data.items()}
     taken_over(simulated)
 
 

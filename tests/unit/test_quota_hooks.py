@@ -41,7 +41,7 @@ def factory() -> HookFactory:
 
 def world(*objects: Any, config: KubeSchedulerConfiguration | None = None) -> Embedded:
     if config is None:
-        config = decode_configuration(yaml.safe_load(block("yaml")), "page.yaml")
+        config = decode_configuration(yaml.load(block("yaml"), yaml.CSafeLoader), "page.yaml")
     plugin = plugin_spec({"max-pods": factory()})
     one = Embedded(config, now_s=START_S, out_of_tree=[plugin])
     one.load(objects)

@@ -16,7 +16,7 @@ from koordinator.koordlet.hooks.devices import HamiCoreSettings, gpu_adjustment
 
 PAGE = (Path(__file__).parents[2] / "docs/how-to/share-a-gpu.md").read_text("utf-8")
 BLOCKS: list[Any] = [
-    yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    yaml.load(text, yaml.CSafeLoader) for text in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
 ]
 ALLOCATED = "scheduling.koordinator.sh/device-allocated"
 NODE = """
@@ -48,7 +48,7 @@ def test_the_pod_of_the_page_gets_a_part_and_is_held_to_it(tmp_path: Path) -> No
     words = ["schedule", "-f", str(file), "--config", "koordinator", "-o", "yaml"]
     done = CliRunner().invoke(app, words, catch_exceptions=False)
     assert done.exit_code == 0, done.output
-    placed = yaml.safe_load(done.stdout)["placements"][0]
+    placed = yaml.load(done.stdout, yaml.CSafeLoader)["placements"][0]
     allocated = json.loads(placed["annotations"][ALLOCATED])
 
     added = gpu_adjustment(creation(allocated), HamiCoreSettings(keeps_regions=True))

@@ -251,7 +251,7 @@ MANIFESTS = {
 
 def manifest(kind: str) -> dict[str, Any]:
     """Return the example of a kind, as JSON has it: without dates."""
-    tree: dict[str, Any] = json.loads(json.dumps(yaml.safe_load(MANIFESTS[kind])))
+    tree: dict[str, Any] = json.loads(json.dumps(yaml.load(MANIFESTS[kind], yaml.CSafeLoader)))
     return tree
 
 

@@ -32,7 +32,7 @@ def test_real_configurations_are_accepted_unchanged(name: str) -> None:
     if not path.exists():
         pytest.skip(f"{path} is not here: set KOORD_SHARED")
 
-    decoded = decode_configuration(yaml.safe_load(path.read_text()), name)
+    decoded = decode_configuration(yaml.load(path.read_text(), yaml.CSafeLoader), name)
 
     for config in decoded.profiles[0].plugin_config:
         args_type = getattr(kubescheduler, f"{config.name}Args")

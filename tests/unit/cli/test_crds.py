@@ -16,7 +16,7 @@ def test_crds_are_printed_as_one_stream(output: str, capsys: pytest.CaptureFixtu
     """The stream can be piped into kubectl apply."""
     run(output)
 
-    assert list(yaml.safe_load_all(capsys.readouterr().out)) == all_crds()
+    assert list(yaml.load_all(capsys.readouterr().out, yaml.CSafeLoader)) == all_crds()
 
 
 def test_crds_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
@@ -33,7 +33,7 @@ def test_crds_are_written_to_a_file(name: str, tmp_path: Path) -> None:
     for _ in range(2):
         run(str(file))
 
-    documents = list(yaml.safe_load_all(file.read_text()))
+    documents = list(yaml.load_all(file.read_text(), yaml.CSafeLoader))
     assert (documents[0]["items"] if name.endswith("json") else documents) == all_crds()
 
 
@@ -43,7 +43,9 @@ def test_crds_are_written_to_one_file_each(tmp_path: Path) -> None:
     run(str(folder))
 
     assert len(list(folder.iterdir())) == len(all_crds())
-    made = yaml.safe_load((folder / "scheduling.koordinator.sh_devices.yaml").read_text())
+    made = yaml.load(
+        (folder / "scheduling.koordinator.sh_devices.yaml").read_text(), yaml.CSafeLoader
+    )
     assert made["metadata"]["name"] == "devices.scheduling.koordinator.sh"
 
 

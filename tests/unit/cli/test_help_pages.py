@@ -84,5 +84,5 @@ def test_a_configuration_is_written_to_standard_output(
 
     done = RUNNER.invoke(app, [command, "--write-config-to", "-"], catch_exceptions=False)
 
-    assert yaml.safe_load(done.stdout)["kind"].endswith("Configuration")
+    assert yaml.load(done.stdout, yaml.CSafeLoader)["kind"].endswith("Configuration")
     assert list(tmp_path.iterdir()) == []

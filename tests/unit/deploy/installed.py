@@ -11,15 +11,17 @@ NAMESPACE = "koordinator-system"
 
 OBJECTS: dict[tuple[str, str], Any] = {
     (found["kind"], found["metadata"]["name"]): found
-    for found in yaml.safe_load_all((ROOT / "deploy/koordinator.yaml").read_text("utf-8"))
+    for found in yaml.load_all(
+        (ROOT / "deploy/koordinator.yaml").read_text("utf-8"), yaml.CSafeLoader
+    )
 }
-VALUES: Any = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+VALUES: Any = yaml.load((CHART / "values.yaml").read_text("utf-8"), yaml.CSafeLoader)
 
 
 def scheduler_configuration() -> Any:
     """Return the content of the scheduler's configuration file."""
     data = OBJECTS["ConfigMap", "koord-scheduler-config"]["data"]
-    return yaml.safe_load(data["koord-scheduler-config"])
+    return yaml.load(data["koord-scheduler-config"], yaml.CSafeLoader)
 
 
 def scheduler_pod() -> Any:

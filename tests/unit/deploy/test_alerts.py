@@ -22,7 +22,7 @@ from koordinator.process.admission_reviews import ReviewMetrics
 from koordinator.process.termination import FaultMetrics
 from koordinator.scheduler.features.metrics import SchedulerMetrics
 
-GROUPS = yaml.safe_load((CHART / "files/alerts.yaml").read_text("utf-8"))["groups"]
+GROUPS = yaml.load((CHART / "files/alerts.yaml").read_text("utf-8"), yaml.CSafeLoader)["groups"]
 ALERTS: dict[str, Any] = {rule["alert"]: rule for group in GROUPS for rule in group["rules"]}
 RUNBOOKS = ROOT / "docs/runbooks"
 COMPONENTS = ("koord_scheduler", "koord_manager", "koord_descheduler", "koordlet")
@@ -108,7 +108,7 @@ def test_every_alert_has_a_runbook_page_and_every_page_an_alert() -> None:
 
 def test_plain_manifest_has_the_rules_of_the_chart() -> None:
     """It is for installations without Helm."""
-    plain = yaml.safe_load((ROOT / "deploy/alerts.yaml").read_text("utf-8"))
+    plain = yaml.load((ROOT / "deploy/alerts.yaml").read_text("utf-8"), yaml.CSafeLoader)
 
     assert (plain["kind"], plain["spec"]["groups"]) == ("PrometheusRule", GROUPS)
 

@@ -73,7 +73,7 @@ def test_virtual_templates_can_be_read_by_the_scheduler() -> None:
 
 def test_the_version_of_the_chart_is_that_of_the_program() -> None:
     """The image's tag follows from it."""
-    chart = yaml.safe_load((CHART / "Chart.yaml").read_text("utf-8"))
+    chart = yaml.load((CHART / "Chart.yaml").read_text("utf-8"), yaml.CSafeLoader)
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
 
     assert chart["appVersion"] == chart["version"] == project["version"]

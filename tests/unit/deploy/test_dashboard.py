@@ -42,7 +42,7 @@ def test_the_cluster_role_reads_what_the_dashboard_follows_and_writes_nothing() 
     needed["authentication.k8s.io", "tokenreviews"] = {"create"}
     needed["authorization.k8s.io", "subjectaccessreviews"] = {"create"}
 
-    assert rights_of(yaml.safe_load(rules)) == needed
+    assert rights_of(yaml.load(rules, yaml.CSafeLoader)) == needed
 
 
 def test_it_may_read_the_lease_of_each_component() -> None:
@@ -55,7 +55,7 @@ def test_it_may_read_the_lease_of_each_component() -> None:
 def test_every_argument_is_a_flag_of_the_command() -> None:
     """The pod of the chart would not start otherwise."""
     (listed,) = re.findall(r"args:\n(.*?) +ports:", TEMPLATE.read_text(), re.DOTALL)
-    command, *given = yaml.safe_load(listed)
+    command, *given = yaml.load(listed, yaml.CSafeLoader)
     flags = {flag for param in COMMANDS[command].load().params for flag in param.opts}
 
     assert {argument.partition("=")[0] for argument in given} <= flags

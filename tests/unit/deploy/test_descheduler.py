@@ -38,7 +38,7 @@ def container() -> Any:
 def installed_configuration() -> DeschedulerConfiguration:
     """Return the parsed file of the ConfigMap."""
     data = OBJECTS["ConfigMap", f"{NAME}-config"]["data"][f"{NAME}-config"]
-    return decode_descheduler_configuration(yaml.safe_load(data), "chart")
+    return decode_descheduler_configuration(yaml.load(data, yaml.CSafeLoader), "chart")
 
 
 def needed() -> Rights:
@@ -99,7 +99,7 @@ def test_moves_are_proven_by_the_scheduler_as_it_is_installed() -> None:
     ((item),) = source["items"]
     assert parameters["scheduler_config"] == f"{mounted['scheduler-config']}/{item['path']}"
     text = OBJECTS["ConfigMap", source["name"]]["data"][item["key"]]
-    decode_configuration(yaml.safe_load(text), "chart")
+    decode_configuration(yaml.load(text, yaml.CSafeLoader), "chart")
     assert "checksum/scheduler-config" in template["metadata"]["annotations"]
 
 

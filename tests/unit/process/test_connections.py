@@ -253,7 +253,7 @@ def test_bodies_have_a_bound_together(start: Start) -> None:
 
 
 def wait_until_one_ends(clients: Sequence[socket.socket]) -> None:
-    """Wait until the server has closed one of the connections, none of which it has answered."""
+    """Wait until the server closes a connection; none of them has an answer."""
     readable, _, _ = select.select(clients, (), (), PATIENCE_S)
     assert readable
 

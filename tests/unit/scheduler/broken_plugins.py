@@ -37,7 +37,7 @@ class Boom(Exception):  # noqa: N818 -- an unexpected failure
 
 def configuration(**more: str) -> Any:
     """Return the configuration of the chart with ``more`` plugins by point."""
-    values = yaml.safe_load(Path("charts/koordinator/values.yaml").read_text())
+    values = yaml.load(Path("charts/koordinator/values.yaml").read_text(), yaml.CSafeLoader)
     config = values["scheduler"]["config"]
     for point, name in more.items():
         points = config["profiles"][0]["plugins"].setdefault(point, {})

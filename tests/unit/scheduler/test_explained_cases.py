@@ -40,7 +40,7 @@ def installed() -> KubeSchedulerConfiguration:
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
 def case(request: pytest.FixtureRequest) -> tuple[JsonObject, list[JsonObject]]:
     """Return the expected explanation and the manifests."""
-    told, *manifests = yaml.safe_load_all(request.param.read_text("utf-8"))
+    told, *manifests = yaml.load_all(request.param.read_text("utf-8"), yaml.CSafeLoader)
     return told, manifests
 
 

@@ -216,7 +216,9 @@ def _changed_as_described(text: str, wanted: Pod) -> Pod:
     spec = wanted.spec
     tolerations = re.search(r"tolerations: (\[.*\])", text)
     if tolerations:
-        added = [decode(each, Toleration) for each in yaml.safe_load(tolerations.group(1))]
+        added = [
+            decode(each, Toleration) for each in yaml.load(tolerations.group(1), yaml.CSafeLoader)
+        ]
         spec = replace(spec, tolerations=(*spec.tolerations, *added))
     if "remove disk=ssd from its nodeSelector" in text:
         spec = replace(spec, node_selector={})

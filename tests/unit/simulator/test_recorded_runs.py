@@ -39,10 +39,11 @@ CROWDED = {
     ],
     "failures": [{"pool": "n", "mtbf": "2h", "repair": {"constant": "10m"}}],
 }
-GPUS = yaml.safe_load((EXAMPLES / "small-gpu-cluster.yaml").read_text())
-JOBS = yaml.safe_load((EXAMPLES / "training-jobs.yaml").read_text())
+GPUS = yaml.load((EXAMPLES / "small-gpu-cluster.yaml").read_text(), yaml.CSafeLoader)
+JOBS = yaml.load((EXAMPLES / "training-jobs.yaml").read_text(), yaml.CSafeLoader)
 NETWORK = decode_configuration(
-    yaml.safe_load((EXAMPLES / "training-profile.yaml").read_text()), "training-profile.yaml"
+    yaml.load((EXAMPLES / "training-profile.yaml").read_text(), yaml.CSafeLoader),
+    "training-profile.yaml",
 )
 
 

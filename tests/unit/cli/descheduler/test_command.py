@@ -77,7 +77,7 @@ def test_what_a_cycle_writes_is_printed(manifests: Path, tmp_path: Path) -> None
     items = json.loads(done.output)
     shown = {(each["change"], each["object"]["kind"]) for each in items}
     assert shown == {("deleted", "Pod"), ("created", "Event")}
-    assert yaml.safe_load(koord(tmp_path, config, *args).output) == items
+    assert yaml.load(koord(tmp_path, config, *args).output, yaml.CSafeLoader) == items
 
 
 def test_several_cycles_find_what_one_does_not(manifests: Path, tmp_path: Path) -> None:
@@ -176,9 +176,9 @@ def test_the_configuration_can_be_written_out_and_read_again(tmp_path: Path) -> 
         tmp_path, configuration(), "--leader-elect=false", "--write-config-to", str(written)
     )
     assert done.exit_code == 0, done.output
-    whole = yaml.safe_load(written.read_text())
+    whole = yaml.load(written.read_text(), yaml.CSafeLoader)
     assert whole["leaderElection"]["leaderElect"] is False
     assert whole["metricsBindAddress"] == "0.0.0.0:10251"
     again = tmp_path / "again.yaml"
     done = koord(tmp_path, whole, "--leader-elect=false", "--write-config-to", str(again))
-    assert yaml.safe_load(again.read_text()) == whole
+    assert yaml.load(again.read_text(), yaml.CSafeLoader) == whole

@@ -1,5 +1,6 @@
 """Scripted API server of a healthy installation; a test changes one answer."""
 
+import functools
 import json
 from base64 import b64encode
 from pathlib import Path
@@ -93,6 +94,12 @@ def webhook_configuration(kind: str, bundle: bytes) -> Any:
     }
 
 
+@functools.cache
+def crds() -> str:
+    """Return the list of all definitions as the API server sends it."""
+    return json.dumps({"metadata": {}, "items": all_crds()})
+
+
 def script(server: ScriptedServer) -> None:
     """Answer as the API server of a healthy installation does."""
     server.on("GET /version", reply({"gitVersion": "v1.37.2"}))
@@ -101,7 +108,7 @@ def script(server: ScriptedServer) -> None:
         server.on(f"{APPS}/deployments/{name}", reply(found))
     agents = workload("DaemonSet", "koordlet", desiredNumberScheduled=2, numberReady=2)
     server.on(f"{APPS}/daemonsets/koordlet", reply(agents))
-    server.on(CRDS, reply({"metadata": {}, "items": all_crds()}))
+    server.on(CRDS, reply(crds()))
     server.on(REVIEWS, allow())
     server.on(OWN_REVIEWS, allow())
     pair = self_signed(("koordinator-webhook-service",), now_s())

@@ -96,7 +96,7 @@ def test_a_missing_file_names_what_is_accepted_besides() -> None:
 
 def test_the_shipped_configuration_is_that_of_the_chart() -> None:
     """Both are one text, but for the version, which the chart adds."""
-    values = yaml.safe_load((ROOT / "charts/koordinator/values.yaml").read_text())
+    values = yaml.load((ROOT / "charts/koordinator/values.yaml").read_text(), yaml.CSafeLoader)
     head = {"apiVersion": "kubescheduler.config.k8s.io/v1", "kind": "KubeSchedulerConfiguration"}
 
     assert shipped_configuration() == decode_configuration(

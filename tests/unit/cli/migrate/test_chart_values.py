@@ -196,13 +196,13 @@ def test_values_are_printed_with_warnings_about_what_differs(tmp_path: Path) -> 
     result = run("values", str(file))
 
     assert result.exit_code == 0
-    assert yaml.safe_load(result.stdout) == {"scheduler": {"log": {"level": 3}}}
+    assert yaml.load(result.stdout, yaml.CSafeLoader) == {"scheduler": {"log": {"level": 3}}}
     assert "set image.repository" in " ".join(result.stderr.split())
 
 
 def test_chart_accepts_every_setting_and_its_target() -> None:
     """Values of the original's chart unchanged, and every path that a conversion writes."""
-    schema = yaml.safe_load((CHART / "values.schema.json").read_text("utf-8"))
+    schema = yaml.load((CHART / "values.schema.json").read_text("utf-8"), yaml.CSafeLoader)
     for path, setting in SETTINGS.items():
         for target in (path, setting.target):
             node = schema
@@ -222,6 +222,8 @@ def _resolved(schema: Any, node: Any) -> Any:
 @pytest.mark.parametrize("release", RELEASES)
 def test_real_values_of_the_original_need_no_change(release: str) -> None:
     """Every default of every release is known."""
-    values = yaml.safe_load((Path(CHARTS) / f"versions/v{release}/values.yaml").read_text("utf-8"))
+    values = yaml.load(
+        (Path(CHARTS) / f"versions/v{release}/values.yaml").read_text("utf-8"), yaml.CSafeLoader
+    )
 
     assert FindingStatus.ACTION not in statuses(values).values()

@@ -79,7 +79,7 @@ def test_the_result_alone_goes_to_standard_output(koord: Koord, workload: Path) 
 
     report = json.loads(as_json.stdout)
     assert report["seed"] == 3
-    assert report["total"] == yaml.safe_load(as_yaml.stdout)["total"]
+    assert report["total"] == yaml.load(as_yaml.stdout, yaml.CSafeLoader)["total"]
     assert "1 h of 1 h" in as_json.stderr
 
 
@@ -252,7 +252,7 @@ def test_workloads_of_operators_run_or_are_named(koord: Koord, tmp_path: Path) -
     """The pods of a JobSet run; a Workflow is named on standard error."""
     template = {"spec": {"restartPolicy": "Never", "containers": [{"name": "c", "image": "i"}]}}
     jobs = {"replicatedJobs": [{"name": "w", "template": {"spec": {"template": template}}}]}
-    described = yaml.safe_load(WORKLOAD) | {
+    described = yaml.load(WORKLOAD, yaml.CSafeLoader) | {
         "podStreams": [],
         "objects": [
             {"apiVersion": version, "kind": kind, "metadata": {"name": "x"}, "spec": spec}

@@ -129,7 +129,7 @@ def test_the_slo_of_the_page_about_the_agent_is_one_that_a_node_follows() -> Non
     """docs/how-to/run-the-node-agent.md."""
     page = Path(__file__).parents[4] / "docs/how-to/run-the-node-agent.md"
     blocks = re.findall(r"```yaml\n(.*?)```", page.read_text("utf-8"), re.DOTALL)
-    objects = [yaml.safe_load(block) for block in blocks]
+    objects = [yaml.load(block, yaml.CSafeLoader) for block in blocks]
     specs = [decode(one["spec"], NodeSloSpec) for one in objects if one.get("kind") == "NodeSLO"]
 
     found, *_ = [effective_slo(spec, LAYOUT) for spec in specs]

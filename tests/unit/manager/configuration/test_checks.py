@@ -269,7 +269,7 @@ def test_the_bandwidths_of_the_page_of_the_node_agent_are_taken() -> None:
     """The values of the chart that the page shows."""
     page = Path(__file__).parents[4] / "docs/how-to/run-the-node-agent.md"
     (text,) = re.findall(r"```yaml\n(manager:.*?)```", page.read_text(), re.DOTALL)
-    sections = yaml.safe_load(text)["manager"]["config"]
+    sections = yaml.load(text, yaml.CSafeLoader)["manager"]["config"]
     made = config(resource_qos=sections["resource-qos-config"], system=sections["system-config"])
 
     check_config(made, None, ())
