@@ -1,5 +1,6 @@
 """The plugins of a profile, by extension point and in running order."""
 
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -40,9 +41,15 @@ POINTS: Mapping[str, tuple[str, ...]] = {
 
 def points_of(spec: PluginSpec[Any]) -> frozenset[str]:
     """Return the extension points that a plugin implements."""
-    has = spec.plugin_type
+    return _points_of_type(spec.plugin_type)
+
+
+@functools.cache
+def _points_of_type(plugin_type: type) -> frozenset[str]:
     return frozenset(
-        point for point, names in POINTS.items() if any(hasattr(has, name) for name in names)
+        point
+        for point, names in POINTS.items()
+        if any(hasattr(plugin_type, name) for name in names)
     )
 
 
