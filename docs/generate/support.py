@@ -47,7 +47,7 @@ def compatibility() -> str:
         "Tested versions",
         "Kubernetes releases by component, as the recorded runs of `tests/e2e` had them.",
         _releases(),
-        "Programs that the tests build or install, at the versions of their lock files.",
+        "Programs that the tests build, install or read, at the versions of their files.",
         table(("program", "version", "used for"), list(_programs())),
     )
 
@@ -94,6 +94,10 @@ def _programs() -> Iterator[tuple[str, str, str]]:
     hadoop = (E2E / "yarn/real_yarn.py").read_text("utf-8")
     (version,) = re.findall(r'^VERSION = "([\d.]+)"', hadoop, re.MULTILINE)
     yield "Hadoop YARN", version, "the YARN operator and agent"
+    migrate = (ROOT / "tests/unit/cli/migrate/test_chart_values.py").read_text("utf-8")
+    (releases,) = re.findall(r"^RELEASES = \((.*)\)", migrate, re.MULTILINE)
+    used = "values that the chart and `koord migrate` read; needs a checkout of these charts"
+    yield "Koordinator charts", releases.replace('"', ""), used
 
 
 def _required(modfile: Path, module: str) -> str:
