@@ -78,9 +78,12 @@ from koordinator.scheduler.plugins import (
     dynamic_resources,
     elastic_quota,
     gpu_best_fit,
+    gpu_clustering,
+    gpu_dot_product,
     gpu_fragmentation,
     gpu_packing,
     gpu_price,
+    gpu_random,
     image_locality,
     inter_pod_affinity,
     load_aware,
@@ -151,6 +154,9 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     gpu_packing.PLUGIN,
     gpu_fragmentation.PLUGIN,
     gpu_price.PLUGIN,
+    gpu_random.PLUGIN,
+    gpu_dot_product.PLUGIN,
+    gpu_clustering.PLUGIN,
 )
 
 

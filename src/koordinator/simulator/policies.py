@@ -21,14 +21,18 @@ from koordinator.scheduler.contract import PluginSpec
 #: Score plugins by name of the policy.
 POLICIES: Mapping[str, str] = MappingProxyType(
     {
-        "bestfit": "GPUBestFit",
+        "random": "GPURandom",
+        "dotprod": "GPUDotProduct",
+        "clustering": "GPUClustering",
         "packing": "GPUPacking",
+        "bestfit": "GPUBestFit",
         "fgd": "GPUFragmentation",
         "price": "GPUPrice",
         "price-online": "GPUPrice",
     }
 )
 _KNOWS_MIX: Final = ("fgd", "price")
+_DRAWS: Final = "random"
 _DEVICES: Final = Plugin(name="DeviceShare")
 _EVERY: Final = (Plugin(name="*"),)
 #: Of traces: kube-scheduler's filters with devices, without preemption.
@@ -51,11 +55,14 @@ def with_policy(
     policy: str,
     expected: Callable[[], list[dict[str, Any]]],
     out_of_tree: Iterable[PluginSpec[Any]] = (),
+    *,
+    seed: int = 0,
 ) -> KubeSchedulerConfiguration:
     """Return a configuration that scores nodes by a policy only.
 
     ``policy`` is one of ``POLICIES``, or the name of an out-of-tree plugin.  ``expected`` returns
-    the mix of pods for policies that know it.  Raises InputError for an unknown policy.
+    the mix of pods for policies that know it; ``seed`` is that of ``random``.  Raises InputError
+    for an unknown policy.
     """
     own = [spec.name for spec in out_of_tree]
     name = POLICIES.get(policy, policy if policy in own else "")
@@ -64,7 +71,9 @@ def with_policy(
         raise InputError(f"must be one of {accepted}, got {policy!r}", source="--policy")
     given: tuple[PluginConfig, ...] = ()
     if policy in POLICIES:
-        args = {"expected": expected()} if policy in _KNOWS_MIX else {}
+        args: dict[str, Any] = {"expected": expected()} if policy in _KNOWS_MIX else {}
+        if policy == _DRAWS:
+            args = {"seed": seed}
         given = (PluginConfig(name=name, args=args),) if args else ()
     profiles = [_scored_by(profile, name, given) for profile in configuration.profiles]
     return replace(configuration, profiles=tuple(profiles))

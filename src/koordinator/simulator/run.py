@@ -125,7 +125,9 @@ class Simulation:
         names = {spec.name for spec in own}
         own += guarded(spec for spec in installed if spec.name not in names)
         if policy:
-            configuration = with_policy(configuration, policy, self.expected_pods, own)
+            configuration = with_policy(
+                configuration, policy, self.expected_pods, own, seed=self.seed
+            )
         self.world = World(
             configuration,
             stopwatch=self._stopwatch,

@@ -34,6 +34,7 @@ WITHOUT: Mapping[str, tuple[PluginCheck, ...]] = {
     "Coscheduling": (check_skipped_score_is_constant,),
     # Pods without GPUs are left to the other plugins.
     "GPUPacking": (check_skipped_score_is_constant,),
+    "GPUClustering": (check_skipped_score_is_constant,),
 }
 
 _RATIO = {"shape": [{"utilization": 0, "score": 0}, {"utilization": 100, "score": 10}]}

@@ -54,7 +54,15 @@ def packing(strategy: str, *more: str) -> KubeSchedulerConfiguration:
     )
 
 
-POLICIES = ("GPUBestFit", "GPUPacking", "GPUFragmentation", "GPUPrice")
+POLICIES = (
+    "GPUBestFit",
+    "GPUPacking",
+    "GPUFragmentation",
+    "GPUPrice",
+    "GPURandom",
+    "GPUDotProduct",
+    "GPUClustering",
+)
 GPUS = packing("LeastAllocated", "DeviceShare", "GPUBestFit")
 strategies = st.sampled_from(sorted(STRATEGIES))
 

@@ -11,9 +11,13 @@ import numpy as np
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
-from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes
-
-CPU_SCALE, GPU_SCALE = 128_000.0, 8_000.0  # milli of the largest machine; more counts as that much
+from koordinator.scheduler.snapshot.gpu_view import (
+    LARGEST_CPU_MILLI,
+    LARGEST_GPU_MILLI,
+    fuller_gpus,
+    gpu_class,
+    gpu_nodes,
+)
 
 
 class GpuBestFit:
@@ -32,14 +36,14 @@ class GpuBestFit:
         """
         shape, nodes = gpu_class(snapshot, pod), gpu_nodes(snapshot)
         gpu_left = np.maximum(nodes.gpu_free, 0).sum(axis=1) - shape.total_gpu_milli
-        left = (nodes.cpu_free - shape.cpu_milli) / CPU_SCALE / 2 + gpu_left / GPU_SCALE / 2
+        cpu_left = nodes.cpu_free - shape.cpu_milli
+        left = cpu_left / LARGEST_CPU_MILLI / 2 + gpu_left / LARGEST_GPU_MILLI / 2
         score: IntArray = np.clip(np.trunc((1.0 - left) * MAX_SCORE), 0, MAX_SCORE).astype(np.int64)
         return score
 
     def prefer_devices(self, node: Snapshot, _pod: PodClass) -> IntArray:
         """Return ``(n_minors,)``: a fuller GPU ranks higher."""
-        fullness: IntArray = -gpu_nodes(node).gpu_free[0]
-        return fullness
+        return fuller_gpus(node)
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> GpuBestFit:

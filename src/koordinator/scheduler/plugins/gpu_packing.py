@@ -12,7 +12,7 @@ from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import NoArgs, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
-from koordinator.scheduler.snapshot.gpu_view import gpu_class, gpu_nodes, node_kinds
+from koordinator.scheduler.snapshot.gpu_view import fuller_gpus, gpu_class, gpu_nodes, node_kinds
 
 FREE_GPU_ON_USED_NODE = 49
 FREE_NODE = 33
@@ -47,8 +47,7 @@ class GpuPacking:
 
     def prefer_devices(self, node: Snapshot, _pod: PodClass) -> IntArray:
         """Return ``(n_minors,)``: a fuller GPU ranks higher."""
-        fullness: IntArray = -gpu_nodes(node).gpu_free[0]
-        return fullness
+        return fuller_gpus(node)
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> GpuPacking:

@@ -34,6 +34,8 @@ from koordinator.scheduler.snapshot.view import Snapshot
 
 MODEL_LABEL = "node.koordinator.sh/gpu-model"
 OTHER_MODEL = 62  # the bit of nodes without the label, and of models beyond the first 62
+#: Amounts of the largest machine of the published experiments, to which policies scale.
+LARGEST_CPU_MILLI, LARGEST_GPU_MILLI = 128_000, 8_000
 MILLI_PER_PERCENT = WHOLE_GPU // 100
 MIB = 1 << 20
 _REQUEST: Memo[GpuRequest | GpuRequestError | None] = Memo()
@@ -106,6 +108,12 @@ def slot_preference(node: Snapshot, best: BestOptions) -> IntArray:
     """Return ``(n_minors,)``: 1 for the GPU that the best way on this one row takes."""
     taken: IntArray = (np.arange(node.gpu_total.shape[1]) == best.slot[0]).astype(np.int64)
     return taken
+
+
+def fuller_gpus(node: Snapshot) -> IntArray:
+    """Return ``(n_minors,)``: a fuller GPU of this one row ranks higher."""
+    fullness: IntArray = -gpu_nodes(node).gpu_free[0]
+    return fullness
 
 
 def _gpu_class(cluster: Snapshot, pod: PodClass) -> GpuClass:
