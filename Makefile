@@ -11,7 +11,7 @@ READY_E2E := $(VENV)/.ready-e2e
 READY_DOCS := $(VENV)/.ready-docs
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check docs fuzz hostile e2e e2e-older suites browser page bench soak lock sbom release changelog clean
+.PHONY: demo test check docs figures fuzz hostile e2e e2e-older suites browser page bench soak lock sbom release changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -32,6 +32,25 @@ check: $(READY)
 # The documentation site, in build/site: every warning is an error.
 docs: $(READY_DOCS)
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs build/site
+
+# The experiments of examples/experiments/, in build/figures: minutes.  OPENB is a folder with
+# Alibaba's CSV files (docs/how-to/run-an-experiment.md): with it, those of FGD's paper too, which
+# take hours; SEEDS="42 43" draws less of them.
+OPENB ?=
+SEEDS ?=
+FIGURES := small colocation gangs
+PUBLISHED := fgd-default fgd-gpu-sharing fgd-multi-gpu fgd-gpu-models fgd-without-gpus
+figures: $(READY)
+	for name in $(FIGURES); do $(BIN)/koord experiment examples/experiments/$$name.yaml -o build/figures/$$name || exit 1; done
+ifneq ($(OPENB),)
+	mkdir -p build/figures/definitions
+	ln -sfn "$(abspath $(OPENB))" build/figures/definitions/openb
+	for name in $(PUBLISHED); do \
+	  sed -e '' $(if $(SEEDS),-e 's/^seeds: .*/seeds: [$(shell echo $(SEEDS) | tr " " ",")]/') examples/experiments/$$name.yaml > build/figures/definitions/$$name.yaml && \
+	  $(BIN)/koord experiment build/figures/definitions/$$name.yaml -o build/figures/$$name || exit 1; done
+else
+	@echo "figures of FGD: left out; OPENB=FOLDER names Alibaba's CSV files"
+endif
 
 # Random mixed worlds through the whole scheduler, for so many seconds, and every property test with
 # new examples. Each run takes seeds of its own; SEED repeats one.

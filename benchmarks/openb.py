@@ -17,8 +17,9 @@ from typing import Any
 import numpy as np
 
 from benchmarks.benchmark import Benchmark
+from koordinator.simulator import simulate
 from koordinator.simulator.research.bound import NodeShape, repacked_bound
-from koordinator.simulator.research.openb import OpenbTrace, arrivals, read_trace
+from koordinator.simulator.research.openb import OpenbTrace, read_trace
 from koordinator.simulator.research.openb_departures import (
     WEEK_S,
     DepartureResult,
@@ -27,7 +28,9 @@ from koordinator.simulator.research.openb_departures import (
 )
 from koordinator.simulator.research.openb_fleet import FleetClasses, GpuFleet
 from koordinator.simulator.research.openb_moves import LimitedMoves, MoveBudget, RepackedWeek
-from koordinator.simulator.research.openb_replay import replay
+from koordinator.simulator.research.openb_order import PUBLISHED_RATIO
+from koordinator.simulator.results import ArrivalCurve
+from koordinator.simulator.sources.openb import arriving_openb
 
 FOLDER = Path(os.environ.get("KOORD_OPENB", Path(__file__).parents[2] / "shared/data/openb"))
 SEEDS = range(42, 52)
@@ -54,9 +57,9 @@ def allocation(workload: str, policy: str, scale: float) -> dict[str, Any]:
     seeds = list(SEEDS)[: max(1, round(len(SEEDS) * scale))]
     at: dict[int, list[float]] = {100: [], 130: []}
     for seed in seeds:
-        result = replay(trace, arrivals(trace, seed, folder=FOLDER), seed, policy)
+        curve = _curve(trace, policy, seed)
         for mark, values in at.items():
-            found = result.allocation_at(mark)
+            found = curve.allocation_at(mark)
             values.append(math.nan if found is None else found)
     return {
         "at 100 %": round(float(np.mean(at[100])), 2),
@@ -77,9 +80,9 @@ def ahead(workload: str, scale: float, *, with_topology: bool = False) -> dict[s
     seeds = list(SEEDS)[: max(1, round(len(SEEDS) * scale))]
     rows = []
     for seed in seeds:
-        order = arrivals(trace, seed, folder=FOLDER)
-        run = functools.partial(replay, trace, order, seed, with_topology=with_topology)
-        ours, fgd = run(), run("fgd")
+        ours, fgd = (
+            _curve(trace, policy, seed, with_topology=with_topology) for policy in ("price", "fgd")
+        )
         rows.append((ours.allocation_at(100), ours.allocation_at(130), fgd.allocation_at(130)))
     table = np.array(rows, float)
     return {
@@ -89,6 +92,16 @@ def ahead(workload: str, scale: float, *, with_topology: bool = False) -> dict[s
         "least lead": round(float((table[:, 1] - table[:, 2]).min()), 2),
         "seeds": len(seeds),
     }
+
+
+def _curve(
+    trace: OpenbTrace, policy: str, seed: int, *, with_topology: bool = False
+) -> ArrivalCurve:
+    """Return the allocation over all arrivals, as ``koord simulate --trace openb`` has it."""
+    source = arriving_openb(trace, PUBLISHED_RATIO, FOLDER, with_topology=with_topology)
+    curve = simulate(source, policy=policy, seed=seed).curve
+    assert curve is not None  # the cluster has GPUs
+    return curve
 
 
 def whole_replay(policy: str, _scale: float) -> dict[str, Any]:

@@ -141,7 +141,6 @@ def _openb(
         NODE_FILE,
         read_trace,
     )
-    from koordinator.simulator.research.openb_replay import demand_ratio  # noqa: PLC0415
     from koordinator.simulator.sources.openb import (  # noqa: PLC0415
         arriving_openb,
         timed_openb,
@@ -156,7 +155,7 @@ def _openb(
             text = "cannot be used with --protocol times: the trace's own demand arrives"
             raise InputError(text, source="--tune")
         return timed_openb(read, with_topology=topology)
-    ratio = demand_ratio(read) if demand is None else demand
+    ratio = read.demand_ratio if demand is None else demand
     return arriving_openb(read, ratio, folder, with_topology=topology)
 
 

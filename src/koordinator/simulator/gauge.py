@@ -57,7 +57,7 @@ class WorldGauge:
             [self._rows[group.name] for group in self.groups if group.gpus]
             or [np.zeros(0, np.int64)]
         )
-        self._typical = self._typical_pods(pods)
+        self._typical = self._typical_pods([*pods])
 
     def sample(self) -> RunSample:
         """Return a sample of the current state."""
@@ -127,14 +127,14 @@ class WorldGauge:
 
     # -- fragmentation -----------------------------------------------------------------------
 
-    def _typical_pods(self, pods: Iterable[Pod]) -> dict[int, PodMix]:
+    def _typical_pods(self, pods: Sequence[Pod]) -> dict[int, PodMix]:
         """Return FGD's pod mix for each GPU model, from the pods that accept the model."""
         state = self._world.embedded.state
         snapshot = Snapshot(state)
-        classes = Counter(state.classes.of(pod) for pod in pods)
+        specs = {id(pod.spec): pod for pod in pods}  # pods share specs, which alone matter here
         shapes: Counter[GpuClass] = Counter()
-        for pod_class, times in classes.items():
-            shapes[gpu_class(snapshot, pod_class)] += times
+        for spec, times in Counter(id(pod.spec) for pod in pods).items():
+            shapes[gpu_class(snapshot, state.classes.of(specs[spec]))] += times
         models = np.unique(node_kinds(snapshot)[0].model).tolist()
         accepting = {
             model: {s: n for s, n in shapes.items() if s.num_gpu and s.models >> model & 1}

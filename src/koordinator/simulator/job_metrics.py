@@ -78,6 +78,7 @@ class JobMetrics(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     gpu_utilization: float | None  # allocated share over the whole run; None without GPUs
     cpu_utilization: float | None
     gpu_fragmentation: float | None  # mean over time
+    pools_per_gang: float | None = None  # of the nodes of started jobs with several pods, mean
     cost: float | None = None  # of all nodes; None without prices
     used_node_cost: float | None = None  # of nodes while they have pods
     cost_per_job: float | None = None  # of all nodes, per finished job
@@ -97,6 +98,7 @@ class JobRun:
     restarts: int
     cpu_milli: int
     gpu_milli: int
+    nodes: tuple[str, ...] = ()  # of its first pods that were placed
 
     @property
     def completion_s(self) -> float | None:
@@ -139,6 +141,7 @@ def _job(name: str, members: Sequence[Sequence[PodLifeTimes]]) -> JobRun:
         restarts=sum(p.is_restart for m in members for p in m),
         cpu_milli=sum(m[0].cpu_milli for m in members),
         gpu_milli=sum(m[0].gpu_milli for m in members),
+        nodes=tuple(next((p.node for p in m if p.bound_s is not None), "") for m in members),
     )
 
 
@@ -165,11 +168,23 @@ def job_metrics(
         gpu_utilization=_utilization(held_s, [pod.gpu_milli for pod in pods], gpu * ends_s),
         cpu_utilization=_utilization(held_s, [pod.cpu_milli for pod in pods], cpu * ends_s),
         gpu_fragmentation=gpu_fragmentation,
+        pools_per_gang=_pools_per_gang(jobs, pools),
         cost=cost,
         used_node_cost=used_cost,
         cost_per_job=None if cost is None or not finished else cost / finished,
         energy_kwh=_energy_kwh(pods, held_s, pools, ends_s),
     )
+
+
+def _pools_per_gang(jobs: Sequence[JobRun], pools: Mapping[str, PoolCapacity]) -> float | None:
+    """Return the mean number of node pools of a started job with several pods; None without one."""
+    pool_of = {node: name for name, pool in pools.items() for node in pool.nodes}
+    counts = [
+        len({pool_of.get(node, "") for node in job.nodes})
+        for job in jobs
+        if job.pods > 1 and job.started_s is not None
+    ]
+    return float(np.mean(counts)) if counts else None
 
 
 def _held_s(pod: PodLifeTimes, ends_s: float) -> float:

@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from koordinator.cluster.port import Reader
-from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.job_metrics import JobRun, PodLifeTimes, job_runs
@@ -20,6 +20,7 @@ from koordinator.simulator.stages import PodStage
 
 TableName = Literal["pods", "jobs", "samples"]
 MARKS: Final = (80, 90, 95, 100, 110, 120, 130)  # reported points, in percent of requested GPUs
+_BARS: Final = ("_100", "_130")  # marks of which the unallocated part is a figure, too
 _HOUR_S = 3600.0
 _SIZE = (7.0, 3.6)  # inches
 
@@ -62,22 +63,52 @@ class PodPlacement:
 
 @dataclass(frozen=True)
 class ArrivalCurve:
-    """GPU allocation over the GPU demand that has arrived: ``(n_arrivals,)`` milli each."""
+    """GPU allocation over the GPU demand that has arrived: ``(n_arrivals,)`` milli each.
+
+    ``sampled`` are numbers of arrivals at which the free GPU milli that a typical pod could not use
+    were measured; the last one is the end.
+    """
 
     arrived_milli: IntArray
     allocated_milli: IntArray
     capacity_milli: int
-    fragmentation: float  # share of the capacity that a typical pod could not use, at the end
+    sampled: IntArray  # (n_samples,)
+    unusable_milli: FloatArray  # (n_samples,)
+
+    @property
+    def fragmentation(self) -> float:
+        """Share of the capacity that a typical pod could not use, at the end."""
+        return float(self.unusable_milli[-1]) / self.capacity_milli
 
     def allocation_at(self, percent: int) -> float | None:
         """Return the mean allocation in percent while the demand rounds to that percentage.
 
-        None: not reached.
+        If a pod skips it, the allocation before that pod.  None: not reached.
         """
         demand = np.round(self.arrived_milli / self.capacity_milli * 100)
         ratio = np.round(self.allocated_milli / self.capacity_milli * 100, 2)
         there = demand == percent
-        return round(float(ratio[there].mean()), 2) if there.any() else None
+        if there.any():
+            return round(float(ratio[there].mean()), 2)
+        after = int(np.searchsorted(demand, percent))
+        if after == len(demand):
+            return None
+        return float(ratio[after - 1]) if after else 0.0
+
+    def fragmentation_over_demand(self) -> dict[int, tuple[float, float | None]]:
+        """Return fragmented GPUs by percent of demand, in percent of all and of the free GPUs.
+
+        The latest sample of each percentage counts; the second number is None without free GPUs.
+        """
+        found: dict[int, tuple[float, float | None]] = {}
+        for arrivals, unusable in zip(self.sampled.tolist(), self.unusable_milli, strict=True):
+            if not arrivals:
+                continue
+            free = self.capacity_milli - int(self.allocated_milli[arrivals - 1])
+            percent = round(100 * int(self.arrived_milli[arrivals - 1]) / self.capacity_milli)
+            of_free = round(100 * float(unusable) / free, 2) if free else None
+            found[percent] = round(100 * float(unusable) / self.capacity_milli, 2), of_free
+        return found
 
 
 @dataclass(frozen=True, repr=False)
@@ -120,11 +151,19 @@ class SimulationResult:
                 found |= {f"{_snake(name)}_{_snake(k)}": v for k, v in value.items()}
             else:
                 found[_snake(name)] = value
+        if report.colocation is not None:
+            totals = msgspec.to_builtins(report.colocation.totals)
+            found |= {f"colocation_{_snake(k)}": v for k, v in totals.items()}
         if report.moves is not None:
             found |= {"moves": report.moves.moves, "moves_in_vain": report.moves.in_vain}
         if self.curve is not None:
             marks = {f"gpu_allocated_at_{m}": self.curve.allocation_at(m) for m in MARKS}
             found |= {name: value for name, value in marks.items() if value is not None}
+            found |= {
+                name.replace("allocated", "unallocated"): round(100 - value, 2)
+                for name, value in marks.items()
+                if value is not None and name.endswith(_BARS)
+            }
             found["gpu_fragmented"] = self.curve.fragmentation
         return found | {"node_failures": report.node_failures, "wall_s": report.wall_s}
 
@@ -332,12 +371,23 @@ def _figure(x_label: str, y_label: str) -> tuple[Any, Any]:
 
 
 def arrival_curve(
-    placements: Sequence[PodPlacement], capacity_milli: int, fragmentation: float
+    placements: Sequence[PodPlacement],
+    capacity_milli: int,
+    unusable_milli: Sequence[tuple[int, float]],
 ) -> ArrivalCurve:
-    """Return the curve of pods that arrived one after another and never left."""
+    """Return the curve of pods that arrived one after another and never left.
+
+    ``unusable_milli`` has samples: number of arrivals, and milli.
+    """
     gpu = np.array([p.gpu_milli for p in placements], np.int64)
     placed = np.array([p.bound_s is not None for p in placements], np.int64)
-    return ArrivalCurve(np.cumsum(gpu), np.cumsum(gpu * placed), capacity_milli, fragmentation)
+    return ArrivalCurve(
+        np.cumsum(gpu),
+        np.cumsum(gpu * placed),
+        capacity_milli,
+        np.array([arrivals for arrivals, _ in unusable_milli], np.int64),
+        np.array([milli for _, milli in unusable_milli], np.float64),
+    )
 
 
 def format_gpus(gpus: Sequence[tuple[int, int]]) -> str:

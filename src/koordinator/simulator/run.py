@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -238,9 +239,12 @@ class Simulation:
         RunInterrupted, raised by ``on_sample``, ends the run early with its result so far.
         """
         began_s = self._stopwatch.now_s()
+        unusable: list[tuple[int, float]] = []  # samples: number of arrivals, and milli
 
         def take_sample(_world: World) -> None:
             self.recorder.sample(self._gauge.sample())
+            if self._measure is not None:
+                unusable.append((len(self.world.history), self._unusable_milli()))
             if self._loop is not None:
                 self._loop.sample()
             if on_sample is not None:
@@ -266,7 +270,7 @@ class Simulation:
             source=self.source.name or self.source.title,
             policy=self.policy,
             order=self.plan.order,
-            curve=self._curve(placements) if self.source.endless else None,
+            curve=self._curve(placements, unusable),
         )
 
     def _jobs(self, placements: Sequence[PodPlacement], report: RunReport) -> JobMetrics:
@@ -287,16 +291,34 @@ class Simulation:
             report.mean_over_time(report.samples.gpu_fragmentation),
         )
 
-    def _curve(self, placements: Sequence[PodPlacement]) -> ArrivalCurve | None:
+    def _curve(
+        self, placements: Sequence[PodPlacement], unusable: Sequence[tuple[int, float]]
+    ) -> ArrivalCurve | None:
         """Return the allocation over arrivals; None without GPUs."""
-        capacity_milli = WHOLE_GPU * sum(group.gpus for group in self.recorder.groups)
-        if not capacity_milli:
+        if self._measure is None:
+            return None
+        end = (len(self.world.history), self._unusable_milli())
+        return arrival_curve(placements, self._capacity_milli, [*unusable, end])
+
+    @property
+    def _capacity_milli(self) -> int:
+        return WHOLE_GPU * sum(group.gpus for group in self.recorder.groups)
+
+    @cached_property
+    def _measure(self) -> Fragmentation | None:
+        """FGD's measure for pods that arrive and stay; None for other sources."""
+        if not (self.source.endless and self._capacity_milli):
             return None
         snapshot = Snapshot(self.world.embedded.state)
         expected = convert(self.expected_pods(), tuple[ExpectedPods, ...])
-        measure = Fragmentation(expected_mix(snapshot, expected).typical(), node_kinds(snapshot)[0])
-        unusable = float(measure.unusable(gpu_nodes(snapshot)).sum())
-        return arrival_curve(placements, capacity_milli, unusable / capacity_milli)
+        return Fragmentation(expected_mix(snapshot, expected).typical(), node_kinds(snapshot)[0])
+
+    def _unusable_milli(self) -> float:
+        """Return the free GPU milli that a typical pod could not use now."""
+        if self._measure is None:
+            return 0.0
+        nodes = gpu_nodes(Snapshot(self.world.embedded.state))
+        return float(self._measure.unusable(nodes).sum())
 
     def _placement(self, run: SimulatedPod) -> PodPlacement:
         group, first = run.submission.group, run.submission.pod.key

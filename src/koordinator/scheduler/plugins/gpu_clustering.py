@@ -42,7 +42,8 @@ class GpuClustering:
         own = _kind_bit(gpu_class(snapshot, pod))
         if not own:
             return np.zeros(len(snapshot), np.int64)
-        kinds = np.array([_kinds_on(snapshot, row) for row in snapshot.row_numbers.tolist()])
+        rows = snapshot.row_numbers.tolist()
+        kinds = np.array([_kinds_on(snapshot, row) for row in rows], np.int64)
         band = np.select([kinds == own, (kinds & own) > 0, kinds == 0], [3, 2, 1], 0)
         free = np.maximum(gpu_nodes(snapshot).gpu_free, 0).sum(axis=1)
         taken = LARGEST_GPU_MILLI - np.minimum(free, LARGEST_GPU_MILLI)

@@ -1,6 +1,10 @@
-"""Charts of an experiment as SVG: a line per policy, with the range over the seeds."""
+"""Charts of an experiment as SVG: lines over time or demand, and bars by source.
 
-from collections.abc import Callable, Iterator, Sequence
+A line or a bar is the mean of a policy over the seeds; the band or the whisker is the range of the
+seeds for lines, and the standard deviation for bars.
+"""
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
@@ -10,7 +14,7 @@ import numpy as np
 from koordinator.foundation.arrays import FloatArray
 from koordinator.simulator.experiments.definition import as_file_name
 from koordinator.simulator.experiments.store import RunRecord
-from koordinator.simulator.experiments.tables import Panel
+from koordinator.simulator.experiments.tables import Panel, figure_value
 from koordinator.simulator.optional import library
 
 _SIZE: Final = (7.0, 3.6)  # inches
@@ -20,15 +24,45 @@ _DASHES: Final = (
     "dashdot",
     "dotted",
 )  # lines that cover each other stay visible
+#: Okabe and Ito's colors, which also differ for color-blind readers, and gray.
+_COLORS: Final = (
+    "#0072b2",
+    "#d55e00",
+    "#009e73",
+    "#cc79a7",
+    "#e69f00",
+    "#56b4e9",
+    "#000000",
+    "#8c8c8c",
+)
+_WIDEST: Final = 3.0  # points of the first line, so that it is visible below the others
+_FEW: Final = 3  # policies
 _HOUR_S: Final = 3600.0
 _PERCENT: Final = 100.0
+_BUSY: Final = 75  # percent of demand from which the unallocated part has a chart of its own
+_DEMAND: Final = "GPU demand that has arrived, % of the cluster"
+_HOURS: Final = "virtual time, h"
 
 RunCurve = tuple[FloatArray, FloatArray]  # x and y of a run
+#: Axis labels and factors of figures that are drawn as bars; others have their names.
+_BAR_LABELS: Final[Mapping[str, tuple[str, float]]] = {
+    "gpu_unallocated_at_100": ("GPUs not allocated at 100 % demand, %", 1),
+    "gpu_unallocated_at_130": ("GPUs not allocated at 130 % demand, %", 1),
+    "colocation_used_cpu": ("CPUs used, mean, %", _PERCENT),
+    "colocation_at_risk": ("node time above the safe load, %", _PERCENT),
+    "colocation_suppressed": ("batch CPU demand not granted, %", _PERCENT),
+    "completion_mean_s": ("completion time of jobs, mean, h", 1 / _HOUR_S),
+    "completion_p99_s": ("completion time of jobs, p99, h", 1 / _HOUR_S),
+    "queueing_mean_s": ("queueing time of jobs, mean, h", 1 / _HOUR_S),
+    "pools_per_gang": ("node pools per gang, mean", 1),
+    "gpu_utilization": ("GPUs allocated, mean, %", _PERCENT),
+    "cpu_utilization": ("CPUs allocated, mean, %", _PERCENT),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Chart:
-    """Drawn chart; ``kind`` is allocation, fragmentation, waiting or completion."""
+    """Drawn chart; ``panel`` is empty for bars, which compare all panels."""
 
     kind: str
     panel: str
@@ -38,62 +72,158 @@ class Chart:
     @property
     def file_name(self) -> str:
         """Name of the file: kind and comparison."""
-        return f"{self.kind}-{as_file_name(self.panel)}.svg"
+        return f"{'-'.join(filter(None, (self.kind, as_file_name(self.panel))))}.svg"
 
 
-def draw_charts(panels: Sequence[Panel]) -> Iterator[Chart]:
-    """Yield the charts of each comparison.  Raises InputError without matplotlib."""
+@dataclass(frozen=True, slots=True)
+class _Lines:
+    """A chart with a line per policy; the part left of ``from_x`` is cut off."""
+
+    kind: str
+    title: str
+    y_label: str
+    x_label: str
+    curve: Callable[[RunRecord], RunCurve]
+    from_x: float = 0.0
+    ideal: bool = False  # with the line of a cluster that allocates all it can
+
+
+def draw_charts(panels: Sequence[Panel], bars: Sequence[str] = ()) -> Iterator[Chart]:
+    """Yield the bars of these figures, then the charts of each comparison.
+
+    Raises InputError without matplotlib.
+    """
+    for name in bars:
+        yield from _bars(panels, name)
     for panel in panels:
-        yield from _panel_charts(panel)
+        records = [record for own in panel.policies.values() for record in own]
+        arrives = any(record.allocation for record in records)
+        for lines in (*(_OVER_DEMAND if arrives else _OVER_TIME), _COMPLETION):
+            yield from _lines(panel, lines)
 
 
-def _panel_charts(panel: Panel) -> Iterator[Chart]:
-    hours = "virtual time, h"
-    if any(record.allocation for records in panel.policies.values() for record in records):
-        demand = "GPU demand arrived, % of the cluster"
-        yield from _chart(panel, "allocation", "GPUs allocated, %", demand, _arrivals)
-    else:
-        yield from _chart(
-            panel, "allocation", "GPUs allocated, %", hours, _samples("gpu_allocated")
-        )
-        title = "Free GPUs that a typical pod cannot use, %"
-        yield from _chart(panel, "fragmentation", title, hours, _samples("gpu_fragmentation"))
-        title = "Jobs that started within the time, % of started jobs"
-        yield from _chart(panel, "waiting", title, "waiting time, h", _shares("queued_s"))
-    title = "Jobs completed within the time, % of completed jobs"
-    yield from _chart(panel, "completion", title, "completion time, h", _shares("completion_s"))
+def missing_bars(panels: Sequence[Panel], bars: Sequence[str]) -> list[str]:
+    """Return the figures that no run has."""
+    records = [r for panel in panels for own in panel.policies.values() for r in own]
+    return [name for name in bars if all(figure_value(record, name) is None for record in records)]
 
 
-def _chart(
-    panel: Panel, kind: str, title: str, x_label: str, curve: Callable[[RunRecord], RunCurve]
-) -> Iterator[Chart]:
+def _lines(panel: Panel, lines: _Lines) -> Iterator[Chart]:
     """Yield the chart unless no run has values for it."""
     curves = {
-        policy: [own for own in map(curve, records) if len(own[0])]
+        policy: [own for own in map(lines.curve, records) if len(own[0])]
         for policy, records in panel.policies.items()
     }
-    if not any(curves.values()):
+    reached = [own[0].max() for of_policy in curves.values() for own in of_policy]
+    if not reached or max(reached) <= lines.from_x:
         return
-    figure = library("matplotlib.figure").Figure(figsize=_SIZE, layout="constrained")
-    axes = figure.add_subplot()
+    figure, axes = _figure(f"{lines.title}: {panel.name}", lines.x_label, lines.y_label)
+    top = 0.0
     for number, (policy, of_policy) in enumerate(curves.items()):
         if not of_policy:
             continue
-        x, middle, low, high = _over_seeds(of_policy)
+        x, middle, low, high = (part for part in _over_seeds(of_policy))
+        shown = x >= lines.from_x
+        top = max(top, float(np.nanmax(high[shown], initial=0.0)))
         style = _DASHES[number % len(_DASHES)]
-        (line,) = axes.plot(x, middle, label=policy, color=f"C{number % 10}", linestyle=style)
+        color = _COLORS[number % len(_COLORS)]
+        width = _WIDEST - number * (_WIDEST - 1.0) / len(curves)
+        axes.plot(
+            x[shown], middle[shown], label=policy, color=color, linestyle=style, linewidth=width
+        )
         if len(of_policy) > 1:
-            axes.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
-    axes.set_xlabel(x_label)
-    axes.set_ylabel("%")
-    axes.set_title(f"{title} – {panel.name}", fontsize="medium")  # noqa: RUF001 -- a dash
+            axes.fill_between(
+                x[shown],
+                low[shown],
+                high[shown],
+                color=color,
+                alpha=_band(len(curves)),
+                linewidth=0,
+            )
+    if lines.ideal:
+        ends = [lines.from_x, _PERCENT, max(reached)]
+        axes.plot(
+            ends, [_PERCENT - lines.from_x, 0, 0], color="#8c8c8c", lw=1, ls=":", label="ideal"
+        )
+    axes.set_ylim(0, top * 1.05 if top else None)
+    axes.set_xlim(lines.from_x, max(reached))
+    _place_legend(axes)
+    yield Chart(lines.kind, panel.name, f"{lines.title}: {panel.name}", _svg(figure))
+
+
+def _band(policies: int) -> float:
+    """Return the opacity of a policy's band: lower where many overlap."""
+    return 0.15 if policies <= _FEW else 0.06
+
+
+def _bars(panels: Sequence[Panel], name: str) -> Iterator[Chart]:
+    """Yield the bars of a figure: a group per panel, a bar per policy."""
+    label, factor = _BAR_LABELS.get(name, (name, 1))
+    policies = list(dict.fromkeys(policy for panel in panels for policy in panel.policies))
+    values = {
+        (panel.name, policy): factor
+        * np.array([v for r in records if (v := figure_value(r, name)) is not None])
+        for panel in panels
+        for policy, records in panel.policies.items()
+    }
+    if not any(len(found) for found in values.values()):
+        return
+    figure, axes = _figure("", "", label)
+    width = 0.8 / len(policies)
+    for number, policy in enumerate(policies):
+        found = [values.get((panel.name, policy), np.empty(0)) for panel in panels]
+        heights = [float(each.mean()) if len(each) else np.nan for each in found]
+        spread = [float(each.std(ddof=1)) if len(each) > 1 else 0.0 for each in found]
+        at = np.arange(len(panels)) + (number - (len(policies) - 1) / 2) * width
+        axes.bar(
+            at,
+            heights,
+            width * 0.92,
+            label=policy,
+            color=_COLORS[number % len(_COLORS)],
+            yerr=spread if any(spread) else None,
+            error_kw={"elinewidth": 1, "ecolor": "#444444"},
+        )
+    axes.set_xticks(range(len(panels)), _group_names(panels))
     axes.set_ylim(bottom=0)
+    axes.grid(visible=False, axis="x")
+    _place_legend(axes)
+    yield Chart(as_file_name(name), "", label, _svg(figure))
+
+
+def _group_names(panels: Sequence[Panel]) -> list[str]:
+    """Return the names below the bars: sources, and parameters if they differ."""
+    first = panels[0]
+    if all(panel.parameters == first.parameters for panel in panels):
+        return [panel.source for panel in panels]
+    if all(panel.source == first.source for panel in panels):
+        return [panel.name.removeprefix(f"{panel.source}, ") for panel in panels]
+    return [panel.name.replace(", ", "\n") for panel in panels]
+
+
+def _figure(title: str, x_label: str, y_label: str) -> tuple[Any, Any]:
+    figure = library("matplotlib.figure").Figure(figsize=_SIZE, layout="constrained")
+    axes = figure.add_subplot()
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.set_title(title, fontsize="medium")
+    axes.set_axisbelow(True)
     axes.grid(alpha=0.3)
-    axes.legend()
+    for side in ("top", "right"):
+        axes.spines[side].set_visible(False)
+    return figure, axes
+
+
+def _place_legend(axes: Any) -> None:
+    """Put the legend beside the axes, where it covers nothing."""
+    axes.legend(loc="upper left", bbox_to_anchor=(1.0, 1.0), frameon=False)
+
+
+def _svg(figure: Any) -> bytes:
     content = BytesIO()
     with library("matplotlib").rc_context({"svg.hashsalt": "koordinator"}):  # equal ids each time
         figure.savefig(content, format="svg", metadata={"Date": None})
-    yield Chart(kind, panel.name, title, content.getvalue())
+    return content.getvalue()
 
 
 def _over_seeds(curves: Sequence[RunCurve]) -> tuple[FloatArray, ...]:
@@ -104,11 +234,15 @@ def _over_seeds(curves: Sequence[RunCurve]) -> tuple[FloatArray, ...]:
     return x, *(part.filled(np.nan) for part in (known.mean(0), known.min(0), known.max(0)))
 
 
-def _arrivals(record: RunRecord) -> RunCurve:
-    return (
-        np.array(list(record.allocation), np.float64),
-        np.array(list(record.allocation.values()), np.float64),
-    )
+def _by_demand(name: str, *, of_rest: bool = False) -> Callable[[RunRecord], RunCurve]:
+    """Return the curve of a record's percentages over demand; ``of_rest``: 100 minus them."""
+
+    def curve(record: RunRecord) -> RunCurve:
+        values = getattr(record, name)
+        y = np.array(list(values.values()), np.float64)
+        return np.array(list(values), np.float64), _PERCENT - y if of_rest else y
+
+    return curve
 
 
 def _samples(column: str) -> Callable[[RunRecord], RunCurve]:
@@ -134,3 +268,56 @@ def _shares(field: str) -> Callable[[RunRecord], RunCurve]:
         return times / _HOUR_S, np.cumsum(counts) / counts.sum() * _PERCENT
 
     return curve
+
+
+_COMPLETION: Final = _Lines(
+    "completion",
+    "Jobs completed within a time",
+    "completed jobs, %",
+    "completion time, h",
+    _shares("completion_s"),
+)
+_OVER_TIME: Final = (
+    _Lines("allocation", "GPUs allocated", "of all GPUs, %", _HOURS, _samples("gpu_allocated")),
+    _Lines("cpu-allocation", "CPUs allocated", "of all CPUs, %", _HOURS, _samples("cpu_allocated")),
+    _Lines(
+        "fragmentation",
+        "Free GPUs that a typical pod cannot use",
+        "of the free GPUs, %",
+        _HOURS,
+        _samples("gpu_fragmentation"),
+    ),
+    _Lines(
+        "waiting",
+        "Jobs started within a time",
+        "started jobs, %",
+        "waiting time, h",
+        _shares("queued_s"),
+    ),
+)
+_OVER_DEMAND: Final = (
+    _Lines("allocation", "GPUs allocated", "of all GPUs, %", _DEMAND, _by_demand("allocation")),
+    _Lines(
+        "unallocated",
+        "GPUs not allocated",
+        "of all GPUs, %",
+        _DEMAND,
+        _by_demand("allocation", of_rest=True),
+        from_x=_BUSY,
+        ideal=True,
+    ),
+    _Lines(
+        "fragmented",
+        "Free GPUs that a typical pod cannot use",
+        "of all GPUs, %",
+        _DEMAND,
+        _by_demand("fragmented"),
+    ),
+    _Lines(
+        "fragmented-of-free",
+        "Free GPUs that a typical pod cannot use",
+        "of the free GPUs, %",
+        _DEMAND,
+        _by_demand("fragmented_of_free"),
+    ),
+)

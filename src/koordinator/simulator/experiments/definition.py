@@ -26,7 +26,7 @@ from koordinator.simulator.policies import POLICIES
 from koordinator.simulator.workload_file import read_workload
 
 #: Part of the keys of runs; a new number makes the results of former versions unused.
-_FORMAT: Final = 1
+_FORMAT: Final = 2
 _KEY_DIGITS: Final = 20
 _LONGEST_NAME: Final = 128  # bytes; a file name has at most 255
 
@@ -74,6 +74,7 @@ class Experiment(ConfigStruct, frozen=True, kw_only=True):
     policies: tuple[ExperimentPolicy, ...] = ()
     seeds: tuple[int, ...] = ()  # empty: the seed of each source
     parameters: ExperimentParameters = ExperimentParameters()
+    bars: tuple[str, ...] = ()  # figures to draw as bars: a group per source and parameters
 
 
 @dataclass(frozen=True, slots=True)

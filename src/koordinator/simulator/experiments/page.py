@@ -26,6 +26,9 @@ _SHOWN: Final[Mapping[str, str]] = {
     "gpu_utilization": "GPU utilization",
     "cpu_utilization": "CPU utilization",
     "gpu_fragmentation": "GPU fragmentation",
+    "pools_per_gang": "node pools per gang",
+    "colocation_used_cpu": "CPUs used",
+    "colocation_at_risk": "node time at risk",
     "gpu_allocated_at_100": "GPUs allocated at 100 % demand, %",
     "gpu_allocated_at_130": "GPUs allocated at 130 % demand, %",
     "gpu_fragmented": "GPUs fragmented at the end",
@@ -72,14 +75,16 @@ def _body(
         "paired by seed, with the 95 % confidence interval of Student's t. A difference whose "
         "interval has 0 may be chance. summary.csv has all figures.</p>"
     )
+    yield from (_image(chart) for chart in charts if not chart.panel)
     for panel in panels:
         yield f"<h2>{escape(panel.name)}</h2>"
         yield from _tables(panel)
-        for chart in charts:
-            if chart.panel == panel.name:
-                data = b64encode(chart.svg).decode()
-                source = f"data:image/svg+xml;base64,{data}"
-                yield f'<p><img src="{source}" alt="{escape(chart.title)}"></p>'
+        yield from (_image(chart) for chart in charts if chart.panel == panel.name)
+
+
+def _image(chart: Chart) -> str:
+    source = f"data:image/svg+xml;base64,{b64encode(chart.svg).decode()}"
+    return f'<p><img src="{source}" alt="{escape(chart.title)}"></p>'
 
 
 def _tables(panel: Panel) -> Iterator[str]:

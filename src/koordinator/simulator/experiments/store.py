@@ -22,7 +22,8 @@ _LOCK: Final = "lock"
 class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     """Result of a run, or its error.
 
-    ``allocation`` is the GPU allocation in percent by the percentage of demand that has arrived.
+    ``allocation`` is the GPU allocation in percent by the percentage of demand that has arrived;
+    ``fragmented`` and ``fragmented_of_free`` are the fragmented GPUs, of all and of the free ones.
     Real time is in ``wall_s`` only, since tables must not depend on it.
     """
 
@@ -33,6 +34,8 @@ class RunRecord(msgspec.Struct, frozen=True, kw_only=True):
     figures: dict[str, Any] = field(default_factory=dict)
     samples: dict[str, list[Any]] = field(default_factory=dict)
     allocation: dict[int, float] = field(default_factory=dict)
+    fragmented: dict[int, float] = field(default_factory=dict)
+    fragmented_of_free: dict[int, float] = field(default_factory=dict)
     queued_s: list[float] = field(default_factory=list)
     completion_s: list[float] = field(default_factory=list)
 

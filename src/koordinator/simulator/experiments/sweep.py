@@ -7,7 +7,7 @@ from typing import Final
 
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import InputError, KoordinatorError
-from koordinator.simulator.experiments.charts import Chart, draw_charts
+from koordinator.simulator.experiments.charts import Chart, draw_charts, missing_bars
 from koordinator.simulator.experiments.definition import Experiment, planned_runs, read_experiment
 from koordinator.simulator.experiments.page import experiment_page
 from koordinator.simulator.experiments.pool import execute_all
@@ -78,7 +78,11 @@ def experiment(
             found = panels(runs, records)
             summary = summary_table(found)
             ordered = tuple(records.values())
-            charts, notices = _charts(lambda: list(draw_charts(found)))
+            charts, notices = _charts(lambda: list(draw_charts(found, read.bars)))
+            notices += tuple(
+                f"bars: no run has the figure {name}; summary.csv lists all"
+                for name in missing_bars(found, read.bars)
+            )
             tables = {
                 "runs": runs_table(ordered),
                 "samples": samples_table(ordered),

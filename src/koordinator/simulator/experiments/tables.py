@@ -84,6 +84,8 @@ def arrivals_table(records: Sequence[RunRecord]) -> Columns:
             **record.labels,
             "gpu_arrived_percent": percent,
             "gpu_allocated_percent": allocated,
+            "gpu_fragmented_percent": record.fragmented.get(percent),
+            "gpu_fragmented_of_free_percent": record.fragmented_of_free.get(percent),
         }
         for record in records
         for percent, allocated in record.allocation.items()

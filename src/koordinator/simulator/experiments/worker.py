@@ -97,13 +97,18 @@ def _record(run: ExperimentRun, result: SimulationResult) -> RunRecord:
     samples = {
         name: values for name, values in result.table("samples").items() if name not in _REAL_TIME
     }
-    jobs = result.jobs
+    jobs, curve = result.jobs, result.curve
+    fragmented = {} if curve is None else curve.fragmentation_over_demand()
     return RunRecord(
         key=run.key,
         labels=labels,
         figures=figures,
         samples=samples,
         allocation=_allocation(result),
+        fragmented={percent: of_all for percent, (of_all, _) in fragmented.items()},
+        fragmented_of_free={
+            percent: of_free for percent, (_, of_free) in fragmented.items() if of_free is not None
+        },
         queued_s=[job.queued_s for job in jobs if job.queued_s is not None],
         completion_s=[job.completion_s for job in jobs if job.completion_s is not None],
     )

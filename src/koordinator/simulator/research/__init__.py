@@ -2,6 +2,6 @@
 
 ``openb``           files, nodes, pods and orders of arrival of the trace
 ``openb_topology``  assumed GPU partitions of the trace's nodes
-``openb_replay``    replay of all arrivals with the real scheduler and a GPU policy
+``openb_objects``   nodes and pods of the trace as objects of the API
 ``bound``           proven upper bound of the allocation for any placement
 """

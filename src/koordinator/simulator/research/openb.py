@@ -91,6 +91,11 @@ class OpenbTrace:
         """GPU models of the cluster, sorted: the bits of ``GpuClass.models``."""
         return tuple(sorted({node.model for node in self.nodes if node.model}))
 
+    @property
+    def demand_ratio(self) -> float:
+        """GPU requests of all pods as a ratio of the cluster's GPUs."""
+        return sum(pod.total_gpu_milli for pod in self.pods) / max(self.gpu_milli, 1)
+
     def gpu_class(self, pod: TracePod) -> GpuClass:
         """Return the GPU class of a pod.  GPU models that no node has are ignored."""
         models = ANY_MODEL

@@ -3,12 +3,10 @@
 The protocol ``arrivals`` is the one of the published experiments; ``times`` follows the trace.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import replace as changed
 from math import inf
 from pathlib import Path
-
-from msgspec.structs import replace
 
 from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
@@ -18,7 +16,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.simulator.generation import SimulationPlan
 from koordinator.simulator.policies import TRACE_CONFIGURATION
 from koordinator.simulator.research.openb import Arrivals, OpenbTrace, TracePod, arrivals
-from koordinator.simulator.research.openb_replay import expected_pods, node_objects, pod_spec
+from koordinator.simulator.research.openb_objects import expected_pods, node_objects, pod_spec
 from koordinator.simulator.sources.arrivals import ARRIVING, arriving
 from koordinator.simulator.sources.source import Source
 from koordinator.simulator.stages import PodLife
@@ -109,21 +107,22 @@ def _cluster(trace: OpenbTrace, *, with_topology: bool) -> SimulationPlan:
     return SimulationPlan(tuple(objects), names, (), ())
 
 
-def _pods(trace: OpenbTrace) -> dict[TracePod, PodSpec]:
-    """Return the specs by pods without names and times, which pods of one kind share."""
-    return {
-        kind: with_defaults(Pod(metadata=ObjectMeta(name="x"), spec=pod_spec(kind))).spec
-        for kind in {_kind(pod) for pod in trace.pods}
-    }
-
-
-def _kind(pod: TracePod) -> TracePod:
-    return changed(pod, name="", length_s=0.0, created_s=0.0)
+def _specs(trace: OpenbTrace) -> list[PodSpec]:
+    """Return the specs of the pods; pods with equal requests share one."""
+    known: dict[tuple[object, ...], PodSpec] = {}
+    found = []
+    for pod in trace.pods:
+        key = (pod.cpu_milli, pod.memory_mib, pod.num_gpu, pod.gpu_milli, pod.gpu_spec)
+        spec = known.get(key)
+        if spec is None:
+            made = with_defaults(Pod(metadata=ObjectMeta(name="x"), spec=pod_spec(pod)))
+            spec = known[key] = made.spec
+        found.append(spec)
+    return found
 
 
 def _arriving(trace: OpenbTrace, order: Arrivals) -> Iterator[Submission]:
-    specs = _pods(trace)
-    by_position: Sequence[PodSpec] = [specs[_kind(pod)] for pod in trace.pods]
+    by_position = _specs(trace)
     for number, position in enumerate(order.order.tolist()):
         meta = ObjectMeta(name=order.names[number], namespace="default")
         pod = Pod(metadata=meta, spec=by_position[position])
@@ -131,12 +130,10 @@ def _arriving(trace: OpenbTrace, order: Arrivals) -> Iterator[Submission]:
 
 
 def _timed(trace: OpenbTrace, first_s: float, until_s: float) -> Iterator[Submission]:
-    specs = _pods(trace)
-    for pod in trace.pods:
+    for pod, spec in zip(trace.pods, _specs(trace), strict=True):
         at_s = pod.created_s - first_s
         if at_s > until_s:
             continue
-        spec = replace(specs[_kind(pod)])
         meta = ObjectMeta(name=pod.name, namespace="default")
         life = PodLife(work_s=pod.length_s or inf)
         yield Submission(at_s, Pod(metadata=meta, spec=spec), kind=_kind_name(pod), life=life)

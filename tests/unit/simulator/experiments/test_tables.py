@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from koordinator.simulator.experiments.charts import draw_charts
+from koordinator.simulator.experiments.charts import draw_charts, missing_bars
 from koordinator.simulator.experiments.page import experiment_page
 from koordinator.simulator.experiments.store import RunRecord
 from koordinator.simulator.experiments.tables import (
@@ -85,10 +85,25 @@ def test_page_contains_charts_and_escapes_names() -> None:
     charts = list(draw_charts([own]))
     page = experiment_page("<title>", [own], [record("<i>", 3)], charts)
 
-    assert [chart.kind for chart in charts] == ["allocation", "completion"]
+    assert [chart.kind for chart in charts] == ["allocation", "unallocated", "completion"]
     assert charts[0].file_name == "allocation-script-demand-1.3.svg"
-    assert page.count("data:image/svg+xml;base64,") == 2
+    assert page.count("data:image/svg+xml;base64,") == 3
     assert "http" not in page
     for name in ("<script>", "<b>", "<i>", "<title><"):
         assert name not in page
     assert [chart.svg for chart in draw_charts([own])] == [chart.svg for chart in charts]
+
+
+def test_bars_compare_sources_by_policy() -> None:
+    """A bar per policy in a group per source; a figure that no run has is named."""
+    pytest.importorskip("matplotlib")
+    runs = [
+        Panel(source, {"demand": 1.3}, {policy: [record(policy, 1, cost=cost)] for policy in "ab"})
+        for source, cost in (("10 %", 3.0), ("20 %", 4.0))
+    ]
+
+    (chart,) = (each for each in draw_charts(runs, ["cost"]) if not each.panel)
+
+    assert chart.file_name == "cost.svg"
+    assert b"<!-- 20 % -->" in chart.svg
+    assert missing_bars(runs, ["cost", "none"]) == ["none"]

@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.errors import InputError
+from koordinator.simulator import simulate
 from koordinator.simulator.research.bound import NodeShape, repacked_bound
-from koordinator.simulator.research.openb import Arrivals, OpenbTrace, TraceNode, TracePod
+from koordinator.simulator.research.openb import OpenbTrace, TraceNode, TracePod, arrivals
 from koordinator.simulator.research.openb_departures import (
     DepartureWeek,
     DrawnPods,
@@ -20,7 +21,7 @@ from koordinator.simulator.research.openb_departures import (
 from koordinator.simulator.research.openb_fleet import FleetClasses, FleetPlace, GpuFleet
 from koordinator.simulator.research.openb_moves import LimitedMoves, MoveBudget, RepackedWeek
 from koordinator.simulator.research.openb_repack import Repacking
-from koordinator.simulator.research.openb_replay import replay
+from koordinator.simulator.sources.openb import arriving_openb
 
 HOUR_S = 3600.0
 Mover = Callable[[DepartureWeek], None]
@@ -82,20 +83,18 @@ def check(run: DepartureWeek, of: OpenbTrace) -> None:
 def test_pods_get_the_nodes_that_the_scheduler_gives_them(policy: str) -> None:
     """The arrays act as the scheduler: the same arrivals, and none leaves."""
     of = trace()
-    rng = np.random.default_rng(3)
-    order = rng.integers(0, len(of.pods), 40)
-    rank = rng.permutation(len(of.nodes))
-    names = tuple(f"pod-{number}" for number in range(len(order)))
-    real = replay(of, Arrivals(order, names, rank, "test"), 3, policy)
-    fleet = GpuFleet(of, FleetClasses.of(of), rank, policy)
+    made = arrivals(of, seed=3, ratio=1.6)
+    real = simulate(arriving_openb(of, 1.6, None), policy=policy, seed=3)
+    fleet = GpuFleet(of, FleetClasses.of(of), made.rank, policy)
     placed = []
-    for pod in order.tolist():
+    for pod in made.order.tolist():
         fleet.arrive()
         kind = int(fleet.classes.of_pod[pod])
         place = fleet.choose(kind)
         if place is not None:
             fleet.take(kind, place)
         placed.append("" if place is None else of.nodes[place.row].name)
+    assert "" in placed
     assert [each.node for each in real.placements] == placed
 
 
