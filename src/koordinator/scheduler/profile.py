@@ -78,7 +78,7 @@ from koordinator.scheduler.plugins import (
     dynamic_resources,
     elastic_quota,
     gpu_best_fit,
-    gpu_clustering,
+    gpu_clusters,
     gpu_dot_product,
     gpu_fragmentation,
     gpu_packing,
@@ -156,7 +156,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     gpu_price.PLUGIN,
     gpu_random.PLUGIN,
     gpu_dot_product.PLUGIN,
-    gpu_clustering.PLUGIN,
+    gpu_clusters.PLUGIN,
 )
 
 

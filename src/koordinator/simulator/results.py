@@ -20,7 +20,7 @@ from koordinator.simulator.stages import PodStage
 
 TableName = Literal["pods", "jobs", "samples"]
 MARKS: Final = (80, 90, 95, 100, 110, 120, 130)  # reported points, in percent of requested GPUs
-_BARS: Final = ("_100", "_130")  # marks of which the unallocated part is a figure, too
+_BARS: Final = ("_100", "_130")  # marks whose unallocated part is a figure, too
 _HOUR_S = 3600.0
 _SIZE = (7.0, 3.6)  # inches
 

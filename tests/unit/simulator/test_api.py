@@ -104,7 +104,7 @@ def test_until_is_refused_where_arrivals_have_no_times() -> None:
 
 
 def test_unknown_policies_are_refused_with_the_accepted_ones(plugin_file: str) -> None:
-    with pytest.raises(InputError, match=r"must be one of bestfit, .*price-online, Last"):
+    with pytest.raises(InputError, match=r"must be one of random, .*price-online, Last"):
         simulate(WORKLOAD, policy="best", plugins=f"{plugin_file}:PLUGIN")
 
 

@@ -67,7 +67,7 @@ def metrics() -> JobMetrics:
 
 
 def test_jobs_are_counted_with_their_replacements(metrics: JobMetrics) -> None:
-    """Six pods are four jobs, of which three finish, one of them with a second pod."""
+    """Six pods are four jobs. Three of them finish, one with a second pod."""
     assert (metrics.jobs, metrics.finished, metrics.restarts) == (4, 3, 1)
     assert [run.job for run in job_runs(PODS)] == ["alone", "gang", "again", "late"]
 

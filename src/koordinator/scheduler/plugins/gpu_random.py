@@ -31,7 +31,7 @@ class GpuRandomArgs(PluginArgs, frozen=True, kw_only=True):
 
 
 class GpuRandom:
-    """Score that is drawn anew for each arriving pod, from the seed and the names of the nodes."""
+    """Score that is drawn for each arriving pod, from the seed and the names of the nodes."""
 
     reads: ClassVar = Reads.PLACED
 

@@ -12,7 +12,7 @@ from koordinator.api.kubescheduler import PluginArgs
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.scheduler.plugins import gpu_clustering, gpu_dot_product, gpu_random
+from koordinator.scheduler.plugins import gpu_clusters, gpu_dot_product, gpu_random
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
 RATIO = "koordinator.sh/gpu-memory-ratio"
@@ -56,7 +56,7 @@ def tenants(world: World) -> ClusterState:
 
 def test_clustering_prefers_nodes_with_pods_of_the_same_kind(tenants: ClusterState) -> None:
     """75 + 25 * (8 - 1.5) / 8, 50 + 25 * (8 - 0.5) / 8, 25 * (8 - 1) / 8, 25 + 25 * (8 - 2) / 8."""
-    plugin = built(gpu_clustering.PLUGIN, tenants)
+    plugin = built(gpu_clusters.PLUGIN, tenants)
 
     assert scored(plugin, tenants, share("p", 20)) == {
         "shares": 95,
@@ -69,7 +69,7 @@ def test_clustering_prefers_nodes_with_pods_of_the_same_kind(tenants: ClusterSta
 
 def test_clustering_counts_pods_by_their_number_of_gpus(tenants: ClusterState) -> None:
     """Two GPUs are another kind than one."""
-    plugin = built(gpu_clustering.PLUGIN, tenants)
+    plugin = built(gpu_clusters.PLUGIN, tenants)
     one = scored(plugin, tenants, pod("p", requests={RATIO: 100}))
     two = scored(plugin, tenants, pod("q", requests={RATIO: 200}))
 
@@ -77,7 +77,7 @@ def test_clustering_counts_pods_by_their_number_of_gpus(tenants: ClusterState) -
     assert max(two, key=lambda name: two[name]) == "idle"
 
 
-@pytest.mark.parametrize("spec", [gpu_dot_product.PLUGIN, gpu_clustering.PLUGIN])
+@pytest.mark.parametrize("spec", [gpu_dot_product.PLUGIN, gpu_clusters.PLUGIN])
 def test_a_share_takes_the_fullest_gpu(tenants: ClusterState, spec: PluginSpec[PluginArgs]) -> None:
     """As with best fit."""
     plugin = built(spec, tenants)
