@@ -10,13 +10,12 @@ from dataclasses import dataclass
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
-from koordinator.domain.cgroups.files import CgroupVersion
+from koordinator.domain.cgroups.files import PAGE_BYTES, CgroupVersion
 from koordinator.foundation.errors import InputError
 
 Parameters = ParamSpec("Parameters")
 ResultT = TypeVar("ResultT")
 
-PAGE_BYTES: Final = 4096
 _NANOS_PER_MICRO: Final = 1000
 _IDLE_PAGE_LINES: Final = 31
 _IDLE_PAGE_HEADER: Final = 14

@@ -18,6 +18,7 @@ MAX_INT64: Final = 2**63 - 1
 CFS_PERIOD_US: Final = 100_000
 #: The value of an unlimited memory limit in v1: the largest multiple of a page.
 _V1_NO_LIMIT: Final = 0x7FFF_FFFF_FFFF_F000
+PAGE_BYTES: Final = 4096
 _MIN_SHARES, _MAX_SHARES = 2, 262_144
 MIN_QUOTA_US: Final = 1000
 _MIN_WEIGHT, _MAX_WEIGHT = 1, 10_000
@@ -45,6 +46,7 @@ class _Spec:
     subsystem: str
     name: str
     v2_name: str = ""  # empty: same as name
+    v2_key: str = ""  # of the value in a device's line, where v2 has several values in one file
     least: int | None = None
     most: int | None = None
     versions: tuple[CgroupVersion, ...] = (CgroupVersion.V1, CgroupVersion.V2)
@@ -113,15 +115,21 @@ class CgroupFile(Enum):
     PAGE_CACHE_SYNC = _Spec(
         subsystem="memory", name="memory.pagecache_limit.sync", least=0, most=1, versions=_V2_ONLY
     )
-    READ_IOPS = _Spec(subsystem="blkio", name="blkio.throttle.read_iops_device", versions=_V1_ONLY)
-    WRITE_IOPS = _Spec(
-        subsystem="blkio", name="blkio.throttle.write_iops_device", versions=_V1_ONLY
+    READ_IOPS = _Spec(
+        subsystem="blkio", name="blkio.throttle.read_iops_device", v2_name="io.max", v2_key="riops"
     )
-    READ_BPS = _Spec(subsystem="blkio", name="blkio.throttle.read_bps_device", versions=_V1_ONLY)
-    WRITE_BPS = _Spec(subsystem="blkio", name="blkio.throttle.write_bps_device", versions=_V1_ONLY)
-    IO_WEIGHT = _Spec(subsystem="blkio", name="blkio.cost.weight", versions=_V1_ONLY)
-    IO_QOS = _Spec(subsystem="blkio", name="blkio.cost.qos", versions=_V1_ONLY)
-    IO_MODEL = _Spec(subsystem="blkio", name="blkio.cost.model", versions=_V1_ONLY)
+    WRITE_IOPS = _Spec(
+        subsystem="blkio", name="blkio.throttle.write_iops_device", v2_name="io.max", v2_key="wiops"
+    )
+    READ_BPS = _Spec(
+        subsystem="blkio", name="blkio.throttle.read_bps_device", v2_name="io.max", v2_key="rbps"
+    )
+    WRITE_BPS = _Spec(
+        subsystem="blkio", name="blkio.throttle.write_bps_device", v2_name="io.max", v2_key="wbps"
+    )
+    IO_WEIGHT = _Spec(subsystem="blkio", name="blkio.cost.weight", v2_name="io.weight")
+    IO_QOS = _Spec(subsystem="blkio", name="blkio.cost.qos", v2_name="io.cost.qos")
+    IO_MODEL = _Spec(subsystem="blkio", name="blkio.cost.model", v2_name="io.cost.model")
     PERF_PROCS = _Spec(subsystem="perf_event", name="cgroup.procs")
     NET_CLASS = _Spec(subsystem="net_cls", name="net_cls.classid", least=0)
 
@@ -132,6 +140,11 @@ class CgroupFile(Enum):
     def nesting(self) -> Nesting:
         """The constraint between the values of parents and children."""
         return self.value.nesting
+
+
+_IN_PAGES: Final = frozenset(
+    {CgroupFile.MEMORY_LIMIT, CgroupFile.MEMORY_MIN, CgroupFile.MEMORY_LOW, CgroupFile.MEMORY_HIGH}
+)
 
 
 def cgroup_path(file: CgroupFile, folder: str, version: CgroupVersion) -> str | None:
@@ -206,9 +219,45 @@ def is_same(file: CgroupFile, wanted: str, content: str, version: CgroupVersion)
         number = MAX_INT64 if wanted == "max" else int(wanted)
         if version is CgroupVersion.V2 and file is CgroupFile.CPU_SHARES:
             return int(content) == weight_of_shares(number)
-        return number == parse_number(file, content, version)
+        present = parse_number(file, content, version)
+        in_pages = file in _IN_PAGES and min(number, present) >= 0
+        unit = PAGE_BYTES if in_pages else 1  # the kernel rounds down to pages
+        return number // unit == present // unit
     except (InputError, ValueError):
         return wanted.strip() == content.strip()
+
+
+def device_line(file: CgroupFile, device: str, value: str, version: CgroupVersion) -> str:
+    """Return the line to write for a block device ``major:minor``; 0 is no limit."""
+    key = file.value.v2_key
+    if version is CgroupVersion.V1 or not key:
+        return f"{device} {value}"
+    return f"{device} {key}={'max' if value == '0' else value}"
+
+
+def has_device_line(line: str, content: str) -> bool:
+    """Return whether a device's line in a file, ``content``, has the values of the line to write.
+
+    Lines of v2 have further values, and numbers with decimal places.
+    """
+    if line == content:
+        return True
+    wanted, present = _line_values(line), _line_values(content)
+    return bool(wanted) and all(
+        _is_same_word(value, present.get(key)) for key, value in wanted.items()
+    )
+
+
+def _line_values(line: str) -> dict[str, str]:
+    words = (word.partition("=") for word in line.split()[1:])
+    return {key: value for key, separator, value in words if separator}
+
+
+def _is_same_word(wanted: str, present: str | None) -> bool:
+    try:
+        return present is not None and (wanted == present or float(wanted) == float(present))
+    except ValueError:
+        return False
 
 
 def weight_of_shares(shares: int) -> int:

@@ -162,6 +162,9 @@ class CgroupWriter:
             return
         if error and intent.file in {CgroupFile.CFS_BURST, CgroupFile.CFS_QUOTA}:
             value, error = self._within_burst_rule(intent, value, error)
+            if not error and value == change.current and now_s is not None:
+                self._known[intent.file, intent.folder] = (intent.value, now_s)
+                return  # the cap is unchanged
         took_s = self._clock.now_s() - began_s
         writes.append(Write(intent, change.current, value, error, took_s=took_s))
         if error:

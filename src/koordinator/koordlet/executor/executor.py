@@ -8,6 +8,7 @@ import logging
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 
+from koordinator.domain.cgroups.files import device_line, has_device_line
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import (
     Fault,
@@ -267,9 +268,9 @@ class Executor:
 
     def _set_block_device(self, intent: SetBlockDevice, now_s: float) -> Iterator[str]:
         lines = self._cgroups.lines(intent.file, intent.folder)
-        line = f"{intent.device} {intent.value}"
+        line = device_line(intent.file, intent.device, intent.value, self._cgroups.version)
         before = next((old for old in lines if old.startswith(f"{intent.device} ")), "")
-        if before == line or (intent.reset and not before):
+        if has_device_line(line, before) or (intent.reset and not before):
             return
         try:
             self._cgroups.write(intent.file, intent.folder, line)

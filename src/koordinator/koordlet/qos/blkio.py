@@ -1,4 +1,4 @@
-"""Block I/O limits of the best-effort tier, the node and pods (cgroup v1 only).
+"""Block I/O limits of the best-effort tier, the node and pods.
 
 Source: koordinator pkg/koordlet/qosmanager/plugins/blkio/blkio_reconcile.go.
 """
@@ -42,13 +42,14 @@ class DiskLookup(Protocol):
 
 
 def plan_blkio(view: NodeView, disks: DiskLookup) -> list[Intent]:
-    """Return the limits of the best-effort tier, of the node and of pods; reset obsolete ones.
+    """Return the limits of the node, of the best-effort tier and of pods; reset obsolete ones.
 
     Unknown disks are skipped.
     """
     strategy, layout = view.qos_strategy, view.layout
-    intents = list(_plan(view, layout.besteffort, _blocks(strategy.be_class), disks, None))
-    intents += _plan_root(view, _blocks(strategy.cgroup_root), disks)
+    # The kernel accepts weights of a disk only after its cost model was enabled at the root.
+    intents = list(_plan_root(view, _blocks(strategy.cgroup_root), disks))
+    intents += _plan(view, layout.besteffort, _blocks(strategy.be_class), disks, None)
     for pod in view.active_pods:
         if pod.labelled_qos is QosClass.NONE or pod.pod.status.phase != _RUNNING:
             continue

@@ -14,9 +14,8 @@ from koordinator.api.node_slo import SystemStrategy
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_names import BATCH_MEMORY, MEMORY
 from koordinator.api.resource_qos import MemoryQos, MemorySettings, ResourceQos
-from koordinator.domain.cgroups.files import MAX_INT64, UNLIMITED, CgroupFile
+from koordinator.domain.cgroups.files import MAX_INT64, PAGE_BYTES, UNLIMITED, CgroupFile
 from koordinator.domain.pod_requests import pod_limits
-from koordinator.koordlet.cgroup_readings import PAGE_BYTES
 from koordinator.koordlet.intents import Intent, SetCgroup, SetFile
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView

@@ -36,7 +36,7 @@ V1, V2 = CgroupVersion.V1, CgroupVersion.V2
         (CgroupFile.MEMORY_USAGE, "memory/a/b/memory.usage_in_bytes", "a/b/memory.current"),
         (CgroupFile.MEMORY_IDLE_PAGES, "memory/a/b/memory.idle_page_stats", None),
         (CgroupFile.PAGE_CACHE_SIZE, None, "a/b/memory.pagecache_limit.size"),
-        (CgroupFile.READ_BPS, "blkio/a/b/blkio.throttle.read_bps_device", None),
+        (CgroupFile.READ_BPS, "blkio/a/b/blkio.throttle.read_bps_device", "a/b/io.max"),
     ],
 )
 def test_paths(file: CgroupFile, v1: str | None, v2: str | None) -> None:
@@ -159,12 +159,15 @@ def test_half_a_number_is_an_error(text: str) -> None:
         (CgroupFile.CPU_SHARES, "3072", "118\n", V2, True),
         (CgroupFile.CPU_SHARES, "3072", "119\n", V2, False),
         (CgroupFile.CFS_QUOTA, "5000", "garbage", V1, False),
+        (CgroupFile.MEMORY_LOW, "53687091", "53686272\n", V2, True),
+        (CgroupFile.MEMORY_LOW, "53690368", "53686272\n", V2, False),
+        (CgroupFile.MEMORY_LIMIT, "-1", "4096\n", V2, False),
     ],
 )
 def test_equal_values_need_no_write(
     file: CgroupFile, wanted: str, found: str, version: CgroupVersion, same: bool
 ) -> None:
-    """Sets are compared as sets, the largest number equals max."""
+    """Sets are compared as sets, memory in pages; the largest number equals max."""
     assert is_same(file, wanted, found, version) is same
 
 

@@ -243,6 +243,19 @@ def test_burst_is_no_larger_than_the_quota_where_the_kernel_wants_that() -> None
     assert not any(event.error for event in run.audit.events)
 
 
+def test_a_capped_burst_is_audited_once() -> None:
+    """It is checked again after a minute, and is no change then."""
+    tree = Tree()
+    tree.host = MainlineKernel()
+    tree.cgroups = type(tree.cgroups)(tree.host, tree.roots.cgroup, tree.cgroups.version)
+    tree.add(POD, cfs_quota=300_000)
+    run = executor(tree)
+    for now_s in (START_S, START_S + 61, START_S + 122):
+        run.apply([SetCgroup(CgroupFile.CFS_BURST, POD, "1500000", "test")], now_s)
+
+    assert [event.after for event in run.audit.events] == ["300000"]
+
+
 def test_block_devices_are_lines_of_a_file() -> None:
     """A reset is written over a value only."""
     tree = nested()
@@ -259,6 +272,29 @@ def test_block_devices_are_lines_of_a_file() -> None:
     )
 
     assert [text for _, text in tree.host.written] == ["8:0 0", "8:0 7"]
+
+
+def test_block_devices_of_v2_share_one_file() -> None:
+    """The kernel keeps the other values of a line, and 0 is no limit."""
+    tree = Tree(version=V2)
+    tree.set(CgroupFile.READ_BPS, POD, "8:0 rbps=1000 wbps=max riops=max wiops=500")
+    tree.set(CgroupFile.IO_QOS, "", "8:0 enable=1 ctrl=user rpct=95.00 rlat=3000 min=1.00")
+    run = executor(tree)
+    run.apply(
+        [
+            SetBlockDevice(CgroupFile.READ_BPS, POD, "8:0", "1000", "test"),
+            SetBlockDevice(CgroupFile.READ_IOPS, POD, "8:0", "0", "test", reset=True),
+            SetBlockDevice(CgroupFile.WRITE_IOPS, POD, "8:0", "0", "test", reset=True),
+            SetBlockDevice(CgroupFile.IO_QOS, "", "8:0", "enable=1 rpct=95 rlat=3000", "test"),
+            SetBlockDevice(CgroupFile.IO_QOS, "", "8:16", "enable=1 rpct=95", "test"),
+        ],
+        START_S,
+    )
+
+    assert [(path.rpartition("/")[2], text) for path, text in tree.host.written] == [
+        ("io.max", "8:0 wiops=max"),
+        ("io.cost.qos", "8:16 enable=1 rpct=95"),
+    ]
 
 
 def test_settings_of_the_kernel_are_written_where_they_exist() -> None:

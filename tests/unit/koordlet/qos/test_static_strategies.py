@@ -273,6 +273,8 @@ def test_disks_are_limited_for_best_effort_pods_and_the_machine() -> None:
         "enable=1 ctrl=user rpct=95 rlat=3000 wpct=95 wlat=3000"
     )
     assert told["", CgroupFile.IO_MODEL, "8:16"] == "ctrl=auto"
+    places = [i.folder for i in planned]
+    assert places.index("") < places.index(LAYOUT.besteffort)  # a weight needs the node's model
 
 
 def test_settings_of_the_kernel() -> None:
