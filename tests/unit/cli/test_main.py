@@ -157,9 +157,9 @@ def test_the_completion_of_a_command_shows_its_flags() -> None:
 def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str) -> None:
     """As SIGPIPE ends other programs: 141, and not a word."""
     pods = "".join(
-        f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{n}}}\n"
+        f"---\napiVersion: v1\nkind: Pod\nmetadata: {{name: p{n}-{'x' * 200}}}\n"
         "spec: {containers: [{name: c, image: i}]}\n"
-        for n in range(1000)  # more than a pipe holds
+        for n in range(400)  # more than a pipe holds
     )
     (tmp_path / "cluster.yaml").write_text(NODE + pods)
 

@@ -71,7 +71,7 @@ def web(answers: dict[str, Answer | Any]) -> Iterator[tuple[WebService, list[tup
     server.daemon_threads = True
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
-    service = WebService(("127.0.0.1", server.server_port), timeout_s=5, user="yarn")
+    service = WebService(("127.0.0.1", server.server_port), timeout_s=60, user="yarn")
     try:
         yield service, asked
     finally:
@@ -257,7 +257,7 @@ def ipc(
         thread.start()
         address = ("127.0.0.1", server.getsockname()[1])
         try:
-            yield RpcResourceManager(address, address, user="yarn", timeout_s=5), asked
+            yield RpcResourceManager(address, address, user="yarn", timeout_s=60), asked
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join()

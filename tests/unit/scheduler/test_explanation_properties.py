@@ -8,6 +8,7 @@ import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.reservations import config, reserved_rooms, reserving_pods
 from tests.unit.scheduler.test_explained_pods import explained
 from tests.worlds import embedded, node, placed_on, pod
@@ -77,7 +78,7 @@ RUNNING = st.lists(
 )
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(
     nodes=NODES,
     running=RUNNING,
@@ -137,7 +138,7 @@ def test_pod_starts_after_every_sufficient_remedy(
         assert not _starts(*made, wanted)
 
 
-@settings(max_examples=120, deadline=None)
+@settings(max_examples=examples(120), deadline=None)
 @given(there=reserved_rooms(), wanted=reserving_pods())
 def test_explanations_are_right_with_reservations(there: list[KubeObject], wanted: Pod) -> None:
     """It covers remedies, shortages, and the result without other pods."""

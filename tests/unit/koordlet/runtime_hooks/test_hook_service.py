@@ -118,13 +118,13 @@ def test_proxy_calls_by_grpc(tmp_path: Path) -> None:
                     ContainerResourceHookResponse, data
                 ),
             )
-            assert call(OWN, timeout=10) == OWN_ANSWER
+            assert call(OWN, timeout=60) == OWN_ANSWER
             hostile = ContainerResourceHookRequest(
                 pod_meta=META, container_meta=OWN.container_meta, pod_annotations=cpuset("99"),
                 pod_labels=LSR, pod_cgroup_parent=OWN.pod_cgroup_parent,
             )  # fmt: skip
             with pytest.raises(grpc.RpcError, match="CPUSetAllocator at PreCreateContainer"):
-                call(hostile, timeout=10)
+                call(hostile, timeout=60)
     finally:
         server.stop()
     assert (tmp_path / "hookserver.d/koordlet.json").read_text() == (
