@@ -82,7 +82,7 @@ def test_who_had_to_go_is_told_why() -> None:
     state.displace("default/p0")
     back = state.pods.by_key["default/p1"]
     state.displace("default/p1")
-    state.put_unbound(back.pod, back.pod_class)
+    state.put_unbound(back.key, back.pod, back.pod_class)
     state.displace("default/p2")
     bars.update(state, START_S + 60)
     told = {bar.pod: (bar.end_s, bar.why) for bar in bars.lanes().bars}

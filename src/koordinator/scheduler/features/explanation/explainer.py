@@ -406,7 +406,7 @@ class _Explainer:
         copy = replace(
             pod, metadata=replace(meta, name=f"{meta.name}+{number}", uid=f"{meta.uid}+{number}")
         )
-        state.put_unbound(copy, state.unbound[pod.key][1])
+        state.put_unbound(copy.key, copy, state.unbound[pod.key][1])
         transaction.note(lambda: state.drop_unbound(copy.key))
         return copy.key
 

@@ -326,7 +326,12 @@ class GangScheduler:
             merges=False,
         )
         found = {
-            assumed.queued.key: NodeChoice(assumed.placed.row, assumed.node, assumed.allocation)
+            assumed.queued.key: NodeChoice(
+                assumed.placed.row,
+                assumed.node,
+                assumed.allocation,
+                cycle.applicable_plugins(assumed.placed.pod_class),
+            )
             for assumed in decision.placed
         }
         for assumed in reversed(decision.placed):
