@@ -4,10 +4,12 @@ Source: k8s.io/api events/v1/types.go, core/v1/types.go.
 """
 
 import datetime as dt
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.meta import ApiStruct, KubeObject
+
+LONGEST_NOTE: Final = 1024  # limit of the API server
 
 
 class EventSeries(ApiStruct, frozen=True, kw_only=True):
@@ -64,6 +66,11 @@ class CoreEvent(KubeObject, frozen=True, kw_only=True):
     reporting_component: str = ""
     reporting_instance: str = ""
     series: EventSeries | None = None
+
+
+def fitting_note(note: str) -> str:
+    """Return a note, shortened to the length that the API server accepts."""
+    return note if len(note) <= LONGEST_NOTE else f"{note[: LONGEST_NOTE - 1]}…"
 
 
 def reference_to(obj: KubeObject) -> ObjectReference:

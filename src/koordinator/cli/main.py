@@ -15,7 +15,7 @@ from typing import Annotated, Any, Final, TextIO
 import typer
 
 from koordinator.cli.commands import CommandTable
-from koordinator.foundation.errors import InputError, InvalidError, KoordinatorError
+from koordinator.foundation.errors import InputError, InvalidError, KoordinatorError, not_installed
 from koordinator.process.logs import print_warnings
 
 PIPE_CLOSED: Final = 141  # the status that a shell reports for a program ended by SIGPIPE
@@ -167,7 +167,7 @@ def missing_extra(error: ModuleNotFoundError, argv: Sequence[str]) -> str | None
         extra = _EXTRA_OF_COMMAND.get(command)
     if extra is None:
         return None
-    return f"{module} is not installed; run: pip install '{_PACKAGE}[{extra}]'"
+    return f"{module} {not_installed(extra)}"
 
 
 def _internal_error(error: Exception) -> str:

@@ -130,11 +130,6 @@ def eviction_rank(pod: Pod, usage: float | None = None) -> Rank:
     )
 
 
-def in_eviction_order(pods: Iterable[Pod]) -> list[Pod]:
-    """Return the pods in the order of eviction, without regard to their usage."""
-    return sorted(pods, key=eviction_rank)
-
-
 def in_low_priority_order(pods: Iterable[Pod]) -> list[Pod]:
     """Return the pods in the order of upstream's plugins: by priority, then by Kubernetes QoS.
 

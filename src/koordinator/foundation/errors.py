@@ -167,3 +167,8 @@ class FaultLog:
         if self.faults:
             texts = "; ".join(dict.fromkeys(map(str, self.faults)))
             raise BugError(f"{texts}. Please report this.") from self.faults[0].error
+
+
+def not_installed(extra: str) -> str:
+    """Return the end of a message about a library that comes with an extra of this package."""
+    return f"is not installed; run: pip install 'koordinator[{extra}]'"

@@ -23,7 +23,7 @@ from koordinator.foundation.errors import InputError
 
 MessageT = TypeVar("MessageT")
 
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+VARINT, _FIXED64, BYTES, _FIXED32 = 0, 1, 2, 5  # wire types
 _FIXED_SIZE: Final = {_FIXED64: 8, _FIXED32: 4}
 _LAST_BYTE: Final = 0x7F  # seven bits a byte; the others have the eighth bit
 _MOST_VARINT_BITS: Final = 63  # of the last byte's shift
@@ -87,12 +87,12 @@ def decode_message(declared: type[MessageT], data: bytes) -> MessageT:
     message = _message(declared)
     values: dict[str, Any] = {}
     rest = bytearray()
-    for number, wire, value in _split(data):
+    for number, wire, value in split_fields(data):
         each = message.fields.get(number)
         if each is not None:
             _take(values, each, wire, value)
         elif message.rest is not None:
-            _write_wire(rest, number, wire, value)
+            write_field(rest, number, wire, value)
     for name, value in values.items():
         if isinstance(value, list):
             values[name] = tuple(value)
@@ -103,7 +103,7 @@ def decode_message(declared: type[MessageT], data: bytes) -> MessageT:
 
 def _take(values: dict[str, Any], each: _Field, wire: int, value: Any) -> None:
     """Put one value that was read among those that were found."""
-    if each.is_repeated and each.wire == _VARINT and wire == _BYTES:  # packed
+    if each.is_repeated and each.wire == VARINT and wire == BYTES:  # packed
         values.setdefault(each.name, []).extend(map(each.unpack, _varints(value)))
         return
     if wire != each.wire:
@@ -148,14 +148,14 @@ def _field(name: str, number: int, kind: Any) -> _Field:
         inner = next(each for each in of if each is not types.NoneType)
         if inner in _SCALARS:
             box, unbox = _boxed(inner)
-            return _Field(name, number, False, False, True, _BYTES, box, unbox)
-        return _Field(name, number, False, False, True, _BYTES, *_codec(inner))
+            return _Field(name, number, False, False, True, BYTES, box, unbox)
+        return _Field(name, number, False, False, True, BYTES, *_codec(inner))
     if origin is tuple:
-        wire = _VARINT if of[0] in {bool, int} else _BYTES
+        wire = VARINT if of[0] in {bool, int} else BYTES
         return _Field(name, number, True, False, False, wire, *_codec(of[0]))
     if origin is not None:  # a mapping
-        return _Field(name, number, False, True, False, _BYTES, _pack_pair, _unpack_pair)
-    wire = _VARINT if kind in {bool, int} else _BYTES
+        return _Field(name, number, False, True, False, BYTES, _pack_pair, _unpack_pair)
+    wire = VARINT if kind in {bool, int} else BYTES
     return _Field(name, number, False, False, False, wire, *_codec(kind))
 
 
@@ -167,12 +167,12 @@ def _codec(kind: Any) -> tuple[Callable[[Any], bytes | int], Callable[[Any], Any
     if kind is bool:
         return int, bool
     if kind is int:
-        return _unsigned, _signed
+        return unsigned, signed
     return encode_message, lambda data: decode_message(kind, data)
 
 
 def _boxed(kind: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
-    wire = _VARINT if kind in {bool, int} else _BYTES
+    wire = VARINT if kind in {bool, int} else BYTES
     inner = _Field("value", 1, False, False, False, wire, *_codec(kind))
 
     def box(value: Any) -> bytes:
@@ -183,7 +183,7 @@ def _boxed(kind: Any) -> tuple[Callable[[Any], bytes], Callable[[bytes], Any]]:
 
     def unbox(data: bytes) -> Any:
         value = kind()
-        for number, wire, item in _split(data):
+        for number, wire, item in split_fields(data):
             if number == 1 and wire == inner.wire:
                 value = inner.unpack(item)
         return value
@@ -195,25 +195,27 @@ def _pack_pair(pair: tuple[str, str]) -> bytes:
     out = bytearray()
     for number, text in enumerate(pair, 1):
         data = text.encode()
-        _write_varint(out, number << 3 | _BYTES)
-        _write_varint(out, len(data))
+        write_varint(out, number << 3 | BYTES)
+        write_varint(out, len(data))
         out += data
     return bytes(out)
 
 
 def _unpack_pair(data: bytes) -> tuple[str, str]:
     texts = {1: "", 2: ""}
-    for number, wire, value in _split(data):
-        if number in texts and wire == _BYTES:
+    for number, wire, value in split_fields(data):
+        if number in texts and wire == BYTES:
             texts[number] = value.decode()
     return texts[1], texts[2]
 
 
-def _signed(value: int) -> int:
+def signed(value: int) -> int:
+    """Return the signed number that was written as a varint of 64 bits."""
     return value - _WORD if value & _SIGN else value
 
 
-def _unsigned(value: int) -> int:
+def unsigned(value: int) -> int:
+    """Return a number as it is written in a varint of 64 bits."""
     return value % _WORD
 
 
@@ -221,46 +223,48 @@ def _unsigned(value: int) -> int:
 
 
 def _write(out: bytearray, each: _Field, value: Any) -> None:
-    _write_wire(out, each.number, each.wire, each.pack(value))
+    write_field(out, each.number, each.wire, each.pack(value))
 
 
-def _write_wire(out: bytearray, number: int, wire: int, packed: bytes | int) -> None:
-    _write_varint(out, number << 3 | wire)
+def write_field(out: bytearray, number: int, wire: int, packed: bytes | int) -> None:
+    """Append a field: its number and wire type, its length if it is BYTES, and its value."""
+    write_varint(out, number << 3 | wire)
     if isinstance(packed, int):
-        _write_varint(out, packed)
+        write_varint(out, packed)
         return
-    if wire == _BYTES:
-        _write_varint(out, len(packed))
+    if wire == BYTES:
+        write_varint(out, len(packed))
     out += packed
 
 
-def _write_varint(out: bytearray, value: int) -> None:
+def write_varint(out: bytearray, value: int) -> None:
+    """Append a number in groups of seven bits."""
     while value > _LAST_BYTE:
         out.append(value & 0x7F | 0x80)
         value >>= 7
     out.append(value)
 
 
-def _split(data: bytes) -> Iterator[tuple[int, int, Any]]:
-    """Yield number, wire type and value: an int for varints, else bytes."""
+def split_fields(data: bytes) -> Iterator[tuple[int, int, Any]]:
+    """Yield number, wire type and value: an int for varints, else bytes.  Raises InputError."""
     at, end = 0, len(data)
     while at < end:
         tag = data[at]
         at += 1
         if tag > _LAST_BYTE:  # most fit into one byte, and a container waits
-            tag, at = _read_varint(data, at - 1)
+            tag, at = read_varint(data, at - 1)
         number, wire = tag >> 3, tag & 7
         if not number:
             raise InputError("field number must be at least 1, got 0")
-        if wire == _BYTES:
+        if wire == BYTES:
             if at >= end:
                 raise InputError("truncated number")
             size = data[at]
             at += 1
             if size > _LAST_BYTE:
-                size, at = _read_varint(data, at - 1)
-        elif wire == _VARINT:
-            value, at = _read_varint(data, at)
+                size, at = read_varint(data, at - 1)
+        elif wire == VARINT:
+            value, at = read_varint(data, at)
             yield number, wire, value
             continue
         elif wire in _FIXED_SIZE:
@@ -276,11 +280,12 @@ def _split(data: bytes) -> Iterator[tuple[int, int, Any]]:
 def _varints(data: bytes) -> Iterable[int]:
     at = 0
     while at < len(data):
-        value, at = _read_varint(data, at)
+        value, at = read_varint(data, at)
         yield value
 
 
-def _read_varint(data: bytes, at: int) -> tuple[int, int]:
+def read_varint(data: bytes, at: int) -> tuple[int, int]:
+    """Return the number at an offset, and the offset after it.  Raises InputError."""
     value = shift = 0
     while True:
         if at >= len(data):

@@ -4,6 +4,5 @@
 ``configuration``  yarn-site.xml and its kin
 ``rest``           the web services, from Hadoop 3.3 on
 ``rpc``            Hadoop IPC, for 3.2
-``node_manager``   the web services of a NodeManager
 ``connection``     of several ResourceManagers the one that is active
 """

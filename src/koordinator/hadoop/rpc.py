@@ -1,5 +1,8 @@
 """Hadoop RPC with its protobuf messages.
 
+The messages are of proto2: a required field is written even if it is zero.  Therefore they are
+put together from fields, and not declared as ``foundation.protobuf`` would have them.
+
 For Hadoop 3.2, whose web services can't change nodes.  One connection per call, SIMPLE
 authentication.  The user is sent as ``effectiveUser``, which is what the ResourceManager compares
 with ``yarn.admin.acl``; the original sends ``realUser``, which a ResourceManager does not read: the
@@ -17,6 +20,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.protobuf import (
+    BYTES,
+    VARINT,
+    read_varint,
+    signed,
+    split_fields,
+    unsigned,
+    write_field,
+    write_varint,
+)
 from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import HostPort
 from koordinator.hadoop.port import (
@@ -29,25 +43,12 @@ from koordinator.hadoop.port import (
     YarnRefusedError,
 )
 
-_WORD: Final = (1 << 64) - 1
-_LONGEST: Final = 10  # bytes of a varint
-_SIGN: Final = 1 << 63
-
-
-def varint(value: int) -> bytes:
-    """Return a number in groups of seven bits; a negative one takes ten bytes."""
-    value &= _WORD
-    out = bytearray()
-    while value > 0x7F:  # noqa: PLR2004 -- seven bits
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
 
 def number_field(field: int, value: int) -> bytes:
-    """Return a field of type int32, int64, bool or enum."""
-    return varint(field << 3) + varint(value)
+    """Return a field of type int32, int64, bool or enum; zero is not left out."""
+    out = bytearray()
+    write_field(out, field, VARINT, unsigned(value))
+    return bytes(out)
 
 
 def zigzag_field(field: int, value: int) -> bytes:
@@ -56,33 +57,25 @@ def zigzag_field(field: int, value: int) -> bytes:
 
 
 def bytes_field(field: int, value: bytes | str) -> bytes:
-    """Return a field of type string, bytes or message."""
-    data = value.encode() if isinstance(value, str) else value
-    return varint(field << 3 | 2) + varint(len(data)) + data
+    """Return a field of type string, bytes or message; an empty one is not left out."""
+    out = bytearray()
+    write_field(out, field, BYTES, value.encode() if isinstance(value, str) else value)
+    return bytes(out)
 
 
 def delimited(message: bytes) -> bytes:
     """Return a message with its length in front."""
-    return varint(len(message)) + message
-
-
-def read_varint(data: bytes, at: int) -> tuple[int, int]:
-    """Return the number at a place, and the place after it.  Raises YarnError."""
-    value = 0
-    for count in range(_LONGEST):
-        if at >= len(data):
-            break
-        byte = data[at]
-        at += 1
-        value |= (byte & 0x7F) << 7 * count
-        if byte < 0x80:  # noqa: PLR2004 -- the continuation bit
-            return value & _WORD, at
-    raise YarnError("invalid message: unterminated varint")
+    out = bytearray()
+    write_varint(out, len(message))
+    return bytes(out + message)
 
 
 def read_delimited(data: bytes, at: int) -> tuple[bytes, int]:
-    """Return the message at a place, and the place after it.  Raises YarnError."""
-    size, at = read_varint(data, at)
+    """Return the message at an offset, and the offset after it.  Raises YarnError."""
+    try:
+        size, at = read_varint(data, at)
+    except InputError as error:
+        raise YarnError(f"invalid message: {error}") from None
     if at + size > len(data):
         raise YarnError("invalid message: truncated")
     return data[at : at + size], at + size
@@ -90,20 +83,12 @@ def read_delimited(data: bytes, at: int) -> tuple[bytes, int]:
 
 def fields(message: bytes) -> Iterator[tuple[int, int | bytes]]:
     """Yield number and value of each field; messages and strings are bytes.  Raises YarnError."""
-    at = 0
-    while at < len(message):
-        key, at = read_varint(message, at)
-        match key & 7:
-            case 0:
-                value, at = read_varint(message, at)
-                yield key >> 3, value - (1 << 64) if value & _SIGN else value
-            case 2:
-                text, at = read_delimited(message, at)
-                yield key >> 3, text
-            case 1 | 5 as width:
-                at += 8 if width == 1 else 4
-            case wire:
-                raise YarnError(f"invalid message: wire type {wire}")
+    try:
+        for number, wire, value in split_fields(message):
+            if wire in {VARINT, BYTES}:
+                yield number, signed(value) if wire == VARINT else value
+    except InputError as error:
+        raise YarnError(f"invalid message: {error}") from None
 
 
 def number_of(message: bytes, field: int) -> int:

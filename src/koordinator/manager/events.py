@@ -1,7 +1,7 @@
 """Warning events about rejected configuration and failed writes."""
 
 from koordinator.api.core import MicroTime, ObjectReference
-from koordinator.api.event import Event
+from koordinator.api.event import Event, fitting_note
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.foundation.clock import UTC
 
@@ -9,7 +9,6 @@ COMPONENT = "koord-manager"
 JOB_NOT_QUEUED = "JobNotQueued"  # job: it is invalid, so that it gets no QueueUnit
 CREATE_QUOTA_FAILED = "CreateQuotaFailed"  # ElasticQuotaProfile: its root quota was refused
 UPDATE_QUOTA_FAILED = "UpdateQuotaFailed"  # ElasticQuotaProfile: a change of its quota was refused
-_LONGEST_NOTE = 1024  # what the API server accepts
 
 
 def warning(
@@ -23,7 +22,7 @@ def warning(
         type="Warning",
         reason=reason,
         action=action,
-        note=note if len(note) <= _LONGEST_NOTE else note[: _LONGEST_NOTE - 1] + "…",
+        note=fitting_note(note),
         regarding=ObjectReference(
             api_version=about.API_VERSION,
             kind=about.KIND,

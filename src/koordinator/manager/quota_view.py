@@ -264,7 +264,8 @@ class QuotaRecord:
         }
         text = encode_part(RecordedChange(now_s, change.shortened())).decode()
         self._check_size(change.key, text, now_s)
-        data[_data_key(change.key)] = text
+        # Names may exceed the length limit of keys.
+        data[hashlib.sha256(change.key.encode()).hexdigest()] = text
         patch: JsonObject = {"metadata": {"resourceVersion": self._version}, "data": data}
         try:
             self._take(self._cluster.patch(ConfigMap, NAME, self._namespace, patch))
@@ -305,7 +306,3 @@ class QuotaRecord:
 
 def _is_over(recorded: RecordedChange, now_s: float) -> bool:
     return abs(now_s - recorded.admitted_at) > ADMITTED_FOR_S
-
-
-def _data_key(key: str) -> str:
-    return hashlib.sha256(key.encode()).hexdigest()  # names may exceed the length limit of keys

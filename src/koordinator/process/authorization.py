@@ -118,13 +118,6 @@ class Authorizer:
         """
         return self._decide(token, NonResourceAttributes(path=path, verb=verb), f'"{path}"')
 
-    def decide_resource(self, token: str, attributes: ResourceAttributes) -> Decision:
-        """Decide whether the owner of a token may do something to API objects.
-
-        Sends reviews to the API server unless their results are cached.
-        """
-        return self._decide(token, attributes, _described(attributes))
-
     def decide_token(
         self, token: str, attributes: NonResourceAttributes | ResourceAttributes
     ) -> Decision:

@@ -3,7 +3,7 @@
 from importlib import import_module
 from typing import Any
 
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import InputError, not_installed
 
 
 def library(name: str) -> Any:
@@ -11,5 +11,4 @@ def library(name: str) -> Any:
     try:
         return import_module(name)
     except ModuleNotFoundError:
-        text = "is not installed; run: pip install 'koordinator[research]'"
-        raise InputError(text, source=name.partition(".")[0]) from None
+        raise InputError(not_installed("research"), source=name.partition(".")[0]) from None

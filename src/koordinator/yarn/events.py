@@ -3,7 +3,7 @@
 from hashlib import sha256
 
 from koordinator.api.core import MicroTime
-from koordinator.api.event import Event, reference_to
+from koordinator.api.event import Event, fitting_note, reference_to
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.foundation.clock import UTC
@@ -12,7 +12,6 @@ COMPONENT = "koord-yarn-operator"
 BAD_REFERENCE = "YarnNodeManagerUnclear"  # Node: its pods name no or several NodeManagers
 REFUSED = "YarnLimitRefused"  # Node: the ResourceManager refused the limit of its NodeManager
 UNREADABLE = "YarnAccountUnreadable"  # Node: its batch resources or annotation are invalid
-_LONGEST_NOTE = 1024  # limit of the API server
 
 
 def node_warning(node: Node, reason: str, note: str, now_s: float) -> Event:
@@ -24,7 +23,7 @@ def node_warning(node: Node, reason: str, note: str, now_s: float) -> Event:
         type="Warning",
         reason=reason,
         action="Settling",
-        note=note if len(note) <= _LONGEST_NOTE else note[: _LONGEST_NOTE - 1] + "…",
+        note=fitting_note(note),
         regarding=reference_to(node),
         reporting_controller=COMPONENT,
         reporting_instance=COMPONENT,

@@ -12,14 +12,13 @@ from tests.e2e.yarn.real_yarn import Amounts, RealYarn
 from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import read_clusters
 from koordinator.hadoop.connection import YarnApi, YarnClientOptions, connector
-from koordinator.hadoop.node_manager import NodeManager
 from koordinator.hadoop.port import (
     ResourceManager,
     UnknownYarnNodeError,
     YarnLimit,
     YarnRefusedError,
 )
-from koordinator.hadoop.rest import WebService
+from koordinator.hadoop.rest import NodeManager, WebService
 
 BOTH = pytest.mark.parametrize("api", [YarnApi.REST, YarnApi.RPC])
 WIDE = YarnResource(8, 8192)

@@ -16,7 +16,6 @@ import pytest
 
 from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.connection import ActiveResourceManager, NegotiatedResourceManager
-from koordinator.hadoop.node_manager import NodeManager
 from koordinator.hadoop.port import (
     NotActiveError,
     UnknownYarnNodeError,
@@ -26,7 +25,7 @@ from koordinator.hadoop.port import (
     YarnNode,
     YarnRefusedError,
 )
-from koordinator.hadoop.rest import RestResourceManager, WebService
+from koordinator.hadoop.rest import NodeManager, RestResourceManager, WebService
 from koordinator.hadoop.rpc import (
     RpcResourceManager,
     bytes_field,

@@ -118,7 +118,7 @@ class _Process:
         gauges = NodeGauges(self._parts.registry, options.node_name, now_s, self._external)
         self._kubelet_problem = ""
         self._watched = self._connect(self._find_kubelet(gauges))
-        self._device_holders = self._make_device_holders()
+        self._device_holders = DeviceHolders(self._cgroups_of_threads().exists)
         self._gpu_claims = self._make_gpu_claims()
         hooks = self._make_runtime_hooks(own, gauges)
         self._pod_resources = self._make_pod_resources()
@@ -240,9 +240,6 @@ class _Process:
         return PodResourcesAnswers(
             self._clock, self._cgroups_of_threads(), check_devices=self._device_holders.check
         )
-
-    def _make_device_holders(self) -> DeviceHolders:
-        return DeviceHolders(self._cgroups_of_threads().exists)
 
     def _cgroups_of_threads(self) -> CgroupTree:
         """Return the cgroups as threads may read them beside the loop."""

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Final
 from urllib.parse import urlsplit
 
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import InputError, not_installed
 
 if TYPE_CHECKING:
     from koordinator.scheduler.features.traces import PodTraces
@@ -40,9 +40,8 @@ def build_pod_traces(
 
         from koordinator.scheduler.features.traces import PodTraces  # noqa: PLC0415 -- as above
     except ModuleNotFoundError as error:
-        raise InputError(
-            f"requires {error.name}; run: pip install 'koordinator[tracing]'", source=ENDPOINT_FLAG
-        ) from None
+        text = f"{error.name} {not_installed('tracing')}"
+        raise InputError(text, source=ENDPOINT_FLAG) from None
 
     provider = TracerProvider(
         sampler=TraceIdRatioBased(sampling_ratio),

@@ -1,7 +1,6 @@
 """Printed results of one or several runs, and the file of placements."""
 
 import csv
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from statistics import fmean, stdev
@@ -14,7 +13,6 @@ from koordinator.cli.output import Output, console, print_data
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.numerals import UNKNOWN, duration, percent
 from koordinator.simulator.results import SimulationResult, format_gpus
-from koordinator.simulator.run_report import to_json
 
 _FORMULA: Final = ("=", "+", "-", "@", "\t", "\r")  # with which a cell begins that spreadsheets run
 _SECONDS: Final = ("completion_mean_s", "completion_p99_s", "queueing_mean_s")
@@ -43,12 +41,6 @@ def figures_of(result: SimulationResult, bound: dict[str, Any] | None) -> dict[s
     figures = result.arrival_figures()
     figures["podsPerSecond"] = round(len(result.placements) / max(result.report.wall_s, 1e-9))
     return figures | ({"bound": bound} if bound is not None else {})
-
-
-def print_report_json(result: SimulationResult) -> None:
-    """Print a report as JSON to standard output."""
-    sys.stdout.buffer.write(to_json(result.report) + b"\n")
-    sys.stdout.buffer.flush()
 
 
 def print_arrivals(result: SimulationResult, figures: dict[str, Any]) -> None:

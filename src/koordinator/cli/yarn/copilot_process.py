@@ -16,8 +16,7 @@ from koordinator.domain.cgroups.files import CgroupVersion
 from koordinator.foundation.files import relative_path
 from koordinator.hadoop.configuration import read_clusters
 from koordinator.hadoop.connection import YarnClientOptions, connector
-from koordinator.hadoop.node_manager import NodeManager
-from koordinator.hadoop.rest import WebService
+from koordinator.hadoop.rest import NodeManager, WebService
 from koordinator.host.linux.host import LinuxHost
 from koordinator.process.logs import set_up_logging
 from koordinator.process.termination import stop_on_signals

@@ -142,7 +142,10 @@ class Reflector(Follower):
             async with aclosing(self._transport.stream(request, self._silence_s)) as chunks:
                 async for chunk in chunks:
                     if not chunk:
-                        self._say_resumed()
+                        if self._failures:
+                            log.info(
+                                "watch resumed", extra={"kind": self._selection.kind_type.KIND}
+                            )
                         continue
                     *lines, rest = (rest + chunk).split(b"\n")
                     error = lines.pop() if lines and lines[-1].startswith(_ERROR) else b""
@@ -196,10 +199,6 @@ class Reflector(Follower):
         if self._absent_since_refresh != self._refresh:
             self._absent_since_refresh = self._refresh
             await self._mailbox.put(Page(_EMPTY, is_first=True, refresh=self._refresh))
-
-    def _say_resumed(self) -> None:
-        if self._failures:
-            log.info("watch resumed", extra={"kind": self._selection.kind_type.KIND})
 
     def _after_failure(self, error: ClusterError) -> float:
         self._failures += 1

@@ -296,7 +296,9 @@ class MemoryCluster:
                 if isinstance(item, PodReport):
                     self._report_pod(item)
                 elif isinstance(item, ObjectPatch):
-                    self._report_patch(item)
+                    self.patch(
+                        item.kind_type, item.name, item.namespace, guarded(item), item.subresource
+                    )
                 else:
                     self._report_event(item)
 
@@ -411,9 +413,6 @@ class MemoryCluster:
             stored = self._store.find(Event, *oldest)
             if stored is not None:
                 self._remove(stored)
-
-    def _report_patch(self, patch: ObjectPatch) -> None:
-        self.patch(patch.kind_type, patch.name, patch.namespace, guarded(patch), patch.subresource)
 
     def _now(self) -> dt.datetime:
         return to_datetime(self._clock.now_s())

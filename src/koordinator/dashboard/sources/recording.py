@@ -123,7 +123,7 @@ class RecordingSource:
             run = self._begin_replay()
             ahead = next(batches, None)
             while True:
-                wanted_s = self._wanted_s()
+                wanted_s = self._shown_s if self._target_s is None else self._target_s
                 ahead = self._advance(run, batches, ahead, wanted_s, pause)
                 if run.now_s >= wanted_s and self._target_s == wanted_s:
                     self._target_s = None
@@ -139,9 +139,6 @@ class RecordingSource:
                     passed_s = self._clock.now_s() - began_s
                     step_s = passed_s * self._pace.speed if self._pace.speed else self._to_s
                     self._shown_s = min(self._shown_s + step_s, self._to_s)
-
-    def _wanted_s(self) -> float:
-        return self._shown_s if self._target_s is None else self._target_s
 
     def _advance(
         self,

@@ -6,7 +6,7 @@ Source: koordinator pkg/descheduler/controllers/migration, ``eventRecorder.Event
 from hashlib import sha256
 
 from koordinator.api.core import MicroTime
-from koordinator.api.event import Event, reference_to
+from koordinator.api.event import Event, fitting_note, reference_to
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.descheduler.migration.transitions import JobAnnouncement
@@ -15,7 +15,6 @@ from koordinator.foundation.clock import UTC
 COMPONENT = "koord-descheduler"
 ACTION = "Migrating"
 DESCHEDULED = "Descheduled"  # Pod: it was evicted; the note has the plugin and the reason
-_LONGEST_NOTE = 1024  # limit of the API server
 _LONGEST_NAME = 200
 
 
@@ -31,7 +30,7 @@ def event_about(obj: KubeObject, announcement: JobAnnouncement, now_s: float) ->
         type="Warning" if announcement.is_warning else "Normal",
         reason=announcement.reason,
         action=ACTION,
-        note=note if len(note) <= _LONGEST_NOTE else note[: _LONGEST_NOTE - 1] + "…",
+        note=fitting_note(note),
         regarding=reference_to(obj),
         reporting_controller=COMPONENT,
         reporting_instance=COMPONENT,

@@ -35,7 +35,7 @@ from koordinator.descheduler.contract import (
     SUCCESS,
     Handle,
 )
-from koordinator.descheduler.migration.arbitration import Arbiter
+from koordinator.descheduler.migration.arbitration import Arbiter, EvictionBucket, ObjectLimiters
 from koordinator.descheduler.migration.arguments import MigrationControllerArgs
 from koordinator.descheduler.migration.decisions import (
     AssignReservationOrder,
@@ -67,7 +67,6 @@ from koordinator.descheduler.migration.jobs import (
     reservation_ref,
     trigger_of,
 )
-from koordinator.descheduler.migration.object_limiters import EvictionBucket, ObjectLimiters
 from koordinator.descheduler.migration.reservation_template import (
     is_for_pending_pod,
     job_reference_of,

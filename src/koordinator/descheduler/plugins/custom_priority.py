@@ -138,7 +138,9 @@ class CustomPriority:
         for source in sources:
             movable, misses = [], 0
             for pod in self._candidates_on(source):
-                if self.args.node_fit and not self._fits_any(pod, targets):
+                if self.args.node_fit and not any(
+                    fits(node, pod, self.handle.view) for node in targets
+                ):
                     misses += 1
                     if misses >= _MISSES:
                         break
@@ -193,9 +195,6 @@ class CustomPriority:
         """Return the candidates of a node, those with the smallest requests first."""
         pods = filter(self.candidates.is_candidate, self.handle.view.pods_on(node.metadata.name))
         return sorted(pods, key=_size)
-
-    def _fits_any(self, pod: Pod, targets: Sequence[Node]) -> bool:
-        return any(fits(node, pod, self.handle.view) for node in targets)
 
     def _evict(self, pod: Pod, reason: str, goal: "LaterLevelGoal") -> bool:
         if self.args.dry_run:

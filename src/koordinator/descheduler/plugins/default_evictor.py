@@ -14,7 +14,7 @@ from msgspec import field
 
 from koordinator.api.annotations.scheduling import PREFERS_NO_EVICTION
 from koordinator.api.core import MicroTime, Namespace
-from koordinator.api.event import Event, reference_to
+from koordinator.api.event import Event, fitting_note, reference_to
 from koordinator.api.kubescheduler.structs import ConfigStruct, Count, Int32
 from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.node import Node
@@ -51,7 +51,6 @@ from koordinator.foundation.clock import UTC, Duration, to_epoch_s
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
 
 _LONGEST_NAME, _SHORT = 200, 8
-_LONGEST_NOTE = 1024  # limit of the API server
 _FEWEST_REPLICAS = 2  # smaller values of minReplicas have no effect
 
 log = logging.getLogger(__name__)
@@ -259,7 +258,7 @@ def _descheduled(pod: Pod, options: EvictOptions, now_s: float) -> Event:
         type="Normal",
         reason="Descheduled",
         action="Evicting",
-        note=note if len(note) <= _LONGEST_NOTE else f"{note[: _LONGEST_NOTE - 1]}…",
+        note=fitting_note(note),
         regarding=reference_to(pod),
         reporting_controller=options.profile,
         reporting_instance=options.profile,

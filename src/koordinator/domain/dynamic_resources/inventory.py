@@ -4,19 +4,27 @@ Only the newest generation of a pool that the node sees counts. A pool is comple
 of slices of that generation, for any nodes, equals the published count. A pool that the node
 sees only in part is left out while a newer generation exists elsewhere.
 
+Administrators set taints of devices in addition to the taints of the drivers.
+
 Slices and pools with binding conditions are sorted after the others.
 
-Source: k8s.io/dynamic-resource-allocation structured/internal/experimental/pools_experimental.go.
+Source: k8s.io/dynamic-resource-allocation structured/internal/experimental/pools_experimental.go;
+resourceslice/tracker/tracker.go ``applyPatches``.
 """
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from dataclasses import replace as replace_fields
 from typing import Any, Final, TypeVar
+
+from msgspec.structs import replace
 
 from koordinator.api.dynamic_resources import (
     CounterSet,
     DeviceAttribute,
+    DeviceTaintRule,
+    DeviceTaintSelector,
     PoolDevice,
     ResourceSlice,
     ResourceSliceSpec,
@@ -156,7 +164,7 @@ class OfferedSlice:
         spec = self.spec
         if spec.per_device_node_selection:
             devices = tuple(device for device in self.devices if device.reaches(node))
-            return replace(self, devices=devices, contents={}) if devices else None
+            return replace_fields(self, devices=devices, contents={}) if devices else None
         if (
             spec.all_nodes
             or spec.node_name == node.metadata.name
@@ -239,11 +247,6 @@ class SliceIndex:
     def _visible(self, offered: OfferedSlice) -> dict[str, OfferedSlice]:
         only = offered.only_node
         return self._of_node.setdefault(only, {}) if only else self._shared
-
-    @property
-    def has_shared(self) -> bool:
-        """Whether labels of nodes may matter."""
-        return bool(self._shared)
 
     def nodes(self) -> Iterable[str]:
         """Return the nodes that have slices of their own."""
@@ -328,3 +331,43 @@ def _take_out(groups: dict[GroupT, dict[str, OfferedSlice]], group: GroupT, name
     known = groups.get(group)
     if known is not None and known.pop(name, None) is not None and not known:
         del groups[group]
+
+
+_EVERY = DeviceTaintSelector()
+
+
+def concerns(rule: DeviceTaintRule, spec: ResourceSliceSpec) -> bool:
+    """Return whether a rule may select a device of a slice."""
+    wanted = _selector(rule)
+    return (
+        wanted is not None
+        and wanted.driver in {None, spec.driver}
+        and wanted.pool in {None, spec.pool.name}
+    )
+
+
+def with_taints(item: ResourceSlice, rules: Iterable[DeviceTaintRule]) -> ResourceSlice:
+    """Return a slice whose devices also have the taints of the rules, in order of the rules."""
+    those = [rule for rule in rules if concerns(rule, item.spec)]
+    if not those:
+        return item
+    devices = tuple(_tainted(device, those) for device in item.spec.devices)
+    return replace(item, spec=replace(item.spec, devices=devices))
+
+
+def _tainted(device: PoolDevice, rules: Iterable[DeviceTaintRule]) -> PoolDevice:
+    added = tuple(
+        rule.spec.taint
+        for rule in rules
+        if (wanted := _selector(rule)) is not None and wanted.device in {None, device.name}
+    )
+    return replace(device, taints=(*device.taints, *added)) if added else device
+
+
+def _selector(rule: DeviceTaintRule) -> DeviceTaintSelector | None:
+    """Return a rule's selector; None if it selects nothing.
+
+    Before v1, a missing selector selects every device.
+    """
+    wanted = rule.spec.device_selector
+    return _EVERY if wanted is None and type(rule) is not DeviceTaintRule else wanted

@@ -160,10 +160,6 @@ def _is_version(text: str, normalize: bool = False) -> bool:
     return True
 
 
-def _sign(number: int) -> int:
-    return (number > 0) - (number < 0)
-
-
 def _compared(a: Any, b: Any) -> int:
     return int(a > b) - int(a < b)
 
@@ -171,7 +167,7 @@ def _compared(a: Any, b: Any) -> int:
 _OVERLOADS = (
     overload("quantity(string) -> quantity", _quantity),
     overload("isQuantity(string) -> bool", _is_quantity),
-    overload("sign(quantity) -> int", lambda a: _sign(a.nanos)),
+    overload("sign(quantity) -> int", lambda a: (a.nanos > 0) - (a.nanos < 0)),
     overload("quantity.isInteger() -> bool", _is_integer),
     overload("quantity.asInteger() -> int", _as_integer),
     overload("quantity.asApproximateFloat() -> double", lambda a: a.nanos / NANOS),

@@ -30,7 +30,6 @@ from koordinator.domain.gangs.terms import (
     terms_of_object,
     terms_of_saying,
 )
-from koordinator.domain.gangs.validation import check_pod_group
 
 __all__ = [
     "GROUP_KINDS",
@@ -46,7 +45,6 @@ __all__ = [
     "MemberSummary",
     "PodGroupTerms",
     "WorkloadRefs",
-    "check_pod_group",
     "contradictions",
     "gang_id",
     "gang_summaries",

@@ -339,7 +339,7 @@ def _rounds(
         raise CelError("no such overload")
     before = {name: activation.variables.get(name, _MISSING) for name in names}
     try:
-        for given in _singles(items) if len(names) == 1 else _pairs(items):
+        for given in ((item,) for item in items) if len(names) == 1 else _pairs(items):
             activation.spend(cost)
             activation.variables.update(zip(names, given, strict=True))
             if condition is None or _bool(condition(activation)):
@@ -350,10 +350,6 @@ def _rounds(
                 activation.variables.pop(name, None)
             else:
                 activation.variables[name] = value
-
-
-def _singles(items: Any) -> Iterable[tuple[Any, ...]]:
-    return ((item,) for item in items)
 
 
 def _pairs(items: Any) -> Iterable[tuple[Any, ...]]:

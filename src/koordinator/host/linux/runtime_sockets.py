@@ -63,11 +63,6 @@ class StopContainerRequest:
     timeout: Annotated[int, FieldNumber(2)] = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StopContainerResponse:
-    """Response to a stop request."""
-
-
 class CriSocket:
     """Implementation of ``ContainerRuntime`` with a connection per call.
 

@@ -6,7 +6,7 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/util/evictor.go, helpers/con
 import logging
 
 from koordinator.api.core import MicroTime, ObjectReference
-from koordinator.api.event import Event
+from koordinator.api.event import LONGEST_NOTE, Event
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.clock import UTC, Clock
 from koordinator.koordlet.app.outbox import Outbox
@@ -25,7 +25,6 @@ UNPREPARED = "StartedWithoutRuntimeHook"  # Pod: a container started while hooks
 
 _COMPONENT = "koordlet"
 _LONGEST_NAME = 230
-_LONGEST_NOTE = 1024
 
 
 def pod_event(victim: EvictPod, reason: str, note: str, now_s: float) -> Event:
@@ -84,7 +83,7 @@ def _event(
         type="Warning",
         reason=reason,
         action=action,
-        note=note[:_LONGEST_NOTE],
+        note=note[:LONGEST_NOTE],
         regarding=regarding,
         reporting_controller=_COMPONENT,
         reporting_instance=_COMPONENT,

@@ -54,15 +54,6 @@ class Task:
     why: str
 
 
-def choose_victims(tasks: Sequence[Task], leaving: Collection[str]) -> list[EvictPod]:
-    """Return the victims.
-
-    ``leaving`` are UIDs of pods that are being evicted: their release counts, so that no further
-    pod is evicted for the same pressure.
-    """
-    return choose_with_copilot(tasks, leaving, ())[0]
-
-
 def choose_with_copilot(
     tasks: Sequence[Task], leaving: Collection[str], runtimes: Collection[str]
 ) -> tuple[list[EvictPod], EndContainers | None]:

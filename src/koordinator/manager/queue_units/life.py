@@ -254,7 +254,7 @@ def _wait(unit: QueueUnit, job: WaitingJob, now_s: float) -> UnitStep:
     status = unit.status
     if job.is_suspended:
         return UnitStep(replace(status, phase=UnitPhase.ENQUEUED))
-    if unit.spec.active is False or _is_evicted(status):
+    if unit.spec.active is False or _is_true(status, EVICTED):
         return UnitStep(status, "suspend")  # an earlier write of the job has failed
     return UnitStep(_adopted(unit, job, now_s))
 
@@ -420,10 +420,6 @@ def _ended(status: QueueUnitStatus, job: WaitingJob, now_s: float) -> QueueUnitS
 def _counted(status: QueueUnitStatus, job: WaitingJob) -> QueueUnitStatus:
     pods = UnitPodState(running=job.running, pending=job.pending)
     return status if status.pod_state == pods else replace(status, pod_state=pods)
-
-
-def _is_evicted(status: QueueUnitStatus) -> bool:
-    return _is_true(status, EVICTED)
 
 
 def _is_reserved(status: QueueUnitStatus) -> bool:

@@ -313,7 +313,7 @@ class JobQueueCache:
         for queue in self.queues.values():
             queue.validate()
         for quota, front in self._front.items():
-            if quota not in self.stale and not _are_in(front, self.queues[quota]):
+            if quota not in self.stale and any(one not in self.queues[quota].jobs for one in front):
                 raise BugError(f"jobs that are gone stand in front of the queue of {quota}.")
 
     def _take_out(self, job_id: str) -> None:
@@ -321,7 +321,3 @@ class JobQueueCache:
         self.queues[quota].drop(job_id)
         self._front.get(quota, {}).pop(job_id, None)
         self.stale[quota] = None
-
-
-def _are_in(ids: Iterable[str], queue: JobQueue) -> bool:
-    return all(one in queue.jobs for one in ids)

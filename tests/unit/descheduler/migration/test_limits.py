@@ -7,8 +7,8 @@ from tests.worlds import pod
 from koordinator.api.meta import OwnerReference
 from koordinator.api.pod import Pod
 from koordinator.descheduler.configuration import decode_plugin_args
+from koordinator.descheduler.migration.arbitration import SPARE_BUCKETS, ObjectLimiters
 from koordinator.descheduler.migration.arguments import MigrationControllerArgs
-from koordinator.descheduler.migration.object_limiters import SPARE_BUCKETS, ObjectLimiters
 from koordinator.descheduler.migration.workloads import resolved_limit
 from koordinator.foundation.errors import InputError
 

@@ -13,7 +13,6 @@ from koordinator.api.pod_groups import PodGroup
 from koordinator.domain.gangs import (
     GangCache,
     GangDefaults,
-    check_pod_group,
     contradictions,
     gang_id,
     gang_summaries,
@@ -22,7 +21,6 @@ from koordinator.domain.gangs import (
     terms_of_object,
     terms_of_saying,
 )
-from koordinator.foundation.errors import InputError
 
 GANG = "gang.scheduling.koordinator.sh/"
 LABEL = "pod-group.scheduling.sigs.k8s.io"
@@ -103,24 +101,21 @@ def test_annotations_carry_all_settings() -> None:
         ({"groups": "h"}, "groups"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_at_admission(given: dict[str, Any], part: str) -> None:
-    """The same warning reaches the user as an event where no webhook sees the object."""
-    broken = pod_group(**given)
+def test_warnings_name_invalid_fields_of_a_pod_group(given: dict[str, Any], part: str) -> None:
+    """The scheduler uses the defaults instead, and the user gets the warnings as events."""
+    warnings = terms_of_object(pod_group(**given), DEFAULTS).warnings
 
-    with pytest.raises(InputError, match="PodGroup default/g") as error:
-        check_pod_group(broken)
-
-    assert part in str(error.value)
-    assert terms_of_object(broken, DEFAULTS).warnings
+    assert part in "; ".join(map(str, warnings))
 
 
 def test_a_sound_pod_group_is_accepted() -> None:
     """With the timeout in place of the default."""
     sound = pod_group(timeout_s=30, groups='["default/g", "other/h"]')
 
-    check_pod_group(sound)
+    terms = terms_of_object(sound, DEFAULTS)
 
-    assert terms_of_object(sound, DEFAULTS).wait_s == 30.0
+    assert not terms.warnings
+    assert terms.wait_s == 30.0
 
 
 @pytest.mark.parametrize(

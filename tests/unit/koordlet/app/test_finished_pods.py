@@ -20,7 +20,7 @@ from koordinator.koordlet.app.rounds import PodIsolation
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_suppress import suppress
 from koordinator.koordlet.qos.evict import cpu_tasks, memory_tasks
-from koordinator.koordlet.qos.eviction import StrategyInputs, choose_victims
+from koordinator.koordlet.qos.eviction import StrategyInputs, choose_with_copilot
 from koordinator.koordlet.qos.resctrl import ResctrlFacts
 from koordinator.koordlet.qos.tc_network import plan_network_shape
 from koordinator.koordlet.qos.terway_network import plan_terway
@@ -135,7 +135,7 @@ def decisions(others: list[Pod]) -> dict[str, Any]:
     tasks = cpu_tasks(inputs, ALL_GATES) + memory_tasks(inputs, ALL_GATES)
     no_disks = World().agent._volumes
     return {
-        "victims": [victim.name for victim in choose_victims(tasks, ())],
+        "victims": [victim.name for victim in choose_with_copilot(tasks, (), ())[0]],
         "release": [(task.feature, dict(task.release)) for task in tasks],
         "suppress": suppress(inputs),
         "plans": plan_all(seen, ALL_GATES, no_disks, caches, PodIsolation(None), keep_quota=False),

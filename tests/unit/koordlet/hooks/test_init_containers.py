@@ -17,7 +17,7 @@ from koordinator.koordlet.hooks.cpuset import plan_cpusets
 from koordinator.koordlet.intents import Intent, SetCgroup, SetResctrl
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.evict import cpu_tasks
-from koordinator.koordlet.qos.eviction import StrategyInputs, choose_victims
+from koordinator.koordlet.qos.eviction import StrategyInputs, choose_with_copilot
 from koordinator.koordlet.qos.memory_qos import plan_memory_qos
 from koordinator.koordlet.qos.resctrl import ResctrlFacts, plan_class_resctrl, plan_pod_resctrl
 from koordinator.koordlet.view.pods import PodView, pod_view
@@ -254,7 +254,7 @@ def test_a_sidecar_ends_with_its_pod() -> None:
     spec = slo(resourceUsedThresholdWithBE=threshold)
     inputs = StrategyInputs(tree.view(view, machine_=machine(8), slo=spec), store)
 
-    (victim,) = choose_victims(cpu_tasks(inputs, {"CPUEvict"}), ())
+    (victim,) = choose_with_copilot(cpu_tasks(inputs, {"CPUEvict"}), (), ())[0]
 
     assert set(victim.folders) == set(folders(view).values())
 

@@ -13,7 +13,7 @@ from koordinator.koordlet.qos.evict import (
     satisfaction_release,
     usage_release,
 )
-from koordinator.koordlet.qos.eviction import StrategyInputs, choose_victims
+from koordinator.koordlet.qos.eviction import StrategyInputs, choose_with_copilot
 from koordinator.koordlet.view.machine import Machine
 
 EVICTABLE = {"koordinator.sh/eviction-enabled": "true"}
@@ -47,7 +47,7 @@ def inputs(
 
 def victims(tasks: list[Any], leaving: tuple[str, ...] = ()) -> list[str]:
     """Return the names of who has to go."""
-    return [victim.name for victim in choose_victims(tasks, leaving)]
+    return [victim.name for victim in choose_with_copilot(tasks, leaving, ())[0]]
 
 
 @pytest.mark.parametrize(

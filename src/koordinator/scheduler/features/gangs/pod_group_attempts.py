@@ -44,7 +44,7 @@ from koordinator.scheduler.preemption import PREEMPT_NEVER
 from koordinator.scheduler.queue import QueuedPod
 
 if TYPE_CHECKING:  # the metrics client is optional
-    from koordinator.scheduler.features.gangs.pod_group_metrics import PodGroupMetrics
+    from koordinator.scheduler.features.gangs.metrics import PodGroupMetrics
 
 
 class PodGroupAttempts:

@@ -24,7 +24,7 @@ from koordinator.scheduler.features.gangs.placement import (
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
 if TYPE_CHECKING:  # the metrics client is optional
-    from koordinator.scheduler.features.gangs.pod_group_metrics import PodGroupMetrics
+    from koordinator.scheduler.features.gangs.metrics import PodGroupMetrics
 
 
 @dataclass(frozen=True, slots=True)

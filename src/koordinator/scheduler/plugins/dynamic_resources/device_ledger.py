@@ -21,11 +21,17 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.domain.dynamic_resources.allocation import devices_of
 from koordinator.domain.dynamic_resources.allocator import AllocatorGates
-from koordinator.domain.dynamic_resources.inventory import DeviceId, Pool, PoolKey, SliceIndex
+from koordinator.domain.dynamic_resources.inventory import (
+    DeviceId,
+    Pool,
+    PoolKey,
+    SliceIndex,
+    concerns,
+    with_taints,
+)
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER, device_id, usage_by_minor
 from koordinator.domain.dynamic_resources.shapes import usage_of
 from koordinator.domain.dynamic_resources.shares import CounterKey, DevicesInUse, consumption
-from koordinator.domain.dynamic_resources.taint_rules import concerns, with_taints
 from koordinator.foundation.arrays import IntArray, extended
 from koordinator.scheduler.snapshot import Changed, ClusterState, ObjectTable
 

@@ -15,14 +15,11 @@ from koordinator.api.resource_names import CPU, EPHEMERAL_STORAGE, MEMORY
 from koordinator.domain.amounts import (
     Amounts,
     ZoneAmounts,
-    amplified,
     remaining,
     total,
 )
 from koordinator.domain.masks import MAX_ZONE, subsets, zones_of
 from koordinator.scheduler.rules.numa.align import TopologyHint
-from koordinator.scheduler.rules.numa.ledger import NumaAllocation
-from koordinator.scheduler.rules.numa.node import MILLI
 from koordinator.scheduler.rules.numa.trial import NumaTrial
 
 MAX_SCORE = 100
@@ -68,17 +65,6 @@ def _summed(amounts: ZoneAmounts, zones: int) -> Amounts:
     if len(among) == 1:
         return amounts.get(among[0], {})
     return total([amounts[zone] for zone in among if zone in amounts])
-
-
-def bound_cpu_milli(trial: NumaTrial, allocation: NumaAllocation) -> int:
-    """Return the amplified milli-CPU of CPUs bound by other pods.
-
-    The unused part of the pod's reservation counts as free.
-    """
-    node = trial.node
-    given_back = trial.reusable.preferred_cpus & ~allocation.cpus
-    bound = node.ledger.cpus.held_without(given_back).bit_count()
-    return amplified(bound * MILLI, node.cpu_ratio)
 
 
 MISSING_ZONES: Final = "node(s) missing NUMA resources"

@@ -5,10 +5,22 @@ Source: koordinator pkg/scheduler/plugins/nodenumaresource/scoring.go,
 """
 
 from koordinator.api.resource_names import CPU
-from koordinator.domain.amounts import total
+from koordinator.domain.amounts import amplified, total
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
+from koordinator.scheduler.rules.numa.node import MILLI
 from koordinator.scheduler.rules.numa.trial import NumaTrial
-from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer, bound_cpu_milli
+from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer
+
+
+def bound_cpu_milli(trial: NumaTrial, allocation: NumaAllocation) -> int:
+    """Return the amplified milli-CPU of CPUs bound by other pods.
+
+    The unused part of the pod's reservation counts as free.
+    """
+    node = trial.node
+    given_back = trial.reusable.preferred_cpus & ~allocation.cpus
+    bound = node.ledger.cpus.held_without(given_back).bit_count()
+    return amplified(bound * MILLI, node.cpu_ratio)
 
 
 def score_allocation(trial: NumaTrial, allocation: NumaAllocation, scorer: ZoneScorer) -> int:

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from msgspec.structs import replace
 from tests.machines import GIB, machine, numa_node
-from tests.unit.scheduler.rules.numa.holding_score import score_allocation
+from tests.unit.scheduler.rules.numa.holding_score import bound_cpu_milli, score_allocation
 
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.scheduler.rules.cpus.binding import CpuBinding
@@ -12,7 +12,7 @@ from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger
 from koordinator.scheduler.rules.numa.node import NumaRequest, Reusable
 from koordinator.scheduler.rules.numa.rows import amplified_request, short_of_cpu
 from koordinator.scheduler.rules.numa.trial import NumaTrial
-from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer, bound_cpu_milli, score_zones
+from koordinator.scheduler.rules.numa.zone_scorer import ZoneScorer, score_zones
 
 CPU_ONLY = ZoneScorer({"cpu": 1}, pack=False)
 
