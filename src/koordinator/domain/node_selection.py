@@ -113,3 +113,20 @@ def _integer(text: str) -> int | None:
         return int(text)
     except ValueError:
         return None
+
+
+def taint_text(taint: Taint) -> str:
+    """Return a taint as ``key=value:effect``."""
+    return f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
+
+
+def toleration_of(taint: Taint) -> Toleration:
+    """Return the toleration of exactly this taint."""
+    operator = "Equal" if taint.value else "Exists"
+    return Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
+
+
+def toleration_text(one: Toleration) -> str:
+    """Return a toleration as it is written in YAML."""
+    value = f", value: {one.value}" if one.value else ""
+    return f"{{key: {one.key}, operator: {one.operator}{value}, effect: {one.effect}}}"

@@ -148,6 +148,14 @@ def least_requests(pod: Pod) -> Requests:
 
     This is what is guaranteed to become free when the pod is removed.
     """
+    return pod_requests(with_least_requests(pod).spec)
+
+
+def with_least_requests(pod: Pod) -> Pod:
+    """Return the pod with the minimum of its amounts, as if no resize were under way.
+
+    A smaller resize has been carried out then, and a larger one has been taken back.
+    """
     spec, statuses = pod.spec, _statuses(pod)
 
     def least(container: Container) -> Container:
@@ -159,7 +167,17 @@ def least_requests(pod: Pod) -> Requests:
         requests = _least(own, pod.status.allocated_resources, pod.status.resources)
         own = replace(own, requests=requests)
     containers, first = tuple(map(least, spec.containers)), tuple(map(least, spec.init_containers))
-    return pod_requests(replace(spec, containers=containers, init_containers=first, resources=own))
+    return replace(
+        pod,
+        spec=replace(spec, containers=containers, init_containers=first, resources=own),
+        status=replace(
+            pod.status,
+            container_statuses=(),
+            init_container_statuses=(),
+            allocated_resources={},
+            resources=None,
+        ),
+    )
 
 
 def least_of(container: Container, status: ContainerStatus) -> Container:

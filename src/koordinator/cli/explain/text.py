@@ -101,8 +101,7 @@ def _overview(
         for helping in (enough or first.remedies)[:1]:
             is_only = len(explained) == 1 and len(names) == 1
             subject = "" if is_only else f" ({_member(first.pod, gangs)})"
-            besides = "" if helping.sufficient else " (not enough alone)"
-            yield 4, f"would help{subject}: {helping.text}{besides}"
+            yield 4, f"would help{subject}: {helping.text}{_qualification(helping)}"
     yield 0, "koord explain pod NAMESPACE/NAME explains one of them in full"
 
 
@@ -172,8 +171,14 @@ def _remedies(remedies: Sequence[Remedy]) -> Iterator[IndentedLine]:
     if remedies:
         yield 2, "what would help:"
     for one in remedies:
-        besides = "" if one.sufficient else " (not enough alone)"
-        yield 4, f"- {one.text}{besides if one.tried else ' (not tried)'}"
+        yield 4, f"- {one.text}{_qualification(one)}"
+
+
+def _qualification(one: Remedy) -> str:
+    """Return what a remedy does not promise; empty if it is enough alone."""
+    if not one.tried:
+        return " (not tried)"
+    return "" if one.sufficient else " (not enough alone)"
 
 
 def _queue(queue_status: QueueStatus) -> Iterator[IndentedLine]:

@@ -397,6 +397,14 @@ class SchedulingPlugin(BasicPlugin, Protocol):
         """
         ...
 
+    def unusable_holds(self, snapshot: Snapshot, pod: PodClass) -> Mapping[str, str]:
+        """Return why the pod may not use the holds that it owns, by name."""
+        ...
+
+    def hold_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Return changes of the pod after which it may use a hold on the node, with the new pod."""
+        ...
+
     def admits_with_node(
         self, snapshot: Snapshot, pod: PodClass, amounts: Mapping[str, int]
     ) -> bool | None:

@@ -37,7 +37,11 @@ def group_text(one: Explanation) -> str:
 def in_short(one: Explanation) -> str:
     """Return why a pod waits in one line, without the nodes."""
     everywhere = [words_of(cause) for cause in one.causes if not cause.nodes]
-    nodes = [words_of(cause) for cause in one.causes if cause.nodes and cause.decisive]
+    by_nodes: dict[object, list[str]] = {}  # causes on the same nodes apply together
+    for cause in one.causes:
+        if cause.nodes and cause.decisive:
+            by_nodes.setdefault((cause.nodes, cause.on), []).append(words_of(cause))
+    nodes = [" and ".join(dict.fromkeys(words)) for words in by_nodes.values()]
     parts = [*everywhere, *([" or ".join(dict.fromkeys(nodes))] if nodes else [])]
     return "; ".join(parts) or one.summary
 

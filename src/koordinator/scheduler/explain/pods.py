@@ -10,6 +10,7 @@ from koordinator.scheduler.diagnosis import quantity, spoken
 from koordinator.scheduler.explain.explanation import CauseReport, EmptyCluster, NearNode, Remedy
 from koordinator.scheduler.explain.obstacles import Cause, Way
 from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.explain.resizes import held_by_resizes
 from koordinator.scheduler.explain.sentences import sentence
 from koordinator.scheduler.explain.victims import ReservedRoom
 from koordinator.scheduler.rules.smaller_pods import asking_at_most, overhead_of
@@ -53,12 +54,22 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseRep
                 decisive=cause in decisive,
                 on=tuple(found.names[i] for i in mask.nonzero()[0][:NAMED].tolist()),
                 resolvable=bool((mask & ~found.never).any()),
-                detail="; ".join(filter(None, (detail, kept))),
+                detail="; ".join(
+                    filter(None, (detail, kept, _resizing(question, cause, int(mask.argmax()))))
+                ),
             )
         )
     yield from sorted(
         reports, key=lambda one: (not one.decisive, -one.nodes, one.plugin, one.reason)
     )
+
+
+def _resizing(question: Question, cause: Cause, index: int) -> str:
+    """Return the pods that hold more of a short resource because of their resizes."""
+    if cause.plugin != FIT or not cause.reason.startswith(SHORT):
+        return ""
+    row = int(question.found.rows[index])
+    return held_by_resizes(question, row, cause.reason.removeprefix(SHORT))
 
 
 def _reserved(room: ReservedRoom, cause: Cause, indices: Sequence[int]) -> tuple[str, str]:
@@ -69,6 +80,8 @@ def _reserved(room: ReservedRoom, cause: Cause, indices: Sequence[int]) -> tuple
     kept = room.text(indices[0], resource)
     if not kept or not all(room.is_decisive(index, resource) for index in indices[:NAMED]):
         return "", kept
+    if all(room.is_own(index, resource) for index in indices[:NAMED]):
+        return f"the {resource} that it needs is kept by reservations that it may not use", kept
     return f"the {resource} that it needs is kept by reservations for other pods", kept
 
 
@@ -143,6 +156,16 @@ def changed_pods(question: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
         if len(found) == MOST:
             break
     yield from found.values()
+
+
+def usable_holds(question: Question) -> Iterator[Remedy]:
+    """Yield a change of the pod with which it may use a reservation that it owns."""
+    for index in question.order[:TRIED].tolist():
+        row = int(question.found.rows[index])
+        for text, pod in question.hold_remedies(row):
+            if question.takes(pod, row, ()):
+                yield _remedy(question, text, row, enough=question.starts(pod, row))
+                return
 
 
 def changed_for_refusals(question: Question) -> Iterator[Remedy]:

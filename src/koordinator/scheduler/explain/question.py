@@ -7,7 +7,7 @@ import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.contract import AllocationResult, Profile, Reads, Refusal
+from koordinator.scheduler.contract import AllocationResult, Profile, Reads, Refusal, plugins_with
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.cycle.reserve import reserve
@@ -86,6 +86,25 @@ class Question:
         """Return changes of a pod with which a plugin accepts a node."""
         found = self._ask("pod_remedies", plugin, row, pod)
         return found if isinstance(found, list) else []
+
+    def hold_remedies(self, row: int) -> list[tuple[str, Pod]]:
+        """Return changes of the pod with which it may use a hold on a node."""
+        return [
+            change
+            for active in plugins_with(self.profile.filter, "hold_remedies")
+            for change in active.plugin.hold_remedies(
+                view_for(self.profile, self.state, self.pod_class)[np.array([row])],
+                self.pod_class,
+                self.pod,
+            )
+        ]
+
+    def unusable_holds(self) -> dict[str, str]:
+        """Return why the pod may not use the holds that it owns, by name."""
+        found: dict[str, str] = {}
+        for active in plugins_with(self.profile.filter, "unusable_holds"):
+            found |= active.plugin.unusable_holds(Snapshot(self.state), self.pod_class)
+        return found
 
     def reduced_requests(self, plugin: str, row: int) -> list[dict[str, int]]:
         """Return requests with which a plugin may accept a node, largest first."""

@@ -27,8 +27,10 @@ from koordinator.scheduler.explain.pods import (
     smaller_pod,
     smaller_request_remedy,
     smaller_requests,
+    usable_holds,
 )
 from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.explain.resizes import ended_resizes
 from koordinator.scheduler.explain.victims import budgets_against, candidates, is_pinned
 from koordinator.scheduler.post_filter import Member
 from koordinator.scheduler.preemption import minimal
@@ -95,12 +97,14 @@ def _whole(question: Question, gang: Sequence[Member]) -> PodClass:
 def _for_nodes(question: Question) -> Iterator[Remedy]:
     """Yield remedies for all rejections by nodes."""
     yield from _waiting(question)
+    yield from ended_resizes(question)
     gate = [*_by_gate(question)]
     yield from gate
     selected, others = _ways_by_selection(question)
     changes = [
         *_changed_nodes(question, selected),
         *changed_pods(question, selected),
+        *usable_holds(question),
         *_fewer_pods(question),
     ]
     changes += [*_changed_nodes(question, others), *changed_pods(question, others)]

@@ -1,11 +1,17 @@
-"""Text about the resize of a pod that its node has not carried out."""
+"""Resizes that a node has not carried out: of the explained pod, and of pods in its way."""
 
+from collections.abc import Iterator
 from typing import Final
 
 from koordinator.api.pod import RESIZE_PENDING, Pod
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.domain.resized_pods import granted_requests
+from koordinator.domain.reserve_pod import display_name
+from koordinator.domain.resized_pods import granted_requests, least_requests, with_least_requests
 from koordinator.scheduler.diagnosis import spoken
+from koordinator.scheduler.explain.explanation import Remedy
+from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.snapshot import PlacedPod
+from koordinator.scheduler.transaction import Transaction
 
 _IN_PROGRESS: Final = "PodResizeInProgress"
 _STATES: Final = {
@@ -42,3 +48,71 @@ def _changes(pod: Pod) -> str:
         for name, amount in requested.items()
         if amount != granted.get(name, 0)
     )
+
+
+TRIED: Final = 3  # nearest nodes whose resizes are tried
+
+
+def held_by_resizes(question: Question, row: int, resource: str) -> str:
+    """Return which pods on a node hold more of a resource because of their resizes."""
+    return ", ".join(
+        _held(placed, resource, amount)
+        for placed in question.state.pods.on_row[row].values()
+        if (amount := _excess(question, placed).get(resource))
+    )
+
+
+def _excess(question: Question, placed: PlacedPod) -> dict[str, int]:
+    """Return the amounts that a pod would not hold without its resize, by resource."""
+    if not placed.pod.status.container_statuses and not placed.pod.status.allocated_resources:
+        return {}
+    names, least = question.state.axis.names, least_requests(placed.pod)
+    held = {names[column]: amount for column, amount in placed.pod_class.demand}
+    return {n: held[n] for n, amount in least.items() if held.get(n, 0) > amount}
+
+
+def _held(placed: PlacedPod, resource: str, amount: int) -> str:
+    name, wanted = display_name(placed.pod), pod_requests(placed.pod.spec).get(resource, 0)
+    if amount > wanted:
+        until = f"until its resize to {spoken(resource, wanted)} is carried out"
+        return f"{name} holds {spoken(resource, amount)} of {resource} {until}"
+    granted = granted_requests(placed.pod).get(resource, 0)
+    return (
+        f"{spoken(resource, amount)} of {resource} count for {name}, whose resize from "
+        f"{spoken(resource, granted)} is not carried out yet"
+    )
+
+
+def ended_resizes(question: Question) -> Iterator[Remedy]:
+    """Yield a node that takes the pod once resizes are carried out or taken back."""
+    for row in question.hopeful_rows(TRIED):
+        resized = [p for p in question.state.pods.on_row[row].values() if _excess(question, p)]
+        if not resized:
+            continue
+        with Transaction(question.state) as transaction:
+            for placed in resized:
+                pod = with_least_requests(placed.pod)
+                transaction.displace(placed)
+                transaction.place(
+                    placed.key, pod, question.state.classes.of(pod), row, placed.pod_allocation
+                )
+            if not question.takes_without(row, ()):
+                continue
+        steps = " and ".join(map(_step, resized))
+        node = question.state.nodes.names[row]
+        yield Remedy(
+            kind="wait",
+            text=f"{node} takes it when {steps}",
+            sufficient=not question.found.refusals,
+            nodes=(node,),
+            pods=tuple(display_name(placed.pod) for placed in resized),
+        )
+        return
+
+
+def _step(placed: PlacedPod) -> str:
+    granted, wanted = granted_requests(placed.pod), pod_requests(placed.pod.spec)
+    grows = any(amount > granted.get(name, 0) for name, amount in wanted.items())
+    done = "taken back" if grows else "carried out"
+    changes = _changes(placed.pod)
+    return f"the resize of {display_name(placed.pod)}{f' ({changes})' if changes else ''} is {done}"

@@ -80,6 +80,7 @@ class ReservedRoom:
     def __init__(self, question: Question) -> None:
         self._question = question
         self._state = question.state
+        self._unusable = question.unusable_holds()
 
     def is_decisive(self, index: int, resource: str) -> bool:
         """Return whether a node would have enough of a resource without those reservations."""
@@ -90,7 +91,7 @@ class ReservedRoom:
         """Return the reservations of a resource on a node with owners; empty without any."""
         parts = [
             f"{spoken(resource, amount)} of {resource} kept by reservation {name}"
-            + self._owners(name)
+            + (self._why_not(name) or self._owners(name))
             for name, amount in self._kept(index, resource)
         ]
         more = (
@@ -99,6 +100,15 @@ class ReservedRoom:
             else ""
         )
         return ", ".join(parts[:NAMED_RESERVATIONS]) + more
+
+    def is_own(self, index: int, resource: str) -> bool:
+        """Return whether the pod owns a reservation of the resource there without using it."""
+        return any(name in self._unusable for name, _ in self._kept(index, resource))
+
+    def _why_not(self, name: str) -> str:
+        """Return why the pod may not use a reservation that it owns; empty for others."""
+        why = self._unusable.get(name, "")
+        return f", which the pod owns and may not use: {why}" if why else ""
 
     def _kept(self, index: int, resource: str) -> Iterator[tuple[str, int]]:
         row = int(self._question.found.rows[index])

@@ -42,6 +42,8 @@ from koordinator.scheduler.rules.usage_kernels import MeanShare, RowUsage, short
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, EPHEMERAL_STORAGE, MEMORY, PODS
 
+_COMPUTED = frozenset((BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY))
+
 #: Resources that come from unused requests of other pods, with the name of their band.
 _BANDS = {
     BATCH_CPU: " of batch",
@@ -146,8 +148,11 @@ class NodeResourcesFit:
     def _similar_name(self, view: Snapshot, pod: PodClass, name: str) -> str:
         """Return an offered resource with a name similar to one that no node offers; else empty.
 
-        A resource that a DeviceClass serves counts as offered.
+        A resource that a DeviceClass serves counts as offered.  Batch and mid resources, which the
+        manager computes, are not misspelt.
         """
+        if name in _COMPUTED:
+            return ""
         offered = np.flatnonzero(view.cluster.allocatable.any(axis=0)).tolist()
         known = [self.axis.names[column] for column in offered]
         served = {self.axis.names[column] for column, _ in pod.served}

@@ -8,9 +8,16 @@ from typing import ClassVar
 import numpy as np
 from msgspec.structs import replace
 
-from koordinator.api.core import Taint, Toleration
+from koordinator.api.core import Taint
 from koordinator.api.pod import Pod
-from koordinator.domain.node_selection import FORBIDDING, UNSCHEDULABLE, untolerated
+from koordinator.domain.node_selection import (
+    FORBIDDING,
+    UNSCHEDULABLE,
+    taint_text,
+    toleration_of,
+    toleration_text,
+    untolerated,
+)
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
     Action,
@@ -48,7 +55,7 @@ class TaintToleration:
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Name the taints."""
-        return ", ".join(map(_in_words, self._left(view, pod)))
+        return ", ".join(map(taint_text, self._left(view, pod)))
 
     def duplicate_of(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
         """Return NodeUnschedulable and the rows whose only taint is the one of cordoned nodes."""
@@ -62,13 +69,13 @@ class TaintToleration:
         node, steps = view.node_names[0], []
         own = [t for t in self._left(view, pod) if not is_put_by_control_plane(t.key)]
         if own:
-            steps.append(f"remove the taint from {node} ({', '.join(map(_in_words, own))})")
+            steps.append(f"remove the taint from {node} ({', '.join(map(taint_text, own))})")
         for taint in self._left(view, pod):
             if taint.key == UNSCHEDULABLE.key:
                 steps.append(f"uncordon {node}")
             elif is_put_by_control_plane(taint.key):
                 ends = what_ends(taint.key, node)
-                text = f"the control plane removes {_in_words(taint)} by itself when {ends}"
+                text = f"the control plane removes {taint_text(taint)} by itself when {ends}"
                 steps.append(text)
         return " and ".join(dict.fromkeys(steps))
 
@@ -77,9 +84,9 @@ class TaintToleration:
         left = self._left(view, pod)
         if any(is_put_by_control_plane(taint.key) for taint in left):
             return []
-        more = tuple(map(_toleration, left))
+        more = tuple(map(toleration_of, left))
         spec = replace(it.spec, tolerations=it.spec.tolerations + more)
-        listed = ", ".join(map(_toleration_in_words, more))
+        listed = ", ".join(map(toleration_text, more))
         return [(f"add to its tolerations: [{listed}]", replace(it, spec=spec))]
 
     def _left(self, view: Snapshot, pod: PodClass) -> list[Taint]:
@@ -97,20 +104,6 @@ class TaintToleration:
 
     def normalize(self, raw: IntArray) -> IntArray:
         return spread_of(raw, reverse=True)
-
-
-def _in_words(taint: Taint) -> str:
-    return f"{taint.key}{'=' if taint.value else ''}{taint.value}:{taint.effect}"
-
-
-def _toleration(taint: Taint) -> Toleration:
-    operator = "Equal" if taint.value else "Exists"
-    return Toleration(key=taint.key, operator=operator, value=taint.value, effect=taint.effect)
-
-
-def _toleration_in_words(one: Toleration) -> str:
-    value = f", value: {one.value}" if one.value else ""
-    return f"{{key: {one.key}, operator: {one.operator}{value}, effect: {one.effect}}}"
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> TaintToleration:

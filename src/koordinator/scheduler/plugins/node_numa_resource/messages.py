@@ -1,10 +1,29 @@
 """Explanations for nodes whose NUMA nodes or CPUs do not suffice."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
-from koordinator.api.annotations.numa import NumaTopologyPolicy
-from koordinator.api.resource_names import CPU
+from msgspec.structs import replace
+
+from koordinator.api.annotations.numa import (
+    NUMA_TOPOLOGY_SPEC,
+    RESOURCE_SPEC,
+    NumaTopologyPolicy,
+)
+from koordinator.api.device import DeviceType
+from koordinator.api.pod import Pod
+from koordinator.api.resource_names import (
+    CPU,
+    FPGA,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY,
+    GPU_MEMORY_RATIO,
+    GPU_SHARED,
+    RDMA,
+    WHOLE_DEVICE,
+)
 from koordinator.domain.devices.requests import CALLED, names_of
+from koordinator.foundation.errors import InputError
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     held_for_pod,
@@ -25,6 +44,17 @@ _OF = {
     NumaTopologyPolicy.RESTRICTED: "of as few NUMA nodes as could hold it",
     NumaTopologyPolicy.BEST_EFFORT: "of its NUMA nodes",
 }
+
+
+_PERCENTAGES = frozenset((GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA))
+_NOT_COUNTED = frozenset((GPU_MEMORY, GPU_SHARED))  # not in units of devices
+#: Policies of pods, the strictest first; without one, that of the node applies.
+_BY_STRICTNESS = (
+    NumaTopologyPolicy.SINGLE_NUMA_NODE,
+    NumaTopologyPolicy.RESTRICTED,
+    NumaTopologyPolicy.BEST_EFFORT,
+    "",
+)
 
 
 def numa_in_words(view: Snapshot, needs: NumaRequirements) -> str:
@@ -54,7 +84,8 @@ def smaller_for_numa(view: Snapshot, needs: NumaRequirements) -> list[dict[str, 
     if trial is None or policy is not NumaTopologyPolicy.SINGLE_NUMA_NODE:
         return []
     found = []
-    for here in sorted(trial.available.values(), key=lambda one: -one.get(CPU, 0)):
+    devices = _whole_devices(view, needs.amounts)
+    for zone, here in sorted(trial.available.items(), key=lambda one: -one[1].get(CPU, 0)):
         cpus = here.get(CPU, 0)
         whole = cpus // MILLI * MILLI if trial.request.binding is not None else cpus
         found.append(
@@ -63,8 +94,39 @@ def smaller_for_numa(view: Snapshot, needs: NumaRequirements) -> list[dict[str, 
                 for name, amount in needs.amounts.items()
                 if name in here
             }
+            | devices.get(zone, {})
         )
     return found
+
+
+def _whole_devices(view: Snapshot, amounts: Mapping[str, int]) -> dict[int, dict[str, int]]:
+    """Return the requests for all free whole devices of each NUMA node that has too few."""
+    found: dict[int, dict[str, int]] = {}
+    for zone, kind, free, _ in _free_by_zone(view, amounts):
+        for name in names_of(kind) & amounts.keys() - _NOT_COUNTED:
+            each = WHOLE_DEVICE if name in _PERCENTAGES else 1
+            if 0 < free * each < amounts[name]:
+                found.setdefault(zone, {})[name] = free * each
+    return found
+
+
+def _free_by_zone(
+    view: Snapshot, amounts: Mapping[str, int]
+) -> Iterator[tuple[int, DeviceType, int, int]]:
+    """Yield NUMA nodes with the numbers of free and of partly free devices of requested types."""
+    row = int(view.row_numbers[0])
+    report = view.devices.reports.get(row)
+    for kind in CALLED:
+        group = report.model.group(kind) if report is not None else None
+        if report is None or group is None or names_of(kind).isdisjoint(amounts):
+            continue
+        columns, healthy = view.devices.columns[kind], report.healthy.get(kind, 0)
+        for zone in group.by_numa:
+            here = [d.minor for d in group.devices if d.numa == zone and healthy >> d.minor & 1]
+            left, total = columns.left[row, here], columns.total[row, here]
+            free = int((left >= total).all(axis=1).sum())
+            parts = int(((left > 0) & (total > 0)).any(axis=1).sum()) - free
+            yield zone, kind, free, parts
 
 
 def size_for_numa(view: Snapshot, needs: NumaRequirements) -> str:
@@ -80,6 +142,41 @@ def size_for_numa(view: Snapshot, needs: NumaRequirements) -> str:
         for name, amount in needs.amounts.items()
         if name in most and amount > most[name]
     )
+
+
+def weaker_policies(it: Pod) -> Iterator[tuple[str, Pod]]:
+    """Yield the pod with each weaker policy in its annotations, the strictest first."""
+    meta = it.metadata
+    try:
+        own, binding = NUMA_TOPOLOGY_SPEC.read(meta), RESOURCE_SPEC.read(meta)
+    except InputError:
+        return
+    stated = own.numa_topology_policy if own is not None else ""
+    strictness = _BY_STRICTNESS.index(stated) if stated in _BY_STRICTNESS else len(_BY_STRICTNESS)
+    for policy in _BY_STRICTNESS[strictness + 1 :] if own is not None else ():
+        changed = NUMA_TOPOLOGY_SPEC.entry(replace(own, numa_topology_policy=policy))
+        text = (
+            f"set numaTopologyPolicy {policy} instead of {stated}"
+            if policy
+            else f"remove numaTopologyPolicy {stated}"
+        )
+        text += f" in its annotation {NUMA_TOPOLOGY_SPEC.key}"
+        yield text, _annotated(it, changed)
+    required = binding.required_cpu_bind_policy if binding is not None else ""
+    if binding is not None and required:
+        preferred = replace(
+            binding, required_cpu_bind_policy="", preferred_cpu_bind_policy=required
+        )
+        text = (
+            f"set preferredCPUBindPolicy instead of requiredCPUBindPolicy {required} in its "
+            f"annotation {RESOURCE_SPEC.key}"
+        )
+        yield text, _annotated(it, RESOURCE_SPEC.entry(preferred))
+
+
+def _annotated(it: Pod, entry: Mapping[str, str]) -> Pod:
+    annotations = {**it.metadata.annotations, **entry}
+    return replace(it, metadata=replace(it.metadata, annotations=annotations))
 
 
 def _reported(trial: NumaTrial) -> set[str]:
@@ -144,21 +241,10 @@ def _of_zones(
 def _free_devices(view: Snapshot, amounts: Mapping[str, int]) -> dict[int, list[str]]:
     """Return the number of free devices of the requested types, by NUMA node."""
     found: dict[int, list[str]] = {}
-    row = int(view.row_numbers[0])
-    report = view.devices.reports.get(row)
-    for kind, called in CALLED.items():
-        group = report.model.group(kind) if report is not None else None
-        if report is None or group is None or names_of(kind).isdisjoint(amounts):
-            continue
-        columns, healthy = view.devices.columns[kind], report.healthy.get(kind, 0)
-        for zone in group.by_numa:
-            here = [d.minor for d in group.devices if d.numa == zone and healthy >> d.minor & 1]
-            left, total = columns.left[row, here], columns.total[row, here]
-            free = int((left >= total).all(axis=1).sum())
-            parts = int(((left > 0) & (total > 0)).any(axis=1).sum()) - free
-            text = f"{free} {called}{'' if free == 1 else 's'}"
-            text += f" and parts of {parts}" if parts else ""
-            found.setdefault(zone, []).append(text)
+    for zone, kind, free, parts in _free_by_zone(view, amounts):
+        text = f"{free} {CALLED[kind]}{'' if free == 1 else 's'}"
+        text += f" and parts of {parts}" if parts else ""
+        found.setdefault(zone, []).append(text)
     return found
 
 

@@ -13,6 +13,7 @@ import numpy as np
 from koordinator.api.annotations.numa import RESOURCE_SPEC, RESOURCE_STATUS, NumaTopologyPolicy
 from koordinator.api.kubescheduler import NodeNUMAResourceArgs
 from koordinator.api.labels import POD_PRIORITY_CLASS, POD_QOS_CLASS
+from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
@@ -41,6 +42,7 @@ from koordinator.scheduler.plugins.node_numa_resource.messages import (
     numa_in_words,
     size_for_numa,
     smaller_for_numa,
+    weaker_policies,
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements, needs_of
 from koordinator.scheduler.plugins.node_numa_resource.rows import is_plain, scores, verdicts
@@ -132,6 +134,11 @@ class NodeNumaResource:
         """Return the free amounts of the NUMA nodes, most CPU first."""
         needs = self._needs(view, pod)
         return smaller_for_numa(view, needs) if isinstance(needs, NumaRequirements) else []
+
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Return the pod with a weaker NUMA topology policy or CPU bind policy of its own."""
+        needs = self._needs(view, pod)
+        return [*weaker_policies(it)] if isinstance(needs, NumaRequirements) else []
 
     def required_size(self, view: Snapshot, pod: PodClass) -> str:
         needs = self._needs(view, pod)

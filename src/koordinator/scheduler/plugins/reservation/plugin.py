@@ -18,6 +18,12 @@ from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS, STRICT_TENANCY
 from koordinator.api.labels import RESERVATION_IGNORED, is_preemptible, is_true
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Pod
+from koordinator.domain.node_selection import (
+    FORBIDDING,
+    toleration_of,
+    toleration_text,
+    untolerated,
+)
 from koordinator.domain.reserve_pod import TERMS, ReservePodTerms, is_for_others
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
@@ -52,6 +58,7 @@ from koordinator.scheduler.plugins.reservation.usable_holds import (
     reserves,
     summary,
     together,
+    unusable,
 )
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult
 from koordinator.scheduler.preemption import preempt
@@ -400,6 +407,27 @@ class Reservations:
             found.append((text, _annotated(it, named)))
         text = f"remove its reservation affinity (annotation {AFFINITY.key})"
         return [*found, (text, _annotated(it, {}))]
+
+    def unusable_holds(self, snapshot: Snapshot, pod: PodClass) -> dict[str, str]:
+        """Return why the pod may not use the reservations that it owns, by name."""
+        known = self._known(snapshot, pod)
+        return unusable(known, snapshot, pod) if isinstance(known, UsableHolds) else {}
+
+    def hold_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Return the pod with tolerations of reservations that it owns on the node."""
+        known = self._known(view.cluster, pod)
+        if not isinstance(known, UsableHolds) or known.requester.selector.affinity is not None:
+            return []
+        found, row = [], int(view.row_numbers[0])
+        for hold in known.owned(view.cluster):
+            taints = untolerated(hold.offer.taints, it.spec.tolerations, FORBIDDING)
+            if hold.row == row and taints:
+                more = tuple(map(toleration_of, taints))
+                spec = replace(it.spec, tolerations=it.spec.tolerations + more)
+                listed = ", ".join(map(toleration_text, more))
+                text = f"add to its tolerations, for reservation {hold.offer.name}: [{listed}]"
+                found.append((text, replace(it, spec=spec)))
+        return found
 
     def _reasons(
         self, snapshot: Snapshot, pod: PodClass, reasons_at: Callable[[int], Sequence[str]]

@@ -13,6 +13,7 @@ import numpy as np
 
 from koordinator.api.annotations.reservation import RESERVATION_NODE, RESERVE_POD
 from koordinator.api.meta import ObjectMeta
+from koordinator.domain.node_selection import taint_text
 from koordinator.domain.reserve_pod import is_for_others
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import Refusal, Rejections
@@ -107,12 +108,14 @@ class UsableHolds:
             return {}
         return snapshot.node_labels(row)
 
+    def owned(self, snapshot: Snapshot) -> list[Hold]:
+        """Return the available reservations that the pod may own."""
+        return [hold for hold in self._candidates(snapshot) if hold.is_usable]
+
     def verdicts(self, snapshot: Snapshot, pod: PodClass) -> Counter[tuple[int, MatchResult, str]]:
         """Count verdicts of usable holds by row; taint verdicts also by taint."""
         found: Counter[tuple[int, MatchResult, str]] = Counter()
-        for hold in self._candidates(snapshot):
-            if not hold.is_usable:
-                continue
+        for hold in self.owned(snapshot):
             verdict, taint = self.verdict(snapshot, pod, hold), ""
             if verdict is MatchResult.TAINTED:
                 taint_in_the_way = self.requester.untolerated(hold.offer)
@@ -208,6 +211,30 @@ def in_words(verdicts: Counter[tuple[int, MatchResult, str]]) -> str:
             parts.append(f"{count} {text} ({which})" if which else f"{count} {text}")
     has = f"it is the owner of {total} reservation{'' if total == 1 else 's'}"
     return f"{has}: {', '.join(parts)}" if parts else has
+
+
+#: Reasons for which a pod may not use a reservation that it owns; the reservation is the subject.
+_UNUSABLE: Final = {
+    MatchResult.OTHER_NAME: "its reservation affinity names another one",
+    MatchResult.OTHER_AFFINITY: "its reservation affinity does not select it",
+    MatchResult.UNSCHEDULABLE: "it is unschedulable",
+    MatchResult.NOT_EXACT: "the pod must match its amounts exactly",
+}
+
+
+def unusable(usable: UsableHolds, snapshot: Snapshot, pod: PodClass) -> dict[str, str]:
+    """Return why a pod may not use the reservations that it owns, by name."""
+    found = {}
+    for hold in usable.owned(snapshot):
+        verdict = usable.verdict(snapshot, pod, hold)
+        if verdict is MatchResult.TAINTED:
+            taint = usable.requester.untolerated(hold.offer)
+            found[hold.offer.name] = (
+                f"it has the taint {taint_text(taint)}" if taint is not None else "it is tainted"
+            )
+        elif verdict in _UNUSABLE:
+            found[hold.offer.name] = _UNUSABLE[verdict]
+    return found
 
 
 def summary(
