@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 
 from koordinator.api.annotations.quota import SHARED_WEIGHT
+from koordinator.api.elastic_quota import ROOT_QUOTA
 from koordinator.api.labels import QUOTA_ALLOW_LENT
 from koordinator.domain.amounts import Amounts, add, exceeded, named_by, plus, to_text
 from koordinator.domain.quota.admission import AdmissionRules, limit_of, why_not
@@ -155,18 +156,22 @@ class _Trial:
 
     def _raised_total(self, name: str, wanted: Amounts) -> Iterator[str]:
         """Raise the total of the tree if that is smaller than what the quota would use."""
-        total = self._tree.total
-        there = {
-            resource: total.get(resource, 0)
-            for resource in _short(wanted, limit_of(self._tree, name, self._rules))
-        }
-        short = _short(wanted, there)
-        if not short:
+        total, limit = self._tree.total, limit_of(self._tree, name, self._rules)
+        there = {resource: total.get(resource, 0) for resource in _short(wanted, limit)}
+        added = _short(wanted, there)
+        if not added:
             return
-        self._tree.set_total(plus(total, short))
+        self._tree.set_total(plus(total, added))
+        more = _short(named_by(wanted, added), limit_of(self._tree, name, self._rules))
+        if more:  # others use a part
+            self._tree.set_total(plus(total, plus(added, more)))
+            if not _short(named_by(wanted, added), limit_of(self._tree, name, self._rules)):
+                added = plus(added, more)
+            else:
+                self._tree.set_total(plus(total, added))
         yield (
             f"quota {name} may use less than its max now, since the nodes of its tree have "
-            f"{to_text(named_by(there, short))} in all: add nodes with {to_text(short)}"
+            f"{to_text(named_by(there, added))} in all: add nodes with {to_text(added)}"
         )
 
     def _given_weight(self, name: str, wanted: Amounts) -> Iterator[str]:
@@ -192,7 +197,7 @@ class _Trial:
         """Return the quotas beside the way up that must lend what they do not use."""
         tried, changed = len(self._before), []
         way = self._tree.path(name)
-        for parent in way[1:]:
+        for parent in (*way[1:], ROOT_QUOTA):
             for child in list(self._tree.node(parent).children.values()):
                 spec = child.spec
                 if spec is None or spec.lends or spec.name in way:

@@ -120,6 +120,8 @@ class NodeAffinityPlugin:
         possible = [term for term in terms if _can_be_labelled(view, term, is_fixed)]
         if any(is_fixed(key) for key, _ in lacking) or (terms and not possible):
             return ""
+        if any(_intended_key(view, key) for key, _ in lacking):  # the pod's selector is misspelt
+            return ""
         wanted = [f"{key}={value}" for key, value in lacking]
         words = [*wanted, " or ".join(map(_in_words, possible))] if terms else wanted
         return f"label {view.node_names[0]} ({' and '.join(words)})"

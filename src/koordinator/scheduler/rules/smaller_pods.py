@@ -1,4 +1,4 @@
-"""Pod specs with reduced requests or a renamed resource."""
+"""Pod specs with smaller or larger requests, or a renamed resource."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final
@@ -30,6 +30,23 @@ def asking_at_most(spec: PodSpec, amounts: Mapping[str, int]) -> PodSpec | None:
         if most <= 0 or pod_requests(spec).get(name, 0) > most:
             return None
     return spec
+
+
+def asking_at_least(spec: PodSpec, name: str, amount: int) -> PodSpec | None:
+    """Return a spec whose largest container requests so much more that the pod has the amount.
+
+    Return None for a pod-level request, which containers do not add to.
+    """
+    more = amount - pod_requests(spec).get(name, 0)
+    stated = spec.resources.requests if spec.resources is not None else {}
+    if more <= 0 or name in stated:
+        return None
+    sizes = [_amount(container.resources, name) for container in spec.containers]
+    index = sizes.index(max(sizes))
+    containers = list(spec.containers)
+    resources = _with_amount(containers[index].resources, name, sizes[index] + more)
+    containers[index] = replace(containers[index], resources=resources)
+    return replace(spec, containers=tuple(containers))
 
 
 def overhead_of(spec: PodSpec, name: str) -> int:
@@ -91,16 +108,19 @@ def _with_at_most(container: Container, name: str, most: int) -> Container:
 
 
 def _capped(resources: ResourceRequirements, name: str, most: int) -> ResourceRequirements:
+    return resources if _amount(resources, name) <= most else _with_amount(resources, name, most)
+
+
+def _with_amount(resources: ResourceRequirements, name: str, amount: int) -> ResourceRequirements:
+    """Return resources with another request, and with a limit that was equal to it changed too."""
     requests, limits = resources.requests, resources.limits
-    if _amount(resources, name) <= most:
-        return resources
-    binary = most % 1024 == 0
-    less = Quantity.from_milli(most) if name == CPU else Quantity.from_int(most, binary=binary)
+    binary = amount % 1024 == 0
+    new = Quantity.from_milli(amount) if name == CPU else Quantity.from_int(amount, binary=binary)
     was_limit = name in limits and limits[name] == requests.get(name, limits[name])
     return replace(
         resources,
-        requests={**requests, name: less},
-        limits={**limits, name: less} if was_limit else limits,
+        requests={**requests, name: new},
+        limits={**limits, name: new} if was_limit else limits,
     )
 
 

@@ -245,6 +245,8 @@ class _Explainer:
     ) -> tuple[Remedy, ...]:
         """Return the remedies; ``held`` are causes without a known remedy."""
         found = tuple(remedies(question, gang.left if gang is not None and gang.is_short else ()))
+        if gang is not None:
+            found = tuple(_about(question.pod, one) for one in found)
         if gang is not None and not gates and not held:
             found += tuple(smaller_gang(gang.group, gang.count))
         if line is not None:
@@ -463,6 +465,13 @@ class _GangTrial:
     group: Gang | None  # None: several gangs start together
     is_short: bool  # some members are unplaced
     is_complete: bool = True  # False: tried as if missing members existed
+
+
+def _about(member: Pod, one: Remedy) -> Remedy:
+    """Return a remedy of a gang with the name of the member that it changes."""
+    if one.kind not in ("change-pod", "ask-less"):
+        return one
+    return replace(one, text=f"for {member.key}: {one.text}")
 
 
 def _is_repeated(gate: Cause, refusals: Sequence[Cause]) -> bool:

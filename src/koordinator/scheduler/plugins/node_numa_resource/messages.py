@@ -23,6 +23,7 @@ from koordinator.api.resource_names import (
     WHOLE_DEVICE,
 )
 from koordinator.domain.devices.requests import CALLED, names_of
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
@@ -35,6 +36,7 @@ from koordinator.scheduler.rules.cpus.binding import CpuBinding
 from koordinator.scheduler.rules.numa.align import policy_on
 from koordinator.scheduler.rules.numa.node import MILLI
 from koordinator.scheduler.rules.numa.trial import NumaTrial
+from koordinator.scheduler.rules.smaller_pods import asking_at_least, asking_at_most
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.numa import POLICIES
 
@@ -48,7 +50,7 @@ _OF = {
 
 _PERCENTAGES = frozenset((GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA))
 _NOT_COUNTED = frozenset((GPU_MEMORY, GPU_SHARED))  # not in units of devices
-#: Policies of pods, the strictest first; without one, that of the node applies.
+#: Policies of pods, the strictest first; a pod without one follows its node.
 _BY_STRICTNESS = (
     NumaTopologyPolicy.SINGLE_NUMA_NODE,
     NumaTopologyPolicy.RESTRICTED,
@@ -172,6 +174,20 @@ def weaker_policies(it: Pod) -> Iterator[tuple[str, Pod]]:
             f"annotation {RESOURCE_SPEC.key}"
         )
         yield text, _annotated(it, RESOURCE_SPEC.entry(preferred))
+
+
+def whole_cpus(it: Pod) -> Iterator[tuple[str, Pod]]:
+    """Yield the pod with the next smaller and the next larger whole number of CPUs."""
+    wanted = pod_requests(it.spec).get(CPU, 0)
+    for amount in (wanted // MILLI * MILLI, -(-wanted // MILLI) * MILLI):
+        spec = (
+            asking_at_most(it.spec, {CPU: amount})
+            if amount < wanted
+            else asking_at_least(it.spec, CPU, amount)
+        )
+        if spec is not None:
+            text = f"request {quantity(CPU, amount)} of cpu instead of {quantity(CPU, wanted)}"
+            yield text, replace(it, spec=spec)
 
 
 def _annotated(it: Pod, entry: Mapping[str, str]) -> Pod:

@@ -43,6 +43,7 @@ from koordinator.scheduler.plugins.node_numa_resource.messages import (
     size_for_numa,
     smaller_for_numa,
     weaker_policies,
+    whole_cpus,
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements, needs_of
 from koordinator.scheduler.plugins.node_numa_resource.rows import is_plain, scores, verdicts
@@ -136,9 +137,11 @@ class NodeNumaResource:
         return smaller_for_numa(view, needs) if isinstance(needs, NumaRequirements) else []
 
     def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
-        """Return the pod with a weaker NUMA topology policy or CPU bind policy of its own."""
+        """Return the pod with a weaker NUMA or CPU bind policy, or with whole CPUs to bind."""
         needs = self._needs(view, pod)
-        return [*weaker_policies(it)] if isinstance(needs, NumaRequirements) else []
+        if isinstance(needs, Refusal):
+            return [*whole_cpus(it)] if needs.reason == FRACTIONAL_CPUS else []
+        return [*weaker_policies(it)] if needs is not None else []
 
     def required_size(self, view: Snapshot, pod: PodClass) -> str:
         needs = self._needs(view, pod)

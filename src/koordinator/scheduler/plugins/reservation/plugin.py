@@ -76,6 +76,7 @@ from koordinator.scheduler.snapshot import (
 NO_MATCH: Final = "node(s) no reservations match reservation affinity"
 ORDERED: Final = 1 << 10  # raw scores from here on encode the order label, smaller ones higher
 LARGEST_ORDER: Final = 1 << 51
+NAMED: Final = 2  # reservations of a node that a pod is advised to name
 FIRST_SCORE: Final = 1000  # raw score of the node with the smallest order label
 
 #: What a class of pods may use; a refusal if its annotations are malformed.
@@ -395,16 +396,18 @@ class Reservations:
             return ""
         return in_words(known.verdicts(snapshot, pod))
 
-    def pod_remedies(self, view: Snapshot, _pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
         """Return the pod with an existing reservation's name, and without reservation affinity."""
         if AFFINITY.key not in it.metadata.annotations:
             return []
-        found, restorable = [], view.cluster.restorable
-        here = restorable.at(int(view.row_numbers[0])) if restorable is not None else ()
-        for hold in here:
-            named = AFFINITY.entry(ReservationAffinity(name=hold.offer.name))
-            text = f"name {hold.offer.name} in its reservation affinity: {_one(named)}"
-            found.append((text, _annotated(it, named)))
+        known, row = self._known(view.cluster, pod), int(view.row_numbers[0])
+        owned = known.owned(view.cluster) if isinstance(known, UsableHolds) else []
+        found = []
+        for name in [hold.offer.name for hold in owned if hold.row == row][:NAMED]:
+            named = AFFINITY.entry(ReservationAffinity(name=name))
+            found.append(
+                (f"name {name} in its reservation affinity: {_one(named)}", _annotated(it, named))
+            )
         text = f"remove its reservation affinity (annotation {AFFINITY.key})"
         return [*found, (text, _annotated(it, {}))]
 
