@@ -285,7 +285,7 @@ class RunPlots:
     def fragmentation(self) -> Any:
         """Draw the share of the free GPUs that a typical pod could not use, over time."""
         return self._over_time(
-            "free GPUs of no use",
+            "free GPUs that a typical pod cannot use",
             lambda r: r.report.samples.gpu_fragmentation,
             percent=True,
         )
@@ -334,8 +334,8 @@ class RunPlots:
     def _cdf(self, label: str, times: Callable[[SimulationResult], Sequence[float | None]]) -> Any:
         figure, axes = _figure(label, "share of the jobs, %")
         for result in self._results:
-            known = np.sort([t for t in times(result) if t is not None]) / _HOUR_S
-            shares = 100.0 * np.arange(1, len(known) + 1) / max(len(known), 1)
+            known = np.sort([0.0, *(t for t in times(result) if t is not None)]) / _HOUR_S
+            shares = 100.0 * np.arange(len(known)) / max(len(known) - 1, 1)
             axes.step(known, shares, where="post", label=self._label(result))
         return self._finished(figure, axes)
 

@@ -1,10 +1,16 @@
 """The Python API: one call for every source, with policies and plugins of one's own."""
 
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
+from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
+from koordinator.scheduler.snapshot.axis import CPU
 from koordinator.simulator import PluginError, load_plugins, load_source, simulate
 from koordinator.simulator.stages import PodStage
 
@@ -44,6 +50,23 @@ def broken(args: NoArgs, axis) -> Broken:
 PLUGIN = PluginSpec("LastNode", NoArgs, last)
 OTHER = PluginSpec("Broken", NoArgs, broken)
 '''
+
+
+class LargestNode:
+    """Prefer nodes with many CPUs."""
+
+    reads = Reads.NODE
+
+    def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
+        cpus: IntArray = np.clip(snapshot.allocatable[:, CPU] // 1000, 0, 100)
+        return cpus
+
+
+def largest(_args: NoArgs, _axis: ResourceAxis) -> LargestNode:
+    return LargestNode()
+
+
+LARGEST = PluginSpec("LargestNode", NoArgs, largest)
 
 
 @pytest.fixture
@@ -129,3 +152,31 @@ def test_a_loaded_source_runs_again() -> None:
     source = load_source(WORKLOAD)
 
     assert simulate(source).placements == simulate(source).placements
+
+
+EVERY_SOURCE: dict[str, tuple[str, dict[str, Any]]] = {
+    "workload": ("examples/small-gpu-cluster.yaml", {"until": "30m"}),
+    "arrivals of a workload": ("examples/small-gpu-cluster.yaml", {"protocol": "arrivals"}),
+    "recording": ("examples/small-gpu-cluster.jsonl.gz", {"until": "30m"}),
+    "manifests": ("examples/topology.yaml", {"until": "30m"}),
+    "Kueue": ("examples/kueue.yaml", {"until": "30m"}),
+    "Volcano": ("examples/volcano.yaml", {"until": "30m"}),
+    "openb": ("examples/traces/openb", {"trace": "openb"}),
+    "openb at its times": ("examples/traces/openb", {"trace": "openb", "protocol": "times"}),
+    **{
+        trace: (f"examples/traces/{trace}", {"trace": trace})
+        for trace in ("alibaba-2025", "philly", "helios", "google-2019")
+    },
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EVERY_SOURCE)
+def test_a_policy_of_one_s_own_runs_on_every_source(name: str) -> None:
+    """As an object, without a file; it scores all pods that are placed."""
+    source, arguments = EVERY_SOURCE[name]
+
+    result = simulate(source, policy="LargestNode", plugins=[LARGEST], seed=1, **arguments)
+
+    assert result.policy == "LargestNode"
+    assert any(placement.node for placement in result.placements)

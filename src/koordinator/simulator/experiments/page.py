@@ -16,33 +16,38 @@ from koordinator.simulator.experiments.tables import (
 )
 from koordinator.simulator.numerals import UNKNOWN
 
-#: Figures of the page by name; ``summary.csv`` has all.
-_SHOWN: Final[Mapping[str, str]] = {
-    "pods_scheduled": "pods scheduled",
-    "completion_mean_s": "mean completion, s",
-    "completion_p99_s": "p99 completion, s",
-    "queueing_mean_s": "mean queueing, s",
-    "fairness_mean": "finish-time fairness",
-    "gpu_utilization": "GPU utilization",
-    "cpu_utilization": "CPU utilization",
-    "gpu_fragmentation": "GPU fragmentation",
-    "pools_per_gang": "node pools per gang",
-    "colocation_used_cpu": "CPUs used",
-    "colocation_at_risk": "node time at risk",
-    "gpu_allocated_at_100": "GPUs allocated at 100 % demand, %",
-    "gpu_allocated_at_130": "GPUs allocated at 130 % demand, %",
-    "gpu_fragmented": "GPUs fragmented at the end",
-    "cost": "cost",
-    "energy_kwh": "energy, kWh",
-    "moves": "moves",
+_HOURS: Final = 1 / 3600  # per second
+_LARGE: Final = 1000  # numbers from here on have no decimals
+#: Labels and factors of the page's figures by name; ``summary.csv`` has all.
+_SHOWN: Final[Mapping[str, tuple[str, float]]] = {
+    "pods_scheduled": ("pods scheduled", 1),
+    "completion_mean_s": ("completion, mean, h", _HOURS),
+    "completion_p99_s": ("completion, p99, h", _HOURS),
+    "queueing_mean_s": ("queueing, mean, h", _HOURS),
+    "fairness_mean": ("finish-time fairness", 1),
+    "gpu_utilization": ("GPUs allocated, mean, %", 100),
+    "cpu_utilization": ("CPUs allocated, mean, %", 100),
+    "gpu_fragmentation": ("fragmented, of free GPUs, mean, %", 100),
+    "pools_per_gang": ("node pools per gang", 1),
+    "colocation_used_cpu": ("CPUs used, mean, %", 100),
+    "colocation_at_risk": ("node time above the safe load, %", 100),
+    "gpu_allocated_at_100": ("GPUs allocated at 100 % demand, %", 1),
+    "gpu_allocated_at_130": ("GPUs allocated at 130 % demand, %", 1),
+    "gpu_fragmented": ("GPUs fragmented at the end, %", 100),
+    "cost": ("cost", 1),
+    "energy_kwh": ("energy, kWh", 1),
+    "moves": ("moves", 1),
 }
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem;
   color: #1d2329; background: #fff }
 table { border-collapse: collapse; margin: 1rem 0; display: block; overflow-x: auto }
 th, td { padding: .25rem .75rem; border-bottom: 1px solid #d5dbe1; text-align: left }
-td.n { text-align: right; font-variant-numeric: tabular-nums }
-img { max-width: 100%; height: auto }
+th { vertical-align: bottom }
+td { white-space: nowrap }
+td.n, th.n { text-align: right; font-variant-numeric: tabular-nums }
+.charts { display: flex; flex-wrap: wrap; gap: 1rem }
+.charts img { width: 34rem; max-width: 100%; height: auto }
 .note { color: #59636e }
 """
 
@@ -75,22 +80,26 @@ def _body(
         "paired by seed, with the 95 % confidence interval of Student's t. A difference whose "
         "interval has 0 may be chance. summary.csv has all figures.</p>"
     )
-    yield from (_image(chart) for chart in charts if not chart.panel)
+    yield _images([chart for chart in charts if not chart.panel])
     for panel in panels:
         yield f"<h2>{escape(panel.name)}</h2>"
         yield from _tables(panel)
-        yield from (_image(chart) for chart in charts if chart.panel == panel.name)
+        yield _images([chart for chart in charts if chart.panel == panel.name])
 
 
-def _image(chart: Chart) -> str:
-    source = f"data:image/svg+xml;base64,{b64encode(chart.svg).decode()}"
-    return f'<p><img src="{source}" alt="{escape(chart.title)}"></p>'
+def _images(charts: Sequence[Chart]) -> str:
+    images = (
+        f'<img src="data:image/svg+xml;base64,{b64encode(chart.svg).decode()}" '
+        f'alt="{escape(chart.title)}">'
+        for chart in charts
+    )
+    return f'<div class="charts">{"".join(images)}</div>'
 
 
 def _tables(panel: Panel) -> Iterator[str]:
     names = [name for name in numeric_figures(panel) if name in _SHOWN]
     baseline, *others = panel.policies
-    heads = ["policy", *(_SHOWN[name] for name in names)]
+    heads = ["policy", *(_SHOWN[name][0] for name in names)]
     yield _table(
         heads,
         [
@@ -101,7 +110,7 @@ def _tables(panel: Panel) -> Iterator[str]:
     if others:
         yield f"<h3>Difference to {escape(baseline)}</h3>"
         rows = [
-            [policy, *(_interval(paired_differences(panel, policy, baseline, n)) for n in names)]
+            [policy, *(_interval(paired_differences(panel, policy, baseline, n), n) for n in names)]
             for policy in others
         ]
         yield _table(heads, rows)
@@ -112,26 +121,36 @@ def _mean(records: Sequence[RunRecord], name: str) -> str:
     statistics = sample_statistics(values)
     if statistics.mean is None:
         return UNKNOWN
-    deviation = "" if statistics.deviation is None else f" ± {statistics.deviation:,.4g}"
-    return f"{_number(statistics.mean)}{deviation}"
+    factor = _SHOWN[name][1]
+    mean = _number(factor * statistics.mean)
+    if statistics.deviation is None:
+        return mean
+    return f"{mean} ± {_number(factor * statistics.deviation)}"
 
 
-def _interval(found: SampleStatistics) -> str:
+def _interval(found: SampleStatistics, name: str) -> str:
     if found.mean is None:
         return UNKNOWN
+    factor = _SHOWN[name][1]
+    mean = _number(factor * found.mean, "+")
     if found.low is None or found.high is None:
-        return f"{found.mean:+,.4g}"
-    return f"{found.mean:+,.4g} [{found.low:+,.4g}, {found.high:+,.4g}]"
+        return mean
+    return f"{mean} [{_number(factor * found.low, '+')}, {_number(factor * found.high, '+')}]"
 
 
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value.is_integer() else f"{value:,.4g}"
+def _number(value: float, sign: str = "") -> str:
+    """Return a number with three or more significant digits and without an exponent."""
+    if value.is_integer() or abs(value) >= _LARGE:
+        return f"{value:{sign},.0f}"
+    return f"{value:{sign},.2f}" if abs(value) >= 1 else f"{value:{sign},.3f}"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     """Return a table; all columns but the first have numbers, unless there is an error column."""
     kind = "" if "error" in heads else ' class="n"'
-    head = "".join(f"<th>{escape(text)}</th>" for text in heads)
+    head = "".join(
+        f"<th{kind if number else ''}>{escape(text)}</th>" for number, text in enumerate(heads)
+    )
     lines = "".join(
         "<tr>"
         + "".join(
