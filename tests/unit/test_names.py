@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 from tests.names_check import gerunds, repeated_aliases, repeated_classes, stale_listings
-from tests.pages_check import missing_paths
+from tests.pages_check import missing_layers, missing_modules, missing_paths, modules
 from tests.prose_check import turns_in
 from tests.sources_check import UpstreamName, named_sources, verify
 
@@ -127,3 +127,24 @@ def test_path_or_link_of_a_page_that_names_nothing_is_found(tmp_path: Path) -> N
     )
 
     assert [*missing_paths(page)] == ["other.md", "scheduler/no/", "foundation/nothing.py"]
+
+
+def test_module_named_in_a_page_that_does_not_exist_is_found(tmp_path: Path) -> None:
+    """A module has the end of its path as its name; a last part may be something it defines."""
+    folder = package(tmp_path, loop__units="LIMIT = 1\nclass Unit: ...\n")
+    (folder / "loop/__init__.py").touch()
+    text = "`loop.units`, `units.Unit`, `loop.units.LIMIT`, `loop.gone`, `loop.units.x`, `a.b`"
+
+    assert list(missing_modules(text, modules(folder))) == ["loop.gone", "loop.units.x"]
+
+
+def test_order_of_layers_that_a_page_lacks_is_found() -> None:
+    """The row of a rule has the layers of its contract, in their order."""
+    contracts = [
+        {"name": "R1 system", "layers": ["cli", "api | host"]},
+        {"name": "R2 loop", "layers": ["b", "a"]},
+        {"name": "R3 adapters", "allowed_importers": ["cli"]},
+    ]
+    page = "| R1 | inside: cli > api, host |\n| R2 | a > b |\n"
+
+    assert list(missing_layers(page, contracts)) == ["R2 loop: b > a"]
