@@ -99,6 +99,7 @@ class Done:
 @pytest.fixture(scope="module")
 def done() -> dict[tuple[str, ...], Done]:
     """Run all cases in one new process, and return the results by arguments and package."""
+    cases: list[tuple[tuple[str, ...], tuple[str, ...]]]
     cases = [(LEAVES, LOAD), (LEAVES, SIMULATE)]
     cases += [((package,), words) for package, _, words in MISSING]
     command = [sys.executable, "-c", _WITHOUT, json.dumps(cases)]

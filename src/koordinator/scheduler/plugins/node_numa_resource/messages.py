@@ -8,6 +8,7 @@ from koordinator.api.annotations.numa import (
     NUMA_TOPOLOGY_SPEC,
     RESOURCE_SPEC,
     NumaTopologyPolicy,
+    NumaTopologySpec,
 )
 from koordinator.api.device import DeviceType
 from koordinator.api.pod import Pod
@@ -153,9 +154,10 @@ def weaker_policies(it: Pod) -> Iterator[tuple[str, Pod]]:
         own, binding = NUMA_TOPOLOGY_SPEC.read(meta), RESOURCE_SPEC.read(meta)
     except InputError:
         return
-    stated = own.numa_topology_policy if own is not None else ""
+    own = own or NumaTopologySpec()
+    stated = own.numa_topology_policy
     strictness = _BY_STRICTNESS.index(stated) if stated in _BY_STRICTNESS else len(_BY_STRICTNESS)
-    for policy in _BY_STRICTNESS[strictness + 1 :] if own is not None else ():
+    for policy in _BY_STRICTNESS[strictness + 1 :]:
         changed = NUMA_TOPOLOGY_SPEC.entry(replace(own, numa_topology_policy=policy))
         text = (
             f"set numaTopologyPolicy {policy} instead of {stated}"
