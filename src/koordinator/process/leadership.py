@@ -43,6 +43,7 @@ class Leadership:
         self._clock = clock
         self._led = threading.Event()
         self._stopping = threading.Event()
+        self._woken = threading.Event()
         self._releases = True
         self._leader = self._problem = ""  # as logged last
         self._thread = threading.Thread(target=self._run, name="leader-election", daemon=True)
@@ -54,6 +55,14 @@ class Leadership:
     def inherit(self, predecessor: "Leadership") -> None:
         """Take over what an ended candidate of this process has seen of the lease."""
         self._elector.inherit(predecessor._elector)  # noqa: SLF001 -- of this class
+
+    def note_change(self) -> None:
+        """Have a follower read the lease now, because it has changed; callable from any thread.
+
+        The leader writes the lease itself, and keeps to its own times.
+        """
+        if not self._led.is_set():
+            self._woken.set()
 
     def holds(self) -> bool:
         """Return whether this process may act now; to be asked before every write."""
@@ -90,6 +99,7 @@ class Leadership:
         """
         self._releases = release
         self._stopping.set()
+        self._woken.set()
         if self._thread.ident is not None:
             self._thread.join()
 
@@ -102,7 +112,8 @@ class Leadership:
                 self._led.set()
                 self.on_lead()
             self._log_changes()
-            self._stopping.wait(max(0.0, elector.next_attempt_s - self._clock.now_s()))
+            self._woken.wait(max(0.0, elector.next_attempt_s - self._clock.now_s()))
+            self._woken.clear()
         if elector.lost:
             log.error("leadership lost", extra={"lease": elector.lease, "leader": elector.leader})
             self._stopping.wait()

@@ -97,7 +97,7 @@ def test_one_lease_one_secret_and_one_config_map_can_be_changed() -> None:
 
     assert role["metadata"]["namespace"] == NAMESPACE
     assert rights_of(named) == {
-        ("coordination.k8s.io", "leases"): {"get", "patch", "update"},
+        ("coordination.k8s.io", "leases"): {"get", "patch", "update", "watch"},
         ("", Secret.PLURAL): {"get", "update"},
         ("", ConfigMap.PLURAL): {"get", "patch"},
     }

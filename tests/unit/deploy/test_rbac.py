@@ -91,7 +91,7 @@ def test_the_lease_of_the_election_is_the_only_one_that_can_be_changed() -> None
 
     assert role["metadata"]["namespace"] == election["resourceNamespace"] == NAMESPACE
     assert named["resourceNames"] == [election["resourceName"]]
-    assert set(named["verbs"]) == {"get", "patch", "update"}
+    assert set(named["verbs"]) == {"get", "patch", "update", "watch"}
     assert unnamed["verbs"] == ["create"]
     assert set(rights_of(role["rules"])) == {("coordination.k8s.io", "leases")}
 

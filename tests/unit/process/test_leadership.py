@@ -22,6 +22,7 @@ from koordinator.process.leadership import Leadership, unique_identity
 
 LONG_S = 30.0  # real time, never used up if the code is right
 SHORT_S = 0.001
+SHORT_OF_RETRY_S = 1.9  # a follower's attempts are a quarter of the retry period apart
 
 
 class Server(MemoryCluster):
@@ -30,7 +31,13 @@ class Server(MemoryCluster):
     def __init__(self) -> None:
         self.clock = VirtualClock(1_700_000_000)
         self.refused, self.renewed = threading.Event(), threading.Event()
+        self.read = threading.Event()
         super().__init__(self.clock, strict_namespaces=True)
+
+    def get(self, kind_type: type[KindT], name: str, namespace: str = "") -> KindT:
+        found = super().get(kind_type, name, namespace)
+        self.read.set()
+        return found
 
     def create(self, obj: KindT) -> KindT:
         try:
@@ -67,7 +74,9 @@ def server() -> Server:
 
 
 @contextmanager
-def leadership(server: Server, identity: str = "a") -> Iterator[Leadership]:
+def leadership(
+    server: Server, identity: str = "a", retry_period_s: float = 0.005
+) -> Iterator[Leadership]:
     """Start a leadership whose thread looks at the clock every few milliseconds."""
     elector = LeaderElector(
         server,
@@ -78,7 +87,7 @@ def leadership(server: Server, identity: str = "a") -> Iterator[Leadership]:
         name="koord-scheduler",
         lease_duration_s=15,
         renew_deadline_s=10,
-        retry_period_s=0.005,
+        retry_period_s=retry_period_s,
     )
     leading = Leadership(elector, server.clock)
     leading.start()
@@ -126,6 +135,20 @@ def test_waiting_to_lead_times_out(server: Server) -> None:
         with leadership(server, "b") as other:
             assert not other.wait_until_leading(SHORT_S)
             assert not other.lost
+
+
+def test_a_follower_reads_a_changed_lease_at_once(server: Server) -> None:
+    """A released lease is taken without the wait for the next attempt, which is far away."""
+    read = threading.Event()
+    with leadership(server) as leader:
+        assert leader.wait_until_leading(LONG_S)
+        with leadership(server, "b", retry_period_s=8) as follower:
+            server.read = read
+            follower.note_change()
+            assert read.wait(LONG_S)
+            leader.stop()
+            follower.note_change()
+            assert follower.wait_until_leading(SHORT_OF_RETRY_S)
 
 
 def test_a_process_that_was_stopped_too_long_has_lost(

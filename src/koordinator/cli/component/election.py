@@ -13,6 +13,7 @@ from typing import Final, Protocol, TypeVar
 
 from prometheus_client import Gauge
 
+from koordinator.api.control_plane import Lease
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms
 from koordinator.process.health import Check, leader_election_check
 from koordinator.process.leadership import Leadership
@@ -74,8 +75,10 @@ class Election:
         way, so the next leader has to wait until the lease expires.
         """
         self._parts.cleanup.callback(self._stop, release=False)
-        if self._leadership is not None:
+        if self._leadership is not None and self._lease is not None:
             self._leadership.start()
+            lease = self._lease
+            self._cluster.watch_object(Lease, lease.name, lease.namespace, self._note_change)
 
     def wait_until_leading(self, timeout_s: float) -> bool:
         """Wait at most so many seconds until this process leads; return whether it does."""
@@ -113,6 +116,10 @@ class Election:
         candidate = self._parts.create_candidate(lease, self._cluster)
         candidate.on_lead = self._parts.wake
         return candidate
+
+    def _note_change(self) -> None:
+        if self._leadership is not None:
+            self._leadership.note_change()
 
     def _overdue_s(self) -> float:
         return 0.0 if self._leadership is None else self._leadership.overdue_s()

@@ -28,6 +28,7 @@ from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBind
 from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.cluster.kubernetes.kubelet_pods import KubeletFollower, KubeletSource
 from koordinator.cluster.kubernetes.mailbox import Follower, Mailbox
+from koordinator.cluster.kubernetes.object_watch import watch_object
 from koordinator.cluster.kubernetes.pages import Pager, Selection, decode_page
 from koordinator.cluster.kubernetes.reflector import Reflector
 from koordinator.cluster.kubernetes.reports import Reports
@@ -304,6 +305,23 @@ class KubernetesCluster:
         watch = KubernetesWatch(self._background, views, channels)
         self._watches = [*(w for w in self._watches if w.is_open), watch]
         return watch
+
+    def watch_object(
+        self,
+        kind_type: type[KubeObject],
+        name: str,
+        namespace: str,
+        on_change: Callable[[], None],
+    ) -> None:
+        """Call ``on_change`` after every change of one object, until the cluster is closed.
+
+        It is called in the network's thread and must not block.  Without the permission, or while
+        the server is away, it is not called: the caller also polls.
+        """
+        watching = watch_object(
+            self._transport, kind_type, name, namespace, on_change, silence_s=self._silence_s
+        )
+        self._background.start(watching)
 
     def wait(self, timeout_s: float) -> bool:
         deadline_s = time.monotonic() + timeout_s
