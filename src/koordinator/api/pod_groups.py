@@ -223,11 +223,72 @@ class SchedulingPodGroupV1Alpha2(SchedulingPodGroup, frozen=True, kw_only=True):
     API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1alpha2"
 
 
+class CompositeGangPolicy(ApiStruct, frozen=True, kw_only=True):
+    """No pod is bound before so many of the groups below can start."""
+
+    min_group_count: Int32 = 0
+
+
+class CompositePolicy(ApiStruct, frozen=True, kw_only=True):
+    """Exactly one is set; the API server rejects other objects."""
+
+    basic: BasicPolicy | None = None
+    gang: CompositeGangPolicy | None = None
+
+
+class CompositePodGroupSpec(ApiStruct, frozen=True, kw_only=True):
+    """The groups below name it as their parent; a tree has at most four levels."""
+
+    parent_composite_pod_group_name: str | None = None
+    workload_ref: PodGroupWorkload | None = None
+    scheduling_policy: CompositePolicy = CompositePolicy()
+    scheduling_constraints: PodGroupConstraints | None = None
+    disruption_mode: DisruptionUnit | None = None
+    priority_class_name: str = ""
+    priority: Int32 | None = None  # resolved by the API server; none: 0
+    preemption_policy: str | None = None
+
+    @property
+    def min_group_count(self) -> int:
+        """Number of groups below that must be able to start; 1 for the basic policy."""
+        gang = self.scheduling_policy.gang
+        return gang.min_group_count if gang is not None else 1
+
+    @property
+    def topology_key(self) -> str:
+        """Label whose value must be equal on the nodes of all pods below; empty: no constraint."""
+        constraints = self.scheduling_constraints
+        return constraints.topology[0].key if constraints and constraints.topology else ""
+
+    @property
+    def is_disrupted_as_whole(self) -> bool:
+        """Whether preempting one pod below means preempting all of them."""
+        return self.disruption_mode is not None and self.disruption_mode.all_pods is not None
+
+
+class CompositePodGroupStatus(ApiStruct, frozen=True, kw_only=True):
+    """Conditions of the API; kube-scheduler 1.37 writes none about scheduling."""
+
+    conditions: tuple[StandardCondition, ...] = ()
+
+
+class CompositePodGroup(KubeObject, frozen=True, kw_only=True):
+    """Groups that start together; alpha in Kubernetes 1.37."""
+
+    API_VERSION: ClassVar[str] = "scheduling.k8s.io/v1alpha3"
+    KIND: ClassVar[str] = "CompositePodGroup"
+    PLURAL: ClassVar[str] = "compositepodgroups"
+
+    spec: CompositePodGroupSpec = CompositePodGroupSpec()
+    status: CompositePodGroupStatus = CompositePodGroupStatus()
+
+
 #: Kinds of scheduling.k8s.io.
 SCHEDULING_KINDS = (
     SchedulingPodGroup,
     SchedulingPodGroupV1Alpha3,
     SchedulingPodGroupV1Alpha2,
+    CompositePodGroup,
     SchedulingWorkload,
 )
 KINDS = (PodGroup, *SCHEDULING_KINDS)

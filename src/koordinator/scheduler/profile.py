@@ -31,6 +31,7 @@ from koordinator.api.kubescheduler import (
     decode_args,
 )
 from koordinator.api.kubescheduler.gates import (
+    COMPOSITE_POD_GROUPS,
     DRA_DEVICE_TAINT_RULES,
     GANG_SCHEDULING,
     GENERIC_WORKLOAD,
@@ -40,6 +41,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod_groups import (
+    CompositePodGroup,
     PodGroup,
     SchedulingPodGroup,
     SchedulingPodGroupV1Alpha2,
@@ -213,6 +215,7 @@ WATCHED: tuple[type[KubeObject], ...] = (
     SchedulingPodGroup,
     SchedulingPodGroupV1Alpha3,
     SchedulingPodGroupV1Alpha2,
+    CompositePodGroup,
     ScheduleExplanation,
     ClusterNetworkTopology,
     StorageClass,
@@ -236,6 +239,7 @@ _GATED: Mapping[type[KubeObject], str] = MappingProxyType(
         SchedulingWorkload: GENERIC_WORKLOAD,
         SchedulingPodGroup: GENERIC_WORKLOAD,
         SchedulingPodGroupV1Alpha2: GENERIC_WORKLOAD,
+        CompositePodGroup: COMPOSITE_POD_GROUPS,
     }
 )
 
@@ -245,7 +249,8 @@ def watched_kinds(gates: FeatureGates = NO_GATES) -> tuple[type[KubeObject], ...
 
     Other kinds are not listed: without the right to list them the scheduler could not start.
     """
-    groups = GangDefaults(refs=WorkloadRefs.FIRST, level=gates.level)
+    trees = COMPOSITE_POD_GROUPS in gates
+    groups = GangDefaults(refs=WorkloadRefs.FIRST, level=gates.level, trees=trees)
     return tuple(
         kind
         for kind in WATCHED

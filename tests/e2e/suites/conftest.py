@@ -18,15 +18,18 @@ from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.suites.cluster import SuiteCluster
 
 _RULES = "DRADeviceTaints=true,DRADeviceTaintRules=true"
-GATES = (
-    "GenericWorkload=true," + ("GangScheduling=true," if kubernetes_minor() < 37 else "") + _RULES
+_TREES = "TopologyAwareWorkloadScheduling=true,CompositePodGroup=true"
+#: Of the API server; the scheduler of releases before 1.37 has one more.
+SERVER_GATES = ",".join(
+    ("GenericWorkload=true", *((_TREES,) if kubernetes_minor() >= 37 else ()), _RULES)
 )
+GATES = SERVER_GATES + (",GangScheduling=true" if kubernetes_minor() < 37 else "")
 #: Where each release has the Workloads or PodGroups of pods, and DeviceTaintRules.
 APIS = {
     35: "scheduling.k8s.io/v1alpha1=true,resource.k8s.io/v1alpha3=true",
     36: "scheduling.k8s.io/v1alpha2=true,resource.k8s.io/v1beta2=true",
 }
-APIS_SINCE_37 = "scheduling.k8s.io/v1beta1=true"
+APIS_SINCE_37 = "scheduling.k8s.io/v1beta1=true,scheduling.k8s.io/v1alpha3=true"
 CHART = Path(__file__).parents[3] / "charts/koordinator"
 
 
@@ -36,7 +39,7 @@ def controlplane(
 ) -> Iterator[ControlPlane]:
     """Run a control plane with alpha APIs."""
     apis = APIS.get(kubernetes_minor(), APIS_SINCE_37)
-    flags = (f"--feature-gates=GenericWorkload=true,{_RULES}", f"--runtime-config={apis}")
+    flags = (f"--feature-gates={SERVER_GATES}", f"--runtime-config={apis}")
     with running_controlplane(request, tmp_path_factory.mktemp("suites"), flags) as running:
         yield running
 

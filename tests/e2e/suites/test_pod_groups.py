@@ -75,6 +75,7 @@ def test_a_gang_waits_for_its_group_its_members_and_room(
     assert not bound(cluster)
     if MINOR >= 37:
         text = (
+            "pod group is unschedulable, 0/1 placements are available, first placement status: "
             "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining, pod group preemption: No "
             "preemption victims found for incoming preemptor"
         )

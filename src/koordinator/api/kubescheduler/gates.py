@@ -73,6 +73,8 @@ VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
 
 #: Of Kubernetes: Workloads of pods and their gangs.  From 1.37 on the first gate covers both.
 GENERIC_WORKLOAD: Final = "GenericWorkload"
+#: Of Kubernetes: trees of PodGroups.
+COMPOSITE_POD_GROUPS: Final = "CompositePodGroup"
 GANG_SCHEDULING: Final = "GangScheduling"
 WORKLOAD_AWARE_PREEMPTION: Final = "WorkloadAwarePreemption"
 TOPOLOGY_PLACEMENTS: Final = "TopologyAwareWorkloadScheduling"
@@ -145,6 +147,7 @@ OF_KUBERNETES: Final = frozenset(
         GANG_SCHEDULING,
         WORKLOAD_AWARE_PREEMPTION,
         TOPOLOGY_PLACEMENTS,
+        COMPOSITE_POD_GROUPS,
         POD_LEVEL_RESIZE,
         NODE_DECLARED_FEATURES,
         STORAGE_CAPACITY_SCORING,

@@ -11,13 +11,22 @@ from koordinator.api.device import Device
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
 from koordinator.api.kube_version import V1_37, KubeVersion
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
-from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
+from koordinator.api.kubescheduler.gates import (
+    COMPOSITE_POD_GROUPS,
+    GANG_SCHEDULING,
+    GENERIC_WORKLOAD,
+)
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
-from koordinator.api.pod_groups import PodGroup, SchedulingPodGroup, SchedulingWorkload
+from koordinator.api.pod_groups import (
+    CompositePodGroup,
+    PodGroup,
+    SchedulingPodGroup,
+    SchedulingWorkload,
+)
 from koordinator.api.reservation import Reservation
 from koordinator.api.resource_names import (
     CURRENT_DEVICE_NAMES,
@@ -67,6 +76,14 @@ _FEATURES = (
         "the gang of a PodGroup of scheduling.k8s.io",
         lambda pod: pod.spec.scheduling_group is not None,
         "--feature-gates {gates} switches it on",
+    ),
+    _Feature(
+        COMPOSITE_POD_GROUPS,
+        (CompositePodGroup,),
+        "",
+        lambda _: False,
+        "--feature-gates GenericWorkload=true,TopologyAwareWorkloadScheduling=true,"
+        f"{COMPOSITE_POD_GROUPS}=true switches it on",
     ),
     _Feature(
         "ElasticQuota", (ElasticQuota,), "a quota", lambda pod: QUOTA_NAME in pod.metadata.labels
@@ -120,6 +137,8 @@ def unused_objects(
         used = {pod.spec.scheduler_name for pod in pending}
         if feature.plugin == GANG_SCHEDULING:
             able = [*plugins] if GANG_SCHEDULING in gates else []
+        if feature.plugin == COMPOSITE_POD_GROUPS:
+            able = [*plugins] if COMPOSITE_POD_GROUPS in gates else []
         remedy = feature.remedy.format(gates=_switched_on(gates.level))
         hint = f"spec.schedulerName {able[0]} has it" if able else remedy
         notices += _of_pods(feature, pending, able, hint)

@@ -5,6 +5,7 @@ No I/O, no clock.
 ``terms``    ``GangTerms``: requirements of a gang, parsed from any of its sources
 ``gang``     ``Gang``: one gang and its members; ``GangAttempt``: members that are placed together;
              status of a PodGroup
+``trees``    ``GroupTree``: PodGroups below CompositePodGroups; enough of them start together
 ``cache``    ``GangCache``: all gangs, queue admission, groups
 ``summary``  user-facing summary of gangs
 """
@@ -30,6 +31,7 @@ from koordinator.domain.gangs.terms import (
     terms_of_object,
     terms_of_saying,
 )
+from koordinator.domain.gangs.trees import GroupTree
 
 __all__ = [
     "GROUP_KINDS",
@@ -39,6 +41,7 @@ __all__ = [
     "GangDefaults",
     "GangSummary",
     "GangTerms",
+    "GroupTree",
     "LayerSummary",
     "Member",
     "MemberState",

@@ -10,11 +10,17 @@ which a restarted scheduler would conclude too; members with scheduling gates do
 """
 
 import re
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from koordinator.api.annotations.gang import GangMatchPolicy, NetworkTopologySpec, gang_name
 from koordinator.api.pod import Pod, SchedulingGroup
-from koordinator.api.pod_groups import PodGroup, SchedulingPodGroup, SchedulingWorkload
+from koordinator.api.pod_groups import (
+    CompositePodGroup,
+    PodGroup,
+    SchedulingPodGroup,
+    SchedulingWorkload,
+)
 from koordinator.domain.gangs.gang import Gang, GangAttempt, Member, MemberState
 from koordinator.domain.gangs.terms import (
     GangDefaults,
@@ -22,7 +28,6 @@ from koordinator.domain.gangs.terms import (
     GroupReference,
     WorkloadRefs,
     gang_id,
-    id_of_pod_group,
     needs_object,
     pod_group_key,
     saying_of,
@@ -30,7 +35,14 @@ from koordinator.domain.gangs.terms import (
     terms_of_pod_group,
     terms_of_saying,
     terms_of_workload,
+    with_tree,
     workload_key,
+)
+from koordinator.domain.gangs.trees import (
+    GroupForest,
+    GroupTree,
+    id_of_pod_group,
+    quorum_problem,
 )
 from koordinator.foundation.errors import BugError
 
@@ -39,7 +51,7 @@ _OVER = ("Succeeded", "Failed")
 _GATE_REASON = re.compile(
     r"gang \S+ (needs|is not known)|gang group \S+ is represented|gang child pod not collect enough"
     r"|(PodGroup|Workload) \S+ (of scheduling\.k8s\.io )?does not exist"
-    r"|Workload \S+ has no podGroup"
+    r"|Workload \S+ has no podGroup|CompositePodGroup \S+ (of scheduling\.k8s\.io|needs|must)"
 )
 
 Keys = list[str]
@@ -57,6 +69,7 @@ class GangCache:
         self._workloads: dict[str, SchedulingWorkload] = {}
         self._of_workload: dict[str, dict[str, str]] = {}  # key -> gang id -> pod group
         self._pod_groups: dict[str, SchedulingPodGroup] = {}  # of scheduling.k8s.io, by key
+        self.forest = GroupForest()
 
     @property
     def gathers(self) -> bool:
@@ -99,7 +112,7 @@ class GangCache:
             gang.pod_group = pod_group_key(pod.metadata, ref)
             stated = self._pod_groups.get(gang.pod_group)
             if gang.terms is None and stated is not None:
-                gang.terms = terms_of_pod_group(stated, self.defaults)
+                gang.terms = self._terms_of_pod_group(stated)
                 return list(gang.pending)
         elif ref is not None and gang.terms is None:
             gang.workload = workload_key(pod.metadata, ref)
@@ -167,17 +180,29 @@ class GangCache:
         if not self.defaults.reads(type(pod_group)):
             return []
         self._pod_groups[pod_group.key] = pod_group
+        in_trees = self.forest.put_group(pod_group) if self.defaults.trees else []
         gang = self.gangs.get(id_of_pod_group(pod_group))
-        if gang is None:
-            return []
-        self.changed[gang.id] = None
-        return self._set_terms(gang, terms_of_pod_group(pod_group, self.defaults))
+        if gang is not None and not in_trees:
+            self.changed[gang.id] = None
+            return self._set_terms(gang, self._terms_of_pod_group(pod_group))
+        return self._replant(in_trees)
 
     def drop_pod_group(self, pod_group: SchedulingPodGroup) -> Keys:
         """Remove a PodGroup of scheduling.k8s.io; pods that reference it wait for another one."""
         self._pod_groups.pop(pod_group.key, None)
         gang = self.gangs.get(id_of_pod_group(pod_group))
-        return [] if gang is None else self._set_terms(gang, None)
+        ready = [] if gang is None else self._set_terms(gang, None)
+        return ready + self._replant(self.forest.drop_group(pod_group))
+
+    def put_composite(self, composite: CompositePodGroup) -> Keys:
+        """Add or update a CompositePodGroup."""
+        if not self.defaults.reads(CompositePodGroup):
+            return []
+        return self._replant(self.forest.put_composite(composite))
+
+    def drop_composite(self, composite: CompositePodGroup) -> Keys:
+        """Remove a CompositePodGroup; pods below it wait for another one."""
+        return self._replant(self.forest.drop_composite(composite))
 
     def pod_group(self, key: str) -> SchedulingPodGroup | None:
         """Return a PodGroup of scheduling.k8s.io; None if it is unknown."""
@@ -222,8 +247,13 @@ class GangCache:
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             return self._missing_terms(pod)
+        if gang.terms.problem:
+            return gang.terms.problem
         if self._starts_alone(gang):
             return ""
+        if gang.terms.tree is not None:
+            present = {one.id: one.present for one in self._gangs(gang.terms.group)}
+            return quorum_problem(gang.terms.tree, present)
         missing = []
         for member_id in gang.terms.group:
             one = self.gangs.get(member_id)
@@ -309,14 +339,24 @@ class GangCache:
             raise BugError(f"{pod.key} is in no gang that could be tried.")
         scheduler = pod.spec.scheduler_name
         members: dict[str, str] = {}
-        spare, waiting = {}, 0
+        spare, waiting, tree = dict[str, int](), 0, gang.terms.tree
         for one in self._gangs(gang.terms.group):
             own = [key for key, m in one.pending.items() if m.scheduler == scheduler]
             members |= dict.fromkeys(own, one.id)
             waiting += one.waiting
-            if one.is_strict:
+            if tree is None and one.is_strict:
                 spare[one.id] = len(own) - one.needed(once_satisfied=self._has_started(one))
         members.setdefault(pod.key, gang.id)
+        if tree is not None:
+            placed = self._placed(gang)
+            there = Counter(members.values())
+            spare = {
+                leaf.id: there[leaf.id]
+                - (max(leaf.least - placed[leaf.id], 0) if leaf.id in tree.required else 0)
+                for leaf in tree.leaves
+            }
+            group_id = gang.terms.group_id
+            return GangAttempt(group_id, members, spare, waiting, tree=tree, placed=placed)
         return GangAttempt(gang.terms.group_id, members, spare, waiting)
 
     def attempt_alone(self, pod: Pod) -> GangAttempt:
@@ -342,10 +382,17 @@ class GangCache:
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             return {}
+        return self._members_with_places(gang.terms.group)
+
+    def places_of(self, group: GroupTree) -> dict[str, str]:
+        """Return the gang id of every placed member below a group of a tree, by key."""
+        return self._members_with_places(group.leaf_ids)
+
+    def _members_with_places(self, ids: Iterable[str]) -> dict[str, str]:
         placed = (MemberState.WAITING, MemberState.BOUND)
         return {
             key: one.id
-            for one in self._gangs(gang.terms.group)
+            for one in self._gangs(ids)
             for key, member in one.members.items()
             if member.state in placed and member.phase not in _OVER
         }
@@ -362,6 +409,9 @@ class GangCache:
         gang = self.gang_of(pod)
         if gang is None or gang.terms is None:
             return False
+        if gang.terms.tree is not None:
+            placed = self._placed(gang)
+            return gang.terms.tree.is_met(lambda leaf: placed[leaf.id] >= leaf.least)
         gangs = list(self._gangs(gang.terms.group))
         return len(gangs) == len(gang.terms.group) and all(
             one.needed(once_satisfied=self._has_started(one)) <= 0 for one in gangs
@@ -409,6 +459,31 @@ class GangCache:
         """Yield the known gangs among ``ids``."""
         return (self.gangs[one] for one in ids if one in self.gangs)
 
+    def _placed(self, gang: Gang) -> Counter[str]:
+        """Return the number of placed members of each gang of a group."""
+        group = gang.terms.group if gang.terms is not None else ()
+        return Counter({one.id: one.waiting + one.bound for one in self._gangs(group)})
+
+    def _terms_of_pod_group(self, pod_group: SchedulingPodGroup) -> GangTerms:
+        tree = self.forest.tree_of(pod_group.key)
+        return with_tree(terms_of_pod_group(pod_group, self.defaults), tree)
+
+    def _replant(self, pod_groups: Iterable[str]) -> Keys:
+        """Give PodGroups, by key, the terms of their trees; return the members to try."""
+        ready: Keys = []
+        for key in pod_groups:
+            group = self._pod_groups.get(key)
+            gang = None if group is None else self.gangs.get(id_of_pod_group(group))
+            if group is None or gang is None:
+                continue
+            if gang.terms is not None:
+                self._representative.pop(gang.terms.group_id, None)
+            gang.terms = self._terms_of_pod_group(group)
+            gang.version += 1
+            self.changed[gang.id] = None
+            ready += gang.pending
+        return ready
+
     def _has_started(self, gang: Gang) -> bool:
         if gang.terms is None:
             return False
@@ -421,6 +496,8 @@ class GangCache:
     def _starts_alone(self, gang: Gang) -> bool:
         """Return whether members don't wait for each other any more."""
         terms = gang.terms
+        if terms is not None and (terms.tree is not None or terms.problem):
+            return False
         if terms is None or not terms.min_member:
             return terms is not None
         together = (GangMatchPolicy.ONLY_WAITING, GangMatchPolicy.WAITING_AND_RUNNING)

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from koordinator.api.annotations.gang import GangMatchPolicy, GangMode
 from koordinator.api.pod_groups import PodGroup, PodGroupPhase, PodGroupStatus
 from koordinator.domain.gangs.terms import GangTerms, Saying
+from koordinator.domain.gangs.trees import GroupTree
 from koordinator.foundation.errors import BugError
 
 
@@ -186,10 +187,19 @@ class GangAttempt:
     spare: Mapping[str, int]  # strict gang -> number of members that may remain unplaced
     waiting: int = 0  # members that are placed but not bound
     is_alone: bool = False  # one member of a gang that has started
+    tree: GroupTree | None = None  # enough of its gangs are needed, not all
+    placed: Mapping[str, int] = field(default_factory=dict)  # of a tree: members with nodes
 
     def is_lost(self, failed: Iterable[str]) -> bool:
         """Return whether too many members (by key) could not be placed."""
         lost = Counter(self.members[key] for key in failed)
+        if self.tree is not None:
+            there = Counter(self.members.values())
+            return not self.tree.is_met(
+                lambda leaf: (
+                    self.placed.get(leaf.id, 0) + there[leaf.id] - lost[leaf.id] >= leaf.least
+                )
+            )
         return any(lost[gang] > spare for gang, spare in self.spare.items())
 
     @property
@@ -211,9 +221,19 @@ class GangAttempt:
         return least
 
     def fewest(self) -> list[str]:
-        """Return the shortest prefix of members that suffices, in order."""
+        """Return the shortest prefix of members that suffices, in order.
+
+        Of a tree, these are members of the groups that need the fewest.
+        """
         left = Counter(self.members.values())
-        left.subtract({gang: max(spare, 0) for gang, spare in self.spare.items()})
+        if self.tree is None:
+            left.subtract({gang: max(spare, 0) for gang, spare in self.spare.items()})
+        else:
+            leaves = self.tree.leaves
+            missing = {one.id: max(one.least - self.placed.get(one.id, 0), 0) for one in leaves}
+            there, left = left, Counter()
+            for own_id in self.tree.cheapest(missing, lambda one: missing[one.id] <= there[one.id]):
+                left[own_id] = missing[own_id]
         kept = []
         for key, gang in self.members.items():
             if left[gang] > 0:

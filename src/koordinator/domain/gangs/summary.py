@@ -15,6 +15,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_groups import (
+    CompositePodGroup,
     PodGroup,
     PodGroupPhase,
     PodGroupSpec,
@@ -81,7 +82,7 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
 
     Nodes and a ClusterNetworkTopology supply the network locations of members.
     """
-    cache = GangCache(dataclasses.replace(defaults, refs=WorkloadRefs.FIRST))
+    cache = GangCache(dataclasses.replace(defaults, refs=WorkloadRefs.FIRST, trees=True))
     pods: dict[str, Pod] = {}
     groups: dict[str, PodGroup] = {}
     nodes: list[Node] = []
@@ -92,6 +93,8 @@ def gang_summaries(objects: Iterable[KubeObject], defaults: GangDefaults) -> lis
             groups[obj.key] = obj
         elif isinstance(obj, SchedulingPodGroup):
             cache.put_pod_group(obj)
+        elif isinstance(obj, CompositePodGroup):
+            cache.put_composite(obj)
         elif isinstance(obj, SchedulingWorkload):
             cache.put_workload(obj)
         elif isinstance(obj, Pod):

@@ -24,12 +24,14 @@ from koordinator.api.labels import (
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod, PodSpec, SchedulingGroup, WorkloadReference
 from koordinator.api.pod_groups import (
+    CompositePodGroup,
     PodGroup,
     PodGroupPolicy,
     SchedulingPodGroup,
     SchedulingPodGroupV1Alpha2,
     SchedulingWorkload,
 )
+from koordinator.domain.gangs.trees import POD_GROUP_SEGMENT, GroupTree, id_of_pod_group
 from koordinator.domain.network import warnings_about
 from koordinator.foundation.errors import InputError
 
@@ -47,12 +49,9 @@ _TERMS = (
     keys.NETWORK_TOPOLOGY_SPEC.key,
 )
 #: Kinds of scheduling.k8s.io that define pod groups.
-GROUP_KINDS: Final = (SchedulingWorkload, SchedulingPodGroup)
+GROUP_KINDS: Final = (SchedulingWorkload, SchedulingPodGroup, CompositePodGroup)
 #: A pod's reference to a group of scheduling.k8s.io: of a Workload (1.35), or a PodGroup.
 GroupReference = WorkloadReference | SchedulingGroup
-#: Separator in gang ids between the namespace and the name of a PodGroup of scheduling.k8s.io;
-#: not a valid name of a Workload.
-POD_GROUP_SEGMENT = "podGroup"
 
 
 class WorkloadRefs(StrEnum):
@@ -72,10 +71,13 @@ class GangDefaults:
     gathers: bool = False  # network topology requirements apply
     refs: WorkloadRefs = WorkloadRefs.IGNORED
     level: KubeVersion | None = None  # None: groups of all releases apply
+    trees: bool = False  # PodGroups below one CompositePodGroup start together
 
     def reads(self, kind: type[KubeObject]) -> bool:
         """Return whether objects of a kind apply at the compatibility level."""
         level = self.level
+        if kind is CompositePodGroup:
+            return self.trees and self.refs is not WorkloadRefs.IGNORED
         if self.refs is WorkloadRefs.IGNORED or level is None:
             return self.refs is not WorkloadRefs.IGNORED
         if kind is SchedulingWorkload:
@@ -115,8 +117,15 @@ class GangTerms:
     has_object: bool = False  # a PodGroup exists
     workload: str = ""  # namespace/name of the defining Workload
     pod_group: PodGroupTerms | None = None  # of a PodGroup of scheduling.k8s.io
+    tree: GroupTree | None = None  # the PodGroups that start with it
+    problem: str = ""  # why it cannot start, whatever members it has
     network: keys.NetworkTopologySpec | None = None  # topology requirement
     warnings: tuple[str, ...] = ()  # ignored values and the reasons
+
+    @property
+    def unit(self) -> tuple[str, ...]:
+        """Ids of the gangs that are preempted with it."""
+        return self.group if self.tree is None else self.tree.units[self.id]
 
     @property
     def group_id(self) -> str:
@@ -158,12 +167,6 @@ def group_reference(spec: PodSpec) -> GroupReference | None:
 def pod_group_key(meta: ObjectMeta, ref: SchedulingGroup) -> str:
     """Return ``namespace/name`` of the PodGroup of scheduling.k8s.io that a pod references."""
     return f"{meta.namespace}/{ref.pod_group_name}"
-
-
-def id_of_pod_group(pod_group: SchedulingPodGroup) -> str:
-    """Return the gang id of a PodGroup of scheduling.k8s.io."""
-    meta = pod_group.metadata
-    return f"{meta.namespace}/{POD_GROUP_SEGMENT}/{meta.name}"
 
 
 def needs_object(meta: ObjectMeta) -> bool:
@@ -213,6 +216,18 @@ def terms_of_pod_group(pod_group: SchedulingPodGroup, defaults: GangDefaults) ->
         goes_as_whole=spec.is_disrupted_as_whole,
     )
     return replace(terms, pod_group=group_terms)
+
+
+def with_tree(terms: GangTerms, tree: GroupTree | str | None) -> GangTerms:
+    """Return the terms of a PodGroup in a tree, or with the reason why it is in none."""
+    if tree is None or terms.pod_group is None:
+        return terms
+    if isinstance(tree, str):
+        return replace(terms, problem=tree)
+    group_terms = replace(
+        terms.pod_group, priority=tree.priority, goes_as_whole=terms.id in tree.whole
+    )
+    return replace(terms, group=tree.leaf_ids, tree=tree, pod_group=group_terms)
 
 
 def _terms_of_policy(

@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
-from koordinator.domain.gangs import Gang, GangCache
+from koordinator.domain.gangs import Gang, GangCache, GroupTree
 from koordinator.domain.gangs.gang import MemberState
 from koordinator.scheduler.contract import AllocationResult
 from koordinator.scheduler.cycle.evaluation import view_for
@@ -127,6 +127,14 @@ def short_gang(cache: GangCache, pod: Pod, start_together: StartTogether) -> Ite
     if own is None or own.terms is None:
         yield _stated_number(own, pod)
         return
+    if own.terms.problem:
+        fix = own.terms.problem.partition(" of scheduling.k8s.io does not exist")
+        text = f"create the {fix[0]}" if fix[1] else f"change its groups: {own.terms.problem}"
+        yield Remedy(kind="gang", text=text, sufficient=False, tried=False)
+        return
+    if own.terms.tree is not None:
+        yield from _short_tree(cache, own.terms.tree)
+        return
     gangs = [cache.gangs.get(name) for name in own.terms.group]
     short: list[Gang] = []
     for name, gang in zip(own.terms.group, gangs, strict=True):
@@ -161,6 +169,27 @@ def _stated_number(own: Gang | None, pod: Pod) -> Remedy:
     if own is not None and own.workload and ref is not None:
         text += f", with a podGroup {ref.pod_group}"
     return Remedy(kind="gang", text=text, sufficient=False, tried=False)
+
+
+def _short_tree(cache: GangCache, tree: GroupTree) -> Iterator[Remedy]:
+    """Yield remedies that complete PodGroups of a tree, one by one."""
+
+    def present(leaf: GroupTree) -> int:
+        gang = cache.gangs.get(leaf.id)
+        return gang.present if gang is not None else 0
+
+    for group in tree.unmet(lambda leaf: present(leaf) >= leaf.least):
+        if group.is_leaf:
+            lacking = group.least - present(group)
+            many = "member" if lacking == 1 else "members"
+            text = f"create {lacking} more {many} of PodGroup {group.key}"
+        elif len(group.children) < group.least:
+            lacking = group.least - len(group.children)
+            many = "group" if lacking == 1 else "groups"
+            text = f"create {lacking} more {many} below CompositePodGroup {group.key}"
+        else:
+            continue
+        yield Remedy(kind="gang", text=text, sufficient=False, tried=False)
 
 
 def smaller_gang(gang: Gang | None, count: int) -> Iterator[Remedy]:

@@ -322,15 +322,15 @@ def _alive(state: ClusterState, gang: Gang) -> set[str]:
 
 
 def _groups(ids: Iterable[str], caches: Sequence[GangCache]) -> dict[str, dict[str, Gang]]:
-    """Return the gang groups of these gangs, each with its gangs by id."""
+    """Return what is evicted as a whole with these gangs, each with its gangs by id."""
     groups: dict[str, dict[str, Gang]] = {}
     for own_id in ids:
         for cache in caches:
             gang = cache.gangs.get(own_id)
             if gang is not None and gang.terms is not None:
                 terms = gang.terms
-                groups[terms.group_id] = {
-                    one: known for one in terms.group if (known := cache.gangs.get(one)) is not None
+                groups[",".join(terms.unit)] = {
+                    one: known for one in terms.unit if (known := cache.gangs.get(one)) is not None
                 }
                 break
     return groups

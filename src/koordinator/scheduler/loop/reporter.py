@@ -207,12 +207,13 @@ class Reporter:
     def preempting(self, victim: Pod, by: Pod, job: str, group: KubeObject | None = None) -> None:
         """Report to a victim why it is evicted; ``job`` is the pod ``by`` or its gang.
 
-        ``group`` is the PodGroup of scheduling.k8s.io that preempts.  Written even where reports
-        are disabled, because nothing else in the cluster shows why the pod was deleted.
+        ``group`` is the PodGroup or CompositePodGroup of scheduling.k8s.io that preempts.  Written
+        even where reports are disabled, because nothing else in the cluster shows why the pod was
+        deleted.
         """
         why = f"{by.spec.scheduler_name}: preempting to accommodate "
         if group is not None:
-            why += "a higher priority podgroup"
+            why += f"a higher priority {group.KIND.lower()}"
         elif job == f"pod {by.key}":
             why += "a higher priority pod"
         else:
@@ -235,7 +236,7 @@ class Reporter:
             return
         text = f"Preempted by pod {by.metadata.uid} on node {node}"
         if group is not None:
-            text = f"Preempted by podgroup {group.metadata.uid} on node cluster"
+            text = f"Preempted by {group.KIND.lower()} {group.metadata.uid} on node cluster"
         elif job != f"pod {by.key}":
             text += f" for {job}"
         scheduler = by.spec.scheduler_name

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache
 from koordinator.foundation.errors import ClusterError, ExtenderError
@@ -48,6 +49,7 @@ from koordinator.scheduler.features.gangs.topology_placements import (
     TopologyPlacement,
 )
 from koordinator.scheduler.features.gangs.topology_preemption import TopologyPreemption
+from koordinator.scheduler.features.gangs.tree_placement import TreePlacer
 from koordinator.scheduler.features.gangs.waiting_gangs import WaitingGangs
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import RoomSought
@@ -91,6 +93,7 @@ class GangScheduler:
         self._placements = PlacementPlacer(
             state, binder, self._placer, handle.attempts.now_s, groups
         )
+        self._trees = TreePlacer(binder, self._placer, self._placements)
         self._headrooms = GangPreemption(state)
         self._pod_groups = PodGroupAttempts(handle, self._headrooms, conditions, groups)
         self._topology_preemption = TopologyPreemption(
@@ -168,7 +171,7 @@ class GangScheduler:
         self._clean_up(cycle, members)
         members.sort(key=lambda member: not self._handle.nominator.node_of(member[0].key))
         self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
-        placements: Sequence[TopologyPlacement] = ()
+        placements: Sequence[TopologyPlacement] | None = ()
         if topology_key:
             try:
                 placements = self._placements.placements(cycle, gangs, members[0], topology_key)
@@ -177,6 +180,15 @@ class GangScheduler:
                 self._pod_groups.fail(gangs, head, text)
                 return 0
             decision = self._placements.place(cycle, gangs, group_attempt, members, placements)
+        elif attempt.tree is not None:
+            demand = None
+            try:
+                decision = self._trees.place(cycle, gangs, group_attempt, members)
+                placements = self._trees.preemption_placements(cycle, gangs, attempt.tree)
+            except PlacementConflict as error:
+                text = f"cannot determine domain for already scheduled pods: {error}"
+                self._pod_groups.fail(gangs, head, text)
+                return 0
         else:
             decision = self._place(cycle, gangs, group_attempt, members, demand)
         if self._metrics is not None:
@@ -195,7 +207,7 @@ class GangScheduler:
             )
         else:
             self._start_gang(cycle, gangs, group_attempt, decision, demand)
-            self._pod_groups.note_start(gangs, head)
+            self._pod_groups.note_start(gangs, head, decision)
         return len(members)
 
     def _undo_gang(
@@ -207,16 +219,18 @@ class GangScheduler:
         members: Sequence[Wanted],
         *,
         demand: TopologyDemand | None,
-        placements: Sequence[TopologyPlacement],
+        placements: Sequence[TopologyPlacement] | None,
     ) -> None:
         """Make room for a gang whose attempt failed, and requeue it."""
         attempt, head = group_attempt.attempt, group_attempt.head
-        if self._pod_groups.gang_of(gangs, head.pod) is not None:
+        if attempt.tree is None and self._pod_groups.gang_of(gangs, head.pod) is not None:
             order_as_kube_scheduler(cycle, attempt, decision, members)
         frees = self._pod_groups.free_claims(cycle, gangs, decision, members, self._nominations)
-        headroom = self._headroom_for(
-            cycle, group_attempt, decision, members, demand, placements=placements
-        )
+        headroom = GangHeadroom()
+        if placements is not None:
+            headroom = self._headroom_for(
+                cycle, group_attempt, decision, members, demand, placements=placements
+            )
         has_network = demand is None or not demand.refusal
         level = demand.must if demand is not None else None
         is_bounded = has_network and not headroom.pods and decision.placements is None
@@ -438,7 +452,7 @@ class GangScheduler:
                     preemption_text,
                     nominated=node,
                     keeps_nomination=keeps_nomination,
-                    again_soon=error is not None,
+                    again_soon=error is not None or bool(decision.reasons),
                 )
             reported.add(id(verdict))
         self._handle.bindings.settle_waiting()
@@ -451,7 +465,11 @@ class GangScheduler:
             return None
         job = f"gang group {attempt.group_id}"
         gang = self._pod_groups.gang_of(gangs, by)
-        group = gangs.pod_group(gang.pod_group) if gang is not None else None
+        group: KubeObject | None = None
+        if gang is not None and gang.terms is not None and gang.terms.tree is not None:
+            group = gangs.forest.composite(gang.terms.tree.key)
+        elif gang is not None:
+            group = gangs.pod_group(gang.pod_group)
         evictions = self._handle.evictions
         return evictions.free_headroom(headroom.pods, headroom.victims, by, job, group)
 
@@ -516,7 +534,7 @@ class GangScheduler:
                 details,
                 nominated=node,
                 keeps_nomination=bool(node) or headroom.keeps,
-                again_soon=error is not None,
+                again_soon=error is not None or bool(decision.reasons),
                 need=need,
             )
             message = (

@@ -5,9 +5,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from koordinator.api.pod import Pod
-from koordinator.api.pod_groups import PodGroup, SchedulingPodGroup, SchedulingWorkload
+from koordinator.api.pod_groups import (
+    CompositePodGroup,
+    PodGroup,
+    SchedulingPodGroup,
+    SchedulingWorkload,
+)
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.domain.gangs import GangCache, WorkloadRefs
+from koordinator.domain.gangs import Gang, GangCache, WorkloadRefs
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import Action, ClusterEvent, QueueGate
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
@@ -22,6 +27,9 @@ from koordinator.scheduler.snapshot import PodClass
 
 if TYPE_CHECKING:  # the metrics client is optional
     from koordinator.scheduler.features.gangs.metrics import GangMetrics
+
+
+_KINDS = SchedulingPodGroup | SchedulingWorkload | PodGroup | CompositePodGroup
 
 
 class GangFeature(Feature):
@@ -88,10 +96,12 @@ class GangFeature(Feature):
     def on_object_event(self, event: WatchEvent) -> None:
         """Update gangs from a PodGroup of either kind or a Workload."""
         group = event.object
-        if self.is_idle and isinstance(group, SchedulingPodGroup | SchedulingWorkload | PodGroup):
+        if self.is_idle and isinstance(group, _KINDS):
             self._end_idleness()
         if isinstance(group, SchedulingPodGroup):
             self._on_pod_group(group, event)
+        if isinstance(group, CompositePodGroup):
+            self._on_composite(group, deleted=event.type is EventType.DELETED)
         if isinstance(group, SchedulingWorkload):
             self._on_workload(group, deleted=event.type is EventType.DELETED)
         if not isinstance(group, PodGroup):
@@ -113,6 +123,13 @@ class GangFeature(Feature):
         self._shrank = True
         for gangs in self.caches:
             ready = (gangs.drop_workload if deleted else gangs.put_workload)(workload)
+            queue.activate(ready, now_s)
+
+    def _on_composite(self, composite: CompositePodGroup, *, deleted: bool) -> None:
+        queue, now_s = self._handle.queue, self._handle.clock.now_s()
+        self._shrank = True
+        for gangs in self.caches:
+            ready = (gangs.drop_composite if deleted else gangs.put_composite)(composite)
             queue.activate(ready, now_s)
 
     def _on_pod_group(self, group: SchedulingPodGroup, event: WatchEvent) -> None:
@@ -177,13 +194,17 @@ class GangFeature(Feature):
 
     def placed(self, pods: Sequence[QueuedPod]) -> None:
         """Hold the nodes of members until enough members have one."""
-        for queued in pods:
-            if queued.run_key is None:  # pods with a run key are in no gang
-                for gangs in self.caches:
-                    gangs.hold(queued.pod)
-                    gang = gangs.gang_of(queued.pod)
-                    if gang is not None and gang.pod_group and gangs.may_start(queued.pod):
-                        self._conditions.scheduled(gang)
+        members = [one.pod for one in pods if one.run_key is None]  # others are in no gang
+        for gangs in self.caches:
+            started: dict[str, Gang] = {}
+            for pod in members:
+                gangs.hold(pod)
+                gang = gangs.gang_of(pod)
+                if gang is not None and gang.pod_group:
+                    started[pod.key] = gang
+            for pod in members:
+                if pod.key in started and gangs.may_start(pod):
+                    self._conditions.scheduled(started[pod.key])
 
     def pods_sharing_nomination(self, pod: Pod) -> Sequence[str]:
         """Return the members of a pod's gang without a node."""

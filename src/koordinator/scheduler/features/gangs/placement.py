@@ -45,6 +45,7 @@ class GangDecision:
     is_lost: bool = False
     had_place: int = 0
     placements: int | None = None  # number of placements tried; None without a topology constraint
+    reasons: dict[str, str] = field(default_factory=dict)  # why groups of a tree failed, by id
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``validatePodGroup``,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from koordinator.api.kube_version import V1_37
@@ -61,11 +61,11 @@ class PodGroupAttempts:
         self._metrics = metrics
 
     def gang_of(self, gangs: GangCache, pod: Pod) -> Gang | None:
-        """Return the gang of a PodGroup of scheduling.k8s.io that is alone in its group."""
+        """Return the gang of a PodGroup of scheduling.k8s.io, alone in its group or in a tree."""
         gang = gangs.gang_of(pod)
         if gang is None or gang.terms is None or gang.terms.pod_group is None:
             return None
-        return gang if len(gang.terms.group) == 1 else None
+        return gang if len(gang.terms.group) == 1 or gang.terms.tree is not None else None
 
     def topology_key(self, cycle: SchedulingCycle, pod: Pod) -> str:
         """Return the label whose value the nodes of the PodGroup must share; empty without one.
@@ -75,8 +75,10 @@ class PodGroupAttempts:
         profile = cycle.profile
         if not profile.placement_generate or TOPOLOGY_PLACEMENTS not in self._handle.options.gates:
             return ""
-        terms = self._terms(profile.gangs[0].plugin.gangs, pod)
-        return "" if terms is None else terms.topology_key
+        gang = self.gang_of(profile.gangs[0].plugin.gangs, pod)
+        if gang is None or gang.terms is None or gang.terms.tree is not None:
+            return ""  # a tree has a constraint per group
+        return gang.terms.pod_group.topology_key if gang.terms.pod_group is not None else ""
 
     def post_filter(self, cycle: SchedulingCycle, pod: Pod) -> Sequence[ActivePlugin]:
         """Return the plugins that make room for a member's gang.
@@ -96,7 +98,8 @@ class PodGroupAttempts:
         gang, terms = self.gang_of(gangs, head.pod), self._terms(gangs, head.pod)
         if gang is None or terms is None:
             return False
-        found = (self._handle.state.pod_named(key) for key in sorted(gang.members))
+        keys = sorted(key for one in _all_gangs(gangs, gang) for key in one.members)
+        found = (self._handle.state.pod_named(key) for key in keys)
         pods = [pod for pod in found if pod is not None]
         pods.sort(key=lambda pod: bool(pod.spec.node_name))  # pods without a node first
         text = inconsistency(terms, self._handle.options.gates.level, pods)
@@ -112,11 +115,12 @@ class PodGroupAttempts:
         self._note_attempt(gangs, head, "error")
         if gang is None:
             return
-        for key in gang.pending:
+        for key in gangs.mates(head.pod):
             pod = handle.state.pod_named(key)
             if pod is not None and key != head.key:
                 handle.reporter.failed(pod, text, "SchedulerError")
-        self._conditions.failed(gang, text)
+        for one in _all_gangs(gangs, gang):
+            self._conditions.failed(one, text)
 
     def free_claims(
         self,
@@ -133,7 +137,9 @@ class PodGroupAttempts:
         head = members[0][0].pod
         gang = self.gang_of(gangs, head)
         group = None if gang is None else gangs.pod_group(gang.pod_group)
-        if group is None or not decision.failed or gangs.with_places(head):
+        if gang is None or group is None or not decision.failed or gangs.with_places(head):
+            return False
+        if gang.terms is None or gang.terms.tree is not None:
             return False
         queued, pod_class, verdict = decision.failed[0]
         if self.topology_key(cycle, head) or not isinstance(verdict, Diagnosis):
@@ -154,9 +160,17 @@ class PodGroupAttempts:
         if self._metrics is not None and self.gang_of(gangs, head.pod) is not None:
             self._metrics.decided(self._handle.attempts.elapsed_s())
 
-    def note_start(self, gangs: GangCache, head: QueuedPod) -> None:
-        """Record that a PodGroup has enough nodes."""
+    def note_start(self, gangs: GangCache, head: QueuedPod, decision: GangDecision) -> None:
+        """Record that a PodGroup, or enough of a tree, has enough nodes."""
         self._note_attempt(gangs, head, "scheduled")
+        self._note_reasons(gangs, decision)
+
+    def _note_reasons(self, gangs: GangCache, decision: GangDecision) -> None:
+        """Record why PodGroups of a tree have no nodes."""
+        for own_id, text in decision.reasons.items():
+            gang = gangs.gangs.get(own_id)
+            if gang is not None:
+                self._conditions.refused(gang, text)
 
     def note_rejection(self, gangs: GangCache, head: QueuedPod, headroom: GangHeadroom) -> None:
         """Record that a PodGroup has too few nodes, and whether preemption makes room for it."""
@@ -194,6 +208,7 @@ class PodGroupAttempts:
         is_alone = group_attempt.attempt.is_alone
         if gang is None or gang.terms is None or is_alone or not decision.failed:
             return None
+        tree = gang.terms.tree
         had_places = gang.bound + gang.waiting
         least, scheduled = gang.terms.min_member, had_places + decision.had_place
         post_filter = [active.name for active in self.post_filter(cycle, group_attempt.head.pod)]
@@ -205,6 +220,8 @@ class PodGroupAttempts:
             room = self._headrooms.most(cycle, bound, below, None)
             most = max(scheduled, min(had_places + room, least - 1))
         preemption = ""
+        if tree is not None:
+            most = 0
         if {"DefaultPreemption", "Coscheduling"}.intersection(post_filter):
             preemption = preemption_result(
                 headroom,
@@ -212,7 +229,10 @@ class PodGroupAttempts:
                 most,
                 has_victims=has_victims,
                 is_eligible=group_attempt.head.pod.spec.preemption_policy != PREEMPT_NEVER,
+                again=decision.reasons.get(tree.id, "") if tree is not None else "",
             )
+        if tree is not None:
+            return self._tree_rejection(cycle, gangs, decision, preemption)
         gates = self._handle.options.gates
         found = rejection(
             gates, least, scheduled, preemption, post_filter, placements=decision.placements
@@ -220,9 +240,31 @@ class PodGroupAttempts:
         self._conditions.refused(gang, found.group)
         return found
 
+    def _tree_rejection(
+        self, cycle: SchedulingCycle, gangs: GangCache, decision: GangDecision, preemption: str
+    ) -> GroupRejection:
+        """Record why each PodGroup of a tree failed; add the result of preemption to the texts."""
+        suffix = f", pod group preemption: {preemption}" if preemption else ""
+        plugin = cycle.profile.gangs[0].name
+        decision.failed = [
+            (queued, pod_class, replace(why, reason=f"{why.reason}{suffix}"))
+            if isinstance(why, ReserveRefusal) and why.plugin == plugin
+            else (queued, pod_class, why)
+            for queued, pod_class, why in decision.failed
+        ]
+        decision.reasons = {own_id: text + suffix for own_id, text in decision.reasons.items()}
+        self._note_reasons(gangs, decision)
+        return GroupRejection("", "", "")
+
     def _terms(self, gangs: GangCache, pod: Pod) -> PodGroupTerms | None:
         gang = self.gang_of(gangs, pod)
         return gang.terms.pod_group if gang is not None and gang.terms is not None else None
+
+
+def _all_gangs(gangs: GangCache, gang: Gang) -> list[Gang]:
+    """Return the gangs that start together with one."""
+    group = gang.terms.group if gang.terms is not None else ()
+    return [gangs.gangs[own_id] for own_id in group if own_id in gangs.gangs]
 
 
 @dataclass(frozen=True, slots=True)

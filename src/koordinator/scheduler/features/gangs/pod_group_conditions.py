@@ -15,7 +15,7 @@ from msgspec.structs import replace
 from koordinator.api.crd import StandardCondition
 from koordinator.api.kube_version import V1_37, KubeVersion
 from koordinator.api.kubescheduler import FeatureGates
-from koordinator.api.kubescheduler.gates import WORKLOAD_AWARE_PREEMPTION
+from koordinator.api.kubescheduler.gates import TOPOLOGY_PLACEMENTS, WORKLOAD_AWARE_PREEMPTION
 from koordinator.api.pod import Pod
 from koordinator.api.pod_groups import (
     SCHEDULED_1_36,
@@ -169,8 +169,9 @@ def rejection(
     if gates.level >= V1_37:
         text = shortage(least, scheduled)
         if placements is not None:
-            available = f"0/{placements} placements are available"
-            text = f"{UNSCHEDULABLE}, {available}, first placement status: {text}"
+            text = placement_shortage(placements, text)
+        elif TOPOLOGY_PLACEMENTS in gates:
+            text = placement_shortage(1, text)
         if preemption:
             text = f"{text}, pod group preemption: {preemption}"
         return GroupRejection("", f"{UNSCHEDULABLE}, {text}", text)
@@ -190,6 +191,12 @@ def rejection(
     return GroupRejection(refused, others, group)
 
 
+def placement_shortage(placements: int, text: str) -> str:
+    """Return why a group has no placement; ``text`` is about the first one."""
+    available = f"0/{placements} placements are available"
+    return f"{UNSCHEDULABLE}, {available}, first placement status: {text}"
+
+
 def shortage(least: int, scheduled: int) -> str:
     """Return why the attempt of a PodGroup failed.
 
@@ -206,11 +213,13 @@ def preemption_result(
     *,
     has_victims: bool,
     is_eligible: bool,
+    again: str = "",
 ) -> str:
     """Return the result of group preemption.
 
     ``is_eligible``: the pods may preempt; ``has_victims``: pods of lower priority exist;
-    ``scheduled``: number of members that fit without those pods, None if unknown.
+    ``scheduled``: number of members that fit without those pods, None if unknown; ``again``: why
+    a tree fails without those pods.
     """
     if headroom.pods:
         count = len(headroom.victims)
@@ -219,7 +228,7 @@ def preemption_result(
         return NEVER
     if not has_victims or scheduled is None:
         return NO_VICTIMS
-    return shortage(least, min(scheduled, least - 1))
+    return again or shortage(least, min(scheduled, least - 1))
 
 
 def inconsistency(terms: PodGroupTerms, level: KubeVersion, members: Iterable[Pod]) -> str:

@@ -5,7 +5,7 @@ Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``podGroupSchedulingPl
 framework/plugins/topologyaware, podgrouppodscount, noderesources ``scorePlacement``.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -61,8 +61,17 @@ class PlacementPlacer:
 
         Only the placement of already placed members is returned.  Raises PlacementConflict.
         """
+        return self.generate(cycle, gangs.with_places(head[0].pod), key)
+
+    def generate(
+        self, cycle: SchedulingCycle, placed: Iterable[str], key: str
+    ) -> list[TopologyPlacement]:
+        """Return the placements of a group whose members ``placed``, by key, have nodes.
+
+        Raises PlacementConflict.
+        """
         generator = cycle.profile.placement_generate[0].plugin
-        held = self._held(gangs, head, key)
+        held = self._held(placed, key)
         return [
             TopologyPlacement(value, rows)
             for value, rows in generator.placements(Snapshot(self._state), key).items()
@@ -95,19 +104,19 @@ class PlacementPlacer:
             if is_able:
                 count = already + len(decision.placed)
                 able.append(placement)
-                scores.append(self._scores(cycle, placement, count))
+                scores.append(self.scores(cycle, placement.rows, count))
             self._forget(decision)
         if not able:
             if first is None or not first.is_lost:
                 first = self._none(cycle, group_attempt, members, first)
             first.placements = len(placements)
             return first
-        return self._try(cycle, group_attempt, members, able[_best(cycle, scores)])
+        return self._try(cycle, group_attempt, members, able[best_placement(cycle, scores)])
 
-    def _held(self, gangs: GangCache, head: Wanted, key: str) -> str | None:
+    def _held(self, members: Iterable[str], key: str) -> str | None:
         """Return the label value of placed members' nodes; None without any."""
         found: dict[str, None] = {}
-        for member in gangs.with_places(head[0].pod):
+        for member in members:
             placed = self._state.pods.by_key.get(member)
             node = None if placed is None else self._state.nodes.objects[placed.row]
             if node is None:
@@ -155,18 +164,16 @@ class PlacementPlacer:
         others = [queued for queued, _ in members if queued is not head[0]]
         return GangDecision(failed=[(*head, verdict)], others=others, is_lost=True)
 
-    def _scores(
-        self, cycle: SchedulingCycle, placement: TopologyPlacement, members: int
-    ) -> list[int]:
+    def scores(self, cycle: SchedulingCycle, rows: IntArray, members: int) -> list[int]:
         """Return the raw scores of a placement whose members are assumed, by plugin."""
         snapshot = Snapshot(self._state)
         return [
-            active.plugin.score_placement(snapshot, placement.rows, members)
+            active.plugin.score_placement(snapshot, rows, members)
             for active in cycle.profile.placement_score
         ]
 
 
-def _best(cycle: SchedulingCycle, scores: Sequence[Sequence[int]]) -> int:
+def best_placement(cycle: SchedulingCycle, scores: Sequence[Sequence[int]]) -> int:
     """Return the index of the placement with the highest weighted score; the first of equals."""
     totals = [0] * len(scores)
     for active, of_plugin in zip(

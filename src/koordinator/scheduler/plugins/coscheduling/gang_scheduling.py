@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from koordinator.api.kubescheduler import FeatureGates
+from koordinator.api.kubescheduler.gates import COMPOSITE_POD_GROUPS
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache, GangDefaults, WorkloadRefs
 from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec, Refusal
@@ -46,7 +47,9 @@ class GangScheduling:
 
     def with_gates(self, gates: FeatureGates) -> "GangScheduling":
         """Return the plugin with the gang features of the release."""
-        return replace(self, gangs=GangCache(replace(self.gangs.defaults, level=gates.level)))
+        trees = COMPOSITE_POD_GROUPS in gates
+        defaults = replace(self.gangs.defaults, level=gates.level, trees=trees)
+        return replace(self, gangs=GangCache(defaults))
 
     def pre_enqueue(self, pod: Pod, _objects: ObjectTable) -> Refusal | None:
         """Return why the gang waits or which member represents it; None if the pod may enter."""

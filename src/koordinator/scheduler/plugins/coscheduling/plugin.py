@@ -15,7 +15,11 @@ import numpy as np
 from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR, bind_gang_entries
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.kubescheduler import CoschedulingArgs, FeatureGates
-from koordinator.api.kubescheduler.gates import GANG_PENDING_PODS_CONDITION, GANG_SCHEDULING
+from koordinator.api.kubescheduler.gates import (
+    COMPOSITE_POD_GROUPS,
+    GANG_PENDING_PODS_CONDITION,
+    GANG_SCHEDULING,
+)
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import (
@@ -71,7 +75,10 @@ class Coscheduling:
         """Return the plugin with the gang features of the feature gates."""
         gangs = self.gangs
         if GANG_SCHEDULING in gates:
-            defaults = replace(gangs.defaults, refs=WorkloadRefs.FIRST, level=gates.level)
+            trees = COMPOSITE_POD_GROUPS in gates
+            defaults = replace(
+                gangs.defaults, refs=WorkloadRefs.FIRST, level=gates.level, trees=trees
+            )
             gangs = GangCache(defaults)
         return replace(self, gangs=gangs, notifies_all_members=GANG_PENDING_PODS_CONDITION in gates)
 
