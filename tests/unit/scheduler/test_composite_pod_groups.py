@@ -259,6 +259,27 @@ def test_the_highest_group_with_mode_all_is_preempted_as_a_whole(
     assert set(placed(one)) == left | {"vip0"}
 
 
+@pytest.mark.parametrize("own", ["Never", "PreemptLowerPriority"])
+@pytest.mark.parametrize("on", [True, False], ids=["gate on", "gate off"])
+def test_pods_must_have_the_preemption_policy_of_their_tree(*, own: str, on: bool) -> None:
+    """With the gate; without it they need only agree with each other."""
+    names = (*NAMES, *(["PodGroupPreemptionPolicy"] * on))
+    gates = FeatureGates.parse(",".join(f"{it}=true" for it in names), KubeVersion.parse("1.37"))
+    tree = (composite("job", 1, preemptionPolicy="Never"), leaf("a", 1, "job"))
+    own_class = made("PriorityClass", "own", "scheduling.k8s.io/v1", value=0, preemptionPolicy=own)
+    one = world(
+        node("n", 1), own_class, *tree, *members("a", 1, priorityClassName="own"), gates=gates
+    )
+
+    assert bool(placed(one)) == (own == "Never" or not on)
+    text = (
+        "all pods in a single pod group should have the same preemption policy as the pod group's "
+        "preemption policy, got PreemptLowerPriority and Never"
+    )
+    expected = ("False", text) if not placed(one) else ("True", "")
+    assert group_condition(one, "a") == expected
+
+
 def remedies(*objects: KubeObject) -> list[str]:
     """Return the remedies for the first pod, which is gated."""
     level = KubeVersion.parse("1.37")

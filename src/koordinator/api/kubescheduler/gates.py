@@ -73,6 +73,8 @@ VOLUME_LIMIT_SCALING: Final = "VolumeLimitScaling"
 
 #: Of Kubernetes: Workloads of pods and their gangs.  From 1.37 on the first gate covers both.
 GENERIC_WORKLOAD: Final = "GenericWorkload"
+#: Of Kubernetes: PodGroups state a preemption policy, which all their pods must have.
+POD_GROUP_PREEMPTION_POLICY: Final = "PodGroupPreemptionPolicy"
 #: Of Kubernetes: trees of PodGroups.
 COMPOSITE_POD_GROUPS: Final = "CompositePodGroup"
 GANG_SCHEDULING: Final = "GangScheduling"
@@ -148,6 +150,7 @@ OF_KUBERNETES: Final = frozenset(
         WORKLOAD_AWARE_PREEMPTION,
         TOPOLOGY_PLACEMENTS,
         COMPOSITE_POD_GROUPS,
+        POD_GROUP_PREEMPTION_POLICY,
         POD_LEVEL_RESIZE,
         NODE_DECLARED_FEATURES,
         STORAGE_CAPACITY_SCORING,

@@ -101,6 +101,7 @@ class PodGroupTerms:
     priority: int
     topology_key: str  # node label whose value members must share; empty: none
     goes_as_whole: bool  # preempting one member preempts all
+    preemption_policy: str = ""  # empty: PreemptLowerPriority
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,6 +215,7 @@ def terms_of_pod_group(pod_group: SchedulingPodGroup, defaults: GangDefaults) ->
         priority=spec.priority or 0,
         topology_key=spec.topology_key,
         goes_as_whole=spec.is_disrupted_as_whole,
+        preemption_policy=spec.preemption_policy or "",
     )
     return replace(terms, pod_group=group_terms)
 
@@ -225,7 +227,10 @@ def with_tree(terms: GangTerms, tree: GroupTree | str | None) -> GangTerms:
     if isinstance(tree, str):
         return replace(terms, problem=tree)
     group_terms = replace(
-        terms.pod_group, priority=tree.priority, goes_as_whole=terms.id in tree.whole
+        terms.pod_group,
+        priority=tree.priority,
+        goes_as_whole=terms.id in tree.whole,
+        preemption_policy=tree.preemption_policy,
     )
     return replace(terms, group=tree.leaf_ids, tree=tree, pod_group=group_terms)
 

@@ -36,6 +36,7 @@ class GroupTree:
     topology_key: str = ""  # node label whose value all members must share; empty: none
     goes_as_whole: bool = False  # preempting one member preempts all
     priority: int = 0
+    preemption_policy: str = ""
 
     @cached_property
     def leaves(self) -> "tuple[GroupTree, ...]":
@@ -244,6 +245,7 @@ class GroupForest:
             topology_key=spec.topology_key,
             goes_as_whole=spec.is_disrupted_as_whole,
             priority=spec.priority or 0,
+            preemption_policy=spec.preemption_policy or "",
         )
 
     def _age(self, child: tuple[bool, str]) -> tuple[float, str]:

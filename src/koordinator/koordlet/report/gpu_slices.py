@@ -53,7 +53,9 @@ _TEXT_MAX: Final = 64  # characters of an attribute
 _NAME_MAX: Final = 253
 _SHARED_NAMES = {GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO}
 _LEAST_CORE, _LEAST_MEMORY = Quantity.from_int(1), Quantity.parse("1Mi")
-PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"  # the attribute that other drivers use
+#: Attributes that other drivers use.
+PCIE_ROOT: Final = "resource.kubernetes.io/pcieRoot"
+NUMA_NODE: Final = "resource.kubernetes.io/numaNode"
 _ROOT = re.compile(r"pci[0-9a-f]{4}:[0-9a-f]{2}")
 
 
@@ -108,7 +110,7 @@ def _device(info: DeviceInfo, minor: int, common: dict[str, str], *, shares: boo
         if _ROOT.fullmatch(topology.pcie_id):
             texts |= {PCIE_ROOT: topology.pcie_id}
         if topology.node_id >= 0:
-            numbers |= {"numaNode": topology.node_id}
+            numbers |= {"numaNode": topology.node_id, NUMA_NODE: topology.node_id}
     attributes = {
         name: DeviceAttribute(string_value=text[:_TEXT_MAX]) for name, text in texts.items() if text
     }

@@ -95,6 +95,7 @@ def test_gpus_are_offered_with_attributes_for_selectors() -> None:
     assert said == {
         "uuid": "GPU-0", "vendor": "nvidia", "model": "T4", "minor": 0, "numaNode": 0,
         "busID": "0000:00:00.0", "resource.kubernetes.io/pcieRoot": "pci0000:3a",
+        "resource.kubernetes.io/numaNode": 0,
     }  # fmt: skip
     assert {name: str(c.value) for name, c in gpu.capacity.items()} == {
         "core": "100",

@@ -102,7 +102,7 @@ class PodGroupAttempts:
         found = (self._handle.state.pod_named(key) for key in keys)
         pods = [pod for pod in found if pod is not None]
         pods.sort(key=lambda pod: bool(pod.spec.node_name))  # pods without a node first
-        text = inconsistency(terms, self._handle.options.gates.level, pods)
+        text = inconsistency(terms, self._handle.options.gates, pods)
         if text:
             self.fail(gangs, head, text)
         return bool(text)

@@ -13,9 +13,13 @@ from typing import Final, Literal
 from msgspec.structs import replace
 
 from koordinator.api.crd import StandardCondition
-from koordinator.api.kube_version import V1_37, KubeVersion
+from koordinator.api.kube_version import V1_37
 from koordinator.api.kubescheduler import FeatureGates
-from koordinator.api.kubescheduler.gates import TOPOLOGY_PLACEMENTS, WORKLOAD_AWARE_PREEMPTION
+from koordinator.api.kubescheduler.gates import (
+    POD_GROUP_PREEMPTION_POLICY,
+    TOPOLOGY_PLACEMENTS,
+    WORKLOAD_AWARE_PREEMPTION,
+)
 from koordinator.api.pod import Pod
 from koordinator.api.pod_groups import (
     SCHEDULED_1_36,
@@ -231,11 +235,13 @@ def preemption_result(
     return again or shortage(least, min(scheduled, least - 1))
 
 
-def inconsistency(terms: PodGroupTerms, level: KubeVersion, members: Iterable[Pod]) -> str:
+def inconsistency(terms: PodGroupTerms, gates: FeatureGates, members: Iterable[Pod]) -> str:
     """Return how members contradict their group or each other; empty if they are consistent."""
-    if level < V1_37:
+    if gates.level < V1_37:
         return ""
-    scheduler = policy = ""
+    is_stated = POD_GROUP_PREEMPTION_POLICY in gates
+    stated = terms.preemption_policy or PREEMPT_LOWER_PRIORITY
+    scheduler, policy = "", stated if is_stated else ""
     for pod in members:
         scheduler = scheduler or pod.spec.scheduler_name
         if pod.spec.scheduler_name != scheduler:
@@ -252,8 +258,9 @@ def inconsistency(terms: PodGroupTerms, level: KubeVersion, members: Iterable[Po
         own = pod.spec.preemption_policy or PREEMPT_LOWER_PRIORITY
         policy = policy or own
         if own != policy:
+            of_group = " as the pod group's preemption policy" if is_stated else ""
             return (
-                "all pods in a single pod group should have the same preemption policy, "
+                f"all pods in a single pod group should have the same preemption policy{of_group}, "
                 f"got {own} and {policy}"
             )
     return ""
