@@ -30,7 +30,7 @@ from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, togeth
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
 from koordinator.scheduler.explain.question import Question, ask
-from koordinator.scheduler.explain.remedies import remedies
+from koordinator.scheduler.explain.remedies import limited_together, remedies
 from koordinator.scheduler.explain.resizes import pending_resize
 
 __all__ = [
@@ -51,6 +51,7 @@ __all__ = [
     "empty_cluster",
     "group_text",
     "in_short",
+    "limited_together",
     "nearest_nodes",
     "obstacles",
     "pending_resize",

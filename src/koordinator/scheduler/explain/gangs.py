@@ -240,8 +240,8 @@ def _members_of(count: int, gang: Gang) -> str:
 
 
 def _example(gang: Gang, explained: str) -> str:
-    """Return the pod that missing members resemble: the explained one, or the first of the gang."""
-    return explained if explained in gang.members else min(gang.pending, default=explained)
+    """Return the pod that missing members resemble: the first of the gang, if it has any."""
+    return min(gang.pending, default=explained)
 
 
 def _setting_of(gang: Gang) -> str:

@@ -5,6 +5,7 @@ add a node.
 """
 
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace as replaced
 
 import numpy as np
 from msgspec.structs import replace
@@ -14,11 +15,11 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.reserve_pod import display_name
 from koordinator.foundation.arrays import BoolArray
-from koordinator.scheduler.contract import plugins_with
+from koordinator.scheduler.contract import Refusal, plugins_with
 from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.gangs import all_fit, nodes_for_all
 from koordinator.scheduler.explain.gangs import together as as_one
-from koordinator.scheduler.explain.obstacles import Way
+from koordinator.scheduler.explain.obstacles import Cause, Way
 from koordinator.scheduler.explain.pods import (
     FIT,
     SHORT,
@@ -51,11 +52,18 @@ def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy
     then.
     """
     whole = _whole(question, gang)
+
+    def named(one: Remedy) -> Remedy:
+        """Return a remedy that changes a member of a gang with the name of the member."""
+        if not gang or one.kind not in ("change-pod", "ask-less"):
+            return one
+        return replace(one, text=f"for {question.pod.key}: {one.text}")
+
     refused = [*_for_refusals(question, whole, gang)]
     if len(gang) > 1:
         rest = [
-            *changed_for_refusals(question),
-            *(_for_nodes(question) if _is_rejected(question) else ()),
+            *map(named, changed_for_refusals(question)),
+            *(map(named, _for_nodes(question)) if _is_rejected(question) else ()),
         ]
         nodes = [*nodes_for_all(question, gang)] if _is_rejected(question) else []
         same = {"add-node"} if nodes else set()
@@ -63,8 +71,8 @@ def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy
         found = [*nodes, *alone]
         changed: list[Remedy] = []
     else:
-        changed = [*changed_for_refusals(question)]
-        nodes = found = [*_for_nodes(question)] if _is_rejected(question) else []
+        changed = [*map(named, changed_for_refusals(question))]
+        nodes = found = [*map(named, _for_nodes(question))] if _is_rejected(question) else []
     yield from (*refused, *changed, *found)
     if any(one.sufficient and one.kind != "ask-less" for one in (*refused, *changed, *found)):
         return
@@ -81,6 +89,26 @@ def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy
     text = "; and ".join(filter(None, (*steps, more.text)))
     if text != refused[0].text:
         yield Remedy(kind="together", text=f"together: {text}", nodes=more.nodes, pods=more.pods)
+
+
+def limited_together(question: Question, gang: Sequence[Member]) -> Question:
+    """Return the question with what refuses the unplaced members of a gang together.
+
+    A limit may admit the next member, and not all of them.
+    """
+    if len(gang) <= 1:
+        return question
+    whole, snapshot = _whole(question, gang), Snapshot(question.state)
+    known = {name for cause in question.found.refusals for name in cause.plugins}
+    more = []
+    for active in plugins_with(question.profile.pre_filter, "relaxed_limits"):
+        refusal = active.plugin.prefilter(snapshot, whole)
+        if active.name not in known and isinstance(refusal, Refusal):
+            more.append(Cause(active.name, refusal.reason))
+    if not more:
+        return question
+    refusals = (*question.found.refusals, *more)
+    return replaced(question, found=replaced(question.found, refusals=refusals))
 
 
 def _is_rejected(question: Question) -> bool:

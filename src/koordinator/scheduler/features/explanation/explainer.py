@@ -25,6 +25,7 @@ from koordinator.scheduler.explain import (
     ask,
     causes,
     empty_cluster,
+    limited_together,
     nearest_nodes,
     pending_resize,
     queue_status,
@@ -167,6 +168,8 @@ class _Explainer:
             left = gang.left if gang is not None else ((queued.pod, pod_class),)
             who, who_class = left[0]
             question = self._ask(who, who_class)
+            if gang is not None and gang.is_short:
+                question = limited_together(question, gang.left)
             gates = self._gates(gang is not None and gang.is_complete)
             gates = [gate for gate in gates if not _is_repeated(gate, question.found.refusals)]
             line = self._line()
@@ -245,10 +248,10 @@ class _Explainer:
     ) -> tuple[Remedy, ...]:
         """Return the remedies; ``held`` are causes without a known remedy."""
         found = tuple(remedies(question, gang.left if gang is not None and gang.is_short else ()))
-        if gang is not None:
-            found = tuple(_about(question.pod, one) for one in found)
         if gang is not None and not gates and not held:
             found += tuple(smaller_gang(gang.group, gang.count))
+        if gang is not None and not gang.is_found:
+            found = tuple(replace(one, sufficient=False) for one in found)
         if line is not None:
             enough = question.found.fits and len(gates) == 1 and not held
             found = (
@@ -304,7 +307,7 @@ class _Explainer:
             if key in state.unbound
         ]
         with Transaction(state) as transaction:
-            copies = [key for key in state.unbound if key.startswith(f"{self._queued.key}+")]
+            copies = [key for key in state.unbound if "+" in key]  # no name of a pod has one
             for key in (*keys, *copies):  # where the gang was tried as if it were complete
                 if (placed := state.pods.by_key.get(key)) is not None:
                     transaction.displace(placed)
@@ -354,7 +357,7 @@ class _Explainer:
         attempt = cache.attempt(pod)
         keys = sorted(key for key in attempt.members if key in state.unbound)
         keys += [pod.key] if pod.key not in keys else []
-        left = self._place_members(transaction, keys, attempt)
+        left, is_found = self._place_members(transaction, keys, attempt)
         count = len(keys) - len(left)
         what = "finds" if count == 1 else "find"
         text = f"gang group {attempt.group_id}: {count} of {len(keys)} members {what} a place"
@@ -365,12 +368,12 @@ class _Explainer:
             text += f"; pod {left[0]} is the next one"
         group = cache.gang_of(pod) if len(attempt.group_id.split(",")) == 1 else None
         members = tuple(state.unbound[key] for key in left or (pod.key,))
-        return _GangTrial(members, text, count, group, is_short=bool(left))
+        return _GangTrial(members, text, count, group, is_short=bool(left), is_found=is_found)
 
     def _place_short_gang(self, transaction: Transaction, cache: GangCache) -> "_GangTrial | None":
         """Place the members of an incomplete gang as if it were complete.
 
-        Members that do not exist yet are copies of the explained pod.  Return None if all find a
+        Members that do not exist yet are copies of the first one.  Return None if all find a
         place or their number is unknown.
         """
         pod, state = self._queued.pod, self._handle.state
@@ -382,8 +385,8 @@ class _Explainer:
         if own.present >= own.terms.min_member or not 0 <= missing <= MOST_MEMBERS:
             return None
         mark = transaction.mark()
-        copies = [self._put_copy(transaction, number) for number in range(missing)]
-        left = self._place_members(transaction, [*there, *copies])
+        copies = [self._put_copy(transaction, there[0], number) for number in range(missing)]
+        left, is_found = self._place_members(transaction, [*there, *copies])
         if not left:
             transaction.rollback(mark)
             return None
@@ -399,35 +402,49 @@ class _Explainer:
             f"{what}"
         )
         members = tuple(state.unbound[key] for key in left)
-        return _GangTrial(members, text, total - len(left), None, is_short=True, is_complete=False)
+        return _GangTrial(
+            members,
+            text,
+            total - len(left),
+            None,
+            is_short=True,
+            is_found=is_found,
+            is_complete=False,
+        )
 
-    def _put_copy(self, transaction: Transaction, number: int) -> str:
-        """Add a pending copy of the explained pod within the transaction; return its key."""
-        state, pod = self._handle.state, self._queued.pod
+    def _put_copy(self, transaction: Transaction, like: str, number: int) -> str:
+        """Add a pending copy of a pod within the transaction; return its key."""
+        state = self._handle.state
+        pod, pod_class = state.unbound[like]
         meta = pod.metadata
         copy = replace(
             pod, metadata=replace(meta, name=f"{meta.name}+{number}", uid=f"{meta.uid}+{number}")
         )
-        state.put_unbound(copy.key, copy, state.unbound[pod.key][1])
+        state.put_unbound(copy.key, copy, pod_class)
         transaction.note(lambda: state.drop_unbound(copy.key))
         return copy.key
 
     def _place_members(
         self, transaction: Transaction, keys: Sequence[str], attempt: GangAttempt | None = None
-    ) -> list[str]:
-        """Place members, except the explained one if all fit; return those without a place."""
+    ) -> tuple[list[str], bool]:
+        """Place members, except the explained one if all fit.
+
+        Return those without a place, and whether the scheduler places as many.
+        """
         own = self._queued.key
-        left = self._without_place(keys, attempt)
-        for key in (key for key in keys if key not in left and (left or key != own)):
+        order, left, is_found = self._best_order(keys, attempt)
+        for key in (key for key in order if key not in left and (left or key != own)):
             self._place(transaction, key, *self._handle.state.unbound[key])
-        return left
+        return sorted(left), is_found
 
-    def _without_place(self, keys: Sequence[str], attempt: GangAttempt | None) -> list[str]:
-        """Return the unplaced members, in the best of several orders.
+    def _best_order(
+        self, keys: Sequence[str], attempt: GangAttempt | None
+    ) -> tuple[Sequence[str], list[str], bool]:
+        """Return the best of several orders, and the members without a place in it.
 
-        Small members first places many of them, and each kind first those that fit few nodes.  The
-        kinds count only for what the gang lacks: the scheduler does not try all these orders, so
-        they are no proof that the gang starts.
+        Return as well whether as many find a place in the order of the scheduler.  Small members
+        first places many of them, and each kind first those that fit few nodes: the scheduler does
+        not try all these orders, so they are no proof that the gang starts.
         """
         state = self._handle.state
 
@@ -435,9 +452,10 @@ class _Explainer:
             with Transaction(state) as trial:
                 return [key for key in order if not self._place(trial, key, *state.unbound[key])]
 
-        least = left_over(keys)
-        if not least:
-            return []
+        natural = left_over(keys)
+        if not natural:
+            return keys, [], True
+        best, least = keys, natural
         largest = np.maximum(state.nodes.allocatable.max(axis=1, initial=0), 1)
         classes = {key: state.unbound[key][1] for key in keys}
         size = {
@@ -445,14 +463,17 @@ class _Explainer:
             for key, one in classes.items()
         }
         smallest_first = sorted(keys, key=lambda key: (size[key], key))
-        least = min(least, left_over(smallest_first), key=len)
+        left = left_over(smallest_first)
+        if len(left) < len(least):
+            best, least = smallest_first, left
         kinds = list(dict.fromkeys(classes[key].id for key in smallest_first))
         for kind in kinds[: MOST_KINDS if len(kinds) > 1 and len(keys) <= MOST_MEMBERS else 0]:
             order = sorted(smallest_first, key=lambda key: classes[key].id != kind)
             left = left_over(order)
-            if attempt is None or attempt.is_lost(key for key in left if key in attempt.members):
-                least = min(least, left, key=len)
-        return sorted(least)
+            is_lost = attempt is None or attempt.is_lost(k for k in left if k in attempt.members)
+            if is_lost and len(left) < len(least):
+                best, least = order, left
+        return best, least, len(least) == len(natural)
 
 
 @dataclass(frozen=True, slots=True)
@@ -464,14 +485,8 @@ class _GangTrial:
     count: int  # placed members
     group: Gang | None  # None: several gangs start together
     is_short: bool  # some members are unplaced
+    is_found: bool  # the scheduler places as many; it does not try several orders
     is_complete: bool = True  # False: tried as if missing members existed
-
-
-def _about(member: Pod, one: Remedy) -> Remedy:
-    """Return a remedy of a gang with the name of the member that it changes."""
-    if one.kind not in ("change-pod", "ask-less"):
-        return one
-    return replace(one, text=f"for {member.key}: {one.text}")
 
 
 def _is_repeated(gate: Cause, refusals: Sequence[Cause]) -> bool:
