@@ -5,7 +5,7 @@ Reads the world and its scheduler's state; changes nothing.
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -58,6 +58,7 @@ class WorldGauge:
             or [np.zeros(0, np.int64)]
         )
         self._typical = self._typical_pods([*pods])
+        self._measures: tuple[Hashable, dict[int, Fragmentation]] | None = None
 
     def sample(self) -> RunSample:
         """Return a sample of the current state."""
@@ -150,15 +151,24 @@ class WorldGauge:
         rows = self._world.embedded.state.nodes.rows
         down = [rows[name] for name in self._world.nodes_down()]
         up = np.setdiff1d(self._gpu_rows, np.array(down, np.int64))
-        nodes, kinds = gpu_nodes(snapshot)[up], node_kinds(snapshot)[0]
+        nodes, measures = gpu_nodes(snapshot)[up], self._measures_of(snapshot)
         free = int(np.maximum(nodes.gpu_free, 0).sum())
         if not free:
             return None
         unusable = 0.0
-        for model, mix in self._typical.items():
-            those = nodes[np.flatnonzero(kinds.model[nodes.kind] == model)]
-            unusable += float(Fragmentation(mix, kinds).unusable(those).sum())
+        models = node_kinds(snapshot)[0].model[nodes.kind]
+        for model, measure in measures.items():
+            unusable += float(measure.unusable(nodes[np.flatnonzero(models == model)]).sum())
         return unusable / free
+
+    def _measures_of(self, snapshot: Snapshot) -> dict[int, Fragmentation]:
+        """Return the measure of each GPU model for the kinds of nodes there are now."""
+        version = (snapshot.node_version, snapshot.device_version)
+        if self._measures is None or self._measures[0] != version:
+            kinds = node_kinds(snapshot)[0]
+            made = {model: Fragmentation(mix, kinds) for model, mix in self._typical.items()}
+            self._measures = (version, made)
+        return self._measures[1]
 
 
 def _core_message(message: str) -> str:

@@ -86,6 +86,7 @@ class _Lines:
     curve: Callable[[RunRecord], RunCurve]
     from_x: float = 0.0
     ideal: bool = False  # with the line of a cluster that allocates all it can
+    outside: tuple[float, float] = (np.nan, np.nan)  # y before and after the x of a run
 
 
 def draw_charts(panels: Sequence[Panel], bars: Sequence[str] = ()) -> Iterator[Chart]:
@@ -122,7 +123,7 @@ def _lines(panel: Panel, lines: _Lines) -> Iterator[Chart]:
     for number, (policy, of_policy) in enumerate(curves.items()):
         if not of_policy:
             continue
-        x, middle, low, high = (part for part in _over_seeds(of_policy))
+        x, middle, low, high = (part for part in _over_seeds(of_policy, lines.outside))
         shown = x >= lines.from_x
         top = max(top, float(np.nanmax(high[shown], initial=0.0)))
         style = _DASHES[number % len(_DASHES)]
@@ -226,10 +227,12 @@ def _svg(figure: Any) -> bytes:
     return content.getvalue()
 
 
-def _over_seeds(curves: Sequence[RunCurve]) -> tuple[FloatArray, ...]:
+def _over_seeds(
+    curves: Sequence[RunCurve], outside: tuple[float, float] = (np.nan, np.nan)
+) -> tuple[FloatArray, ...]:
     """Return all x of the runs, and mean, lowest and highest y of the runs that reach each."""
     x = np.unique(np.concatenate([own for own, _ in curves]))
-    rows = [np.interp(x, *own, left=np.nan, right=np.nan) for own in curves]
+    rows = [np.interp(x, *own, left=outside[0], right=outside[1]) for own in curves]
     known = np.ma.masked_invalid(np.stack(rows))
     return x, *(part.filled(np.nan) for part in (known.mean(0), known.min(0), known.max(0)))
 
@@ -258,6 +261,13 @@ def _samples(column: str) -> Callable[[RunRecord], RunCurve]:
     return curve
 
 
+def _gpu_allocation(record: RunRecord) -> RunCurve:
+    """Return the curve of the allocated GPUs; empty for a cluster without GPUs."""
+    if "gpu_utilization" not in record.figures:
+        return np.empty(0), np.empty(0)
+    return _samples("gpu_allocated")(record)
+
+
 def _shares(field: str) -> Callable[[RunRecord], RunCurve]:
     """Return the distribution function of the jobs' times."""
 
@@ -276,9 +286,10 @@ _COMPLETION: Final = _Lines(
     "completed jobs, %",
     "completion time, h",
     _shares("completion_s"),
+    outside=(0.0, _PERCENT),
 )
 _OVER_TIME: Final = (
-    _Lines("allocation", "GPUs allocated", "of all GPUs, %", _HOURS, _samples("gpu_allocated")),
+    _Lines("allocation", "GPUs allocated", "of all GPUs, %", _HOURS, _gpu_allocation),
     _Lines("cpu-allocation", "CPUs allocated", "of all CPUs, %", _HOURS, _samples("cpu_allocated")),
     _Lines(
         "fragmentation",
@@ -293,6 +304,7 @@ _OVER_TIME: Final = (
         "started jobs, %",
         "waiting time, h",
         _shares("queued_s"),
+        outside=(0.0, _PERCENT),
     ),
 )
 _OVER_DEMAND: Final = (

@@ -3,9 +3,10 @@
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from koordinator.simulator.experiments.charts import draw_charts, missing_bars
+from koordinator.simulator.experiments.charts import _over_seeds, draw_charts, missing_bars
 from koordinator.simulator.experiments.page import experiment_page
 from koordinator.simulator.experiments.store import RunRecord
 from koordinator.simulator.experiments.tables import (
@@ -107,3 +108,26 @@ def test_bars_compare_sources_by_policy() -> None:
     assert chart.file_name == "cost.svg"
     assert b"<!-- 20 % -->" in chart.svg
     assert missing_bars(runs, ["cost", "none"]) == ["none"]
+
+
+def test_a_run_that_ends_early_counts_as_complete_later() -> None:
+    """Of two runs one completes all jobs in 1 h, the other half of them: 75 % on average."""
+    first, second = (
+        (np.array([1.0]), np.array([100.0])),
+        (np.array([1.0, 3.0]), np.array([50.0, 100.0])),
+    )
+
+    x, mean, low, high = _over_seeds([first, second], outside=(0.0, 100.0))
+
+    assert x.tolist() == [1.0, 3.0]
+    assert mean.tolist() == [75.0, 100.0]
+    assert (low.tolist(), high.tolist()) == ([50.0, 100.0], [100.0, 100.0])
+
+
+def test_a_cluster_without_gpus_has_no_chart_of_them() -> None:
+    pytest.importorskip("matplotlib")
+    samples = {"time_s": [0.0, 3600.0], "gpu_allocated": [0.0, 0.0], "cpu_allocated": [0.1, 0.2]}
+    run = RunRecord(key="k", labels={"seed": 1}, figures={}, samples=samples)
+    panel = Panel("source", {}, {"policy": [run]})
+
+    assert [chart.kind for chart in draw_charts([panel])] == ["cpu-allocation"]
