@@ -130,7 +130,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
         (["simulate", "-w", "x.yaml", "--tune", "1"], "--tune: requires --trace"),
         (
             ["simulate", "-w", EXAMPLE, "--policy", "best"],
-            "--policy: must be one of bestfit, packing, fgd, price, price-online, got 'best'",
+            "--policy: must be one of random, dotprod, clustering, packing, bestfit, fgd, price",
         ),
         (
             ["simulate", "-w", EXAMPLE, "--bound"],
@@ -142,7 +142,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
         ),
         (
             ["simulate", "-w", EXAMPLE, "--compare", "best"],
-            "--compare: must be one of bestfit, packing",
+            "--compare: must be one of random, dotprod",
         ),
         (
             ["simulate", "-w", EXAMPLE, "--compare", "no-descheduler"],

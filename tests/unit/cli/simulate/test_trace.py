@@ -74,7 +74,7 @@ def test_the_same_seed_repeats_and_the_bound_is_not_exceeded(folder: Path) -> No
 @pytest.mark.parametrize(
     ("more", "told"),
     [
-        (("--policy", "best"), "--policy: must be one of bestfit"),
+        (("--policy", "best"), "--policy: must be one of random"),
         (("--tune", "0"), "--tune: must be a ratio over 0, got 0.0"),
         (("--workload", "other"), "openb_pod_list_other.csv: cannot be read"),
     ],
