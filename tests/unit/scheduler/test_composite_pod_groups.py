@@ -127,7 +127,7 @@ def test_messages_of_a_tree_that_does_not_fit(profile: Any) -> None:
     of_tree = no_placement("minCount (2) cannot be satisfied: 1 scheduled, 0 remaining")
     assert group_condition(one, "a") == ("False", f"{of_tree}, {NO_VICTIMS}")
     assert group_condition(one, "b") == ("False", f"{of_tree}, {NO_VICTIMS}")
-    assert condition(one, "a0")[1] == f"{of_tree}, {NO_VICTIMS}"
+    assert condition(one, "a0")[1] == of_tree
     assert condition(one, "b0")[1] == f"pod group is unschedulable, {of_tree}, {NO_VICTIMS}"
     assert condition(one, "b1")[1] == "0/1 nodes are available: 1 Insufficient cpu."
 

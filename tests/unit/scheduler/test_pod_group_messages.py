@@ -54,6 +54,20 @@ def test_message_of_a_failed_gang_in_1_37(profile: KubeSchedulerConfiguration) -
     )
 
 
+@EITHER
+def test_message_of_a_member_that_was_not_tried(profile: KubeSchedulerConfiguration) -> None:
+    """The second of three members fails, so the third is not tried: as in kube-scheduler 1.37.2."""
+    trio = [member(name, cpu=3) for name in "abc"]
+    one = world(node("n", 4), pod_group(least=3), *trio, profile=profile)
+
+    text = "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining"
+    assert [condition(one, name)[1] for name in "abc"] == [
+        f"{BAD}, {text}, {NONE}",
+        NO_ROOM,
+        text,
+    ]
+
+
 def test_message_of_a_failed_gang_in_1_36() -> None:
     """The same input with preemption of whole groups: the text of kube-scheduler 1.36.3."""
     names = "GenericWorkload=true,GangScheduling=true,WorkloadAwarePreemption=true"
@@ -88,9 +102,13 @@ def test_surplus_members_are_tried_until_too_many_fail(
     names = "abcde"
     members = [member(name, cpu=3) for name in names]
     one = world(node("n", 4), pod_group(least=3), *members, profile=profile)
-    group = f"{BAD}, minCount (3) cannot be satisfied: 1 scheduled, 1 remaining, {NONE}"
+    text = "minCount (3) cannot be satisfied: 1 scheduled, 1 remaining"
 
-    assert [condition(one, name)[1] for name in names] == [group, *[NO_ROOM] * 3, group]
+    assert [condition(one, name)[1] for name in names] == [
+        f"{BAD}, {text}, {NONE}",
+        *[NO_ROOM] * 3,
+        text,
+    ]
 
 
 @EITHER
@@ -190,8 +208,8 @@ def test_message_of_a_gang_that_may_not_preempt() -> None:
     members = pair(priority=9, preemptionPolicy="Never")
     one = world(node("n", 4), low, pod_group(least=2, priority=9), *members)
 
-    assert condition(one, "b")[1] == (
-        f"{BAD}, minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, "
+    assert said_of_group(one)[3] == (
+        "minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, "
         "pod group preemption: not eligible due to preemptionPolicy=Never."
     )
 

@@ -517,7 +517,7 @@ class GangScheduler:
             if pod.key not in headroom.pods:
                 self._handle.queue.on_place_left(pod, self._handle.clock.now_s())
         verdicts = {queued.key: verdict for queued, _, verdict in decision.failed}
-        texts = RejectionTexts(headroom, error, group, verdicts)
+        texts = RejectionTexts(headroom, error, group, verdicts, decision.untried)
         if decision.failed:
             queued, pod_class, verdict = decision.failed[0]
             self._handle.queue.take_all([queued], self._handle.clock.now_s())

@@ -42,6 +42,7 @@ class GangDecision:
     failed: list[tuple[QueuedPod, PodClass, Verdict]] = field(default_factory=list)
     #: of a failed attempt: members that had a node, or were not tried any more
     others: list[QueuedPod] = field(default_factory=list)
+    untried: frozenset[str] = frozenset()  # of these, the keys of those not tried
     is_lost: bool = False
     had_place: int = 0
     placements: int | None = None  # number of placements tried; None without a topology constraint
@@ -256,8 +257,11 @@ class GangPlacer:
         for assumed in reversed(decision.placed):
             self._binder.forget(assumed)
         decision.had_place = len(decision.placed)
+        placed = {assumed.queued.key for assumed in decision.placed}
         decision.placed.clear()
         failed = {queued.key for queued, _, _ in decision.failed}
+        keys = {queued.key for queued, _ in members}
+        decision.untried = frozenset(keys - failed - placed)
         decision.others = [queued for queued, _ in members if queued.key not in failed]
 
 

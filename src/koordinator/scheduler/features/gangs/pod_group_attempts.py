@@ -4,7 +4,7 @@ Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``validatePodGroup``,
 ``submitPodGroupAlgorithmResult``.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -28,6 +28,7 @@ from koordinator.scheduler.features.gangs.placement import (
     Wanted,
 )
 from koordinator.scheduler.features.gangs.pod_group_conditions import (
+    UNSCHEDULABLE,
     GroupRejection,
     PodGroupConditions,
     inconsistency,
@@ -245,16 +246,18 @@ class PodGroupAttempts:
     ) -> GroupRejection:
         """Record why each PodGroup of a tree failed; add the result of preemption to the texts."""
         suffix = f", pod group preemption: {preemption}" if preemption else ""
-        plugin = cycle.profile.gangs[0].name
+        plugin, twice = cycle.profile.gangs[0].name, f"{UNSCHEDULABLE}, {UNSCHEDULABLE}"
         decision.failed = [
             (queued, pod_class, replace(why, reason=f"{why.reason}{suffix}"))
-            if isinstance(why, ReserveRefusal) and why.plugin == plugin
+            if isinstance(why, ReserveRefusal)
+            and why.plugin == plugin
+            and why.reason.startswith(twice)  # other members have kube-scheduler's earlier text
             else (queued, pod_class, why)
             for queued, pod_class, why in decision.failed
         ]
         decision.reasons = {own_id: text + suffix for own_id, text in decision.reasons.items()}
         self._note_reasons(gangs, decision)
-        return GroupRejection("", "", "")
+        return GroupRejection("", "", "", "")
 
     def _terms(self, gangs: GangCache, pod: Pod) -> PodGroupTerms | None:
         gang = self.gang_of(gangs, pod)
@@ -278,6 +281,7 @@ class RejectionTexts:
     error: ClusterError | None
     group: GroupRejection | None
     verdicts: Mapping[str, Verdict]  # by key of members that fit no node
+    untried: Collection[str] = ()  # keys of members that were not tried
 
     def of_refused(self, prefix: str, node: str) -> str:
         """Return the text after the reason of the member that fits no node."""
@@ -291,7 +295,7 @@ class RejectionTexts:
             return f"{message} {headroom_message(self.headroom, node, self.error)}".rstrip()
         verdict = self.verdicts.get(queued.key)
         if verdict is None:
-            return self.group.others
+            return self.group.untried if queued.key in self.untried else self.group.others
         return f"{verdict_reason(verdict)} {self.group.refused}".rstrip()
 
 
@@ -312,6 +316,7 @@ def order_as_kube_scheduler(
     first, spare = decision.had_place, max(min(attempt.spare.values(), default=0), 0)
     verdict = decision.failed[0][2]
     failed = ordered[first : first + spare + 1] or ordered[-1:]
+    decision.untried = frozenset(one[0].key for one in ordered[first + spare + 1 :])
     decision.failed = [(queued, pod_class, verdict) for queued, pod_class in failed]
     keys = {queued.key for queued, _ in failed}
     decision.others = [queued for queued, _ in members if queued.key not in keys]

@@ -148,12 +148,13 @@ class GroupRejection:
     """Messages about a failed attempt of a PodGroup.
 
     ``refused`` follows the reason of a member that fits no node; ``others`` is for members that had
-    a node or were not tried; ``group`` is for the PodGroup.
+    a node, ``untried`` for the rest; ``group`` is for the PodGroup.
     """
 
     refused: str
     others: str
     group: str
+    untried: str
 
 
 def rejection(
@@ -176,9 +177,10 @@ def rejection(
             text = placement_shortage(placements, text)
         elif TOPOLOGY_PLACEMENTS in gates:
             text = placement_shortage(1, text)
+        untried = text  # kube-scheduler writes it before preemption
         if preemption:
             text = f"{text}, pod group preemption: {preemption}"
-        return GroupRejection("", f"{UNSCHEDULABLE}, {text}", text)
+        return GroupRejection("", f"{UNSCHEDULABLE}, {text}", text, untried)
     eligible = "workload aware preemption enabled"
     if placements is not None:
         eligible = "placement-based pod group scheduling limitation"
@@ -192,7 +194,7 @@ def rejection(
     group = UNSCHEDULABLE
     if groups_preempt and preemption in (NO_VICTIMS, NEVER):
         group = f"{UNSCHEDULABLE}, {preemption}"
-    return GroupRejection(refused, others, group)
+    return GroupRejection(refused, others, group, others)
 
 
 def placement_shortage(placements: int, text: str) -> str:
