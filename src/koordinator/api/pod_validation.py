@@ -78,9 +78,14 @@ def check_pod(pod: Pod) -> None:
         _check_against_containers(spec, spec.resources)
 
 
+def check_phase(pod: Pod) -> None:
+    """Raise InputError for a phase that there is not."""
+    check_one_of(pod.status.phase, _PHASES, "status.phase")
+
+
 def _check_choices(pod: Pod) -> None:
     spec = pod.spec
-    check_one_of(pod.status.phase, _PHASES, "status.phase")
+    check_phase(pod)
     check_one_of(spec.restart_policy, _RESTART_POLICIES, "spec.restartPolicy")
     if spec.preemption_policy is not None:
         check_one_of(spec.preemption_policy, PREEMPTION_POLICIES, "spec.preemptionPolicy")

@@ -32,7 +32,12 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_groups import SchedulingWorkload
-from koordinator.api.pod_validation import PREEMPTION_POLICIES, TAINT_EFFECTS, check_pod
+from koordinator.api.pod_validation import (
+    PREEMPTION_POLICIES,
+    TAINT_EFFECTS,
+    check_phase,
+    check_pod,
+)
 from koordinator.api.policy import PodDisruptionBudget, PriorityClass
 from koordinator.api.reservation import Reservation, validate_reservation
 from koordinator.api.resource_validation import check_amounts
@@ -136,6 +141,18 @@ def validate(obj: KubeObject) -> None:
             check(obj)
     except InputError as error:
         raise error.within(subject=subject_of(obj)) from None
+
+
+def validate_beside_spec(pod: Pod) -> None:
+    """Raise InputError for the first rule that metadata or status of a pod break.
+
+    For pods whose spec has been validated with another pod.
+    """
+    try:
+        _check_metadata(pod)
+        check_phase(pod)
+    except InputError as error:
+        raise error.within(subject=subject_of(pod)) from None
 
 
 def _check_metadata(obj: KubeObject) -> None:

@@ -21,6 +21,8 @@ from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 #: Classes in one call: each has a row of all nodes in the table of scores.
 MOST_CLASSES = 512
 _EXACT_SUMS = 1 << 53  # below it, sums are exact as floating point numbers
+#: Pods of a batch from which the compiler, once loaded, saves more than its loading takes.
+_COMPILED_FROM = 2_000
 
 
 class Batch:
@@ -89,7 +91,8 @@ def choose_batch(
     changed = state.usage_log.since(start)
     before = changed if changed is not None else np.zeros(0, np.int64)
     rows = np.zeros(len(kinds), np.int64)
-    kernel = choose_rows.compiled if nodes.is_large else choose_rows.reference
+    is_compiled = nodes.is_large or len(kinds) >= _COMPILED_FROM
+    kernel = choose_rows.compiled if is_compiled else choose_rows.reference
     count = kernel(
         kinds,
         rows,

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
-from typing import Any, BinaryIO, Final, TextIO
+from typing import Any, BinaryIO, Final, TextIO, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -23,8 +23,9 @@ from koordinator.api.codec import decode, decode_object, subject_of
 from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import did_you_mean
 from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.api.pod import Pod
 from koordinator.api.registry import BY_NAME
-from koordinator.api.validation import validate
+from koordinator.api.validation import validate, validate_beside_spec
 from koordinator.api.workload import PodController
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.decoders import check_keys, convert, decoder_of, split_stream
@@ -41,8 +42,11 @@ from koordinator.simulator.manifests.known_fields import (
     named_yaml_problem,
     unknown_fields,
 )
+from koordinator.simulator.manifests.shared_specs import PodText, SharedSpecs
 from koordinator.simulator.operator_workloads import OPERATOR_GROUPS, read_operator_workload
 from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller
+
+KindT = TypeVar("KindT", bound=KubeObject)
 
 _LOGGER = logging.getLogger(__name__)
 PATIENCE_S: Final = 2.0  # before anything is shown
@@ -106,11 +110,21 @@ def read_input_objects(
     """
     progress = ReadingProgress()
     with _collector_paused():
-        given, places = InputObjects(), dict[tuple[type[KubeObject], str], tuple[str, int]]()
+        given, specs = InputObjects(), SharedSpecs()
+        places = dict[tuple[type[KubeObject], str], tuple[str, int]]()
         try:
             for source, text in _texts(paths, stdin or sys.stdin.buffer):
                 for place, manifest, list_kind in _manifests(source, text, progress):
-                    _add(given, places, manifest, place, list_kind, strict=strict)
+                    parts = None
+                    if not isinstance(manifest, dict):
+                        parts = specs.parts_of(manifest, list_kind.api_version, list_kind.kind)
+                    pod = None if parts is None else _read_pod(specs, parts, place)
+                    if pod is not None:
+                        _keep(given, places, pod, place, None)
+                        continue
+                    obj = _add(given, places, manifest, place, list_kind, strict=strict)
+                    if parts is not None and isinstance(obj, Pod):
+                        specs.learn(parts, obj)
         finally:
             progress.end()
         return given
@@ -124,7 +138,8 @@ def _add(
     list_kind: "_ListKind",
     *,
     strict: bool,
-) -> None:
+) -> KubeObject | None:
+    """Add what a manifest contains; return the object if all of its fields are known."""
     api_version, kind = _header(manifest, list_kind)
     try:
         if _is_custom(api_version, kind):
@@ -136,11 +151,11 @@ def _add(
         if not _is_custom(api_version, kind):
             counted = given.left_out if knows_kind(api_version, kind) else given.unknown_kinds
             counted[f"{kind} ({api_version})"] += 1
-        return
+        return None
     obj = _read_object(manifest, place, list_kind)
-    key = (type(obj), obj.key)
     controller = _read_controller(manifest, place, obj)
-    for field in _unknown_fields(manifest, place, api_version, kind):
+    unknown = _unknown_fields(manifest, place, api_version, kind)
+    for field in unknown:
         accepted = f"; must be one of {', '.join(field.accepted)}" if strict else ""
         wrong = InputError(
             f"unknown field{field.hint or accepted}",
@@ -151,6 +166,32 @@ def _add(
         if strict:
             raise wrong
         given.unknown.setdefault((kind, field.name), []).append(str(wrong))
+    _keep(given, places, obj, place, controller)
+    return None if unknown else obj
+
+
+def _read_pod(specs: SharedSpecs, parts: PodText, place: str) -> Pod | None:
+    """Return a pod whose spec is known; None if it has to be read whole."""
+    pod = specs.pod(parts)
+    if pod is None:
+        return None
+    pod = _named(pod, place)
+    try:
+        validate_beside_spec(pod)
+    except InputError:
+        return None
+    return pod
+
+
+def _keep(
+    given: InputObjects,
+    places: dict[tuple[type[KubeObject], str], tuple[str, int]],
+    obj: KubeObject,
+    place: str,
+    controller: PodController | None,
+) -> None:
+    """Add an object, unless the very same is there already."""
+    key = (type(obj), obj.key)
     if key in places:
         first, index = places[key]
         if given.objects[index] != obj or given.controllers.get(key) != controller:
@@ -284,7 +325,7 @@ def _read_object(
     return obj
 
 
-def _named(obj: KubeObject, place: str) -> KubeObject:
+def _named(obj: KindT, place: str) -> KindT:
     """Give a name to what has ``metadata.generateName`` only: the same at the same place."""
     meta = obj.metadata
     if meta.name or not meta.generate_name:
