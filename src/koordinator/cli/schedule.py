@@ -123,7 +123,7 @@ def schedule(flags: ScheduleFlags) -> None:
         objects = with_cluster(
             given.objects, flags.kubeconfig, flags.context, selectors=built.selectors
         )
-    existing = _keys(objects) - _keys(given.objects)
+    existing = set() if objects is given.objects else _keys(objects) - _keys(given.objects)
     objects = given.completed(warn, objects)
     wanted = [obj for obj in objects if (type(obj), obj.key) not in existing]
     for sentence in unused_objects(

@@ -1,9 +1,12 @@
 """The in-memory cluster beyond the port: worlds, options, derived budgets."""
 
 import datetime as dt
+import uuid
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from msgspec.structs import replace
 
 from koordinator.api.core import Namespace
@@ -18,6 +21,7 @@ from koordinator.api.policy import (
 )
 from koordinator.api.workload import Deployment, ReplicaSet, WorkloadSpec
 from koordinator.cluster.memory.admission import DEFAULT_ADMISSION, WriteOperation
+from koordinator.cluster.memory.fields import name_uuid
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Binding, Cluster, EventType, Reader
 from koordinator.foundation.clock import VirtualClock
@@ -342,3 +346,9 @@ def test_given_budget_status_is_kept() -> None:
     with pytest.raises(TooManyRequestsError):
         cluster.evict("default", "b")
     assert set(status_of(cluster).disrupted_pods) == {"a"}
+
+
+@given(namespace=st.uuids(), name=st.text(st.characters(codec="utf-8")))
+def test_uids_are_those_of_the_standard(namespace: uuid.UUID, name: str) -> None:
+    """RFC 9562, version 5: computed here as the standard library does."""
+    assert name_uuid(namespace, name) == str(uuid.uuid5(namespace, name))

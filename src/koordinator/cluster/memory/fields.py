@@ -153,6 +153,13 @@ def _digest(name: str) -> bytes:
     return hashlib.blake2b(name.encode(), digest_size=12).digest()
 
 
+def name_uuid(namespace: uuid.UUID, name: str) -> str:
+    """Return ``str(uuid.uuid5(namespace, name))``, in half of the time."""
+    digest = hashlib.sha1(namespace.bytes + name.encode(), usedforsecurity=False).hexdigest()
+    variant = f"{int(digest[16], 16) & 3 | 8:x}"
+    return f"{digest[:8]}-{digest[8:12]}-5{digest[13:16]}-{variant}{digest[17:20]}-{digest[20:32]}"
+
+
 class IdentityGenerator:
     """Gives uids and names."""
 
@@ -165,7 +172,7 @@ class IdentityGenerator:
         """Return the uid of a new object with the name that ``obj`` has."""
         name = f"{obj.KIND}/{obj.key}"
         born_again = self._deaths.of(name)
-        return str(uuid.uuid5(self._root, f"{obj.API_VERSION}/{name}/{born_again}"))
+        return name_uuid(self._root, f"{obj.API_VERSION}/{name}/{born_again}")
 
     def forget(self, obj: KubeObject) -> None:
         """Record the deletion, so that the next object of this name gets another uid."""

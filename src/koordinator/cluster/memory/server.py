@@ -157,6 +157,8 @@ class MemoryCluster:
             if node and kind_type is Pod
             else self._store.scan(kind_type, namespace)
         )
+        if label_selector is None and not requirements:
+            return Listing([*objects], str(self._store.log.version))
         try:
             items = [
                 obj

@@ -52,6 +52,7 @@ from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint, Refusal
 from koordinator.scheduler.snapshot import ObjectTable, PodClass, Snapshot
 
@@ -101,12 +102,33 @@ def group_name(spec: PodSpec) -> str:
     return spec.scheduling_group.pod_group_name if spec.scheduling_group is not None else ""
 
 
+_CLAIMS: Memo[PodDeviceClaims | Refusal] = Memo()
+
+
 def read_claims(
     snapshot: Snapshot, pod: PodClass, groups: type[SchedulingPodGroup] | None
 ) -> PodDeviceClaims | Refusal:
     """Return the claims of a pod, or why it cannot be scheduled with them.
 
     ``groups`` is the kind of PodGroups whose claims are shared; None: no claims are.
+
+    An attempt asks several times; ``forget_claims`` drops what is kept for it.
+    """
+    objects = snapshot.objects
+    kinds = (ResourceClaim, DeviceClass) if groups is None else (ResourceClaim, DeviceClass, groups)
+    version = objects, groups, objects.version(*kinds)
+    return _CLAIMS.as_of(pod, version, _read_claims, snapshot, pod, groups)
+
+
+def forget_claims(pod: PodClass) -> None:
+    """Drop what ``read_claims`` keeps of a pod that waits no more."""
+    _CLAIMS.forget(pod)
+
+
+def _read_claims(
+    snapshot: Snapshot, pod: PodClass, groups: type[SchedulingPodGroup] | None
+) -> PodDeviceClaims | Refusal:
+    """Work out the claims of a pod.
 
     The GPUs that a pod gets for its requests are not known when its claims are allocated, so the
     claims avoid the devices of that driver.

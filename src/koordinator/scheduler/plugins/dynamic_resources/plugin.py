@@ -66,6 +66,7 @@ from koordinator.scheduler.plugins.dynamic_resources.claims import (
     PodDeviceClaims,
     conditional_drivers,
     delegations,
+    forget_claims,
     one_of_class,
     read_claims,
     readiness,
@@ -167,6 +168,8 @@ class DynamicResources:
         """
         cluster = snapshot.cluster
         codes, _ = self._judge(cluster, pod, claims)
+        if not np.any(codes == BROKEN):
+            return None
         rows = np.flatnonzero((codes == BROKEN) & matches_required(cluster, pod))
         if not len(rows):
             return None
@@ -280,6 +283,7 @@ class DynamicResources:
         if not self._concerns(view, pod):
             return AllocationResult()
         known = read_claims(view, pod, self.groups)
+        forget_claims(pod)
         claims = known if isinstance(known, Refusal) else self._at(view, pod, known)
         if isinstance(claims, Refusal):
             return claims

@@ -72,6 +72,8 @@ class ClaimVerdicts:
         self, ledger: DeviceLedger, claims: Sequence[PendingClaim], rows: int, without: str
     ) -> None:
         """Evaluate the changed rows; rows that are alike are evaluated once."""
+        if self.seen == ledger.changes and len(self.codes) >= rows:
+            return
         if len(self.codes) < rows:
             more = rows - len(self.codes)
             self.codes, self.scores = extended(self.codes, more), extended(self.scores, more)
@@ -82,17 +84,26 @@ class ClaimVerdicts:
             self._known.clear()
             self._shared_at = ledger.shared_changes
         keys = self.shapes[stale] << _SHIFT | ledger.usages(stale)
-        alike, first, which = np.unique(keys, return_index=True, return_inverse=True)
-        verdicts = np.zeros((len(alike), 2), np.int64)
-        for index, key in enumerate(alike.tolist()):
-            verdict = self._known.get(key)
-            if verdict is None:
-                pools = ledger.pools(int(stale[first[index]]), without)
-                verdict = verdict_of(allocate(pools, claims, ledger.use, ledger.gates))
-                self._known[key] = verdict
-            verdicts[index] = verdict
-        self.codes[stale], self.scores[stale] = verdicts[which].T
+        verdicts = [
+            self._known.get(key) or self._find(key, row, ledger, claims, without)
+            for key, row in zip(keys.tolist(), stale.tolist(), strict=True)
+        ]
+        if verdicts:
+            self.codes[stale], self.scores[stale] = np.array(verdicts).T
         self.seen = ledger.changes
+
+    def _find(
+        self,
+        key: int,
+        row: int,
+        ledger: DeviceLedger,
+        claims: Sequence[PendingClaim],
+        without: str,
+    ) -> tuple[int, int]:
+        """Return the verdict of a row, which holds for all rows of the key."""
+        found = allocate(ledger.pools(row, without), claims, ledger.use, ledger.gates)
+        verdict = self._known[key] = verdict_of(found)
+        return verdict
 
     def _read_shapes(
         self, ledger: DeviceLedger, claims: Sequence[PendingClaim], rows: int, without: str
