@@ -27,7 +27,7 @@ _NODES: Memo[_Words] = Memo()
 class GpuRandomArgs(PluginArgs, frozen=True, kw_only=True):
     """Arguments; equal seeds give equal scores for the same sequence of pods."""
 
-    seed: Annotated[int, Meta(ge=0)] = 0
+    seed: Annotated[int, Meta(ge=0)] = 0  # of all draws
 
 
 class GpuRandom:
