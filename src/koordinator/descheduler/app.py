@@ -26,8 +26,12 @@ from koordinator.descheduler.contract import (
     Handle,
     PluginController,
 )
-from koordinator.descheduler.eviction_limits import EvictionLimits
-from koordinator.descheduler.evictor import MoveObserver, MoveVerdict, ProfileEvictor
+from koordinator.descheduler.evictor import (
+    EvictionLimits,
+    MoveObserver,
+    MoveVerdict,
+    ProfileEvictor,
+)
 from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.descheduler.mirror import ClusterMirror
 from koordinator.descheduler.move_reports import SkippedMoveEvents

@@ -356,18 +356,18 @@ def test_empty_reservation_affinity_requires_any_reservation() -> None:
 
     assert reservation.read_reservation_affinity(annotated()) is None
     for text in ("", "null", "{}"):
-        found = reservation.read_reservation_affinity(annotated(**{key: text}))
-        assert found == reservation.ReservationAffinity()
+        result = reservation.read_reservation_affinity(annotated(**{key: text}))
+        assert result == reservation.ReservationAffinity()
 
 
 def test_system_cpus_are_exclusive_unless_it_is_denied() -> None:
     """A missing flag is true."""
-    found = numa.SYSTEM_QOS_RESOURCE.read(
+    result = numa.SYSTEM_QOS_RESOURCE.read(
         annotated(**{numa.SYSTEM_QOS_RESOURCE.key: '{"cpuset":"0-1"}'})
     )
 
-    assert found is not None
-    assert found.cpuset_exclusive
+    assert result is not None
+    assert result.cpuset_exclusive
 
 
 @pytest.mark.parametrize(
@@ -479,19 +479,19 @@ def test_group_identity_of_a_pod_is_bounded() -> None:
 )
 def test_shared_weight_defaults_to_the_maximum(text: str, weight: str) -> None:
     """A missing, broken or zero weight is replaced."""
-    found = ElasticQuota(
+    elastic_quota = ElasticQuota(
         metadata=annotated(**{quota.SHARED_WEIGHT.key: text}),
         spec=ElasticQuotaSpec(max={"cpu": Quantity.parse("60")}),
     )
 
-    assert quota.shared_weight(found) == {"cpu": Quantity.parse(weight)}
+    assert quota.shared_weight(elastic_quota) == {"cpu": Quantity.parse(weight)}
 
 
 def test_namespaces_that_can_not_be_read_bind_nothing() -> None:
     """The quota itself stays usable."""
     for text, namespaces in (("{}", ()), ("", ()), ('["a"]', ("a",))):
-        found = ElasticQuota(metadata=annotated(**{quota.NAMESPACES.key: text}))
-        assert quota.bound_namespaces(found) == namespaces
+        elastic_quota = ElasticQuota(metadata=annotated(**{quota.NAMESPACES.key: text}))
+        assert quota.bound_namespaces(elastic_quota) == namespaces
 
 
 def test_labels_are_read_leniently() -> None:

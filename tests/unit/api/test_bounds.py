@@ -79,12 +79,12 @@ def nested(path: Path, value: object) -> dict[str, Any]:
 
 
 def schema_bounds(path: Path) -> Bounds:
-    found = object_schema(NodeSlo)["properties"]["spec"]
+    result = object_schema(NodeSlo)["properties"]["spec"]
     for name in path:
-        found = found["properties"][name]
-    if found.get("format") == "int32":
+        result = result["properties"][name]
+    if result.get("format") == "int32":
         return Bounds(*WIDTH)
-    return Bounds(found.get("minimum"), found.get("maximum"))
+    return Bounds(result.get("minimum"), result.get("maximum"))
 
 
 def is_decoded(path: Path, value: int) -> bool:

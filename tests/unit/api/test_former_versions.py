@@ -40,10 +40,10 @@ def test_former_version_is_read_with_a_warning(
 ) -> None:
     """The warning names the file, the version and the version that it is read as."""
     with caplog.at_level(logging.WARNING):
-        found = read(version, parallelism=4)
+        result = read(version, parallelism=4)
 
-    assert found.parallelism == 4
-    assert found.api_version == f"{GROUP}/v1"
+    assert result.parallelism == 4
+    assert result.api_version == f"{GROUP}/v1"
     assert f"{GROUP}/{version} is read as {GROUP}/v1" in caplog.text
     assert caplog.records[0].file == "old.yaml"  # type: ignore[attr-defined]
 
@@ -64,20 +64,20 @@ def test_explicit_and_disabled_score_plugins_of_v1beta2_stay() -> None:
         "enabled": [{"name": "NodeAffinity", "weight": 7}, {"name": "InterPodAffinity"}],
         "disabled": [{"name": "TaintToleration"}],
     }
-    found = score_weights(read("v1beta2", profiles=[{"plugins": {"score": score}}]))
+    result = score_weights(read("v1beta2", profiles=[{"plugins": {"score": score}}]))
 
-    assert found["NodeAffinity"] == 7
-    assert found["InterPodAffinity"] == 1
-    assert "TaintToleration" not in found
+    assert result["NodeAffinity"] == 7
+    assert result["InterPodAffinity"] == 1
+    assert "TaintToleration" not in result
 
 
 def test_all_score_plugins_disabled_in_v1beta2_stay_disabled() -> None:
     """``*`` leaves the enabled ones only."""
     score = {"enabled": [{"name": "ImageLocality"}], "disabled": [{"name": "*"}]}
 
-    found = score_weights(read("v1beta2", profiles=[{"plugins": {"score": score}}]))
+    result = score_weights(read("v1beta2", profiles=[{"plugins": {"score": score}}]))
 
-    assert found == {"ImageLocality": 1}
+    assert result == {"ImageLocality": 1}
 
 
 def test_removed_plugins_and_fields_are_left_out_with_a_warning(
@@ -86,9 +86,9 @@ def test_removed_plugins_and_fields_are_left_out_with_a_warning(
     """Kubernetes has removed them; each warning has the path of the field."""
     points = {"filter": {"enabled": [{"name": "EBSLimits"}, {"name": "NodePorts"}]}}
     with caplog.at_level(logging.WARNING):
-        found = read("v1beta2", healthzBindAddress="0.0.0.0:0", profiles=[{"plugins": points}])
+        result = read("v1beta2", healthzBindAddress="0.0.0.0:0", profiles=[{"plugins": points}])
 
-    plugins = found.profiles[0].plugins or Plugins()
+    plugins = result.profiles[0].plugins or Plugins()
     assert [each.name for each in plugins.filter.enabled] == ["NodePorts"]
     fields = [record.field for record in caplog.records]  # type: ignore[attr-defined]
     assert fields[1:3] == ["healthzBindAddress", "profiles[0].plugins.filter.enabled[0]"]
@@ -102,9 +102,9 @@ def test_arguments_of_a_former_version_are_decoded() -> None:
         "usageThresholds": {"cpu": 65},
     }
     config = [{"name": "LoadAwareScheduling", "args": arguments}]
-    found = read("v1beta2", profiles=[{"pluginConfig": config}]).profiles[0].plugin_config[0]
+    result = read("v1beta2", profiles=[{"pluginConfig": config}]).profiles[0].plugin_config[0]
 
-    assert found.args["apiVersion"] == f"{GROUP}/v1"
+    assert result.args["apiVersion"] == f"{GROUP}/v1"
     decoded = decode_args(LoadAwareSchedulingArgs, arguments, "args", "old.yaml")
     assert decoded.usage_thresholds == {"cpu": 65}
 

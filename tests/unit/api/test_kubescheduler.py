@@ -207,9 +207,9 @@ def test_leader_election_that_is_off_is_not_checked() -> None:
 @pytest.mark.parametrize("version", ["v1beta1", "v1alpha1"])
 def test_old_versions_are_refused_with_the_accepted_one(version: str) -> None:
     """Koordinator's charts have never contained them."""
-    found = f"kubescheduler.config.k8s.io/{version}"
-    with pytest.raises(InputError, match=f'apiVersion: must be {API_VERSION}, got "{found}"'):
-        decode_configuration(HEADER | {"apiVersion": found}, "koord.yaml")
+    result = f"kubescheduler.config.k8s.io/{version}"
+    with pytest.raises(InputError, match=f'apiVersion: must be {API_VERSION}, got "{result}"'):
+        decode_configuration(HEADER | {"apiVersion": result}, "koord.yaml")
 
 
 @pytest.mark.parametrize(

@@ -52,9 +52,9 @@ def test_filters_restrict_both(trail: str) -> None:
     arguments = ["audit", trail, "--outcome", "bound", "-o", "json"]
     done = CliRunner().invoke(app, arguments)
 
-    told = json.loads(done.stdout)
-    assert told["pods"] == {"bound": 1}
-    assert told["rejected"] == []
+    document = json.loads(done.stdout)
+    assert document["pods"] == {"bound": 1}
+    assert document["rejected"] == []
 
 
 def test_files_or_a_server() -> None:

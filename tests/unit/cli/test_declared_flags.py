@@ -168,17 +168,17 @@ CHARTED = sorted(set(charted()))
 def schema_of(path: str) -> dict[str, Any]:
     """Return the chart's schema of a value such as ``.Values.koordlet.port``."""
     schema = json.loads((CHART / "values.schema.json").read_text("utf-8"))
-    found = schema
+    result = schema
     for name in path.split("."):
-        while "$ref" in found:
-            found = schema["definitions"][found["$ref"].rpartition("/")[2]]
-        found = found["properties"][name]
-    if "$ref" in found:
-        steps = found["$ref"].removeprefix("#/").split("/")
-        found = schema
+        while "$ref" in result:
+            result = schema["definitions"][result["$ref"].rpartition("/")[2]]
+        result = result["properties"][name]
+    if "$ref" in result:
+        steps = result["$ref"].removeprefix("#/").split("/")
+        result = schema
         for step in steps:
-            found = found[step]
-    return dict(found)
+            result = result[step]
+    return dict(result)
 
 
 def test_the_chart_names_flags_of_every_component() -> None:

@@ -51,9 +51,9 @@ def test_the_same_again(recording: str) -> None:
     """Without a configuration the file's is used, or kube-scheduler's own."""
     done = CliRunner().invoke(app, ["replay", recording, "-o", "json"])
 
-    told = json.loads(done.stdout)
-    assert (told["same"], told["differences"]) == (2, [])
-    assert {name: pod_outcome["node"] for name, pod_outcome in told["pods"].items()} == {
+    document = json.loads(done.stdout)
+    assert (document["same"], document["differences"]) == (2, [])
+    assert {name: pod_outcome["node"] for name, pod_outcome in document["pods"].items()} == {
         "default/p": "a",
         "default/q": "b",
     }

@@ -75,13 +75,13 @@ def invoke(*arguments: str) -> Any:
 def test_decisions_about_reservations_are_listed_by_themselves(given: tuple[str, str]) -> None:
     """Pods stay where they always were, with the reservation that they use."""
     manifests, config = given
-    found = invoke("schedule", "-f", manifests, "--config", config)
+    result = invoke("schedule", "-f", manifests, "--config", config)
 
-    (placed,) = found["placements"]
+    (placed,) = result["placements"]
     used = json.loads(placed["annotations"]["scheduling.koordinator.sh/reservation-allocated"])
     assert (placed["pod"], placed["node"], used["name"]) == ("default/p", "n", "warm")
-    assert found["unschedulable"] == []
-    warm, big = found["reservations"]
+    assert result["unschedulable"] == []
+    warm, big = result["reservations"]
     assert (warm["reservation"], warm["node"]) == ("warm", "n")
     assert (big["reservation"], big["plugin"]) == ("big", "NodeResourcesFit")
     assert "1 Insufficient cpu" in big["message"]

@@ -54,10 +54,10 @@ def worlds(steps: Sequence[Sequence[int]]) -> list[ClusterOverview]:
 def test_frames_add_up_to_the_last_overview(steps: list[list[int]]) -> None:
     """Applying all deltas gives the same state as a full frame."""
     encoder = FrameEncoder(EVERYTHING, {})
-    found = [encoder.next(each, {}, NOTHING_PRIVATE) for each in worlds(steps)]
-    whole = encoder.full(found[-1][0])
+    result = [encoder.next(each, {}, NOTHING_PRIVATE) for each in worlds(steps)]
+    whole = encoder.full(result[-1][0])
 
-    assert applied([frame for _, frame in found]) == applied([whole])
+    assert applied([frame for _, frame in result]) == applied([whole])
 
 
 def test_delta_without_changes_has_no_rows() -> None:

@@ -39,9 +39,9 @@ def entry(name: str, **config: str) -> dict[str, Any]:
 def health(*objects: Any) -> ComponentHealth:
     cluster = MemoryCluster(VirtualClock(START_S))
     cluster.load(objects)
-    found = ComponentHealth(cluster, NAMESPACE)
-    found.check(START_S)
-    return found
+    component_health = ComponentHealth(cluster, NAMESPACE)
+    component_health.check(START_S)
+    return component_health
 
 
 @pytest.mark.parametrize(
@@ -62,10 +62,10 @@ def health(*objects: Any) -> ComponentHealth:
 )
 def test_problems_of_leases_and_webhooks_are_reported(objects: list[Any], texts: list[str]) -> None:
     """A lease counts for its duration and a grace period; foreign leases are ignored."""
-    found = health(*objects).findings
+    findings = health(*objects).findings
 
-    assert len(found) == len(texts)
-    assert all(text in one.text for text, one in zip(texts, found, strict=True))
+    assert len(findings) == len(texts)
+    assert all(text in one.text for text, one in zip(texts, findings, strict=True))
 
 
 def test_every_chart_component_is_reported_without_its_leader() -> None:
@@ -105,10 +105,12 @@ def test_error_of_the_api_server_replaces_old_findings() -> None:
         def get(self, *_: Any, **__: Any) -> Any:
             raise ClusterError("leases: forbidden")
 
-    found = ComponentHealth(Silent(VirtualClock(START_S)), NAMESPACE)
-    found.check(START_S)
+    component_health = ComponentHealth(Silent(VirtualClock(START_S)), NAMESPACE)
+    component_health.check(START_S)
     world = settled(*crowded())
-    result = attention(world.scheduler.handle, overview(world), EVERYTHING, components=found)
+    result = attention(
+        world.scheduler.handle, overview(world), EVERYTHING, components=component_health
+    )
 
     assert result.not_looked_at["webhooks and components"] == "leases: forbidden"
     assert health().unread == f"no component is installed in {NAMESPACE}"

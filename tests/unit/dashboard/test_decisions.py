@@ -61,12 +61,12 @@ def answered(
 
 def test_newest_decision_comes_first() -> None:
     """Plugin times are no decision and count in the summary only."""
-    found = answered()
+    result = answered()
 
-    assert [one["atS"] for one in found["entries"]] == [4.0, 3.0, 2.0, 1.0]
-    assert found["count"] == 4
-    assert found["summary"]["slowest"][0]["plugin"] == "F"
-    assert found["summary"]["rejected"][0]["job"] == "blue/job"
+    assert [one["atS"] for one in result["entries"]] == [4.0, 3.0, 2.0, 1.0]
+    assert result["count"] == 4
+    assert result["summary"]["slowest"][0]["plugin"] == "F"
+    assert result["summary"]["rejected"][0]["job"] == "blue/job"
 
 
 @pytest.mark.parametrize(
@@ -94,14 +94,14 @@ def test_invalid_parameter_is_rejected(parameters: dict[str, str]) -> None:
 
 def test_decisions_of_other_tenants_are_redacted() -> None:
     """Names and nodes of others are hidden, and so are scores of a pod outside the scope."""
-    found = answered(BLUE)
+    result = answered(BLUE)
 
-    text = msgspec.json.encode(found).decode()
+    text = msgspec.json.encode(result).decode()
     assert "red" not in text.replace("preempted", "").replace("rejected", "")
     assert "n1" not in text
-    assert [one["atS"] for one in found["entries"]] == [4.0, 2.0, 1.0]
-    assert found["entries"][-1]["pods"] == [["blue/second", "", 1]]
-    assert "best" not in found["entries"][-1]
+    assert [one["atS"] for one in result["entries"]] == [4.0, 2.0, 1.0]
+    assert result["entries"][-1]["pods"] == [["blue/second", "", 1]]
+    assert "best" not in result["entries"][-1]
 
 
 @pytest.mark.parametrize(
@@ -156,8 +156,8 @@ def test_folders_of_several_replicas_are_merged_by_time(tmp_path: Path) -> None:
         lines = to_lines([bound(at, "a/x") for at in times])
         (tmp_path / name / "audit.jsonl").write_bytes(lines)
 
-    found = FileArchive([tmp_path / "one", tmp_path / "two"]).newest(9)
-    assert [one.at_s for one in found] == [1.0, 2.0, 3.0, 4.0]
+    result = FileArchive([tmp_path / "one", tmp_path / "two"]).newest(9)
+    assert [one.at_s for one in result] == [1.0, 2.0, 3.0, 4.0]
 
 
 def test_server_archive_requests_new_entries_only() -> None:
@@ -169,8 +169,8 @@ def test_server_archive_requests_new_entries_only() -> None:
         assert path == "/apis/v1/audit"
         requests.append(parameters)
         since = float(parameters["since"])
-        found = [entry for entry in trail if entry.at_s >= since]
-        return msgspec.json.encode({"entries": found[-int(parameters["limit"]) :]})
+        result = [entry for entry in trail if entry.at_s >= since]
+        return msgspec.json.encode({"entries": result[-int(parameters["limit"]) :]})
 
     archive = ServerArchive("https://there", ask)
     assert [one.at_s for one in archive.newest(10)] == [1.0, 100.0]

@@ -28,13 +28,13 @@ def column(found: ClusterOverview, name: str) -> list[int]:
 
 
 def test_nodes_are_sorted_by_name_with_shares_in_thousandths() -> None:
-    found = overview(settled(node("b", cpu=4), node("a", cpu=8), pod("p", cpu=2, on="a")))
+    result = overview(settled(node("b", cpu=4), node("a", cpu=8), pod("p", cpu=2, on="a")))
 
-    assert [one.name for one in found.nodes.facts] == ["a", "b"]
-    assert column(found, "cpu") == [250, 0]
-    assert column(found, "pods") == [1, 0]
-    assert column(found, "gpu") == [UNKNOWN, UNKNOWN]
-    assert found.totals.cpu == (2000, 12000)
+    assert [one.name for one in result.nodes.facts] == ["a", "b"]
+    assert column(result, "cpu") == [250, 0]
+    assert column(result, "pods") == [1, 0]
+    assert column(result, "gpu") == [UNKNOWN, UNKNOWN]
+    assert result.totals.cpu == (2000, 12000)
 
 
 def test_partially_used_gpus_are_holes_and_unused_ones_free() -> None:
@@ -44,12 +44,12 @@ def test_partially_used_gpus_are_holes_and_unused_ones_free() -> None:
         gpu_pod("whole", "g", minors=[0], gpu_core=100, gpu_memory_ratio=100),
         gpu_pod("half", "g", minors=[1], gpu_core=50, gpu_memory_ratio=50),
     )
-    found = overview(world)
+    result = overview(world)
 
-    assert column(found, "gpu") == [375]
-    assert column(found, "holes") == [125]
-    assert column(found, "freeGpus") == [2]
-    assert found.nodes.facts[0].gpus == 4
+    assert column(result, "gpu") == [375]
+    assert column(result, "holes") == [125]
+    assert column(result, "freeGpus") == [2]
+    assert result.nodes.facts[0].gpus == 4
 
 
 def test_worst_condition_is_the_state_of_a_node() -> None:
@@ -59,10 +59,10 @@ def test_worst_condition_is_the_state_of_a_node() -> None:
         shut, status=replace(shut.status, conditions=(Condition(type="Ready", status="False"),))
     )
     broken = [node("broken", cpu=8), device("broken", gpus=2, unhealthy=[1])]
-    found = overview(settled(node("ok"), node("shut", unschedulable=True), down, *broken))
+    result = overview(settled(node("ok"), node("shut", unschedulable=True), down, *broken))
 
-    names = [one.name for one in found.nodes.facts]
-    assert dict(zip(names, column(found, "state"), strict=True)) == {
+    names = [one.name for one in result.nodes.facts]
+    assert dict(zip(names, column(result, "state"), strict=True)) == {
         "broken": NodeHealth.UNHEALTHY_DEVICE,
         "down": NodeHealth.NOT_READY,
         "ok": NodeHealth.READY,
@@ -71,9 +71,9 @@ def test_worst_condition_is_the_state_of_a_node() -> None:
 
 
 def test_load_comes_from_the_node_metric() -> None:
-    found = overview(settled(node("a", cpu=8), node("b", cpu=8), metric("a", cpu="2")))
+    result = overview(settled(node("a", cpu=8), node("b", cpu=8), metric("a", cpu="2")))
 
-    assert column(found, "load") == [250, UNKNOWN]
+    assert column(result, "load") == [250, UNKNOWN]
 
 
 def test_pending_pods_are_grouped_by_cause_longest_waiting_first() -> None:
@@ -86,10 +86,10 @@ def test_pending_pods_are_grouped_by_cause_longest_waiting_first() -> None:
 
 
 def test_pod_without_profile_has_its_scheduler_name_as_cause() -> None:
-    found = overview(settled(node("a"), pod("lost", schedulerName=HOSTILE)))
+    result = overview(settled(node("a"), pod("lost", schedulerName=HOSTILE)))
 
-    assert HOSTILE in found.waiting[0].cause
-    assert found.waiting[0].position == 0
+    assert HOSTILE in result.waiting[0].cause
+    assert result.waiting[0].position == 0
 
 
 def test_timeline_is_bounded_and_cut_by_an_earlier_time() -> None:
@@ -131,9 +131,9 @@ def test_gang_members_have_the_cause_of_the_tried_member() -> None:
     others = [
         replace(tried, name=f"other-{n}", attempts=0, cause=UNTRIED, plugin="") for n in range(3)
     ]
-    found = WaitingPods.of([*others, tried], np.arange(4))
-    assert {one.cause for one in found} == {"too little cpu is free"}
-    assert list(found.by_cause) == ["too little cpu is free"]
+    result = WaitingPods.of([*others, tried], np.arange(4))
+    assert {one.cause for one in result} == {"too little cpu is free"}
+    assert list(result.by_cause) == ["too little cpu is free"]
 
 
 def test_room_in_the_network_does_not_split_causes() -> None:

@@ -314,10 +314,10 @@ def test_cluster_is_followed_without_writes() -> None:
 
     source.follow(Steps(source, nothing, lose_a_pod, nothing))
 
-    found = overview_of(source)
+    result = overview_of(source)
     assert before == [2]
-    assert found.totals.placed == 1
-    assert {one.key for one in found.waiting} >= {"blue/new", "blue/waits-0", "red/secret-job"}
+    assert result.totals.placed == 1
+    assert {one.key for one in result.waiting} >= {"blue/new", "blue/waits-0", "red/secret-job"}
     assert not any(pod_.spec.node_name for pod_ in cluster.list(Pod).items if "waits" in pod_.key)
 
 

@@ -45,13 +45,13 @@ def families() -> Iterator[Metric]:
 @pytest.fixture(scope="module")
 def labels() -> dict[str, frozenset[str]]:
     """Return the labels of every series, by its name."""
-    found = {}
+    result = {}
     for family in families():
         own = getattr(family, "_labelnames", ())
         of_samples = {label for sample in family.samples for label in sample.labels}
         for suffix in SUFFIXES.get(family.type, ("",)):
-            found[family.name + suffix] = frozenset(own) | of_samples
-    return found
+            result[family.name + suffix] = frozenset(own) | of_samples
+    return result
 
 
 def series(query: str) -> list[str]:

@@ -50,7 +50,7 @@ def labels() -> dict[str, frozenset[str]]:
     NodeGauges(registry, "n", START_S)
     for component in COMPONENTS:
         FaultMetrics(component, registry)
-    found = {
+    result = {
         MASTER_STATUS: frozenset({"name"}),
         IS_LEADER: frozenset[str](),
         "up": frozenset[str](),
@@ -62,8 +62,8 @@ def labels() -> dict[str, frozenset[str]]:
                 own = getattr(collector[1], "_labelnames", own)
         of_samples = {label for sample in family.samples for label in sample.labels}
         for suffix in SUFFIXES.get(family.type, ("",)):
-            found[family.name + suffix] = frozenset(own) | of_samples
-    return found
+            result[family.name + suffix] = frozenset(own) | of_samples
+    return result
 
 
 def series(expression: str) -> set[str]:

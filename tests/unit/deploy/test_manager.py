@@ -198,8 +198,8 @@ def test_the_hooks_are_those_of_the_code(kind: str) -> None:
         conditions = each.pop("matchConditions", ())
         assert bool(conditions) is ("elasticquota" in each["name"])
         for condition in conditions:
-            found = re.findall(r"'(quota\.scheduling[^']*)'", condition["expression"])
-            assert set(found) == REPORTED
+            result = re.findall(r"'(quota\.scheduling[^']*)'", condition["expression"])
+            assert set(result) == REPORTED
 
     assert {each.pop("name"): each for each in listed} == wanted
     assert "webhooks" not in configuration

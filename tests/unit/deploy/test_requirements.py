@@ -45,10 +45,10 @@ def locked(file: str) -> dict[str, set[str]]:
 def test_each_dependency_is_locked_to_a_version_that_it_accepts(file: str) -> None:
     """A dependency that is added or raised without ``make lock`` fails here."""
     for text in OF_FILE[file]:
-        wanted = Requirement(text)
-        versions = locked(file).get(canonicalize_name(wanted.name), set())
+        requirement = Requirement(text)
+        versions = locked(file).get(canonicalize_name(requirement.name), set())
         assert versions, f"{text}: not in requirements/{file}.txt; run make lock"
-        assert all(wanted.specifier.contains(it, prereleases=True) for it in versions), text
+        assert all(requirement.specifier.contains(it, prereleases=True) for it in versions), text
 
 
 @pytest.mark.parametrize("file", OF_FILE)

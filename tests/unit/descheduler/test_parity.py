@@ -51,7 +51,7 @@ def test_recorded_decisions_of_koord_descheduler_are_reproduced() -> None:
     scenarios = _imported("descheduler_scenarios")
     cases = json.loads((PARITY / "koord-descheduler.json").read_text())["cases"]
     assert len(cases) >= 48
-    found = {}
+    result = {}
     for case in cases:
         made = scenarios.scenario(case["seed"], NOW)
         report = deschedule_once(
@@ -64,8 +64,8 @@ def test_recorded_decisions_of_koord_descheduler_are_reproduced() -> None:
         by = _namespaces if '"namespace": {' in limited else _workloads
         differences = _differences(case["expect"], report, by)
         if differences:
-            found[f"{case['seed']} {case['family']}"] = differences
-    assert found == {}
+            result[f"{case['seed']} {case['family']}"] = differences
+    assert result == {}
 
 
 def _differences(

@@ -14,8 +14,8 @@ def test_what_was_there_stays_and_the_rest_is_filled(axis: int, more: int, fill:
     array = np.arange(12).reshape(3, 2, 2)
     by = [(0, more if each == axis else 0) for each in range(3)]
 
-    found = extended(array, more, axis=axis, fill=fill)
+    result = extended(array, more, axis=axis, fill=fill)
 
-    assert np.array_equal(found, np.pad(array, by, constant_values=fill))
-    assert found.dtype == array.dtype
-    assert not np.shares_memory(found, array)
+    assert np.array_equal(result, np.pad(array, by, constant_values=fill))
+    assert result.dtype == array.dtype
+    assert not np.shares_memory(result, array)

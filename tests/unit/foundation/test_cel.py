@@ -102,9 +102,9 @@ def evaluated(text: str) -> Any:
 )
 def test_expressions_have_the_value_of_the_specification(text: str, value: object) -> None:
     """Operators, macros, optionals, text, lists."""
-    found = evaluated(text)
+    result = evaluated(text)
 
-    assert (found, type(found)) == (value, type(value))
+    assert (result, type(result)) == (value, type(value))
 
 
 @pytest.mark.parametrize(

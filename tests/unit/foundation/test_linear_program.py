@@ -12,11 +12,11 @@ from koordinator.foundation.linear_program import LinearProgram
 
 def program() -> LinearProgram:
     """Maximise 3 x + 2 y with x + y <= 4 and x + 3 y <= 6."""
-    made = LinearProgram(np.array([4.0, 6.0]))
-    made.add_columns(
+    linear_program = LinearProgram(np.array([4.0, 6.0]))
+    linear_program.add_columns(
         np.array([3.0, 2.0]), np.array([0, 2]), np.array([0, 1, 0, 1]), np.array([1.0, 1, 1, 3])
     )
-    return made
+    return linear_program
 
 
 def test_solution_has_amounts_value_and_prices() -> None:
@@ -47,11 +47,11 @@ def test_without_columns_there_is_nothing_to_gain() -> None:
 
 def test_a_program_without_optimum_is_our_mistake() -> None:
     """Unbounded: a column that no row limits."""
-    made = LinearProgram(np.array([1.0]))
-    made.add_column(1.0, np.array([0]), np.array([-1.0]))
+    linear_program = LinearProgram(np.array([1.0]))
+    linear_program.add_column(1.0, np.array([0]), np.array([-1.0]))
 
     with pytest.raises(BugError, match="must have an optimum"):
-        made.solve()
+        linear_program.solve()
 
 
 def test_solver_prints_nothing() -> None:

@@ -106,10 +106,10 @@ def test_written_yaml_reads_back(tree: Any) -> None:
 def test_any_text_is_read_or_refused(text: str) -> None:
     """Nothing but InputError comes out, and what comes out is JSON."""
     try:
-        found = yaml_document(text, "f")
+        result = yaml_document(text, "f")
     except InputError:
         return
-    json.dumps(found)
+    json.dumps(result)
 
 
 def same(one: Any, other: Any) -> bool:

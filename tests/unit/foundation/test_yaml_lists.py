@@ -26,8 +26,8 @@ VALUES = st.recursive(
 
 
 def in_parts(text: str) -> tuple[dict[str, Any], list[Any]] | None:
-    found = long_yaml_list(text.encode(), least_bytes=0)
-    return None if found is None else (found.header, list(found.items("", lambda _: None)))
+    result = long_yaml_list(text.encode(), least_bytes=0)
+    return None if result is None else (result.header, list(result.items("", lambda _: None)))
 
 
 @given(st.lists(st.dictionaries(TEXT, VALUES, max_size=3), min_size=1, max_size=6))
@@ -77,10 +77,10 @@ def test_a_mistake_is_placed_as_in_the_whole() -> None:
     text = "kind: List\nitems:\n- a: 1\n- b: 1\n  b: 2\n"
     with pytest.raises(InputError) as whole:
         yaml_document(text, "f")
-    found = long_yaml_list(text.encode(), least_bytes=0)
-    assert found is not None
+    result = long_yaml_list(text.encode(), least_bytes=0)
+    assert result is not None
     with pytest.raises(InputError) as parts:
-        list(found.items("f", lambda _: None))
+        list(result.items("f", lambda _: None))
 
     assert str(parts.value) == str(whole.value)
 
@@ -93,14 +93,14 @@ DOCUMENTS = ["a: 1\n", LONG, "# nothing\n", "b: [2]\n", "kind: Other\n" + LONG[1
 
 def read_all(text: str) -> list[Any]:
     """Return the documents of a file, those read in parts as they are in the whole."""
-    found = documents_and_lists(
+    result = documents_and_lists(
         text.encode(), "f", lambda header: header.get("kind") == "List", lambda _: None, 200
     )
     whole = [
         (number, {**one.header, "items": list(one.items("f", lambda _: None))})
         if isinstance(one, YamlList)
         else (number, one)
-        for number, one in found
+        for number, one in result
     ]
     assert [number for number, _ in whole] == list(range(1, len(whole) + 1))
     return [one for _, one in whole]

@@ -52,8 +52,8 @@ def web(answers: dict[str, Answer | Any]) -> Iterator[tuple[WebService, list[tup
             size = int(self.headers.get("Content-Length", 0))
             body = json.loads(self.rfile.read(size)) if size else None
             asked.append((f"{self.command} {self.path}", body))
-            found = answers.get(self.path.partition("?")[0], (404, {}, {}))
-            status, tree, headers = found if isinstance(found, tuple) else (200, found, {})
+            result = answers.get(self.path.partition("?")[0], (404, {}, {}))
+            status, tree, headers = result if isinstance(result, tuple) else (200, result, {})
             text = tree if isinstance(tree, bytes) else json.dumps(tree).encode()
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(text))}.items():
@@ -93,8 +93,8 @@ def test_nodes_by_rest() -> None:
     }
     path = "/ws/v1/cluster/nodes"
     with web({path: {"nodes": {"node": [node]}}}) as (service, asked):
-        found = RestResourceManager(service).nodes()
-        assert found == [
+        nodes = RestResourceManager(service).nodes()
+        assert nodes == [
             YarnNode("n1:8041", "RUNNING", YarnResource(1, 500), YarnResource(2, 512), 1)
         ]
         states = "states=RUNNING,UNHEALTHY,DECOMMISSIONING&user.name=yarn"
@@ -155,33 +155,35 @@ def test_who_does_not_listen() -> None:
 
 def info(version: str, state: str = "ACTIVE") -> dict[str, Answer | Any]:
     """Return the answer of /info."""
-    found = {"clusterInfo": {"haState": state, "resourceManagerVersion": version}}
-    return {"/ws/v1/cluster/info": found, "/ws/v1/cluster/nodes": {"nodes": None}}
+    result = {"clusterInfo": {"haState": state, "resourceManagerVersion": version}}
+    return {"/ws/v1/cluster/info": result, "/ws/v1/cluster/nodes": {"nodes": None}}
 
 
 def test_of_several_the_active_one_is_asked() -> None:
     """It is looked for again when it fails."""
     standby, active = info("3.3.6", "STANDBY"), info("3.3.6")
     with web(standby) as (first, asked_first), web(active) as (second, asked_second):
-        found = ActiveResourceManager([RestResourceManager(first), RestResourceManager(second)])
-        assert found.nodes() == []
+        resource_manager = ActiveResourceManager(
+            [RestResourceManager(first), RestResourceManager(second)]
+        )
+        assert resource_manager.nodes() == []
         assert [path for path, _ in asked_first] == ["GET /ws/v1/cluster/info?user.name=yarn"]
 
         standby |= active
         active["/ws/v1/cluster/nodes"] = (307, b"", {"Location": "/"})
         with pytest.raises(NotActiveError):
-            found.nodes()
+            resource_manager.nodes()
         active |= info("3.3.6", "STANDBY")
         active["/ws/v1/cluster/nodes"] = (307, b"", {"Location": "/"})
-        assert found.nodes() == []
+        assert resource_manager.nodes() == []
         assert len(asked_second) == 3
 
         standby |= info("3.3.6", "STANDBY")
         standby["/ws/v1/cluster/nodes"] = (500, b"", {})
         with pytest.raises(YarnError, match="500"):
-            found.nodes()
+            resource_manager.nodes()
         with pytest.raises(YarnError, match="no ResourceManager is active: stands by; stands by"):
-            found.nodes()
+            resource_manager.nodes()
 
 
 @pytest.mark.parametrize(

@@ -19,13 +19,13 @@ CLUSTER = "1700000000000"
 def chosen(*numbers: str, cpu_milli: int = 0, mib: int = 0) -> list[str]:
     """Return who is chosen of containers of one vcore and 100 MiB each."""
     ids = [f"container_{CLUSTER}_{number}" for number in numbers]
-    found = choose_containers(
+    result = choose_containers(
         ids,
         BatchAmounts(cpu_milli, mib * MIB),
         id_of=lambda each: each,
         amounts_of=lambda _: YarnResource(1, 100).batch(),
     )
-    return [each.removeprefix(f"container_{CLUSTER}_") for each in found]
+    return [each.removeprefix(f"container_{CLUSTER}_") for each in result]
 
 
 def test_the_newest_go_first_and_no_more_than_needed() -> None:
@@ -55,13 +55,13 @@ def test_masters_of_applications_go_only_where_there_are_no_others() -> None:
 def test_none_stays_that_is_newer_than_one_that_goes(ages: list[tuple[int, ...]], mib: int) -> None:
     """All have the same priority and size: for any amount, age alone decides."""
     ids = {_id(*age): age for age in ages}
-    found = choose_containers(
+    result = choose_containers(
         list(ids),
         BatchAmounts(0, mib * MIB),
         id_of=lambda each: each,
         amounts_of=lambda _: YarnResource(1, 100).batch(),
     )
-    assert [ids[each] for each in found] == sorted(ages, reverse=True)[: -(-mib // 100)]
+    assert [ids[each] for each in result] == sorted(ages, reverse=True)[: -(-mib // 100)]
 
 
 def _id(cluster: int, application: int, attempt: int, epoch: int, number: int) -> str:
@@ -73,13 +73,13 @@ def test_after_a_restart_of_the_resource_manager_numbers_begin_anew() -> None:
     """What it has started since is newer than what ran before, whatever their numbers."""
     ids = [_id(1, 1, 1, epoch, number) for epoch, number in ((0, 50), (1, 3), (10, 2))]
     for count in (1, 2):
-        found = choose_containers(
+        result = choose_containers(
             ids,
             BatchAmounts(0, count * MIB),
             id_of=lambda each: each,
             amounts_of=lambda _: BatchAmounts(1, MIB),
         )
-        assert found == ids[: -count - 1 : -1]
+        assert result == ids[: -count - 1 : -1]
 
 
 @pytest.mark.parametrize(

@@ -55,10 +55,10 @@ def test_memory_by_numa_node() -> None:
 def test_pressure_without_full_averages() -> None:
     """Older kernels have none for CPU."""
     some = "some avg10=1.50 avg60=2.00 avg300=3.25 total=99\n"
-    found = pressure(f"{some}full avg10=0.50 avg60=0.00 avg300=0.00 total=9\n")
+    result = pressure(f"{some}full avg10=0.50 avg60=0.00 avg300=0.00 total=9\n")
 
-    assert found.some == (1.5, 2.0, 3.25)
-    assert found.full == (0.5, 0.0, 0.0)
+    assert result.some == (1.5, 2.0, 3.25)
+    assert result.full == (0.5, 0.0, 0.0)
     assert pressure(some).full is None
 
 

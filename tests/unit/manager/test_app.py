@@ -66,8 +66,8 @@ class World:
         self.cluster.patch(NodeMetric, report.metadata.name, "", {"status": status}, "status")
 
     def batch(self, name: str = "n") -> str | None:
-        found = self.cluster.get(Node, name).status.allocatable.get(BATCH)
-        return None if found is None else str(found)
+        result = self.cluster.get(Node, name).status.allocatable.get(BATCH)
+        return None if result is None else str(result)
 
 
 def test_a_node_gets_its_objects_and_gives_what_it_has() -> None:
@@ -308,5 +308,5 @@ def test_an_amplification_follows_what_it_is_made_of() -> None:
     world.run()
 
     annotation = "node.koordinator.sh/resource-amplification-ratio"
-    found = world.cluster.get(Node, "n").metadata.annotations[annotation]
-    assert json.loads(found) == {"cpu": 1.2, "memory": 1.2}
+    result = world.cluster.get(Node, "n").metadata.annotations[annotation]
+    assert json.loads(result) == {"cpu": 1.2, "memory": 1.2}

@@ -68,10 +68,10 @@ def test_a_controller_that_breaks_on_one_node_keeps_up_the_others(
     monkeypatch.setattr(Manager, name, broken)
     world, faults = isolated()
 
-    found = kept(world, "a", "evil", "b")
+    result = kept(world, "a", "evil", "b")
 
     monkeypatch.undo()
-    assert found == kept(World(), "a", "b")
+    assert result == kept(World(), "a", "b")
     assert {(fault.stage, fault.about) for fault in faults} == {("reconcile", "evil")}
     assert 2 < len(faults) < 30
 
@@ -88,10 +88,10 @@ def test_a_node_that_cannot_be_taken_in_is_left_out(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(Mirror, "put", broken)
     world, faults = isolated()
 
-    found = kept(world, "a", "evil", "b")
+    result = kept(world, "a", "evil", "b")
 
     monkeypatch.undo()
-    assert found == kept(World(), "a", "b")
+    assert result == kept(World(), "a", "b")
     assert str(faults[0]) == 'Node evil: internal error: news of "Node": RecursionError'
 
 
@@ -111,10 +111,10 @@ def test_a_quota_that_cannot_be_taken_in_spoils_no_review(
 ) -> None:
     """Requests about all other objects are answered."""
     clock = VirtualClock()
-    made = MemoryCluster(clock)
-    made.load(decode_object(quota(name)) for name in ("evil", "good"))
+    memory_cluster = MemoryCluster(clock)
+    memory_cluster.load(decode_object(quota(name)) for name in ("evil", "good"))
     faults: list[Fault] = []
-    lookup = WatchLookup(made, lambda: 0, clock, on_fault=faults.append)
+    lookup = WatchLookup(memory_cluster, lambda: 0, clock, on_fault=faults.append)
     take = QuotaView.take_event
 
     def broken(self: QuotaView, kind: Any, one: ElasticQuota) -> Any:

@@ -25,9 +25,9 @@ OBJECTS: tuple[Any, ...] = (
 
 
 def cluster() -> MemoryCluster:
-    made = MemoryCluster(VirtualClock())
-    made.load(decode_object(each) for each in OBJECTS)
-    return made
+    memory_cluster = MemoryCluster(VirtualClock())
+    memory_cluster.load(decode_object(each) for each in OBJECTS)
+    return memory_cluster
 
 
 @pytest.mark.parametrize("kind", [ReaderLookup, WatchLookup])

@@ -51,11 +51,14 @@ def test_hooks_are_taken_from_the_annotation() -> None:
     """Which is the installer's, and stays as it was written."""
     text = json.dumps([entry(POD), entry(QUOTA)], indent=1)
     meta = {"name": "c", "annotations": {"template": text}}
-    found = after(decode({"metadata": meta}, MutatingWebhookConfiguration), {POD})
+    result = after(decode({"metadata": meta}, MutatingWebhookConfiguration), {POD})
 
-    assert listed(found).keys() == {"mutate-pod"}
-    assert found.metadata.annotations["template"] == text
-    defaulted = {**to_manifest(found), "webhooks": [{**found.webhooks[0], "matchPolicy": "Exact"}]}
+    assert listed(result).keys() == {"mutate-pod"}
+    assert result.metadata.annotations["template"] == text
+    defaulted = {
+        **to_manifest(result),
+        "webhooks": [{**result.webhooks[0], "matchPolicy": "Exact"}],
+    }
     known = decode(defaulted, MutatingWebhookConfiguration)
     assert configuration_patch(known, {POD}, b"PEM") == {}
 

@@ -83,12 +83,12 @@ def test_request_is_for_a_resource_or_a_path(
     path: str, expected: tuple[str, str, str, str] | None
 ) -> None:
     """As the API server would ask about it; what is no resource is judged as a path."""
-    found = request_attributes("GET", path, "g/v1")
+    result = request_attributes("GET", path, "g/v1")
     if expected is None:
-        assert found == NonResourceAttributes(path=path, verb="get")
+        assert result == NonResourceAttributes(path=path, verb="get")
         return
     verb, resource, name, subresource = expected
-    assert found == ResourceAttributes(
+    assert result == ResourceAttributes(
         verb=verb, group="g", version="v1", resource=resource, name=name, subresource=subresource
     )
 
@@ -96,6 +96,6 @@ def test_request_is_for_a_resource_or_a_path(
 def test_other_methods_are_other_verbs() -> None:
     """Permission to read does not imply permission to write."""
     for method, verb in (("HEAD", "get"), ("POST", "create"), ("DELETE", "delete")):
-        found = request_attributes(method, "/apis/g/v1/queues/a", "g/v1")
-        assert isinstance(found, ResourceAttributes)
-        assert found.verb == verb
+        result = request_attributes(method, "/apis/g/v1/queues/a", "g/v1")
+        assert isinstance(result, ResourceAttributes)
+        assert result.verb == verb

@@ -41,14 +41,14 @@ class NoNumber:
 
 def registry(*, breaks: bool = True) -> CollectorRegistry:
     """Return one with families before and after those that break."""
-    made = CollectorRegistry()
-    Counter("first", "First.", registry=made).inc(2)
+    collector_registry = CollectorRegistry()
+    Counter("first", "First.", registry=collector_registry).inc(2)
     if breaks:
-        Gauge("evil", "Evil.", registry=made).set_function(broken)
-        made.register(HalfWay())
-        made.register(NoNumber())
-    Gauge("last", "Last.", registry=made).set(5)
-    return made
+        Gauge("evil", "Evil.", registry=collector_registry).set_function(broken)
+        collector_registry.register(HalfWay())
+        collector_registry.register(NoNumber())
+    Gauge("last", "Last.", registry=collector_registry).set(5)
+    return collector_registry
 
 
 def served(app: Starlette, *paths: str, accept: str = "") -> list[Reply]:
@@ -69,8 +69,8 @@ def page(_: Parameters) -> object:
 def test_a_family_that_breaks_takes_no_other_with_it(accept: str) -> None:
     """In both formats each broken family is reported by name."""
     faults: list[Fault] = []
-    made = Endpoints(metrics={"/metrics": registry()}, on_fault=faults.append)
-    (reply,) = served(application(made), "/metrics", accept=accept)
+    endpoints = Endpoints(metrics={"/metrics": registry()}, on_fault=faults.append)
+    (reply,) = served(application(endpoints), "/metrics", accept=accept)
 
     assert reply.status == 200
     lines = [line for line in reply.text.splitlines() if not line.startswith("#")]
@@ -97,14 +97,14 @@ def test_nothing_else_changes_where_nothing_breaks() -> None:
 def test_a_page_that_breaks_answers_for_itself_only() -> None:
     """The fault is reported and counted by path; the next request is answered."""
     counted = CollectorRegistry()
-    made = Endpoints(
+    endpoints = Endpoints(
         pages={"/good": page, "/evil": broken},
         services={"/good": page, "/evil/{name}": broken},
         metrics={"/metrics": counted},
         on_fault=FaultMetrics("koordlet", counted),
     )
     paths = ("/evil", "/good", "/apis/v1/evil/a", "/apis/v1/evil/b", "/apis/v1/good", "/metrics")
-    replies = served(application(made), *paths)
+    replies = served(application(endpoints), *paths)
 
     assert [reply.status for reply in replies] == [500, 200, 500, 500, 200, 200]
     assert replies[0].text == "internal error, see the log\n"

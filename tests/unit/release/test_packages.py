@@ -196,9 +196,9 @@ def test_chart_is_an_artefact_that_is_the_same_every_time(tmp_path: Path) -> Non
 def test_links_of_the_readme_become_absolute() -> None:
     """Of files and pictures; links to other sites and to sections stay."""
     text = "[a](docs/a.md) ![b](docs/b.png) [c](https://c) [d](#d)"
-    found = with_absolute_links(text, "https://example.com/k", "1.0")
+    result = with_absolute_links(text, "https://example.com/k", "1.0")
 
-    assert found == (
+    assert result == (
         "[a](https://example.com/k/blob/v1.0/docs/a.md) "
         "![b](https://example.com/k/raw/v1.0/docs/b.png) [c](https://c) [d](#d)"
     )
@@ -207,7 +207,7 @@ def test_links_of_the_readme_become_absolute() -> None:
 def test_project_gets_its_urls() -> None:
     """The result is a valid pyproject.toml with all former settings."""
     text = (ROOT / "pyproject.toml").read_text("utf-8")
-    found = tomllib.loads(with_urls(text, {"Homepage": "https://example.com"}))
+    document = tomllib.loads(with_urls(text, {"Homepage": "https://example.com"}))
 
-    assert found["project"].pop("urls") == {"Homepage": "https://example.com"}
-    assert found == tomllib.loads(text)
+    assert document["project"].pop("urls") == {"Homepage": "https://example.com"}
+    assert document == tomllib.loads(text)

@@ -139,8 +139,8 @@ class World:
             self.one.clock.advance_to(self.one.clock.now_s() + 15)
         self.one.run_to_fixed_point()
         self.one.scheduler.validate()
-        found = self.one.cluster.list(Pod).items
-        return {p.metadata.name: p.spec.node_name for p in found if p.spec.node_name}
+        items = self.one.cluster.list(Pod).items
+        return {p.metadata.name: p.spec.node_name for p in items if p.spec.node_name}
 
     def plugins(self) -> dict[str, list[ActivePlugin]]:
         """Return the plugins by name, each as often as the profile has it."""

@@ -81,9 +81,9 @@ def test_a_trace_that_no_kernel_leaves_is_no_longer_believed() -> None:
 )
 def test_each_gpu_has_a_container_that_does_not_wait(sharers: list[GpuSharer]) -> None:
     """A container with the best priority on all of its GPUs never waits."""
-    found = orders(sharers)
+    result = orders(sharers)
     best = min((each.priority for each in sharers if each.priority >= 0), default=None)
-    for each, order in zip(sharers, found, strict=True):
+    for each, order in zip(sharers, result, strict=True):
         if each.priority < 0 or each.priority == best or not each.gpus:
             assert order.recent_kernel >= 0
         assert order.recent_kernel in {-1, 0, 1}

@@ -436,8 +436,8 @@ def test_metrics_have_the_names_and_labels_of_both_generations(node: Node) -> No
     gib = float(1 << 30)
 
     def value(name: str, labels: str) -> float:
-        found = {_sorted(series): number for series, number in shown.items()}
-        return found[_sorted(f"{name}{labels}")]
+        result = {_sorted(series): number for series, number in shown.items()}
+        return result[_sorted(f"{name}{labels}")]
 
     assert value("hami_vgpu_memory_used_bytes", first) == 1.25 * gib
     assert value("hami_vgpu_memory_limit_bytes", first) == 2 * gib

@@ -38,34 +38,34 @@ def reading(data: bytes) -> RegionReading:
 
 def test_region_of_the_real_library_is_read() -> None:
     """HAMi-core, version 1.2: one process with 1 GiB in two GPUs, one with 256 MiB in the first."""
-    found = reading(recorded("v1.2-two-processes"))
+    result = reading(recorded("v1.2-two-processes"))
 
-    assert [(use.index, use.uuid) for use in found.devices] == [(0, GPUS[0]), (1, GPUS[1])]
-    assert [use.total for use in found.devices] == [1280 * MIB, 1024 * MIB]
-    assert [use.memory_limit for use in found.devices] == [2048 * MIB] * 2
-    assert [use.core_percent for use in found.devices] == [19, 19]
-    assert (found.layout.version, found.switch, found.recent_kernel) == (1, 1, 2)
-    assert found.last_kernel_s > 1_700_000_000
+    assert [(use.index, use.uuid) for use in result.devices] == [(0, GPUS[0]), (1, GPUS[1])]
+    assert [use.total for use in result.devices] == [1280 * MIB, 1024 * MIB]
+    assert [use.memory_limit for use in result.devices] == [2048 * MIB] * 2
+    assert [use.core_percent for use in result.devices] == [19, 19]
+    assert (result.layout.version, result.switch, result.recent_kernel) == (1, 1, 2)
+    assert result.last_kernel_s > 1_700_000_000
 
 
 def test_a_killed_process_keeps_its_slot() -> None:
     """The library itself frees it only when the limit is met; what is shown is what it counts."""
-    found = reading(recorded("v1.2-one-killed"))
+    result = reading(recorded("v1.2-one-killed"))
 
-    assert found.devices[0].total == 1280 * MIB
+    assert result.devices[0].total == 1280 * MIB
 
 
 @pytest.mark.parametrize("version", [0, 1])
 def test_every_version_is_read_from_where_its_fields_are(version: int) -> None:
     """Two processes on two GPUs; the parts of memory are sums, too."""
     data = region(version, GPUS[:2], ((100, 200), (1000, 2000)), recent=-1, switch=0, sm=7)
-    found = reading(bytes(data))
+    result = reading(bytes(data))
 
-    assert found.layout.version == version
-    assert [use.total for use in found.devices] == [1100, 2200]
-    first = found.devices[0]
+    assert result.layout.version == version
+    assert [use.total for use in result.devices] == [1100, 2200]
+    first = result.devices[0]
     assert (first.context, first.module, first.data, first.core_percent) == (2, 4, 1080, 14)
-    assert (found.recent_kernel, found.switch) == (-1, 0)
+    assert (result.recent_kernel, result.switch) == (-1, 0)
 
 
 def test_only_slots_in_use_count() -> None:
@@ -79,9 +79,9 @@ def test_only_slots_in_use_count() -> None:
 
 def test_a_gpu_without_uuid_is_not_initialised_yet() -> None:
     """It is left out, and the others keep their index."""
-    found = reading(bytes(region(gpus=("", GPUS[1]), used=((1, 2),))))
+    result = reading(bytes(region(gpus=("", GPUS[1]), used=((1, 2),))))
 
-    assert [use.index for use in found.devices] == [1]
+    assert [use.index for use in result.devices] == [1]
 
 
 @pytest.mark.parametrize(
@@ -112,11 +112,11 @@ def test_numbers_that_cannot_be_are_held_to_the_room_there_is() -> None:
         struct.pack_into("<i", data, 1856 + 1960 * slot + 1928, 1)
         struct.pack_into("<Q", data, 1856 + 1960 * slot + 8 + 32, 2**64 - 1)
     data[64:160] = b"\xff" * 96
-    found = reading(bytes(data))
+    result = reading(bytes(data))
 
-    assert len(found.devices) == 16
-    assert found.devices[0].total == pytest.approx(SLOTS * 2.0**64)
-    assert len(found.devices[0].uuid) == 40
+    assert len(result.devices) == 16
+    assert result.devices[0].total == pytest.approx(SLOTS * 2.0**64)
+    assert len(result.devices[0].uuid) == 40
 
 
 @given(st.integers(0, 2008952), st.binary(max_size=64), st.sampled_from([0, 1]))
@@ -125,10 +125,10 @@ def test_no_bytes_anywhere_break_the_reader(offset: int, noise: bytes, version: 
     data = region(version)
     data[offset : offset + len(noise)] = noise[: max(len(data) - offset, 0)]
     try:
-        found = reading(bytes(data))
+        result = reading(bytes(data))
     except InputError:
         return
-    assert len(found.devices) <= 16
+    assert len(result.devices) <= 16
 
 
 def test_file_truncated_between_two_reads_is_rejected(tmp_path: Path) -> None:

@@ -28,12 +28,12 @@ ORIGIN = "node.koordinator.sh/originExtendedAllocatable"
 def world(yarn: PlayedYarn | None = None) -> YarnWorld:
     """Return an idle node of 10 CPUs and 16 GiB with a NodeManager that has it all."""
     options = YarnOptions(policy=YarnPolicy(headroom_percent=0))
-    made = YarnWorld(yarn or PlayedYarn(), options)
-    made.cluster.load([node_manager_pod()])
-    made.uses(0, 0)
-    made.run()
-    assert made.limit() == YarnResource(10, 16384)
-    return made
+    yarn_world = YarnWorld(yarn or PlayedYarn(), options)
+    yarn_world.cluster.load([node_manager_pod()])
+    yarn_world.uses(0, 0)
+    yarn_world.run()
+    assert yarn_world.limit() == YarnResource(10, 16384)
+    return yarn_world
 
 
 def watch(it: YarnWorld, seconds: float) -> None:

@@ -27,11 +27,11 @@ THIRD_PARTIES = "node.koordinator.sh/thirdPartyAllocations"
 def world(*, headroom: int = 0, yarn: PlayedYarn | None = None, **options: object) -> YarnWorld:
     """Return an idle node of 10 CPUs and 16 GiB with a NodeManager, settled."""
     policy = YarnPolicy(headroom_percent=headroom)
-    made = YarnWorld(yarn, YarnOptions(policy=policy, **options))  # type: ignore[arg-type]  # by name
-    made.cluster.load([node_manager_pod()])
-    made.uses(0, 0)
-    made.run()
-    return made
+    yarn_world = YarnWorld(yarn, YarnOptions(policy=policy, **options))  # type: ignore[arg-type]  # by name
+    yarn_world.cluster.load([node_manager_pod()])
+    yarn_world.uses(0, 0)
+    yarn_world.run()
+    return yarn_world
 
 
 def allocations(it: YarnWorld, node: str = "n1") -> object:
@@ -158,10 +158,10 @@ def test_other_third_parties_keep_their_entries() -> None:
     text = json.dumps({"allocations": [other]})
     it.cluster.patch(Node, "n1", "", {"metadata": {"annotations": {THIRD_PARTIES: text}}})
     it.run()
-    found = allocations(it)
-    assert isinstance(found, dict)
-    assert found["allocations"][0]["name"] == "spark"
-    assert [each["name"] for each in found["allocations"]] == ["spark", "hadoop-yarn"]
+    result = allocations(it)
+    assert isinstance(result, dict)
+    assert result["allocations"][0]["name"] == "spark"
+    assert [each["name"] for each in result["allocations"]] == ["spark", "hadoop-yarn"]
     assert it.limit() == YarnResource(7, 15360)
     assert it.shown() == BatchAmounts(0, 0)
 
@@ -275,9 +275,9 @@ class Slow(PlayedYarn):
         self.only.limit, self.late = before, [limit]
 
     def node(self, node_id: str) -> YarnNode | None:
-        found = super().node(node_id)
+        result = super().node(node_id)
         self.catch_up()
-        return found
+        return result
 
 
 def test_what_was_set_is_read_back_until_it_shows() -> None:

@@ -104,8 +104,8 @@ def script(server: ScriptedServer) -> None:
     """Answer as the API server of a healthy installation does."""
     server.on("GET /version", reply({"gitVersion": "v1.37.2"}))
     for name in ("koord-scheduler", "koord-manager", "koord-descheduler"):
-        found = workload("Deployment", name, readyReplicas=2)
-        server.on(f"{APPS}/deployments/{name}", reply(found))
+        result = workload("Deployment", name, readyReplicas=2)
+        server.on(f"{APPS}/deployments/{name}", reply(result))
     agents = workload("DaemonSet", "koordlet", desiredNumberScheduled=2, numberReady=2)
     server.on(f"{APPS}/daemonsets/koordlet", reply(agents))
     server.on(CRDS, reply(crds()))

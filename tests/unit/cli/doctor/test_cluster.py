@@ -258,10 +258,10 @@ def test_nodes_without_fresh_metrics_are_counted(
 
 
 def scheduler_with(gates: str) -> Any:
-    found = deepcopy(healthy.workload("Deployment", "koord-scheduler", readyReplicas=2))
-    (container,) = found["spec"]["template"]["spec"]["containers"]
+    result = deepcopy(healthy.workload("Deployment", "koord-scheduler", readyReplicas=2))
+    (container,) = result["spec"]["template"]["spec"]["containers"]
     container["args"].append(f"--feature-gates={gates}")
-    return found
+    return result
 
 
 @pytest.mark.parametrize(

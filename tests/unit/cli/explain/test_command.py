@@ -112,14 +112,14 @@ def test_every_cause_on_a_node_is_named_and_none_is_invented(
 ) -> None:
     """The node that the pod selects comes first of those with the same obstacles."""
     on, reasons, detail = ON_NODE[name]
-    found = explained[name]
+    result = explained[name]
 
-    (near,) = (it for it in found["nearest"] if it["node"] == on)
+    (near,) = (it for it in result["nearest"] if it["node"] == on)
     assert set(near["reasons"]) == reasons
     assert detail in "; ".join(near["details"])
-    decisive = {it["reason"] for it in found["causes"] if it.get("decisive", True)}
+    decisive = {it["reason"] for it in result["causes"] if it.get("decisive", True)}
     assert reasons <= decisive
-    assert not [it for it in found["causes"] if not it.get("nodes")]
+    assert not [it for it in result["causes"] if not it.get("nodes")]
 
 
 @pytest.mark.parametrize("name", WHATEVER_THE_NODE)
@@ -215,9 +215,9 @@ def test_the_overview_counts_pods_by_cause(many: str) -> None:
         "    would help (default/train-0): request at most 2 of cpu: n has that free",
         "koord explain pod NAMESPACE/NAME explains one of them in full",
     ]
-    told = json.loads(as_data.stdout)
-    (cause,) = told["causes"]
-    assert (told["waiting"], cause["cause"]) == (5, "too little cpu is free")
+    document = json.loads(as_data.stdout)
+    (cause,) = document["causes"]
+    assert (document["waiting"], cause["cause"]) == (5, "too little cpu is free")
     assert cause["plugins"] == ["NodeResourcesFit"]
     assert sorted(cause["pods"]) == ["default/huge", *(f"default/train-{n}" for n in range(4))]
 

@@ -78,10 +78,10 @@ def test_what_admission_would_do_is_reported(
     manifests: list[dict[str, Any]], expected: list[str]
 ) -> None:
     """Of new pods only: those that a cluster has stored were admitted there."""
-    found = notices(*manifests)
+    result = notices(*manifests)
 
-    assert len(found) == len(expected)
-    assert all(part in sentence for part, sentence in zip(expected, found, strict=True))
+    assert len(result) == len(expected)
+    assert all(part in sentence for part, sentence in zip(expected, result, strict=True))
 
 
 def test_a_list_of_nothing_is_nothing() -> None:

@@ -134,8 +134,8 @@ def test_the_manifests_of_this_project_are_right(path: str) -> None:
     for file in sorted((ROOT / path).glob("*.yaml")):
         for document in yaml.load_all(file.read_bytes(), yaml.CSafeLoader):
             if document and "kind" in document:
-                found = unknown_fields(document, document["apiVersion"], document["kind"])
-                assert not found, file
+                result = unknown_fields(document, document["apiVersion"], document["kind"])
+                assert not result, file
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.KIND)

@@ -67,8 +67,8 @@ def test_only_what_is_meant_is_answered_about(flags: list[str], pods: list[str])
 
     assert [one["pod"] for one in said("schedule", *flags)["unschedulable"]] == pods
     if pods:
-        found = said("explain", "pod", *flags)["pods"]
-        assert [one["pod"] for one in found] == pods
+        result = said("explain", "pod", *flags)["pods"]
+        assert [one["pod"] for one in result] == pods
 
 
 def test_a_name_without_a_namespace_is_of_the_flag() -> None:

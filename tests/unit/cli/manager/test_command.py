@@ -206,7 +206,7 @@ def test_a_node_that_breaks_is_told_when_the_others_are_done(
     assert result.exit_code == 1
     assert isinstance(result.exception, BugError)
     assert 'evil: internal error: reconcile of "' in str(result.exception)
-    found = json.loads(result.stdout)
-    made = {(obj["kind"], obj["metadata"]["name"]) for obj in found["created"]}
+    document = json.loads(result.stdout)
+    made = {(obj["kind"], obj["metadata"]["name"]) for obj in document["created"]}
     assert {("NodeSLO", "n"), ("NodeMetric", "evil")} <= made
     assert ("NodeSLO", "evil") not in made

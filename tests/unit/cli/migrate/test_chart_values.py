@@ -138,8 +138,8 @@ def test_later_files_override_earlier_ones() -> None:
     first = {"scheduler": {"replicas": 2, "hostNetwork": True}}
     second = {"scheduler": {"replicas": 3}}
 
-    found = converted_values([document(first), document(second)])
-    assert found == {"scheduler": {"replicas": 3, "hostNetwork": True}}
+    result = converted_values([document(first), document(second)])
+    assert result == {"scheduler": {"replicas": 3, "hostNetwork": True}}
 
 
 def config_map(name: str, **data: str) -> Any:
@@ -149,12 +149,12 @@ def config_map(name: str, **data: str) -> Any:
 
 def test_sections_of_slo_controller_config_become_values() -> None:
     """A default section that was deleted in the cluster is removed here, too."""
-    found = converted(
+    result = converted(
         config_map("slo-controller-config", **{"colocation-config": '{"enable": true}'})
     )
 
     sections = {"colocation-config": {"enable": True}, "resource-threshold-config": None}
-    assert found == {"manager": {"config": sections}}
+    assert result == {"manager": {"config": sections}}
 
 
 def test_scheduler_configuration_becomes_values_of_v1() -> None:
@@ -167,9 +167,9 @@ def test_scheduler_configuration_becomes_values_of_v1() -> None:
         "profiles": [{"schedulerName": "koord-scheduler"}],
     }
     data = {"koord-scheduler-config": yaml.safe_dump(configuration)}
-    found = converted(config_map("koord-scheduler-config", **data))
+    result = converted(config_map("koord-scheduler-config", **data))
 
-    config = found["scheduler"]["config"]
+    config = result["scheduler"]["config"]
     assert config.keys() == {"leaderElection", "profiles"}
     assert config["leaderElection"] == {"leaseDuration": "30s"}
     assert config["profiles"][0]["schedulerName"] == "koord-scheduler"
@@ -184,9 +184,9 @@ def test_descheduler_configuration_becomes_values() -> None:
         "leaderElection": {"resourceName": "koord-descheduler"},
         "deschedulingInterval": "10s",
     }
-    found = converted(config_map("any", file=yaml.safe_dump(configuration)))
+    result = converted(config_map("any", file=yaml.safe_dump(configuration)))
 
-    assert found == {"descheduler": {"config": {"deschedulingInterval": "10s"}}}
+    assert result == {"descheduler": {"config": {"deschedulingInterval": "10s"}}}
 
 
 def test_values_are_printed_with_warnings_about_what_differs(tmp_path: Path) -> None:

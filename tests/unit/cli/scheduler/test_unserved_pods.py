@@ -16,8 +16,8 @@ def waiting(*names: str) -> list[Pod]:
 
 
 def warnings(log: pytest.LogCaptureFixture) -> list[tuple[str, int]]:
-    found = [record for record in log.records if record.message == MESSAGE]
-    return [(getattr(it, "schedulerName", ""), getattr(it, "pods", 0)) for it in found]
+    result = [record for record in log.records if record.message == MESSAGE]
+    return [(getattr(it, "schedulerName", ""), getattr(it, "pods", 0)) for it in result]
 
 
 def test_pods_of_the_installed_configuration_are_reported_once(

@@ -34,9 +34,9 @@ BINDING = Binding("default", "a", "n1", uid="a", annotations={"k": "v"}, labels=
 
 def bound(node: str = "n1", **annotations: str) -> Answer:
     """Answer with the pod on a node, empty for none."""
-    found = pod("a", nodeName=node)
-    found["metadata"]["annotations"] = annotations or {"k": "v", "other": "x"}
-    return reply(found)
+    result = pod("a", nodeName=node)
+    result["metadata"]["annotations"] = annotations or {"k": "v", "other": "x"}
+    return reply(result)
 
 
 def outcome(server: ScriptedServer, **options: float) -> ClusterError | None:

@@ -30,15 +30,15 @@ KEY = ConnectionKey("api", 6443, True, True, None, None, None)
 )
 def test_no_objects_of_python_are_printed(cause: OSError, words: str) -> None:
     """Nor addresses of them."""
-    found = in_words(ClientConnectorError(KEY, cause))
+    result = in_words(ClientConnectorError(KEY, cause))
 
-    assert found.startswith(words)
-    assert "<" not in found
-    assert "(" not in found.removeprefix(words)[:1]
+    assert result.startswith(words)
+    assert "<" not in result
+    assert "(" not in result.removeprefix(words)[:1]
 
 
 def test_a_page_is_not_printed() -> None:
     """A proxy or another server answered."""
-    found = read_status(b"  <!DOCTYPE HTML><html><body>404</body></html>")
+    result = read_status(b"  <!DOCTYPE HTML><html><body>404</body></html>")
 
-    assert found.message == "a page came instead of an object: is it an API server?"
+    assert result.message == "a page came instead of an object: is it an API server?"

@@ -61,53 +61,53 @@ def test_a_token_file_is_read_again(tmp_path: Path, clock: VirtualClock) -> None
     """Once a minute; while it can't be read the last token stays."""
     token = tmp_path / "token"
     token.write_text("old\n")
-    found = credentials(tmp_path, clock, "tokenFile: token, token: unused")
+    result = credentials(tmp_path, clock, "tokenFile: token, token: unused")
     token.write_text("new\n")
-    assert headers(found) == {"Authorization": "Bearer old"}
+    assert headers(result) == {"Authorization": "Bearer old"}
     clock.advance_to(61)
-    assert headers(found) == {"Authorization": "Bearer new"}
+    assert headers(result) == {"Authorization": "Bearer new"}
 
     token.unlink()
     clock.advance_to(122)
-    assert headers(found) == {"Authorization": "Bearer new"}
+    assert headers(result) == {"Authorization": "Bearer new"}
 
 
 def test_refused_token_is_reread_immediately(tmp_path: Path, clock: VirtualClock) -> None:
     """But not in the same moment in which it was read: that would be no better."""
     token = tmp_path / "token"
     token.write_text("old")
-    found = credentials(tmp_path, clock, "tokenFile: token")
-    refused = found.current()
-    assert found.renewed(refused) is refused
+    result = credentials(tmp_path, clock, "tokenFile: token")
+    refused = result.current()
+    assert result.renewed(refused) is refused
     clock.advance_to(10)
-    assert found.renewed(refused) is refused, "the file is what it was"
+    assert result.renewed(refused) is refused, "the file is what it was"
     clock.advance_to(20)
     token.write_text("new")
-    assert dict(found.renewed(refused).headers) == {"Authorization": "Bearer new"}
+    assert dict(result.renewed(refused).headers) == {"Authorization": "Bearer new"}
 
 
 def test_a_plugin_runs_until_its_answer_expires(tmp_path: Path, clock: VirtualClock) -> None:
     """The plugin is beside the kubeconfig; requests reuse its credential until it expires."""
     plugin(tmp_path, answer())
-    found = credentials(tmp_path, clock, EXEC)
+    result = credentials(tmp_path, clock, EXEC)
     clock.advance_to(EXPIRES - 1)
-    assert headers(found) == {"Authorization": "Bearer given"}
+    assert headers(result) == {"Authorization": "Bearer given"}
     assert runs(tmp_path) == 1
 
     clock.advance_to(EXPIRES)
-    headers(found)
+    headers(result)
     assert runs(tmp_path) == 2
 
 
 def test_a_refused_answer_makes_the_plugin_run(tmp_path: Path, clock: VirtualClock) -> None:
     """Many refusals at the same time are one reason, not many."""
     plugin(tmp_path, answer())
-    found = credentials(tmp_path, clock, EXEC)
+    result = credentials(tmp_path, clock, EXEC)
     clock.advance_to(10)
-    refused = found.current()
+    refused = result.current()
     plugin(tmp_path, answer(token="better"))  # noqa: S106 -- not a real token
     for _ in range(3):
-        assert dict(found.renewed(refused).headers) == {"Authorization": "Bearer better"}
+        assert dict(result.renewed(refused).headers) == {"Authorization": "Bearer better"}
     assert runs(tmp_path) == 2
 
 

@@ -45,13 +45,13 @@ def find(config: Path, context: str = "") -> Connection:
 
 def test_the_current_context_counts(config: Path) -> None:
     """Files are relative to the kubeconfig; a token file is kept beside the token."""
-    found = find(config)
+    result = find(config)
 
-    assert found.server.url == "https://east:6443"
-    assert found.server.ca == config.parent / "pki/ca.crt"
-    assert found.server.tls_server_name == "kubernetes"
-    assert found.identity.token_file == config.parent / "token"
-    assert found.identity.headers == (
+    assert result.server.url == "https://east:6443"
+    assert result.server.ca == config.parent / "pki/ca.crt"
+    assert result.server.tls_server_name == "kubernetes"
+    assert result.identity.token_file == config.parent / "token"
+    assert result.identity.headers == (
         ("Impersonate-User", "admin"),
         ("Impersonate-Group", "g1"),
         ("Impersonate-Group", "g2"),
@@ -61,9 +61,9 @@ def test_the_current_context_counts(config: Path) -> None:
 
 def test_context_can_be_selected(config: Path) -> None:
     """A context names a cluster and a user; without a user we are anonymous."""
-    found = find(config, "two")
-    assert (found.server.url, found.server.proxy_url) == ("http://west", "http://proxy:3128")
-    assert found.identity.basic == ("joe", "secret")
+    result = find(config, "two")
+    assert (result.server.url, result.server.proxy_url) == ("http://west", "http://proxy:3128")
+    assert result.identity.basic == ("joe", "secret")
     assert find(config, "nobody").identity.basic is None
 
 
@@ -77,10 +77,10 @@ def test_of_several_files_the_first_wins(tmp_path: Path, config: Path) -> None:
     )
     files = os.pathsep.join([str(first), str(tmp_path / "missing"), str(config)])
 
-    found = find_connection(environ={"KUBECONFIG": files})
+    result = find_connection(environ={"KUBECONFIG": files})
 
-    assert found.server.url == "http://west"
-    assert found.identity.token_file == folder / "mine"
+    assert result.server.url == "http://west"
+    assert result.identity.token_file == folder / "mine"
 
 
 def test_without_a_file_the_usual_one_is_read(tmp_path: Path, config: Path) -> None:
@@ -97,11 +97,11 @@ def test_a_pod_knows_its_cluster(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_text("c")
     pod = {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "443", "HOME": "/no"}
 
-    found = find_connection(environ=pod, service_account=tmp_path)
+    result = find_connection(environ=pod, service_account=tmp_path)
 
-    assert found.server.url == "https://[fd00::1]:443"
-    assert found.server.ca == tmp_path / "ca.crt"
-    assert found.identity.token_file == tmp_path / "token"
+    assert result.server.url == "https://[fd00::1]:443"
+    assert result.server.ca == tmp_path / "ca.crt"
+    assert result.identity.token_file == tmp_path / "token"
 
 
 @pytest.mark.parametrize(

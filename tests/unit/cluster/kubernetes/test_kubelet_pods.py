@@ -31,11 +31,11 @@ QUICK = {"interval_s": 0.02, "timeout_s": PATIENCE_S}
 
 def node(port: int = 10250, **addresses: str) -> JsonObject:
     """Return a Node as its kubelet registers it."""
-    found = addresses or {"InternalIP": "127.0.0.1"}
+    result = addresses or {"InternalIP": "127.0.0.1"}
     return {
         "metadata": {"name": "n1"},
         "status": {
-            "addresses": [{"type": kind, "address": text} for kind, text in found.items()],
+            "addresses": [{"type": kind, "address": text} for kind, text in result.items()],
             "daemonEndpoints": {"kubeletEndpoint": {"Port": port}},
         },
     }

@@ -31,9 +31,9 @@ def stored() -> bytes:
 
 def changed(patch: dict[str, Any]) -> WireClaim:
     """Return the claim after a patch."""
-    found = amended_claim(stored(), patch)
-    assert found is not None
-    envelope = decode_message(WireEnvelope, found.removeprefix(MAGIC))
+    result = amended_claim(stored(), patch)
+    assert result is not None
+    envelope = decode_message(WireEnvelope, result.removeprefix(MAGIC))
     assert envelope.type_meta == b"\x0a\x02v1"
     return decode_message(WireClaim, envelope.raw)
 

@@ -110,11 +110,11 @@ def test_an_object_nested_too_deep_does_not_keep_others_from_being_seen() -> Non
     text = f'{{"metadata": {{"resourceVersion": "2"}}, "items": [{evil}, {good}]}}'
     listed, streamed = View(Pod), View(Pod)
 
-    found = [e.object.metadata.name for e in listed.apply(Page(cut_nesting(text.encode()), True))]
+    result = [e.object.metadata.name for e in listed.apply(Page(cut_nesting(text.encode()), True))]
     lines = [f'{{"type": "ADDED", "object": {one}}}'.encode() for one in (evil, good)]
     seen = [e.object.metadata.name for e in streamed.apply(Lines(lines))]
 
-    assert found == seen == ["evil", "good"]
+    assert result == seen == ["evil", "good"]
 
 
 def test_an_object_of_a_known_version_is_not_decoded_again(

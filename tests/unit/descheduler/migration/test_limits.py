@@ -50,20 +50,20 @@ def web(namespace: str = "default") -> Pod:
 
 def test_default_limiter_evicts_one_of_ten_replicas_in_150_seconds() -> None:
     """2 of 10 within 5 minutes, and one at once."""
-    found = limiters()
-    assert found.next_eviction_s(web(), 1000.0) == 1000.0
-    found.note_eviction("rs", "default", 10, 1000.0)
-    assert found.next_eviction_s(web(), 1000.0) == 1150.0
-    assert found.next_eviction_s(web(), 1150.0) == 1150.0
+    result = limiters()
+    assert result.next_eviction_s(web(), 1000.0) == 1000.0
+    result.note_eviction("rs", "default", 10, 1000.0)
+    assert result.next_eviction_s(web(), 1000.0) == 1150.0
+    assert result.next_eviction_s(web(), 1150.0) == 1150.0
 
 
 def test_burst_allows_several_immediate_evictions() -> None:
     """The bucket holds as many tokens."""
-    found = limiters(workload={"duration": "100s", "maxMigrating": 1, "burst": 2})
-    found.note_eviction("rs", "default", 10, 0.0)
-    assert found.next_eviction_s(web(), 0.0) == 0.0
-    found.note_eviction("rs", "default", 10, 0.0)
-    assert found.next_eviction_s(web(), 0.0) == 100.0
+    result = limiters(workload={"duration": "100s", "maxMigrating": 1, "burst": 2})
+    result.note_eviction("rs", "default", 10, 0.0)
+    assert result.next_eviction_s(web(), 0.0) == 0.0
+    result.note_eviction("rs", "default", 10, 0.0)
+    assert result.next_eviction_s(web(), 0.0) == 100.0
 
 
 def test_percentage_of_a_namespace_is_no_limit() -> None:
@@ -79,17 +79,17 @@ def test_percentage_of_a_namespace_is_no_limit() -> None:
 
 def test_duration_of_zero_disables_the_limiter() -> None:
     """The limiter is switched off."""
-    found = limiters(workload={"duration": "0s"})
-    found.note_eviction("rs", "default", 1, 0.0)
-    assert found.next_eviction_s(web(), 0.0) == 0.0
+    result = limiters(workload={"duration": "0s"})
+    result.note_eviction("rs", "default", 1, 0.0)
+    assert result.next_eviction_s(web(), 0.0) == 0.0
 
 
 def test_buckets_of_deleted_workloads_expire() -> None:
     """A bucket lasts one and a half durations after its last eviction."""
-    found = limiters()
+    result = limiters()
     for index in range(10 * SPARE_BUCKETS):
-        found.note_eviction(f"rs-{index}", "default", 10, index * 1000.0)
-    assert len(found._buckets) <= SPARE_BUCKETS + 1
+        result.note_eviction(f"rs-{index}", "default", 10, index * 1000.0)
+    assert len(result._buckets) <= SPARE_BUCKETS + 1
 
 
 @pytest.mark.parametrize(

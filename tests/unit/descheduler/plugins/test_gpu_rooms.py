@@ -28,10 +28,10 @@ from koordinator.simulator.research.openb_objects import node_objects
 
 def wired(name: str, gpus: int = 8, **labels: str) -> list[KubeObject]:
     """Return a node whose GPUs are in two NUMA nodes and NVLink groups of two, four and eight."""
-    found = node_objects(TraceNode(name, 64_000, 262_144, gpus, "A100"), with_topology=True)
+    result = node_objects(TraceNode(name, 64_000, 262_144, gpus, "A100"), with_topology=True)
     return [
         replace(obj, metadata=replace(obj.metadata, labels={**obj.metadata.labels, **labels}))
-        for obj in found
+        for obj in result
     ]
 
 

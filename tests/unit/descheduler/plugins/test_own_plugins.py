@@ -120,10 +120,10 @@ def test_conditions_that_keep_a_fragmented_node(args: Any) -> None:
 
 def ranked(one: DeschedulerWorld) -> dict[str, str]:
     one.evicted()
-    found = {p.metadata.name: p.metadata.annotations for p in one.cluster.list(Pod).items}
+    result = {p.metadata.name: p.metadata.annotations for p in one.cluster.list(Pod).items}
     return {
         name: annotations[POD_DELETION_COST]
-        for name, annotations in found.items()
+        for name, annotations in result.items()
         if POD_DELETION_COST in annotations
     }
 
@@ -146,8 +146,8 @@ WEB = {"podSelectors": [{"name": "web", "selector": {"matchLabels": {"app": "web
 
 def test_pods_of_nodes_with_few_others_have_the_lowest_cost() -> None:
     """On a node the largest first; what may not go gets the highest cost."""
-    found = ranked(world("ScaleDownBinPack", WEB, *packing()))
-    assert found == {"c": "0", "b": "1", "a": "2", "bare": "2147483647"}
+    result = ranked(world("ScaleDownBinPack", WEB, *packing()))
+    assert result == {"c": "0", "b": "1", "a": "2", "bare": "2147483647"}
 
 
 def test_dry_run_writes_no_costs() -> None:

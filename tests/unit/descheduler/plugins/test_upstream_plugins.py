@@ -76,7 +76,7 @@ def test_pod_life_time_evicts_matching_pods(args: Any, evicted: set[str]) -> Non
 def test_oldest_pods_are_evicted_first() -> None:
     """The limits of the cycle restrict their number."""
     pods = [owned("a", "n1"), owned("b", "n2", age_s=8000), owned("c", "n1", age_s=7500)]
-    found = gone(
+    result = gone(
         "PodLifeTime",
         "deschedule",
         {"maxPodLifeTimeSeconds": 600},
@@ -84,7 +84,7 @@ def test_oldest_pods_are_evicted_first() -> None:
         *pods,
         maxNoOfPodsToEvictTotal=2,
     )
-    assert found == {"b", "c"}
+    assert result == {"b", "c"}
 
 
 @pytest.mark.parametrize(
@@ -177,9 +177,9 @@ def test_pods_with_violated_node_affinity_are_evicted(kind: str) -> None:
         owned("large", "n1", 1, affinity=affinity(kind, "ssd"), requests={"memory": "64Gi"}),
     ]
     args = {"nodeAffinityType": [kind]}
-    found = gone("RemovePodsViolatingNodeAffinity", "deschedule", args, *objects)
+    result = gone("RemovePodsViolatingNodeAffinity", "deschedule", args, *objects)
     # A pod that only prefers may stay on its node, judged by fit.
-    assert found == ({"misplaced"} if kind == REQUIRED else {"misplaced", "large"})
+    assert result == ({"misplaced"} if kind == REQUIRED else {"misplaced", "large"})
 
 
 def test_pods_with_violated_anti_affinity_are_evicted() -> None:
@@ -208,8 +208,8 @@ def test_pods_with_violated_anti_affinity_are_evicted() -> None:
 def test_duplicates_on_a_node_are_evicted(names: tuple[str, ...], args: Any, left: int) -> None:
     """A node keeps the mean over the nodes that could run such a pod, rounded up."""
     pods = [owned(f"p{i}", "n1", images=("i",)) for i in range(4)]
-    found = gone("RemoveDuplicates", "balance", args, *nodes(*names), *pods)
-    assert len(found) == 4 - left
+    result = gone("RemoveDuplicates", "balance", args, *nodes(*names), *pods)
+    assert len(result) == 4 - left
 
 
 def test_pods_with_a_single_feasible_node_are_no_duplicates() -> None:
@@ -281,8 +281,8 @@ LOW = {"thresholds": {"cpu": 30}, "targetThresholds": {"cpu": 60}}
 def test_nodes_with_requests_above_the_target_lose_pods(args: Any, count: int) -> None:
     """Pods go until the node is below its target."""
     pods = [owned(f"p{i}", "n1", 1) for i in range(8)]
-    found = gone("LowNodeUtilization", "balance", args, *nodes("n1", "n2"), *pods)
-    assert len(found) == count
+    result = gone("LowNodeUtilization", "balance", args, *nodes("n1", "n2"), *pods)
+    assert len(result) == count
 
 
 @pytest.mark.parametrize(
@@ -358,8 +358,8 @@ def test_default_evictor_protects_pods(protections: Any, kept: set[str]) -> None
         replace(p, metadata=replace(p.metadata, creation_timestamp=to_datetime(START_S - 60)))
         for p in pods
     ]
-    found = gone("PodLifeTime", "deschedule", args, *nodes("n1", "n2"), *aged, evictor=protections)
-    assert names - found == kept
+    result = gone("PodLifeTime", "deschedule", args, *nodes("n1", "n2"), *aged, evictor=protections)
+    assert names - result == kept
 
 
 @pytest.mark.parametrize(
@@ -397,8 +397,8 @@ def test_node_fit_protects_a_pod_that_fits_on_no_other_node() -> None:
     """The DefaultEvictor asks right before the eviction; only our own plugins ask it then."""
     args = {"imbalanceThreshold": 0.01, "minImprovementThreshold": 0.001, "nodeFit": False}
     objects = [node("n1", 10), node("n2", 1), owned("large", "n1", 5)]
-    found = [
+    result = [
         gone("FragmentationAware", "balance", args, *objects, evictor={"nodeFit": each})
         for each in (False, True)
     ]
-    assert found == [{"large"}, set()]
+    assert result == [{"large"}, set()]

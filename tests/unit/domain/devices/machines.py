@@ -126,9 +126,9 @@ def claim(
     annotations = {f"scheduling.koordinator.sh/device-{k}": v for k, v in said.items()}
     annotations["scheduling.koordinator.sh/gpu-partition-spec"] = partition
     meta = meta_with(**annotations)
-    found = device_claim(meta, requests, TemplateTable(templates or {}), [NPU_CORE])
-    assert found is not None
-    return found
+    result = device_claim(meta, requests, TemplateTable(templates or {}), [NPU_CORE])
+    assert result is not None
+    return result
 
 
 def meta_with(**annotations: object) -> ObjectMeta:
@@ -180,15 +180,15 @@ def take(
     on: NodeDevices, wanted: DeviceClaim, *args: Any, **how: Any
 ) -> dict[str, list[Any]] | str:
     """Return minors by type, of NICs with bus ids if there are any; or the reason of a refusal."""
-    found = allocate(on, wanted, *args, **how)
-    if isinstance(found, DeviceShortage):
-        return found.reason
+    result = allocate(on, wanted, *args, **how)
+    if isinstance(result, DeviceShortage):
+        return result.reason
     return {
         str(kind): [
             (each.minor, each.functions[0].bus_id) if each.functions else each.minor
             for each in devices
         ]
-        for kind, devices in found.items()
+        for kind, devices in result.items()
     }
 
 

@@ -45,9 +45,9 @@ def test_a_pod_without_devices_has_no_claim() -> None:
 
 def test_without_annotations_nothing_is_required() -> None:
     """No scope, no partition, no joint allocation, no template."""
-    found = claim({WHOLE: 2})
+    result = claim({WHOLE: 2})
 
-    assert (found.scope, found.partition, found.joint, found.templates) == (0, None, (), None)
+    assert (result.scope, result.partition, result.joint, result.templates) == (0, None, (), None)
 
 
 def test_hints_are_read_by_type_of_device() -> None:
@@ -62,10 +62,10 @@ def test_hints_are_read_by_type_of_device() -> None:
         },
         "fpga": {"allocateStrategy": "OneByOne"},
     }
-    found = claim({WHOLE: 1, NIC: 2, "koordinator.sh/fpga": 1}, hints=hints)
-    gpu, rdma, fpga = found.wants
+    result = claim({WHOLE: 1, NIC: 2, "koordinator.sh/fpga": 1}, hints=hints)
+    gpu, rdma, fpga = result.wants
 
-    assert found.scope == 2
+    assert result.scope == 2
     assert (gpu.selector, gpu.is_exclusive) == (None, False)
     assert rdma.selector is not None
     assert rdma.function_selector is not None

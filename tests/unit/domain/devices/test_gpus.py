@@ -87,9 +87,9 @@ def test_a_required_scope_holds_all_gpus(scope: str, count: int, expected: list[
     """GPU 2 is busy; scopes larger than required don't count."""
     on = pairs()
     hints = {"gpu": {"requiredTopologyScope": scope}}
-    found = take(on, claim({WHOLE: count}, hints=hints), using(hold(on, gpu=[2])))
+    result = take(on, claim({WHOLE: count}, hints=hints), using(hold(on, gpu=[2])))
 
-    assert found == ({"gpu": expected} if isinstance(expected, list) else expected)
+    assert result == ({"gpu": expected} if isinstance(expected, list) else expected)
 
 
 def test_too_few_gpus_in_the_whole_tree_are_too_few() -> None:
@@ -212,19 +212,19 @@ def test_memory_is_noted_in_bytes_and_in_percent(
     asked: dict[str, int], amounts: tuple[int, int, int]
 ) -> None:
     """Either one is requested, and the other is filled in."""
-    found = allocate(pairs(), claim(asked))
-    assert not isinstance(found, DeviceShortage)
+    result = allocate(pairs(), claim(asked))
+    assert not isinstance(result, DeviceShortage)
 
-    assert found[GPU][0].amounts == (*amounts, 0, 0, 0)
+    assert result[GPU][0].amounts == (*amounts, 0, 0, 0)
 
 
 def test_percent_of_memory_is_cut_as_floating_point_has_it() -> None:
     """29 of 100 bytes are 28 percent: 29 / 100 * 100 is a little less than 29 there."""
     on = node(gpu(0, resources={MEMORY: "100", CORE: "100", RATIO: "100"}))
-    found = allocate(on, claim({MEMORY: 29}))
-    assert not isinstance(found, DeviceShortage)
+    result = allocate(on, claim({MEMORY: 29}))
+    assert not isinstance(result, DeviceShortage)
 
-    assert found[GPU][0].amounts[:3] == (0, 29, 28)
+    assert result[GPU][0].amounts[:3] == (0, 29, 28)
 
 
 def test_each_amount_is_a_limit_of_its_own() -> None:
@@ -279,9 +279,9 @@ def test_honored_partitions_are_all_there_is(
 ) -> None:
     """The one that leaves most of the larger partitions whole is taken."""
     on = singles(on=HONOR)
-    found = take(on, claim({WHOLE: count}), using(hold(on, gpu=held)))
+    result = take(on, claim({WHOLE: count}), using(hold(on, gpu=held)))
 
-    assert found == ({"gpu": expected} if isinstance(expected, list) else expected)
+    assert result == ({"gpu": expected} if isinstance(expected, list) else expected)
 
 
 def test_preferred_partitions_are_left_if_they_do_not_help() -> None:
@@ -382,8 +382,10 @@ def ascend(model: str, count: int = 2) -> list[str]:
     """Take a share by template on that model; return templates by order of devices."""
     cards = (gpu(minor, "a", resources=ASCEND) for minor in range(count))
     on = node(*cards, on={VENDOR: "huawei", MODEL: model})
-    found = allocate(on, claim({SHARED: 1, **CUT}, templates=TEMPLATES))
-    return [found.reason] if isinstance(found, DeviceShortage) else [t.template for t in found[GPU]]
+    result = allocate(on, claim({SHARED: 1, **CUT}, templates=TEMPLATES))
+    return (
+        [result.reason] if isinstance(result, DeviceShortage) else [t.template for t in result[GPU]]
+    )
 
 
 def test_a_cut_card_is_noted_with_its_template() -> None:
@@ -397,10 +399,10 @@ def test_of_equal_templates_none_is_noted() -> None:
     """As in the original: the card is cut, but the table has no entry."""
     on = node(gpu(0, resources=ASCEND), on={VENDOR: "huawei", MODEL: "Ascend-910B3"})
     twin = {SHARED: 1, **CUT, NPU_CPU: 2}
-    found = allocate(on, claim(twin, templates=TEMPLATES))
-    assert not isinstance(found, DeviceShortage)
+    result = allocate(on, claim(twin, templates=TEMPLATES))
+    assert not isinstance(result, DeviceShortage)
 
-    assert found[GPU][0].template == ""
+    assert result[GPU][0].template == ""
 
 
 def test_shares_by_template_are_packed() -> None:
@@ -414,10 +416,10 @@ def test_shares_by_template_are_packed() -> None:
     used = NOTHING
     minors = []
     for _ in range(8):
-        found = allocate(on, wanted, used, scorer=MOST)
-        assert not isinstance(found, DeviceShortage)
-        minors.append(found[GPU][0].minor)
-        used = used.plus(found)
+        result = allocate(on, wanted, used, scorer=MOST)
+        assert not isinstance(result, DeviceShortage)
+        minors.append(result[GPU][0].minor)
+        used = used.plus(result)
 
     assert minors == [0, 0, 0, 0, 1, 1, 1, 1]
     assert take(on, wanted, used) == "Insufficient GPU Devices"

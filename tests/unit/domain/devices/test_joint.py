@@ -69,9 +69,9 @@ def test_how_many_cards_a_pod_gets(
 ) -> None:
     """Hints count for up to one card only; whole cards are just that."""
     on = node(*(nic(minor, fabric="ba"[minor % 2]) for minor in (1, 2, 3, 4)))
-    found = take(on, claim({NIC: amount}, hints={"rdma": hint}))
+    result = take(on, claim({NIC: amount}, hints={"rdma": hint}))
 
-    assert found == ({"rdma": expected} if isinstance(expected, list) else expected)
+    assert result == ({"rdma": expected} if isinstance(expected, list) else expected)
 
 
 @pytest.mark.parametrize(
@@ -80,21 +80,21 @@ def test_how_many_cards_a_pod_gets(
 def test_counted_cards_may_be_exclusive(policy: str, amount: int) -> None:
     """Then each is taken whole; otherwise one percent of it, however many pods there are."""
     hint = {"allocateStrategy": "RequestsAsCount", "exclusivePolicy": policy}
-    found = allocate(node(nic(1), nic(2)), claim({NIC: 2}, hints={"rdma": hint}))
-    assert not isinstance(found, DeviceShortage)
+    result = allocate(node(nic(1), nic(2)), claim({NIC: 2}, hints={"rdma": hint}))
+    assert not isinstance(result, DeviceShortage)
 
-    assert [each.amounts for each in found[RDMA]] == [(amount,), (amount,)]
+    assert [each.amounts for each in result[RDMA]] == [(amount,), (amount,)]
 
 
 def test_a_type_that_the_node_does_not_report_is_never_there() -> None:
     """No pod that goes changes that; nor if no label matches."""
-    gone = DeviceShortage("Insufficient rdma devices", resolvable=False)
+    device_shortage = DeviceShortage("Insufficient rdma devices", resolvable=False)
     nothing = {
         "rdma": {"allocateStrategy": "ApplyForAll", "selector": {"matchLabels": {"fabric": "x"}}}
     }
 
-    assert allocate(node(gpu(0)), claim({NIC: 1})) == gone
-    assert allocate(node(nic(1)), claim({NIC: 1}, hints=nothing)) == gone
+    assert allocate(node(gpu(0)), claim({NIC: 1})) == device_shortage
+    assert allocate(node(nic(1)), claim({NIC: 1}, hints=nothing)) == device_shortage
     assert allocate(node(nic(1)), claim({WHOLE: 1})) == DeviceShortage(
         "Insufficient gpu devices", resolvable=False
     )
@@ -152,9 +152,9 @@ def test_a_nic_goes_with_every_root_of_the_gpus(
     gpus: int, taken: list[int], nics: list[int], joint: JsonObject
 ) -> None:
     """Although only one was requested."""
-    found = take(pairs(), claim({WHOLE: gpus, NIC: 1}, joint=joint, hints=ANY_FUNCTION))
+    result = take(pairs(), claim({WHOLE: gpus, NIC: 1}, joint=joint, hints=ANY_FUNCTION))
 
-    assert found == {"gpu": taken, "rdma": [(minor, f"{minor}.a") for minor in nics]}
+    assert result == {"gpu": taken, "rdma": [(minor, f"{minor}.a") for minor in nics]}
 
 
 def test_what_is_in_use_moves_the_whole_group() -> None:
@@ -203,8 +203,8 @@ def test_roots_take_turns() -> None:
     on = node(*cards)
 
     def nics(percent: int) -> object:
-        found = take(on, claim({WHOLE: 4, NIC: percent}, joint=SAME_PCIE))
-        return found["rdma"] if isinstance(found, dict) else found
+        result = take(on, claim({WHOLE: 4, NIC: percent}, joint=SAME_PCIE))
+        return result["rdma"] if isinstance(result, dict) else result
 
     assert nics(400) == [0, 3, 4, 5]
     assert nics(500) == [0, 3, 4, 5, 1]

@@ -31,10 +31,10 @@ def hints(
 ) -> list[NumaHint] | DeviceShortage:
     """Return the hints, the same by what is left alone."""
     plan, left = DevicePlan(on.model, wanted), headrooms(on, used)
-    found = numa_hints(plan, left, on.totals)
+    result = numa_hints(plan, left, on.totals)
     if plan.never is None:
-        assert NumaHintTable(plan).of(plan.state(left)) == found
-    return found if isinstance(found, DeviceShortage) else list(found)
+        assert NumaHintTable(plan).of(plan.state(left)) == result
+    return result if isinstance(result, DeviceShortage) else list(result)
 
 
 def test_the_nodes_of_the_gpus_that_would_be_taken_anyway_score() -> None:
@@ -89,7 +89,7 @@ def test_devices_on_no_numa_node_have_no_opinion() -> None:
 def test_of_many_numa_nodes_single_ones_and_all_are_looked_at() -> None:
     """As for CPUs and memory: the number of sets doubles with each NUMA node."""
     on = node(*(gpu(minor, "a", minor) for minor in range(18)))
-    found = hints(on, claim({WHOLE: 1}))
+    result = hints(on, claim({WHOLE: 1}))
 
-    assert isinstance(found, list)
-    assert [hint.nodes for hint in found] == [*((n,) for n in range(18)), tuple(range(18))]
+    assert isinstance(result, list)
+    assert [hint.nodes for hint in result] == [*((n,) for n in range(18)), tuple(range(18))]

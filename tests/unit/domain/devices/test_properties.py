@@ -135,10 +135,10 @@ def placed_one_by_one(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -
     """Return what the claims that have room get."""
     used, placed = NOTHING, []
     for each in wanted:
-        found = place(on, each, used, scorer)
-        if not isinstance(found, DeviceShortage):
-            placed.append(found)
-            used = used.plus(found)
+        result = place(on, each, used, scorer)
+        if not isinstance(result, DeviceShortage):
+            placed.append(result)
+            used = used.plus(result)
     return placed
 
 
@@ -169,18 +169,18 @@ def test_a_claim_gets_what_it_asks_for(
 ) -> None:
     """So many different devices of each type, a function with each where one is wanted."""
     used = using(*placed_one_by_one(on, others, 0))
-    found = place(on, wanted, used)
-    if isinstance(found, DeviceShortage):
+    result = place(on, wanted, used)
+    if isinstance(result, DeviceShortage):
         return
-    assert [*found] == [want.kind for want in wanted.wants]
+    assert [*result] == [want.kind for want in wanted.wants]
     for want in wanted.wants:
-        minors = {taken.minor for taken in found[want.kind]}
-        assert len(minors) == len(found[want.kind]) >= want.request.count
+        minors = {taken.minor for taken in result[want.kind]}
+        assert len(minors) == len(result[want.kind]) >= want.request.count
         if want.function_selector is not None:
-            assert all(taken.functions for taken in found[want.kind])
+            assert all(taken.functions for taken in result[want.kind])
     group = on.model.group(GPU)
     if wanted.scope == 3 and group is not None and on.model.partitions is None:
-        assert len({group.by_minor[taken.minor].pcie for taken in found.get(GPU, ())}) <= 1
+        assert len({group.by_minor[taken.minor].pcie for taken in result.get(GPU, ())}) <= 1
 
 
 @given(
@@ -211,9 +211,9 @@ def test_the_table_of_many_nodes_says_what_the_choice_says(
     """For every state that the node has while pods come, twice, also where states repeat."""
     used, states = NOTHING, [NOTHING]
     for each in others:
-        found = place(on, each, used)
-        if not isinstance(found, DeviceShortage):
-            used = used.plus(found)
+        result = place(on, each, used)
+        if not isinstance(result, DeviceShortage):
+            used = used.plus(result)
         states.append(used)
     plan = DevicePlan(on.model, wanted)
     expected = [plan.allocate(headrooms(on, each), on.totals, early=True) for each in states]
@@ -259,9 +259,9 @@ def test_wide_minors_need_no_special_case() -> None:
     """A NIC may be called mlx5_70: masks are as wide as minors are."""
     on = node(gpu(0, "a"), nic(70, "a"), nic(3, "b"))
     plan = DevicePlan(on.model, claim({WHOLE: 1, NIC: 100}, joint={"deviceTypes": ["gpu", "rdma"]}))
-    found = plan.allocate(headrooms(on, NOTHING), on.totals)
-    assert not isinstance(found, DeviceShortage)
-    assert [each.minor for each in found[RDMA]] == [70]
+    result = plan.allocate(headrooms(on, NOTHING), on.totals)
+    assert not isinstance(result, DeviceShortage)
+    assert [each.minor for each in result[RDMA]] == [70]
 
     assert plan.shortage(_state(plan, on, NOTHING)) is None
     assert plan.early[1].kind is DeviceType.RDMA
@@ -273,8 +273,8 @@ def test_the_written_annotation_is_the_content_encoded(
     on: NodeDevices, wanted: DeviceClaim
 ) -> None:
     """However the text came about."""
-    found = place(on, wanted, NOTHING)
-    if not isinstance(found, DeviceShortage):
-        expected = ALLOCATED.entry(to_annotation(found, on.ids))
+    result = place(on, wanted, NOTHING)
+    if not isinstance(result, DeviceShortage):
+        expected = ALLOCATED.entry(to_annotation(result, on.ids))
 
-        assert annotation_entry(found, on.ids) == expected
+        assert annotation_entry(result, on.ids) == expected

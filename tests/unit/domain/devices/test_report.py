@@ -41,10 +41,10 @@ def test_equal_machines_share_a_model() -> None:
 
 def test_unhealthy_devices_have_nothing() -> None:
     """Rows are by minor, gaps are empty; a device that reports nothing is not healthy."""
-    found = node(gpu(1), gpu(3, healthy=False), gpu(4, resources={"example.com/x": "1"}))
+    result = node(gpu(1), gpu(3, healthy=False), gpu(4, resources={"example.com/x": "1"}))
 
-    assert found.healthy[GPU] == 0b10
-    assert found.totals[GPU].tolist() == [
+    assert result.healthy[GPU] == 0b10
+    assert result.totals[GPU].tolist() == [
         [0] * 6,
         [100, 80 * GIB, 100, 0, 0, 0],
         [0] * 6,
@@ -55,35 +55,35 @@ def test_unhealthy_devices_have_nothing() -> None:
 
 def test_vendors_amounts_have_places_of_their_own() -> None:
     """An Ascend card has no ``gpu-core``."""
-    found = node(gpu(0, resources=ASCEND))
+    result = node(gpu(0, resources=ASCEND))
 
-    assert found.totals[GPU].tolist() == [[0, 64 * GIB, 100, 20, 7, 100]]
+    assert result.totals[GPU].tolist() == [[0, 64 * GIB, 100, 20, 7, 100]]
 
 
 def test_former_resource_names_count() -> None:
     """Those under ``kubernetes.io``."""
-    found = node(gpu(0, resources={"kubernetes.io/gpu-core": "100", RATIO: "100", CORE: "50"}))
+    result = node(gpu(0, resources={"kubernetes.io/gpu-core": "100", RATIO: "100", CORE: "50"}))
 
-    assert found.totals[GPU].tolist() == [[50, 0, 100, 0, 0, 0]]
+    assert result.totals[GPU].tolist() == [[50, 0, 100, 0, 0, 0]]
 
 
 def test_masks_of_numa_nodes_and_labels() -> None:
     """A device on no NUMA node in particular is on each, one without topology on none."""
-    found = node(gpu(0, "a"), gpu(1, "b", 1, tier="x"), gpu(2, "c", -1), gpu(3)).model
-    gpus = found.group(GPU)
+    model = node(gpu(0, "a"), gpu(1, "b", 1, tier="x"), gpu(2, "c", -1), gpu(3)).model
+    gpus = model.group(GPU)
     assert gpus is not None
 
     assert (gpus.mask, gpus.width) == (0b1111, 4)
     assert gpus.on_numa([1]) == 0b0110
     assert gpus.on_numa([]) == 0b0100
-    assert [(each.nodes, each.near[GPU], each.there[GPU]) for each in found.numa_sets] == [
+    assert [(each.nodes, each.near[GPU], each.there[GPU]) for each in model.numa_sets] == [
         ((0,), 0b0101, 1),
         ((1,), 0b0110, 1),
         ((0, 1), 0b0111, 2),
     ]
     assert gpus.labelled(None) == 0b1111
     assert gpus.labelled(LabelSelector(match_labels={"tier": "x"})) == 0b0010
-    assert found.group(RDMA) is None
+    assert model.group(RDMA) is None
 
 
 def test_virtual_functions_are_in_the_order_of_their_bus_ids() -> None:
@@ -119,21 +119,21 @@ def test_the_tree_of_scopes_needs_the_place_of_every_gpu() -> None:
 @pytest.mark.parametrize("minor", [None, -1, 1024, 2**31 - 1])
 def test_a_device_without_usable_minor_is_left_out(minor: int | None) -> None:
     """The others are there, and the report names the wrong one."""
-    found = node(gpu(0), gpu(1) | {"minor": minor}, nic(1))
+    result = node(gpu(0), gpu(1) | {"minor": minor}, nic(1))
 
-    assert [str(problem) for problem in found.problems] == [
+    assert [str(problem) for problem in result.problems] == [
         f"Device n: spec.devices[1].minor: must be a number from 0 to 1023, got {minor}"
     ]
-    assert found.healthy == {GPU: 0b1, RDMA: 0b10}
+    assert result.healthy == {GPU: 0b1, RDMA: 0b10}
 
 
 @pytest.mark.parametrize("numa", [-5, 1024, (1 << 31) - 1])
 def test_a_numa_node_that_can_not_be_is_none_in_particular(numa: int) -> None:
     """The device is allocated for any NUMA nodes of the pod; -1 means the same."""
-    found = node(gpu(0, "a", numa), gpu(1, "a", -1), gpu(2, "b", 1023))
-    group = found.model.group(GPU)
+    result = node(gpu(0, "a", numa), gpu(1, "a", -1), gpu(2, "b", 1023))
+    group = result.model.group(GPU)
 
-    (problem,) = found.problems
+    (problem,) = result.problems
     assert str(problem) == (
         f"Device n: spec.devices[0].topology.nodeID: must be a number from -1 to 1023, got {numa}"
     )
@@ -143,12 +143,12 @@ def test_a_numa_node_that_can_not_be_is_none_in_particular(numa: int) -> None:
 
 def test_of_two_devices_with_one_minor_the_first_is_taken() -> None:
     """Types count for themselves; an unknown type is ignored."""
-    found = node(gpu(1), nic(1), gpu(1) | {"id": "twin"}, gpu(1) | {"type": "tpu"})
+    result = node(gpu(1), nic(1), gpu(1) | {"id": "twin"}, gpu(1) | {"type": "tpu"})
 
-    (problem,) = found.problems
+    (problem,) = result.problems
     accepted = "unique among the gpu devices"
     assert str(problem) == f"Device n: spec.devices[2].minor: must be {accepted}, got 1 again"
-    assert found.ids[GPU] == {1: "GPU-1"}
+    assert result.ids[GPU] == {1: "GPU-1"}
 
 
 @pytest.mark.parametrize(
@@ -179,11 +179,11 @@ def test_a_broken_partition_table_is_as_good_as_none(table: object, problem: str
 def test_partitions_may_share_gpus() -> None:
     """Machines have rings: each GPU may be allocated with either neighbour."""
     rings = {"2": [{"minors": [0, 1]}, {"minors": [1, 2], "allocationScore": 1}]}
-    found = pairs(partitions=rings)
+    result = pairs(partitions=rings)
 
-    assert not found.problems
-    assert found.model.partitions is not None
-    assert [len(group) for group in found.model.partitions.groups[2]] == [1, 1]
+    assert not result.problems
+    assert result.model.partitions is not None
+    assert [len(group) for group in result.model.partitions.groups[2]] == [1, 1]
 
 
 @pytest.mark.parametrize(
@@ -219,6 +219,6 @@ def test_a_table_of_the_device_comes_with_the_policy_of_the_device() -> None:
 def test_labels_of_the_device_stand_in_for_those_of_the_node() -> None:
     """Until the manager has copied them."""
     told: JsonObject = {VENDOR: "huawei", MODEL: "Ascend-910B3"}
-    found = node(gpu(0), labels=told).model
+    model = node(gpu(0), labels=told).model
 
-    assert (found.vendor, found.gpu_model) == ("huawei", "Ascend-910B3")
+    assert (model.vendor, model.gpu_model) == ("huawei", "Ascend-910B3")

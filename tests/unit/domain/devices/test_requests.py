@@ -27,9 +27,9 @@ NIC, CARD = "koordinator.sh/rdma", "koordinator.sh/fpga"
 
 def asked(requests: dict[str, int], kind: DeviceType = GPU) -> tuple[int, dict[str, int], bool]:
     """Return count, amounts of each device, whether it is shared."""
-    found = device_requests(requests)[kind]
-    amounts = {n: amount for n, amount in zip(NAMES[kind], found.amounts, strict=True) if amount}
-    return found.count, amounts, found.is_share
+    result = device_requests(requests)[kind]
+    amounts = {n: amount for n, amount in zip(NAMES[kind], result.amounts, strict=True) if amount}
+    return result.count, amounts, result.is_share
 
 
 @pytest.mark.parametrize("name", [WHOLE, "amd.com/gpu", "dcu.com/gpu"])

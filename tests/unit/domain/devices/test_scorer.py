@@ -127,8 +127,8 @@ def test_one_by_one_as_in_arrays(
     """Also where more is free than there is in all."""
     total, free = ([device[place] for device in devices] for place in range(2))
     scorer = scorer_of(dict(zip(NAMES[GPU], weights, strict=True)), most_allocated=most)
-    found = percentages_left(
+    result = percentages_left(
         np.array(total), np.array(free), np.array(asked), np.array(weights), most
     )
 
-    assert scorer.scores(GPU, tuple(asked), total, free) == found.tolist()
+    assert scorer.scores(GPU, tuple(asked), total, free) == result.tolist()

@@ -38,19 +38,19 @@ NIC = "koordinator.sh/rdma"
 
 def read(text: str) -> Allocation:
     """Return the allocation of an annotation."""
-    found = ALLOCATED.read(ObjectMeta(annotations={ALLOCATED.key: text}))
-    assert found is not None
-    return from_annotation(found)
+    result = ALLOCATED.read(ObjectMeta(annotations={ALLOCATED.key: text}))
+    assert result is not None
+    return from_annotation(result)
 
 
 def test_the_annotation_has_ids_amounts_and_functions() -> None:
     """In the order in which the devices were taken; amounts that are 0 are left out."""
     on = pairs()
     wanted = claim({CORE: 40, RATIO: 40, NIC: 1}, joint=JOINT, hints=ANY_FUNCTION)
-    found = allocate(on, wanted)
-    assert not isinstance(found, DeviceShortage)
+    result = allocate(on, wanted)
+    assert not isinstance(result, DeviceShortage)
 
-    assert ALLOCATED.write(to_annotation(found, on.ids)) == (
+    assert ALLOCATED.write(to_annotation(result, on.ids)) == (
         '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"40",'
         '"koordinator.sh/gpu-memory":"32Gi","koordinator.sh/gpu-memory-ratio":"40"},'
         '"id":"GPU-0"}],"rdma":[{"minor":1,"resources":{"koordinator.sh/rdma":"1"},'
@@ -62,11 +62,11 @@ def test_what_was_written_is_what_is_read() -> None:
     """Devices, amounts, functions; ids are no part of it."""
     on = pairs()
     for asked in ({WHOLE: 3, NIC: 1}, {SHARED: 2, MEMORY: 6 * GIB, NIC: 200}):
-        found = allocate(on, claim(asked, joint=JOINT, hints=ANY_FUNCTION))
-        assert not isinstance(found, DeviceShortage)
-        text = ALLOCATED.write(to_annotation(found, on.ids))
+        result = allocate(on, claim(asked, joint=JOINT, hints=ANY_FUNCTION))
+        assert not isinstance(result, DeviceShortage)
+        text = ALLOCATED.write(to_annotation(result, on.ids))
 
-        assert read(text) == found
+        assert read(text) == result
 
 
 def test_the_template_of_a_cut_card_is_written_and_read() -> None:
@@ -75,30 +75,30 @@ def test_the_template_of_a_cut_card_is_written_and_read() -> None:
         '{"gpu":[{"minor":1,"resources":{"huawei.com/npu-core":"5"},'
         '"extension":{"gpuSharedResourceTemplate":"vir05"}}]}'
     )
-    found = read(text)
+    result = read(text)
 
-    assert [(each.minor, each.template) for each in found[GPU]] == [(1, "vir05")]
-    assert ALLOCATED.write(to_annotation(found, {})) == text
+    assert [(each.minor, each.template) for each in result[GPU]] == [(1, "vir05")]
+    assert ALLOCATED.write(to_annotation(result, {})) == text
 
 
 def test_annotations_of_others_are_understood() -> None:
     """Former resource names count; unknown types of devices and amounts are left out."""
-    found = read(
+    result = read(
         '{"tpu":[{"minor":0,"resources":{}}],"gpu":[{"minor":5,"resources":'
         '{"kubernetes.io/gpu-core":"50","example.com/x":"1","koordinator.sh/gpu-memory":"8Gi"}}]}'
     )
 
-    assert list(found) == [GPU]
-    assert [(each.minor, each.amounts[:3]) for each in found[GPU]] == [(5, (50, 8 * GIB, 0))]
+    assert list(result) == [GPU]
+    assert [(each.minor, each.amounts[:3]) for each in result[GPU]] == [(5, (50, 8 * GIB, 0))]
 
 
 @pytest.mark.parametrize("minor", [-1, 1024, 2**31])
 def test_minors_that_no_device_has_are_left_out(minor: int) -> None:
     """Who writes them must not make the scheduler stumble; nor with negative amounts."""
     resources = '"resources":{"koordinator.sh/gpu-core":"-50","koordinator.sh/gpu-memory":"8Gi"}'
-    found = read(f'{{"gpu":[{{"minor":{minor},{resources}}},{{"minor":0,{resources}}}]}}')
+    result = read(f'{{"gpu":[{{"minor":{minor},{resources}}},{{"minor":0,{resources}}}]}}')
 
-    assert [(each.minor, each.amounts[:2]) for each in found[GPU]] == [(0, (0, 8 * GIB))]
+    assert [(each.minor, each.amounts[:2]) for each in result[GPU]] == [(0, (0, 8 * GIB))]
 
 
 def test_what_goes_leaves_nothing_behind() -> None:
@@ -118,8 +118,8 @@ def test_devices_that_are_not_reported_are_held_all_the_same() -> None:
     used = using(share(7, 100))
 
     assert used.of(GPU)[7].amounts == (100, 80 * GIB, 100, 0, 0, 0)
-    found = allocate(node(gpu(0)), claim({WHOLE: 1}), used)
-    assert not isinstance(found, DeviceShortage)
+    result = allocate(node(gpu(0)), claim({WHOLE: 1}), used)
+    assert not isinstance(result, DeviceShortage)
 
 
 def test_more_held_than_there_is_leaves_nothing() -> None:

@@ -105,33 +105,33 @@ def test_huawei_is_told_the_cards_or_how_one_is_cut(
     gpus: list[DeviceAllocation], model: str, key: str, value: str
 ) -> None:
     """Under a name that depends on the model, with the time."""
-    found = marks(*gpus, vendor="huawei", model=model)
+    result = marks(*gpus, vendor="huawei", model=model)
 
-    assert found.annotations["predicate-time"] == str(NOW_NS)
-    assert found.annotations[key] == value
-    assert len(found.annotations) == 4
-    assert found.node_lock == ""
+    assert result.annotations["predicate-time"] == str(NOW_NS)
+    assert result.annotations[key] == value
+    assert len(result.annotations) == 4
+    assert result.node_lock == ""
 
 
 def test_cambricon_is_told_core_and_memory_of_one_card() -> None:
     """Memory in units of 256 MiB; the node is locked."""
-    found = marks(device(3, core="25", memory="6Gi"), vendor="cambricon")
+    result = marks(device(3, core="25", memory="6Gi"), vendor="cambricon")
 
-    assert found.annotations["CAMBRICON_DSMLU_ASSIGHED"] == "false"
-    assert found.annotations["CAMBRICON_DSMLU_PROFILE"] == "3_25_24"
-    assert found.node_lock == "cambricon.com/dsmlu.lock"
+    assert result.annotations["CAMBRICON_DSMLU_ASSIGHED"] == "false"
+    assert result.annotations["CAMBRICON_DSMLU_PROFILE"] == "3_25_24"
+    assert result.node_lock == "cambricon.com/dsmlu.lock"
 
 
 def test_metax_is_told_core_and_memory_of_each_card() -> None:
     """Memory in MiB; the node is locked."""
-    found = marks(
+    result = marks(
         device(1, core="100", memory="64Gi"), device(0, core="50", memory="1Mi"), vendor="metax"
     )
 
-    assert found.annotations["metax-tech.com/gpu-devices-allocated"] == (
+    assert result.annotations["metax-tech.com/gpu-devices-allocated"] == (
         '[[{"uuid":"GPU-1","compute":100,"vRam":65536},{"uuid":"GPU-0","compute":50,"vRam":1}]]'
     )
-    assert found.node_lock == "hami.io/mutex.lock"
+    assert result.node_lock == "hami.io/mutex.lock"
 
 
 @pytest.mark.parametrize(
@@ -247,8 +247,8 @@ def test_some_models_are_not_shared() -> None:
 def test_allocations_of_other_types_need_no_vendor() -> None:
     """Only GPUs have vendors that matter."""
     others: DeviceAllocations = {"rdma": (device(1),), "gpu": ()}
-    found = adaptation(
+    result = adaptation(
         others, node_name="n", device_labels={VENDOR: "cambricon"}, pod_labels={}, now_ns=NOW_NS
     )
 
-    assert found == Adaptation(STAMP, {})
+    assert result == Adaptation(STAMP, {})

@@ -65,9 +65,9 @@ def claim(*requests: Any, name: Any = "c", **spec: Any) -> PendingClaim:
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
     manifest = {"metadata": meta, "spec": {"devices": {"requests": asked, **spec}}}
     known = {"gpu": DeviceClass(metadata=NODE.metadata)}
-    found = pending_claim(decode(manifest, ResourceClaim), known.get)
-    assert isinstance(found, PendingClaim)
-    return found
+    result = pending_claim(decode(manifest, ResourceClaim), known.get)
+    assert isinstance(result, PendingClaim)
+    return result
 
 
 def names(found: NodeAllocation | NotAllocatable) -> Any:
@@ -93,18 +93,18 @@ def test_claims_of_one_pod_never_share_a_device() -> None:
     """The first claim leaves what the second one needs."""
     first, second = claim(ask(1), name="x"), claim(ask(2, f'{A}.model == "a"'), name="y")
 
-    found = allocate(pools(*MIXED), [first, second], DevicesInUse())
-    assert names(found) == [[("r0", "d1")], [("r0", "d0"), ("r0", "d2")]]
+    result = allocate(pools(*MIXED), [first, second], DevicesInUse())
+    assert names(result) == [[("r0", "d1")], [("r0", "d0"), ("r0", "d2")]]
 
 
 def test_the_first_alternative_that_can_be_had_counts() -> None:
     """Eight points for the first, one less for each that follows."""
     one = claim([ask(2, f'{A}.model == "h"'), ask(1, f'{A}.model == "h"'), ask(1)], ask(1))
 
-    found = allocate(pools(*MIXED), [one], DevicesInUse())
-    assert names(found) == [[("r0/s1", "d1"), ("r1", "d0")]]
-    assert isinstance(found, NodeAllocation)
-    assert found.score == 7
+    result = allocate(pools(*MIXED), [one], DevicesInUse())
+    assert names(result) == [[("r0/s1", "d1"), ("r1", "d0")]]
+    assert isinstance(result, NodeAllocation)
+    assert result.score == 7
 
 
 def test_all_is_all_or_nothing() -> None:
@@ -156,9 +156,9 @@ def test_pools_that_are_incomplete_or_ambiguous_are_not_relied_on() -> None:
 
 def test_a_broken_selector_is_an_error_and_names_itself() -> None:
     """By its claim or class and its place; what only that node has does not break others."""
-    found = allocate(pools(*MIXED), [claim(ask(1, f"{A}.none == 1"))], DevicesInUse())
+    result = allocate(pools(*MIXED), [claim(ask(1, f"{A}.none == 1"))], DevicesInUse())
 
-    assert found == NotAllocatable(
+    assert result == NotAllocatable(
         "claim default/c: selector #0: CEL runtime error: no such key: none",
         is_fault=True,
         is_broken=True,
@@ -227,8 +227,8 @@ def test_taints_keep_claims_away_behind_their_gate() -> None:
     tolerant = claim(ask(1, tolerations=[{"key": "broken", "operator": "Exists"}]))
 
     assert names(allocate(pools(broken), [claim(ask(1))], DevicesInUse())) == [[("r0", "d0")]]
-    found = allocate(pools(broken), [claim(ask(1))], DevicesInUse(), on)
-    assert names(found) == CANNOT_ALLOCATE
+    result = allocate(pools(broken), [claim(ask(1))], DevicesInUse(), on)
+    assert names(result) == CANNOT_ALLOCATE
     assert names(allocate(pools(broken), [tolerant], DevicesInUse(), on)) == [[("r0", "d0")]]
 
 
@@ -271,11 +271,11 @@ def test_capacity_is_shared_by_amounts_behind_its_gate() -> None:
     used = DevicesInUse()
     two = claim(ask(1, capacity={"requests": {"bandwidth": "2Gi"}}))
 
-    found = allocate(pools(nic), [two], used, on)
-    assert isinstance(found, NodeAllocation)
-    assert found.claims[0][0].consumed == {"bandwidth": 3 * 2**30 * 10**9}
-    used.charge((DRIVER, "n", "nic"), found.claims[0][0].consumed, 1)
-    used.charge((DRIVER, "n", "nic"), found.claims[0][0].consumed, 1)
+    result = allocate(pools(nic), [two], used, on)
+    assert isinstance(result, NodeAllocation)
+    assert result.claims[0][0].consumed == {"bandwidth": 3 * 2**30 * 10**9}
+    used.charge((DRIVER, "n", "nic"), result.claims[0][0].consumed, 1)
+    used.charge((DRIVER, "n", "nic"), result.claims[0][0].consumed, 1)
     assert names(allocate(pools(nic), [two], used, on)) == CANNOT_ALLOCATE
     assert names(allocate(pools(nic), [claim(ask(2))], used, on)) == [
         [("r0", "nic"), ("r0", "nic")]
@@ -391,11 +391,11 @@ def plainly(devices: Sequence[Any], claims: Sequence[PendingClaim], used: Device
                 return done
         return None
 
-    found = search([])
-    if found is None:
+    result = search([])
+    if result is None:
         return CANNOT_ALLOCATE
     return [
-        [(r.name, one.spec.name) for (i, r), one in zip(slots, found, strict=True) if i == index]
+        [(r.name, one.spec.name) for (i, r), one in zip(slots, result, strict=True) if i == index]
         for index in range(len(claims))
     ]
 

@@ -80,8 +80,8 @@ def test_a_shape_is_the_same_whoever_was_read_before(
     contents, together = SliceContents(), offered(nodes)
     for one in claims:
         reader = ShapeReader([one], gates, contents)
-        found = [reader.shape(pools) for pools in together]
+        result = [reader.shape(pools) for pools in together]
         alone = [
             ShapeReader([one], gates, SliceContents()).shape(pools) for pools in offered(nodes)
         ]
-        assert found == alone
+        assert result == alone

@@ -94,9 +94,9 @@ def test_a_member_that_is_placed_again_completes_the_multiple() -> None:
     held = numbers(PATHS, {"h3": 3, "h6": 4})
     offer = OfferSlots.of(numbers(PATHS, SLOTS), held)
 
-    found = plan(tree_of(PATHS), GatherRules(0, {RACK: 4}), offer, 1)
+    result = plan(tree_of(PATHS), GatherRules(0, {RACK: 4}), offer, 1)
 
-    assert shares(found, PATHS) == [("h3", 1)]
+    assert shares(result, PATHS) == [("h3", 1)]
 
 
 def test_of_halls_the_one_where_fewer_racks_are_needed_is_taken() -> None:
@@ -104,9 +104,9 @@ def test_of_halls_the_one_where_fewer_racks_are_needed_is_taken() -> None:
     paths = {f"a{i}": ("a", f"ra{i}") for i in range(5)} | {f"b{i}": ("b", f"rb{i}") for i in "12"}
     slots = {node: 2 if node < "b" else 6 for node in paths}
 
-    found = plan(tree_of(paths), GatherRules(), OfferSlots.of(numbers(paths, slots)), 8)
+    result = plan(tree_of(paths), GatherRules(), OfferSlots.of(numbers(paths, slots)), 8)
 
-    assert shares(found, paths) == [("b1", 6), ("b2", 2)]
+    assert shares(result, paths) == [("b1", 6), ("b2", 2)]
     assert len(place(cluster(paths), slots, 8) or ()) == 4
 
 
@@ -115,9 +115,9 @@ def test_the_rest_goes_to_the_rack_that_it_fits_best() -> None:
     paths = {name: ("hall", f"r{name}") for name in "abc"}
     slots = dict(zip("abc", (6, 5, 1), strict=True))
 
-    found = plan(tree_of(paths), GatherRules(), OfferSlots.of(numbers(paths, slots)), 7)
+    result = plan(tree_of(paths), GatherRules(), OfferSlots.of(numbers(paths, slots)), 7)
 
-    assert shares(found, paths) == [("a", 6), ("c", 1)]
+    assert shares(result, paths) == [("a", 6), ("c", 1)]
     assert place(cluster(paths), slots, 7) == [("a", 6), ("b", 1)]
 
 
@@ -144,16 +144,16 @@ def test_decisions_are_the_original_s_unless_fewer_domains_do(
     nothing = np.zeros(len(paths), np.int64)
     offer = OfferSlots(numbers(paths, slots), nothing, nothing, numbers(paths, near), nothing)
 
-    found = shares(plan(tree_of(paths), GatherRules(must, multiples), offer, count), paths)
+    result = shares(plan(tree_of(paths), GatherRules(must, multiples), offer, count), paths)
     expected = place(cluster(paths), slots, count, must=must, multiples=multiples, near=near)
 
     if expected is None:
-        assert found is None or multiples  # then a wider domain may do
+        assert result is None or multiples  # then a wider domain may do
         return
-    assert found is not None
-    assert spread(paths, found) <= spread(paths, expected)
-    if spread(paths, found) == spread(paths, expected) == (1, 1) or multiples:
-        assert found == expected or spread(paths, found) < spread(paths, expected)
+    assert result is not None
+    assert spread(paths, result) <= spread(paths, expected)
+    if spread(paths, result) == spread(paths, expected) == (1, 1) or multiples:
+        assert result == expected or spread(paths, result) < spread(paths, expected)
 
 
 def spread(paths: dict[str, tuple[str, str]], found: list[tuple[str, int]]) -> tuple[int, int]:
@@ -171,20 +171,20 @@ def test_a_plan_takes_no_more_than_there_is_and_keeps_every_rule(
     multiples = {RACK: 2} if data.draw(st.booleans()) else {}
     offer = OfferSlots.of(numbers(paths, slots), numbers(paths, held))
 
-    found = shares(plan(tree_of(paths), GatherRules(must, multiples), offer, count), paths)
+    result = shares(plan(tree_of(paths), GatherRules(must, multiples), offer, count), paths)
 
-    if found is None:
+    if result is None:
         return
-    assert sum(number for _, number in found) == count
-    assert all(number <= slots[node] for node, number in found)
-    assert len({node for node, _ in found}) == len(found)
-    keys = {(*paths[node], node)[:must] for node, _ in found}
+    assert sum(number for _, number in result) == count
+    assert all(number <= slots[node] for node, number in result)
+    assert len({node for node, _ in result}) == len(result)
+    keys = {(*paths[node], node)[:must] for node, _ in result}
     there = {(*paths[node], node)[:must] for node, number in held.items() if number}
     assert len(keys) == 1
     assert not there or keys <= there
-    racks = {paths[node] for node, _ in found}
+    racks = {paths[node] for node, _ in result}
     for rack in racks if multiples and (len(racks) > 1 or count % 2 == 0) else ():
-        inside = sum(n for node, n in (*found, *held.items()) if paths[node] == rack)
+        inside = sum(n for node, n in (*result, *held.items()) if paths[node] == rack)
         assert inside % 2 == 0
 
 
@@ -195,7 +195,7 @@ def test_no_choice_of_racks_in_one_hall_is_smaller(
 ) -> None:
     """Brute force over all sets of racks of all halls finds none with fewer that has room."""
     slots = {node: data.draw(st.integers(0, 4)) for node in paths}
-    found = shares(
+    result = shares(
         plan(tree_of(paths), GatherRules(HALL), OfferSlots.of(numbers(paths, slots)), count), paths
     )
 
@@ -210,4 +210,4 @@ def test_no_choice_of_racks_in_one_hall_is_smaller(
         for chosen in combinations(racks.values(), size)
         if sum(chosen) >= count
     ]
-    assert (None if found is None else spread(paths, found)[1]) == min(sizes, default=None)
+    assert (None if result is None else spread(paths, result)[1]) == min(sizes, default=None)

@@ -20,9 +20,9 @@ def topology(*layers: tuple[str, str, tuple[str, ...]]) -> ClusterNetworkTopolog
         {"topologyLayer": name, "parentTopologyLayer": parent, "labelKey": list(keys)}
         for name, parent, keys in layers
     ]
-    found = made("ClusterNetworkTopology", "default", API, spec={"networkTopologySpec": entries})
-    assert isinstance(found, ClusterNetworkTopology)
-    return found
+    result = made("ClusterNetworkTopology", "default", API, spec={"networkTopologySpec": entries})
+    assert isinstance(result, ClusterNetworkTopology)
+    return result
 
 
 def shape(tree: NetworkTree) -> list[tuple[str, str, int, tuple[str, ...]]]:
@@ -35,7 +35,7 @@ def shape(tree: NetworkTree) -> list[tuple[str, str, int, tuple[str, ...]]]:
 
 def test_layers_are_put_in_order_from_the_top() -> None:
     """The entries may be listed in any order."""
-    found = layers_of(
+    result = layers_of(
         topology(
             ("RackLayer", "HallLayer", ("rack", "old-rack")),
             ("NodeTopologyLayer", "RackLayer", ()),
@@ -43,7 +43,7 @@ def test_layers_are_put_in_order_from_the_top() -> None:
         )
     )
 
-    assert found == LAYERS
+    assert result == LAYERS
 
 
 @pytest.mark.parametrize(

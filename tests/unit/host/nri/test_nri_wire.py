@@ -133,11 +133,11 @@ def test_the_plugin_registers_first() -> None:
 def test_a_call_is_answered_under_its_number() -> None:
     """A long request comes in many frames, the answer goes out in frames that fit."""
     session = NriSession("koordlet_nri", "00")
-    asked = CreateContainerRequest(
+    container_request = CreateContainerRequest(
         pod=NriPod(uid="u", annotations={"a": "x" * 100_000}), container=NriContainer(name="main")
     )
-    (call,) = session.receive(request(7, "CreateContainer", asked))
-    assert call == NriCall(7, "CreateContainer", asked)
+    (call,) = session.receive(request(7, "CreateContainer", container_request))
+    assert call == NriCall(7, "CreateContainer", container_request)
     events = NriEvent.RUN_POD_SANDBOX.bit | NriEvent.REMOVE_POD_SANDBOX.bit
     events |= NriEvent.CREATE_CONTAINER.bit | NriEvent.UPDATE_CONTAINER.bit
     assert events == 0b1000_1101  # as the original's plugin answers

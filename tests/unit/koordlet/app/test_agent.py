@@ -204,14 +204,17 @@ def test_the_topology_is_reported_and_the_parts_of_others_stay(world: World) -> 
     """CPUs, pools and NUMA nodes."""
     world.seconds(1)
     world.outbox.deliver(world.cluster)
-    found = world.cluster.get(NodeResourceTopology, "n1")
+    resource_topology = world.cluster.get(NodeResourceTopology, "n1")
 
-    assert found.metadata.annotations["node.koordinator.sh/cpu-shared-pools"] == (
+    assert resource_topology.metadata.annotations["node.koordinator.sh/cpu-shared-pools"] == (
         '[{"socket":0,"node":0,"cpuset":"0-7"}]'
     )
-    assert [zone.name for zone in found.zones] == ["node-0"]
-    meta = replace(found.metadata, annotations={**found.metadata.annotations, "other": "stays"})
-    world.cluster.update(replace(found, metadata=meta))
+    assert [zone.name for zone in resource_topology.zones] == ["node-0"]
+    meta = replace(
+        resource_topology.metadata,
+        annotations={**resource_topology.metadata.annotations, "other": "stays"},
+    )
+    world.cluster.update(replace(resource_topology, metadata=meta))
     bound = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"0-1"}'}
     world.add(pod("r", "LSR", requests={"cpu": 2}, annotations=bound))
     world.seconds(4)
@@ -481,9 +484,9 @@ def test_whatever_the_machine_does_the_agent_lives_and_puts_things_right(seed: i
         (Metric.NODE_MEMORY, 32 * GIB),
     ):
         for owner in world.agent.store.owners(metric):
-            found = world.agent.store.between(metric, owner, START_S, world.clock.now_s())
-            assert found is not None
-            assert 0 <= found.values.min() <= found.values.max() <= most
+            result = world.agent.store.between(metric, owner, START_S, world.clock.now_s())
+            assert result is not None
+            assert 0 <= result.values.min() <= result.values.max() <= most
 
 
 def test_timers_keep_step_and_do_not_catch_up() -> None:

@@ -48,8 +48,8 @@ EXTERNAL = {
 
 def samples(registry: CollectorRegistry, name: str = "") -> list[Sample]:
     """Return the samples of a scrape, or only the samples with a name."""
-    found = [sample for family in registry.collect() for sample in family.samples]
-    return [each for each in found if not name or each.name == f"koordlet_{name}"]
+    result = [sample for family in registry.collect() for sample in family.samples]
+    return [each for each in result if not name or each.name == f"koordlet_{name}"]
 
 
 def values(found: Iterable[Sample], label: str) -> dict[str, float]:
@@ -123,18 +123,18 @@ def scraped() -> Scraped:
 @pytest.mark.parametrize("name", sorted(INTERNAL))
 def test_metrics_about_the_agent_are_on_the_internal_page(scraped: Scraped, name: str) -> None:
     """With the labels of the original."""
-    found = samples(scraped.internal, name)
+    result = samples(scraped.internal, name)
 
-    assert {frozenset(each.labels) for each in found} == {frozenset(INTERNAL[name])}
+    assert {frozenset(each.labels) for each in result} == {frozenset(INTERNAL[name])}
     assert samples(scraped.external, name) == []
 
 
 @pytest.mark.parametrize("name", sorted(EXTERNAL))
 def test_metrics_for_users_are_on_the_external_page(scraped: Scraped, name: str) -> None:
     """With the labels of the original."""
-    found = samples(scraped.external, name)
+    result = samples(scraped.external, name)
 
-    assert {frozenset(each.labels) for each in found} == {frozenset(EXTERNAL[name])}
+    assert {frozenset(each.labels) for each in result} == {frozenset(EXTERNAL[name])}
     assert samples(scraped.internal, name) == []
 
 

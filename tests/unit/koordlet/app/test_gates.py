@@ -125,11 +125,11 @@ def test_shares_of_the_cache_of_a_single_pod(is_on: bool) -> None:
         host.put(f"{root}{group}/tasks", "")
     world.seconds(2)
 
-    found = (
+    result = (
         host.read(f"{root}/koordlet-{view.uid}/schemata"),
         host.read(f"{root}/koordlet-{view.uid}/tasks"),
     )
-    assert found == (("L3:0=f\n", "77\n") if is_on else ("L3:0=ff\n", ""))
+    assert result == (("L3:0=f\n", "77\n") if is_on else ("L3:0=ff\n", ""))
     assert host.read(f"{root}/BE/tasks") == ""
 
 

@@ -190,10 +190,10 @@ def allocated(world: World, *devices: str, pool: str = "n1", driver: str = DRIVE
 def prepared(claims: GpuClaims, claim: ResourceClaim, uid: str = "") -> PreparedClaim:
     """Return what the kubelet is answered."""
     meta = claim.metadata
-    asked = ClaimReference(namespace=meta.namespace, name=meta.name, uid=uid or meta.uid)
-    request = encode_message(ClaimReferences(claims=(asked,)))
+    claim_reference = ClaimReference(namespace=meta.namespace, name=meta.name, uid=uid or meta.uid)
+    request = encode_message(ClaimReferences(claims=(claim_reference,)))
     (answer,) = decode_message(ClaimAnswers, claims.methods["NodePrepareResources"](request)).claims
-    assert answer.uid == asked.uid
+    assert answer.uid == claim_reference.uid
     return answer.prepared
 
 
@@ -328,10 +328,10 @@ def test_claimed_share_is_limited_like_a_requested_one(core: int, memory: str, r
     requested = claiming(annotation=annotation, requests=asked)
 
     wanted = gpu_adjustment(requested, WATCHED)
-    found = limits(claims, claiming({"name": "gpu"}))
-    assert {**found.env, "NVIDIA_VISIBLE_DEVICES": "1"} == wanted.env
-    assert found.mounts == wanted.mounts
-    assert found.mounts
+    result = limits(claims, claiming({"name": "gpu"}))
+    assert {**result.env, "NVIDIA_VISIBLE_DEVICES": "1"} == wanted.env
+    assert result.mounts == wanted.mounts
+    assert result.mounts
 
 
 def test_limits_come_from_the_container_s_own_claims() -> None:
@@ -355,8 +355,8 @@ def test_no_annotation_lifts_the_limits_of_a_claim() -> None:
         {"gpu": [{"minor": 0, "resources": {"koordinator.sh/gpu-memory-ratio": "100"}}]}
     )
 
-    found = limits(claims, claiming({"name": "gpu"}, annotation=lie))
-    assert found.env["CUDA_DEVICE_MEMORY_LIMIT"] == str(4 * GIB)
+    result = limits(claims, claiming({"name": "gpu"}, annotation=lie))
+    assert result.env["CUDA_DEVICE_MEMORY_LIMIT"] == str(4 * GIB)
 
 
 def test_whole_gpus_of_a_claim_are_not_limited() -> None:
@@ -389,8 +389,10 @@ def test_a_share_is_known_before_the_pod_is_and_while_no_server_answers() -> Non
     assert prepared(claims, claim).error == ""
     world.cluster.delete(ResourceClaim, "c", "default")
     assert wanted.items() <= limits(claims, known).env.items()
-    asked = ClaimReference(namespace="default", name="c", uid=claim.metadata.uid)
-    claims.methods["NodeUnprepareResources"](encode_message(ClaimReferences(claims=(asked,))))
+    claim_reference = ClaimReference(namespace="default", name="c", uid=claim.metadata.uid)
+    claims.methods["NodeUnprepareResources"](
+        encode_message(ClaimReferences(claims=(claim_reference,)))
+    )
     with pytest.raises(NotFoundError):
         limits(claims, known)
     other = clone(

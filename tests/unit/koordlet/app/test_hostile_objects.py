@@ -260,17 +260,17 @@ class TrappedNode:
 def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TrappedNode]:
     """Return a node; a test that blocks on a FIFO fails."""
     driver, version = request.param
-    made = TrappedNode(tmp_path, driver, CgroupVersion(version))
+    trapped_node = TrappedNode(tmp_path, driver, CgroupVersion(version))
 
     def too_long(*_: object) -> None:
         raise TimeoutError("the agent waits")
 
     before = signal.signal(signal.SIGALRM, too_long)
     signal.alarm(PATIENCE_S)
-    yield made
+    yield trapped_node
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
-    made.close()
+    trapped_node.close()
 
 
 def pod_json() -> Any:
@@ -366,8 +366,8 @@ def variants(tree: Any, kind: type[KindT], hostile: Sequence[str], share: int) -
     The hostile texts alternate from string to string.
     """
     # Only operators write Nodes: their keys are trusted input.
-    found = (each for each in strings(tree) if kind is not Node or KEY not in each[0])
-    for number, (path, before) in enumerate(found):
+    result = (each for each in strings(tree) if kind is not Node or KEY not in each[0])
+    for number, (path, before) in enumerate(result):
         if number % NODES != share:
             continue
         scheme = "containerd://" if "://" in before else ""  # else it would not get far

@@ -57,10 +57,10 @@ def test_protection_is_back_after_a_resize() -> None:
     world, view = protected()
     clear(world, view.containers[0].folder)
 
-    found = world.cluster.get(Pod, "web", namespace="default")
+    result = world.cluster.get(Pod, "web", namespace="default")
     condition = Condition(type="PodResizeInProgress", status="True")
     world.cluster.update_status(
-        replace(found, status=replace(found.status, conditions=(condition,)))
+        replace(result, status=replace(result.status, conditions=(condition,)))
     )
     world.seconds(2)
 
@@ -70,11 +70,11 @@ def test_protection_is_back_after_a_resize() -> None:
 def test_a_container_that_starts_again_is_protected() -> None:
     """Its cgroup is new, with what the kubelet wrote."""
     world, view = protected()
-    found = world.cluster.get(Pod, "web", namespace="default")
-    (status,) = found.status.container_statuses
+    result = world.cluster.get(Pod, "web", namespace="default")
+    (status,) = result.status.container_statuses
     again = replace(status, container_id="containerd://again")
     live = world.cluster.update_status(
-        replace(found, status=replace(found.status, container_statuses=(again,)))
+        replace(result, status=replace(result.status, container_statuses=(again,)))
     )
     folder = LAYOUT.container(view.folder, live.status.container_statuses[0].container_id)
     world.tree.add(folder)

@@ -48,11 +48,11 @@ def follow(world: World, policy: str, total: str = "100M", request: int = 50) ->
             "beClass": on,
         },
     )
-    made = NodeSlo(metadata=ObjectMeta(name="n1"), spec=spec)
+    node_slo = NodeSlo(metadata=ObjectMeta(name="n1"), spec=spec)
     try:
-        world.cluster.create(made)
+        world.cluster.create(node_slo)
     except ClusterError:
-        world.cluster.update(made)
+        world.cluster.update(node_slo)
     live(world, 3)
 
 

@@ -17,11 +17,11 @@ IDLE = {"cpuQOS": {"enable": True, "schedIdle": 1}}
 
 def follow(world: World, **spec: Any) -> None:
     """Give the node another NodeSLO, and the agent a second."""
-    made = NodeSlo(metadata=ObjectMeta(name="n1"), spec=slo(**spec))
+    node_slo = NodeSlo(metadata=ObjectMeta(name="n1"), spec=slo(**spec))
     try:
-        world.cluster.create(made)
+        world.cluster.create(node_slo)
     except ClusterError:
-        world.cluster.update(made)
+        world.cluster.update(node_slo)
     world.seconds(1)
 
 
@@ -66,8 +66,8 @@ def test_jobs_have_their_shares_again_when_they_no_longer_idle(version: CgroupVe
     follow(world)
 
     assert world.tree.get(CgroupFile.CPU_IDLE, job.folder) == "0"
-    found = [world.tree.get(CgroupFile.CPU_SHARES, it.folder) for it in (job, plain)]
-    assert found == (["4096", "2"] if version is V1 else ["157", "1"])
+    result = [world.tree.get(CgroupFile.CPU_SHARES, it.folder) for it in (job, plain)]
+    assert result == (["4096", "2"] if version is V1 else ["157", "1"])
     assert refusals(world) == []
 
 
@@ -81,8 +81,8 @@ def test_tiers_that_idle_have_the_shares_of_the_kubelet_again(version: CgroupVer
 
     follow(world, resourceQOSStrategy={"policies": {"cpuPolicy": "coreSched"}, "beClass": IDLE})
 
-    found = [world.tree.get(CgroupFile.CPU_SHARES, tier) for tier in tiers]
-    assert found == (["8192", "1536", "2"] if version is V1 else ["313", "59", "1"])
+    result = [world.tree.get(CgroupFile.CPU_SHARES, tier) for tier in tiers]
+    assert result == (["8192", "1536", "2"] if version is V1 else ["313", "59", "1"])
     assert {world.tree.get(CgroupFile.CPU_IDLE, tier) for tier in tiers} == {"0"}
     assert refusals(world) == []
 

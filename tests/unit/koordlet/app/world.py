@@ -71,14 +71,14 @@ class World:
     def slo(self, **threshold: object) -> None:
         """Give the node a NodeSLO."""
         strategy = ResourceThresholdStrategy(enable=True, **threshold)  # type: ignore[arg-type]
-        made = NodeSlo(
+        node_slo = NodeSlo(
             metadata=ObjectMeta(name="n1"),
             spec=NodeSloSpec(resource_used_threshold_with_be=strategy),
         )
         try:
-            self.cluster.create(made)
+            self.cluster.create(node_slo)
         except ClusterError:
-            self.cluster.update(made)
+            self.cluster.update(node_slo)
 
     def memory(self, used_gib: float) -> None:
         """Set the used memory of the node, which has 32 GiB."""

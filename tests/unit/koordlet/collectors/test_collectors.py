@@ -37,7 +37,7 @@ def context(
     tree: Tree, *pods: PodView, spec: NodeSloSpec | None = None, **changes: object
 ) -> CollectionContext:
     """Return what collectors work with."""
-    made = CollectionContext(
+    collection_context = CollectionContext(
         files=tree.host,
         roots=tree.roots,
         cgroups=tree.cgroups,
@@ -47,7 +47,7 @@ def context(
         slo=effective_slo(spec or NodeSloSpec(), LAYOUT),
         pods=pods,
     )
-    return replace(made, **changes)  # type: ignore[arg-type]
+    return replace(collection_context, **changes)  # type: ignore[arg-type]
 
 
 def last(where: CollectionContext, metric: Metric, owner: str = "") -> float | None:

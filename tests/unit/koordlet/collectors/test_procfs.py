@@ -44,9 +44,9 @@ def test_half_of_meminfo_is_an_error() -> None:
 def test_the_model_of_the_first_cpu() -> None:
     """Missing fields are empty."""
     first = "processor : 0\nvendor_id\t: GenuineIntel\nmodel name\t: X 1\nflags\t: fpu mba\n"
-    found = cpu_model(f"{first}\nprocessor : 1\nmodel name : Y\n")
+    result = cpu_model(f"{first}\nprocessor : 1\nmodel name : Y\n")
 
-    assert (found.name, found.vendor, found.flags) == (
+    assert (result.name, result.vendor, result.flags) == (
         "X 1",
         "GenuineIntel",
         frozenset({"fpu", "mba"}),

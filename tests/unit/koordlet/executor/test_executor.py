@@ -220,9 +220,9 @@ class MainlineKernel(MemoryHost):
         folder, _, name = path.rpartition("/")
         both = {"cpu.cfs_burst_us": "0", "cpu.cfs_quota_us": "-1"}
         if name in both:
-            found = {n: int(self._files.get(f"{folder}/{n}", d)) for n, d in both.items()}
-            found[name] = int(text)
-            if 0 < found["cpu.cfs_quota_us"] < found["cpu.cfs_burst_us"]:
+            result = {n: int(self._files.get(f"{folder}/{n}", d)) for n, d in both.items()}
+            result[name] = int(text)
+            if 0 < result["cpu.cfs_quota_us"] < result["cpu.cfs_burst_us"]:
                 raise HostError(f"cannot write {path}: Invalid argument")
         super().write(path, text)
 

@@ -78,9 +78,9 @@ def test_hami_core_is_meant_in_upper_or_lower_case(spelling: str) -> None:
     """The release note of v1.6 writes hami-core."""
     labels = {"koordinator.sh/gpu-isolation-provider": spelling}
 
-    found = gpu_adjustment(creation(gpus(3), labels=labels), WATCHED)
+    result = gpu_adjustment(creation(gpus(3), labels=labels), WATCHED)
 
-    assert found == gpu_adjustment(creation(gpus(3)), WATCHED)
+    assert result == gpu_adjustment(creation(gpus(3)), WATCHED)
 
 
 @pytest.mark.parametrize("allocated", ["", {}, {"rdma": [{"minor": 0}]}, {"gpu": []}])
@@ -92,15 +92,15 @@ def test_a_container_without_gpus_stays_as_it_is(allocated: Any) -> None:
 
 def test_a_share_is_held_to_by_the_library() -> None:
     """Limits of the first GPU, the library loaded before the program, its lock."""
-    found = gpu_adjustment(creation(gpus(3)), PLAIN)
+    result = gpu_adjustment(creation(gpus(3)), PLAIN)
 
-    assert found.env == {
+    assert result.env == {
         "NVIDIA_VISIBLE_DEVICES": "3",
         "CUDA_DEVICE_MEMORY_LIMIT": str(10 << 30),
         "CUDA_DEVICE_SM_LIMIT": "25",
         "LD_PRELOAD": LIBRARY,
     }
-    assert found.mounts == (
+    assert result.mounts == (
         ContainerMount(LIBRARY, LIBRARY, ("rbind", "ro")),
         ContainerMount(LOCK, LOCK),
     )
@@ -109,10 +109,10 @@ def test_a_share_is_held_to_by_the_library() -> None:
 
 def test_a_monitored_share_has_a_folder_of_its_own() -> None:
     """Mounted before the library, which lies in it; only the library can't be written."""
-    found = gpu_adjustment(creation(gpus(3)), WATCHED)
+    result = gpu_adjustment(creation(gpus(3)), WATCHED)
 
-    assert found.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/usr/local/vgpu/0a-1b_main.cache"
-    assert [(it.destination, it.source) for it in found.mounts] == [
+    assert result.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/usr/local/vgpu/0a-1b_main.cache"
+    assert [(it.destination, it.source) for it in result.mounts] == [
         ("/usr/local/vgpu", "/usr/local/vgpu/containers/0a-1b_main"),
         (LIBRARY, LIBRARY),
         (LOCK, LOCK),
@@ -123,26 +123,26 @@ def test_a_monitored_share_has_a_folder_of_its_own() -> None:
 def test_a_share_without_cores_is_limited_in_memory_only() -> None:
     """As for a pod that requests memory only."""
     without = {key: value for key, value in PART.items() if "core" not in key}
-    found = gpu_adjustment(creation({"gpu": [{"minor": 0, "resources": without}]}), PLAIN)
+    result = gpu_adjustment(creation({"gpu": [{"minor": 0, "resources": without}]}), PLAIN)
 
-    assert "CUDA_DEVICE_SM_LIMIT" not in found.env
+    assert "CUDA_DEVICE_SM_LIMIT" not in result.env
 
 
 def test_own_preload_of_a_container_is_kept() -> None:
     """After the library; the original leaves it out."""
-    found = gpu_adjustment(creation(gpus(0), env={"LD_PRELOAD": "/opt/a.so /opt/b.so"}), PLAIN)
+    result = gpu_adjustment(creation(gpus(0), env={"LD_PRELOAD": "/opt/a.so /opt/b.so"}), PLAIN)
 
-    assert found.env["LD_PRELOAD"] == f"{LIBRARY}:/opt/a.so /opt/b.so"
+    assert result.env["LD_PRELOAD"] == f"{LIBRARY}:/opt/a.so /opt/b.so"
 
 
 def test_limits_of_single_gpus_in_the_spec_do_not_lift_the_limit() -> None:
     """The library prefers them over the common limit; other variables belong to the container."""
     own = {"CUDA_DEVICE_MEMORY_LIMIT_0": "80g", "CUDA_DEVICE_SM_LIMIT_3": "0", "X_0": "1"}
-    found = gpu_adjustment(creation(gpus(0), env=own), PLAIN)
+    result = gpu_adjustment(creation(gpus(0), env=own), PLAIN)
 
-    assert found.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == str(10 << 30)
-    assert found.env["CUDA_DEVICE_SM_LIMIT_3"] == "25"
-    assert "X_0" not in found.env
+    assert result.env["CUDA_DEVICE_MEMORY_LIMIT_0"] == str(10 << 30)
+    assert result.env["CUDA_DEVICE_SM_LIMIT_3"] == "25"
+    assert "X_0" not in result.env
 
 
 @pytest.mark.parametrize(
@@ -185,13 +185,15 @@ def test_a_library_must_have_a_path_that_can_be_mounted(path: str) -> None:
 
 def test_a_library_elsewhere_takes_its_folders_along() -> None:
     """One setting moves all of them."""
-    found = gpu_adjustment(creation(gpus(0)), HamiCoreSettings("/opt/h/lib.so", keeps_regions=True))
+    result = gpu_adjustment(
+        creation(gpus(0)), HamiCoreSettings("/opt/h/lib.so", keeps_regions=True)
+    )
 
-    assert [it.source for it in found.mounts[:2]] == [
+    assert [it.source for it in result.mounts[:2]] == [
         "/opt/h/containers/0a-1b_main",
         "/opt/h/lib.so",
     ]
-    assert found.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/opt/h/0a-1b_main.cache"
+    assert result.env["CUDA_DEVICE_MEMORY_SHARED_CACHE"] == "/opt/h/0a-1b_main.cache"
 
 
 @pytest.mark.slow
@@ -215,10 +217,10 @@ def test_a_library_elsewhere_takes_its_folders_along() -> None:
 def test_no_annotation_leads_to_another_mount(allocated: Any, env: dict[str, str]) -> None:
     """An answer or a refusal; sources are the library's folder and the lock."""
     try:
-        found = gpu_adjustment(creation(allocated, env=env), WATCHED)
+        result = gpu_adjustment(creation(allocated, env=env), WATCHED)
     except InputError:
         return
-    for mount in found.mounts:
+    for mount in result.mounts:
         assert mount.source in {
             LIBRARY,
             LOCK,

@@ -277,8 +277,8 @@ def test_normalized_quotas() -> None:
 
     for policy in ("none", "auto"):
         seen = tree.view(view, machine_=where, slo=slo(cpuBurstStrategy={"policy": policy}))
-        found = values(pod_cpu_normalization(seen, view), CgroupFile.CFS_QUOTA)
-        assert found == {view.containers[0].folder: "185186"}
+        result = values(pod_cpu_normalization(seen, view), CgroupFile.CFS_QUOTA)
+        assert result == {view.containers[0].folder: "185186"}
     assert list(pod_cpu_normalization(tree.view(view), view)) == []
 
 
@@ -300,10 +300,10 @@ def test_oom_scores(annotations: dict[str, str], scores: dict[str, int]) -> None
     amounts: dict[str, str | int] = {"cpu": 1, "memory": "1Gi"}
     view = tree.add_pod(pod("a", containers=2, annotations=keys, requests=amounts, limits=amounts))
 
-    found = plan_oom_scores(tree.view(view))
+    result = plan_oom_scores(tree.view(view))
 
     assert {
-        i.owner.rpartition("/")[2]: i.value for i in found if isinstance(i, SetOomScore)
+        i.owner.rpartition("/")[2]: i.value for i in result if isinstance(i, SetOomScore)
     } == scores
 
 
@@ -325,5 +325,5 @@ def test_no_pod_spares_itself_more_than_its_class(
     for value, is_followed in ((least, True), (least - 1, False), (-1000, False), (1000, True)):
         own = {"koordinator.sh/oom-score-adj": str(value)}
         made = pod(f"a{value}", annotations=own, priority=priority, **resources)
-        found = plan_oom_scores(tree.view(tree.add_pod(made)))
-        assert bool(found) is is_followed, value
+        result = plan_oom_scores(tree.view(tree.add_pod(made)))
+        assert bool(result) is is_followed, value

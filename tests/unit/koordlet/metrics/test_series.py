@@ -12,19 +12,19 @@ from koordinator.koordlet.metrics import Metric, MetricSeries, MetricStore
 
 def series(values: list[float], capacity: int = 100) -> MetricSeries:
     """Return one sample per second, from second 1 on."""
-    made = MetricSeries(capacity)
+    metric_series = MetricSeries(capacity)
     for second, value in enumerate(values, start=1):
-        made.append(second, value)
-    return made
+        metric_series.append(second, value)
+    return metric_series
 
 
 def test_a_percentile_is_a_sample_and_counted_low() -> None:
     """Of 25 samples the 90th percentile is number 22: floor(25 * 0.9), counted from 1."""
-    found = series([float(n) for n in range(1, 26)]).between(0, 99)
+    result = series([float(n) for n in range(1, 26)]).between(0, 99)
 
-    assert found.percentile(0.9) == 22
-    assert found.percentile(0.5) == 12
-    assert found.percentile(0.01) == 1
+    assert result.percentile(0.9) == 22
+    assert result.percentile(0.5) == 12
+    assert result.percentile(0.01) == 1
 
 
 def test_ninety_five_percent_of_twenty_is_the_nineteenth() -> None:
@@ -34,9 +34,9 @@ def test_ninety_five_percent_of_twenty_is_the_nineteenth() -> None:
 
 def test_average_last_count_and_span() -> None:
     """The newest sample is the last one, whatever its value."""
-    found = series([3.0, 9.0, 6.0]).between(0, 99)
+    result = series([3.0, 9.0, 6.0]).between(0, 99)
 
-    assert (found.average(), found.last(), found.count, found.span_s) == (6.0, 6.0, 3, 2.0)
+    assert (result.average(), result.last(), result.count, result.span_s) == (6.0, 6.0, 3, 2.0)
 
 
 def test_a_window_has_both_its_ends() -> None:
@@ -61,10 +61,10 @@ def test_a_sample_of_the_past_is_dropped() -> None:
 @given(st.lists(st.floats(0, 1e9), max_size=200), st.integers(1, 70))
 def test_a_full_ring_keeps_the_newest(values: list[float], capacity: int) -> None:
     """In the order in which they came."""
-    found = series(values, capacity).between(0, 1e9)
+    result = series(values, capacity).between(0, 1e9)
 
-    assert found.values.tolist() == values[-capacity:]
-    assert found.times_s.tolist() == list(range(1, len(values) + 1))[-capacity:]
+    assert result.values.tolist() == values[-capacity:]
+    assert result.times_s.tolist() == list(range(1, len(values) + 1))[-capacity:]
 
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf, -math.inf])

@@ -96,7 +96,7 @@ def test_resource_reported_by_the_kubelet_is_kept() -> None:
     node = Node()
     node.publish(node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))))
     own = ContainerDevices(resource_name=GPU, device_ids=("GPU-b",))
-    asked = PodResources(
+    pod_resources = PodResources(
         name="job",
         namespace="default",
         containers=(
@@ -104,7 +104,7 @@ def test_resource_reported_by_the_kubelet_is_kept() -> None:
             ContainerResources(name="c1", devices=(own,)),
         ),
     )
-    (job,) = node.ask(asked)
+    (job,) = node.ask(pod_resources)
     assert ids(job) == [{RDMA: ("0000:01:00.2",)}, {GPU: ("GPU-b",)}]
 
 
@@ -144,8 +144,10 @@ def test_fields_of_kubelets_to_come_arrive() -> None:
     node.publish(node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))))
     later = bytes([15 << 3 | 2, 3]) + b"new"
     container = ContainerResources(name="c0", rest=later)
-    asked = PodResources(name="job", namespace="default", containers=(container,), rest=later)
-    (job,) = node.ask(asked)
+    pod_resources = PodResources(
+        name="job", namespace="default", containers=(container,), rest=later
+    )
+    (job,) = node.ask(pod_resources)
     assert (job.rest, job.containers[0].rest) == (later, later)
     assert RDMA in ids(job)[0]
 

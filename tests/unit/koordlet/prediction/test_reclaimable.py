@@ -39,16 +39,16 @@ def test_the_smaller_of_both_predictors_is_given_away() -> None:
     models = trained(node=6.5, a=1.0, b=5.0)
     pods = [prod("a", "4", "2Gi"), prod("b", "6", "2Gi")]
 
-    found = predict_prod(models, pods, machine(16), START_S)
+    result = predict_prod(models, pods, machine(16), START_S)
 
-    assert found is not None
+    assert result is not None
     peaks = [models.peak(f"uid-{name}") for name in "ab"]
     by_pod = 10_000 - sum(int(p.cpu_milli * 1.1) for p in peaks if p)
     sys_and_bands = [
         models.peak(uid) for uid in ("__node-sys__", "__node-koord-prod__", "__node-__")
     ]
     by_band = 10_000 - int(sum(p.cpu_milli for p in sys_and_bands if p) * 1.1)
-    assert found.reclaimable.cpu_milli == min(by_pod, by_band)
+    assert result.reclaimable.cpu_milli == min(by_pod, by_band)
 
 
 def test_a_young_pod_gives_nothing_away() -> None:
@@ -56,21 +56,21 @@ def test_a_young_pod_gives_nothing_away() -> None:
     models = trained(node=1.0, a=1.0)
     young = prod("a", "4", "2Gi", created="2023-11-14T12:00:00Z")
 
-    found = predict_prod(models, [young], machine(16), START_S)
+    result = predict_prod(models, [young], machine(16), START_S)
 
-    assert found is not None
-    assert found.reclaimable.cpu_milli == 0
-    assert found.peak.cpu_milli == 4000
+    assert result is not None
+    assert result.reclaimable.cpu_milli == 0
+    assert result.peak.cpu_milli == 4000
 
 
 def test_more_than_the_node_has_left_is_never_given_away() -> None:
     """Requests above the node don't make it larger."""
     models = trained(node=1.0, a=0.5)
 
-    found = predict_prod(models, [prod("a", "100", "64Gi")], machine(16), START_S)
+    result = predict_prod(models, [prod("a", "100", "64Gi")], machine(16), START_S)
 
-    assert found is not None
-    assert found.reclaimable.cpu_milli <= 16_000 - 550
+    assert result is not None
+    assert result.reclaimable.cpu_milli <= 16_000 - 550
 
 
 def test_no_prediction_without_models() -> None:
@@ -83,10 +83,10 @@ def test_a_terminating_pod_counts_in_neither() -> None:
     models = trained(node=1.0, a=0.5)
     ended = pod("a", "LS", priority=9000, requests={"cpu": "4"}, phase="Succeeded")
 
-    found = predict_prod(models, [pod_view(ended, LAYOUT)], machine(16), START_S)
+    result = predict_prod(models, [pod_view(ended, LAYOUT)], machine(16), START_S)
 
-    assert found is not None
-    assert found.reclaimable == Amounts()
+    assert result is not None
+    assert result.reclaimable == Amounts()
 
 
 def test_models_are_stored_some_at_a_time_and_restored() -> None:

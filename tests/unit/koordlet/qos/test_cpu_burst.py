@@ -120,9 +120,9 @@ def test_the_node_overrides_the_container(
     tree = Tree()
     view = limited(tree, quota=400_000)
 
-    found = dict(quotas(inputs(tree, view, node=node, throttled=throttled)))
+    result = dict(quotas(inputs(tree, view, node=node, throttled=throttled)))
 
-    assert found.get(view.containers[0].folder) == expected
+    assert result.get(view.containers[0].folder) == expected
 
 
 def test_every_operation_in_every_state_is_decided() -> None:
@@ -187,11 +187,11 @@ def test_the_share_pool_is_without_pods_that_have_cpus_of_their_own() -> None:
     for second in range(5):
         store.add(Metric.NODE_CPU, "", START_S - second + 4, 5.0)
         store.add(Metric.POD_CPU, view.uid, START_S - second + 4, 3.0)
-    made = StrategyInputs(tree.view(view, now_s=START_S + 4), store)
+    strategy_inputs = StrategyInputs(tree.view(view, now_s=START_S + 4), store)
 
-    assert node_state(made, 50) is SharePoolState.OVERLOAD
-    assert node_state(made, 55) is SharePoolState.COOLING
-    assert node_state(made, 60) is SharePoolState.IDLE
+    assert node_state(strategy_inputs, 50) is SharePoolState.OVERLOAD
+    assert node_state(strategy_inputs, 55) is SharePoolState.COOLING
+    assert node_state(strategy_inputs, 60) is SharePoolState.IDLE
 
 
 def test_the_limiter_saves_and_spends() -> None:

@@ -144,8 +144,8 @@ class Node:
     @property
     def quotas(self) -> dict[str, int]:
         """The quotas of all cgroups of the pod."""
-        found = {each.name: self.quota(each.folder) for each in self.view.containers}
-        return found | {"pod": self.quota(self.view.folder)}
+        result = {each.name: self.quota(each.folder) for each in self.view.containers}
+        return result | {"pod": self.quota(self.view.folder)}
 
 
 def kubelet_pod_milli(

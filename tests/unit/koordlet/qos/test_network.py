@@ -51,26 +51,26 @@ def with_address(
 
 def shape(spec: Any, *pods: PodView, tree: Tree | None = None) -> NetworkShape:
     """Return what is planned, which there must be."""
-    found = plan_network_shape((tree or Tree()).view(*pods, slo=spec))
-    assert found is not None
-    return found
+    result = plan_network_shape((tree or Tree()).view(*pods, slo=spec))
+    assert result is not None
+    return result
 
 
 def test_classes_have_their_rates_and_the_system_the_rest() -> None:
     """A number is a percentage; a missing limit equals the request."""
-    found = shape(
+    result = shape(
         bandwidths(
             lsClass={"egressRequest": 40, "egressLimit": 80}, beClass={"egressRequest": "20M"}
         )
     )
 
-    assert found.total_bps == 100 * MBIT
-    assert found.classes == (
+    assert result.total_bps == 100 * MBIT
+    assert result.classes == (
         BandwidthClass(minor=2, rate_bps=40 * MBIT, ceil_bps=100 * MBIT, priority=1),
         BandwidthClass(minor=3, rate_bps=40 * MBIT, ceil_bps=80 * MBIT, priority=2),
         BandwidthClass(minor=4, rate_bps=20 * MBIT, ceil_bps=20 * MBIT, priority=3),
     )
-    assert found.default_minor == 2
+    assert result.default_minor == 2
 
 
 def test_disabled_class_may_use_idle_bandwidth() -> None:
@@ -156,12 +156,12 @@ def test_egress_limit_of_a_pod() -> None:
     other = with_address(tree, "b", "LS", "10.0.0.4", annotations={LIMIT: '{"ingressLimit":"1M"}'})
     broken = with_address(tree, "c", "LS", "10.0.0.5", annotations={LIMIT: '{"egressLimit":"x"}'})
     spec = bandwidths(beClass={"egressRequest": "4M", "egressLimit": "20M"})
-    found = shape(spec, limited, other, broken, tree=tree)
+    result = shape(spec, limited, other, broken, tree=tree)
 
-    *_, mine = found.classes
+    *_, mine = result.classes
     assert (mine.rate_bps, mine.ceil_bps, mine.priority) == (4 * MBIT, 10 * MBIT, 3)
-    assert found.addresses == (("10.0.0.3", mine.minor),)
-    assert {name for each in found.sets for name in each.addresses} == {"10.0.0.4", "10.0.0.5"}
+    assert result.addresses == (("10.0.0.3", mine.minor),)
+    assert {name for each in result.sets for name in each.addresses} == {"10.0.0.4", "10.0.0.5"}
     (intent, *_) = plan_network_classes(tree.view(limited, slo=bandwidths()))
     assert isinstance(intent, SetCgroup)
     assert int(intent.value) == 65536 | mine.minor
@@ -198,17 +198,17 @@ def test_terway_files_have_the_node_and_each_pod() -> None:
         lsClass={"ingressRequest": 30, "ingressLimit": 80, "egressRequest": "80M"},
         beClass={"egressLimit": "400M"},
     )
-    found = plan_terway(tree.view(batch, plain, broken, slo=spec))
+    result = plan_terway(tree.view(batch, plain, broken, slo=spec))
 
-    assert found is not None
-    assert found.node == (
+    assert result is not None
+    assert result.node == (
         "hw_tx_bps_max 125000000\nhw_rx_bps_max 125000000\n"
         "offline_l1_tx_bps_min 10000000\noffline_l1_tx_bps_max 0\n"
         "offline_l1_rx_bps_min 300000000\noffline_l1_rx_bps_max 800000000\n"
         "offline_l2_tx_bps_min 0\noffline_l2_tx_bps_max 50000000\n"
         "offline_l2_rx_bps_min 0\noffline_l2_rx_bps_max 0\n"
     )
-    assert json.loads(found.pods) == {
+    assert json.loads(result.pods) == {
         "uid-a": {
             "podName": "a",
             "podNamespace": "default",
@@ -252,10 +252,10 @@ def test_terway_priorities_follow_the_label_then_kubernetes() -> None:
     tree = Tree()
     pods = [tree.add_pod(pod(qos.lower() or "plain", qos)) for qos in ("SYSTEM", "LSE", "BE", "")]
     view = changed(tree.view(*pods, slo=bandwidths(policy="terway-qos")), now_s=START_S)
-    found = plan_terway(view)
+    result = plan_terway(view)
 
-    assert found is not None
-    told = json.loads(found.pods).values()
+    assert result is not None
+    told = json.loads(result.pods).values()
     assert {each["podName"]: each["prio"] for each in told} == {
         "system": 0,
         "lse": 1,

@@ -66,14 +66,14 @@ def test_protected_memory_sums_up_to_the_tiers(
     tree = Tree()
     view = tree.add_pod(pod("a", "LS", containers=2, requests={"memory": "4Gi"}))
 
-    found = values(plan_memory_qos(tree.view(view, slo=memory(**settings))), file)
+    result = values(plan_memory_qos(tree.view(view, slo=memory(**settings))), file)
 
-    assert found[view.containers[0].folder] == container
-    assert found[view.folder] == of_pod
+    assert result[view.containers[0].folder] == container
+    assert result[view.folder] == of_pod
     percent = settings.get(
         "minLimitPercent" if file is CgroupFile.MEMORY_MIN else "lowLimitPercent", 0
     )
-    assert found[LAYOUT.burstable] == found[LAYOUT.kubepods] == 8 * GIB * percent // 100
+    assert result[LAYOUT.burstable] == result[LAYOUT.kubepods] == 8 * GIB * percent // 100
 
 
 def test_best_effort_counts_its_batch_memory() -> None:

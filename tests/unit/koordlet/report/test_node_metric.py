@@ -195,6 +195,6 @@ def test_the_policy_has_defaults_and_lower_bounds() -> None:
         aggregate_duration_seconds=1,
         node_aggregate_policy=AggregatePolicy(durations=(Duration(hours=1),)),
     )
-    found = report_policy(NodeMetricSpec(metric_collect_policy=hasty))
+    result = report_policy(NodeMetricSpec(metric_collect_policy=hasty))
 
-    assert (found.report_s, found.aggregate_s, found.longest_s) == (30, 60, 3600)
+    assert (result.report_s, result.aggregate_s, result.longest_s) == (30, 60, 3600)

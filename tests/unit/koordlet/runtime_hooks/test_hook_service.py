@@ -71,10 +71,10 @@ def test_a_pod_of_batch_resources_has_them_in_its_sandbox() -> None:
     """Its own cgroup is written, too, as by the runtime's own plugin."""
     made = Runtime()
     view = made.tree.add_pod(pod("a", "BE"))
-    asked = PodSandboxHookRequest(
+    hook_request = PodSandboxHookRequest(
         pod_meta=META, labels=BE, annotations=batch(500, 1 << 30), cgroup_parent=f"/{view.folder}"
     )
-    answer = ask(made, "PreRunPodSandboxHook", asked)
+    answer = ask(made, "PreRunPodSandboxHook", hook_request)
     assert answer == PodSandboxHookResponse(
         labels=BE,
         annotations=batch(500, 1 << 30),
@@ -83,7 +83,7 @@ def test_a_pod_of_batch_resources_has_them_in_its_sandbox() -> None:
             cpu_shares=512, cpu_quota=50_000, cpu_period=100_000, memory_limit_in_bytes=1 << 30
         ),
     )
-    assert ask(made, "PostStopPodSandboxHook", asked).resources is None
+    assert ask(made, "PostStopPodSandboxHook", hook_request).resources is None
 
 
 @pytest.mark.parametrize(

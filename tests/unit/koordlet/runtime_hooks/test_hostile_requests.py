@@ -167,15 +167,15 @@ def test_container_with_hostile_input_starts_unadjusted(request_: Any, problem: 
 def test_no_variable_of_its_own_lifts_a_limit(env: tuple[str, ...]) -> None:
     """Our variables override the spec's, and only the library and its folders are mounted."""
     adjust, failures = Node().create(annotations={ALLOCATED: GPU}, env=env)
-    found = {it.key: it.value for it in adjust.env}
-    assert found["NVIDIA_VISIBLE_DEVICES"] == "0"
-    assert found["CUDA_DEVICE_MEMORY_SHARED_CACHE"].startswith("/usr/local/vgpu/")
-    limits = {key: value for key, value in found.items() if "_LIMIT" in key}
+    result = {it.key: it.value for it in adjust.env}
+    assert result["NVIDIA_VISIBLE_DEVICES"] == "0"
+    assert result["CUDA_DEVICE_MEMORY_SHARED_CACHE"].startswith("/usr/local/vgpu/")
+    limits = {key: value for key, value in result.items() if "_LIMIT" in key}
     assert {key.removesuffix("_0"): value for key, value in limits.items()} == {
         "CUDA_DEVICE_MEMORY_LIMIT": "25",
         "CUDA_DEVICE_SM_LIMIT": "25",
     }
-    assert found["LD_PRELOAD"].split(":")[0] == LIBRARY
+    assert result["LD_PRELOAD"].split(":")[0] == LIBRARY
     assert {it.source for it in adjust.mounts} == {
         LIBRARY,
         "/tmp/vgpulock",  # noqa: S108 -- where HAMi-core has it

@@ -53,10 +53,12 @@ def test_container_gets_the_resources_of_its_pod() -> None:
     runtime.tree.add_pod(pod("a", "LSR", requests={"cpu": 1}, limits={"cpu": 1, "memory": 1}))
     plugin = NriHookPlugin(runtime.hooks)
     limits = NriResources(cpu=NriCpu(quota=100_000, period=100_000, shares=1024))
-    made = NriContainer(id="c", name="c0", env=("A=b", "EMPTY="),
+    nri_container = NriContainer(id="c", name="c0", env=("A=b", "EMPTY="),
                         linux=NriContainerLinux(resources=limits))  # fmt: skip
     own = sandbox("a", LSR, cpuset("1-2"), "")
-    answer = plugin.answer(call("CreateContainer", CreateContainerRequest(pod=own, container=made)))
+    answer = plugin.answer(
+        call("CreateContainer", CreateContainerRequest(pod=own, container=nri_container))
+    )
     assert isinstance(answer, CreateContainerResponse)
     assert answer.adjust is not None
     assert answer.adjust.linux is not None

@@ -51,8 +51,8 @@ def cpuset(text: str) -> dict[str, str]:
 def batch(milli: int, memory: int, container: str = "c0") -> dict[str, str]:
     """Return the annotation of batch resources, as the webhook writes it."""
     amounts = {"kubernetes.io/batch-cpu": str(milli), "kubernetes.io/batch-memory": str(memory)}
-    found = {"containers": {container: {"requests": amounts, "limits": amounts}}}
-    return {EXTENDED: json.dumps(found)}
+    result = {"containers": {container: {"requests": amounts, "limits": amounts}}}
+    return {EXTENDED: json.dumps(result)}
 
 
 @dataclass
@@ -195,11 +195,11 @@ def test_starting_pod_avoids_bound_cpus_of_another_starting_pod() -> None:
     own = runtime.tree.add_pod(pod("own", "LSR", annotations=cpuset("2-3")))
     shared = runtime.tree.add_pod(pod("shared", "LS"))
     runtime.hooks.run_sandbox(starting(own))
-    found = runtime.hooks.create_container(starting(shared), container(shared))
-    assert found.resources.cpuset_cpus == "0-1,4-7"
+    result = runtime.hooks.create_container(starting(shared), container(shared))
+    assert result.resources.cpuset_cpus == "0-1,4-7"
     runtime.hooks.remove_sandbox(starting(own))
-    found = runtime.hooks.create_container(starting(shared), container(shared))
-    assert found.resources.cpuset_cpus == "0-7"
+    result = runtime.hooks.create_container(starting(shared), container(shared))
+    assert result.resources.cpuset_cpus == "0-7"
 
 
 def test_pods_that_never_come_are_forgotten() -> None:
@@ -210,8 +210,8 @@ def test_pods_that_never_come_are_forgotten() -> None:
     runtime.hooks.run_sandbox(starting(own))
     runtime.clock.advance_to(START_S + 301)
     runtime.know()
-    found = runtime.hooks.create_container(starting(shared), container(shared))
-    assert found.resources.cpuset_cpus == "0-7"
+    result = runtime.hooks.create_container(starting(shared), container(shared))
+    assert result.resources.cpuset_cpus == "0-7"
 
 
 @pytest.mark.parametrize("cpus", ["0-63", "8"])
@@ -219,8 +219,8 @@ def test_invalid_cpus_are_left_out(cpus: str) -> None:
     """The container starts on its default CPUs, and the reason is reported."""
     runtime = Runtime()
     view = runtime.tree.add_pod(pod("a", "LSR", annotations=cpuset(cpus)))
-    found = runtime.hooks.create_container(starting(view), container(view))
-    assert found.resources == LinuxResources(cpu_quota_us=-1)
+    result = runtime.hooks.create_container(starting(view), container(view))
+    assert result.resources == LinuxResources(cpu_quota_us=-1)
     (failure,) = runtime.failures()
     assert failure.note == (
         f"CPUSetAllocator at PreCreateContainer: CPUs {cpus} are not a subset of the "
@@ -236,10 +236,10 @@ def test_a_uid_that_leads_elsewhere_changes_nothing(uid: str) -> None:
         namespace="default", name="a", uid=uid, labels={"koordinator.sh/qosClass": "BE"},
         annotations=batch(500, 1 << 30), cgroup_parent="/kubepods/besteffort/podx",
     )  # fmt: skip
-    made = StartingContainer(name="c0", id="../..", env={})
+    starting_container = StartingContainer(name="c0", id="../..", env={})
     runtime.hooks.run_sandbox(hostile)
-    assert runtime.hooks.create_container(hostile, made) == ContainerAdjustment()
-    assert runtime.hooks.update_container(hostile, made) == LinuxResources()
+    assert runtime.hooks.create_container(hostile, starting_container) == ContainerAdjustment()
+    assert runtime.hooks.update_container(hostile, starting_container) == LinuxResources()
     outcomes = runtime.hooks.outcomes.take()
     assert len(outcomes) == 3
     assert all(isinstance(each, HookFailure) for each in outcomes)
@@ -271,8 +271,8 @@ def test_the_newest_limit_counts_when_a_container_is_resized() -> None:
     view = runtime.tree.add_pod(pod("a", "LS", limits={"cpu": 1}, requests={"cpu": 1}))
     runtime.know(view)
     more = container(view, LinuxResources(cpu_quota_us=200_000, cpu_shares=2048))
-    found = runtime.hooks.update_container(starting(view), more)
-    assert (found.cpu_quota_us, found.cpuset_cpus) == (160_000, "0-7")
+    result = runtime.hooks.update_container(starting(view), more)
+    assert (result.cpu_quota_us, result.cpuset_cpus) == (160_000, "0-7")
 
 
 def test_a_pod_with_caches_of_its_own_starts_in_its_group() -> None:

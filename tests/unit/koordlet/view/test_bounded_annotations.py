@@ -383,8 +383,8 @@ def test_no_pod_outlives_those_of_a_higher_priority(
         tree.add_pod(pod("prod", "LS", priority=9000)),
         tree.add_pod(pod("evil", "BE", priority=5500, annotations=annotations)),
     ]
-    found = sorted(views, key=lambda each: each.eviction_order)
-    assert [each.pod.metadata.name for each in found] == order
+    result = sorted(views, key=lambda each: each.eviction_order)
+    assert [each.pod.metadata.name for each in result] == order
 
 
 def test_core_groups_are_per_namespace() -> None:
@@ -402,9 +402,9 @@ def test_annotations_of_pods_are_read_in_one_place() -> None:
         r"|read_\w+\([\w.]*\bpod\.metadata\)"
     )
     root = Path(koordinator.koordlet.__file__).parent
-    found = [
+    result = [
         str(path.relative_to(root))
         for path in sorted(root.rglob("*.py"))
         if path.parent.name != "view" and direct.search(path.read_text())
     ]
-    assert found == []
+    assert result == []

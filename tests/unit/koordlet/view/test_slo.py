@@ -27,12 +27,12 @@ def of(**sections: Any) -> NodeSloSpec:
 
 def test_an_empty_spec_has_the_defaults_and_everything_off() -> None:
     """Nothing is suppressed, evicted or marked, and what was marked is undone."""
-    found = of()
+    result = of()
 
-    threshold = found.resource_used_threshold_with_be
+    threshold = result.resource_used_threshold_with_be
     assert threshold == DEFAULT_SLO.resource_used_threshold_with_be
-    assert found.cpu_burst_strategy == DEFAULT_SLO.cpu_burst_strategy
-    classes = found.resource_qos_strategy
+    assert result.cpu_burst_strategy == DEFAULT_SLO.cpu_burst_strategy
+    classes = result.resource_qos_strategy
     assert classes is not None
     for qos in (classes.lsr_class, classes.ls_class, classes.be_class):
         assert qos is not None

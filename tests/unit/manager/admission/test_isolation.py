@@ -95,12 +95,12 @@ def test_a_profile_that_breaks_is_left_out_and_the_others_apply(
     monkeypatch.setattr(profiles, name, breaks_over_evil(profiles, name))
     admission = Admission((*GOOD, EVIL_PROFILE))
 
-    found = admission.review(path, obj)
+    result = admission.review(path, obj)
 
     if (name, path) == ("_fits_namespace", "/mutate-reservation"):
         assert not admission.faults  # of a template no namespace is asked
         return
-    assert found == expected
+    assert result == expected
     assert admission.about == {TOLD.format(path)}
 
 

@@ -68,18 +68,18 @@ def test_pod_is_not_created_with_devices(node: str) -> None:
 
 def test_a_batch_pod_gets_batch_resources() -> None:
     """CPU in thousandths; a limit without request is a request (6.2, step 5)."""
-    found = mutated(pod(ASKS), BATCH_PROFILE)
+    result = mutated(pod(ASKS), BATCH_PROFILE)
 
-    assert resources(found) == {
+    assert resources(result) == {
         "requests": {BATCH_CPU: "1500", BATCH_MEMORY: "1Gi"},
         "limits": {BATCH_CPU: "2000", BATCH_MEMORY: "1Gi"},
     }
-    spec = found["spec"]
+    spec = result["spec"]
     assert (spec["priorityClassName"], spec["priority"]) == ("koord-batch", 5000)
     assert spec["preemptionPolicy"] == "PreemptLowerPriority"
-    assert found["metadata"]["labels"] == {QOS: "BE"}
-    assert json.loads(found["metadata"]["annotations"][EXTENDED]) == {
-        "containers": {"c0": resources(found)}
+    assert result["metadata"]["labels"] == {QOS: "BE"}
+    assert json.loads(result["metadata"]["annotations"][EXTENDED]) == {
+        "containers": {"c0": resources(result)}
     }
 
 
@@ -87,10 +87,10 @@ def test_the_annotation_has_sidecars_and_init_containers() -> None:
     """The node gives them their batch resources as it gives a main container its own."""
     sidecar = {"name": "proxy", "restartPolicy": "Always", **ASKS}
     manifest = pod(ASKS, initContainers=[{"name": "setup", **ASKS}, sidecar, {"name": "none"}])
-    found = mutated(manifest, BATCH_PROFILE)
+    result = mutated(manifest, BATCH_PROFILE)
 
-    own = resources(found)
-    assert json.loads(found["metadata"]["annotations"][EXTENDED]) == {
+    own = resources(result)
+    assert json.loads(result["metadata"]["annotations"][EXTENDED]) == {
         "containers": {"setup": own, "proxy": own, "c0": own}
     }
 
@@ -99,9 +99,9 @@ def test_gpus_of_sidecars_and_init_containers_are_spelt_out() -> None:
     """The scheduler counts their requests."""
     asks = {"resources": {"requests": {"koordinator.sh/gpu": "50"}}}
     manifest = pod(ASKS, initContainers=[{"name": "proxy", "restartPolicy": "Always", **asks}])
-    found = mutated(manifest)
+    result = mutated(manifest)
 
-    assert found["spec"]["initContainers"][0]["resources"]["requests"] == {
+    assert result["spec"]["initContainers"][0]["resources"]["requests"] == {
         "koordinator.sh/gpu-core": "50",
         "koordinator.sh/gpu-memory-ratio": "50",
         "koordinator.sh/gpu.shared": "1",
@@ -111,13 +111,13 @@ def test_gpus_of_sidecars_and_init_containers_are_spelt_out() -> None:
 def test_a_mid_pod_gets_mid_resources() -> None:
     """Also in its init containers and overhead; no annotation speaks of them."""
     manifest = pod(ASKS, initContainers=[{"name": "i", **ASKS}], overhead={"cpu": "100m"})
-    found = mutated(manifest, profile(priorityClassName="koord-mid"))
+    result = mutated(manifest, profile(priorityClassName="koord-mid"))
 
     mid = {"kubernetes.io/mid-cpu": "1500", "kubernetes.io/mid-memory": "1Gi"}
-    assert resources(found)["requests"] == mid
-    assert found["spec"]["initContainers"][0]["resources"]["requests"] == mid
-    assert found["spec"]["overhead"] == {"kubernetes.io/mid-cpu": "100"}
-    assert "annotations" not in found["metadata"]
+    assert resources(result)["requests"] == mid
+    assert result["spec"]["initContainers"][0]["resources"]["requests"] == mid
+    assert result["spec"]["overhead"] == {"kubernetes.io/mid-cpu": "100"}
+    assert "annotations" not in result["metadata"]
 
 
 @pytest.mark.parametrize("qos", ["LS", "LSR", "LSE", "SYSTEM"])
@@ -130,7 +130,7 @@ def test_other_pods_keep_cpu_and_memory(qos: str) -> None:
 
 def test_all_that_a_profile_can_change() -> None:
     """In this order: what is written first can be mapped and suffixed."""
-    found = mutated(
+    result = mutated(
         pod(labels={"release": "v1", "x": "1"}, annotations={"note": "n"}),
         profile(
             labels={"team": "data"},
@@ -144,7 +144,7 @@ def test_all_that_a_profile_can_change() -> None:
         ),
     )
 
-    assert found["metadata"]["labels"] == {
+    assert result["metadata"]["labels"] == {
         "release": "v1-colo",
         "x": "1",
         "team": "data",
@@ -152,19 +152,19 @@ def test_all_that_a_profile_can_change() -> None:
         "empty": "",
         SUB: "120",
     }
-    assert found["metadata"]["annotations"] == {"note": "n", "a": "b", "copy": "n"}
-    assert found["spec"]["schedulerName"] == "koord-scheduler"
-    assert found["spec"]["terminationGracePeriodSeconds"] == 15
+    assert result["metadata"]["annotations"] == {"note": "n", "a": "b", "copy": "n"}
+    assert result["spec"]["schedulerName"] == "koord-scheduler"
+    assert result["spec"]["terminationGracePeriodSeconds"] == 15
 
 
 def test_fields_that_we_do_not_know_survive() -> None:
     """The object is the user's, not ours."""
     manifest = pod(ASKS | {"env": [{"name": "A", "value": "1"}]}, dnsPolicy="Default")
     patch = {"spec": {"containers": [{"name": "c0", "env": [{"name": "B", "value": "2"}]}]}}
-    found = mutated(manifest, profile(qosClass="BE", patch=patch))
+    result = mutated(manifest, profile(qosClass="BE", patch=patch))
 
-    assert found["spec"]["dnsPolicy"] == "Default"
-    assert [each["name"] for each in found["spec"]["containers"][0]["env"]] == ["A", "B"]
+    assert result["spec"]["dnsPolicy"] == "Default"
+    assert [each["name"] for each in result["spec"]["containers"][0]["env"]] == ["A", "B"]
 
 
 @pytest.mark.parametrize(
@@ -182,9 +182,9 @@ def test_fields_that_we_do_not_know_survive() -> None:
 def test_both_selectors_must_fit(spec: Any, applies: bool) -> None:
     """One that can't be read fits: so the original."""
     there = namespace("default", tier="offline")
-    found = mutated(pod(labels={"app": "etl"}), there, profile(labels={"hit": "1"}, **spec))
+    result = mutated(pod(labels={"app": "etl"}), there, profile(labels={"hit": "1"}, **spec))
 
-    assert ("hit" in found["metadata"]["labels"]) is applies
+    assert ("hit" in result["metadata"]["labels"]) is applies
 
 
 def test_later_names_overwrite_earlier_ones() -> None:
@@ -208,9 +208,9 @@ def test_later_names_overwrite_earlier_ones() -> None:
 def test_lots_are_drawn(probability: Any, lot: int, applies: bool) -> None:
     """99 are as good as 100, and 1 is two in a hundred: so the original."""
     one = profile(labels={"hit": "1"}, probability=probability)
-    found = mutated(pod(), one, percent=lot)
+    result = mutated(pod(), one, percent=lot)
 
-    assert ("labels" in found["metadata"]) is applies
+    assert ("labels" in result["metadata"]) is applies
 
 
 def test_a_profile_left_out_by_lot_still_translates() -> None:
@@ -270,9 +270,9 @@ def test_gpus_are_spelt_out(asked: dict[str, str], spelt: dict[str, str]) -> Non
     wanted = {f"koordinator.sh/{name}": amount for name, amount in spelt.items()}
     manifest = pod({"resources": {"requests": amounts, "limits": amounts}})
 
-    found = resources(mutated(manifest))
+    result = resources(mutated(manifest))
 
-    assert (found["requests"], found["limits"]) == (wanted, wanted)
+    assert (result["requests"], result["limits"]) == (wanted, wanted)
     assert mutated(manifest, gates=frozenset({ManagerFeature.NO_DEVICE_SPEC})) == manifest
 
 
@@ -365,5 +365,7 @@ def test_whole_npus_stay_a_request_that_the_scheduler_accepts() -> None:
     )
 
     kept = after["spec"]["containers"][0]["resources"]["requests"]
-    found = device_requests({name: Quantity.parse(amount).value() for name, amount in kept.items()})
-    assert found[DeviceType.GPU].count == 4
+    result = device_requests(
+        {name: Quantity.parse(amount).value() for name, amount in kept.items()}
+    )
+    assert result[DeviceType.GPU].count == 4

@@ -60,8 +60,8 @@ class World:
         return ""
 
     def used(self, name: str = "team", namespace: str = "quotas") -> str:
-        found = self.cluster.get(ElasticQuota, name, namespace)
-        used = CHILD_REQUEST.read(found.metadata) or {}
+        elastic_quota = self.cluster.get(ElasticQuota, name, namespace)
+        used = CHILD_REQUEST.read(elastic_quota.metadata) or {}
         return str(used.get("cpu", ""))
 
 
@@ -185,10 +185,13 @@ def test_two_replicas_never_admit_more_than_the_limit(
         if follows:
             world.lookup.follow()
         admitted += 0 if world.admit(str(cpu)) else cpu
-    found = world.cluster.get(ElasticQuota, "team", "quotas")
+    elastic_quota = world.cluster.get(ElasticQuota, "team", "quotas")
 
     assert admitted <= 4
-    assert amounts_of(CHILD_REQUEST.read(found.metadata) or {}).get("cpu", 0) == admitted * 1000
+    assert (
+        amounts_of(CHILD_REQUEST.read(elastic_quota.metadata) or {}).get("cpu", 0)
+        == admitted * 1000
+    )
 
 
 def resize(world: World, before: str, after: str, **more: Any) -> str:

@@ -64,9 +64,9 @@ def rights(*granted: tuple[str, str, str, str]) -> Callable[..., bool]:
 
 def world(*objects: Any, granted: tuple[tuple[str, str, str, str], ...] = ()) -> ReaderLookup:
     """Return a cluster with some namespaces and rights."""
-    found = lookup(*NAMESPACES, *objects)
-    found.permits = rights(*granted)
-    return found
+    result = lookup(*NAMESPACES, *objects)
+    result.permits = rights(*granted)
+    return result
 
 
 def refusal(made: dict[str, Any], there: ReaderLookup, *, gates: Any = DEFAULT_GATES) -> str:

@@ -153,10 +153,10 @@ def test_the_order_within_a_band_may_be_set_free() -> None:
 
 def test_all_problems_of_a_group_are_reported_together() -> None:
     """The user corrects them at once."""
-    found = denial(labelled("LSR", 5500))
+    result = denial(labelled("LSR", 5500))
 
-    assert found.startswith("[Pod: Forbidden")
-    assert found.endswith("must declare the requested CPUs]")
+    assert result.startswith("[Pod: Forbidden")
+    assert result.endswith("must declare the requested CPUs]")
 
 
 @pytest.mark.parametrize(
@@ -180,11 +180,11 @@ def test_gpus_that_cannot_be_had(amounts: dict[str, str], says: str) -> None:
     """Checked where the gate is on."""
     manifest = pod(asks(**{f"koordinator.sh/{name}": each for name, each in amounts.items()}))
 
-    found = denial(manifest, gates=frozenset({ManagerFeature.VALIDATE_DEVICES}))
-    assert says in found if says else not found
+    result = denial(manifest, gates=frozenset({ManagerFeature.VALIDATE_DEVICES}))
+    assert says in result if says else not result
     assert not denial(manifest)
     starting = pod({}, initContainers=[{"name": "i", **manifest["spec"]["containers"][0]}])
-    assert denial(starting, gates=frozenset({ManagerFeature.VALIDATE_DEVICES})) == found
+    assert denial(starting, gates=frozenset({ManagerFeature.VALIDATE_DEVICES})) == result
 
 
 def quota(name: str, parent: str = "", *, is_parent: bool = False, **labels: str) -> Any:
@@ -294,10 +294,10 @@ def test_what_a_kubelet_reports_is_amplified() -> None:
     new = {**old, "status": {"allocatable": {"cpu": "15900m", "pods": "110"}, "phase": "x"}}
     update = request(new, "UPDATE", old, subresource="status")
 
-    found = mutate_node_status(update, lookup(), DEFAULT_GATES)
+    result = mutate_node_status(update, lookup(), DEFAULT_GATES)
 
-    assert found["status"] == {"allocatable": {"cpu": "23850m", "pods": "110"}, "phase": "x"}
-    raw = found["metadata"]["annotations"]["node.koordinator.sh/raw-allocatable"]
+    assert result["status"] == {"allocatable": {"cpu": "23850m", "pods": "110"}, "phase": "x"}
+    raw = result["metadata"]["annotations"]["node.koordinator.sh/raw-allocatable"]
     assert json.loads(raw) == {"cpu": "15900m"}
     assert mutate_node_status(request(new), lookup(), DEFAULT_GATES) == new
 
@@ -312,10 +312,10 @@ def test_the_template_of_a_reservation_gets_profiles_too() -> None:
         namespaceSelector={"matchLabels": {"x": "y"}},
     )
 
-    found = mutate_reservation(request(made), lookup(fits), DEFAULT_GATES)
+    result = mutate_reservation(request(made), lookup(fits), DEFAULT_GATES)
 
-    assert found["spec"]["template"]["metadata"]["labels"] == {"app": "a", QOS: "BE"}
-    assert found["spec"]["template"]["spec"] == template["spec"]
+    assert result["spec"]["template"]["metadata"]["labels"] == {"app": "a", QOS: "BE"}
+    assert result["spec"]["template"]["spec"] == template["spec"]
 
 
 @pytest.mark.parametrize(

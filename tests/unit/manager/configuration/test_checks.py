@@ -135,11 +135,11 @@ def test_a_pair_must_be_in_order() -> None:
 )
 def test_texts_that_are_no_configuration(sections: dict[str, Any], title: str) -> None:
     """A changed resource-qos-config needs a system-config, too: so the original."""
-    found = refusal(config(**sections))
+    result = refusal(config(**sections))
 
-    assert found["reason"] == "ParseConfigFail"
+    assert result["reason"] == "ParseConfigFail"
     where = "in configmap koordinator-system/slo-controller-config, err: "
-    assert found["message"].startswith(f"Failed to parse {title} config {where}")
+    assert result["message"].startswith(f"Failed to parse {title} config {where}")
 
 
 def test_what_did_not_change_is_not_checked() -> None:

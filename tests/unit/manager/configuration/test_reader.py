@@ -76,7 +76,7 @@ def test_deleted_config_map_stays_in_effect() -> None:
 
 def test_precedence_of_strategies_of_a_node() -> None:
     """Cluster < first entry that fits < annotation < label."""
-    found = read(
+    result = read(
         colocation={
             "enable": True,
             "cpuReclaimThresholdPercent": 61,
@@ -91,13 +91,13 @@ def test_precedence_of_strategies_of_a_node() -> None:
     label = "node.koordinator.sh/cpu-reclaim-ratio"
 
     def percent(**meta: Any) -> int:
-        return resolved(strategy(found, **meta)).cpu_reclaim_percent
+        return resolved(strategy(result, **meta)).cpu_reclaim_percent
 
     assert percent() == 61
     assert percent(labels={"pool": "a"}) == 62
     assert percent(labels={"pool": "b"}, annotations=annotations) == 90
     assert percent(labels={label: "0.75"}, annotations=annotations) == 75
-    assert strategy(found, labels={"pool": "a"}).memory_calculate_policy == "request"
+    assert strategy(result, labels={"pool": "a"}).memory_calculate_policy == "request"
     assert percent(annotations={"node.koordinator.sh/colocation-strategy": "{"}) == 61
 
 
@@ -107,10 +107,10 @@ def test_precedence_of_strategies_of_a_node() -> None:
 )
 def test_ratio_labels_are_cut_to_percentages(text: str, percent: int) -> None:
     """Floating-point rounding applies; invalid values are ignored."""
-    found = read()
+    result = read()
     labels = {"node.koordinator.sh/cpu-reclaim-ratio": text}
 
-    assert resolved(strategy(found, labels=labels)).cpu_reclaim_percent == percent
+    assert resolved(strategy(result, labels=labels)).cpu_reclaim_percent == percent
 
 
 @pytest.mark.parametrize(
@@ -119,15 +119,15 @@ def test_ratio_labels_are_cut_to_percentages(text: str, percent: int) -> None:
 def test_only_the_cluster_switches_on(cluster: bool, own: bool, is_on: bool) -> None:
     """A node can be excepted from it, but not be the only one: so the original."""
     entry = selected("a", pool="a") | {"enable": own}
-    found = read(colocation={"enable": cluster, "nodeConfigs": [entry]})
+    result = read(colocation={"enable": cluster, "nodeConfigs": [entry]})
 
-    assert found.colocation is not None
-    assert is_colocated(found.colocation, strategy(found, labels={"pool": "a"})) is is_on
+    assert result.colocation is not None
+    assert is_colocated(result.colocation, strategy(result, labels={"pool": "a"})) is is_on
 
 
 def test_a_node_has_the_first_strategy_that_fits_over_that_of_the_cluster() -> None:
     """Objects are merged field by field, lists are replaced."""
-    found = read(
+    result = read(
         resource_threshold={
             "clusterStrategy": {"enable": True, "cpuSuppressThresholdPercent": 60},
             "nodeStrategies": [selected("a", pool="a") | {"cpuSuppressThresholdPercent": 40}],
@@ -147,7 +147,7 @@ def test_a_node_has_the_first_strategy_that_fits_over_that_of_the_cluster() -> N
         },
     )
 
-    plain, own = rendered(found), rendered(found, labels={"pool": "a"})
+    plain, own = rendered(result), rendered(result, labels={"pool": "a"})
 
     assert plain["resourceUsedThresholdWithBE"]["cpuSuppressThresholdPercent"] == 60
     assert own["resourceUsedThresholdWithBE"] == {
@@ -170,24 +170,24 @@ def test_host_applications_of_a_node_replace_all_others() -> None:
     """They are not merged."""
     one = {"name": "one", "priority": "koord-prod"}
     two = {"name": "two", "qos": "BE", "cgroupPath": {"base": "CgroupRoot"}}
-    found = read(
+    result = read(
         host_application={
             "applications": [one],
             "nodeConfigs": [selected("a", pool="a") | {"applications": [two]}],
         }
     )
 
-    assert rendered(found)["hostApplications"] == [one]
-    assert rendered(found, labels={"pool": "a"})["hostApplications"] == [two]
+    assert rendered(result)["hostApplications"] == [one]
+    assert rendered(result, labels={"pool": "a"})["hostApplications"] == [two]
 
 
 def test_the_bandwidth_of_a_node_goes_before_all() -> None:
     """One that can't be read leaves the whole part out."""
     key = "node.koordinator.sh/network-bandwidth"
-    found = read(system={"clusterStrategy": {"totalNetworkBandwidth": "100M"}})
+    result = read(system={"clusterStrategy": {"totalNetworkBandwidth": "100M"}})
 
-    good = rendered(found, annotations={key: "5M"})
-    bad = render_slo(found, node(amounts(1, 1), annotations={key: "fast"}), None)
+    good = rendered(result, annotations={key: "5M"})
+    bad = render_slo(result, node(amounts(1, 1), annotations={key: "fast"}), None)
 
     assert good["systemStrategy"]["totalNetworkBandwidth"] == "5M"
     assert bad.spec.system_strategy is None
@@ -284,7 +284,7 @@ def test_a_refused_strategy_of_nodes_leaves_them_to_the_cluster() -> None:
 
 def test_one_number_of_a_pair_is_enough() -> None:
     """The original's webhook wants both, which can't be meant: without the webhook one counts."""
-    found = read(resource_threshold={"clusterStrategy": {"memoryEvictThresholdPercent": 80}})
+    result = read(resource_threshold={"clusterStrategy": {"memoryEvictThresholdPercent": 80}})
 
-    strategy_ = rendered(found)["resourceUsedThresholdWithBE"]
+    strategy_ = rendered(result)["resourceUsedThresholdWithBE"]
     assert strategy_["memoryEvictThresholdPercent"] == 80

@@ -75,7 +75,7 @@ def test_alike_nodes_get_what_each_would_get_alone(metas: list[ObjectMeta]) -> N
 
 def test_where_nothing_was_ever_valid_nothing_is_known() -> None:
     """Nothing is changed then."""
-    found = Strategies(SloConfig()).of(ObjectMeta(labels={"pool": "a"}))
+    result = Strategies(SloConfig()).of(ObjectMeta(labels={"pool": "a"}))
 
-    assert (found.written, found.colocation, found.normalization) == (None, None, None)
-    assert not found.is_colocated
+    assert (result.written, result.colocation, result.normalization) == (None, None, None)
+    assert not result.is_colocated

@@ -56,8 +56,8 @@ def test_a_profile_gets_a_tree_and_a_root() -> None:
         f"{PREFIX}tree-id": tree_id("q/p"),
         "x": "y",
     }
-    found = {k.removeprefix(PREFIX): json.loads(v) for k, v in quota.metadata.annotations.items()}
-    assert found == {
+    result = {k.removeprefix(PREFIX): json.loads(v) for k, v in quota.metadata.annotations.items()}
+    assert result == {
         "total-resource": {"cpu": "30", "memory": "30Gi"},
         "unschedulable-resource": {"cpu": "20", "memory": "20Gi"},
     }

@@ -45,10 +45,10 @@ def gpu(*, health: bool = True) -> dict[str, Any]:
 def test_healthy_gpus_are_added_up(vendor: str, whole: str | None) -> None:
     """GPUs of other vendors are not called koordinator.sh/gpu."""
     labels = {"gpu-vendor": vendor} if vendor else {}
-    found = gpu_resources(device(gpu(), gpu(), gpu(health=False), **labels), shows_shared=True)
+    result = gpu_resources(device(gpu(), gpu(), gpu(health=False), **labels), shows_shared=True)
 
-    assert found is not None
-    assert {name.removeprefix("koordinator.sh/"): str(each) for name, each in found.items()} == {
+    assert result is not None
+    assert {name.removeprefix("koordinator.sh/"): str(each) for name, each in result.items()} == {
         "gpu-core": "200",
         "gpu-memory": "32Gi",
         "gpu-memory-ratio": "200",

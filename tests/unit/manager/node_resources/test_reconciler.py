@@ -72,18 +72,18 @@ IDLE = metric(used=amounts(0, 0), system=amounts(0, 0))
 def test_an_idle_node_gives_its_capacity_but_for_the_margin() -> None:
     """In one write with the annotation that keeps what third parties are subtracted from."""
     view = ManagedNode(MACHINE, IDLE)
-    found = outcome(view)
+    result = outcome(view)
 
-    (write,) = found.writes
+    (write,) = result.writes
     assert isinstance(write, Patch)
     assert write.subresource == "status"
-    assert shown(view, found) == {
+    assert shown(view, result) == {
         BATCH: "6k",
         BATCH_MEMORY: "6500000000",
         MID: "0",
         "kubernetes.io/mid-memory": "0",
     }
-    assert json.loads(after(view, found).metadata.annotations[ORIGIN]) == {
+    assert json.loads(after(view, result).metadata.annotations[ORIGIN]) == {
         "resources": {BATCH: "6k", BATCH_MEMORY: "6500000000"}
     }
 
@@ -100,10 +100,10 @@ def test_without_fresh_metrics_nothing_is_given(lacking: Any) -> None:
     """What was shown is taken away, not left to pods."""
     given = {BATCH: "6000", BATCH_MEMORY: "1", MID: "1"}
     view = ManagedNode(node({**amounts(10, "10G"), **given}, annotations={"a": "b"}), lacking)
-    found = outcome(view)
+    result = outcome(view)
 
-    assert shown(view, found) == {}
-    assert '"0"' in after(view, found).metadata.annotations[ORIGIN]
+    assert shown(view, result) == {}
+    assert '"0"' in after(view, result).metadata.annotations[ORIGIN]
 
 
 def test_a_report_is_good_until_just_its_age_limit() -> None:
@@ -127,14 +127,14 @@ def test_small_changes_are_not_worth_a_write(now: str, written: bool) -> None:
     annotations = {ORIGIN: origin, f"{PREFIX}cpu-normalization-ratio": "1.00"}
     view = ManagedNode(node({**amounts(10, "10G"), **given}, annotations=annotations), IDLE)
 
-    found = outcome(view)
+    result = outcome(view)
     due = outcome(view, now_s=NOW_S + 301)
 
-    assert bool(found.writes) is written
+    assert bool(result.writes) is written
     assert bool(due.writes) is (now != "6000")
     assert due.synced.status_s == NOW_S + 301
     if not written and now != "6000":
-        assert found.again_s == NOW_S + 300
+        assert result.again_s == NOW_S + 300
 
 
 def test_the_first_time_everything_is_written() -> None:
@@ -164,10 +164,10 @@ def test_a_node_that_is_not_colocated_gives_nothing() -> None:
     }
     given = {BATCH: "6000", MID: "1", "koordinator.sh/gpu": "100"}
     view = ManagedNode(node({**amounts(10, "10G"), **given}, annotations=annotations), IDLE)
-    found = outcome(view, config={"colocation": {"enable": False}})
+    result = outcome(view, config={"colocation": {"enable": False}})
 
-    assert shown(view, found) == {"koordinator.sh/gpu": "100"}
-    left = after(view, found).metadata.annotations
+    assert shown(view, result) == {"koordinator.sh/gpu": "100"}
+    left = after(view, result).metadata.annotations
     assert left.keys() == {f"{PREFIX}cpu-normalization-ratio", ORIGIN}
 
 
@@ -183,10 +183,10 @@ def test_third_parties_get_theirs_first() -> None:
     ]
     annotations = {f"{PREFIX}thirdPartyAllocations": json.dumps({"allocations": allocations})}
     view = ManagedNode(node(amounts(10, "10G"), annotations=annotations), IDLE)
-    found = outcome(view)
+    result = outcome(view)
 
-    assert (shown(view, found)[BATCH], shown(view, found)[BATCH_MEMORY]) == ("4500", "0")
-    assert '"6k"' in after(view, found).metadata.annotations[ORIGIN]
+    assert (shown(view, result)[BATCH], shown(view, result)[BATCH_MEMORY]) == ("4500", "0")
+    assert '"6k"' in after(view, result).metadata.annotations[ORIGIN]
 
 
 def shared(cpu: str, origin: str = "6k", **meta: Any) -> Node:
@@ -212,9 +212,9 @@ def test_a_share_that_changes_is_written_at_once() -> None:
 def test_what_third_parties_may_have_is_written_though_pods_are_shown_the_same() -> None:
     """They read it in the annotation; small changes wait as ever."""
     view = ManagedNode(shared("9000", origin="3k"), IDLE)
-    found = outcome(view)
-    assert shown(view, found)[BATCH] == "0"
-    assert '"6k"' in after(view, found).metadata.annotations[ORIGIN]
+    result = outcome(view)
+    assert shown(view, result)[BATCH] == "0"
+    assert '"6k"' in after(view, result).metadata.annotations[ORIGIN]
     assert ORIGIN not in str(outcome(ManagedNode(shared("9000", origin="5900"), IDLE)).writes)
 
 
@@ -256,39 +256,39 @@ def test_an_unknown_model_changes_nothing() -> None:
     """The ratio is unchanged, and the reason is reported."""
     annotations = {f"{PREFIX}cpu-normalization-ratio": "1.20"}
     view = ManagedNode(node(amounts(10, "10G"), annotations=annotations), IDLE)
-    found = outcome(view, config={"cpu_normalization": ON})
+    result = outcome(view, config={"cpu_normalization": ON})
 
-    assert after(view, found).metadata.annotations[f"{PREFIX}cpu-normalization-ratio"] == "1.20"
-    assert [plugin for plugin, _ in found.problems] == [NodePlugin.NORMALIZATION]
+    assert after(view, result).metadata.annotations[f"{PREFIX}cpu-normalization-ratio"] == "1.20"
+    assert [plugin for plugin, _ in result.problems] == [NodePlugin.NORMALIZATION]
 
 
 def test_devices_are_shown_with_their_labels() -> None:
     """Devices of a deleted Device object are removed from the node; its labels stay."""
     view = ManagedNode(MACHINE, IDLE, device=device(gpu(), **{"gpu-model": "A100"}))
-    found = outcome(view)
+    result = outcome(view)
 
-    assert shown(view, found)["koordinator.sh/gpu"] == "100"
-    node_ = after(view, found)
+    assert shown(view, result)["koordinator.sh/gpu"] == "100"
+    node_ = after(view, result)
     assert node_.metadata.labels == {f"{PREFIX}gpu-model": "A100"}
 
-    gone = ManagedNode(node_, IDLE)
-    assert "koordinator.sh/gpu" not in shown(gone, outcome(gone))
-    assert after(gone, outcome(gone)).metadata.labels == node_.metadata.labels
+    managed_node = ManagedNode(node_, IDLE)
+    assert "koordinator.sh/gpu" not in shown(managed_node, outcome(managed_node))
+    assert after(managed_node, outcome(managed_node)).metadata.labels == node_.metadata.labels
 
 
 def test_only_the_plugins_that_are_on_say_something() -> None:
     """The rest of the node is left as it is."""
     view = ManagedNode(node(amounts(10, "10G") | {MID: "7"}), IDLE, device=device(gpu()))
-    found = outcome(view, plugins=frozenset({NodePlugin.BATCH}))
+    result = outcome(view, plugins=frozenset({NodePlugin.BATCH}))
 
-    assert shown(view, found).keys() == {BATCH, BATCH_MEMORY, MID}
+    assert shown(view, result).keys() == {BATCH, BATCH_MEMORY, MID}
     assert NodePlugin.GPU in ALL_PLUGINS
 
 
 def test_numa_nodes_get_their_part() -> None:
     """The write is skipped if the topology has changed in the meantime."""
     pods = counted([pod("p", amounts(4, 0))])
-    found = outcome(
+    result = outcome(
         ManagedNode(
             MACHINE,
             metric(used=amounts(0, 0), pods=[usage("p", amounts(2, 0))]),
@@ -297,7 +297,7 @@ def test_numa_nodes_get_their_part() -> None:
         )
     )
 
-    zones, _ = found.writes
+    zones, _ = result.writes
     assert isinstance(zones, Patch)
     assert zones.body["metadata"] == {"resourceVersion": ""}
     cpus = [
@@ -305,7 +305,7 @@ def test_numa_nodes_get_their_part() -> None:
         for zone in zones.body["zones"]
     ]
     assert cpus == ["2k", "2k"]
-    assert found.synced.topology_s == NOW_S
+    assert result.synced.topology_s == NOW_S
 
 
 def test_a_node_that_reports_nothing_is_left_alone() -> None:

@@ -90,14 +90,14 @@ def test_small_differences_are_not_applied(shown: str | None, changed: bool) -> 
     """8000 is what it should be; up to a tenth of what is shown is left."""
     extra: dict[str, Any] = {} if shown is None else {BATCH_CPU: shown}
     zone = amounts(16, "32Gi") | {"kubernetes.io/batch-memory": "0"} | extra
-    found = topology(zone)
+    result = topology(zone)
     terms = zone_terms(
-        Strategy(cpu_reclaim_percent=50, memory_reclaim_percent=0), MACHINE, found, use(metric())
+        Strategy(cpu_reclaim_percent=50, memory_reclaim_percent=0), MACHINE, result, use(metric())
     )
 
-    zones = with_amounts(found.zones, zone_amounts(terms, 1.0), 0.1)
+    zones = with_amounts(result.zones, zone_amounts(terms, 1.0), 0.1)
 
-    assert (zones != found.zones) is changed
+    assert (zones != result.zones) is changed
     assert [r.name for r in zones[0].resources] == sorted(r.name for r in zones[0].resources) or (
         shown is not None
     )

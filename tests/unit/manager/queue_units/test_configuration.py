@@ -46,9 +46,9 @@ def test_the_chart_s_file_chooses_what_is_so_by_default() -> None:
 
 def test_arguments_of_extensions_say_how_long_their_jobs_are_waited_for() -> None:
     """They are in a separate file; 0 means the default."""
-    found = read(CHART, "{tfjob: {runningTimeout: 1m, backoffTimeout: 30s}, job: {}}")
+    result = read(CHART, "{tfjob: {runningTimeout: 1m, backoffTimeout: 30s}, job: {}}")
 
-    assert found.times["tfjob"] == JobTimes(60.0, 30.0)
+    assert result.times["tfjob"] == JobTimes(60.0, 30.0)
     assert read("job: {runningTimeout: 0s}").times == {"job": JobTimes()}
 
 

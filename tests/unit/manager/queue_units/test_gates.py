@@ -26,21 +26,21 @@ def checked(*names: str, **selectors: JsonObject) -> JsonObject:
 
 def answer(world: World, unit: str, **states: str) -> None:
     """Set the states of admission checks of a unit, as their controllers do."""
-    found = world.unit(unit)
+    result = world.unit(unit)
     checks = tuple(
         replace(check, state=states.get(check.name, check.state), message="so it is")
-        for check in found.status.admission_checks
+        for check in result.status.admission_checks
     )
     world.cluster.update_status(
-        replace(found, status=replace(found.status, admission_checks=checks))
+        replace(result, status=replace(result.status, admission_checks=checks))
     )
     world.settle()
 
 
 def say(world: World, unit: str, phase: str, **more: Any) -> None:
     """Set the phase of a unit, as a scheduler does."""
-    found = world.unit(unit)
-    world.cluster.update_status(replace(found, status=replace(found.status, phase=phase, **more)))
+    result = world.unit(unit)
+    world.cluster.update_status(replace(result, status=replace(result.status, phase=phase, **more)))
     world.settle()
 
 
@@ -283,10 +283,10 @@ def test_pods_ready_timeout_begins_with_the_start_of_the_job() -> None:
     world.settle()
     world.pass_time(300)
     assert world.phases() == {"a": "Reserved"}
-    found = world.unit("a")
+    result = world.unit("a")
     ready = (AdmissionCheckState(name="capacity", state="Ready"),)
     world.cluster.update_status(
-        replace(found, status=replace(found.status, admission_checks=ready))
+        replace(result, status=replace(result.status, admission_checks=ready))
     )
     world.settle(pods_run=False)
     world.pass_time(50, pods_run=False)
@@ -302,9 +302,9 @@ def test_units_proceed_without_stored_conditions() -> None:
     say(world, "a", "SchedFailed", conditions=(), requeue_state=None)
     forgotten = {"conditions": (), "requeue_state": None}
     for phase in ("SchedFailed", "SchedFailed"):
-        found = world.unit("a")
+        result = world.unit("a")
         world.cluster.update_status(
-            replace(found, status=replace(found.status, phase=phase, **forgotten))
+            replace(result, status=replace(result.status, phase=phase, **forgotten))
         )
         world.settle()
     assert (world.phases(), world.running()) == ({"a": "SchedFailed"}, set())

@@ -129,8 +129,8 @@ def test_every_kind_is_tried_here() -> None:
 def test_a_job_of_each_kind_is_read(name: str) -> None:
     """Check suspension, requests and progress."""
     spec, cpu = SPECS[name]
-    found = made(name, spec)
-    assert (found.is_suspended, found.request["cpu"], found.state) == (
+    result = made(name, spec)
+    assert (result.is_suspended, result.request["cpu"], result.state) == (
         True,
         cpu,
         QueuedJobState.WAITING,

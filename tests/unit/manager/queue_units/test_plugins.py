@@ -236,10 +236,10 @@ def test_each_quota_of_the_tree_gets_a_queue_that_goes_with_it() -> None:
         if it.metadata.name != "own"
     }
     assert made.keys() == {"root", "root/Team_A"}
-    found = made["root/Team_A"].metadata
-    assert found.name.startswith("root-team-a-")
-    assert found.labels == {"create-by-koordqueue": "true"}
-    assert found.annotations["koord-queue/parent-quota-fullname"] == "root"
+    metadata = made["root/Team_A"].metadata
+    assert metadata.name.startswith("root-team-a-")
+    assert metadata.labels == {"create-by-koordqueue": "true"}
+    assert metadata.annotations["koord-queue/parent-quota-fullname"] == "root"
 
     patch = {"spec": {"root": {"children": [node("new", 1)]}}}
     world.cluster.patch(ElasticQuotaTree, "elasticquotatree", "kube-system", patch)

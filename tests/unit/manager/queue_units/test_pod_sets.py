@@ -151,16 +151,16 @@ def test_a_unit_asks_for_what_the_scheduler_counts_for_its_pods(
     name: str, data: st.DataObject
 ) -> None:
     """Check all kinds whose pods the simulator creates; it parses manifests independently."""
-    found = job_of(name, data.draw(_SPECS[name]))
+    result = job_of(name, data.draw(_SPECS[name]))
     kind = BY_NAME[name].type
-    made = read_operator_workload(kind.API_VERSION, kind.KIND, to_manifest(found.obj))
+    made = read_operator_workload(kind.API_VERSION, kind.KIND, to_manifest(result.obj))
     assert made is not None
     assert not made.unsimulated
     expected: dict[str, int] = {}
     for part in made.parts:
         for resource, amount in _counted(part).items():
             expected[resource] = expected.get(resource, 0) + amount
-    asked = {resource: amount for resource, amount in found.request.items() if amount}
+    asked = {resource: amount for resource, amount in result.request.items() if amount}
     assert asked == {resource: amount for resource, amount in expected.items() if amount}
 
 
@@ -168,10 +168,10 @@ def test_a_unit_asks_for_what_the_scheduler_counts_for_its_pods(
 @given(spec=_jobs)
 def test_a_batch_job_asks_for_its_pods_at_once(spec: JsonObject) -> None:
     """No more than its parallelism, and than it needs to complete."""
-    found = job_of("job", spec)
-    stored = with_defaults(Pod(spec=found.pod_sets[0].template.spec)).spec  # type: ignore[union-attr]
+    result = job_of("job", spec)
+    stored = with_defaults(Pod(spec=result.pod_sets[0].template.spec)).spec  # type: ignore[union-attr]
     at_once = min(spec.get("parallelism", 1), spec.get("completions", 3))
-    assert found.request == {n: a * at_once for n, a in pod_requests(stored).items()}
+    assert result.request == {n: a * at_once for n, a in pod_requests(stored).items()}
     assert isinstance(stored, PodSpec)
 
 
@@ -216,15 +216,15 @@ def test_groups_of_ray_workers_keep_to_their_bounds(group: JsonObject, workers: 
         "headGroupSpec": {"template": template("0")},
         "workerGroupSpecs": [{"groupName": "w", "template": template("1"), **group}],
     }
-    found = job_of("rayjob", {"submissionMode": "HTTPMode", "rayClusterSpec": cluster})
-    assert found.request["cpu"] == workers * 1000
+    result = job_of("rayjob", {"submissionMode": "HTTPMode", "rayClusterSpec": cluster})
+    assert result.request["cpu"] == workers * 1000
 
 
 def test_a_job_set_runs_no_more_pods_at_once_than_complete_it() -> None:
     """Parallelism 4 of a Job with 2 completions makes 2 pods; 3 such Jobs make 6."""
     job = {"spec": {"parallelism": 4, "completions": 2, "template": template("1")}}
-    found = job_of("jobset", {"replicatedJobs": [{"name": "w", "replicas": 3, "template": job}]})
-    assert (found.request["cpu"], found.pod_sets[0].count) == (6000, 6)
+    result = job_of("jobset", {"replicatedJobs": [{"name": "w", "replicas": 3, "template": job}]})
+    assert (result.request["cpu"], result.pod_sets[0].count) == (6000, 6)
 
 
 def test_containers_beside_the_main_one_count_in_kinds_without_templates() -> None:
@@ -258,5 +258,5 @@ def test_spark_counts_executors_and_memory_as_spark_does(
     spec: JsonObject, executors: int, executor_memory: int
 ) -> None:
     """Memory beside the heap and the number of executors have defaults of Spark's own."""
-    found = job_of("sparkapp", spec).pod_sets[1]
-    assert (found.count, found.request["memory"]) == (executors, executor_memory)
+    result = job_of("sparkapp", spec).pod_sets[1]
+    assert (result.count, result.request["memory"]) == (executors, executor_memory)

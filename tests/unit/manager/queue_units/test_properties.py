@@ -33,8 +33,8 @@ class FaultyCluster:
         self._real, self._faults = real, faults
 
     def __getattr__(self, name: str) -> Any:
-        found = getattr(self._real, name)
-        return self._faulty(found) if name in ("create", "patch", "delete") else found
+        result = getattr(self._real, name)
+        return self._faulty(result) if name in ("create", "patch", "delete") else result
 
     def _faulty(self, verb: Callable[..., Any]) -> Callable[..., Any]:
         def call(*args: Any, **more: Any) -> Any:

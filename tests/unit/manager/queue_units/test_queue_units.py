@@ -172,10 +172,10 @@ def test_each_quota_gets_a_queue_that_lists_waiting_units() -> None:
     world.settle()
     world.add(*(job(name, priority=n) for n, name in enumerate("abc")))
     world.settle()
-    found = world.cluster.get(Queue, "team", NAMESPACE)
+    result = world.cluster.get(Queue, "team", NAMESPACE)
 
-    assert (found.spec.queue_policy, found.spec.priority) == ("Block", 1000)
-    items = found.status.queue_item_details["active"]
+    assert (result.spec.queue_policy, result.spec.priority) == ("Block", 1000)
+    items = result.status.queue_item_details["active"]
     assert [(it.name, it.position) for it in items] == [("b", 1), ("a", 2)]
 
 

@@ -126,16 +126,16 @@ class World:
 
     def make_pods(self, name: str, *, run: bool = True) -> None:
         """Do what the Job controller does next: pods of a job that may run, none of another."""
-        found = self.cluster.get(Job, name, "default")
-        wanted = 0 if found.spec.suspend or is_over(found) else found.spec.parallelism or 0
-        status = replace(found.status, active=wanted, ready=wanted if run else 0)
-        if status != found.status:
-            self.cluster.update_status(replace(found, status=status))
+        result = self.cluster.get(Job, name, "default")
+        wanted = 0 if result.spec.suspend or is_over(result) else result.spec.parallelism or 0
+        status = replace(result.status, active=wanted, ready=wanted if run else 0)
+        if status != result.status:
+            self.cluster.update_status(replace(result, status=status))
 
     def end(self, name: str, kind: str = "Complete") -> None:
-        found = self.cluster.get(Job, name, "default")
+        result = self.cluster.get(Job, name, "default")
         over = JobStatus(conditions=(Condition(type=kind, status="True"),))
-        self.cluster.update_status(replace(found, status=over))
+        self.cluster.update_status(replace(result, status=over))
 
     def jobs(self) -> Iterable[Job]:
         return self.cluster.list(Job).items

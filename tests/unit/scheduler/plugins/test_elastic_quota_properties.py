@@ -174,12 +174,12 @@ def test_runs_end_where_a_quota_is_used_up(
         team(name, most, most // 2, PARENTS.get(name, ""))
         for name, most in zip(NAMES, limits, strict=True)
     ]
-    found = []
+    result = []
     for merge in (True, False):
         one = embedded(
             node("n0", cpu=16), node("n1", cpu=9), *teams, *pods, config=config(), merge_runs=merge
         )
         outcomes = one.scheduler.step()
-        found.append(sorted((o.pod, o.node) for o in outcomes if isinstance(o, Bound)))
+        result.append(sorted((o.pod, o.node) for o in outcomes if isinstance(o, Bound)))
 
-    assert found[0] == found[1]
+    assert result[0] == result[1]

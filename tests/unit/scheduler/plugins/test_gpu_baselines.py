@@ -33,9 +33,9 @@ def test_dot_product_prefers_nodes_with_less_of_what_the_pod_requests(world: Wor
     state = world(*machine("small", 64, 4), *machine("large", 128, 8))
     asked = pod("p", cpu=32, requests={RATIO: 200})
 
-    found = scored(built(gpu_dot_product.PLUGIN, state), state, asked)
+    result = scored(built(gpu_dot_product.PLUGIN, state), state, asked)
 
-    assert found == {"small": 87, "large": 75}
+    assert result == {"small": 87, "large": 75}
 
 
 @pytest.fixture
@@ -97,8 +97,8 @@ def test_random_takes_every_node_equally_often_and_repeats_with_its_seed(world: 
         plugin, names = built(gpu_random.PLUGIN, state, seed=seed), []
         for _ in range(400):
             plugin.on_arrival(Snapshot(state), asked)
-            found = scored(plugin, state, share("p", 50))
-            names.append(max(found, key=lambda name: found[name]))
+            result = scored(plugin, state, share("p", 50))
+            names.append(max(result, key=lambda name: result[name]))
         return names
 
     drawn = choices(1)

@@ -268,8 +268,8 @@ def test_nodes_without_fresh_report_score_zero(world: World) -> None:
     )
     state.advance(START_S)
 
-    found = scores(state, pod("new"), filterExpiredNodeMetrics=False)
-    assert {name for name, score in found.items() if score} == {"fresh", "empty"}
+    result = scores(state, pod("new"), filterExpiredNodeMetrics=False)
+    assert {name for name, score in result.items() if score} == {"fresh", "empty"}
 
 
 def test_prod_pods_may_be_scored_by_what_prod_pods_use(world: World) -> None:
@@ -349,7 +349,7 @@ def test_estimate_counts_for_a_minimum_time(
 def test_run_with_previously_measured_pod_names(embedded: NewEmbedded) -> None:
     """Decisions in runs and one by one are equal."""
     config = configuration(plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}})
-    found = []
+    result = []
     for merge in (True, False):
         one = embedded(
             node("a", cpu=16),
@@ -361,10 +361,10 @@ def test_run_with_previously_measured_pod_names(embedded: NewEmbedded) -> None:
             merge_runs=merge,
         )
         one.scheduler.step()
-        found.append({p.key: p.spec.node_name for p in one.cluster.list(Pod).items})
+        result.append({p.key: p.spec.node_name for p in one.cluster.list(Pod).items})
 
-    assert found[0] == found[1]
-    assert set(found[0].values()) == {"a", "b"}
+    assert result[0] == result[1]
+    assert set(result[0].values()) == {"a", "b"}
 
 
 def test_run_counts_each_pod_by_its_measurement(world: World) -> None:

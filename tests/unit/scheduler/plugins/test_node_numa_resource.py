@@ -70,9 +70,9 @@ def running(name: str, on: str = "m", **held: Any) -> Pod:
 )
 def test_lse_and_lsr_pods_get_exclusive_cpus(world: World, asked: Pod, cpuset: str | None) -> None:
     """They are of the band prod, and get whole cores unless the pod specifies otherwise."""
-    found = status(world(*machine("m")), asked)
+    result = status(world(*machine("m")), asked)
 
-    assert (found or {}).get("cpuset") == cpuset
+    assert (result or {}).get("cpuset") == cpuset
 
 
 def test_fraction_of_a_cpu_cannot_be_bound(world: World) -> None:
@@ -231,9 +231,14 @@ def test_devices_and_cpus_come_from_one_numa_node(world: World) -> None:
         state.place(
             asked.key, asked, state.classes.of(asked), choice.row, choice.allocation.pod_allocation
         )
-        held = choice.allocation.pod_allocation
-        assert held.numa is not None
-        zones.append(([*held.numa.zones], [taken.minor for taken in held.devices[DeviceType.GPU]]))
+        pod_allocation = choice.allocation.pod_allocation
+        assert pod_allocation.numa is not None
+        zones.append(
+            (
+                [*pod_allocation.numa.zones],
+                [taken.minor for taken in pod_allocation.devices[DeviceType.GPU]],
+            )
+        )
 
     assert zones == [([0], [0]), ([1], [1])]
     assert cycle.choose(renamed(first, "r"), state.classes.of(first), {}) is None
@@ -371,9 +376,9 @@ def test_preemption_releases_cpus_and_amounts_of_numa_nodes() -> None:
     outcomes = one.run_to_fixed_point()
 
     assert [o.pod for o in outcomes if type(o).__name__ == "Evicted"] == ["default/b"]
-    held = one.state.pods.by_key["default/c"].pod_allocation.numa
-    assert held is not None
-    assert [*held.zones] == [1]
+    numa = one.state.pods.by_key["default/c"].pod_allocation.numa
+    assert numa is not None
+    assert [*numa.zones] == [1]
 
 
 def test_preemption_knows_which_gpus_make_a_group_whole() -> None:

@@ -161,8 +161,8 @@ def test_refusals_are_equal_for_equal_and_mixed_nodes() -> None:
         state = world(*objects)
         plugin = built(PLUGIN, state)
         assert (state.nodes.numa.survey.alike is None) == (len(objects) > len(alike))
-        found = (refused(plugin, state, each) for each in asked)
-        return [{name: why for name, why in each.items() if name != "c"} for each in found]
+        result = (refused(plugin, state, each) for each in asked)
+        return [{name: why for name, why in each.items() if name != "c"} for each in result]
 
     together = refusals(*alike)
     assert together == refusals(*alike, *other)

@@ -206,8 +206,8 @@ def test_array_search_equals_the_search_by_node(storage: Storage, names: list[st
     matches = match_volumes(whole.objects, claims, reach(whole))
 
     for row, node in enumerate(whole.node_names):
-        found = {claim.metadata.name: item.metadata.name for claim, item in matches.on(row)}
-        assert found == search(storage, [item.metadata.name for item in claims], node)
+        result = {claim.metadata.name: item.metadata.name for claim, item in matches.on(row)}
+        assert result == search(storage, [item.metadata.name for item in claims], node)
 
 
 @pytest.mark.slow

@@ -37,11 +37,11 @@ def share(_namespace: str, more: Amounts) -> float:
 
 
 def queue(rules: QueueRules, jobs: list[QueuedJob]) -> JobQueue:
-    made = JobQueue(rules)
+    job_queue = JobQueue(rules)
     for one in jobs:
-        made.put(one)
-    made.validate()
-    return made
+        job_queue.put(one)
+    job_queue.validate()
+    return job_queue
 
 
 @given(JOBS)
@@ -148,12 +148,12 @@ def test_of_ten_thousand_places_few_are_told_again() -> None:
 
     So its place is reported some twenty times, not ten thousand times.
     """
-    told = ReportedPositions()
+    reported_positions = ReportedPositions()
     jobs = [job(number) for number in range(1_000)]
     heard = 0
     while jobs:
-        for place in told.due(jobs):
-            told.note(place)
+        for place in reported_positions.due(jobs):
+            reported_positions.note(place)
             heard += place.job.sequence == 999
         jobs.pop(0)
 

@@ -44,12 +44,12 @@ def test_pods_of_which_nothing_was_measured_are_left_out() -> None:
     pods = {"a": used("1", "5"), "b": used("2"), "c": {}}
     report = metric("n", pods=pods, prod=["b"], interval_s=30)
     measured = measured_by(report, RULES)
-    found = {
+    result = {
         key: (RULES.amounts(pod.pod_usage.resources), pod.priority)
         for key, pod in measured.pods.items()
     }
 
-    assert found == {"default/a": ((1000, 5), ""), "default/b": ((2000, 0), "koord-prod")}
+    assert result == {"default/a": ((1000, 5), ""), "default/b": ((2000, 0), "koord-prod")}
     assert measured.interval_s == 30
 
 

@@ -52,9 +52,9 @@ def test_a_pod_keeps_away_from_pods_on_several_numa_nodes_if_it_requires_so() ->
 @pytest.mark.parametrize(("state", "admitted"), [("single", False), ("shared", True)])
 def test_a_pod_on_several_keeps_away_from_pods_on_one(state: str, admitted: bool) -> None:
     """And the other way round."""
-    found = NumaMachine({0: ZoneState(state), 1: ZoneState.IDLE})
+    numa_machine = NumaMachine({0: ZoneState(state), 1: ZoneState.IDLE})
 
-    assert align(RESTRICTED, [{"cpu": BOTH}], found, "Required").admitted is admitted
+    assert align(RESTRICTED, [{"cpu": BOTH}], numa_machine, "Required").admitted is admitted
 
 
 def test_resources_that_prefer_sets_of_different_size_cannot_be_aligned() -> None:

@@ -42,7 +42,7 @@ def topology(
 
 def test_cpus_that_are_out_of_bounds_are_gone_from_their_numa_node() -> None:
     """CPUs of kubelet's pods, of kubelet, of a reservation, of system pods; each counts once."""
-    found = read_topology(
+    result = read_topology(
         topology(
             {
                 "node.koordinator.sh/pod-cpu-allocs": json.dumps(
@@ -58,12 +58,12 @@ def test_cpus_that_are_out_of_bounds_are_gone_from_their_numa_node() -> None:
         )
     )
 
-    assert format_cpu_list(found.unusable) == "0-8"
-    assert found.zones == {
+    assert format_cpu_list(result.unusable) == "0-8"
+    assert result.zones == {
         0: {"cpu": 0, "memory": 16 * GIB},
         1: {"cpu": 7_000, "memory": 16 * GIB},
     }
-    assert list(found.zones) == [0, 1]
+    assert list(result.zones) == [0, 1]
 
 
 def test_system_pods_may_share_their_cpus() -> None:
@@ -95,9 +95,9 @@ def test_kubelet_policies(reported: str, policy: NumaTopologyPolicy) -> None:
 
 def test_other_zones_are_left_out() -> None:
     """A NUMA node is called node- and a number."""
-    found = read_topology(topology(zones=("node-10", "socket-1", "node-x", "node-2")))
+    result = read_topology(topology(zones=("node-10", "socket-1", "node-x", "node-2")))
 
-    assert list(found.zones) == [2, 10]
+    assert list(result.zones) == [2, 10]
 
 
 def test_amounts_are_amplified_once() -> None:
@@ -137,11 +137,11 @@ def test_what_cannot_be_read_is_named(key: str, text: str) -> None:
 
 def test_a_node_without_cpu_details_has_zones_all_the_same() -> None:
     """Reserved CPUs can't be counted there."""
-    found = topology({"node.koordinator.sh/reservation": '{"reservedCPUs":"0-1"}'})
-    del found.metadata.annotations[CPU_TOPOLOGY.key]
+    result = topology({"node.koordinator.sh/reservation": '{"reservedCPUs":"0-1"}'})
+    del result.metadata.annotations[CPU_TOPOLOGY.key]
 
-    assert read_topology(found).layout is None
-    assert read_topology(found).zones[0]["cpu"] == 8_000
+    assert read_topology(result).layout is None
+    assert read_topology(result).zones[0]["cpu"] == 8_000
 
 
 @pytest.mark.parametrize("number", ["1024", "99999999999", "9" * 5000])

@@ -157,9 +157,9 @@ def test_hints_are_the_sets_that_have_enough_of_everything() -> None:
 
     def hints(cpu: int, policy: NumaTopologyPolicy) -> list[TopologyHint]:
         trial = NumaTrial(node, NumaRequest({"cpu": cpu, "example.com/gpu": 1}))
-        found = resource_hints(trial, policy, scorer)
-        assert set(found) == {"cpu"}
-        return found["cpu"]
+        result = resource_hints(trial, policy, scorer)
+        assert set(result) == {"cpu"}
+        return result["cpu"]
 
     single, restricted = NumaTopologyPolicy.SINGLE_NUMA_NODE, NumaTopologyPolicy.RESTRICTED
     assert hints(10_000, single) == [TopologyHint(0b11, True, 37)]
@@ -178,14 +178,14 @@ def test_a_numa_node_that_has_nothing_of_a_resource_is_no_place_for_it() -> None
     zones = {0: node.zones[0], 1: {**node.zones[1], "hugepages-1Gi": GIB}}
     request = NumaRequest({"cpu": 10_000, "hugepages-1Gi": GIB})
 
-    found = resource_hints(
+    result = resource_hints(
         NumaTrial(replace(node, zones=zones), request),
         NumaTopologyPolicy.RESTRICTED,
         ZoneScorer({"cpu": 1}, pack=False),
     )
 
-    assert [hint.zones for hint in found["cpu"]] == [0b11]
-    assert found["hugepages-1Gi"] == []
+    assert [hint.zones for hint in result["cpu"]] == [0b11]
+    assert result["hugepages-1Gi"] == []
 
 
 @st.composite

@@ -223,7 +223,7 @@ def worlds(draw: st.DrawFn) -> tuple[RoomCluster, RoomRequest]:
     gpus = slots // 2 if groups is not None else draw(st.integers(1, slots))
     domain = draw(st.sampled_from([None, np.arange(nodes) % 2]))
     accepts = np.array(draw(st.lists(st.booleans(), min_size=nodes, max_size=nodes)))
-    wanted = RoomRequest(
+    room_request = RoomRequest(
         members=draw(st.integers(1, 3)),
         gpus=gpus,
         requests=np.array([draw(st.integers(0, 8))]),
@@ -231,7 +231,7 @@ def worlds(draw: st.DrawFn) -> tuple[RoomCluster, RoomRequest]:
         groups=groups,
         domain=domain,
     )
-    return RoomCluster(free, gpu_free, tuple(pods)), wanted
+    return RoomCluster(free, gpu_free, tuple(pods)), room_request
 
 
 @pytest.mark.slow
@@ -243,11 +243,11 @@ def test_plan_is_valid_and_has_at_least_the_minimum_of_moves(
     """Plans come true move by move; the program's number is a lower bound, its plans reach it."""
     where, wanted = world
     fewest = fewest_moves(where, wanted)
-    found = find(where, wanted)
-    if found is not None:
-        check(where, wanted, found)
+    result = find(where, wanted)
+    if result is not None:
+        check(where, wanted, result)
         assert fewest is not None
-        assert len(found.moves) >= fewest
+        assert len(result.moves) >= fewest
     exact = solve_room(where, wanted)
     if exact is not None:
         check(where, wanted, exact)
