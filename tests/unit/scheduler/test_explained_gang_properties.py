@@ -107,12 +107,11 @@ def names_short_resources(world: World, one: Explanation) -> None:
     ]
     largest = {n: max(amount(each[n]) for each in sizes) for n in ("cpu", "memory")}
     for cause in one.causes:
-        short = re.fullmatch(r"Insufficient (cpu|memory)", cause.reason)
-        for name in cause.on if short else ():
-            requests, free = re.search(
-                rf"{short[1]}: requests (\S+), (\S+) of", cause.detail
-            ).groups()
-            assert amount(free) < amount(requests) <= largest[short[1]], (cause, name)
+        for resource in re.findall(r"^Insufficient (cpu|memory)$", cause.reason):
+            ((requests, free),) = re.findall(
+                rf"(?:^|; ){resource}: requests (\S+), (\S+) of", cause.detail
+            )
+            assert amount(free) < amount(requests) <= largest[resource], cause
         exceeded = re.search(r"exceedDimensions: \[(.*)\]", cause.reason)
         if exceeded and "runtime: " in cause.reason:
             figures = {
