@@ -220,7 +220,7 @@ def played(one: Embedded, deeds: Sequence[tuple[str, Any]]) -> list[tuple[Any, .
 
 
 def _has_metric(one: Embedded, about: Node) -> bool:
-    return one.state.load.has_reports and about.metadata.name in one.state.nodes.rows
+    return bool(one.state.load.metrics) and about.metadata.name in one.state.nodes.rows
 
 
 @pytest.mark.slow

@@ -59,12 +59,16 @@ class PluginHints:
     independent of the others (``filter(s[rows]) == filter(s)[rows]``).  ``prefilters``, ``filters``
     and ``scores`` depend only on the pod, on the traits of the cluster (``Snapshot.traits``) and on
     whether the pod has restorable holds.  With both rules, results are cacheable row by row.
+    ``concerns`` depends on the same for every plugin; where it is False the plugin is left out.
     """
 
     #: the part of the pod class that a node-local plugin reads; default: the whole class
     key: Callable[[PodClass], Hashable] = _whole_class
     #: a value that changes when cached results of the plugin become stale on every row
     version: Callable[[Snapshot], Hashable] | None = None
+    #: False: ``filter`` accepts every node, the score is 0, and nothing is reserved, whatever pods
+    #: are placed; evaluated again when ``Snapshot.traits`` change
+    concerns: Callable[[Snapshot, PodClass], bool] = _always
     #: False skips ``prefilter``, which would not refuse the pod
     prefilters: Callable[[Snapshot, PodClass], bool] = _always
     #: False skips ``filter``, which would accept every node (kube: PreFilter returns Skip)
@@ -80,8 +84,6 @@ class PluginHints:
     #: filter and score in one pass: sets ``fits``, ``(n,)``, to False where the filter rejects, and
     #: adds the weight times the score to ``total``, ``(n,)``, at least on the other rows
     judge: Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None] | None = None
-    #: whether ``judge`` accepts every node with score 0 now, whatever pods are placed; default: no
-    is_neutral: Callable[[Snapshot], bool] | None = None
     #: whether ``run_limit`` and ``shortfall`` depend on the sum of the requests of pods alone
     limits_sums: bool = False
     #: whether placing such a pod changes only amounts and pod counts for the plugin; default: it
@@ -218,7 +220,10 @@ class SchedulingPlugin(BasicPlugin, Protocol):
     # PreFilter.
 
     def restorable(self, snapshot: Snapshot, pod: PodClass) -> RestorableHolds | None:
-        """Return the holds that the pod may use; their room is free while nodes are evaluated."""
+        """Return the holds that the pod may use; their room is free while nodes are evaluated.
+
+        Not called for a pod without annotations while no reservation holds anything.
+        """
         ...
 
     def prefer_nodes(self, snapshot: Snapshot, pod: PodClass) -> Iterable[int]:

@@ -30,6 +30,8 @@ _OVERHEAD = 1 << 13  # bytes that any evaluation takes
 def view_for(profile: Profile, state: ClusterState, pod: PodClass) -> Snapshot:
     """Return the whole cluster as it is now, with the restorable holds of the pod."""
     snapshot = Snapshot(state)
+    if not (pod.annotations or state.holds.by_uid):
+        return snapshot  # it is no reserve pod, and there is no hold that it could use
     for active in profile.reservation_plugins:
         restorable: RestorableHolds | None = active.plugin.restorable(snapshot, pod)
         if restorable is not None:

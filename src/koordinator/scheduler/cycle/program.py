@@ -79,16 +79,18 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     that read the whole cluster are listed, their hints are evaluated per pod.
     """
     profile = profile.applicable_plugins(pod)
+    filters = [active for active in profile.filter if active.hints.concerns(snapshot, pod)]
+    scorers = [active for active in profile.score if active.hints.concerns(snapshot, pod)]
     lists: dict[str, list[PluginPart]] = {
         name: [] for name in ("node_f", "node_s", "usage_f", "usage_s", "relative")
     }
     linear = not pod.host_ports
-    for active in profile.filter:
+    for active in filters:
         if active.plugin.reads is not Reads.CLUSTER and active.hints.filters(snapshot, pod):
             which = "node_f" if active.plugin.reads is Reads.NODE else "usage_f"
             lists[which].append(PluginPart(active, active.hints.key(pod)))
             linear &= active.changes_amounts_only(snapshot, pod)
-    for active in profile.score:
+    for active in scorers:
         if active.plugin.reads is not Reads.CLUSTER and active.hints.scores(snapshot, pod):
             which = "node_s" if active.plugin.reads is Reads.NODE else "usage_s"
             if "normalize" in active.has:
@@ -115,8 +117,8 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
     others = [part for part in lists["usage_f"] if part.active.name not in joint]
     return Program(
         profile=profile,
-        cluster_filters=reading_cluster(profile.filter),
-        cluster_scores=reading_cluster(profile.score),
+        cluster_filters=reading_cluster(filters),
+        cluster_scores=reading_cluster(scorers),
         pre_filter=tuple(a for a in profile.pre_filter if a.hints.prefilters(snapshot, pod)),
         reserve=tuple(
             (active, active.plugin.reads is not Reads.CLUSTER)

@@ -111,7 +111,7 @@ class RunChooser(NodeChooser):
         self, profile: Profile, state: ClusterState, extenders: Sequence[SchedulerExtender] = ()
     ) -> None:
         super().__init__(profile, state, extenders)
-        #: per pod class; a class keeps its keys as long as it lives
+        #: per pod class, valid for one version of the traits
         self._run_key: Memo[RunKey] = Memo()
         self._queue_key: Memo[Hashable] = Memo()
         self._batch_key = RunKey()  # of all pods that batches may take
@@ -123,7 +123,7 @@ class RunChooser(NodeChooser):
 
     def run_key(self, pod: PodClass) -> Hashable:
         """Return what pods must share to be decided as one run; cheap to compare."""
-        return self._run_key.of(pod, self._find_run_key, pod)
+        return self._run_key.as_of(pod, self.state.traits, self._find_run_key, pod)
 
     def _find_run_key(self, pod: PodClass) -> RunKey:
         shared = (
@@ -143,7 +143,7 @@ class RunChooser(NodeChooser):
         The run key, or one key for all pods that a batch may take; None where a plugin decides the
         pod with its group.
         """
-        return self._queue_key.of(pod, self._find_queue_key, pod)
+        return self._queue_key.as_of(pod, self.state.traits, self._find_queue_key, pod)
 
     def _find_queue_key(self, pod: PodClass) -> Hashable:
         if not self.runs_with_others(pod):
@@ -257,10 +257,7 @@ class RunChooser(NodeChooser):
         return (
             program.is_arithmetic
             and not self.profile.find_one_node
-            and all(
-                part.active.hints.is_neutral is not None and part.active.hints.is_neutral(snapshot)
-                for part, _ in program.joint
-            )
+            and not program.joint
             and not self._must_schedule_individually(snapshot, pod)
         )
 

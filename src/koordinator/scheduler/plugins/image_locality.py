@@ -37,8 +37,9 @@ class ImageLocality:
     def hints(self) -> PluginHints:
         return PluginHints(
             key=lambda pod: (pod.images, self._of_volumes(pod)),
+            concerns=lambda snapshot, _pod: snapshot.has_images,
             # The number of nodes with an image affects the score of every node.
-            version=lambda snapshot: snapshot.node_version if snapshot.has_images else None,
+            version=lambda snapshot: snapshot.node_version,
         )
 
     def _of_volumes(self, pod: PodClass) -> tuple[str, ...]:

@@ -69,11 +69,18 @@ class InterPodAffinity:
     @property
     def hints(self) -> PluginHints:
         return PluginHints(
+            concerns=self._concerns,
             filters=self._filters,
             scores=lambda snapshot, pod: bool(
                 _terms(pod).preferred or self._existing(snapshot, pod)
             ),
         )
+
+    def _concerns(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether the pod has terms, or some placed pod."""
+        affinity = pod.spec.affinity
+        has_own = affinity is not None and bool(affinity.pod_affinity or affinity.pod_anti_affinity)
+        return has_own or snapshot.has_pod_terms
 
     def _filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
         terms = _terms(pod)

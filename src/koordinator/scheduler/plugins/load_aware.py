@@ -69,7 +69,7 @@ class LoadAwareScheduling:
             key=self._key,
             filters=lambda _snapshot, pod: pod.owner_kind != DAEMON_SET,
             judge=self._judge,
-            is_neutral=lambda snapshot: not snapshot.has_load_reports,
+            concerns=lambda snapshot, _pod: snapshot.has_load_reports,
         )
 
     def _key(self, pod: PodClass) -> Hashable:
@@ -78,7 +78,7 @@ class LoadAwareScheduling:
 
     def distinguishes(self, snapshot: Snapshot, keys: Collection[str]) -> bool:
         """Return whether a report names one of the pods, possibly an earlier pod of that name."""
-        return snapshot.load(self.rules).names_any(keys)
+        return snapshot.has_load_reports and snapshot.load(self.rules).names_any(keys)
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         """Reject nodes where usage would exceed a threshold; the first such one is the reason."""

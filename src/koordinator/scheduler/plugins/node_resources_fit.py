@@ -243,8 +243,11 @@ class NodeResourcesFit:
 
     def _device_version(self, snapshot: Snapshot) -> Hashable:
         """Return the version of the devices that count for any pod; None without such devices."""
-        served, names = snapshot.extended.classes, snapshot.resources
-        if not self.counters or not any(names[c] in served for c, _ in self.weights):
+        served = snapshot.extended.classes if self.counters else {}
+        if not served:
+            return None
+        names = snapshot.resources
+        if not any(names[column] in served for column, _ in self.weights):
             return None
         return self.counters[0].device_version(snapshot)
 

@@ -90,6 +90,9 @@ class PodTopologySpread:
     @property
     def hints(self) -> PluginHints:
         return PluginHints(
+            concerns=lambda snapshot, pod: bool(
+                pod.spec.topology_spread_constraints or snapshot.has_pod_owners
+            ),
             filters=lambda snapshot, pod: bool(self._constraints(snapshot, pod, HARD)),
             scores=lambda snapshot, pod: bool(self._constraints(snapshot, pod, SOFT)),
         )

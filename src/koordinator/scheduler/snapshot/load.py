@@ -41,7 +41,7 @@ class LoadTable:
         self._pods = pods
         self.now_s = 0.0  # as of when reports are looked at
         self._latest_s = 0.0  # time of the newest one since all were read again
-        self._metrics: dict[int, NodeMetric] = {}
+        self.metrics: dict[int, NodeMetric] = {}  # the reports of nodes, by row
         self._reported_rows: set[int] = (
             set()
         )  # rows that have reported since a ledger was last used
@@ -68,11 +68,6 @@ class LoadTable:
             ledger = self.charged[rules.key] = self._derived(rules)
         return ledger
 
-    @property
-    def has_reports(self) -> bool:
-        """Whether any node has a NodeMetric."""
-        return bool(self._metrics)
-
     # -- writing -----------------------------------------------------------------------------
 
     def grow(self) -> None:
@@ -91,7 +86,7 @@ class LoadTable:
         elif now_s < self._latest_s - _REREAD_S:
             self._latest_s = now_s
             if self.charged:
-                self._reported_rows.update(self._metrics)
+                self._reported_rows.update(self.metrics)
         expired = [
             ledger.expire(now_s)
             for ledger in self.charged.values()
@@ -130,9 +125,9 @@ class LoadTable:
     def report(self, row: int, metric: NodeMetric | None) -> None:
         """Take over what was measured of a node."""
         if metric is None:
-            self._metrics.pop(row, None)
+            self.metrics.pop(row, None)
         else:
-            self._metrics[row] = metric
+            self.metrics[row] = metric
         if self.charged:
             self._reported_rows.add(row)
 
@@ -144,7 +139,7 @@ class LoadTable:
         """
         if self._reported_rows:
             reports = [
-                (row, self._metrics.get(row), self._pods_on(row)) for row in self._reported_rows
+                (row, self.metrics.get(row), self._pods_on(row)) for row in self._reported_rows
             ]
             self._reported_rows.clear()
             for ledger in self.charged.values():
@@ -203,7 +198,7 @@ class LoadTable:
         ledger = LoadLedger(rules, self._nodes)
         for row, node in enumerate(self._nodes.objects):
             self._tell(ledger, row, node)
-        reports = [(row, metric, self._pods_on(row)) for row, metric in self._metrics.items()]
+        reports = [(row, metric, self._pods_on(row)) for row, metric in self.metrics.items()]
         if reports:
             ledger.report(reports, self.now_s)
         return ledger

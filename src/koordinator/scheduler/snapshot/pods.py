@@ -160,6 +160,7 @@ class PodTable:
         self._labelset_index: dict[object, int] = {}
         self._counters: dict[tuple[bytes, bool], PodCounter] = {}
         self._terms: dict[tuple[bytes, str, TermKind], PodCounter] = {}
+        self.has_terms = False  # whether there are any
         self._counters_by_label = _LabelIndex[PodCounter]()
         self._terms_by_label = _LabelIndex[PodCounter]()
         self._labelsets_by_label: dict[_Label, list[_LabelSet]] = defaultdict(list)
@@ -241,6 +242,7 @@ class PodTable:
                 del self._terms[spoken]
                 self._terms_by_label.remove(term.scope, term)
                 dropped.add(id(term))
+        self.has_terms = bool(self._terms)
         if dropped:
             for entry in self._known_labelsets:
                 entry.counters = [one for one in entry.counters if id(one) not in dropped]
@@ -432,6 +434,7 @@ class PodTable:
             counts = np.zeros(self._capacity, np.int64)
             term = PodCounter(scope, counts, topology_key=topology_key, kind=kind)
             self._terms[key] = term
+            self.has_terms = True
             self._new_counters += 1
             self._terms_by_label.add(scope, term)
             for entry in self._candidates(term):

@@ -10,12 +10,14 @@ from collections.abc import Hashable, Iterable, Sequence
 
 import numpy as np
 
+from koordinator.api.core import Service
 from koordinator.api.device import Device
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
+from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.errors import BugError, InputError
@@ -36,6 +38,9 @@ __all__ = ["BoolArray", "ClusterState", "IntArray"]
 
 #: Rows of nodes with the requested labels, by request and version of the nodes.
 MASKS: Memo[dict[bytes, tuple[Hashable, BoolArray]]] = Memo()
+
+#: Kinds whose selectors PodTopologySpread reads for pods without constraints of their own.
+_POD_OWNERS = Service | ReplicationController | ReplicaSet | StatefulSet
 
 
 class ClusterState:
@@ -73,6 +78,7 @@ class ClusterState:
         self.cluster = 0
         self.now_s = 0.0  # as of when the state is looked at
         self.devices = 0  # reports of devices taken in
+        self.has_pod_owners = False  # whether there has been an object of ``_POD_OWNERS``
         self.memory: Memory = {}  # see ``Snapshot.shared``
         self.unbound: dict[str, tuple[Pod, PodClass]] = {}  # pods without node in the cluster
         self.unbound_changes = 0  # of that, while a ledger looks at them
@@ -452,6 +458,8 @@ class ClusterState:
             claim = self.objects.get(ResourceClaim, item.key)
             self.claimed_gpus.take(item.key, claim)
             self.extended.take_claim(item.key, claim)
+        elif isinstance(item, _POD_OWNERS):
+            self.has_pod_owners = True
         elif isinstance(item, DeviceClass):
             self.extended.take_class(item.key, self.objects.get(DeviceClass, item.key))
         self.ledgers.note_object(item)
@@ -466,9 +474,15 @@ class ClusterState:
 
     @property
     def traits(self) -> Hashable:
-        """A value that changes seldom; hints of plugins may depend on it."""
-        surveyed = self.nodes.numa.surveyed
-        return self.nodes.numa.traits if surveyed is None else surveyed.traits
+        """A value that changes seldom; hints of plugins may depend on it (see ``Snapshot``)."""
+        surveyed, pods = self.nodes.numa.surveyed, self.pods
+        return (
+            self.nodes.numa.traits if surveyed is None else surveyed.traits,
+            self.has_pod_owners,
+            pods.has_terms,
+            not self.nodes.images,
+            not self.load.metrics,
+        )
 
     def touch_cluster(self) -> None:
         """Note that something changed which any row's result may depend on."""

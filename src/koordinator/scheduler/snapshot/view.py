@@ -332,7 +332,7 @@ class Snapshot:
 
     @property
     def has_images(self) -> bool:
-        """Whether any node reports an image."""
+        """Whether any node reports an image: one of the ``traits``."""
         return bool(self._state.nodes.images)
 
     @property
@@ -352,8 +352,22 @@ class Snapshot:
 
     @property
     def traits(self) -> Hashable:
-        """What of the cluster as a whole plugins may consult to stay out of a decision."""
+        """What of the cluster as a whole plugins may consult to stay out of a decision.
+
+        It changes seldom: ``has_images``, ``has_load_reports``, ``has_pod_terms``,
+        ``has_pod_owners`` and ``numa.traits``.
+        """
         return self._state.traits
+
+    @property
+    def has_pod_terms(self) -> bool:
+        """Whether a placed pod has, or lately had, (anti-)affinity terms: one of the ``traits``."""
+        return self._state.pods.has_terms
+
+    @property
+    def has_pod_owners(self) -> bool:
+        """Whether there are services or controllers that select pods: one of the ``traits``."""
+        return self._state.has_pod_owners
 
     @property
     def shared(self) -> Remembering:
@@ -408,8 +422,8 @@ class Snapshot:
 
     @property
     def has_load_reports(self) -> bool:
-        """Whether any node has a NodeMetric."""
-        return self._state.load.has_reports
+        """Whether any node has a NodeMetric: one of the ``traits``."""
+        return bool(self._state.load.metrics)
 
     @property
     def added(self) -> tuple[PodClass, IntArray] | None:

@@ -117,8 +117,6 @@ class Reservations:
     # -- usable holds --------------------------------------------------------------------------
 
     def restorable(self, snapshot: Snapshot, pod: PodClass) -> RestorableHolds | None:
-        if not pod.annotations and not snapshot.holds.by_uid:
-            return None  # neither a reserve pod, nor a hold that it could match
         known = self._known(snapshot, pod)
         if isinstance(known, UsableHolds):
             return known.refresh(snapshot, pod)
