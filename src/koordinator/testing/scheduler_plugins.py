@@ -366,10 +366,12 @@ def check_skipped_prefilter_rejects_nothing(case: PluginCase) -> None:
 
 
 def check_skipped_filter_rejects_nothing(case: PluginCase) -> None:
-    """With ``filters`` False: it is a short cut, not another rule."""
+    """With ``filters`` or ``concerns`` False: it is a short cut, not another rule."""
     state, plugin, classes = case.shared
+    hints = ActivePlugin.of("", plugin).hints
     for pod in classes if case.filters else ():
-        if not ActivePlugin.of("", plugin).hints.filters(seen_by(plugin, state, pod), pod):
+        snapshot = seen_by(plugin, state, pod)
+        if not (hints.filters(snapshot, pod) and hints.concerns(snapshot, pod)):
             assert verdicts(plugin, state, pod) == {}
 
 
@@ -389,10 +391,12 @@ def check_ignored_pods_are_unaffected(case: PluginCase) -> None:
 
 
 def check_skipped_score_is_constant(case: PluginCase) -> None:
-    """Where the hint ``scores`` is False, all nodes have equal scores."""
+    """Where the hint ``scores`` or ``concerns`` is False, all nodes have equal scores."""
     state, plugin, classes = case.shared
+    hints = ActivePlugin.of("", plugin).hints
     for pod in classes if case.scores else ():
-        if not ActivePlugin.of("", plugin).hints.scores(seen_by(plugin, state, pod), pod):
+        snapshot = seen_by(plugin, state, pod)
+        if not (hints.scores(snapshot, pod) and hints.concerns(snapshot, pod)):
             assert len(set(final_scores(plugin, state, pod).tolist())) <= 1
 
 

@@ -13,6 +13,8 @@ import pytest
 from tests.worlds import node, pod
 
 from koordinator import simulator
+from koordinator.api.codec import decode_object
+from koordinator.api.meta import KubeObject
 from koordinator.simulator import Embedded, default_configuration
 from koordinator.simulator.embedded import STOCK
 
@@ -56,10 +58,27 @@ def _file_of(frame: FrameType) -> str | None:
     return None if name.startswith(_CLUSTER) else name
 
 
-def path_of_a_plain_pod(configuration: Any, scheduler: str) -> Path:
+def report(name: str) -> KubeObject:
+    """Return what was measured of a node."""
+    usage = {"nodeUsage": {"resources": {"cpu": "1", "memory": "4Gi"}}}
+    status = {"updateTime": "1970-01-01T00:00:00Z", "nodeMetric": usage}
+    metadata = {"name": name}
+    return decode_object(
+        {
+            "apiVersion": "slo.koordinator.sh/v1alpha1",
+            "kind": "NodeMetric",
+            "metadata": metadata,
+            "spec": {},
+            "status": status,
+        }
+    )
+
+
+def path_of_a_plain_pod(configuration: Any, scheduler: str, *, measured: bool) -> Path:
     """Return the path of the fourth pod of its kind on twenty nodes."""
     world = Embedded(configuration)
     world.load([node(f"n{i}", 8, "32Gi") for i in range(20)])
+    world.load([report(f"n{i}") for i in range(20 if measured else 0)])
     for i in range(3):
         world.cluster.create(pod(f"p{i}", 1, "1Gi", schedulerName=scheduler))
         world.scheduler.step()
@@ -77,18 +96,19 @@ def path_of_a_plain_pod(configuration: Any, scheduler: str) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("configuration", "scheduler", "files", "moves"),
+    ("configuration", "scheduler", "measured", "files", "moves"),
     [
-        (default_configuration(), "koord-scheduler", 64, 420),
-        (STOCK, "default-scheduler", 42, 275),
+        (default_configuration(), "koord-scheduler", False, 46, 245),
+        (default_configuration(), "koord-scheduler", True, 50, 275),
+        (STOCK, "default-scheduler", False, 35, 195),
     ],
-    ids=["koordinator", "stock"],
+    ids=["koordinator", "koordinator with load reports", "stock"],
 )
 def test_plain_pod_runs_through_few_files(
-    configuration: Any, scheduler: str, files: int, moves: int
+    configuration: Any, scheduler: str, *, measured: bool, files: int, moves: int
 ) -> None:
     """Features that do not apply to a pod are not called for it."""
-    path = path_of_a_plain_pod(configuration, scheduler)
+    path = path_of_a_plain_pod(configuration, scheduler, measured=measured)
 
     assert len(path.calls) <= files, sorted(path.calls)
     assert path.moves <= moves, path.calls.most_common(20)

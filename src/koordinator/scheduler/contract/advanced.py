@@ -59,15 +59,15 @@ class PluginHints:
     independent of the others (``filter(s[rows]) == filter(s)[rows]``).  ``prefilters``, ``filters``
     and ``scores`` depend only on the pod, on the traits of the cluster (``Snapshot.traits``) and on
     whether the pod has restorable holds.  With both rules, results are cacheable row by row.
-    ``concerns`` depends on the same for every plugin; where it is False the plugin is left out.
+    ``concerns`` depends on the same, for a plugin with ``Reads.CLUSTER``, too.
     """
 
     #: the part of the pod class that a node-local plugin reads; default: the whole class
     key: Callable[[PodClass], Hashable] = _whole_class
     #: a value that changes when cached results of the plugin become stale on every row
     version: Callable[[Snapshot], Hashable] | None = None
-    #: False: ``filter`` accepts every node, the score is 0, and nothing is reserved, whatever pods
-    #: are placed; evaluated again when ``Snapshot.traits`` change
+    #: False skips ``filter`` and ``score``: until ``Snapshot.traits`` change, all nodes are
+    #: accepted and have equal scores, whatever pods are placed
     concerns: Callable[[Snapshot, PodClass], bool] = _always
     #: False skips ``prefilter``, which would not refuse the pod
     prefilters: Callable[[Snapshot, PodClass], bool] = _always
