@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from time import perf_counter
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import msgspec
 import numpy as np
@@ -198,6 +198,17 @@ class Audit(Feature):
         """Record changes of a node's schedulability."""
         if isinstance(event.object, Node) and self._clock is not None:
             self.node_changed(self._clock.now_s(), event, event.object)
+
+    observed: ClassVar[tuple[type[Fact], ...]] = (
+        PodsBound,
+        AttemptBegan,
+        NodeChosen,
+        AttemptEnded,
+        PodRejected,
+        PodFailed,
+        PodEvicted,
+        OutcomesTaken,
+    )
 
     def observe(self, fact: Fact) -> None:
         """Record outcomes of pods."""

@@ -19,7 +19,7 @@ from koordinator.foundation.errors import (
 )
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import EXTENDER, Action, EventHint, SchedulerExtender
-from koordinator.scheduler.loop.feature import Feature
+from koordinator.scheduler.loop.feature_kinds import BindingFeature
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import Fact, PodRejected
 from koordinator.scheduler.queue import EVERYTHING
@@ -27,10 +27,10 @@ from koordinator.scheduler.queue import EVERYTHING
 RETRY_S: Final = 10.0  # delay until a refused pod or gang is tried again
 
 
-class ExtenderFeature(Feature):
+class ExtenderFeature(BindingFeature):
     """Bind through the extender that binds, and retry of refused pods."""
 
-    gate = EXTENDER
+    gate: ClassVar[str] = EXTENDER
     #: any event may change the answer of an extender
     gate_events = (EventHint(EVERYTHING, Action.ALL),)
 

@@ -7,7 +7,7 @@ pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the or
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
-from typing import Any
+from typing import Any, ClassVar
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -35,6 +35,7 @@ from koordinator.scheduler.loop.instruments import Counter, Histogram, exponenti
 from koordinator.scheduler.loop.outcomes import (
     AttemptEnded,
     DevicesAwaited,
+    EventApplied,
     Fact,
     PermitWaited,
     PodFailed,
@@ -183,12 +184,25 @@ class SchedulerMetrics(Feature):
 
     # -- facts ---------------------------------------------------------------------------------
 
+    observed: ClassVar[tuple[type[Fact], ...]] = (
+        PodsBound,
+        AttemptEnded,
+        PodRejected,
+        PodFailed,
+        PermitWaited,
+        DevicesAwaited,
+        RoomSought,
+        EventApplied,
+    )
+
     def observe(self, fact: Fact) -> None:
         """Record outcomes of pods."""
         match fact:
             case PodsBound():
                 for assumed in fact.bound:
                     self._count_bound(assumed, fact.at_s)
+            case EventApplied(event, took_s):
+                self._event_seconds.observe(took_s, label_of(event, self.level))
             case AttemptEnded(attempt):
                 self.decided(attempt.pods, attempt.took_s, attempt.spent_us)
             case PodRejected() if fact.tried:
@@ -197,12 +211,15 @@ class SchedulerMetrics(Feature):
                 self._attempts.inc("error", _profile_of(fact.queued))
             case PermitWaited():
                 self._permit_seconds.observe(fact.waited_s, fact.result)
-            case DevicesAwaited(profile, drivers, result, waited_s):
-                for driver in drivers:
-                    self._device_waits.inc(profile, driver, result)
-                    self._device_wait_seconds.observe(waited_s, profile, driver, result)
+            case DevicesAwaited():
+                self._devices_awaited(fact)
             case RoomSought():
                 self.preempted(fact.victims)
+
+    def _devices_awaited(self, fact: DevicesAwaited) -> None:
+        for driver in fact.drivers:
+            self._device_waits.inc(fact.profile, driver, fact.result)
+            self._device_wait_seconds.observe(fact.waited_s, fact.profile, driver, fact.result)
 
     def decided(self, pods: int, took_s: float, spent_us: dict[str, int] | None = None) -> None:
         """Record decisions made together, with equal shares of the time.
@@ -242,10 +259,6 @@ class SchedulerMetrics(Feature):
         self._preemptions.inc()
         if victims:
             self._victims.observe(victims)
-
-    def observe_event_duration(self, event: WatchEvent, took_s: float) -> None:
-        """Record the handling of an event."""
-        self._event_seconds.observe(took_s, label_of(event, self.level))
 
     def seconds_by_plugin(self) -> dict[str, float]:
         """Return the cumulative time of plugins, by ``extension point/plugin``."""

@@ -10,7 +10,7 @@ from koordinator.foundation.clock import Clock
 from koordinator.scheduler.binding import Assumed, AttemptRecord, Binder
 from koordinator.scheduler.cycle import Scorecard
 from koordinator.scheduler.isolation import PluginIsolation
-from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.hooks import Hooks
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.loop.outcomes import (
     AttemptBegan,

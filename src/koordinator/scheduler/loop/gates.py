@@ -9,7 +9,7 @@ from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import ActivePlugin, QueueGate
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.isolation import PluginIsolation
-from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.hooks import Hooks
 from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 

@@ -26,8 +26,8 @@ from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.attempts import Attempts, Stopwatch
 from koordinator.scheduler.loop.diagnoses import Diagnoses, NodeRefusals
 from koordinator.scheduler.loop.evictions import PreemptionExecutor
-from koordinator.scheduler.loop.feature import Hooks
 from koordinator.scheduler.loop.gates import Gates
+from koordinator.scheduler.loop.hooks import Hooks
 from koordinator.scheduler.loop.intake import PodIntake
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.loop.reporter import Reporter

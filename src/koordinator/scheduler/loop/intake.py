@@ -14,7 +14,7 @@ from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.ingest import Ingest, is_over
 from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.diagnoses import Diagnoses, NodeRefusals
-from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.hooks import Hooks
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.queue import QueuedPod, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
@@ -87,8 +87,9 @@ class PodIntake:
         previous, new = event.previous, as_scheduled(pod)
         old = as_scheduled(previous) if isinstance(previous, Pod) else None
         used = placed.pod_allocation.uses if placed is not None else ""
-        for takes in self._hooks.consume_pod_event:
-            if takes(event.type, new, old):
+        for label, consume in self._hooks.consume_pod_event:
+            if label in new.metadata.labels:
+                consume(event.type, new, old)
                 break
         else:
             self.put(event.type, new, old)

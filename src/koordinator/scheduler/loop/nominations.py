@@ -4,7 +4,7 @@ from collections.abc import Mapping
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import Clock
-from koordinator.scheduler.loop.feature import Hooks
+from koordinator.scheduler.loop.hooks import Hooks
 from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.queue import Nominator, SchedulingQueue
 from koordinator.scheduler.snapshot import ClusterState

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from msgspec import Struct
 
 from koordinator.api.pod import Pod
+from koordinator.cluster.port import WatchEvent
 from koordinator.scheduler.binding import Assumed, AttemptRecord
 from koordinator.scheduler.cycle import Scorecard
 from koordinator.scheduler.queue import QueuedPod
@@ -141,6 +142,13 @@ class OutcomesTaken(Struct, frozen=True, gc=False):
     last: bool = False
 
 
+class EventApplied(Struct, frozen=True, gc=False):
+    """An event of the cluster has been applied, or its object quarantined."""
+
+    event: WatchEvent
+    took_s: float  # by the stopwatch
+
+
 Fact = (
     AttemptBegan
     | NodeChosen
@@ -154,4 +162,5 @@ Fact = (
     | RoomSought
     | PodEvicted
     | OutcomesTaken
+    | EventApplied
 )

@@ -24,9 +24,10 @@ from koordinator.foundation.errors import Fault
 from koordinator.scheduler.binding.bindings import validate_waiting
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.ingest import is_over
-from koordinator.scheduler.loop.feature import Ask, Feature, Page, Unit
+from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.feature_kinds import Unit
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.loop.outcomes import Outcome
+from koordinator.scheduler.loop.outcomes import EventApplied, Outcome
 from koordinator.scheduler.loop.quarantine import LimitedPods, Quarantine, stripped
 from koordinator.scheduler.loop.units import PodRun
 from koordinator.scheduler.queue import Nominator, QueuedPod, QueueState, SchedulingQueue
@@ -89,7 +90,7 @@ class Scheduler:
             is_same = self._wall_clock is self._clock
             self._handle.state.advance(self._now_s if is_same else self._wall_clock.now_s())
             events = self._handle.watch.events()
-            if not (self._hooks.observe_event_duration or self._quarantine.events):
+            if not (self._hooks.observe[EventApplied] or self._quarantine.events):
                 events = self._handle.intake.unconfirmed(events)
             for event in events:
                 self._apply(event)
@@ -114,7 +115,8 @@ class Scheduler:
 
     def _apply(self, event: WatchEvent) -> None:
         """Apply an event; quarantine an object that breaks something until it changes."""
-        began_s = self._handle.attempts.now_s() if self._hooks.observe_event_duration else 0.0
+        observed = self._hooks.observe[EventApplied]
+        began_s = self._handle.attempts.now_s() if observed else 0.0
         if self._quarantine.events:
             self._quarantine.forget(event.object)
         if event.type is EventType.DELETED:
@@ -124,9 +126,9 @@ class Scheduler:
             self._take(event)
         except Exception as error:  # noqa: BLE001 -- reported
             self._quarantine.add(event, error)
-        for observe in self._hooks.observe_event_duration:
-            with self._isolation.barrier("observe"):
-                observe(event, self._handle.attempts.now_s() - began_s)
+        if observed:
+            attempts = self._handle.attempts
+            attempts.note(EventApplied(event, attempts.now_s() - began_s))
 
     def _report_warnings(self) -> None:
         warnings = self._handle.ingest.warnings

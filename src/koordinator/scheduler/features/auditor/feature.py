@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from time import perf_counter
-from typing import Final
+from typing import ClassVar, Final
 
 from koordinator.api.pod import Pod
 from koordinator.api.qos import declared_band
@@ -111,6 +111,16 @@ class WorkloadAuditor(Feature):
                 life.record(WorkloadEvent.GANG_COMPLETE, self._now_s)
 
     # -- attempts ----------------------------------------------------------------------------
+
+    observed: ClassVar[tuple[type[Fact], ...]] = (
+        AttemptBegan,
+        RoomSought,
+        PodRejected,
+        PodFailed,
+        PodEvicted,
+        AttemptEnded,
+        PodsBound,
+    )
 
     def observe(self, fact: Fact) -> None:
         """Record outcomes of attempts."""

@@ -33,7 +33,7 @@ from koordinator.scheduler.explain import (
     short_gang,
     smaller_gang,
 )
-from koordinator.scheduler.loop.feature import GateReport
+from koordinator.scheduler.loop.feature_kinds import GateReport
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass

@@ -20,7 +20,8 @@ from koordinator.scheduler.features.gangs.attempts import GangScheduler, GangUni
 from koordinator.scheduler.features.gangs.pages import gang_page, gangs_page
 from koordinator.scheduler.features.gangs.pod_group_conditions import PodGroupConditions
 from koordinator.scheduler.features.gangs.reports import GangReports, JobPlaces
-from koordinator.scheduler.loop.feature import Ask, Feature, Page, Step
+from koordinator.scheduler.loop.feature import Ask, Page, Step
+from koordinator.scheduler.loop.feature_kinds import GroupFeature
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import EVERYTHING, QueuedPod
 from koordinator.scheduler.snapshot import PodClass
@@ -32,7 +33,7 @@ if TYPE_CHECKING:  # the metrics client is optional
 _KINDS = SchedulingPodGroup | SchedulingWorkload | PodGroup | CompositePodGroup
 
 
-class GangFeature(Feature):
+class GangFeature(GroupFeature):
     """Gang caches of all profiles, with the scheduling and reporting of gangs."""
 
     def __init__(

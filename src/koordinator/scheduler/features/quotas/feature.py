@@ -18,7 +18,8 @@ from koordinator.scheduler.features.quotas.places import QueuePlaces
 from koordinator.scheduler.features.quotas.queues import EVENTS, GATE, JobQueues, QueuedQuotas
 from koordinator.scheduler.features.quotas.revocation import QuotaRevoke, TerminatingPods
 from koordinator.scheduler.features.quotas.status import QuotaStatus
-from koordinator.scheduler.loop.feature import Ask, Feature, GateReport, Page, Step
+from koordinator.scheduler.loop.feature import Ask, Feature, Page, Step
+from koordinator.scheduler.loop.feature_kinds import GateFeature, GateReport
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.queue import QueuedPod
@@ -29,7 +30,7 @@ if TYPE_CHECKING:  # the metrics client is optional
     from koordinator.scheduler.features.quotas.metrics import QuotaMetrics
 
 
-class JobQueueFeature(Feature):
+class JobQueueFeature(GateFeature):
     """Job queues of quotas as a gate, with reports of positions."""
 
     gate: ClassVar[str] = GATE

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 from koordinator.api.annotations.quota import QUEUE_POLICY, QueuePolicy
 from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.features.quotas.queues import JobQueues
-from koordinator.scheduler.loop.feature import GateReport
+from koordinator.scheduler.loop.feature_kinds import GateReport
 from koordinator.scheduler.loop.reporter import GATED, Reporter
 from koordinator.scheduler.rules.job_queues import (
     QueuedJob,

@@ -19,14 +19,17 @@ from koordinator.scheduler.features.reservations.pages import (
     node_reservations_page,
 )
 from koordinator.scheduler.ingest import is_over
-from koordinator.scheduler.loop.feature import Ask, Feature, Page
+from koordinator.scheduler.loop.feature import Ask, Page
+from koordinator.scheduler.loop.feature_kinds import BindingFeature, HolderFeature
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import Fact, PodTold
 from koordinator.scheduler.rules.reservations.offer import owner_candidate_of
 
 
-class ReservationFeature(Feature):
+class ReservationFeature(HolderFeature, BindingFeature):
     """Scheduling of reservations as reserve pods, and their statuses."""
+
+    holder_label: ClassVar[str] = OPERATING_MODE
 
     def __init__(
         self, handle: SchedulerHandle, args: ReservationArgs, *, cleans_users: bool, has_pages: bool
@@ -45,14 +48,11 @@ class ReservationFeature(Feature):
 
     # -- events --------------------------------------------------------------------------------
 
-    def consume_pod_event(self, kind: EventType, pod: Pod, previous: Pod | None) -> bool:
-        """Handle a pod in reservation operating mode; return whether it is one."""
-        if OPERATING_MODE not in pod.metadata.labels:
-            return False
+    def consume_pod_event(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
+        """Handle a pod in reservation operating mode."""
         if self.is_idle:
             self._end_idleness()
         self._put_holder(kind, pod, previous)
-        return True
 
     def _end_idleness(self) -> None:
         self.is_idle = False
