@@ -19,8 +19,8 @@ R = TypeVar("R")
 class Hooks:
     """Hooks of all features, resolved to tuples of bound methods; empty before ``install``.
 
-    The methods of the kinds of features have one tuple each, too; those of gates and of holders
-    come with the name of the gate and the label of the holders.
+    Gate methods stand beside the name of their gate, ``consume_pod_event`` beside the label of the
+    pods.
     """
 
     def __init__(self) -> None:
