@@ -59,7 +59,8 @@ FOR_PEOPLE = {
     "pod_remedies",
     "refusal_detail",
     "remedy",
-    "required_size",
+    "_required_size",
+    "size_remedies",
 }
 #: Texts that are no reasons: parts of such, names of what is kept, words for people and logs,
 #: messages of PostFilter.

@@ -72,6 +72,7 @@ class GangDefaults:
     refs: WorkloadRefs = WorkloadRefs.IGNORED
     level: KubeVersion | None = None  # None: groups of all releases apply
     trees: bool = False  # PodGroups below one CompositePodGroup start together
+    notifies_all_members: bool = True  # members that fit learn why their gang has no nodes
 
     def reads(self, kind: type[KubeObject]) -> bool:
         """Return whether objects of a kind apply at the compatibility level."""

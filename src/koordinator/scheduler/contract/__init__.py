@@ -2,6 +2,7 @@
 
 ``plugin``    page one: what every plugin author needs
 ``advanced``  page two: hints for speed, and the methods that few plugins have
+``explanations``  texts for people about pods without a node
 ``events``    cluster events, and the hints that requeue rejected pods
 ``peers``     how the plugins of a profile find each other; services outside the scheduler that
               filter, score, preempt and bind
@@ -26,6 +27,7 @@ from koordinator.scheduler.contract.events import (
     HintFunction,
     QueueingHint,
 )
+from koordinator.scheduler.contract.explanations import PluginExplanations, SizeRemedies
 from koordinator.scheduler.contract.peers import (
     EXTENDER,
     DeviceCounter,
@@ -91,6 +93,7 @@ __all__ = [
     "NumaHintProvider",
     "Permit",
     "PluginExample",
+    "PluginExplanations",
     "PluginHints",
     "PluginSpec",
     "PostFilterResult",
@@ -105,6 +108,7 @@ __all__ = [
     "SchedulingPlugin",
     "Shortfall",
     "Shortlist",
+    "SizeRemedies",
     "Spread",
     "WhatIf",
     "find_device_counter",

@@ -1,13 +1,12 @@
 """Contract of scheduler plugins, second page: what few plugins need.
 
 ``PluginHints`` make a plugin faster without changing its results.  ``SchedulingPlugin`` adds to
-``plugin.BasicPlugin`` the methods of reservations, devices, gangs, preemption, claims and
-explanations, in the order in which the scheduler calls them; ``ActivePlugin.has`` names those that
-a plugin has.
+``plugin.BasicPlugin`` the methods of reservations, devices, gangs, preemption and claims, in the
+order in which the scheduler calls them, and those of ``explanations``; ``ActivePlugin.has`` names
+those that a plugin has.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, fields
 from enum import Enum, auto
 from typing import Protocol, Self
@@ -18,6 +17,7 @@ from koordinator.api.pod import Pod, PodExtendedResourceClaimStatus
 from koordinator.api.pod_groups import SchedulingPodGroup
 from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.scheduler.contract.explanations import PluginExplanations
 from koordinator.scheduler.contract.plugin import BasicPlugin, Refusal
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult, Shortfall, WhatIf
 from koordinator.scheduler.rules.usage_kernels import Formula
@@ -182,25 +182,25 @@ class QueueGate:
 # -- methods -------------------------------------------------------------------------------------
 
 
-class SchedulingPlugin(BasicPlugin, Protocol):
+class SchedulingPlugin(BasicPlugin, PluginExplanations, Protocol):
     """Every method of the contract; each is optional, and no plugin has them all."""
 
-    # Setup of the profile.
+    # Setup: once, when the profile is built; ``setup`` follows when all its plugins are there.
+
+    def with_gates(self, gates: FeatureGates) -> Self:
+        """Return the plugin as the enabled feature gates change it."""
+        ...
 
     @property
     def hints(self) -> PluginHints:
         """The hints; default: none."""
         ...
 
-    def with_gates(self, gates: FeatureGates) -> Self:
-        """Return the plugin as the enabled feature gates change it."""
-        ...
-
     def setup(self, plugins: Sequence[object]) -> None:
         """Find the plugins of the profile that this one works with (see ``peers``)."""
         ...
 
-    # Before a pod is tried.
+    # Queue: when a pod arrives or changes, before each pod is popped, at the first attempt.
 
     def transform(self, pod: Pod) -> Pod:
         """Return the pod to schedule (Koordinator: informer transformers, BeforePreFilter)."""
@@ -217,7 +217,8 @@ class SchedulingPlugin(BasicPlugin, Protocol):
         """Learn from a pod that is tried for the first time."""
         ...
 
-    # PreFilter.
+    # PreFilter: with each attempt, before the nodes are looked at; ``run_limit`` and ``shortfall``
+    # for runs of equal pods and for gangs.
 
     def restorable(self, snapshot: Snapshot, pod: PodClass) -> RestorableHolds | None:
         """Return the holds that the pod may use; their room is free while nodes are evaluated.
@@ -249,7 +250,7 @@ class SchedulingPlugin(BasicPlugin, Protocol):
         """
         ...
 
-    # Filter and Score.
+    # Filter and Score: with each attempt, ``distinguishes`` before pods are decided in a batch.
 
     def distinguishes(self, snapshot: Snapshot, keys: Collection[str]) -> bool:
         """Return whether one of these pods may change its node otherwise than its class does.
@@ -265,7 +266,7 @@ class SchedulingPlugin(BasicPlugin, Protocol):
         """
         ...
 
-    # Reserve.
+    # Reserve: on the best node, and on the next best one where a plugin refuses.
 
     def nominate(self, node: Snapshot, pod: PodClass) -> Nomination | Refusal:
         """Return which restorable hold on a node the pod uses; called before ``reserve``."""
@@ -281,14 +282,13 @@ class SchedulingPlugin(BasicPlugin, Protocol):
         """Allocate for the pod on a node; not called where ``hints.filters`` returns False."""
         ...
 
-    # Permit and gangs.
+    # Permit and gangs: once the pod has its place; for a gang that is decided together, before.
 
     def permit(self, pod: Pod, node: str) -> Permit:
         """Allow or refuse the bind, or wait."""
         ...
 
     gangs: GangCache  # decides pods together; the scheduler keeps it current
-    notifies_all_members: bool  # members learn why their gang has no nodes, not only the blamed one
 
     def job_refusal(self, attempt: Attempt, ours: str) -> str:
         """Return the message for a gang for which no room can be made."""
@@ -312,7 +312,7 @@ class SchedulingPlugin(BasicPlugin, Protocol):
         """Return the scores, 0..100, for the raw scores of all placements; default: the same."""
         ...
 
-    # Bind.
+    # Bind: once all permits are there, and again with each step of the loop while it waits.
 
     def pre_bind(self, objects: ObjectTable, pod: Pod, node: str) -> Permit:
         """Return whether the cluster has what ``reserve`` assumed of other objects.
@@ -321,7 +321,7 @@ class SchedulingPlugin(BasicPlugin, Protocol):
         """
         ...
 
-    # PostFilter.
+    # PostFilter: when no node is left.
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Make room for a pod that fits nowhere, or for a gang without enough nodes."""
@@ -344,86 +344,11 @@ class SchedulingPlugin(BasicPlugin, Protocol):
         """Return whether the pod could have another one evicted, on any node."""
         ...
 
-    # Explanations: texts for people.
-
-    def detail(self, view: Snapshot, pod: PodClass) -> str:
-        """Return in detail why ``filter`` rejects the one row of a view."""
-        ...
-
-    def duplicate_of(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
-        """Return a plugin, and ``(n,)`` where ``filter`` only repeats the reason of that plugin."""
-        ...
-
-    def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
-        """Return a change of the node after which ``filter`` accepts it; empty: none."""
-        ...
-
-    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
-        """Return changes of the pod after which ``filter`` accepts the node, with the new pod."""
-        ...
-
-    def reduced_requests(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
-        """Return requests with which ``filter`` might accept the node, the largest first.
-
-        A resource without an amount keeps its request.
-        """
-        ...
-
-    def required_size(self, view: Snapshot, pod: PodClass) -> str:
-        """Return what an empty node like it would need; empty: no size is enough."""
-        ...
-
-    def node_shortfall(self, view: Snapshot, pod: PodClass) -> Mapping[str, int] | None:
-        """Return the amounts that the node lacks for a pod with restorable holds.
-
-        The pod may not use all of them together.  None: the row has no such holds.
-        """
-        ...
-
-    def is_blocked_cluster_wide(self, view: Snapshot, pod: PodClass) -> bool:
-        """Return whether other pods would make ``filter`` reject a new node like it as well."""
-        ...
-
-    def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
-        """Return in detail why ``prefilter`` refuses the pod."""
-        ...
-
-    def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
-        """Return a change after which ``prefilter`` accepts the pod, and whether it is enough.
-
-        An empty text: none is known.
-        """
-        ...
-
-    def relaxed_limits(self, snapshot: Snapshot, pod: PodClass) -> AbstractContextManager[str]:
-        """Raise the limits that refuse the pod within the context, to find what else it lacks.
-
-        The context returns the text of that remedy, empty if there is none.
-        """
-        ...
-
-    def unusable_holds(self, snapshot: Snapshot, pod: PodClass) -> Mapping[str, str]:
-        """Return why the pod may not use the holds that it owns, by name."""
-        ...
-
-    def hold_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
-        """Return changes of the pod after which it may use a hold on the node, with the new pod."""
-        ...
-
-    def admits_with_node(
-        self, snapshot: Snapshot, pod: PodClass, amounts: Mapping[str, int]
-    ) -> bool | None:
-        """Return whether ``prefilter`` accepts the pod after nodes with these amounts are added.
-
-        None: unknown.
-        """
-        ...
-
 
 #: Names of the methods and attributes of the contract.
 METHODS: frozenset[str] = frozenset(
     name
-    for part in (BasicPlugin, SchedulingPlugin)
+    for part in (BasicPlugin, PluginExplanations, SchedulingPlugin)
     for name in (*vars(part), *part.__annotations__)
     if not name.startswith("_")
 )

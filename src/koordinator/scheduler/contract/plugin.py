@@ -11,8 +11,8 @@ The scheduler calls the methods in the order in which they stand here, with two 
 
 Plugins are pure.  A method reads nothing but its arguments, no clock and no file, and writes
 nothing; the suite ``koordinator.testing.scheduler_plugins`` verifies it.  Everything else that a
-plugin may implement (devices, reservations, gangs, preemption, explanations, hints for speed) is in
-``advanced``.
+plugin may implement is in ``advanced`` (devices, reservations, gangs, preemption, hints for speed)
+and in ``explanations``.
 
 Source: k8s.io/kube-scheduler framework/interface.go.
 """

@@ -1,13 +1,20 @@
 """Question about a pending pod: the pod, the cluster and its obstacles."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.contract import AllocationResult, Profile, Reads, Refusal, plugins_with
+from koordinator.scheduler.contract import (
+    AllocationResult,
+    Profile,
+    Reads,
+    Refusal,
+    SizeRemedies,
+    plugins_with,
+)
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.cycle.reserve import reserve
@@ -106,14 +113,17 @@ class Question:
             found |= active.plugin.unusable_holds(Snapshot(self.state), self.pod_class)
         return found
 
-    def reduced_requests(self, plugin: str, row: int) -> list[dict[str, int]]:
+    def reduced_requests(self, plugin: str, row: int) -> list[Mapping[str, int]]:
         """Return requests with which a plugin may accept a node, largest first."""
-        found = self._ask("reduced_requests", plugin, row)
-        return found if isinstance(found, list) else []
+        return [*self._size_remedies(plugin, row).requests]
 
     def required_size(self, plugin: str, row: int) -> str:
         """Return what a node like this one must have for a plugin to accept it."""
-        return self._ask_text("required_size", plugin, row)
+        return self._size_remedies(plugin, row).node
+
+    def _size_remedies(self, plugin: str, row: int) -> SizeRemedies:
+        found = self._ask("size_remedies", plugin, row)
+        return found if isinstance(found, SizeRemedies) else SizeRemedies()
 
     def nearest(self, rows: IntArray, most: int) -> list[int]:
         """Return the given rows with the least against the pod."""

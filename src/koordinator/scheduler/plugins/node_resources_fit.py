@@ -32,6 +32,7 @@ from koordinator.scheduler.contract import (
     QueueingHint,
     Reads,
     Rejections,
+    SizeRemedies,
     find_device_counter,
     served_usage,
 )
@@ -158,11 +159,12 @@ class NodeResourcesFit:
         served = {self.axis.names[column] for column, _ in pod.served}
         return "" if name in known or name in served else did_you_mean(name, known)
 
-    def reduced_requests(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
-        """Return the free amounts of the resources that are short."""
-        return [{name: free for name, _, free, _ in self._short(view, pod) if name != "pods"}]
+    def size_remedies(self, view: Snapshot, pod: PodClass) -> SizeRemedies:
+        """Return the free amounts of the resources that are short, and the size of the node."""
+        free = {name: free for name, _, free, _ in self._short(view, pod) if name != "pods"}
+        return SizeRemedies((free,), self._required_size(view, pod))
 
-    def required_size(self, view: Snapshot, pod: PodClass) -> str:
+    def _required_size(self, view: Snapshot, pod: PodClass) -> str:
         """Return the requests that exceed all that the node has; empty for batch and mid resources.
 
         Batch and mid resources depend on the usage of other pods, not on the size of the node.

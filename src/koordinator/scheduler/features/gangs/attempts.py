@@ -602,7 +602,7 @@ class GangScheduler:
         """Report another member's failure to a member and gate it again."""
         if not keeps_nomination:
             self._handle.nominations.end(queued.pod)
-        if gate.plugin.notifies_all_members:
+        if gate.plugin.gangs.defaults.notifies_all_members:
             self._handle.attempts.tell(queued.pod, message)
         if queued.state is QueueState.IN_FLIGHT:
             self._handle.queue.postpone(queued, self._handle.clock.now_s())

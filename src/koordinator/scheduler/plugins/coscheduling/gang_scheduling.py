@@ -43,7 +43,6 @@ class GangScheduling:
     """Gate for members of gangs until there are enough of them, and joint permit."""
 
     gangs: GangCache
-    notifies_all_members: bool = True
 
     def with_gates(self, gates: FeatureGates) -> "GangScheduling":
         """Return the plugin with the gang features of the release."""

@@ -65,7 +65,6 @@ class Coscheduling:
 
     gangs: GangCache
     preempts: bool = False
-    notifies_all_members: bool = True  # report to members that fit why their gang does not
     reads: ClassVar = Reads.CLUSTER  # of the score
     hints: ClassVar = PluginHints(
         scores=lambda snapshot, pod: bool(selector_of(pod)) and snapshot.network.tree is not None
@@ -73,14 +72,15 @@ class Coscheduling:
 
     def with_gates(self, gates: FeatureGates) -> "Coscheduling":
         """Return the plugin with the gang features of the feature gates."""
-        gangs = self.gangs
+        defaults = replace(
+            self.gangs.defaults, notifies_all_members=GANG_PENDING_PODS_CONDITION in gates
+        )
         if GANG_SCHEDULING in gates:
             trees = COMPOSITE_POD_GROUPS in gates
             defaults = replace(
-                gangs.defaults, refs=WorkloadRefs.FIRST, level=gates.level, trees=trees
+                defaults, refs=WorkloadRefs.FIRST, level=gates.level, trees=trees
             )
-            gangs = GangCache(defaults)
-        return replace(self, gangs=gangs, notifies_all_members=GANG_PENDING_PODS_CONDITION in gates)
+        return replace(self, gangs=GangCache(defaults))
 
     def applies(self, pod: PodClass) -> bool:
         """Return whether the pod is in a gang or selects pods to be near to."""

@@ -59,6 +59,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
     Rejections,
+    SizeRemedies,
     Spread,
     spread_of,
 )
@@ -180,17 +181,14 @@ class DeviceShare:
         claimed = self.templates.claim(view, pod)
         return to_repair(view, claimed.claim) if isinstance(claimed, ClaimEntry) else ""
 
-    def reduced_requests(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
-        """Return requests for fewer devices."""
+    def size_remedies(self, view: Snapshot, pod: PodClass) -> SizeRemedies:
+        """Return requests for fewer devices, and the devices that a node must have."""
         claimed = self.templates.claim(view, pod)
         if not isinstance(claimed, ClaimEntry):
-            return []
+            return SizeRemedies()
         names = view.resources
-        return fewer_devices(view, claimed.claim, {names[c]: n for c, n in pod.demand})
-
-    def required_size(self, view: Snapshot, pod: PodClass) -> str:
-        claimed = self.templates.claim(view, pod)
-        return size_in_words(view, claimed.claim) if isinstance(claimed, ClaimEntry) else ""
+        requests = fewer_devices(view, claimed.claim, {names[c]: n for c, n in pod.demand})
+        return SizeRemedies(tuple(requests), size_in_words(view, claimed.claim))
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return ``(n,)``: the utilisation of the devices, summed over the types."""

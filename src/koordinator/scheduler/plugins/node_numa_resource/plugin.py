@@ -28,6 +28,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Refusal,
     Rejections,
+    SizeRemedies,
 )
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     AlignmentSettings,
@@ -131,10 +132,12 @@ class NodeNumaResource:
         needs = self._needs(view, pod)
         return numa_in_words(view, needs) if isinstance(needs, NumaRequirements) else ""
 
-    def reduced_requests(self, view: Snapshot, pod: PodClass) -> list[dict[str, int]]:
-        """Return the free amounts of the NUMA nodes, most CPU first."""
+    def size_remedies(self, view: Snapshot, pod: PodClass) -> SizeRemedies:
+        """Return the free amounts of the NUMA nodes, most CPU first, and the size of the node."""
         needs = self._needs(view, pod)
-        return smaller_for_numa(view, needs) if isinstance(needs, NumaRequirements) else []
+        if not isinstance(needs, NumaRequirements):
+            return SizeRemedies()
+        return SizeRemedies(tuple(smaller_for_numa(view, needs)), size_for_numa(view, needs))
 
     def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
         """Return the pod with a weaker NUMA or CPU bind policy, or with whole CPUs to bind."""
@@ -142,10 +145,6 @@ class NodeNumaResource:
         if isinstance(needs, Refusal):
             return [*whole_cpus(it)] if needs.reason == FRACTIONAL_CPUS else []
         return [*weaker_policies(it)] if needs is not None else []
-
-    def required_size(self, view: Snapshot, pod: PodClass) -> str:
-        needs = self._needs(view, pod)
-        return size_for_numa(view, needs) if isinstance(needs, NumaRequirements) else ""
 
     def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         return isinstance(self._needs(snapshot, pod), NumaRequirements)

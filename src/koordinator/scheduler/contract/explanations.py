@@ -1,0 +1,98 @@
+"""Contract of scheduler plugins: explanations, texts for people.
+
+``koord explain``, the dashboard and the pages of the scheduler call these methods for a pod that
+found no node, never while a pod is decided.  They change nothing.  ``view`` is a view of one row
+whose node ``filter`` rejects.
+"""
+
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from koordinator.api.pod import Pod
+from koordinator.foundation.arrays import BoolArray
+from koordinator.scheduler.snapshot import PodClass, Snapshot
+
+
+@dataclass(frozen=True, slots=True)
+class SizeRemedies:
+    """Sizes of the pod or of the node with which a plugin might accept the node."""
+
+    #: requests of the pod, the largest first; a resource without an amount keeps its request
+    requests: tuple[Mapping[str, int], ...] = ()
+    node: str = ""  # what an empty node like it would need; empty: no size is enough
+
+
+class PluginExplanations(Protocol):
+    """Methods that explain the rejections of a plugin; each is optional."""
+
+    # About a node that ``filter`` rejects.
+
+    def detail(self, view: Snapshot, pod: PodClass) -> str:
+        """Return in detail why ``filter`` rejects the one row of a view."""
+        ...
+
+    def duplicate_of(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, BoolArray]:
+        """Return a plugin, and ``(n,)`` where ``filter`` only repeats the reason of that plugin."""
+        ...
+
+    def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
+        """Return a change of the node after which ``filter`` accepts it; empty: none."""
+        ...
+
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Return changes of the pod after which ``filter`` accepts the node, with the new pod."""
+        ...
+
+    def size_remedies(self, view: Snapshot, pod: PodClass) -> "SizeRemedies":
+        """Return the sizes of the pod, and of the node, with which ``filter`` might accept it."""
+        ...
+
+    def node_shortfall(self, view: Snapshot, pod: PodClass) -> Mapping[str, int] | None:
+        """Return the amounts that the node lacks for a pod with restorable holds.
+
+        The pod may not use all of them together.  None: the row has no such holds.
+        """
+        ...
+
+    def hold_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Return changes of the pod after which it may use a hold on the node, with the new pod."""
+        ...
+
+    def is_blocked_cluster_wide(self, view: Snapshot, pod: PodClass) -> bool:
+        """Return whether other pods would make ``filter`` reject a new node like it as well."""
+        ...
+
+    # About the pod: why it may not use holds, and why ``prefilter`` refuses it.
+
+    def unusable_holds(self, snapshot: Snapshot, pod: PodClass) -> Mapping[str, str]:
+        """Return why the pod may not use the holds that it owns, by name."""
+        ...
+
+    def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
+        """Return in detail why ``prefilter`` refuses the pod."""
+        ...
+
+    def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
+        """Return a change after which ``prefilter`` accepts the pod, and whether it is enough.
+
+        An empty text: none is known.
+        """
+        ...
+
+    def relaxed_limits(self, snapshot: Snapshot, pod: PodClass) -> AbstractContextManager[str]:
+        """Raise the limits that refuse the pod within the context, to find what else it lacks.
+
+        The context returns the text of that remedy, empty if there is none.
+        """
+        ...
+
+    def admits_with_node(
+        self, snapshot: Snapshot, pod: PodClass, amounts: Mapping[str, int]
+    ) -> bool | None:
+        """Return whether ``prefilter`` accepts the pod after nodes with these amounts are added.
+
+        None: unknown.
+        """
+        ...
