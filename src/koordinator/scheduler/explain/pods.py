@@ -253,7 +253,7 @@ def _remedy(question: Question, text: str, row: int, *, enough: bool) -> Remedy:
     return Remedy(kind="change-pod", text=text, sufficient=enough, nodes=(node,))
 
 
-def _merged(offers: Sequence[list[dict[str, int]]]) -> Iterator[dict[str, int]]:
+def _merged(offers: Sequence[Sequence[Mapping[str, int]]]) -> Iterator[dict[str, int]]:
     """Yield amounts that all offers allow, largest first."""
     for index in range(min(max(map(len, offers)), CANDIDATES)):
         amounts: dict[str, int] = {}
