@@ -2,8 +2,8 @@
 
 ``PluginHints`` make a plugin faster without changing its results.  ``SchedulingPlugin`` adds to
 ``plugin.BasicPlugin`` the methods of reservations, devices, gangs, preemption and claims, in the
-order in which the scheduler calls them, and includes those of ``explanations``.
-``ActivePlugin.has`` names the methods that a plugin has.
+order in which the scheduler calls them, and the page ``explanations``.  ``ActivePlugin.has`` names
+the methods that a plugin has.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
