@@ -53,6 +53,7 @@ FOR_PEOPLE = {
     "_missing_classes",
     "_toleration_in_words",
     "detail",
+    "hold_remedies",
     "in_words",
     "node_remedy",
     "objects_to_create",
@@ -61,6 +62,7 @@ FOR_PEOPLE = {
     "remedy",
     "_required_size",
     "size_remedies",
+    "unusable",
 }
 #: Texts that are no reasons: parts of such, names of what is kept, words for people and logs,
 #: messages of PostFilter.
