@@ -77,9 +77,7 @@ class Coscheduling:
         )
         if GANG_SCHEDULING in gates:
             trees = COMPOSITE_POD_GROUPS in gates
-            defaults = replace(
-                defaults, refs=WorkloadRefs.FIRST, level=gates.level, trees=trees
-            )
+            defaults = replace(defaults, refs=WorkloadRefs.FIRST, level=gates.level, trees=trees)
         return replace(self, gangs=GangCache(defaults))
 
     def applies(self, pod: PodClass) -> bool:
