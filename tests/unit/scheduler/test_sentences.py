@@ -43,6 +43,7 @@ FOR_PEOPLE = {
     "EXAMPLE",  # manifests of the world in which a plugin speaks
     "_BANDS",
     "_IN_WORDS",
+    "_UNUSABLE",
     "_broken",
     "_expression_in_words",
     "_hint",
