@@ -140,7 +140,7 @@ def test_module_named_in_a_page_that_does_not_exist_is_found(tmp_path: Path) -> 
 
 def test_order_of_layers_that_a_page_lacks_is_found() -> None:
     """The row of a rule has the layers of its contract, in their order."""
-    contracts = [
+    contracts: list[dict[str, object]] = [
         {"name": "R1 system", "layers": ["cli", "api | host"]},
         {"name": "R2 loop", "layers": ["b", "a"]},
         {"name": "R3 adapters", "allowed_importers": ["cli"]},

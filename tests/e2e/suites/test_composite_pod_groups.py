@@ -99,8 +99,9 @@ def test_a_tree_waits_for_its_objects_its_members_and_room(
 
     cluster.create(node("n1", "2"))
     eventually(lambda: bound(cluster) == {"a-0", "b-0", "b-1"}, SOON_S)
-    for name in "ab":
-        eventually(lambda name=name: condition(cluster, name) == ("True", "Scheduled", ""), SOON_S)
+    eventually(
+        lambda: all(condition(cluster, name) == ("True", "Scheduled", "") for name in "ab"), SOON_S
+    )
 
 
 def test_the_groups_of_a_tree_share_a_rack(cluster: SuiteCluster) -> None:
