@@ -46,7 +46,7 @@ def test_members_have_one_cause_for_any_order_of_arrival(
             if incomplete_gang and (starts_together or one.gang == f"default/{incomplete_gang}"):
                 least = NEEDED[incomplete_gang]
                 expected = (
-                    f"its gang default/{incomplete_gang} starts with {least} members, "
+                    f"gang default/{incomplete_gang} starts with {least} members, "
                     f"and there are {least - 1}"
                 )
             assert one.cause == expected

@@ -223,7 +223,7 @@ def _changed_as_described(text: str, wanted: Pod) -> Pod:
         spec = replace(spec, tolerations=(*spec.tolerations, *added))
     if "remove disk=ssd from its nodeSelector" in text:
         spec = replace(spec, node_selector={})
-    if "be ScheduleAnyway" in text:
+    if "to ScheduleAnyway" in text:
         (one,) = spec.topology_spread_constraints
         soft = replace(one, when_unsatisfiable="ScheduleAnyway")
         spec = replace(spec, topology_spread_constraints=(soft,))

@@ -1,7 +1,7 @@
 """Permission to act: every component with a lease, or without one, uses the same object."""
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from itertools import count
 
@@ -30,12 +30,26 @@ LEASE = LeaseTerms(
 )
 
 
+class WatchedCluster(MemoryCluster):
+    """Cluster in memory that keeps who is informed of changes of the lease."""
+
+    def __init__(self, clock: VirtualClock) -> None:
+        super().__init__(clock)
+        self.on_change: list[Callable[[], None]] = []
+
+    def watch_object(
+        self, kind: type[Lease], name: str, namespace: str, on_change: Callable[[], None]
+    ) -> None:
+        assert (kind, name, namespace) == (Lease, LEASE.name, LEASE.namespace)
+        self.on_change.append(on_change)
+
+
 class Parts:
     """What ``ComponentProcess`` gives an election, in memory."""
 
     def __init__(self) -> None:
         self.clock = VirtualClock(1_700_000_000)
-        self.cluster = MemoryCluster(self.clock)
+        self.cluster = WatchedCluster(self.clock)
         self.cluster.create(Namespace(metadata=ObjectMeta(name=LEASE.namespace)))
         self.registry, self.cleanup = CollectorRegistry(), ExitStack()
         self.stopping, self.heartbeat = StopEvent(), Heartbeat(self.clock, LONG_S)
@@ -44,7 +58,7 @@ class Parts:
     def wake(self) -> None:
         self.woken.set()
 
-    def connect(self, *, burst: int, timeout_s: float) -> MemoryCluster:
+    def connect(self, *, burst: int, timeout_s: float) -> WatchedCluster:
         assert (burst, timeout_s) == (50, LEASE.renew_deadline_s / 2)
         return self.cluster
 

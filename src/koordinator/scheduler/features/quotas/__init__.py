@@ -5,7 +5,7 @@
 ``places``      reports of queue positions
 ``status``      statuses of ElasticQuota objects
 ``revocation``  evictions from quotas with sustained overuse; terminating pods that no longer count
-``pages``, ``metrics``  what is shown
+``pages``, ``gauges``, ``metrics``  what is shown
 """
 
 from koordinator.scheduler.features.quotas.feature import (

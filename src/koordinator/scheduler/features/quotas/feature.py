@@ -12,7 +12,7 @@ from koordinator.scheduler.contract import (
     EventHint,
     Refusal,
 )
-from koordinator.scheduler.features.quotas.metrics import QuotaGauges
+from koordinator.scheduler.features.quotas.gauges import QuotaGauges
 from koordinator.scheduler.features.quotas.pages import quota_page, quotas_page
 from koordinator.scheduler.features.quotas.places import QueuePlaces
 from koordinator.scheduler.features.quotas.queues import EVENTS, GATE, JobQueues, QueuedQuotas

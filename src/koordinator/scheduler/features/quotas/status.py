@@ -26,7 +26,7 @@ from koordinator.cluster.port import Cluster
 from koordinator.domain.quota import figures_of, with_status
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError
-from koordinator.scheduler.features.quotas.metrics import QuotaGauges, gauges_of
+from koordinator.scheduler.features.quotas.gauges import QuotaGauges, gauges_of
 from koordinator.scheduler.loop.reporter import Patches, Reporter
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
 from koordinator.scheduler.snapshot import ClusterState, Snapshot

@@ -1,0 +1,37 @@
+"""Figures of a quota that its metrics show; apart from them, since their client is optional."""
+
+from dataclasses import dataclass
+
+from koordinator.api.annotations.quota import UNSCHEDULABLE_RESOURCE
+from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.domain.amounts import NOTHING, Amounts, amounts_of
+from koordinator.domain.quota import QuotaFigures
+from koordinator.foundation.errors import InputError
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaGauges:
+    """Figures and labels of a quota."""
+
+    name: str
+    tree: str
+    is_parent: bool
+    parent: str
+    figures: QuotaFigures
+    unschedulable: Amounts  # unschedulable amounts, for the root of a tree
+
+
+def gauges_of(quota: ElasticQuota, figures: QuotaFigures) -> QuotaGauges:
+    """Return the gauges of a quota."""
+    try:
+        found = UNSCHEDULABLE_RESOURCE.read(quota.metadata) if quota.is_tree_root else None
+    except InputError:
+        found = None
+    return QuotaGauges(
+        quota.metadata.name,
+        quota.tree_id,
+        quota.is_parent,
+        quota.parent,
+        figures,
+        NOTHING if found is None else amounts_of(found),
+    )
