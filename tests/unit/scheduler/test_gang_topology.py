@@ -4,15 +4,28 @@ import json
 from typing import Any
 
 import pytest
-from tests.unit.scheduler.test_gangs import condition, group, member, members, placed, world
-from tests.worlds import configuration, device, embedded, made, near, node, pod
+from tests.unit.scheduler.test_gangs import (
+    condition,
+    config,
+    group,
+    member,
+    members,
+    placed,
+    world,
+)
+from tests.worlds import START_S, configuration, device, embedded, made, near, node, pod
 
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.event import Event
+from koordinator.api.labels import HOSTNAME
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.domain.placement_trial import replacement_of
+from koordinator.foundation.clock import VirtualClock
 from koordinator.scheduler.loop import Bound
+from koordinator.scheduler.trial import follow_cluster
 from koordinator.simulator import Embedded
 
 API = "scheduling.koordinator.sh/v1alpha1"
@@ -422,3 +435,24 @@ def test_members_with_and_without_anti_affinity_are_distinguished() -> None:
     one = cluster(job, *free, *shy, slots=(8, 8))
     one.run_to_fixed_point()
     assert placed(one)["w-2"] != placed(one)["w-3"]
+
+
+def test_trial_of_a_move_keeps_members_in_one_rack() -> None:
+    """Members that move together stay in a rack; without room in any rack, none of them moves."""
+    moving = [member(f"w-{i}", "w", on="h1") for i in range(4)]
+    clock = VirtualClock(START_S)
+    state = MemoryCluster(clock)
+    state.load([topology(), *nodes(4, 0, 3, 2, 2, 1), *moving])
+    state.load([group("w", 4, **gather(must="RackLayer"))])
+    trial = follow_cluster(state, clock, config(awareNetworkTopology=True))
+    trial.follow()
+    fresh = [replacement_of(one, f"{one.metadata.name}-next") for one in moving]
+
+    for taken, expected in (({"h1": 4}, {"h3", "h4"}), ({"h1": 4, "h4": 2}, {""})):
+        with trial.world() as tried:
+            for one in moving:
+                tried.remove(one.key)
+            for name, cpu in taken.items():
+                other = pod(f"at-{name}", cpu, nodeSelector={HOSTNAME: name})
+                assert tried.land(other).node == name
+            assert {landing.node for landing in tried.land_together(fresh)} == expected
