@@ -108,7 +108,7 @@ def test_pending_pod_opens_its_explanation(open_page: OpenPage, url: str) -> Non
     page.get_by_role("link", name="blue/batch-0").click()
     page.get_by_role("heading", name="Nearest nodes").wait_for()
 
-    assert page.get_by_text("Remedies").is_visible()
+    assert page.get_by_role("heading", name="Remedies").is_visible()
     assert page.url.endswith("#/waiting/blue%2Fbatch-0")
     page.reload()
     page.get_by_role("heading", name="Nearest nodes").wait_for()

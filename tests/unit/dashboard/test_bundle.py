@@ -1,6 +1,7 @@
 """The shipped page matches its sources."""
 
 import hashlib
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -21,6 +22,16 @@ def test_bundle_matches_the_sources() -> None:
         digest.update(name.encode() + b"\0" + (FRONTEND / name).read_bytes() + b"\0")
 
     assert (STATIC / "sources.sha256").read_text().strip() == digest.hexdigest()
+
+
+def test_help_names_pages_by_their_titles() -> None:
+    """The browser's test compares them as well, where there is a browser."""
+    source = (FRONTEND / "src/help.tsx").read_text("utf-8")
+    links = re.findall(r"\['([a-z-]+)', '([^']+)'\]", source)
+    assert len(links) > 10
+    for name, title in links:
+        first, _, _ = (ROOT / f"docs/how-to/{name}.md").read_text("utf-8").partition("\n")
+        assert first == f"# {title}"
 
 
 def test_page_loads_nothing_from_other_servers() -> None:
