@@ -16,8 +16,8 @@ import os
 import socket
 import ssl
 import struct
-from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address, ip_network
@@ -105,6 +105,7 @@ _NOT_SENT = (
     aiohttp.ConnectionTimeoutError,
 )
 _HOPELESS = (aiohttp.ClientConnectorCertificateError, aiohttp.InvalidURL)
+_CLOSED = "Connection closed."  # message of aiohttp's StreamReader
 
 log = logging.getLogger(__name__)
 
@@ -366,8 +367,9 @@ class Transport:
                 has_begun = True
                 try:
                     yield b""
-                    while chunk := await response.content.readany():
-                        yield chunk
+                    with _closed_connections():
+                        while chunk := await response.content.readany():
+                            yield chunk
                 finally:
                     # If the server isn't done: no TLS shutdown, whose answer would not be awaited.
                     if connection is not None and connection.transport is not None:
@@ -401,7 +403,8 @@ class Transport:
             self._watching = loop.create_task(self._watch_permission())
         try:
             async with self._open(request, access, timeout) as response:
-                body = await response.read()
+                with _closed_connections():
+                    body = await response.read()
                 code = str(response.status)
                 if request is not _READYZ:  # a server that starts answers it with a failure
                     self._note_outage(None)
@@ -460,6 +463,20 @@ def _delay(request: Request, reply: Reply, status: ServerStatus, backoff: Backof
     if request.changes_nothing and reply.code in _WORTH_A_RETRY:
         return backoff.next_s()
     return None
+
+
+@contextmanager
+def _closed_connections() -> Iterator[None]:
+    """Raise ServerDisconnectedError where aiohttp raises RuntimeError for a closed connection.
+
+    The reader of a response does so if this side closed the connection, as when leadership ends.
+    """
+    try:
+        yield
+    except RuntimeError as error:
+        if str(error) != _CLOSED:
+            raise
+        raise aiohttp.ServerDisconnectedError(_CLOSED) from error
 
 
 def _unreachable(request: Request, error: Exception) -> UnreachableError:

@@ -2,6 +2,8 @@
 
 import threading
 
+import aiohttp
+import pytest
 from tests.unit.cluster.kubernetes.objects import event
 from tests.unit.cluster.kubernetes.scripted_server import PATIENCE_S, ScriptedServer, fail, stream
 
@@ -35,6 +37,27 @@ def test_a_watch_that_broke_begins_again(server: ScriptedServer) -> None:
         assert changed.wait(PATIENCE_S)
 
     assert server.count(WATCH) == 2
+
+
+def test_a_connection_that_this_side_closed_is_a_broken_watch(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader of aiohttp that finds its connection closed raises RuntimeError."""
+    waits = iter([RuntimeError("Connection closed.")])
+    wait = aiohttp.StreamReader._wait
+
+    async def wait_once_closed(reader: aiohttp.StreamReader, name: str) -> None:
+        if name == "readany" and (error := next(waits, None)) is not None:
+            raise error
+        await wait(reader, name)
+
+    monkeypatch.setattr(aiohttp.StreamReader, "_wait", wait_once_closed)
+    server.on(WATCH, stream())
+    began = threading.Semaphore(0)
+    with server.cluster() as cluster:
+        cluster.watch_object(Lease, "one", "system", began.release)
+        for _ in range(2):
+            assert began.acquire(timeout=PATIENCE_S)
 
 
 def test_a_forbidden_watch_is_not_repeated_soon(server: ScriptedServer) -> None:
