@@ -4,7 +4,8 @@
     python -m tests.e2e.compatibility v1.37.2=e2e-1.37.xml v1.35.4=e2e-1.35.xml
 
 replaces the results of these releases in results.json, from which ``docs/generate/support.py``
-makes the page.  ``.ci/run`` writes build/e2e.xml.
+makes the page.  Of several reports of a release, a later one has what was tried again.  ``.ci/run``
+writes build/e2e.xml, and build/e2e-again.xml if it tried tests again.
 """
 
 import argparse
@@ -22,10 +23,11 @@ _ONE_FOLDER = 4  # parts of tests.e2e.FOLDER.test_file
 Outcomes = Counter[tuple[str, str]]  # (folder, passed, failed or skipped) -> tests
 
 
-def read_outcomes(report: Path) -> Outcomes:
-    """Count the tests of a JUnit report by folder and outcome."""
-    outcomes: Outcomes = Counter()
-    for case in ET.parse(report).iter("testcase"):  # noqa: S314 -- pytest wrote it
+def read_outcomes(*reports: Path) -> Outcomes:
+    """Count the tests of JUnit reports by folder and outcome; the last report of a test counts."""
+    outcomes: dict[tuple[str, str], tuple[str, str]] = {}  # by class and name
+    cases = (case for report in reports for case in ET.parse(report).iter("testcase"))  # noqa: S314 -- pytest wrote it
+    for case in cases:
         parts = case.get("classname", "").split(".")
         folder = parts[2] if len(parts) >= _ONE_FOLDER else "other"
         tags = {child.tag for child in case}
@@ -33,8 +35,8 @@ def read_outcomes(report: Path) -> Outcomes:
             outcome = "failed"
         else:
             outcome = "skipped" if "skipped" in tags else "passed"
-        outcomes[folder, outcome] += 1
-    return outcomes
+        outcomes[case.get("classname", ""), case.get("name", "")] = (folder, outcome)
+    return Counter(outcomes.values())
 
 
 def merged(
@@ -56,9 +58,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("reports", nargs="+", metavar="RELEASE=REPORT")
     pairs = [each.partition("=") for each in parser.parse_args(arguments).reports]
-    by_release: dict[str, Outcomes] = {}
+    reports: dict[str, list[Path]] = {}
     for release, _, report in pairs:
-        by_release.setdefault(release, Counter()).update(read_outcomes(Path(report)))
+        reports.setdefault(release, []).append(Path(report))
+    by_release = {release: read_outcomes(*its) for release, its in reports.items()}
     run = f"{dt.datetime.now(dt.UTC):%Y-%m}"  # noqa: TID251 -- a script
     text = msgspec.json.encode(merged(read_results(), by_release, run), order="sorted")
     RESULTS.write_bytes(msgspec.json.format(text) + b"\n")
