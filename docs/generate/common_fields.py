@@ -34,7 +34,7 @@ COMMON_FIELDS: Final[Mapping[str, str]] = {
     # selections
     "label_selector": "labels of the selected pods; unset selects all",
     "node_selector": "labels of the selected nodes",
-    "pod_selectors": "selectors, one of which a pod must match to be moved; empty means all",
+    "pod_selectors": "selectors; a pod that matches one of them may be moved; empty: every pod",
     "selector": "labels of the selected pods",
     "namespaces": "namespaces to include or to exclude; unset means all",
     "evictable_namespaces": "namespaces whose pods may be evicted; unset means all",

@@ -303,10 +303,7 @@ class Scheduler:
     def _decide(self, run: list[QueuedPod]) -> None:
         attempts = self._handle.attempts
         try:
-            if attempts.is_measured:
-                attempts.begin(run)
-            else:
-                self._binder.begin_attempt(None)
+            attempts.begin(run)
             unit = self._unit(run)
             if unit is not None:
                 attempts.tried += unit.decide()

@@ -36,7 +36,7 @@ class GpuRandom:
     reads: ClassVar = Reads.PLACED
 
     def __init__(self, args: GpuRandomArgs) -> None:
-        self._seed = args.seed
+        self._seed_word = _mixed(_word(str(args.seed)))
         self._number = 0  # of the arriving pod
         self.hints = PluginHints(
             key=lambda _pod: None,
@@ -61,7 +61,7 @@ class GpuRandom:
         """Return a random word per row, of the node's name, the seed and the number of the pod."""
         cluster = snapshot.cluster
         of_names = _NODES.as_of(cluster.shared, cluster.node_version, _name_words, cluster)
-        drawn = _mixed(np.array([self._number], np.uint64) + _mixed(_word(str(self._seed))))
+        drawn = _mixed(np.array([self._number], np.uint64) + self._seed_word)
         return _mixed(of_names[snapshot.row_numbers] ^ drawn)
 
 

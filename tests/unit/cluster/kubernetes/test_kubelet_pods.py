@@ -41,7 +41,7 @@ def node(port: int = 10250, **addresses: str) -> JsonObject:
     }
 
 
-class Told:
+class Observer:
     """Running pods and problems of the source under test."""
 
     def __init__(self) -> None:
@@ -64,7 +64,7 @@ def kubelet() -> Iterator[ScriptedServer]:
 def watching(
     server: ScriptedServer,
     kubelet: ScriptedServer,
-    told: Told,
+    observer: Observer,
     stated: JsonObject | None = None,
     **options: Any,
 ) -> Iterator[tuple[KubernetesCluster, Watch]]:
@@ -74,9 +74,9 @@ def watching(
     server.on(NODE, reply(node() if stated is None else stated))
     source = KubeletSource(
         node_name="n1",
-        running=lambda: told.running,
-        observe=told.observe,
-        on_problem=told.problems.append,
+        running=lambda: observer.running,
+        observe=observer.observe,
+        on_problem=observer.problems.append,
         **{"read_only_port": port, **QUICK, **options},
     )
     cluster = server.cluster(kubelet=source)
@@ -107,8 +107,8 @@ def test_pods_come_change_and_go(server: ScriptedServer, kubelet: ScriptedServer
         reply(pod_list(pod("a", "2"), pod("c"))),
         reply(pod_list(pod("a", "2"), pod("c", uid="another"))),
     )
-    told = Told()
-    with watching(server, kubelet, told) as (cluster, watch):
+    observer = Observer()
+    with watching(server, kubelet, observer) as (cluster, watch):
         assert names(next_events(cluster, watch, 7)) == [
             ("ADDED", "a"),
             ("ADDED", "b"),
@@ -118,8 +118,8 @@ def test_pods_come_change_and_go(server: ScriptedServer, kubelet: ScriptedServer
             ("DELETED", "c"),
             ("ADDED", "c"),
         ]
-    assert told.problems == []
-    assert set(told.requests) == {(PATH, "200")}
+    assert observer.problems == []
+    assert set(observer.requests) == {(PATH, "200")}
     assert not [it for it in server.received if it.path == PODS]
 
 
@@ -131,7 +131,7 @@ def test_pods_change_without_another_version(
     made = pod("p", version)
     started = {**made, "status": {"phase": "Running"}}
     kubelet.on(ASKED, reply(pod_list(made)), reply(pod_list(started)))
-    with watching(server, kubelet, Told()) as (cluster, watch):
+    with watching(server, kubelet, Observer()) as (cluster, watch):
         events = names(next_events(cluster, watch, 2))
     assert events == [("ADDED", "p"), ("MODIFIED", "p")]
 
@@ -142,11 +142,11 @@ def test_a_pod_that_runs_is_not_forgotten(
 ) -> None:
     """A kubelet that just started lists no pods; only pods without processes are deleted."""
     kubelet.on(ASKED, reply(pod_list(pod("a"), pod("b"))), reply(empty))
-    told = Told()
-    told.running = frozenset({"a"})
-    with watching(server, kubelet, told) as (cluster, watch):
+    observer = Observer()
+    observer.running = frozenset({"a"})
+    with watching(server, kubelet, observer) as (cluster, watch):
         assert names(next_events(cluster, watch, 3))[2:] == [("DELETED", "b")]
-        told.running = frozenset()
+        observer.running = frozenset()
         assert names(next_events(cluster, watch)) == [("DELETED", "a")]
 
 
@@ -155,7 +155,7 @@ def test_a_node_without_pods_is_known_as_such(
 ) -> None:
     """The start is over with an empty list, too."""
     kubelet.on(ASKED, reply({"kind": "PodList", "items": None}))
-    with watching(server, kubelet, Told()) as (cluster, watch):
+    with watching(server, kubelet, Observer()) as (cluster, watch):
         assert cluster.wait(PATIENCE_S)
         assert [event.type for event in watch.poll()] == [EventType.BOOKMARK]
 
@@ -165,10 +165,10 @@ def test_new_pods_are_requested_immediately(
 ) -> None:
     """However long the interval is."""
     kubelet.on(ASKED, reply(pod_list(pod("a"))), reply(pod_list(pod("a"), pod("b"))))
-    told = Told()
-    with watching(server, kubelet, told, interval_s=3600.0) as (cluster, watch):
+    observer = Observer()
+    with watching(server, kubelet, observer, interval_s=3600.0) as (cluster, watch):
         next_events(cluster, watch)
-        told.running = frozenset({"b"})
+        observer.running = frozenset({"b"})
         assert names(next_events(cluster, watch)) == [("ADDED", "b")]
 
 
@@ -205,15 +205,15 @@ def test_failing_kubelet_is_reported_and_retried(
 ) -> None:
     """Pods keep their last known state."""
     kubelet.on(ASKED, reply(pod_list(pod("a"))), answer, reply(pod_list(pod("a", "2"))))
-    told = Told()
+    observer = Observer()
     timeout_s = 0.2 if "within" in said else PATIENCE_S
-    with watching(server, kubelet, told, timeout_s=timeout_s) as (cluster, watch):
+    with watching(server, kubelet, observer, timeout_s=timeout_s) as (cluster, watch):
         events = names(next_events(cluster, watch, 2))
-        assert eventually(lambda: told.problems[-1:] == [""]), told.problems
+        assert eventually(lambda: observer.problems[-1:] == [""]), observer.problems
     assert events == [("ADDED", "a"), ("MODIFIED", "a")]
-    problem, *_ = told.problems  # others on a busy machine, if it must answer soon
+    problem, *_ = observer.problems  # others on a busy machine, if it must answer soon
     assert said in problem
-    assert (PATH, status) in told.requests
+    assert (PATH, status) in observer.requests
 
 
 def test_recovered_kubelet_is_polled_without_the_api_server(
@@ -221,7 +221,7 @@ def test_recovered_kubelet_is_polled_without_the_api_server(
 ) -> None:
     """Its address is known from before."""
     kubelet.on(ASKED, reply(pod_list(pod("a"))))
-    with watching(server, kubelet, Told(), timeout_s=0.2) as (cluster, watch):
+    with watching(server, kubelet, Observer(), timeout_s=0.2) as (cluster, watch):
         next_events(cluster, watch)
         server.on(NODE, hang_up)
         kubelet.on(ASKED, fail(500), reply(pod_list(pod("b"))))
@@ -234,7 +234,7 @@ def test_one_pod_that_can_not_be_read_leaves_the_others(
     """As from the API server."""
     odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": 5}
     kubelet.on(ASKED, reply(pod_list(odd, pod("a"))))
-    with watching(server, kubelet, Told()) as (cluster, watch):
+    with watching(server, kubelet, Observer()) as (cluster, watch):
         assert names(next_events(cluster, watch)) == [("ADDED", "a")]
 
 
@@ -250,22 +250,22 @@ def test_node_without_kubelet_endpoint_is_reported(
     server: ScriptedServer, kubelet: ScriptedServer, stated: Any, options: Any, said: str
 ) -> None:
     """The problem is reported."""
-    told = Told()
-    with watching(server, kubelet, told, stated, **options):
-        assert eventually(lambda: any(said in it for it in told.problems)), told.problems
+    observer = Observer()
+    with watching(server, kubelet, observer, stated, **options):
+        assert eventually(lambda: any(said in it for it in observer.problems)), observer.problems
 
 
 def test_credentials_are_not_sent_to_an_unverified_kubelet(
     server: ScriptedServer, kubelet: ScriptedServer, tmp_path: Path
 ) -> None:
     """A server that speaks plain HTTP at the kubelet's port gets no request at all."""
-    told = Told()
+    observer = Observer()
     port = urlsplit(kubelet.url).port
     assert port is not None
     options = {"read_only_port": 0, "authorities": (tmp_path / "no",)}
-    with watching(server, kubelet, told, node(port), **options):
+    with watching(server, kubelet, observer, node(port), **options):
         server.wait_for(NODE, 3)
-        assert eventually(lambda: any("does not answer" in it for it in told.problems)), (
-            told.problems
+        assert eventually(lambda: any("does not answer" in it for it in observer.problems)), (
+            observer.problems
         )
     assert kubelet.received == []

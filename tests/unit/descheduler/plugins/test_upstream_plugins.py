@@ -28,7 +28,7 @@ def with_status(one: Pod, **status: Any) -> Pod:
     return replace(one, status=decode({"phase": "Running", **status}, PodStatus))
 
 
-def gone(plugin: str, point: str, args: Any, *objects: KubeObject, **more: Any) -> set[str]:
+def evicted_by(plugin: str, point: str, args: Any, *objects: KubeObject, **more: Any) -> set[str]:
     evictor = more.pop("evictor", {})
     profile = profile_of(point, plugin, args, **evictor)
     return DeschedulerWorld(*objects, profile=profile, **more).evicted()
@@ -70,13 +70,13 @@ def test_pod_life_time_evicts_matching_pods(args: Any, evicted: set[str]) -> Non
         with_status(owned("failed", "n2"), phase="Failed", **ended),
         with_status(owned("waiting", "n2"), **restarted(0, waiting={"reason": "CrashLoopBackOff"})),
     ]
-    assert gone("PodLifeTime", "deschedule", args, *nodes("n1", "n2"), *pods) == evicted
+    assert evicted_by("PodLifeTime", "deschedule", args, *nodes("n1", "n2"), *pods) == evicted
 
 
 def test_oldest_pods_are_evicted_first() -> None:
     """The limits of the cycle restrict their number."""
     pods = [owned("a", "n1"), owned("b", "n2", age_s=8000), owned("c", "n1", age_s=7500)]
-    result = gone(
+    result = evicted_by(
         "PodLifeTime",
         "deschedule",
         {"maxPodLifeTimeSeconds": 600},
@@ -108,7 +108,7 @@ def test_failed_pods_are_evicted(args: Any, evicted: set[str]) -> None:
         with_status(owned("new", "n1", age_s=60), phase="Failed"),
         owned("running", "n1"),
     ]
-    assert gone("RemoveFailedPods", "deschedule", args, *nodes("n1", "n2"), *pods) == evicted
+    assert evicted_by("RemoveFailedPods", "deschedule", args, *nodes("n1", "n2"), *pods) == evicted
 
 
 @pytest.mark.parametrize(
@@ -130,7 +130,7 @@ def test_pods_with_too_many_restarts_are_evicted(args: Any, evicted: set[str]) -
         with_status(owned("calm", "n1"), **restarted(0)),
     ]
     plugin = "RemovePodsHavingTooManyRestarts"
-    assert gone(plugin, "deschedule", args, *nodes("n1", "n2"), *pods) == evicted
+    assert evicted_by(plugin, "deschedule", args, *nodes("n1", "n2"), *pods) == evicted
 
 
 @pytest.mark.parametrize(
@@ -155,7 +155,7 @@ def test_pods_that_do_not_tolerate_taints_are_evicted(args: Any, evicted: set[st
         owned("unsure", "n2"),
         owned("doomed", "n3"),
     ]
-    assert gone("RemovePodsViolatingNodeTaints", "deschedule", args, *objects) == evicted
+    assert evicted_by("RemovePodsViolatingNodeTaints", "deschedule", args, *objects) == evicted
 
 
 def affinity(kind: str, value: str) -> dict[str, Any]:
@@ -177,7 +177,7 @@ def test_pods_with_violated_node_affinity_are_evicted(kind: str) -> None:
         owned("large", "n1", 1, affinity=affinity(kind, "ssd"), requests={"memory": "64Gi"}),
     ]
     args = {"nodeAffinityType": [kind]}
-    result = gone("RemovePodsViolatingNodeAffinity", "deschedule", args, *objects)
+    result = evicted_by("RemovePodsViolatingNodeAffinity", "deschedule", args, *objects)
     # A pod that only prefers may stay on its node, judged by fit.
     assert result == ({"misplaced"} if kind == REQUIRED else {"misplaced", "large"})
 
@@ -194,7 +194,9 @@ def test_pods_with_violated_anti_affinity_are_evicted() -> None:
         owned("far", "n3", labels={"app": "web"}, affinity=apart, priority=0),
         owned("other", "n1", labels={"app": "db"}),
     ]
-    assert gone("RemovePodsViolatingInterPodAntiAffinity", "deschedule", {}, *objects) == {"low"}
+    assert evicted_by("RemovePodsViolatingInterPodAntiAffinity", "deschedule", {}, *objects) == {
+        "low"
+    }
 
 
 @pytest.mark.parametrize(
@@ -208,7 +210,7 @@ def test_pods_with_violated_anti_affinity_are_evicted() -> None:
 def test_duplicates_on_a_node_are_evicted(names: tuple[str, ...], args: Any, left: int) -> None:
     """A node keeps the mean over the nodes that could run such a pod, rounded up."""
     pods = [owned(f"p{i}", "n1", images=("i",)) for i in range(4)]
-    result = gone("RemoveDuplicates", "balance", args, *nodes(*names), *pods)
+    result = evicted_by("RemoveDuplicates", "balance", args, *nodes(*names), *pods)
     assert len(result) == 4 - left
 
 
@@ -216,7 +218,7 @@ def test_pods_with_a_single_feasible_node_are_no_duplicates() -> None:
     """There is nowhere else for them to go."""
     pods = [owned(f"p{i}", "n1", nodeSelector={"disk": "ssd"}) for i in range(4)]
     objects = [node("n1", labels={"disk": "ssd"}), node("n2"), *pods]
-    assert gone("RemoveDuplicates", "balance", {}, *objects) == set()
+    assert evicted_by("RemoveDuplicates", "balance", {}, *objects) == set()
 
 
 @pytest.mark.parametrize(
@@ -239,7 +241,7 @@ def test_pods_exceeding_the_skew_are_evicted(args: Any, count: int) -> None:
         ),
     ]
     plugin = "RemovePodsViolatingTopologySpreadConstraint"
-    assert len(gone(plugin, "balance", args, *objects)) == count
+    assert len(evicted_by(plugin, "balance", args, *objects)) == count
 
 
 def test_pods_are_kept_if_the_small_domain_has_no_room() -> None:
@@ -253,8 +255,8 @@ def test_pods_are_kept_if_the_small_domain_has_no_room() -> None:
         ),
     ]
     plugin = "RemovePodsViolatingTopologySpreadConstraint"
-    assert gone(plugin, "balance", {}, *objects) == set()
-    assert len(gone(plugin, "balance", {"topologyBalanceNodeFit": False}, *objects)) == 2
+    assert evicted_by(plugin, "balance", {}, *objects) == set()
+    assert len(evicted_by(plugin, "balance", {"topologyBalanceNodeFit": False}, *objects)) == 2
 
 
 LOW = {"thresholds": {"cpu": 30}, "targetThresholds": {"cpu": 60}}
@@ -281,7 +283,7 @@ LOW = {"thresholds": {"cpu": 30}, "targetThresholds": {"cpu": 60}}
 def test_nodes_with_requests_above_the_target_lose_pods(args: Any, count: int) -> None:
     """Pods go until the node is below its target."""
     pods = [owned(f"p{i}", "n1", 1) for i in range(8)]
-    result = gone("LowNodeUtilization", "balance", args, *nodes("n1", "n2"), *pods)
+    result = evicted_by("LowNodeUtilization", "balance", args, *nodes("n1", "n2"), *pods)
     assert len(result) == count
 
 
@@ -300,7 +302,7 @@ def test_nodes_with_requests_above_the_target_lose_pods(args: Any, count: int) -
 def test_nodes_with_low_requests_are_emptied(args: Any, evicted: set[str]) -> None:
     """As long as the others have room."""
     pods = [owned("lonely", "n1", 1), *(owned(f"p{i}", "n2", 1) for i in range(5))]
-    assert gone("HighNodeUtilization", "balance", args, *nodes("n1", "n2"), *pods) == evicted
+    assert evicted_by("HighNodeUtilization", "balance", args, *nodes("n1", "n2"), *pods) == evicted
 
 
 @pytest.mark.parametrize(
@@ -358,7 +360,9 @@ def test_default_evictor_protects_pods(protections: Any, kept: set[str]) -> None
         replace(p, metadata=replace(p.metadata, creation_timestamp=to_datetime(START_S - 60)))
         for p in pods
     ]
-    result = gone("PodLifeTime", "deschedule", args, *nodes("n1", "n2"), *aged, evictor=protections)
+    result = evicted_by(
+        "PodLifeTime", "deschedule", args, *nodes("n1", "n2"), *aged, evictor=protections
+    )
     assert names - result == kept
 
 
@@ -389,7 +393,7 @@ def test_default_evictor_protects_pods(protections: Any, kept: set[str]) -> None
 def test_invalid_arguments_are_rejected(plugin: str, point: str, args: Any, path: str) -> None:
     """With the path in the file."""
     with pytest.raises(InputError) as refused:
-        gone(plugin, point, args)
+        evicted_by(plugin, point, args)
     assert refused.value.path == f"profiles[0].pluginConfig[0].args.{path}"
 
 
@@ -398,7 +402,7 @@ def test_node_fit_protects_a_pod_that_fits_on_no_other_node() -> None:
     args = {"imbalanceThreshold": 0.01, "minImprovementThreshold": 0.001, "nodeFit": False}
     objects = [node("n1", 10), node("n2", 1), owned("large", "n1", 5)]
     result = [
-        gone("FragmentationAware", "balance", args, *objects, evictor={"nodeFit": each})
+        evicted_by("FragmentationAware", "balance", args, *objects, evictor={"nodeFit": each})
         for each in (False, True)
     ]
     assert result == [{"large"}, set()]
