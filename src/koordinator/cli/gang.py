@@ -170,7 +170,13 @@ def _summaries(flags: GangFlags, live: LiveObjects) -> list[GangSummary]:
     if not waiting:
         return gangs
     groups = list(waiting.values())
-    explained = explain_pods(objects, (), _with_gangs(flags.config), gates=_GATES, groups=groups)
+    explained = explain_pods(
+        objects,
+        configuration=_with_gangs(flags.config),
+        gates=_GATES,
+        groups=groups,
+        forecasts=False,
+    )
     by_gang = dict(zip(waiting, explained, strict=True))
     return [_with_reason(one, by_gang.get(one.gang)) for one in gangs]
 

@@ -38,12 +38,14 @@ def explain_pods(
     gates: FeatureGates = NO_GATES,
     connect: Connect | None = None,
     groups: Sequence[Sequence[str]] = (),
+    forecasts: bool = True,
 ) -> list[Explanation]:
     """Explain pods by key, ``namespace/name``; without keys all pending pods.
 
     Of each of the ``groups`` of keys, the first pod that waits is explained, or else the first.  A
-    pod given by key also has a forecast of its start.  ``connect`` connects to the extenders of
-    the configuration, which never bind here.
+    pod given by key, or explained for a group, also has a forecast of its start, unless
+    ``forecasts`` is false; each forecast schedules a cluster of its own.  ``connect`` connects to
+    the extenders of the configuration, which never bind here.
     Raises InputError for a key without a pod.
     """
     specs = tuple(out_of_tree)
@@ -63,7 +65,8 @@ def explain_pods(
     state, waiting = now.state, _waiting(now)
     bound = {outcome.pod for outcome in outcomes if isinstance(outcome, Bound)}
     explanations = []
-    chosen = [next((key for key in group if key in waiting), group[0]) for group in groups]
+    pending = set(waiting)
+    chosen = [next((key for key in group if key in pending), group[0]) for group in groups]
     for name in keys or chosen or waiting:
         key = key_of(now.scheduler.handle, name)
         if key not in state.pods.by_key and key not in state.unbound:
@@ -73,7 +76,7 @@ def explain_pods(
         one = _with_templates(now, key, explain(now.scheduler.handle, key))
         if one.verdict == PLACED and key in bound:
             one = replace(one, summary=f"it would be placed on {one.node} now")
-        elif one.queue is not None and one.verdict != PLACED and (keys or groups):
+        elif one.queue is not None and one.verdict != PLACED and forecasts and (keys or groups):
             one = replace(one, forecast=forecast(world()[0], key))
         explanations.append(one)
     return explanations

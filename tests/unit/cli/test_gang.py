@@ -2,11 +2,14 @@
 
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner
 
 from koordinator.cli.main import app
+from koordinator.simulator import explanations
+from koordinator.simulator.embedded import Embedded
 
 MANIFEST = """
 apiVersion: scheduling.sigs.k8s.io/v1alpha1
@@ -152,6 +155,30 @@ def test_why_a_gang_of_manifests_waits(tmp_path: Path, cpu: str, why: str) -> No
 
     (gang,) = json.loads(done.stdout)["gangs"]
     assert (gang["phase"], gang["bound"], gang["why"]) == ("Scheduling", 0, why)
+
+
+def test_gangs_that_wait_are_tried_on_one_copy_of_the_cluster(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The table has no forecasts, for which every gang would need a copy of its own."""
+    copies = []
+
+    class Counted(Embedded):
+        def __init__(self, *args: Any, **options: Any) -> None:
+            copies.append(self)
+            super().__init__(*args, **options)
+
+    monkeypatch.setattr(explanations, "Embedded", Counted)
+    first = MANIFEST + WHOLE % "2"
+    path = tmp_path / "gangs.yaml"
+    path.write_text(f"{first}---\n{first.replace('train', 'other').replace('w-', 'o-')}")
+    done = CliRunner().invoke(app, ["gang", "list", "-f", str(path), "-o", "json"])
+
+    assert ["too little cpu" in gang["why"] for gang in json.loads(done.stdout)["gangs"]] == [
+        True,
+        True,
+    ]
+    assert len(copies) == 1
 
 
 WORKLOAD = """

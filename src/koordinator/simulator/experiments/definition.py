@@ -211,6 +211,9 @@ def _resolved(experiment: Experiment, path: Path) -> Experiment:
         if seed < 0:
             raise InputError(f"must be at least 0, got {seed}", path=at)
     _check_unique(experiment.seeds, "seeds")
+    _check_unique(experiment.bars, "bars")
+    for at, figure in _numbered(experiment.bars, "bars"):
+        _name(figure, at)
     _check_parameters(experiment.parameters, sources)
     return structs.replace(
         experiment, title=experiment.title or path.stem, sources=sources, policies=policies

@@ -80,6 +80,12 @@ def test_grid_has_every_combination_in_order(write: Write) -> None:
         ),
         ({"sources": [SOURCE | {"name": "a" * 129}]}, "sources[0].name", "at most 128 bytes"),
         ({"seeds": [1, 1]}, "seeds[1]", "must be given once, got 1 twice"),
+        (
+            {"bars": ["moves", "moves", ""]},
+            "bars[1]",
+            "must be given once, got 'moves' twice",
+        ),
+        ({"bars": ["moves", ""]}, "bars[1]", "begin with a letter or digit, got ''"),
         ({"parameters": {"demand": [1.3]}}, "parameters.demand", "requires sources with trace"),
         ({"parameters": {"migrate": [-1]}}, "parameters.migrate[0]", "must be at least 0"),
         ({"parameters": {"colocation": [True]}}, "parameters.colocation", "field colocation"),
