@@ -6,6 +6,8 @@ import sys
 from tests.vm.machine import VirtualMachine
 from tests.vm.packages import find_packages
 
+_LONGEST_END = 4  # bytes of NUL and an exit status, which follow the output
+
 
 def main() -> int:
     """Run the command; return its exit status."""
@@ -14,12 +16,18 @@ def main() -> int:
     parser.add_argument("--memory", type=int, default=4096, help="in MiB")
     parser.add_argument("command", nargs=argparse.REMAINDER)
     options = parser.parse_args()
-    status = b""
+    if not options.command:
+        parser.error("a command is required")
+    left = b""  # what may belong to the end
     with VirtualMachine(find_packages(), options.cpus, options.memory) as machine:
         for data in machine.stream(" ".join(options.command)):
-            output, _, status = data.partition(b"\0")
-            sys.stdout.buffer.write(output)
+            left += data
+            sys.stdout.buffer.write(left[:-_LONGEST_END])
             sys.stdout.flush()
+            left = left[-_LONGEST_END:]
+        output, _, status = left.rpartition(b"\0")
+        sys.stdout.buffer.write(output)
+        sys.stdout.flush()
     return int(status or 1)
 
 

@@ -5,6 +5,7 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
+from tests.e2e import network
 from tests.e2e.controlplane.builds import cached, say
 from tests.e2e.controlplane.errors import ControlPlaneError
 
@@ -54,6 +55,7 @@ class Packages:
 def find_packages() -> Packages:
     """Return the unpacked packages; the first time they are downloaded, about 100 MB.
 
+    They have the current versions of this machine's apt sources, whose signatures apt checks.
     Raises ControlPlaneError if that fails.
     """
     return Packages(cached("debian-vm", "-".join((_QEMU[0], _KERNEL, *_FURTHER)), _unpack))
@@ -65,6 +67,7 @@ def _unpack(folder: Path) -> None:
     packages.mkdir()
     names = [*_QEMU, *_missing_libraries(), _current_kernel(), *_FURTHER]
     _run(["apt-get", "-qq", "download", *dict.fromkeys(names)], packages)
+    say(", ".join(package.name for package in sorted(packages.iterdir())))
     for package in sorted(packages.iterdir()):
         _run(["dpkg-deb", "--extract", str(package), str(folder)], folder)
     shutil.rmtree(packages)
@@ -91,7 +94,8 @@ def _current_kernel() -> str:
 
 
 def _run(command: list[str], folder: Path | None = None) -> str:
-    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
+    here = network.on_machine(command)
+    done = subprocess.run(here, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode:
         raise ControlPlaneError(f"{' '.join(command)}:\n{done.stderr}")
     return done.stdout

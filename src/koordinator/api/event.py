@@ -9,7 +9,8 @@ from typing import ClassVar, Final
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.meta import ApiStruct, KubeObject
 
-LONGEST_NOTE: Final = 1024  # limit of the API server
+_LONGEST_NOTE: Final = 1024  # bytes; limit of the API server
+_CUT: Final = "…"
 
 
 class EventSeries(ApiStruct, frozen=True, kw_only=True):
@@ -70,7 +71,10 @@ class CoreEvent(KubeObject, frozen=True, kw_only=True):
 
 def fitting_note(note: str) -> str:
     """Return a note, shortened to the length that the API server accepts."""
-    return note if len(note) <= LONGEST_NOTE else f"{note[: LONGEST_NOTE - 1]}…"
+    data = note.encode()
+    if len(data) <= _LONGEST_NOTE:
+        return note
+    return data[: _LONGEST_NOTE - len(_CUT.encode())].decode(errors="ignore") + _CUT
 
 
 def reference_to(obj: KubeObject) -> ObjectReference:

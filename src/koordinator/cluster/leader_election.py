@@ -23,9 +23,8 @@ the time, and the times in the lease are for people only.  What is assumed:
 Source: client-go tools/leaderelection/leaderelection.go, healthzadaptor.go and
 resourcelock/leaselock.go.  Different here: who leads asks the clock, and needs no loop to notice
 that its time is over; who waits watches the lease, also looks four times as often, and again just
-when the lease runs out;
-a deleted lease still counts for those who have seen it; a duration that is no whole number of
-seconds is rounded up.
+when the lease runs out; a deleted lease still counts for those who have seen it; a duration that is
+no whole number of seconds is rounded up.
 """
 
 import math

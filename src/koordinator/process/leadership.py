@@ -61,8 +61,7 @@ class Leadership:
 
         The leader writes the lease itself, and keeps to its own times.
         """
-        if not self._led.is_set():
-            self._woken.set()
+        self._woken.set()
 
     def holds(self) -> bool:
         """Return whether this process may act now; to be asked before every write."""
@@ -112,7 +111,8 @@ class Leadership:
                 self._led.set()
                 self.on_lead()
             self._log_changes()
-            self._woken.wait(max(0.0, elector.next_attempt_s - self._clock.now_s()))
+            event = self._stopping if self._led.is_set() else self._woken
+            event.wait(max(0.0, elector.next_attempt_s - self._clock.now_s()))
             self._woken.clear()
         if elector.lost:
             log.error("leadership lost", extra={"lease": elector.lease, "leader": elector.leader})

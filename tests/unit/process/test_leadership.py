@@ -151,6 +151,26 @@ def test_a_follower_reads_a_changed_lease_at_once(server: Server) -> None:
             assert follower.wait_until_leading(SHORT_OF_RETRY_S)
 
 
+def test_a_new_leader_does_not_react_to_its_own_write(
+    server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The event of the write arrives before the process knows that it leads."""
+    create, leaders, is_there = server.create, list[Leadership](), threading.Event()
+
+    def create_and_signal(lease: Lease) -> Lease:
+        stored = create(lease)
+        assert is_there.wait(LONG_S)
+        leaders[0].note_change()
+        return stored
+
+    monkeypatch.setattr(server, "create", create_and_signal)
+    with leadership(server, retry_period_s=8) as leader:
+        leaders.append(leader)
+        is_there.set()
+        assert leader.wait_until_leading(LONG_S)
+        assert not server.renewed.wait(0.3)
+
+
 def test_a_process_that_was_stopped_too_long_has_lost(
     server: Server, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -39,6 +39,7 @@ async def watch_object(
         timeoutSeconds=_TIMEOUT_S,
     )
     request = Request("GET", path)
+    level = logging.INFO  # for the first refusal
     while True:
         delay_s = _RETRY_S
         try:
@@ -46,7 +47,8 @@ async def watch_object(
                 async for _ in chunks:
                     on_change()
         except ForbiddenError as error:
-            log.info("watch forbidden: polling only", extra={"error": str(error)})
+            log.log(level, "watch forbidden: polling only", extra={"error": str(error)})
+            level = logging.DEBUG
             delay_s = _FORBIDDEN_RETRY_S
         except ClusterError as error:
             log.debug("watch interrupted", extra={"error": str(error)})

@@ -361,7 +361,8 @@ class Transport:
                 if response.status != HTTPStatus.OK:
                     if response.status == HTTPStatus.UNAUTHORIZED:
                         await asyncio.to_thread(self._credentials.renewed, access)
-                    status = read_status(await response.read())
+                    with _closed_connections():
+                        status = read_status(await response.read())
                     raise self.error(request, response.status, status)
                 connection = response.connection
                 has_begun = True

@@ -6,7 +6,7 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/util/evictor.go, helpers/con
 import logging
 
 from koordinator.api.core import MicroTime, ObjectReference
-from koordinator.api.event import LONGEST_NOTE, Event
+from koordinator.api.event import Event, fitting_note
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.clock import UTC, Clock
 from koordinator.koordlet.app.outbox import Outbox
@@ -83,7 +83,7 @@ def _event(
         type="Warning",
         reason=reason,
         action=action,
-        note=note[:LONGEST_NOTE],
+        note=fitting_note(note),
         regarding=regarding,
         reporting_controller=_COMPONENT,
         reporting_instance=_COMPONENT,

@@ -60,6 +60,26 @@ def test_a_connection_that_this_side_closed_is_a_broken_watch(
             assert began.acquire(timeout=PATIENCE_S)
 
 
+def test_a_connection_closed_before_the_status_is_read_is_a_broken_watch(
+    server: ScriptedServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The head of the answer has arrived, and its body has not."""
+    closings = iter([RuntimeError("Connection closed.")])
+    read = aiohttp.ClientResponse.read
+
+    async def read_once_closed(response: aiohttp.ClientResponse) -> bytes:
+        if (error := next(closings, None)) is not None:
+            raise error
+        return await read(response)
+
+    monkeypatch.setattr(aiohttp.ClientResponse, "read", read_once_closed)
+    server.on(WATCH, fail(500), stream())
+    began = threading.Event()
+    with server.cluster() as cluster:
+        cluster.watch_object(Lease, "one", "system", began.set)
+        assert began.wait(PATIENCE_S)
+
+
 def test_a_forbidden_watch_is_not_repeated_soon(server: ScriptedServer) -> None:
     """The caller polls, as with a role of an older chart; closing ends the wait."""
     server.on(WATCH, fail(403, "Forbidden"))
