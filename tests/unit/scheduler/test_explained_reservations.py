@@ -2,14 +2,16 @@
 
 from typing import Any
 
+import numpy as np
 import pytest
 from tests.reservations import affinity, config, exactly, reservation, uid
 from tests.unit.scheduler.test_explained_pods import decisive, explained
-from tests.worlds import node, pod
+from tests.worlds import embedded, node, pod
 
 from koordinator.api.annotations.reservation import ALLOCATED, ReservationAllocated
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.snapshot import Snapshot
 from koordinator.simulator.explanations import explain_pods
 
 WEB = {"app": "web"}
@@ -190,3 +192,21 @@ def test_resource_of_no_node_is_not_a_shortage() -> None:
 
     assert [near.lacks for near in found.nearest] == [{}]
     assert decisive(found) == {"Insufficient example.com/tpu"}
+
+
+def test_few_reservations_of_a_node_are_proposed() -> None:
+    """Each proposal is tried on the node; a node may have many reservations of the pod."""
+    taints = [{"key": "only", "value": "batch", "effect": "NoSchedule"}]
+    held = [reservation(f"r{n}", 1, on="n", taints=taints) for n in range(9)]
+    one = embedded(node("n", cpu=9), *held, pod("p", 1, labels=WEB), config=config())
+    one.run_to_fixed_point()
+    it, pod_class = one.state.unbound["default/p"]
+    (plugin,) = (
+        active.plugin
+        for active in one.scheduler.cycles[it.spec.scheduler_name].profile.filter
+        if active.name == "Reservation"
+    )
+
+    proposed = plugin.hold_remedies(Snapshot(one.state)[np.array([0])], pod_class, it)
+
+    assert len({text for text, _ in proposed}) == len(proposed) == 2

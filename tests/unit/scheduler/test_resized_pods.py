@@ -12,6 +12,7 @@ from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
 from koordinator.domain.resized_pods import ResizeRules
+from koordinator.scheduler.features.explanation.explainer import explain
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.axis import CPU
 from koordinator.simulator import Embedded
@@ -170,3 +171,20 @@ def test_the_compatibility_level_selects_the_rules(
     cluster.run_to_fixed_point()
 
     assert requested(cluster.state) == held
+
+
+def test_few_of_many_resized_pods_are_named(embedded: NewEmbedded) -> None:
+    """The cause and the remedy list three pods and the number of others."""
+    running = [resized(pod(f"r{n}", cpu=1, on="n"), 2) for n in range(5)]
+    cluster = embedded(node("n", cpu=10), *running, pod("new", cpu=4))
+    cluster.run_to_fixed_point()
+
+    found = explain(cluster.scheduler.handle, "default/new")
+
+    (cause,) = (one for one in found.causes if one.nodes)
+    assert cause.detail.count("holds 2 of cpu") == 3
+    assert cause.detail.endswith(" and 2 more")
+    (wait,) = (one for one in found.remedies if one.kind == "wait")
+    assert wait.text.count("the resize of default/r") == 3
+    assert wait.text.endswith(" is carried out and 2 more")
+    assert len(wait.pods) == 5

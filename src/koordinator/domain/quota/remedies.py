@@ -10,7 +10,9 @@ from koordinator.api.labels import QUOTA_ALLOW_LENT
 from koordinator.domain.amounts import Amounts, add, exceeded, named_by, plus, to_text
 from koordinator.domain.quota.admission import AdmissionRules, limit_of, why_not
 from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
-from koordinator.domain.quota.tree import QuotaTree
+from koordinator.domain.quota.tree import QuotaNode, QuotaTree
+
+MOST_LENDING = 5  # quotas that are asked to lend what they do not use
 
 
 def what_helps(
@@ -194,18 +196,30 @@ class _Trial:
         )
 
     def _lent(self, name: str, wanted: Amounts) -> list[str]:
-        """Return the quotas beside the way up that must lend what they do not use."""
+        """Return the quotas beside the way up that must lend what they do not use.
+
+        Those that keep the most are tried first; none if that many do not suffice.
+        """
         tried, changed = len(self._before), []
         way = self._tree.path(name)
-        for parent in (*way[1:], ROOT_QUOTA):
-            for child in list(self._tree.node(parent).children.values()):
-                spec = child.spec
-                if spec is None or spec.lends or spec.name in way:
-                    continue
-                self._tree.put(replace(self._spec(spec.name), lends=True))
-                changed.append(spec.name)
-                if not _short(wanted, limit_of(self._tree, name, self._rules)):
-                    return changed
+        short = _short(wanted, limit_of(self._tree, name, self._rules))
+
+        def kept(one: QuotaNode) -> int:
+            amounts = (one.min.get(r, 0) - one.child_request.get(r, 0) for r in short)
+            return sum(max(amount, 0) for amount in amounts)
+
+        beside = [
+            child
+            for parent in (*way[1:], ROOT_QUOTA)
+            for child in self._tree.node(parent).children.values()
+            if child.spec is not None and not child.spec.lends and child.name not in way
+        ]
+        keeping = [child for child in beside if kept(child)]
+        for child in sorted(keeping, key=lambda one: (-kept(one), one.name))[:MOST_LENDING]:
+            self._tree.put(replace(self._spec(child.name), lends=True))
+            changed.append(child.name)
+            if not _short(wanted, limit_of(self._tree, name, self._rules)):
+                return changed
         self._undo_to(tried)
         return []
 

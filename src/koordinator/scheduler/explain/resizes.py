@@ -51,15 +51,23 @@ def _changes(pod: Pod) -> str:
 
 
 TRIED: Final = 3  # nearest nodes whose resizes are tried
+NAMED: Final = 3  # pods of a node that are listed
 
 
 def held_by_resizes(question: Question, row: int, resource: str) -> str:
     """Return which pods on a node hold more of a resource because of their resizes."""
-    return ", ".join(
-        _held(placed, resource, amount)
+    holding = [
+        (placed, amount)
         for placed in question.state.pods.on_row[row].values()
         if (amount := _excess(question, placed).get(resource))
-    )
+    ]
+    named = (_held(placed, resource, amount) for placed, amount in holding[:NAMED])
+    return ", ".join(named) + _more(len(holding))
+
+
+def _more(count: int) -> str:
+    """Return the end of a list that names the first of that many pods."""
+    return f" and {count - NAMED} more" if count > NAMED else ""
 
 
 def _excess(question: Question, placed: PlacedPod) -> dict[str, int]:
@@ -98,7 +106,7 @@ def ended_resizes(question: Question) -> Iterator[Remedy]:
                 )
             if not question.takes_without(row, ()):
                 continue
-        steps = " and ".join(map(_step, resized))
+        steps = " and ".join(map(_step, resized[:NAMED])) + _more(len(resized))
         node = question.state.nodes.names[row]
         yield Remedy(
             kind="wait",

@@ -8,7 +8,12 @@ from msgspec.structs import replace
 from koordinator.api.core import ResourceRequirements
 from koordinator.api.pod import Container, PodSpec
 from koordinator.api.resource_names import CPU
-from koordinator.domain.pod_requests import canonical_amounts, is_pod_level, pod_requests
+from koordinator.domain.pod_requests import (
+    canonical_amounts,
+    is_pod_level,
+    pod_requests,
+    stated_requests,
+)
 from koordinator.foundation.quantity import Quantity
 
 _SIDECAR: Final = "Always"  # restartPolicy of an init container that runs beside the others
@@ -35,18 +40,23 @@ def asking_at_most(spec: PodSpec, amounts: Mapping[str, int]) -> PodSpec | None:
 def asking_at_least(spec: PodSpec, name: str, amount: int) -> PodSpec | None:
     """Return a spec whose largest container requests so much more that the pod has the amount.
 
-    Return None for a pod-level request, which containers do not add to.
+    Return None for a pod-level request, which containers do not add to, where init containers
+    request the most, and where the container's limit would be exceeded.
     """
     more = amount - pod_requests(spec).get(name, 0)
-    stated = spec.resources.requests if spec.resources is not None else {}
-    if more <= 0 or name in stated:
+    is_stated = is_pod_level(name) and name in stated_requests(spec)
+    if more <= 0 or not spec.containers or is_stated:
         return None
     sizes = [_amount(container.resources, name) for container in spec.containers]
     index = sizes.index(max(sizes))
     containers = list(spec.containers)
-    resources = _with_amount(containers[index].resources, name, sizes[index] + more)
+    wanted = sizes[index] + more
+    resources = _with_amount(containers[index].resources, name, wanted)
+    if canonical_amounts(resources.limits).get(name, wanted) < wanted:
+        return None
     containers[index] = replace(containers[index], resources=resources)
-    return replace(spec, containers=tuple(containers))
+    changed = replace(spec, containers=tuple(containers))
+    return changed if pod_requests(changed).get(name, 0) == amount else None
 
 
 def overhead_of(spec: PodSpec, name: str) -> int:

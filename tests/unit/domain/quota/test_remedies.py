@@ -3,6 +3,7 @@
 import re
 from dataclasses import replace
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.unit.domain.quota.quotas import CHIP, pod
@@ -172,3 +173,36 @@ def test_quota_without_weight_is_named() -> None:
         "annotation quota.scheduling.koordinator.sh/shared-weight"
     )
     assert helps
+
+
+def test_only_quotas_that_keep_something_are_named() -> None:
+    """A quota that uses its minimum, or has none of the resource, has nothing to lend."""
+    siblings = [
+        replace(spec(name, "top", least, 8 - least), lends=False)
+        for name, least in (("none", 0), ("uses", 2), ("keeps", 2), ("other", 0))
+    ]
+    siblings[3] = replace(siblings[3], min={CHIP: 4}, max={CHIP: 8})
+    specs = {one.name: one for one in (spec("top", ROOT_QUOTA, 8, 0), *siblings)}
+    tree = built(8, specs | {"a": spec("a", "top", 2, 6)}, {"uses": 2}, 6)
+
+    text, helps = what_helps(tree, "a", pod("ns/p", cpu=6_000), AdmissionRules())
+
+    assert "since quota keeps keeps what it does not use: set the label" in text
+    assert text.endswith("allow-lent-resource of keeps to true")
+    assert helps
+
+
+@pytest.mark.parametrize(("asked", "helps"), [(20, True), (30, False)])
+def test_few_of_many_quotas_are_named(asked: int, *, helps: bool) -> None:
+    """Those that keep the most are named; no quota is named where a few are not enough."""
+    small = [replace(spec(f"s{n:02}", "top", 1, 59), lends=False) for n in range(40)]
+    large = [replace(spec(f"t{n}", "top", 4, 56), lends=False) for n in range(5)]
+    top, own = spec("top", ROOT_QUOTA, 60, 0), spec("a", "top", 0, 60)
+    specs = {one.name: one for one in (top, *small, *large, own)}
+    wanted = pod("ns/p", cpu=1_000 * asked)
+
+    text, is_enough = what_helps(built(60, specs, {}, asked), "a", wanted, AdmissionRules())
+
+    assert is_enough is helps
+    assert ("of t0 and t1 and t2 and t3 and t4 to true" in text) is helps
+    assert "s00" not in text

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from koordinator.api.codec import decode
 from koordinator.api.pod import PodSpec
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.scheduler.rules.smaller_pods import asking_at_most
+from koordinator.scheduler.rules.smaller_pods import asking_at_least, asking_at_most
 
 CORES = st.integers(0, 4)
 INIT = st.tuples(st.booleans(), CORES)
@@ -76,3 +76,58 @@ def test_smaller_pod_requests_as_much_as_it_may(
 def test_every_part_of_the_requests_is_reduced(whole: PodSpec, smaller: PodSpec) -> None:
     """Overhead stays; requests of the pod, sidecars and init containers shrink."""
     assert asking_at_most(whole, {"cpu": 3_000}) == smaller
+
+
+def limited(request: str, limit: str) -> PodSpec:
+    """Return a spec whose only container has a request, if not empty, and a limit of cpu."""
+    requests = {"requests": {"cpu": request}} if request else {}
+    resources = {**requests, "limits": {"cpu": limit}}
+    return decode({"containers": [{"name": "c0", "resources": resources}]}, PodSpec)
+
+
+@given(
+    containers=st.lists(CORES, max_size=3),
+    init=st.lists(INIT, max_size=3),
+    pod=st.integers(0, 12),
+    overhead=st.integers(0, 2),
+    least=st.integers(1, 12),
+)
+def test_larger_pod_requests_exactly_the_amount(
+    *, containers: list[int], init: list[tuple[bool, int]], pod: int, overhead: int, least: int
+) -> None:
+    """It is refused where a larger container does not change the requests by as much."""
+    whole = spec(containers, init, pod=max(pod, sum(containers)) if pod else 0, overhead=overhead)
+    larger = asking_at_least(whole, "cpu", 1_000 * least)
+
+    if larger is not None:
+        assert pod_requests(larger)["cpu"] == 1_000 * least > pod_requests(whole).get("cpu", 0)
+    elif containers and not pod and not init:
+        assert pod_requests(whole)["cpu"] >= 1_000 * least
+
+
+@pytest.mark.parametrize(
+    "whole",
+    [
+        spec([1], [(False, 2)]),  # the init container still requests the most
+        spec([]),
+        limited("1500m", "1600m"),  # the request would exceed the limit
+        decode(
+            {"containers": [{"name": "c0"}], "resources": {"limits": {"cpu": "2"}}}, PodSpec
+        ),  # a limit of the pod counts as its request
+    ],
+)
+def test_pod_that_a_larger_container_does_not_enlarge(whole: PodSpec) -> None:
+    """There is no such spec, or an API server would reject it."""
+    assert asking_at_least(whole, "cpu", 3_000) is None
+
+
+@pytest.mark.parametrize(
+    ("whole", "larger"),
+    [
+        (limited("1500m", "1500m"), limited("2", "2")),
+        (limited("1500m", "4"), limited("2", "4")),
+    ],
+)
+def test_limit_grows_with_an_equal_request(whole: PodSpec, larger: PodSpec) -> None:
+    """A larger limit stays."""
+    assert asking_at_least(whole, "cpu", 2_000) == larger

@@ -88,6 +88,7 @@ def _waiting_for_permit(handle: SchedulerHandle, pod: Pod, node: str) -> Explana
                     gang=text,
                     queue=None,
                 )
+            break  # one explanation holds for all pending members
     reports = (CauseReport(plugin="", reason=text),)
     return Explanation(
         pod=display_name(pod), verdict=WAITS, summary=text, node=node, causes=reports
@@ -308,7 +309,8 @@ class _Explainer:
         ]
         with Transaction(state) as transaction:
             copies = [key for key in state.unbound if "+" in key]  # no name of a pod has one
-            for key in (*keys, *copies):  # where the gang was tried as if it were complete
+            pending = (key for key, *_ in members)  # members with a node keep it
+            for key in (*pending, *copies):  # where the gang was tried as if it were complete
                 if (placed := state.pods.by_key.get(key)) is not None:
                     transaction.displace(placed)
             return all(self._place(transaction, *member) for member in members)
@@ -380,9 +382,12 @@ class _Explainer:
         own = cache.gang_of(pod)
         if own is None or own.terms is None or own.terms.group != (own.id,):
             return None
-        there = sorted(key for key in own.members if key in state.unbound)
+        there = sorted(
+            key for key in own.members if key in state.unbound and key not in state.pods.by_key
+        )
         missing = own.terms.min_member - own.present - own.states[MemberState.BLOCKED]
-        if own.present >= own.terms.min_member or not 0 <= missing <= MOST_MEMBERS:
+        is_short = own.present < own.terms.min_member
+        if not (there and is_short and 0 <= missing <= MOST_MEMBERS):
             return None
         mark = transaction.mark()
         copies = [self._put_copy(transaction, there[0], number) for number in range(missing)]

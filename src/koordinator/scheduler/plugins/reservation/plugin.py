@@ -76,7 +76,7 @@ from koordinator.scheduler.snapshot import (
 NO_MATCH: Final = "node(s) no reservations match reservation affinity"
 ORDERED: Final = 1 << 10  # raw scores from here on encode the order label, smaller ones higher
 LARGEST_ORDER: Final = 1 << 51
-NAMED: Final = 2  # reservations of a node that a pod is advised to name
+NAMED: Final = 2  # reservations of a node for which a change of the pod is proposed
 FIRST_SCORE: Final = 1000  # raw score of the node with the smallest order label
 
 #: What a class of pods may use; a refusal if its annotations are malformed.
@@ -421,13 +421,17 @@ class Reservations:
             return []
         found, row = [], int(view.row_numbers[0])
         for hold in known.owned(view.cluster):
+            if hold.row != row:
+                continue
             taints = untolerated(hold.offer.taints, it.spec.tolerations, FORBIDDING)
-            if hold.row == row and taints:
+            if taints:
                 more = tuple(map(toleration_of, taints))
                 spec = replace(it.spec, tolerations=it.spec.tolerations + more)
                 listed = ", ".join(map(toleration_text, more))
                 text = f"add to its tolerations, for reservation {hold.offer.name}: [{listed}]"
                 found.append((text, replace(it, spec=spec)))
+            if len(found) == NAMED:
+                break
         return found
 
     def _reasons(

@@ -1,0 +1,82 @@
+"""Explanations of gangs some of whose members have nodes."""
+
+from typing import Any
+
+import pytest
+from tests.unit.scheduler.test_explained_pods import explained
+from tests.unit.scheduler.test_gangs import group, member, members
+from tests.unit.scheduler.test_gangs_in_quotas import BOTH
+from tests.worlds import embedded, node
+
+from koordinator.api.pod import Pod
+from koordinator.scheduler.cycle import SchedulingCycle
+from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.simulator import Embedded
+
+
+@pytest.mark.parametrize(("cpu", "starts"), [(4, False), (6, True)])
+def test_running_members_keep_their_nodes(cpu: int, *, starts: bool) -> None:
+    """Another member must fit beside the running one and the pending one."""
+    found = explained(
+        node("n", cpu=cpu),
+        group("g", 3, match_policy="waiting-and-running"),
+        member("g-0", "g", 2, on="n"),
+        member("g-1", "g", 2),
+        config=BOTH,
+        name="default/g-1",
+    )
+
+    (create,) = (one for one in found.remedies if one.text.startswith("create 1 more member"))
+    assert create.sufficient is starts
+
+
+def waiting(count: int, cpu: int) -> Embedded:
+    """Return a gang whose members that fit wait for the others."""
+    one = embedded(
+        node("n", cpu=cpu), group("g", count, mode="NonStrict"), *members("g", count), config=BOTH
+    )
+    one.scheduler.step()
+    return one
+
+
+def pending(one: Embedded) -> list[str]:
+    return sorted(key for key in one.state.unbound if key not in one.state.pods.by_key)
+
+
+def test_members_with_a_node_are_not_placed_again() -> None:
+    """Two of four members wait for their permits when a third one is deleted."""
+    one = waiting(4, cpu=2)
+    gone, left = pending(one)
+    one.cluster.delete(Pod, gone.partition("/")[2], "default", grace_period_s=0)
+    one.scheduler.step()
+
+    found = explain(one.scheduler.handle, left)
+
+    assert found.gang == "gang group default/g: 0 of 2 members find a place once 1 more exists"
+    nodes = next(one.text for one in found.remedies if one.kind == "add-node")
+    assert nodes == "add a node like n: empty ones take the 2 members that find no place"
+
+
+def test_member_that_waits_is_explained_by_one_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A node for all pending members was added since: they have the same explanation."""
+    calls: list[str] = []
+    choose = SchedulingCycle.choose
+
+    def counted(self: SchedulingCycle, pod: Pod, *args: Any, **more: Any) -> Any:
+        calls.append(pod.key)
+        return choose(self, pod, *args, **more)
+
+    one = waiting(8, cpu=2)
+    one.load([node("m", cpu=8)])
+    one.scheduler.step(limit=0)
+    monkeypatch.setattr(SchedulingCycle, "choose", counted)
+    first = pending(one)[0]
+    explain(one.scheduler.handle, first)
+    alone = len(calls)
+    calls.clear()
+
+    (waits, *_) = sorted(one.state.unbound.keys() - {*pending(one)})
+    found = explain(one.scheduler.handle, waits)
+
+    assert found.node == "n"
+    assert 0 < len(calls) <= alone
