@@ -39,7 +39,7 @@ _OVER = ("Succeeded", "Failed")
 class DeviceClaimController:
     """Controller that processes the events since its last step.
 
-    It watches pods only after the first claim or template.
+    It watches pods and their groups only after the first claim or template.
     """
 
     def __init__(self, cluster: Cluster, groups: type[SchedulingPodGroup] | None = None) -> None:
@@ -49,7 +49,7 @@ class DeviceClaimController:
         """
         self._cluster, self._groups = cluster, groups
         self._claims_watch = cluster.watch([ResourceClaimTemplate, ResourceClaim])
-        self._pods_watch: Watch | None = None
+        self._owners_watch: Watch | None = None
         self._claims: dict[str, ResourceClaim] = {}
         self._owners: dict[str, str] = {}  # by pod uid: claim for extended resources
         self._new_users: list[tuple[ResourceClaim, ResourceClaimConsumerReference]] = []
@@ -58,15 +58,18 @@ class DeviceClaimController:
 
     def step(self) -> bool:
         """Create and release claims; return whether there was work."""
-        if not self._process_claims() and self._pods_watch is None:
+        if not self._process_claims() and self._owners_watch is None:
             return False
-        if self._pods_watch is None:
-            self._pods_watch = self._cluster.watch([Pod])
-        did = [
-            self._process_pod(event.object, is_deleted=event.type is EventType.DELETED)
-            for event in self._pods_watch.poll()
-            if isinstance(event.object, Pod) and self._has_claims(event.object)
-        ]
+        if self._owners_watch is None:
+            owners = (Pod,) if self._groups is None else (Pod, self._groups)
+            self._owners_watch = self._cluster.watch(owners)
+        did: list[bool] = []
+        for event in self._owners_watch.poll():
+            owner, is_deleted = event.object, event.type is EventType.DELETED
+            if isinstance(owner, Pod) and self._has_claims(owner):
+                did.append(self._process_pod(owner, is_deleted=is_deleted))
+            elif isinstance(owner, SchedulingPodGroup) and is_deleted:
+                did.append(self._release(owner, is_deleted=True))
         for key, pod in list(self._waiting.items()):
             made = self._make(pod)
             did.append(made)
@@ -141,7 +144,7 @@ class DeviceClaimController:
         return self._release(pod, is_deleted=is_deleted)
 
     def _make(self, pod: Pod) -> bool:
-        """Create the missing claims of a pod if all their templates exist."""
+        """Create the missing claims of a pod whose templates exist; return whether there were."""
         missing, meta = _missing_claims(pod), pod.metadata
         if not missing or meta.deletion_timestamp is not None:
             return False
@@ -154,7 +157,9 @@ class DeviceClaimController:
                 else:
                     made.append(self._create(pod, entry))
             except NotFoundError:
-                return False
+                continue
+        if not made:
+            return False
         stored = self._cluster.get(Pod, meta.name, meta.namespace)
         statuses = (*stored.status.resource_claim_statuses, *made)
         status = replace(stored.status, resource_claim_statuses=statuses)
@@ -193,21 +198,21 @@ class DeviceClaimController:
         claim = self._cluster.create(_claim_of(owner, entry, template))
         return PodResourceClaimStatus(name=entry.name, resource_claim_name=claim.metadata.name)
 
-    def _release(self, pod: Pod, *, is_deleted: bool) -> bool:
-        """Release the claims of an ended pod; delete those created for a deleted pod."""
+    def _release(self, owner: Pod | SchedulingPodGroup, *, is_deleted: bool) -> bool:
+        """Release the claims of an ended pod or group; delete those created for a deleted one."""
         did = False
         for claim in list(self._claims.values()):
-            if claim.metadata.namespace != pod.metadata.namespace:
+            if claim.metadata.namespace != owner.metadata.namespace:
                 continue
-            if not is_reserved_for(claim, pod.metadata.uid) and not is_made_for_pod(
-                claim, pod.metadata
+            if not is_reserved_for(claim, owner.metadata.uid) and not is_made_for_pod(
+                claim, owner.metadata
             ):
                 continue
             with suppress(NotFoundError):
-                self._end_use(claim, pod.metadata.uid)
+                self._end_use(claim, owner.metadata.uid)
                 did = True
                 # Without its finalizer a claim in deletion may already be removed.
-                if is_made_for_pod(claim, pod.metadata) and is_deleted:
+                if is_made_for_pod(claim, owner.metadata) and is_deleted:
                     meta = claim.metadata
                     self._cluster.delete(ResourceClaim, meta.name, meta.namespace)
         return did

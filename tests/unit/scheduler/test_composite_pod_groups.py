@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.unit.scheduler.test_gangs import condition, config, placed
 from tests.unit.scheduler.test_scheduling_pod_groups import STOCK, member, pod_group
 from tests.unit.scheduler.test_topology_placements import RACK
@@ -14,7 +15,9 @@ from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.pod_groups import CompositePodGroup, SchedulingPodGroup
-from koordinator.domain.gangs import GangCache, GangDefaults, WorkloadRefs
+from koordinator.domain.gangs import GangCache, GangDefaults, GroupTree, WorkloadRefs
+from koordinator.domain.gangs.trees import GroupForest
+from koordinator.foundation.clock import to_datetime
 from koordinator.scheduler.explain.gangs import short_gang
 from koordinator.simulator import Embedded
 
@@ -317,3 +320,58 @@ def test_what_is_stored_of_a_composite_group_is_written_back_whole() -> None:
         "disruptionMode": {"all": {}},
         "priority": 7,
     }
+
+
+def test_members_of_a_sibling_do_not_stay_when_a_group_is_in_two_racks() -> None:
+    """Group b is in both racks already, so the tree fails after a has a place."""
+    one = world(
+        node("n1", 4, labels={RACK: "r1"}),
+        node("n2", 4, labels={RACK: "r2"}),
+        composite("job", 2),
+        leaf("a", 1, "job"),
+        leaf("b", 1, "job", schedulingConstraints={"topology": [{"key": RACK}]}),
+        member("b0", "b", nodeName="n1"),
+        member("b1", "b", nodeName="n2"),
+        member("b2", "b"),
+        *members("a", 1),
+    )
+    one.load([pod("first", 3), pod("second", 3)])
+    later(one)
+
+    assert {"first", "second"} <= placed(one).keys()
+    assert not {"a0", "b2"} & placed(one).keys()
+
+
+def test_groups_of_one_name_and_age_have_one_order() -> None:
+    """A CompositePodGroup goes before a PodGroup of the same name, whatever came first."""
+    objects = (composite("same", 1, "job"), leaf("same", 1, "job"))
+    orders = set()
+    for first, second in (objects, objects[::-1]):
+        forest = GroupForest()
+        for one in (composite("job", 2), first, second, leaf("x", 1, "same")):
+            if isinstance(one, CompositePodGroup):
+                forest.put_composite(one)
+            elif isinstance(one, SchedulingPodGroup):
+                forest.put_group(one)
+        tree = forest.tree_of("default/x")
+        assert isinstance(tree, GroupTree)
+        orders.add(tuple(child.is_leaf for child in tree.children))
+        forest.validate()
+
+    assert orders == {(False, True)}
+
+
+def test_group_that_was_replaced_has_its_new_age() -> None:
+    """Its deletion may have been missed; the older group is tried first."""
+    forest = GroupForest()
+    dated = {name: leaf(name, 1, "job") for name in "ab"}
+    forest.put_composite(composite("job", 1))  # type: ignore[arg-type]
+    for minute, name in ((1, "a"), (2, "b"), (3, "a")):
+        meta = replace(dated[name].metadata, creation_timestamp=to_datetime(60.0 * minute))
+        forest.put_group(replace(dated[name], metadata=meta))  # type: ignore[arg-type]
+        forest.tree_of("default/a")
+    tree = forest.tree_of("default/a")
+
+    assert isinstance(tree, GroupTree)
+    assert [child.key for child in tree.children] == ["default/b", "default/a"]
+    forest.validate()

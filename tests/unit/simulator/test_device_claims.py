@@ -1,6 +1,7 @@
 """Claims between pods, as a cluster's controller keeps them."""
 
 from msgspec.structs import replace
+from tests.unit.scheduler.test_scheduling_pod_groups import member, pod_group
 from tests.worlds import START_S, made, pod
 
 from koordinator.api.dynamic_resources import (
@@ -9,7 +10,9 @@ from koordinator.api.dynamic_resources import (
     ResourceClaimConsumerReference,
     ResourceClaimStatus,
 )
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.api.pod_groups import SchedulingPodGroup
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.simulator.device_claims import DeviceClaimController
@@ -55,3 +58,59 @@ def test_what_was_reserved_from_the_start_is_left_alone() -> None:
     controller.step()
     controller.step()
     assert cluster.get(ResourceClaim, "c", "default").status == kept.status
+
+
+ENTRIES = [
+    {"name": "a", "resourceClaimTemplateName": "t"},
+    {"name": "b", "resourceClaimTemplateName": "late"},
+]
+
+
+def template(name: str) -> KubeObject:
+    """Return a template of a claim for one device."""
+    request = {"name": "r", "exactly": {"deviceClassName": "c"}}
+    return made(
+        "ResourceClaimTemplate",
+        name,
+        ResourceClaim.API_VERSION,
+        metadata={"namespace": "default"},
+        spec={"spec": {"devices": {"requests": [request]}}},
+    )
+
+
+def test_a_template_that_is_missing_makes_no_claim_twice() -> None:
+    """The claims of the other entries are made, and once."""
+    cluster = MemoryCluster(VirtualClock(START_S))
+    cluster.create(template("t"))
+    cluster.create(pod("p", resourceClaims=ENTRIES))
+    controller = DeviceClaimController(cluster)
+    for _ in range(4):
+        controller.step()
+    assert len(cluster.list(ResourceClaim).items) == 1
+
+    cluster.create(template("late"))
+    for _ in range(3):
+        controller.step()
+
+    assert len(cluster.list(ResourceClaim).items) == 2
+    statuses = cluster.get(Pod, "p", "default").status.resource_claim_statuses
+    assert sorted(status.name for status in statuses) == ["a", "b"]
+
+
+def test_claims_of_a_deleted_group_are_deleted() -> None:
+    """The claim belongs to the PodGroup and not to its pods."""
+    cluster = MemoryCluster(VirtualClock(START_S), immediate_pod_deletion=True)
+    cluster.create(template("t"))
+    cluster.create(pod_group("g", 1, resourceClaims=ENTRIES[:1]))
+    cluster.create(member("p", "g", resourceClaims=ENTRIES[:1]))
+    controller = DeviceClaimController(cluster, SchedulingPodGroup)
+    for _ in range(3):
+        controller.step()
+    cluster.delete(Pod, "p", "default")
+    controller.step()
+    assert len(cluster.list(ResourceClaim).items) == 1
+
+    cluster.delete(SchedulingPodGroup, "g", "default")
+    controller.step()
+
+    assert not cluster.list(ResourceClaim).items

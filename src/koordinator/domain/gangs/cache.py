@@ -452,6 +452,7 @@ class GangCache:
         for workload, ids in self._of_workload.items():
             if not ids or not ids.keys() <= self.gangs.keys():
                 raise BugError(f"gangs {sorted(ids)} of Workload {workload} are not all known.")
+        self.forest.validate()
 
     # -- internals ---------------------------------------------------------------------------
 

@@ -132,7 +132,7 @@ class GangTerms:
     @property
     def group_id(self) -> str:
         """The id of the gang group."""
-        return ",".join(self.group)
+        return ",".join(self.group) if self.tree is None else self.tree.group_id
 
 
 def gang_id(

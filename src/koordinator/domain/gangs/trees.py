@@ -15,6 +15,7 @@ from functools import cached_property
 from typing import Final
 
 from koordinator.api.pod_groups import CompositePodGroup, SchedulingPodGroup
+from koordinator.foundation.errors import BugError
 
 MOST_LEVELS: Final = 4  # of a tree, its PodGroups included
 _SEGMENT: Final = "compositePodGroup"
@@ -49,6 +50,11 @@ class GroupTree:
     def leaf_ids(self) -> tuple[str, ...]:
         """The gang ids of the PodGroups, sorted."""
         return tuple(sorted(leaf.id for leaf in self.leaves))
+
+    @cached_property
+    def group_id(self) -> str:
+        """The id of the gang group of its PodGroups."""
+        return ",".join(self.leaf_ids)
 
     @cached_property
     def required(self) -> frozenset[str]:
@@ -130,7 +136,7 @@ class GroupForest:
     def put_composite(self, composite: CompositePodGroup) -> list[str]:
         """Add or update a CompositePodGroup."""
         known = self._composites.get(composite.key)
-        if known is not None and known.spec == composite.spec:
+        if known is not None and _is_same(known, composite):
             self._composites[composite.key] = composite
             return []
         before = self._affected(composite.key)
@@ -148,7 +154,7 @@ class GroupForest:
     def put_group(self, group: SchedulingPodGroup) -> list[str]:
         """Add or update a PodGroup."""
         known, parent = self._groups.get(group.key), parent_key(group)
-        if known is not None and known.spec == group.spec:
+        if known is not None and _is_same(known, group):
             self._groups[group.key] = group
             return []
         before = self.drop_group(group)
@@ -176,6 +182,20 @@ class GroupForest:
         if top not in self._trees:
             self._trees[top] = self._tree(top)
         return self._trees[top]
+
+    def validate(self) -> None:
+        """Recompute the children and the trees, and raise BugError where they differ."""
+        other = GroupForest()
+        other._composites, other._groups = self._composites, self._groups
+        for composite in self._composites.values():
+            other._link(composite)
+        for group in self._groups.values():
+            other._link(group)
+        if other._children != self._children:
+            raise BugError("the children of CompositePodGroups are not those of the objects.")
+        for top, tree in self._trees.items():
+            if tree != other._tree(top):
+                raise BugError(f"the tree of CompositePodGroup {top} is not that of the objects.")
 
     def _link(self, one: _Parented) -> None:
         parent = parent_key(one)
@@ -248,15 +268,21 @@ class GroupForest:
             preemption_policy=spec.preemption_policy or "",
         )
 
-    def _age(self, child: tuple[bool, str]) -> tuple[float, str]:
+    def _age(self, child: tuple[bool, str]) -> tuple[float, str, bool]:
         is_leaf, key = child
         meta = (self._groups if is_leaf else self._composites)[key].metadata
         created = meta.creation_timestamp
-        return (0.0 if created is None else created.timestamp(), key)
+        return (0.0 if created is None else created.timestamp(), key, is_leaf)
 
 
 class _InvalidTree(Exception):  # noqa: N818 -- a state of the cluster, not a fault
     """A tree that cannot start, whatever pods there are."""
+
+
+def _is_same(known: _Parented, one: _Parented) -> bool:
+    """Return whether an update leaves the place of a group in its tree as it was."""
+    created = known.metadata.creation_timestamp == one.metadata.creation_timestamp
+    return created and known.spec == one.spec
 
 
 def parent_key(one: _Parented) -> str:

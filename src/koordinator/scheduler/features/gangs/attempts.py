@@ -172,19 +172,12 @@ class GangScheduler:
         members.sort(key=lambda member: not self._handle.nominator.node_of(member[0].key))
         self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
         placements: Sequence[TopologyPlacement] | None = ()
-        if topology_key:
+        if topology_key or attempt.tree is not None:
+            demand = demand if attempt.tree is None else None
             try:
-                placements = self._placements.placements(cycle, gangs, members[0], topology_key)
-            except PlacementConflict as error:
-                text = f"cannot determine domain for already scheduled pods: {error}"
-                self._pod_groups.fail(gangs, head, text)
-                return 0
-            decision = self._placements.place(cycle, gangs, group_attempt, members, placements)
-        elif attempt.tree is not None:
-            demand = None
-            try:
-                decision = self._trees.place(cycle, gangs, group_attempt, members)
-                placements = self._trees.preemption_placements(cycle, gangs, attempt.tree)
+                decision, placements = self._place_constrained(
+                    cycle, gangs, group_attempt, members, topology_key
+                )
             except PlacementConflict as error:
                 text = f"cannot determine domain for already scheduled pods: {error}"
                 self._pod_groups.fail(gangs, head, text)
@@ -209,6 +202,28 @@ class GangScheduler:
             self._start_gang(cycle, gangs, group_attempt, decision, demand)
             self._pod_groups.note_start(gangs, head, decision)
         return len(members)
+
+    def _place_constrained(
+        self,
+        cycle: SchedulingCycle,
+        gangs: GangCache,
+        group_attempt: GangGroupAttempt,
+        members: Sequence[Wanted],
+        topology_key: str,
+    ) -> tuple[GangDecision, Sequence[TopologyPlacement] | None]:
+        """Place a tree, or a group in one domain; return where to make room if that fails.
+
+        Raises PlacementConflict.
+        """
+        tree = group_attempt.attempt.tree
+        if tree is None:
+            placements = self._placements.placements(cycle, gangs, members[0], topology_key)
+            decision = self._placements.place(cycle, gangs, group_attempt, members, placements)
+            return decision, placements
+        decision = self._trees.place(cycle, gangs, group_attempt, members)
+        if not decision.is_lost:
+            return decision, ()
+        return decision, self._trees.preemption_placements(cycle, gangs, tree)
 
     def _undo_gang(
         self,

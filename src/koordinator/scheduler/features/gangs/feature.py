@@ -12,7 +12,7 @@ from koordinator.api.pod_groups import (
     SchedulingWorkload,
 )
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.domain.gangs import Gang, GangCache, WorkloadRefs
+from koordinator.domain.gangs import GangCache, WorkloadRefs
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import Action, ClusterEvent, QueueGate
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
@@ -197,15 +197,18 @@ class GangFeature(GroupFeature):
         """Hold the nodes of members until enough members have one."""
         members = [one.pod for one in pods if one.run_key is None]  # others are in no gang
         for gangs in self.caches:
-            started: dict[str, Gang] = {}
             for pod in members:
                 gangs.hold(pod)
-                gang = gangs.gang_of(pod)
-                if gang is not None and gang.pod_group:
-                    started[pod.key] = gang
+            starts: dict[str, bool] = {}  # by group id: whether enough members have nodes
             for pod in members:
-                if pod.key in started and gangs.may_start(pod):
-                    self._conditions.scheduled(started[pod.key])
+                gang = gangs.gang_of(pod)
+                if gang is None or gang.terms is None or not gang.pod_group:
+                    continue
+                group_id = gang.terms.group_id
+                if group_id not in starts:
+                    starts[group_id] = gangs.may_start(pod)
+                if starts[group_id]:
+                    self._conditions.scheduled(gang)
 
     def pods_sharing_nomination(self, pod: Pod) -> Sequence[str]:
         """Return the members of a pod's gang without a node."""

@@ -215,14 +215,12 @@ class PodGroupAttempts:
         post_filter = [active.name for active in self.post_filter(cycle, group_attempt.head.pod)]
         below = max((priority_of(queued.pod) for queued, _, _ in decision.failed), default=0)
         has_victims = self._headrooms.has_pods_below(below)
-        most: int | None = None
-        if has_victims and not headroom.pods:
+        most: int | None = None if tree is None else 0
+        if tree is None and has_victims and not headroom.pods:
             bound = cycle.bound(decision.failed[0][1])
             room = self._headrooms.most(cycle, bound, below, None)
             most = max(scheduled, min(had_places + room, least - 1))
         preemption = ""
-        if tree is not None:
-            most = 0
         if {"DefaultPreemption", "Coscheduling"}.intersection(post_filter):
             preemption = preemption_result(
                 headroom,

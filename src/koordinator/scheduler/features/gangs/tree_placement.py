@@ -33,6 +33,7 @@ from koordinator.scheduler.features.gangs.pod_group_conditions import (
     shortage,
 )
 from koordinator.scheduler.features.gangs.topology_placements import (
+    PlacementConflict,
     PlacementPlacer,
     TopologyPlacement,
     best_placement,
@@ -92,6 +93,7 @@ class TreePlacer:
         run = _TreeRun(self._binder, self._placer, self._placements, cycle, gangs, group_attempt)
         for wanted in members:
             run.members[attempt.members[wanted[0].key]].append(wanted)
+            run.wanted[wanted[0].key] = wanted
         outcome = run.decide(tree, None)
         if not outcome.is_met or not outcome.placed:
             run.fail(tree, outcome, outcome.text or UNSCHEDULABLE)
@@ -124,6 +126,7 @@ class _TreeRun:
     gangs: GangCache
     group_attempt: GangGroupAttempt
     members: defaultdict[str, list[Wanted]] = field(default_factory=lambda: defaultdict(list))
+    wanted: dict[str, Wanted] = field(default_factory=dict)  # the members by key of the pod
 
     def decide(self, group: GroupTree, mask: BoolArray | None) -> _Outcome:
         """Place a group in the best of its placements among the nodes of ``mask``."""
@@ -191,12 +194,11 @@ class _TreeRun:
                 members,
                 merges=False,
             )
-        wanted = {queued.key: (queued, kind) for queued, kind in members}
         outcome.failed += [((queued, kind), why) for queued, kind, why in decision.failed]
         if decision.is_lost:
             outcome.is_met, outcome.had_place = False, decision.had_place
             outcome.text = shortage(leaf.least, earlier + decision.had_place)
-            undone = [wanted[queued.key] for queued in decision.others]
+            undone = [self.wanted[queued.key] for queued in decision.others]
             outcome.undone[leaf.id] += undone[: decision.had_place]
             outcome.untried[leaf.id] += undone[decision.had_place :]
         else:
@@ -209,7 +211,11 @@ class _TreeRun:
         total = _Outcome(is_met=True)
         met, remaining, left = 0, len(group.children), list(group.children)
         while left and met + remaining >= group.least:
-            outcome = self.decide(left.pop(0), mask)
+            try:
+                outcome = self.decide(left.pop(0), mask)
+            except PlacementConflict:
+                self._forget(total.placed)  # what earlier children have must not stay
+                raise
             total.add(outcome)
             met, remaining = met + outcome.is_met, remaining - 1
         if met < group.least:
@@ -229,11 +235,10 @@ class _TreeRun:
     def _take_back(self, outcome: _Outcome) -> None:
         """Take the nodes back from members whose own group would have started."""
         self._forget(outcome.placed)
-        wanted = {q.key: (q, kind) for own in self.members.values() for q, kind in own}
         outcome.had_place += len(outcome.placed)
         for assumed in outcome.placed:
             key = assumed.queued.key
-            outcome.untried[self.group_attempt.attempt.members[key]].append(wanted[key])
+            outcome.untried[self.group_attempt.attempt.members[key]].append(self.wanted[key])
         outcome.placed = []
 
     def _leave(self, group: GroupTree, outcome: _Outcome) -> None:
