@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.unit.scheduler.test_explained_pods import explained
-from tests.unit.scheduler.test_gangs import group, member, members
+from tests.unit.scheduler.test_gangs import group, member, members, placed
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
 from tests.worlds import embedded, node
 
@@ -80,3 +80,20 @@ def test_member_that_waits_is_explained_by_one_other(monkeypatch: pytest.MonkeyP
 
     assert found.node == "n"
     assert 0 < len(calls) <= alone
+
+
+@pytest.mark.parametrize(("order", "is_sure"), [((1, 0, 2), True), ((0, 1, 2), False)])
+def test_smaller_gang_is_tried_in_the_order_of_arrival(order: list[int], *, is_sure: bool) -> None:
+    """The scheduler tries that order first, and only some others: those are no proof."""
+    pods = [member(f"g-{n}", "g", cpu) for n, cpu in enumerate((1, 3, 9))]
+    arriving = [pods[n] for n in order]
+    nodes = [node("a", cpu=3), node("b", cpu=1)]
+
+    found = explained(*nodes, group("g", 3), *arriving, config=BOTH, name="default/g-2")
+
+    (smaller,) = (one for one in found.remedies if one.text.startswith("set minMember"))
+    assert "to 2: that many members find a place" in smaller.text
+    assert smaller.sufficient is is_sure
+    one = embedded(*nodes, group("g", 2), *arriving, config=BOTH)
+    one.run_to_fixed_point()
+    assert placed(one).keys() == {"g-0", "g-1"}

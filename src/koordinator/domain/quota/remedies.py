@@ -24,7 +24,8 @@ def what_helps(
 ) -> tuple[str, bool]:
     """Return the changes that would admit the pod, and whether they suffice.
 
-    ``assumed`` are the requests of pods of the quota that do not run yet and thus cannot end.
+    ``assumed`` are the requests of pods of the quota that do not run yet and thus cannot end; such
+    pods of other quotas below the same parents count as if they ran.
 
     The text is empty if the pod is admitted. The changes are tried on the tree and undone. A shared
     limit may have to be raised by more than the current shortfall; then the changes do not suffice.

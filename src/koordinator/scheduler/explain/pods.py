@@ -80,7 +80,7 @@ def _reserved(room: ReservedRoom, cause: Cause, indices: Sequence[int]) -> tuple
     kept = room.text(indices[0], resource)
     if not kept or not all(room.is_decisive(index, resource) for index in indices[:NAMED]):
         return "", kept
-    if all(room.is_own(index, resource) for index in indices[:NAMED]):
+    if all(room.is_own_unusable(index, resource) for index in indices[:NAMED]):
         return f"the {resource} that it needs is kept by reservations that it may not use", kept
     return f"the {resource} that it needs is kept by reservations for other pods", kept
 
@@ -158,7 +158,7 @@ def changed_pods(question: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
     yield from found.values()
 
 
-def usable_holds(question: Question) -> Iterator[Remedy]:
+def pods_using_holds(question: Question) -> Iterator[Remedy]:
     """Yield a change of the pod with which it may use a reservation that it owns."""
     for index in question.order[:TRIED].tolist():
         row = int(question.found.rows[index])

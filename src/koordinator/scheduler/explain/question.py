@@ -209,16 +209,15 @@ class Question:
                 return active.plugin.refusal_detail(Snapshot(self.state), self.pod_class)
         return ""
 
-    def admitted_with_node(self, row: int, count: int = 1) -> bool | None:
-        """Return whether nodes like this one, large enough, end all refusals; None: unknown."""
+    def admitted_with_node(self, row: int) -> bool | None:
+        """Return whether a node like this one, large enough, ends all refusals; None: unknown."""
         nodes, axis = self.state.nodes, self.state.axis
         amounts = dict(zip(axis.names, nodes.allocatable[:, row].tolist(), strict=False))
         for column, amount in self.pod_class.demand:
             amounts[axis.names[column]] = max(amounts.get(axis.names[column], 0), amount)
-        added = {name: amount * count for name, amount in amounts.items()}
         refusing = {name for cause in self.found.refusals for name in cause.plugins}
         answers = [
-            active.plugin.admits_with_node(Snapshot(self.state), self.pod_class, added)
+            active.plugin.admits_with_node(Snapshot(self.state), self.pod_class, amounts)
             if "admits_with_node" in active.has
             else None
             for active in self.profile.pre_filter

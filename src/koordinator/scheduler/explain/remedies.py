@@ -25,10 +25,10 @@ from koordinator.scheduler.explain.pods import (
     SHORT,
     changed_for_refusals,
     changed_pods,
+    pods_using_holds,
     smaller_pod,
     smaller_request_remedy,
     smaller_requests,
-    usable_holds,
 )
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.explain.resizes import ended_resizes
@@ -102,8 +102,10 @@ def limited_together(question: Question, gang: Sequence[Member]) -> Question:
     known = {name for cause in question.found.refusals for name in cause.plugins}
     more = []
     for active in plugins_with(question.profile.pre_filter, "relaxed_limits"):
+        if active.name in known:
+            continue
         refusal = active.plugin.prefilter(snapshot, whole)
-        if active.name not in known and isinstance(refusal, Refusal):
+        if isinstance(refusal, Refusal):
             more.append(Cause(active.name, refusal.reason))
     if not more:
         return question
@@ -132,7 +134,7 @@ def _for_nodes(question: Question) -> Iterator[Remedy]:
     changes = [
         *_changed_nodes(question, selected),
         *changed_pods(question, selected),
-        *usable_holds(question),
+        *pods_using_holds(question),
         *_fewer_pods(question),
     ]
     changes += [*_changed_nodes(question, others), *changed_pods(question, others)]

@@ -101,8 +101,8 @@ class ReservedRoom:
         )
         return ", ".join(parts[:NAMED_RESERVATIONS]) + more
 
-    def is_own(self, index: int, resource: str) -> bool:
-        """Return whether the pod owns a reservation of the resource there without using it."""
+    def is_own_unusable(self, index: int, resource: str) -> bool:
+        """Return whether the pod owns a reservation of the resource there that it may not use."""
         return any(name in self._unusable for name, _ in self._kept(index, resource))
 
     def _why_not(self, name: str) -> str:

@@ -39,7 +39,7 @@ from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.transaction import Transaction
 
-MOST_MEMBERS = 64  # most members whose requests are summed, or that are tried in many orders
+MOST_MEMBERS = 64  # most missing members that are tried as copies, and members tried in many orders
 MOST_KINDS = 8  # kinds of members that are tried first
 PLACED, FITS, WAITS = "placed", "fits", "waits"
 
@@ -54,9 +54,9 @@ def explain(handle: SchedulerHandle, key: str) -> Explanation:
     queued = handle.queue.get(key)
     if placed is not None and (queued is None or queued.state is QueueState.IN_FLIGHT):
         node = handle.state.nodes.names[placed.row]
-        summary = "; ".join(filter(None, (_where(placed.pod, node), pending_resize(placed.pod))))
         if handle.bindings.is_waiting(key):
             return _waiting_for_permit(handle, placed.pod, node)
+        summary = "; ".join(filter(None, (_where(placed.pod, node), pending_resize(placed.pod))))
         return Explanation(pod=display_name(placed.pod), verdict=PLACED, summary=summary, node=node)
     unbound = handle.state.unbound.get(key)
     if unbound is None:
@@ -345,9 +345,9 @@ class _Explainer:
     def _place_gang(self, transaction: Transaction) -> "_GangTrial | None":
         """Place as many members of the pod's gang as fit; return the members left.
 
-        Return None if the pod is scheduled individually or its gang is incomplete.  The result does
-        not depend on the explained member: members have their own order, and an unplaced one takes
-        no place from others.  If all fit, the pod itself is left.
+        Return None if the pod is scheduled individually, or its incomplete gang would fit once
+        complete.  The result does not depend on the explained member: members have their own order,
+        and an unplaced one takes no place from others.  If all fit, the pod itself is left.
         """
         active = next(iter(self._profile.gangs), None)
         pod, state = self._queued.pod, self._handle.state
@@ -357,7 +357,7 @@ class _Explainer:
         if cache.shortage(pod):
             return self._place_short_gang(transaction, cache)
         attempt = cache.attempt(pod)
-        keys = sorted(key for key in attempt.members if key in state.unbound)
+        keys = [key for key in attempt.members if key in state.unbound]
         keys += [pod.key] if pod.key not in keys else []
         left, is_found = self._place_members(transaction, keys, attempt)
         count = len(keys) - len(left)
@@ -434,7 +434,8 @@ class _Explainer:
     ) -> tuple[list[str], bool]:
         """Place members, except the explained one if all fit.
 
-        Return those without a place, and whether the scheduler places as many.
+        ``keys`` are in the order of the attempt, or of the names of an incomplete gang.  Return
+        those without a place, and whether as many find one in this order.
         """
         own = self._queued.key
         order, left, is_found = self._best_order(keys, attempt)
@@ -447,9 +448,10 @@ class _Explainer:
     ) -> tuple[Sequence[str], list[str], bool]:
         """Return the best of several orders, and the members without a place in it.
 
-        Return as well whether as many find a place in the order of the scheduler.  Small members
-        first places many of them, and each kind first those that fit few nodes: the scheduler does
-        not try all these orders, so they are no proof that the gang starts.
+        Return as well whether as many find a place in the given order, which the scheduler tries
+        first if the gang is complete.  Small members first places many of them, and each kind first
+        those that fit few nodes: the scheduler does not try all these orders, so they are no proof
+        that the gang starts.
         """
         state = self._handle.state
 
@@ -490,7 +492,7 @@ class _GangTrial:
     count: int  # placed members
     group: Gang | None  # None: several gangs start together
     is_short: bool  # some members are unplaced
-    is_found: bool  # the scheduler places as many; it does not try several orders
+    is_found: bool  # the order that the scheduler tries first places as many
     is_complete: bool = True  # False: tried as if missing members existed
 
 

@@ -130,10 +130,9 @@ class ElasticQuotaPlugin:
         if similar and self._admits(trees, replace(own, quota_label=similar), similar):
             return f"set its label {QUOTA_NAME} to {similar} instead of {own.quota_label}", True
         tree = trees.tree_of(name)
+        node = tree.node(name)
         assumed = [
-            pod.requests
-            for key, pod in tree.node(name).pods.items()
-            if key in tree.node(name).assigned and snapshot.is_only_assumed(key)
+            node.pods[key].requests for key in node.assigned if snapshot.is_only_assumed(key)
         ]
         return what_helps(tree, name, own, self.admission, assumed)
 
@@ -176,9 +175,8 @@ class ElasticQuotaPlugin:
         None: its tree has a total of its own, which not every node raises.
         """
         ledger = self.ledger(snapshot)
-        own = ledger.quota_pod(pod)
-        name = ledger.trees.quota_for(own)
-        if name is not None and not ledger.trees.has_total_of_nodes(name):
+        place = ledger.place_of(pod)
+        if place is not None and not ledger.trees.has_total_of_nodes(place[1]):
             return None
         with ledger.trees.added_to_total(amounts):
             return self.prefilter(snapshot, pod) is None

@@ -56,7 +56,7 @@ _BY_STRICTNESS = (
     NumaTopologyPolicy.SINGLE_NUMA_NODE,
     NumaTopologyPolicy.RESTRICTED,
     NumaTopologyPolicy.BEST_EFFORT,
-    "",
+    NumaTopologyPolicy.NONE,
 )
 
 
