@@ -5,7 +5,7 @@ Reads the world and its scheduler's state; changes nothing.
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -15,6 +15,7 @@ from koordinator.api.resource_names import GPU_MEMORY_RATIO, NVIDIA_GPU
 from koordinator.domain.gpus.mix import GpuClass, PodMix
 from koordinator.domain.gpus.options import Fragmentation
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.memo import Memo, Memory
 from koordinator.scheduler.explain.sentences import sentence, without_names
 from koordinator.scheduler.snapshot import Snapshot
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
@@ -33,6 +34,7 @@ _COUNT_OF_NODES = re.compile(r"^\d+/\d+ nodes are available: ")
 _PERCENT_OF_GPU = {NVIDIA_GPU: 100, GPU_MEMORY_RATIO: 1}
 _WHOLE = ("no candidate topology nodes", "Insufficient quotas", "Insufficient non-preemptible")
 _COUNTED = re.compile(r"(\d+) (.+)")
+_MEASURES: Memo[dict[int, Fragmentation]] = Memo()
 
 
 class WorldGauge:
@@ -58,7 +60,7 @@ class WorldGauge:
             or [np.zeros(0, np.int64)]
         )
         self._typical = self._typical_pods([*pods])
-        self._measures: tuple[Hashable, dict[int, Fragmentation]] | None = None
+        self.memory: Memory = {}
 
     def sample(self) -> RunSample:
         """Return a sample of the current state."""
@@ -151,7 +153,8 @@ class WorldGauge:
         rows = self._world.embedded.state.nodes.rows
         down = [rows[name] for name in self._world.nodes_down()]
         up = np.setdiff1d(self._gpu_rows, np.array(down, np.int64))
-        nodes, measures = gpu_nodes(snapshot)[up], self._measures_of(snapshot)
+        nodes, version = gpu_nodes(snapshot)[up], (snapshot.node_version, snapshot.device_version)
+        measures = _MEASURES.as_of(self, version, self._measures_of, snapshot)
         free = int(np.maximum(nodes.gpu_free, 0).sum())
         if not free:
             return None
@@ -163,12 +166,8 @@ class WorldGauge:
 
     def _measures_of(self, snapshot: Snapshot) -> dict[int, Fragmentation]:
         """Return the measure of each GPU model for the kinds of nodes there are now."""
-        version = (snapshot.node_version, snapshot.device_version)
-        if self._measures is None or self._measures[0] != version:
-            kinds = node_kinds(snapshot)[0]
-            made = {model: Fragmentation(mix, kinds) for model, mix in self._typical.items()}
-            self._measures = (version, made)
-        return self._measures[1]
+        kinds = node_kinds(snapshot)[0]
+        return {model: Fragmentation(mix, kinds) for model, mix in self._typical.items()}
 
 
 def _core_message(message: str) -> str:

@@ -20,7 +20,8 @@ from koordinator.simulator.stages import PodStage
 
 TableName = Literal["pods", "jobs", "samples"]
 MARKS: Final = (80, 90, 95, 100, 110, 120, 130)  # reported points, in percent of requested GPUs
-_BARS: Final = ("_100", "_130")  # marks whose unallocated part is a figure, too
+_UNALLOCATED_MARKS: Final = (100, 130)  # marks whose unallocated part is a figure, too
+DEMAND_AXIS: Final = "GPU demand that has arrived, % of the cluster"
 _HOUR_S = 3600.0
 _SIZE = (7.0, 3.6)  # inches
 
@@ -157,12 +158,13 @@ class SimulationResult:
         if report.moves is not None:
             found |= {"moves": report.moves.moves, "moves_in_vain": report.moves.in_vain}
         if self.curve is not None:
-            marks = {f"gpu_allocated_at_{m}": self.curve.allocation_at(m) for m in MARKS}
-            found |= {name: value for name, value in marks.items() if value is not None}
+            marks = {mark: self.curve.allocation_at(mark) for mark in MARKS}
+            reached = {mark: value for mark, value in marks.items() if value is not None}
+            found |= {f"gpu_allocated_at_{mark}": value for mark, value in reached.items()}
             found |= {
-                name.replace("allocated", "unallocated"): round(100 - value, 2)
-                for name, value in marks.items()
-                if value is not None and name.endswith(_BARS)
+                f"gpu_unallocated_at_{mark}": round(100 - reached[mark], 2)
+                for mark in _UNALLOCATED_MARKS
+                if mark in reached
             }
             found["gpu_fragmented"] = self.curve.fragmentation
         return found | {"node_failures": report.node_failures, "wall_s": report.wall_s}
@@ -303,7 +305,7 @@ class RunPlots:
         return self._cdf("completion time, h", lambda r: [j.completion_s for j in r.jobs])
 
     def _allocation_over_arrivals(self) -> Any:
-        figure, axes = _figure("GPU demand arrived, % of the cluster", "GPUs allocated, %")
+        figure, axes = blank_chart(DEMAND_AXIS, "GPUs allocated, %")
         for result in self._results:
             curve = result.curve
             if curve is None:
@@ -323,7 +325,7 @@ class RunPlots:
         *,
         percent: bool = False,
     ) -> Any:
-        figure, axes = _figure("virtual time, h", f"{label}, %" if percent else label)
+        figure, axes = blank_chart("virtual time, h", f"{label}, %" if percent else label)
         for result in self._results:
             values = [np.nan if v is None else v for v in column(result)]
             hours = np.array(result.report.samples.time_s) / _HOUR_S
@@ -332,7 +334,7 @@ class RunPlots:
         return self._finished(figure, axes)
 
     def _cdf(self, label: str, times: Callable[[SimulationResult], Sequence[float | None]]) -> Any:
-        figure, axes = _figure(label, "share of the jobs, %")
+        figure, axes = blank_chart(label, "share of the jobs, %")
         for result in self._results:
             known = np.sort([0.0, *(t for t in times(result) if t is not None)]) / _HOUR_S
             shares = 100.0 * np.arange(len(known)) / max(len(known) - 1, 1)
@@ -362,7 +364,8 @@ def _label(result: SimulationResult) -> str:
     return f"{', '.join(parts)}, seed {result.seed}"
 
 
-def _figure(x_label: str, y_label: str) -> tuple[Any, Any]:
+def blank_chart(x_label: str, y_label: str) -> tuple[Any, Any]:
+    """Return a matplotlib Figure and its axes.  Raises InputError without matplotlib."""
     figure = library("matplotlib.figure").Figure(figsize=_SIZE, layout="constrained")
     axes = figure.add_subplot()
     axes.set_xlabel(x_label)

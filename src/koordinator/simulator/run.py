@@ -243,8 +243,8 @@ class Simulation:
 
         def take_sample(_world: World) -> None:
             self.recorder.sample(self._gauge.sample())
-            if self._measure is not None:
-                unusable.append((len(self.world.history), self._unusable_milli()))
+            if (measure := self._measure) is not None:
+                unusable.append((len(self.world.history), self._unusable_milli(measure)))
             if self._loop is not None:
                 self._loop.sample()
             if on_sample is not None:
@@ -295,9 +295,9 @@ class Simulation:
         self, placements: Sequence[PodPlacement], unusable: Sequence[tuple[int, float]]
     ) -> ArrivalCurve | None:
         """Return the allocation over arrivals; None without GPUs."""
-        if self._measure is None:
+        if (measure := self._measure) is None:
             return None
-        end = (len(self.world.history), self._unusable_milli())
+        end = (len(self.world.history), self._unusable_milli(measure))
         return arrival_curve(placements, self._capacity_milli, [*unusable, end])
 
     @property
@@ -313,12 +313,10 @@ class Simulation:
         expected = convert(self.expected_pods(), tuple[ExpectedPods, ...])
         return Fragmentation(expected_mix(snapshot, expected).typical(), node_kinds(snapshot)[0])
 
-    def _unusable_milli(self) -> float:
+    def _unusable_milli(self, measure: Fragmentation) -> float:
         """Return the free GPU milli that a typical pod could not use now."""
-        if self._measure is None:
-            return 0.0
         nodes = gpu_nodes(Snapshot(self.world.embedded.state))
-        return float(self._measure.unusable(nodes).sum())
+        return float(measure.unusable(nodes).sum())
 
     def _placement(self, run: SimulatedPod) -> PodPlacement:
         group, first = run.submission.group, run.submission.pod.key

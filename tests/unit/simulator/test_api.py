@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from koordinator import simulator
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import NoArgs, PluginSpec, Reads
@@ -74,6 +75,12 @@ def plugin_file(tmp_path: Path) -> str:
     file = tmp_path / "own.py"
     file.write_text(PLUGIN, "utf-8")
     return str(file)
+
+
+@pytest.mark.parametrize("name", simulator.__all__)
+def test_every_name_of_the_package_loads(name: str) -> None:
+    """Each is imported from its module when it is used first."""
+    assert getattr(simulator, name) is not None
 
 
 def test_a_policy_of_a_file_decides_where_pods_go(plugin_file: str) -> None:

@@ -14,10 +14,10 @@ import numpy as np
 from koordinator.foundation.arrays import FloatArray
 from koordinator.simulator.experiments.definition import as_file_name
 from koordinator.simulator.experiments.store import RunRecord
-from koordinator.simulator.experiments.tables import Panel, figure_value
+from koordinator.simulator.experiments.tables import FIGURE_LABELS, Panel, figure_value
 from koordinator.simulator.optional import library
+from koordinator.simulator.results import DEMAND_AXIS, blank_chart
 
-_SIZE: Final = (7.0, 3.6)  # inches
 _DASHES: Final = (
     "solid",
     "dashed",
@@ -35,28 +35,21 @@ _COLORS: Final = (
     "#000000",
     "#8c8c8c",
 )
+_IDEAL: Final = "#bbbbbb"  # of the line that no policy has
 _WIDEST: Final = 3.0  # points of the first line, so that it is visible below the others
 _FEW: Final = 3  # policies
 _HOUR_S: Final = 3600.0
 _PERCENT: Final = 100.0
 _BUSY: Final = 75  # percent of demand from which the unallocated part has a chart of its own
-_DEMAND: Final = "GPU demand that has arrived, % of the cluster"
 _HOURS: Final = "virtual time, h"
 
 RunCurve = tuple[FloatArray, FloatArray]  # x and y of a run
-#: Axis labels and factors of figures that are drawn as bars; others have their names.
+#: Labels and factors of figures that are drawn as bars; others have their names.
 _BAR_LABELS: Final[Mapping[str, tuple[str, float]]] = {
+    **FIGURE_LABELS,
     "gpu_unallocated_at_100": ("GPUs not allocated at 100 % demand, %", 1),
     "gpu_unallocated_at_130": ("GPUs not allocated at 130 % demand, %", 1),
-    "colocation_used_cpu": ("CPUs used, mean, %", _PERCENT),
-    "colocation_at_risk": ("node time above the safe load, %", _PERCENT),
     "colocation_suppressed": ("batch CPU demand not granted, %", _PERCENT),
-    "completion_mean_s": ("completion time of jobs, mean, h", 1 / _HOUR_S),
-    "completion_p99_s": ("completion time of jobs, p99, h", 1 / _HOUR_S),
-    "queueing_mean_s": ("queueing time of jobs, mean, h", 1 / _HOUR_S),
-    "pools_per_gang": ("node pools per gang, mean", 1),
-    "gpu_utilization": ("GPUs allocated, mean, %", _PERCENT),
-    "cpu_utilization": ("CPUs allocated, mean, %", _PERCENT),
 }
 
 
@@ -123,7 +116,7 @@ def _lines(panel: Panel, lines: _Lines) -> Iterator[Chart]:
     for number, (policy, of_policy) in enumerate(curves.items()):
         if not of_policy:
             continue
-        x, middle, low, high = (part for part in _over_seeds(of_policy, lines.outside))
+        x, middle, low, high = _over_seeds(of_policy, lines.outside)
         shown = x >= lines.from_x
         top = max(top, float(np.nanmax(high[shown], initial=0.0)))
         style = _DASHES[number % len(_DASHES)]
@@ -143,9 +136,7 @@ def _lines(panel: Panel, lines: _Lines) -> Iterator[Chart]:
             )
     if lines.ideal:
         ends = [lines.from_x, _PERCENT, max(reached)]
-        axes.plot(
-            ends, [_PERCENT - lines.from_x, 0, 0], color="#8c8c8c", lw=1, ls=":", label="ideal"
-        )
+        axes.plot(ends, [_PERCENT - lines.from_x, 0, 0], color=_IDEAL, lw=1, ls=":", label="ideal")
     axes.set_ylim(0, top * 1.05 if top else None)
     axes.set_xlim(lines.from_x, max(reached))
     _place_legend(axes)
@@ -203,10 +194,7 @@ def _group_names(panels: Sequence[Panel]) -> list[str]:
 
 
 def _figure(title: str, x_label: str, y_label: str) -> tuple[Any, Any]:
-    figure = library("matplotlib.figure").Figure(figsize=_SIZE, layout="constrained")
-    axes = figure.add_subplot()
-    axes.set_xlabel(x_label)
-    axes.set_ylabel(y_label)
+    figure, axes = blank_chart(x_label, y_label)
     axes.set_title(title, fontsize="medium")
     axes.set_axisbelow(True)
     axes.grid(alpha=0.3)
@@ -308,12 +296,12 @@ _OVER_TIME: Final = (
     ),
 )
 _OVER_DEMAND: Final = (
-    _Lines("allocation", "GPUs allocated", "of all GPUs, %", _DEMAND, _by_demand("allocation")),
+    _Lines("allocation", "GPUs allocated", "of all GPUs, %", DEMAND_AXIS, _by_demand("allocation")),
     _Lines(
         "unallocated",
         "GPUs not allocated",
         "of all GPUs, %",
-        _DEMAND,
+        DEMAND_AXIS,
         _by_demand("allocation", of_rest=True),
         from_x=_BUSY,
         ideal=True,
@@ -322,14 +310,14 @@ _OVER_DEMAND: Final = (
         "fragmented",
         "Free GPUs that a typical pod cannot use",
         "of all GPUs, %",
-        _DEMAND,
+        DEMAND_AXIS,
         _by_demand("fragmented"),
     ),
     _Lines(
         "fragmented-of-free",
         "Free GPUs that a typical pod cannot use",
         "of the free GPUs, %",
-        _DEMAND,
+        DEMAND_AXIS,
         _by_demand("fragmented_of_free"),
     ),
 )

@@ -1,14 +1,19 @@
-"""HTML report of an experiment: one file that needs no other."""
+"""HTML report of an experiment: one file that needs no other.
+
+Its tables have the figures of ``FIGURE_LABELS``; ``summary.csv`` has all.
+"""
 
 from base64 import b64encode
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from html import escape
+from math import floor, log10
 from typing import Final
 
 from koordinator.simulator.experiments.charts import Chart
 from koordinator.simulator.experiments.statistics import SampleStatistics, sample_statistics
 from koordinator.simulator.experiments.store import RunRecord
 from koordinator.simulator.experiments.tables import (
+    FIGURE_LABELS,
     Panel,
     figure_value,
     numeric_figures,
@@ -16,28 +21,9 @@ from koordinator.simulator.experiments.tables import (
 )
 from koordinator.simulator.numerals import UNKNOWN
 
-_HOURS: Final = 1 / 3600  # per second
 _LARGE: Final = 1000  # numbers from here on have no decimals
-#: Labels and factors of the page's figures by name; ``summary.csv`` has all.
-_SHOWN: Final[Mapping[str, tuple[str, float]]] = {
-    "pods_scheduled": ("pods scheduled", 1),
-    "completion_mean_s": ("completion, mean, h", _HOURS),
-    "completion_p99_s": ("completion, p99, h", _HOURS),
-    "queueing_mean_s": ("queueing, mean, h", _HOURS),
-    "fairness_mean": ("finish-time fairness", 1),
-    "gpu_utilization": ("GPUs allocated, mean, %", 100),
-    "cpu_utilization": ("CPUs allocated, mean, %", 100),
-    "gpu_fragmentation": ("fragmented, of free GPUs, mean, %", 100),
-    "pools_per_gang": ("node pools per gang", 1),
-    "colocation_used_cpu": ("CPUs used, mean, %", 100),
-    "colocation_at_risk": ("node time above the safe load, %", 100),
-    "gpu_allocated_at_100": ("GPUs allocated at 100 % demand, %", 1),
-    "gpu_allocated_at_130": ("GPUs allocated at 130 % demand, %", 1),
-    "gpu_fragmented": ("GPUs fragmented at the end, %", 100),
-    "cost": ("cost", 1),
-    "energy_kwh": ("energy, kWh", 1),
-    "moves": ("moves", 1),
-}
+_SMALL: Final = 0.1  # numbers below have two significant digits
+_MOST_DECIMALS: Final = 6  # differences that are rounding errors of floats have no digits
 _STYLE: Final = """
 body { font: 15px/1.5 system-ui, sans-serif; max-width: 72rem; margin: 2rem auto; padding: 0 1rem;
   color: #1d2329; background: #fff }
@@ -97,9 +83,9 @@ def _images(charts: Sequence[Chart]) -> str:
 
 
 def _tables(panel: Panel) -> Iterator[str]:
-    names = [name for name in numeric_figures(panel) if name in _SHOWN]
+    names = [name for name in numeric_figures(panel) if name in FIGURE_LABELS]
     baseline, *others = panel.policies
-    heads = ["policy", *(_SHOWN[name][0] for name in names)]
+    heads = ["policy", *(FIGURE_LABELS[name][0] for name in names)]
     yield _table(
         heads,
         [
@@ -121,7 +107,7 @@ def _mean(records: Sequence[RunRecord], name: str) -> str:
     statistics = sample_statistics(values)
     if statistics.mean is None:
         return UNKNOWN
-    factor = _SHOWN[name][1]
+    factor = FIGURE_LABELS[name][1]
     mean = _number(factor * statistics.mean)
     if statistics.deviation is None:
         return mean
@@ -131,7 +117,7 @@ def _mean(records: Sequence[RunRecord], name: str) -> str:
 def _interval(found: SampleStatistics, name: str) -> str:
     if found.mean is None:
         return UNKNOWN
-    factor = _SHOWN[name][1]
+    factor = FIGURE_LABELS[name][1]
     mean = _number(factor * found.mean, "+")
     if found.low is None or found.high is None:
         return mean
@@ -139,10 +125,18 @@ def _interval(found: SampleStatistics, name: str) -> str:
 
 
 def _number(value: float, sign: str = "") -> str:
-    """Return a number with three or more significant digits and without an exponent."""
-    if value.is_integer() or abs(value) >= _LARGE:
-        return f"{value:{sign},.0f}"
-    return f"{value:{sign},.2f}" if abs(value) >= 1 else f"{value:{sign},.3f}"
+    """Return a number without an exponent, with three or more significant digits.
+
+    Below 0.1 it has two digits and at most six decimals.
+    """
+    size = abs(value)
+    if value.is_integer() or size >= _LARGE:
+        decimals = 0
+    elif size < _SMALL:
+        decimals = min(1 - floor(log10(size)), _MOST_DECIMALS)
+    else:
+        decimals = 2 if size >= 1 else 3
+    return f"{value:{sign},.{decimals}f}"
 
 
 def _table(heads: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

@@ -95,6 +95,41 @@ def test_page_contains_charts_and_escapes_names() -> None:
     assert [chart.svg for chart in draw_charts([own])] == [chart.svg for chart in charts]
 
 
+@pytest.mark.parametrize(
+    ("value", "shown"),
+    [
+        (1234.5, "1,234"),
+        (2.0, "2"),
+        (1.5, "1.50"),
+        (0.25, "0.250"),
+        (0.05, "0.050"),
+        (0.0012, "0.0012"),
+        (-0.00034, "-0.00034"),
+        (3e-17, "0.000000"),
+    ],
+)
+def test_page_shows_small_numbers_with_two_digits(value: float, shown: str) -> None:
+    """Not as 0.001; what is left of a sum of floats has no digits."""
+    page = experiment_page("title", [panel(a=[record("a", 1, cost=value)])], [], [])
+
+    assert f'<td class="n">{shown}</td>' in page
+
+
+def test_bars_and_the_page_name_a_figure_alike() -> None:
+    """A share is in percent in both."""
+    pytest.importorskip("matplotlib")
+    own = panel(a=[record("a", 1, gpu_fragmented=0.25, pools_per_gang=1.0)])
+    bars = ["gpu_fragmented", "pools_per_gang"]
+    charts = [chart for chart in draw_charts([own], bars) if not chart.panel]
+    page = experiment_page("title", [own], [], [])
+
+    assert [chart.title for chart in charts] == [
+        "GPUs fragmented at the end, %",
+        "node pools per gang, mean",
+    ]
+    assert all(f'<th class="n">{chart.title}</th>' in page for chart in charts)
+
+
 def test_bars_compare_sources_by_policy() -> None:
     """A bar per policy in a group per source; a figure that no run has is named."""
     pytest.importorskip("matplotlib")
