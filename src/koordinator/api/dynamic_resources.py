@@ -91,6 +91,7 @@ class ExactDeviceRequest(ApiStruct, frozen=True, kw_only=True):
     admin_access: bool | None = None
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[JsonObject, ...] = ()  # gate DRADerivedAttributes, never on here
 
 
 class DeviceSubRequest(ApiStruct, frozen=True, kw_only=True):
@@ -103,6 +104,7 @@ class DeviceSubRequest(ApiStruct, frozen=True, kw_only=True):
     count: Int64 = 0
     tolerations: tuple[DeviceToleration, ...] = ()
     capacity: CapacityRequirements | None = None
+    derived_attributes: tuple[JsonObject, ...] = ()  # gate DRADerivedAttributes, never on here
 
 
 class DeviceClaimRequest(ApiStruct, frozen=True, kw_only=True):
@@ -253,12 +255,19 @@ class DeviceClass(KubeObject, frozen=True, kw_only=True):
 
 
 class DeviceAttribute(ApiStruct, frozen=True, kw_only=True):
-    """Exactly one is set; a version is a semantic one."""
+    """Exactly one is set; a version is a semantic one.
+
+    Lists are behind the gate DRAListTypeAttributes.
+    """
 
     int_value: Int64 | None = field(name="int", default=None)
     bool_value: bool | None = field(name="bool", default=None)
     string_value: str | None = field(name="string", default=None)
     version_value: str | None = field(name="version", default=None)
+    int_values: tuple[Int64, ...] = field(name="ints", default=())
+    bool_values: tuple[bool, ...] = field(name="bools", default=())
+    string_values: tuple[str, ...] = field(name="strings", default=())
+    version_values: tuple[str, ...] = field(name="versions", default=())
 
 
 class CapacityRequestPolicyRange(ApiStruct, frozen=True, kw_only=True):
@@ -302,6 +311,7 @@ class DeviceCounterConsumption(ApiStruct, frozen=True, kw_only=True):
 
     counter_set: str
     counters: dict[str, CounterValue] = {}
+    compatibility_groups: tuple[str, ...] = ()  # gate DRADeviceCompatibilityGroups
 
 
 class DeviceTaint(ApiStruct, frozen=True, kw_only=True):
@@ -349,6 +359,7 @@ class ResourceSliceSpec(ApiStruct, frozen=True, kw_only=True):
     devices: tuple[PoolDevice, ...] = ()
     per_device_node_selection: bool | None = None
     shared_counters: tuple[CounterSet, ...] = ()
+    skip_node_operations: tuple[str, ...] = ()  # gate DRAOptionalNodeOperations
 
 
 class ResourceSlice(KubeObject, frozen=True, kw_only=True):

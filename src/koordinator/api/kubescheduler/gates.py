@@ -59,6 +59,7 @@ DRA_CONSUMABLE_CAPACITY: Final = "DRAConsumableCapacity"
 DRA_BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
 DRA_EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 DRA_FRACTIONAL_RANGES: Final = "DRAFractionalCapacityRange"
+DRA_LIST_ATTRIBUTES: Final = "DRAListTypeAttributes"
 DRA_WORKLOAD_CLAIMS: Final = "DRAWorkloadResourceClaims"
 DRA_FILTER_TIMEOUT: Final = "DRASchedulerFilterTimeout"
 
@@ -143,6 +144,7 @@ OF_KUBERNETES: Final = frozenset(
         DRA_BINDING_CONDITIONS,
         DRA_EXTENDED_RESOURCE,
         DRA_FRACTIONAL_RANGES,
+        DRA_LIST_ATTRIBUTES,
         DRA_WORKLOAD_CLAIMS,
         DRA_FILTER_TIMEOUT,
         GENERIC_WORKLOAD,

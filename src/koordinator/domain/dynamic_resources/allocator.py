@@ -17,7 +17,7 @@ structured/internal/incubating/constraint.go for distinct ones.
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Any, Final
+from typing import Final
 
 from koordinator.api.dynamic_resources import (
     RESULTS_MAX,
@@ -46,20 +46,26 @@ from koordinator.domain.node_selection import FORBIDDING
 
 @dataclass(slots=True)
 class AttributeConstraint:
-    """A constraint with the attribute values of the devices taken so far, in order."""
+    """A constraint with the attribute values of the devices taken so far, in order.
+
+    Lists match if all devices have a value in common, and are distinct if no two devices have.
+    Without the gate for lists, a list is accepted of the first device only and equals nothing.
+    """
 
     attribute: str
     requests: tuple[str, ...]  # constrained requests; empty: all
     is_distinct: bool
-    _values: list[Any] = field(default_factory=list)
+    lists: bool
+    #: values of each device, or those in common up to it
+    _values: list[frozenset[tuple[str, int | str]]] = field(default_factory=list)
 
     @classmethod
-    def of(cls, constraint: DeviceConstraint) -> "AttributeConstraint | None":
+    def of(cls, constraint: DeviceConstraint, *, lists: bool) -> "AttributeConstraint | None":
         """Return the constraint without devices; None if it has no known type."""
         if constraint.match_attribute is not None:
-            return cls(constraint.match_attribute, constraint.requests, is_distinct=False)
+            return cls(constraint.match_attribute, constraint.requests, False, lists)
         if constraint.distinct_attribute is not None:
-            return cls(constraint.distinct_attribute, constraint.requests, is_distinct=True)
+            return cls(constraint.distinct_attribute, constraint.requests, True, lists)
         return None
 
     def concerns(self, option: RequestOption) -> bool:
@@ -70,12 +76,22 @@ class AttributeConstraint:
 
     def add(self, device: OfferedDevice) -> bool:
         """Add a device; return False, without adding it, if the constraint is violated."""
-        value = device.attribute(self.attribute)
-        if value is None:
+        attribute = device.attribute(self.attribute)
+        if attribute is None:
             return False
-        if self._values and (value in self._values) is self.is_distinct:
-            return False
-        self._values.append(value)
+        values = attribute.values
+        if attribute.is_list and not self.lists:
+            if self._values:
+                return False
+            values = frozenset()
+        elif self.is_distinct:
+            if not all(map(values.isdisjoint, self._values)):
+                return False
+        elif self._values:
+            values &= self._values[-1]
+            if not values:
+                return False
+        self._values.append(values)
         return True
 
     def take_back(self) -> None:
@@ -98,6 +114,7 @@ class AllocatorGates:
     counters: bool = False
     capacity: bool = False  # includes distinctAttribute constraints
     binding_conditions: bool = False
+    lists: bool = False  # constraints compare lists of values
     repeats: bool = True  # up to 1.35: several shares of a device per request
     fractional_ranges: bool = False  # ranges of capacity count in thousandths, not in ones
     from_1_37: bool = False  # rules and messages of Kubernetes 1.37
@@ -203,7 +220,8 @@ class _Search:
         return NotAllocatable(CANNOT_ALLOCATE)
 
     def _constraints_of(self, claim: PendingClaim) -> list[AttributeConstraint]:
-        constraints = map(AttributeConstraint.of, claim.spec.constraints)
+        lists = self._gates.lists
+        constraints = (AttributeConstraint.of(c, lists=lists) for c in claim.spec.constraints)
         return [one for one in constraints if one and (not one.is_distinct or self._gates.capacity)]
 
     @cached_property
@@ -235,6 +253,11 @@ class _Search:
         for number, request in enumerate(claim.requests):
             counts = []
             for which, option in enumerate(request.options):
+                if option.is_derived:
+                    raise AllocationError(
+                        f"claim {claim.key}, request {option.short_name}: cannot handle request "
+                        "with derived attributes, the feature is disabled"
+                    )
                 if option.takes_all:
                     devices = self._all_devices(claim, option)
                     self._whole[index, number, which] = devices
@@ -529,7 +552,12 @@ class _Search:
 
 
 def needs_gate(device: OfferedDevice, gates: AllocatorGates) -> bool:
-    """Return whether a device consumes counters although the gate is off."""
+    """Return whether a device needs a gate that is off.
+
+    DRAOptionalNodeOperations is never on.
+    """
+    if device.slice.skip_node_operations:
+        return True
     return bool(device.spec.consumes_counters) and not gates.counters
 
 

@@ -31,7 +31,8 @@ from koordinator.api.dynamic_resources import (
 )
 from koordinator.api.node import Node
 from koordinator.domain.dynamic_resources.selectors import (
-    attribute_value,
+    ComparedAttribute,
+    compared_attribute,
     device_variables,
     matches,
     parts_read,
@@ -94,19 +95,13 @@ class OfferedDevice:
                 raise CelError(str(error)) from None
         return self._variables
 
-    def attribute(self, name: str) -> Any:
-        """Return (type, value) of a qualified attribute; None if there is none."""
+    def attribute(self, name: str) -> ComparedAttribute | None:
+        """Return what constraints compare of a qualified attribute; None if there is none."""
         attribute: DeviceAttribute | None = self.spec.attributes.get(name)
         domain, _, short = name.partition("/")
         if attribute is None and domain == self.id[0]:
             attribute = self.spec.attributes.get(short)
-        if attribute is None:
-            return None
-        try:
-            value = attribute_value(attribute)
-        except InputError:
-            return None
-        return type(value), value  # distinguishes 1 from True
+        return compared_attribute(attribute) if attribute is not None else None
 
     def reaches(self, node: Node) -> bool:
         """Return whether a node can access the device of a slice with per-device selection."""
@@ -132,6 +127,7 @@ class OfferedSlice:
     devices: tuple[OfferedDevice, ...]
     has_conditions: bool  # a device has binding conditions
     counters_taken: frozenset[tuple[str, str]]  # (counter set, counter) consumed by devices
+    has_groups: bool = False  # a device has compatibility groups, which are not supported
     contents: dict[Hashable, SliceContent | None] = field(default_factory=dict)  # by reading
 
     @classmethod
@@ -151,6 +147,11 @@ class OfferedSlice:
                 for device in spec.devices
                 for part in device.consumes_counters
                 for name in part.counters
+            ),
+            any(
+                part.compatibility_groups
+                for device in spec.devices
+                for part in device.consumes_counters
             ),
         )
 
@@ -198,7 +199,8 @@ GroupT = TypeVar("GroupT", bound=Hashable)
 class SliceIndex:
     """Index of all slices; pools of a node are sorted by driver and name, slices by name.
 
-    Pools with binding conditions are sorted after the others. Without ``partitions``, slices with
+    Pools with binding conditions are sorted after the others. Slices with compatibility groups are
+    invisible, so that their pools are incomplete. Without ``partitions``, slices with
     per-device node selection are invisible, and consumed counters are not checked.
     """
 
@@ -215,7 +217,8 @@ class SliceIndex:
         name = item.metadata.name
         self.drop(name)
         offered = self._slices[name] = OfferedSlice.of(item)
-        if self._partitions or not offered.spec.per_device_node_selection:
+        is_usable = self._partitions or not offered.spec.per_device_node_selection
+        if is_usable and not offered.has_groups:
             self._visible(offered)[name] = offered
         self._by_pool.setdefault(_pool_key(offered), {})[name] = offered
         self._of_driver[offered.spec.driver] += 1
@@ -296,7 +299,11 @@ class SliceIndex:
             known = self._by_pool[key].values()
             if any(part.spec.pool.generation > about.generation for part in known):
                 return None
-            everywhere = [p for p in known if p.spec.pool.generation == about.generation]
+            everywhere = [
+                part
+                for part in known
+                if part.spec.pool.generation == about.generation and not part.has_groups
+            ]
         everywhere = tuple(everywhere)
         is_complete = len(everywhere) == about.resource_slice_count
         names = [device.spec.name for part in parts for device in part.devices]

@@ -81,6 +81,7 @@ class RequestOption:
     admin_access: bool
     tolerations: tuple[DeviceToleration, ...]
     capacity: Mapping[str, Quantity] = field(default_factory=dict)
+    is_derived: bool = False  # computes attributes of devices, which is not supported
 
     def selects(self, device: OfferedDevice) -> bool:
         """Return whether all conditions hold for the device.  Raises AllocationError."""
@@ -160,6 +161,7 @@ def _option(
         admin_access=isinstance(part, ExactDeviceRequest) and bool(part.admin_access),
         tolerations=part.tolerations,
         capacity=part.capacity.requests if part.capacity is not None else {},
+        is_derived=bool(part.derived_attributes),
     )
 
 

@@ -9,7 +9,7 @@ pkg/cel/library/quantity.go and semver.go; https://semver.org/spec/v2.0.0.html s
 """
 
 import re
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 from typing import Any, Final
@@ -234,7 +234,15 @@ def device_variables(driver: str, device: PoolDevice) -> dict[str, Any]:
 
 
 def attribute_value(attribute: DeviceAttribute) -> Any:
-    """Return a number, text, boolean or version.  Raises InputError if none is set."""
+    """Return a number, text, boolean or version, or a list of them.
+
+    Raises InputError if none is set.
+    """
+    for values in (attribute.int_values, attribute.bool_values, attribute.string_values):
+        if values:
+            return [*values]
+    if attribute.version_values:
+        return [*map(SemanticVersion.parse, attribute.version_values)]
     if attribute.int_value is not None:
         return attribute.int_value
     if attribute.bool_value is not None:
@@ -243,7 +251,41 @@ def attribute_value(attribute: DeviceAttribute) -> Any:
         return attribute.string_value
     if attribute.version_value is not None:
         return SemanticVersion.parse(attribute.version_value)
-    raise InputError("must have a value: one of int, bool, string and version")
+    raise InputError("must have a value: one of int, bool, string and version, or a list")
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedAttribute:
+    """Values of an attribute as constraints compare them, each with the name of its type."""
+
+    values: frozenset[tuple[str, int | str]]
+    is_list: bool
+
+
+def compared_attribute(attribute: DeviceAttribute) -> ComparedAttribute | None:
+    """Return what constraints compare of an attribute; None if it has no value.
+
+    Versions are compared as texts.
+    """
+    lists: tuple[tuple[str, Sequence[int | str]], ...] = (
+        ("int", attribute.int_values),
+        ("bool", attribute.bool_values),
+        ("string", attribute.string_values),
+        ("version", attribute.version_values),
+    )
+    for kind, values in lists:
+        if values:
+            return ComparedAttribute(frozenset((kind, value) for value in values), is_list=True)
+    singles = (
+        ("string", attribute.string_value),
+        ("int", attribute.int_value),
+        ("bool", attribute.bool_value),
+        ("version", attribute.version_value),
+    )
+    for kind, value in singles:
+        if value is not None:
+            return ComparedAttribute(frozenset(((kind, value),)), is_list=False)
+    return None
 
 
 def qualified(name: str, driver: str) -> str:
@@ -308,10 +350,10 @@ def values_read(
 
 
 def _is_sound(attribute: DeviceAttribute) -> bool:
-    text = attribute.version_value
-    if text is not None:
-        return _is_version_text(text)
-    return (attribute.int_value, attribute.bool_value, attribute.string_value) != (None, None, None)
+    texts = (attribute.version_value, *attribute.version_values)
+    if not all(_is_version_text(text) for text in texts if text is not None):
+        return False
+    return compared_attribute(attribute) is not None
 
 
 _NOT_BOOL: Final = {

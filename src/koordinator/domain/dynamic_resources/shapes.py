@@ -81,7 +81,9 @@ class ShapeReader:
         requests = chain.from_iterable(claim.requests for claim in claims)
         self._options = tuple(option for request in requests for option in request.options)
         constraints = (
-            AttributeConstraint.of(one) for claim in claims for one in claim.spec.constraints
+            AttributeConstraint.of(one, lists=gates.lists)
+            for claim in claims
+            for one in claim.spec.constraints
         )
         self._attributes = tuple(one.attribute for one in constraints if one is not None)
         self._parts = _parts(self._options)

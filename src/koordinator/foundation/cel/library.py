@@ -391,6 +391,14 @@ def _place(spend: Spend, items: Sequence[Any], item: Any, *, last: bool = False)
     return (places[-1] if last else places[0]) if places else -1
 
 
+def _includes(spend: Spend, values: Any, item: Any) -> bool:
+    """Return whether a list has an item, or another value is equal to it."""
+    if kind_of(values) != "list":
+        return equal(spend, values, item)
+    spend(len(values))
+    return any(equal(spend, value, item) for value in values)
+
+
 def sorted_values(
     spend: Spend, items: Sequence[Any], key: Callable[[Any], Any] = lambda item: item
 ) -> list[Any]:
@@ -581,6 +589,7 @@ STANDARD: tuple[Overload, ...] = (
     metered("list(A).indexOf(A) -> int", _place),
     metered("list(A).lastIndexOf(A) -> int", lambda spend, a, b: _place(spend, a, b, last=True)),
     overload("list(A).slice(int, int) -> list(A)", _slice),
+    metered("dyn.includes(dyn) -> bool", _includes),
     metered("list(list(A)).flatten() -> list(A)", _flatten),
     metered("list(dyn).flatten(int) -> list(dyn)", _flatten),
     *(metered(f"list({kind}).sort() -> list({kind})", sorted_values) for kind in SORTED),

@@ -23,6 +23,7 @@ from koordinator.api.kubescheduler.gates import (
     DRA_DEVICE_TAINTS,
     DRA_EXTENDED_RESOURCE,
     DRA_FRACTIONAL_RANGES,
+    DRA_LIST_ATTRIBUTES,
     DRA_PARTITIONABLE_DEVICES,
 )
 from koordinator.api.meta import ObjectMeta
@@ -127,6 +128,7 @@ class DynamicResources:
             counters=DRA_PARTITIONABLE_DEVICES in gates,
             capacity=DRA_CONSUMABLE_CAPACITY in gates,
             binding_conditions=DRA_BINDING_CONDITIONS in gates,
+            lists=DRA_LIST_ATTRIBUTES in gates,
             repeats=gates.level < V1_36,
             fractional_ranges=DRA_FRACTIONAL_RANGES in gates,
             from_1_37=gates.level >= V1_37,
