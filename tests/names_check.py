@@ -1,6 +1,7 @@
 """Names in the package: a public class or type alias exists once, a module is called by a noun.
 
-Packages list in their docstrings only modules that they have.
+Packages list in their docstrings only modules that they have.  A Protocol with one implementation
+exists only where an import rule requires it, and its docstring names the rule.
 ``python -m tests.names_check`` prints what breaks a rule, and exits 1 if anything does; it is a
 part of ``make check``.  Several kinds of the API may have one name, since Kubernetes chose it.
 """
@@ -37,6 +38,12 @@ NOUNS = frozenset(
     }
 )
 
+
+#: Name of an import rule of ``pyproject.toml`` in a docstring.
+_RULE = re.compile(r"\bRule R\d+\b")
+
+#: Protocols with one implementation that code outside the package may implement.
+EXTENSION_POINTS = frozenset({"descheduler/contract.py:DeferringEvictPlugin"})
 
 #: Names at the start of a line, as packages list their modules: ``a``, ``b``  what they are.
 _LISTING = re.compile(r"^(``\w+``(?:, ``\w+``)*) +\S", re.MULTILINE)
@@ -114,6 +121,49 @@ def stale_listings(source: Path = SOURCE) -> dict[str, list[str]]:
     return stale
 
 
+def unjustified_protocols(source: Path = SOURCE) -> list[str]:
+    """Return the Protocols with one implementation, and without an import rule in the docstring.
+
+    An implementation is a class with methods of all the names of the Protocol.
+    """
+    classes = {
+        f"{path}:{node.name}": node
+        for path, tree in _modules(source)
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ClassDef)
+    }
+    protocols = {place for place, node in classes.items() if "Protocol" in _bases(node)}
+    by_name = {node.name: node for place, node in classes.items() if place in protocols}
+    members = {place: _methods(node) for place, node in classes.items() if place not in protocols}
+    found = []
+    for place in sorted(protocols - EXTENSION_POINTS):
+        node = classes[place]
+        wanted = _methods(node).union(
+            *(_methods(by_name[base]) for base in _bases(node) if base in by_name)
+        )
+        implementations = sum(wanted <= names for names in members.values())
+        if implementations == 1 and not _RULE.search(ast.get_docstring(node) or ""):
+            found.append(place)
+    return found
+
+
+def _bases(node: ast.ClassDef) -> set[str]:
+    return {base.id for base in node.bases if isinstance(base, ast.Name)}
+
+
+def _methods(node: ast.ClassDef) -> set[str]:
+    return {
+        part.name
+        for part in node.body
+        if isinstance(part, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_accessor(part)
+    }
+
+
+def _is_accessor(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether it is a property, for which an implementation may have an attribute."""
+    return any(ast.unparse(decorator) == "property" for decorator in node.decorator_list)
+
+
 def _modules(source: Path) -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(source.rglob("*.py")):
         yield path.relative_to(source).as_posix(), ast.parse(path.read_text("utf-8"))
@@ -134,6 +184,10 @@ def main() -> int:
         for name, paths in repeated_aliases().items()
     ]
     wrong += [f"module {path} is called by a verb: name what is in it" for path in gerunds()]
+    wrong += [
+        f"Protocol {place} has one implementation: use the class, or name the rule that forbids it"
+        for place in unjustified_protocols()
+    ]
     wrong += [
         f"{path} lists {', '.join(names)}, which the package does not have"
         for path, names in stale_listings().items()

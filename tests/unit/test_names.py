@@ -3,7 +3,13 @@
 from pathlib import Path
 
 import pytest
-from tests.names_check import gerunds, repeated_aliases, repeated_classes, stale_listings
+from tests.names_check import (
+    gerunds,
+    repeated_aliases,
+    repeated_classes,
+    stale_listings,
+    unjustified_protocols,
+)
 from tests.pages_check import missing_layers, missing_modules, missing_paths, modules
 from tests.prose_check import turns_in
 from tests.sources_check import UpstreamName, named_sources, verify
@@ -51,6 +57,22 @@ def test_type_alias_that_is_defined_twice_is_found(tmp_path: Path) -> None:
     )
 
     assert repeated_aliases(folder) == {"Fees": ["a.py", "b.py"]}
+
+
+def test_protocol_of_one_class_without_a_rule_is_found(tmp_path: Path) -> None:
+    """With two implementations, or with the rule in its docstring, a Protocol may stay."""
+    read, write = "    def read(self): ...\n", "    def write(self): ...\n"
+    folder = package(
+        tmp_path,
+        a=f"class Reader(Protocol):\n{read}class Writer(Protocol):\n{write}",
+        b=f"class File:\n{read}{write}class Socket:\n{write}",
+        c="class Tool(Reader, Protocol):\n    'Rule R2.'\n    def run(self): ...\n",
+        d=f"class Program:\n{read}    def run(self): ...\n",
+    )
+    assert unjustified_protocols(folder) == []
+
+    (folder / "d.py").write_text("")
+    assert unjustified_protocols(folder) == ["a.py:Reader"]
 
 
 @pytest.mark.parametrize(

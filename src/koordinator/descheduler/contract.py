@@ -86,8 +86,8 @@ class EvictPlugin(Protocol):
 
 
 @runtime_checkable
-class ReservingEvictPlugin(Protocol):
-    """Evict plugin that may reserve a place before it evicts a pod."""
+class DeferringEvictPlugin(EvictPlugin, Protocol):
+    """Evict plugin that evicts pods later than the call, and may reserve their places first."""
 
     def place_to_reserve(self, pod: Pod, avoided_nodes: tuple[str, ...] = ()) -> Reservation | None:
         """Return the reservation for a pod that excludes the nodes; None if the pod needs none.
@@ -96,22 +96,12 @@ class ReservingEvictPlugin(Protocol):
         """
         ...
 
-
-@runtime_checkable
-class DeferringEvictPlugin(Protocol):
-    """Evict plugin that evicts pods later than the call."""
-
     def moves_under_way(self) -> Iterable[tuple[Pod, Reservation | None]]:
         """Yield the pods to evict that have no reserved place yet, in the order of the evictions.
 
         Each comes with its future reservation, None if it needs none.
         """
         ...
-
-
-@runtime_checkable
-class GroupEvictPlugin(Protocol):
-    """Evict plugin that can evict several pods or none."""
 
     def evict_together(self, pods: Sequence[tuple[Pod, EvictOptions]]) -> bool:
         """Evict all pods, now or later, or none of them; return whether they are accepted."""
@@ -153,7 +143,10 @@ class PluginController(Protocol):
 
 
 class ClusterView(Protocol):
-    """Nodes, pods, namespaces, and objects of the kinds in ``DeschedulerPluginSpec.watches``."""
+    """Nodes, pods, namespaces, and objects of the kinds in ``DeschedulerPluginSpec.watches``.
+
+    Rule R9: ``mirror``, which implements it, is above the contract.
+    """
 
     def objects(self, kind: type[KindT]) -> Mapping[str, KindT]:
         """Return all objects of a kind by key; it is empty for a kind that is not watched."""
@@ -216,7 +209,10 @@ class ClusterWriter(Protocol):
 
 
 class Evictor(Protocol):
-    """Checks and evictions for a plugin, within the limits of the cycle."""
+    """Checks and evictions for a plugin, within the limits of the cycle.
+
+    Rule R9: ``evictor``, which implements it, is above the plugins.
+    """
 
     def filter(self, pod: Pod) -> bool:
         """Return whether all filter plugins of the profile pass the pod."""

@@ -17,9 +17,8 @@ from koordinator.api.pod_migration_job import DeleteOptions
 from koordinator.api.reservation import Reservation
 from koordinator.descheduler.contract import (
     ClusterView,
+    DeferringEvictPlugin,
     EvictOptions,
-    GroupEvictPlugin,
-    ReservingEvictPlugin,
 )
 from koordinator.descheduler.moves import MoveGain, MoveGoal, MoveProof, SkippedMove, SkipReason
 from koordinator.descheduler.profile import RunningProfile
@@ -246,9 +245,9 @@ class ProfileEvictor:
     ) -> MoveProof | SkippedMove:
         members = prover.members_with(pod)
         if not members:
-            waits = isinstance(self._running().evict, ReservingEvictPlugin)
+            waits = isinstance(self._running().evict, DeferringEvictPlugin)
             return prover.prove(pod, goal, self._reserve, waits=waits)
-        if not isinstance(self._running().evict, GroupEvictPlugin):
+        if not isinstance(self._running().evict, DeferringEvictPlugin):
             return SkippedMove(
                 SkipReason.GANG, "the evict plugin cannot evict several pods or none"
             )
@@ -265,7 +264,7 @@ class ProfileEvictor:
 
     def _reserve(self, pod: Pod) -> Reservation | None:
         evict = self._running().evict
-        if not isinstance(evict, ReservingEvictPlugin):
+        if not isinstance(evict, DeferringEvictPlugin):
             return None
         return evict.place_to_reserve(pod, self._avoided.get(pod.key, ()))
 
@@ -302,7 +301,7 @@ class ProfileEvictor:
 
     def _evict(self, wanted: Sequence[tuple[Pod, EvictOptions]]) -> bool:
         evict = self._running().evict
-        if len(wanted) > 1 and isinstance(evict, GroupEvictPlugin):
+        if len(wanted) > 1 and isinstance(evict, DeferringEvictPlugin):
             return evict.evict_together(wanted)
         return all(evict.evict(pod, options) for pod, options in wanted)
 

@@ -13,7 +13,10 @@ HEALTHY: Final = XpuStatus(healthy=True)
 
 
 class CardMachine(Protocol):
-    """Machine of the accelerators."""
+    """Machine of the accelerators.
+
+    Rule R13: ``daemon``, which implements it, is above the vendors.
+    """
 
     def ask(self, *words: str) -> str:
         """Run a tool; return its output.  Raises ToolError."""

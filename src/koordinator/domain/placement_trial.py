@@ -43,14 +43,20 @@ class Landing(Struct, frozen=True):
 
 
 class TrialAttempt(Protocol):
-    """A revertible group of changes in a world."""
+    """A revertible group of changes in a world.
+
+    Rule R1: the scheduler, which implements it, is above ``domain``.
+    """
 
     def keep(self) -> None:
         """Keep the changes until the enclosing attempt or world ends."""
 
 
 class TrialWorld(Protocol):
-    """A forked state whose changes have no effect on the cluster."""
+    """A forked state whose changes have no effect on the cluster.
+
+    Rule R1: the scheduler, which implements it, is above ``domain``.
+    """
 
     def attempt(self) -> AbstractContextManager[TrialAttempt]:
         """Revert the changes made within the context, in reverse order, unless they are kept.
@@ -98,7 +104,10 @@ class TrialWorld(Protocol):
 
 
 class PlacementTrial(Protocol):
-    """A scheduler for dry runs."""
+    """A scheduler for dry runs.
+
+    Rule R1: the scheduler, which implements it, is above ``domain``.
+    """
 
     @property
     def is_ready(self) -> bool:

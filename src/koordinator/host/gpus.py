@@ -47,7 +47,10 @@ class GpuUsage:
 
 
 class Gpus(Protocol):
-    """Accelerators of the machine; both methods return an empty list if there are none."""
+    """Accelerators of the machine; both methods return an empty list if there are none.
+
+    Rule R2: only composition roots import ``host.linux``, which implements it.
+    """
 
     @property
     def driver_version(self) -> str:

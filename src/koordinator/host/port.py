@@ -21,7 +21,7 @@ from koordinator.foundation.errors import HostError
 
 
 class ContainerRuntime(Protocol):
-    """Container runtime; a call may take the whole grace period, so threads call it."""
+    """Container runtime; a call may take the whole grace period, so threads call it. Rule R2."""
 
     def reaches(self, container_id: str) -> bool:
         """Return immediately whether the runtime of a container is available."""
@@ -38,7 +38,7 @@ Released = Mapping[str, float]  # batch-cpu in milli-CPU, batch-memory in bytes
 
 
 class Copilot(Protocol):
-    """Agent of another runtime; a call may take seconds, so no loop may wait for it."""
+    """Agent of another runtime; a call may take seconds, so no loop may wait for it. Rule R2."""
 
     def release(
         self, amounts: Mapping[str, float], *, node_cpu_ratio: float, node_memory_ratio: float
@@ -51,7 +51,10 @@ class Copilot(Protocol):
 
 
 class NetworkTools(Protocol):
-    """Programs in the network namespace of the machine; each may take milliseconds or block."""
+    """Programs in the network namespace of the machine; each may take milliseconds or block.
+
+    Rule R2.
+    """
 
     def run(self, *words: str, text: str = "") -> str:
         """Run a program with ``text`` as its input; return its output.
@@ -72,7 +75,7 @@ class ToolError(HostError):
 
 
 class VendorTools(Protocol):
-    """Programs installed by vendors of accelerators, and device nodes of their drivers."""
+    """Programs installed by vendors of accelerators, and device nodes of their drivers. Rule R2."""
 
     def ask(self, *words: str) -> str:
         """Run a program of the machine; return its output.  Raises ToolError."""
@@ -82,7 +85,7 @@ class VendorTools(Protocol):
 
 
 class RegionFile(Protocol):
-    """Open region; it refers to the same file even if another one is renamed over it."""
+    """Open region; it refers to the same file even if another one is renamed over it. Rule R2."""
 
     @property
     def size(self) -> int:
@@ -108,6 +111,8 @@ class RegionFolders(Protocol):
     two calls: links, FIFOs, devices, sparse files, a file truncated while it is read.  An
     implementation follows no links, opens regular files only, never blocks, and raises only
     HostError.
+
+    Rule R2.
     """
 
     def names(self, most: int) -> Sequence[str]:
@@ -148,7 +153,7 @@ class Counts:
 
 
 class Counting(Protocol):
-    """Counting in progress; ``stop`` must be called."""
+    """Counting in progress; ``stop`` must be called. Rule R2."""
 
     def stop(self) -> Counts:
         """Stop counting and return the counts.  Raises HostError."""
@@ -219,7 +224,7 @@ def _absent(*pids: int) -> HostError:
 
 
 class Files(Protocol):
-    """Small text files and their folders."""
+    """Small text files and their folders. Rule R2."""
 
     def read(self, path: str) -> str:
         """Return the text of a file.
@@ -271,7 +276,7 @@ class Files(Protocol):
 
 
 class Host(Files, Protocol):
-    """Machine of the agent."""
+    """Machine of the agent. Rule R2."""
 
     def mount(self, kind: str, folder: str) -> None:
         """Mount a file system of the kernel, such as resctrl, on an existing folder.

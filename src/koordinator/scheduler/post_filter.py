@@ -33,6 +33,8 @@ class WhatIf(Protocol):
     """Dry runs of the state without some pods.  They change nothing.
 
     Pods nominated to the node with at least the pod's priority are included.
+
+    Rule R3: ``cycle``, which implements it, is above ``post_filter``.
     """
 
     @property
@@ -72,7 +74,10 @@ class WhatIf(Protocol):
 
 
 class VictimApproval(Protocol):
-    """Extenders that approve victims."""
+    """Extenders that approve victims.
+
+    Rule R3: ``cycle``, which implements it, is above ``post_filter``.
+    """
 
     def approved(
         self, pod: Pod, victims: Mapping[str, ProposedVictims]

@@ -84,7 +84,10 @@ class RunObserver(Protocol):
 
 
 class SimulatedNodes(Protocol):
-    """Model of the nodes, which determines the progress of the pods' work."""
+    """Model of the nodes, which determines the progress of the pods' work.
+
+    Rule R7: ``colocation``, which implements it, imports this module.
+    """
 
     def started(self, run: "SimulatedPod") -> None:
         """Add a pod that starts or restarts its work."""

@@ -9,7 +9,7 @@ import msgspec
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.features.audit import AuditTrail
+from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.page import ResultPage
@@ -117,7 +117,7 @@ class ClusterSource(Protocol):
         """Allocation of GPUs over time, if the source records it; otherwise the feed samples it."""
 
     @property
-    def trail(self) -> AuditTrail | None:
+    def trail(self) -> Audit | None:
         """Decisions of the source's scheduler; None where it makes none."""
 
     def marks(self) -> Sequence[TimelineMark]:

@@ -14,7 +14,7 @@ from koordinator.dashboard.sources.contract import (
 )
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.features.audit import AuditTrail
+from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator import Simulation
 from koordinator.simulator.device_bars import DeviceBars
@@ -38,7 +38,7 @@ class SimulationSource:
         clock: Clock,
         *,
         speed: float = 0.0,
-        trail: AuditTrail | None = None,
+        trail: Audit | None = None,
     ) -> None:
         """``speed`` is virtual seconds per second; 0 means as fast as possible.
 

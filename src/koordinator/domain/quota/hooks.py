@@ -31,7 +31,10 @@ HookFactory = Callable[[str, str, QuotaTrees], object]
 
 
 class HookTimer(Protocol):
-    """Timer and recorder of hook calls."""
+    """Timer and recorder of hook calls.
+
+    Rule R1: the scheduler, which implements it, is above ``domain``.
+    """
 
     def now_s(self) -> float:
         """Return the time in seconds."""

@@ -30,7 +30,10 @@ _LONGEST_ANSWER_S: Final = 0.5
 
 
 class NriPlugin(Protocol):
-    """Plugin that answers the calls."""
+    """Plugin that answers the calls.
+
+    Rule R1: the node agent, which implements it, is above ``host``.
+    """
 
     @property
     def is_ready(self) -> bool: ...

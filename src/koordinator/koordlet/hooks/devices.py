@@ -175,7 +175,10 @@ _BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")
 
 
 class VerbsLookup(Protocol):
-    """Current RDMA devices of the machine; virtual functions appear and disappear."""
+    """Current RDMA devices of the machine; virtual functions appear and disappear.
+
+    Rule R8: ``collectors``, which implements it, is above the hooks.
+    """
 
     def connection_manager(self) -> ContainerDevice | None:
         """Return ``/dev/infiniband/rdma_cm``; None if its module is not loaded."""

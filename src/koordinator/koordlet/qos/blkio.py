@@ -32,7 +32,10 @@ BlkioValues = dict[CgroupFile, str]
 
 
 class DiskLookup(Protocol):
-    """Lookup of disks; methods return ``major:minor``, or None if there is no such disk."""
+    """Lookup of disks; methods return ``major:minor``, or None if there is no such disk.
+
+    Rule R8: ``app``, which implements it, is above the strategies.
+    """
 
     def of_device(self, name: str) -> str | None: ...
 

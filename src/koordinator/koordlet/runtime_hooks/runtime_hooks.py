@@ -64,7 +64,10 @@ class HookError(HostError):
 
 
 class HookObserver(Protocol):
-    """Observer of hook durations."""
+    """Observer of hook durations.
+
+    Rule R8: ``app``, which implements it, is above the hooks.
+    """
 
     def observe_hook(self, hook: str, stage: str, status: str, seconds: float) -> None: ...
 

@@ -31,7 +31,10 @@ _NOT_BOUND = (NotFoundError, ConflictError, InvalidError, TooManyRequestsError)
 
 
 class BindingObserver(Protocol):
-    """Observer of pods that have a place."""
+    """Observer of pods that have a place.
+
+    Rule R3: ``loop``, which implements it, is above ``binding``.
+    """
 
     def waited(self, result: str, since_s: float) -> None:
         """Record the end of a wait for a permit."""

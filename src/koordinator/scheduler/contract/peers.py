@@ -24,7 +24,10 @@ from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 @runtime_checkable
 class NumaHintProvider(Protocol):
-    """A plugin that allocates resources of NUMA nodes."""
+    """A plugin that allocates resources of NUMA nodes.
+
+    Rule R4: plugins meet only through the contract.
+    """
 
     @property
     def hints(self) -> PluginHints:
@@ -44,7 +47,10 @@ class NumaHintProvider(Protocol):
 
 @runtime_checkable
 class NumaAligner(Protocol):
-    """The plugin that chooses the NUMA nodes of a pod."""
+    """The plugin that chooses the NUMA nodes of a pod.
+
+    Rule R4: plugins meet only through the contract.
+    """
 
     def aligns(self, snapshot: Snapshot, pod: PodClass) -> bool:
         """Return whether it may choose for such pods; depends on the same as ``hints.scores``."""
@@ -61,7 +67,10 @@ class NumaAligner(Protocol):
 
 @runtime_checkable
 class DeviceCounter(Protocol):
-    """The plugin that counts the devices behind extended resources."""
+    """The plugin that counts the devices behind extended resources.
+
+    Rule R4: plugins meet only through the contract.
+    """
 
     def device_counts(self, cluster: Snapshot, device_class: str) -> tuple[IntArray, IntArray]:
         """Return ``(n,)`` numbers of devices of a class by row, and how many are allocated."""
@@ -115,7 +124,10 @@ class ExtenderVerdict:
 
 
 class SchedulerExtender(Protocol):
-    """An extender; all methods except ``is_interested`` raise ExtenderError."""
+    """An extender; all methods except ``is_interested`` raise ExtenderError.
+
+    Rule R3: ``extenders``, which implements it, is beside ``cycle``.
+    """
 
     @property
     def name(self) -> str:

@@ -50,23 +50,10 @@ from koordinator.scheduler.loop.outcomes import (
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import ClusterState, PodClass
 
-
-class AuditTrail(Protocol):
-    """Source of audit entries."""
-
-    def entries(self, choice: AuditChoice, most: int) -> list[AuditEntry]:
-        """Return the newest selected entries, oldest first."""
-        ...
-
-    def summary(self, choice: AuditChoice, most: int) -> AuditSummary:
-        """Return the summary of the selected entries."""
-        ...
-
-
 MOST_ENTRIES = 1000  # per response, without a limit parameter
 
 
-def audit_services(audit: AuditTrail, ask: Ask) -> dict[str, Page]:
+def audit_services(audit: "Audit", ask: Ask) -> dict[str, Page]:
     """Return the pages by path; ``ask`` runs a query on the scheduler's thread.
 
     Both accept pod, node, job, plugin, outcome (several separated by commas) and since (seconds
@@ -132,7 +119,10 @@ _BOUND = AuditOutcome.BOUND  # looking up a member takes a third of making an en
 
 
 class PluginTimes(Protocol):
-    """Source of plugin times."""
+    """Source of plugin times.
+
+    Rule R3: features, such as the metrics, do not import each other.
+    """
 
     now_s: Callable[[], float]  # a stopwatch
 

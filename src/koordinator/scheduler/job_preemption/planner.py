@@ -32,7 +32,10 @@ MOST_LEVELS = 4  # tried one by one before all pods are candidates
 
 
 class Trial(Protocol):
-    """The real filters, asked about worlds without some pods."""
+    """The real filters, asked about worlds without some pods.
+
+    Rule R3: ``cycle``, which implements it, is above ``job_preemption``.
+    """
 
     def taken(
         self, evicted: BoolArray, rows: IntArray, places: Sequence[IntArray]

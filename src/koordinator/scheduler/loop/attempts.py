@@ -3,7 +3,6 @@
 import logging
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from typing import Protocol
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import Clock
@@ -37,14 +36,6 @@ from koordinator.scheduler.snapshot import PodClass
 log = logging.getLogger(__name__)
 
 
-class Stopwatch(Protocol):
-    """Measures how long things take."""
-
-    def now_s(self) -> float:
-        """Return seconds since some moment."""
-        ...
-
-
 class Attempts:
     """Recorder of attempts, with their outcomes until the caller takes them.
 
@@ -61,7 +52,7 @@ class Attempts:
         nominations: Nominations,
         hooks: Hooks,
         isolation: PluginIsolation,
-        stopwatch: Stopwatch | None,
+        stopwatch: Clock | None,
     ) -> None:
         self._clock, self._queue, self._binder = clock, queue, binder
         self._reporter, self._nominations, self._hooks = reporter, nominations, hooks

@@ -23,7 +23,7 @@ from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.diagnosis import NODE_COUNT
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.isolation import PluginIsolation
-from koordinator.scheduler.loop.attempts import Attempts, Stopwatch
+from koordinator.scheduler.loop.attempts import Attempts
 from koordinator.scheduler.loop.diagnoses import Diagnoses, NodeRefusals
 from koordinator.scheduler.loop.evictions import PreemptionExecutor
 from koordinator.scheduler.loop.gates import Gates
@@ -120,7 +120,7 @@ class SchedulerHandle:
         watch: SyncedWatch,
         options: SchedulerOptions,
         gates: Mapping[str, Iterable[EventHint]],
-        stopwatch: Stopwatch | None = None,
+        stopwatch: Clock | None = None,
     ) -> "SchedulerHandle":
         """Build the parts; ``gates`` are the gates of features, with the events that open them."""
         hooks = Hooks()

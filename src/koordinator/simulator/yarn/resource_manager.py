@@ -45,7 +45,10 @@ class ContainerEnd(StrEnum):
 
 
 class ContainerHosts(Protocol):
-    """Observer of the start and end of containers."""
+    """Observer of the start and end of containers.
+
+    Rule R7: ``colocation``, which implements it, imports this module.
+    """
 
     def container_started(self, container: SimulatedContainer) -> None:
         """Add a container that starts its work."""

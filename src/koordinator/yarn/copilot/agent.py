@@ -26,14 +26,20 @@ _ATTEMPTS: Final = 3  # to empty a cgroup, whose processes may fork meanwhile
 
 
 class ContainerSource(Protocol):
-    """Source of running containers, such as a NodeManager."""
+    """Source of running containers, such as a NodeManager.
+
+    Rule R2: only composition roots connect to YARN.
+    """
 
     def containers(self) -> Sequence[YarnContainer]:
         """Return the containers whose processes may run.  Raises YarnError."""
 
 
 class ContainerSignaller(Protocol):
-    """Client that ends containers, such as a ResourceManager's."""
+    """Client that ends containers, such as a ResourceManager's.
+
+    Rule R2: only composition roots connect to YARN.
+    """
 
     def signal_container(self, container_id: str) -> None:
         """End a container by force.  Raises YarnError."""

@@ -10,8 +10,8 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
 
 from koordinator.domain.amounts import Amounts
+from koordinator.foundation.clock import Clock
 from koordinator.scheduler.features.quotas.gauges import QuotaGauges
-from koordinator.scheduler.loop.attempts import Stopwatch
 from koordinator.scheduler.loop.instruments import Histogram, exponential
 
 _LABELS = ("name", "resource", "tree", "is_parent", "parent", "field")
@@ -20,7 +20,7 @@ _LABELS = ("name", "resource", "tree", "is_parent", "parent", "field")
 class QuotaMetrics:
     """Collector that the scheduler's thread updates and any thread may scrape."""
 
-    def __init__(self, registry: CollectorRegistry, stopwatch: Stopwatch) -> None:
+    def __init__(self, registry: CollectorRegistry, stopwatch: Clock) -> None:
         self._stopwatch = stopwatch
         self._status_seconds = Histogram(
             "update_elastic_quota_status_duration_seconds",
