@@ -5,13 +5,13 @@ from collections.abc import Mapping
 import pytest
 from msgspec.structs import replace
 from tests.e2e.host.machine import PodsMachine
-from tests.nodes import slo
+from tests.nodes import LAYOUT, pod, slo
 
 from koordinator.api.core import ResourceRequirements
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.quantity import Quantity
-from koordinator.koordlet.view.pods import PodView
+from koordinator.koordlet.view.pods import PodView, pod_view
 
 RATIO = "node.koordinator.sh/cpu-normalization-ratio"
 _NOTICED_S = 3.0  # a second, and two for a machine that is busy with other tests
@@ -92,4 +92,28 @@ def test_a_normalized_pod_takes_every_container(machine: PodsMachine) -> None:
     assert quota(machine, view.folder) == 32_000
     assert is_taken(machine, {late: 20_000})  # as the runtime makes it, without the hook
     assert machine.live(_NOTICED_S, lambda: quota(machine, late) == 16_000)
+    assert not [event for event in machine.agent.audit.events if event.error]
+
+
+def test_a_container_starts_after_its_pod_was_normalized(machine: PodsMachine) -> None:
+    """The kernel rejects quotas above the pod's, and the runtime writes the whole limit."""
+    machine.slo(slo(cpuBurstStrategy={"policy": "none"}))
+    worth(machine, "2.00")
+    made = pod("web", "LS", limits={"cpu": "200m"})
+    stored = machine.cluster.create(made)
+    waiting = replace(made.status, container_statuses=())
+    view = pod_view(machine.cluster.update_status(replace(stored, status=waiting)), LAYOUT)
+    machine.make_cgroups(view)
+    assert is_taken(machine, {view.folder: 20_000})
+    machine.live(3)
+
+    started = machine.cluster.get(Pod, "web", namespace="default")
+    running = pod_view(
+        machine.cluster.update_status(replace(started, status=made.status)), LAYOUT
+    )
+    machine.make_cgroups(running)
+
+    assert is_taken(machine, {running.containers[0].folder: 20_000})
+    assert machine.live(_NOTICED_S, lambda: quota(machine, running.folder) == 10_000)
+    assert quota(machine, running.containers[0].folder) == 10_000
     assert not [event for event in machine.agent.audit.events if event.error]

@@ -27,7 +27,7 @@ from koordinator.koordlet.view.cpus import (
     applied_cpu_limits,
     is_resize_in_progress,
     is_resize_pending,
-    starting_containers,
+    startable_containers,
     stated_cpu_limits,
 )
 from koordinator.koordlet.view.node_view import NodeView
@@ -175,7 +175,12 @@ class CpuQuotas:
         if current < 0 and (ratio is None or ratio <= 1):
             return UNLIMITED, UNLIMITED  # the kubelet sets no quotas
         granted = known.foreign.get(pod.folder) or _quota(view, pod.folder, known.new.pod)
-        starting = (known.new.of(name) for name in starting_containers(pod.pod))
+        running = {
+            each.name
+            for each in pod.containers
+            if view.cgroups.number(CgroupFile.CFS_QUOTA, each.folder) is not None
+        }
+        starting = (known.new.of(name) for name in startable_containers(pod.pod, running))
         least = _quota(view, pod.folder, max(starting, default=0))
         return normalized_quota(granted, ratio), max(highest, least)
 

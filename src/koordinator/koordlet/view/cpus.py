@@ -9,7 +9,7 @@ pkg/koordlet/qosmanager cpusuppress, ``calcBECPUSet``.
 """
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
@@ -63,19 +63,39 @@ def is_resize_in_progress(pod: Pod) -> bool:
     return _has_condition(pod, _IN_PROGRESS)
 
 
-def starting_containers(pod: Pod) -> list[str]:
-    """Return the containers that the kubelet failed to start, or starts again.
+def startable_containers(pod: Pod, running: Collection[str]) -> list[str]:
+    """Return the containers that the kubelet may start: not ``running``, or failed to start.
 
     The kubelet writes their limits before any other component can lower them.
     """
     status = pod.status
-    statuses = (*status.container_statuses, *status.init_container_statuses)
-    return [each.name for each in statuses if _starts_again(each)]
+    statuses = {
+        each.name: each for each in (*status.container_statuses, *status.init_container_statuses)
+    }
+    names = []
+    for each in (*pod.spec.containers, *pod.spec.init_containers):
+        known = statuses.get(each.name)
+        has_failed = known is not None and _starts_again(known)
+        has_completed = known is not None and _has_completed(pod, each, known)
+        if has_failed or not (each.name in running or has_completed):
+            names.append(each.name)
+    return names
 
 
 def _starts_again(status: ContainerStatus) -> bool:
     waiting = status.state.waiting
     return waiting is not None and waiting.reason in _FAILED_STARTS
+
+
+def _has_completed(pod: Pod, container: Container, status: ContainerStatus) -> bool:
+    """Return whether a container has ended and is not restarted, by its pod's policy."""
+    ended = status.state.terminated
+    if ended is None or container.restart_policy:
+        return False
+    if container in pod.spec.init_containers:
+        return ended.exit_code == 0
+    policy = pod.spec.restart_policy
+    return policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0)
 
 
 def _has_condition(pod: Pod, kind: str) -> bool:

@@ -348,6 +348,46 @@ def test_a_container_whose_start_was_refused_gets_room() -> None:
     assert node.quotas["pod"] == 200_000
 
 
+@pytest.mark.parametrize(
+    ("mains", "inits", "ratio", "expected"),
+    [
+        ((2000,), (), "1.50", 200_000),
+        ((500, 1500), (), "2.00", 150_000),
+        ((1000,), ((False, 3000),), "1.50", 300_000),
+        ((1000,), ((True, 3000),), "2.00", 300_000),
+        ((1000, 1000, 1000), (), "1.50", 200_000),
+    ],
+)
+def test_containers_that_have_not_started_have_room(
+    mains: tuple[int, ...], inits: tuple[tuple[bool, int], ...], ratio: str, expected: int
+) -> None:
+    """Each starts with its whole limit, which the kernel rejects above the quota of its pod."""
+    made = limited(*mains, inits=inits)
+    waiting = replace(made.status, container_statuses=(), init_container_statuses=())
+    node = Node(replace(made, status=waiting), ratio=ratio)
+    node.kubelet(pod=kubelet_pod_milli(list(mains), list(inits), 0, 0) * 100)
+
+    node.seconds(3)
+
+    assert node.quotas == {"pod": expected}
+
+
+def test_completed_containers_need_no_room() -> None:
+    """A finished init container does not start again, so it keeps no quota above the ratio."""
+    made = limited(1000, inits=((False, 3000),))
+    ended = pod("x", containerStatuses=[{"name": "i0", "state": {"terminated": {"exitCode": 0}}}])
+    state = ended.status.container_statuses[0].state
+    done = tuple(replace(each, state=state) for each in made.status.init_container_statuses)
+    node = Node(
+        replace(made, status=replace(made.status, init_container_statuses=done)), ratio="3.00"
+    )
+    node.kubelet(pod=300_000, c0=100_000)
+
+    node.seconds(2)
+
+    assert node.quotas == {"c0": 33_334, "pod": 100_000}
+
+
 def test_a_period_of_the_kubelet_other_than_100_ms() -> None:
     """A quota is a share of the period that the cgroup has."""
     node = Node(limited(2000), ratio="2.00")
