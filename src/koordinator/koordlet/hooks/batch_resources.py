@@ -7,15 +7,16 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/batchresource/batch_resource
 pkg/koordlet/runtimehooks/hooks/oomscoreadj; kubernetes pkg/kubelet/qos/policy.go.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final
 
 from msgspec.structs import replace
 
+from koordinator.api.annotations.pod_qos import ExtendedContainerResources
 from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.pod import Container, PodSpec
 from koordinator.api.qos import KubeQos, QosClass
-from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
+from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordinator.domain.cgroups.files import (
     UNLIMITED,
     CgroupFile,
@@ -24,12 +25,15 @@ from koordinator.domain.cgroups.files import (
     shares_of_milli,
 )
 from koordinator.domain.pod_requests import pod_limits, pod_requests
+from koordinator.foundation.quantity import NANOS, Quantity
 from koordinator.koordlet.intents import Intent, SetCgroup, SetOomScore
 from koordinator.koordlet.view.bounded_annotations import BatchResources
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
 _REASON = "batch resources"
+_NO_BATCH: Final = ExtendedContainerResources()
+_NATIVE: Final = {BATCH_CPU: CPU, BATCH_MEMORY: MEMORY}
 
 
 def plan_batch_resources(view: NodeView) -> list[Intent]:
@@ -40,6 +44,7 @@ def plan_batch_resources(view: NodeView) -> list[Intent]:
 def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
     """Yield the limits of one pod and its containers; none without batch resources.
 
+    A container without batch resources keeps the kubelet's values, and its pod has room for them.
     There are no quotas while the best-effort tier as a whole is suppressed by quota.
     """
     if pod.labelled_qos is not QosClass.BE or not pod.is_active:
@@ -51,45 +56,84 @@ def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
     is_limited = not (threshold.enable and threshold.cpu_suppress_policy == "cfsQuota")
     ratio = view.machine.cpu_normalization_ratio
     spec = _spec_of(pod, resources)
-    requested = pod_requests(spec).get(BATCH_CPU, 0)
-    quota = _quota(_pod_limit(spec, BATCH_CPU), ratio) if is_limited else UNLIMITED
-    yield from _writes(pod.folder, requested, quota, _pod_limit(spec, BATCH_MEMORY), pod.key)
+
+    def quota(limit: int) -> int:
+        return normalized_quota(quota_of_milli(limit), ratio) if is_limited else UNLIMITED
+
+    of_pod = quota(_pod_limit(spec, BATCH_CPU))
+    yield from _writes(
+        pod.folder,
+        {
+            CgroupFile.CPU_SHARES: shares_of_milli(pod_requests(spec).get(BATCH_CPU, 0)),
+            CgroupFile.CFS_QUOTA: max(of_pod, _kubelet_quota(pod)) if of_pod > 0 else of_pod,
+            CgroupFile.MEMORY_LIMIT: _pod_limit(spec, BATCH_MEMORY),
+        },
+        pod.key,
+    )
     for container in pod.containers:
         part = resources.get(container.name)
         if part is None:
             continue
-        limit = _amount(part.limits, BATCH_CPU)
-        quota = _quota(limit, ratio) if is_limited else UNLIMITED
-        bytes_ = _amount(part.limits, BATCH_MEMORY) or UNLIMITED
-        owner = f"{pod.key}/{container.name}"
-        request = _amount(part.requests, BATCH_CPU)
-        yield from _writes(container.folder, request, quota, bytes_, owner)
+        values = {}
+        if not _is_native(container.spec, part, BATCH_CPU):
+            request, limit = _amount(part.requests, BATCH_CPU), _amount(part.limits, BATCH_CPU)
+            values[CgroupFile.CPU_SHARES] = shares_of_milli(request)
+            values[CgroupFile.CFS_QUOTA] = quota(limit)
+        if not _is_native(container.spec, part, BATCH_MEMORY):
+            limit = _amount(part.limits, BATCH_MEMORY)
+            values[CgroupFile.MEMORY_LIMIT] = limit or UNLIMITED
+        yield from _writes(container.folder, values, f"{pod.key}/{container.name}")
+
+
+def _kubelet_quota(pod: PodView) -> int:
+    """Return the largest quota that the kubelet sets for a container; the pod's can't be less."""
+    spec = pod.pod.spec
+    limits = (each.resources.limits.get(CPU) for each in (*spec.containers, *spec.init_containers))
+    return quota_of_milli(max((each.milli() for each in limits if each is not None), default=0))
 
 
 def _spec_of(pod: PodView, resources: BatchResources) -> PodSpec:
-    """Return the containers of a pod with these resources.
+    """Return the containers of a pod with their amounts under the names of batch resources.
 
-    A container missing from the spec (of a pod known from the runtime only) is a main container.
+    These are native amounts for resources of which a container has no batch amount, and for the
+    overhead.  A container missing from the spec (of a pod known from the runtime only) is a main
+    container.
     """
     spec = pod.pod.spec
-    main = {each.name: each for each in spec.containers}
-    starting = {each.name: each for each in spec.init_containers}
-    containers, init_containers = [], []
-    for name in (*starting, *(name for name in resources if name not in starting)):
-        part = resources.get(name)
-        if part is None:
-            continue
-        amounts = ResourceRequirements(requests=part.requests, limits=part.limits)
-        if name in starting:
-            init_containers.append(replace(starting[name], resources=amounts))
-        else:
-            container = main.get(name) or Container(name=name)
-            containers.append(replace(container, resources=amounts))
-    return PodSpec(containers=tuple(containers), init_containers=tuple(init_containers))
+
+    def with_amounts(container: Container) -> Container:
+        part = resources.get(container.name, _NO_BATCH)
+        requests, limits = dict(part.requests), dict(part.limits)
+        for name in _NATIVE:
+            if _is_native(container, part, name):
+                _take_native(container.resources.requests, name, requests)
+                _take_native(container.resources.limits, name, limits)
+        return replace(container, resources=ResourceRequirements(requests=requests, limits=limits))
+
+    listed = {each.name for each in (*spec.containers, *spec.init_containers)}
+    unlisted = (Container(name=name) for name in resources if name not in listed)
+    overhead = dict(spec.overhead)
+    for name in _NATIVE:
+        _take_native(spec.overhead, name, overhead)
+    return PodSpec(
+        containers=tuple(map(with_amounts, (*spec.containers, *unlisted))),
+        init_containers=tuple(map(with_amounts, spec.init_containers)),
+        overhead=overhead,
+    )
 
 
-def _quota(limit_milli: int, ratio: float | None) -> int:
-    return normalized_quota(quota_of_milli(limit_milli), ratio)
+def _is_native(container: Container, part: ExtendedContainerResources, name: str) -> bool:
+    """Return whether a container has a native amount of a resource, and no batch amount."""
+    if name in part.requests or name in part.limits:
+        return False
+    own = container.resources
+    return bool(_amount(own.requests, _NATIVE[name]) or _amount(own.limits, _NATIVE[name]))
+
+
+def _take_native(amounts: ResourceList, name: str, into: dict[str, Quantity]) -> None:
+    amount = amounts.get(_NATIVE[name])
+    if amount is not None and name not in into:
+        into[name] = Quantity(amount.milli() * NANOS) if name == BATCH_CPU else amount
 
 
 def _pod_limit(spec: PodSpec, name: str) -> int:
@@ -109,15 +153,9 @@ def _amount(amounts: ResourceList, name: str) -> int:
     return max(quantity.value(), 0) if quantity is not None else 0
 
 
-def _writes(
-    folder: str, request_milli: int, quota_us: int, limit_bytes: int, owner: str
-) -> list[Intent]:
-    values = {
-        CgroupFile.CPU_SHARES: shares_of_milli(request_milli),
-        CgroupFile.CFS_QUOTA: quota_us,
-        CgroupFile.MEMORY_LIMIT: limit_bytes,
-    }
-    return [SetCgroup(file, folder, str(v), _REASON, owner) for file, v in values.items()]
+def _writes(folder: str, values: Mapping[CgroupFile, int], owner: str) -> Iterator[Intent]:
+    for file, value in values.items():
+        yield SetCgroup(file, folder, str(value), _REASON, owner)
 
 
 _MOST: Final = 1000

@@ -118,8 +118,8 @@ def allocated_numa_nodes(pod: Pod) -> tuple[int, ...]:
 def batch_resources(pod: Pod) -> BatchResources:
     """Return the batch resources by container: the annotation's, bounded by the spec's.
 
-    Without a limit in the annotation the limit of the spec applies.  An invalid annotation is
-    ignored.  Empty for a pod without batch resources.
+    Containers without batch resources are left out: the kubelet sets their values.  Without a limit
+    in the annotation the limit of the spec applies.  An invalid annotation is ignored.
     """
     try:
         stated = EXTENDED_RESOURCE_SPEC.read(pod.metadata)
@@ -133,12 +133,8 @@ def batch_resources(pod: Pod) -> BatchResources:
         )
         for spec in (*pod.spec.containers, *pod.spec.init_containers)
     }
-    if not any(_has_batch(part) for part in of_spec.values()) and not (
-        stated and stated.containers
-    ):
-        return {}
-    if stated is None:
-        return of_spec
+    if stated is None or not stated.containers:
+        return {name: part for name, part in of_spec.items() if _has_batch(part)}
     return dict(_bounded_batch(stated, of_spec))
 
 

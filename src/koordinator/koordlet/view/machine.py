@@ -49,6 +49,11 @@ class Machine:
             mask |= _mask(allocation.cpuset)
         return mask
 
+    @cached_property
+    def kubelet_pods(self) -> frozenset[str]:
+        """UIDs of the pods to which the kubelet allocated CPUs."""
+        return frozenset(each.uid for each in self.kubelet_allocations)
+
     @property
     def capacity_milli(self) -> int:
         """CPU capacity in milli-CPU."""

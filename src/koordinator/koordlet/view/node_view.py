@@ -82,7 +82,7 @@ class NodeView:
         """Return the CPU normalization ratio for an active pod on shared CPUs; otherwise None."""
         shares_cpus = pod.labelled_qos is QosClass.LS
         if pod.labelled_qos is QosClass.NONE:
-            shares_cpus = not pod.bound_cpus
+            shares_cpus = not pod.bound_cpus and pod.uid not in self.machine.kubelet_pods
         return self.machine.cpu_normalization_ratio if shares_cpus and pod.is_active else None
 
     def qos_of(self, pod: PodView) -> ResourceQos:

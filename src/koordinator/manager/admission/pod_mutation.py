@@ -122,7 +122,10 @@ Resources = dict[str, Any]
 def translated(pod: JsonObject, band: PriorityBand) -> JsonObject:
     """Return the pod with the resources of the priority band in place of CPU and memory.
 
-    Bands other than batch and mid are returned unchanged.  Raises InputError for bad amounts.
+    Bands other than batch and mid are returned unchanged.  The overhead is left as it is: the API
+    server rejects a pod whose overhead differs from that of its RuntimeClass.
+    Raises InputError for bad amounts.
+    Source: kubernetes plugin/pkg/admission/runtimeclass/admission.go ``validateOverhead``.
     """
     names = BAND_RESOURCES.get(band)
     if names is None:
@@ -131,8 +134,6 @@ def translated(pod: JsonObject, band: PriorityBand) -> JsonObject:
     for part in _CONTAINERS:
         if part in spec:
             spec[part] = _each(spec[part], lambda resources: _renamed(resources, names))
-    if spec.get("overhead"):
-        spec["overhead"] = _renamed_list(spec["overhead"], names)
     return {**pod, "spec": spec}
 
 

@@ -1,5 +1,6 @@
 """Sidecars and init containers get what they were promised, and their pods the room for it."""
 
+import json
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from tests.nodes import LAYOUT, Tree, machine, pod, slo
 
 from koordinator.api.pod import Container, ContainerStatus, Pod
 from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
 from koordinator.koordlet.hooks.cpu_qos import plan_group_identity
 from koordinator.koordlet.hooks.cpuset import plan_cpusets
@@ -152,6 +154,88 @@ def test_an_annotation_of_before_leaves_init_containers_to_the_spec() -> None:
 
     assert values(planned, CgroupFile.MEMORY_LIMIT)[view.folder] == str(3 * GIB)
     assert values(planned, CgroupFile.MEMORY_LIMIT)[folders(view)["proxy"]] == str(2 * GIB)
+
+
+@pytest.mark.parametrize("is_annotated", [True, False])
+def test_containers_without_batch_resources_keep_what_the_kubelet_gave(
+    *, is_annotated: bool
+) -> None:
+    """A sidecar that another webhook added: its own values stay, and the pod has room for them."""
+    batch: dict[str, str | int] = {
+        "kubernetes.io/batch-cpu": 1000,
+        "kubernetes.io/batch-memory": GIB,
+    }
+    spec = json.dumps({"containers": {"c0": {"requests": batch, "limits": batch}}})
+    annotations = {"node.koordinator.sh/extended-resource-spec": spec} if is_annotated else {}
+    made = with_init(
+        pod("a", "BE", requests=batch, limits=batch, annotations=annotations),
+        container("proxy", sidecar=True, cpu=2, memory=2 * GIB),
+    )
+    tree = Tree()
+    view = tree.add_pod(made)
+
+    planned = plan_batch_resources(tree.view(view))
+
+    main = folders(view)["c0"]
+    shares = {view.folder: "3072", main: "1024"}
+    assert values(planned, CgroupFile.CPU_SHARES) == shares
+    assert values(planned, CgroupFile.CFS_QUOTA) == {view.folder: "300000", main: "100000"}
+    limits = {view.folder: str(3 * GIB), main: str(GIB)}
+    assert values(planned, CgroupFile.MEMORY_LIMIT) == limits
+
+
+def test_batch_cpu_beside_native_memory() -> None:
+    """Each resource of a container has one writer: the agent for batch, otherwise the kubelet."""
+    mixed: dict[str, str | int] = {"kubernetes.io/batch-cpu": 500, "memory": GIB}
+    tree = Tree()
+    view = tree.add_pod(pod("a", "BE", requests=mixed, limits=mixed))
+
+    planned = plan_batch_resources(tree.view(view))
+
+    assert values(planned, CgroupFile.CFS_QUOTA)[folders(view)["c0"]] == "50000"
+    assert values(planned, CgroupFile.MEMORY_LIMIT) == {view.folder: str(GIB)}
+
+
+@pytest.mark.parametrize(
+    "overhead",
+    [
+        {"cpu": "250m", "memory": "128Mi"},
+        {"kubernetes.io/batch-cpu": "250", "kubernetes.io/batch-memory": "128Mi"},
+    ],
+)
+def test_a_batch_pod_has_room_for_its_overhead(overhead: dict[str, str]) -> None:
+    """The virtual machine of the sandbox uses it; containers keep their own amounts."""
+    batch: dict[str, str | int] = {
+        "kubernetes.io/batch-cpu": 1000,
+        "kubernetes.io/batch-memory": GIB,
+    }
+    made = pod("a", "BE", requests=batch, limits=batch)
+    amounts = {name: Quantity.parse(text) for name, text in overhead.items()}
+    tree = Tree()
+    view = tree.add_pod(replace(made, spec=replace(made.spec, overhead=amounts)))
+
+    planned = plan_batch_resources(tree.view(view))
+
+    main = folders(view)["c0"]
+    assert values(planned, CgroupFile.CPU_SHARES) == {view.folder: "1280", main: "1024"}
+    assert values(planned, CgroupFile.CFS_QUOTA) == {view.folder: "125000", main: "100000"}
+    assert values(planned, CgroupFile.MEMORY_LIMIT)[view.folder] == str(GIB + 128 * (1 << 20))
+
+
+def test_a_normalized_batch_pod_takes_its_native_containers() -> None:
+    """The kernel (cgroup v1) rejects a container whose quota is above that of its pod."""
+    batch: dict[str, str | int] = {"kubernetes.io/batch-cpu": 100}
+    made = with_init(
+        pod("a", "BE", requests=batch, limits=batch), container("proxy", sidecar=True, cpu=2)
+    )
+    tree = Tree()
+    view = tree.add_pod(made)
+    ratio = {"node.koordinator.sh/cpu-normalization-ratio": "2.00"}
+
+    planned = plan_batch_resources(tree.view(view, machine_=machine(annotations=ratio)))
+
+    main = folders(view)["c0"]
+    assert values(planned, CgroupFile.CFS_QUOTA) == {view.folder: "200000", main: "5000"}
 
 
 amounts = st.integers(1, 8).map(lambda gib: gib * GIB)

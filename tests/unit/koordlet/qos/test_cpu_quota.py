@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from tests.examples import examples
 from tests.nodes import START_S, Tree, machine, pod, slo
 
+from koordinator.api.annotations.numa import PodCpuAllocation
 from koordinator.api.core import ResourceRequirements
 from koordinator.api.meta import Condition
 from koordinator.api.node_slo import NodeSloSpec
@@ -21,6 +22,7 @@ from koordinator.koordlet.intents import SetCgroup
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_burst import CpuBurst
 from koordinator.koordlet.qos.eviction import StrategyInputs
+from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.pods import PodView
 
 QUOTA, BURST = CgroupFile.CFS_QUOTA, CgroupFile.CFS_BURST
@@ -412,3 +414,16 @@ def test_the_ratio_is_taken_back() -> None:
     node.second()
 
     assert node.quotas == {"c0": 200_000, "pod": 200_000}
+
+
+def test_a_pod_with_cpus_of_the_kubelet_is_not_normalized() -> None:
+    """The static CPU manager allocates whole CPUs, and sets no quota on them."""
+    made = limited(2000)
+    meta = replace(made.metadata, labels={})
+    node = Node(replace(made, metadata=meta), ratio="2.00")
+    own = (PodCpuAllocation(uid=meta.uid, cpuset="2-3", managed_by_kubelet=True),)
+    node.machine = Machine(node.machine.node, node.machine.cpus, "static", own)
+
+    node.seconds(2)
+
+    assert node.quotas == {"c0": -1, "pod": -1}

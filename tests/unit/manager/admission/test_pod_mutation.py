@@ -109,14 +109,14 @@ def test_gpus_of_sidecars_and_init_containers_are_spelt_out() -> None:
 
 
 def test_a_mid_pod_gets_mid_resources() -> None:
-    """Also in its init containers and overhead; no annotation speaks of them."""
+    """Also in its init containers; its overhead has to be that of its RuntimeClass."""
     manifest = pod(ASKS, initContainers=[{"name": "i", **ASKS}], overhead={"cpu": "100m"})
     result = mutated(manifest, profile(priorityClassName="koord-mid"))
 
     mid = {"kubernetes.io/mid-cpu": "1500", "kubernetes.io/mid-memory": "1Gi"}
     assert resources(result)["requests"] == mid
     assert result["spec"]["initContainers"][0]["resources"]["requests"] == mid
-    assert result["spec"]["overhead"] == {"kubernetes.io/mid-cpu": "100"}
+    assert result["spec"]["overhead"] == {"cpu": "100m"}
     assert "annotations" not in result["metadata"]
 
 
