@@ -108,9 +108,7 @@ def test_a_container_starts_after_its_pod_was_normalized(machine: PodsMachine) -
     machine.live(3)
 
     started = machine.cluster.get(Pod, "web", namespace="default")
-    running = pod_view(
-        machine.cluster.update_status(replace(started, status=made.status)), LAYOUT
-    )
+    running = pod_view(machine.cluster.update_status(replace(started, status=made.status)), LAYOUT)
     machine.make_cgroups(running)
 
     assert is_taken(machine, {running.containers[0].folder: 20_000})
