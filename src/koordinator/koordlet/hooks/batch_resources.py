@@ -95,9 +95,8 @@ def _kubelet_quota(pod: PodView) -> int:
 def _spec_of(pod: PodView, resources: BatchResources) -> PodSpec:
     """Return the containers of a pod with their amounts under the names of batch resources.
 
-    These are native amounts for resources of which a container has no batch amount, and for the
-    overhead.  A container missing from the spec (of a pod known from the runtime only) is a main
-    container.
+    A native amount counts where a container has no batch amount; overheads are native, too.  A
+    container missing from the spec (of a pod known from the runtime only) is a main container.
     """
     spec = pod.pod.spec
 
