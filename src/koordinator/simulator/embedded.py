@@ -18,12 +18,13 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.kubescheduler import Extender as ExtenderConfig
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.memory.admission import (
     Admission,
     WriteOperation,
     default_storage_class,
+    prioritized_spec,
     resolve_priority,
 )
 from koordinator.cluster.memory.server import MemoryCluster
@@ -122,6 +123,7 @@ class Embedded:
         claims = DeviceClaimController(self.cluster, sharing_groups(gates))
         self._controllers = (VolumeController(self.cluster), claims)
         self._synced = False
+        self._resolves_priorities = keep_or_resolve_priority in admission
         options = options or SchedulerOptions(
             initial_backoff_s=configuration.pod_initial_backoff_seconds,
             max_backoff_s=configuration.pod_max_backoff_seconds,
@@ -142,14 +144,18 @@ class Embedded:
 
     def load(self, objects: Iterable[KubeObject]) -> None:
         """Add objects; queue pending pods by creation time, then in the given order."""
-        objects = [_defaulted(obj) for obj in objects]
-        pending = [obj for obj in objects if _is_pending(obj)]
+        existing: list[KubeObject] = []
+        pending: list[KubeObject] = []
+        for obj in map(_defaulted, objects):
+            (pending if _is_pending(obj) else existing).append(obj)
         pending.sort(key=lambda pod: to_epoch_s(pod.metadata.creation_timestamp))
-        self.cluster.load((obj for obj in objects if not _is_pending(obj)), admit=True)
+        self.cluster.load(existing, admit=True)
         self.step_controllers()  # makes volumes from manifests available before pods need them
         if not self._synced:
             self.scheduler.sync()
             self._synced = True
+        if self._resolves_priorities:
+            pending = self._with_priorities(pending)
         for start in range(0, len(pending), CHUNK):
             self.cluster.load(pending[start : start + CHUNK], admit=True)
             self.scheduler.step(limit=0)
@@ -159,6 +165,23 @@ class Embedded:
                 stored = self.cluster.get(Pod, meta.name, meta.namespace)
                 create_ephemeral_claims(self.cluster, stored)
         self.step_controllers()
+
+    def _with_priorities(self, objects: Sequence[KubeObject]) -> list[KubeObject]:
+        """Resolve the priorities of pods; those that share a spec share the one with priority.
+
+        One spec for all pods of an owner is encoded and looked up faster than one for each.
+        """
+        resolved: dict[int, PodSpec] = {}
+        completed: list[KubeObject] = []
+        for obj in objects:
+            if isinstance(obj, Pod) and obj.spec.priority is None:
+                spec = resolved.get(id(obj.spec))
+                if spec is None:
+                    spec = resolved[id(obj.spec)] = prioritized_spec(obj, self.cluster)
+                completed.append(replace(obj, spec=spec))
+            else:
+                completed.append(obj)
+        return completed
 
     def step_controllers(self) -> bool:
         """Run the controllers of claims and volumes once; return whether there was work."""
@@ -259,7 +282,9 @@ def schedule(
         tuple(o for o in outcomes if isinstance(o, Evicted)),
         tuple(o for o in last if o.reservation),
         faults,
-        {pod: found for pod in bound if (found := _allocations(world, pod))},
+        {pod: found for pod in bound if (found := _allocations(world, pod))}
+        if any(world.state.objects.all(ResourceClaim))
+        else {},
     )
 
 

@@ -60,7 +60,7 @@ def resolve_priority(operation: WriteOperation, obj: KubeObject, cluster: Reader
     if not isinstance(obj, Pod) or operation is WriteOperation.DELETE:
         return obj
     if operation is WriteOperation.CREATE:
-        spec = _prioritized(obj, cluster)
+        spec = prioritized_spec(obj, cluster)
     else:
         old = cluster.get(Pod, obj.metadata.name, obj.metadata.namespace).spec
         spec = replace(
@@ -112,7 +112,11 @@ def _is_default(storage_class: StorageClass) -> bool:
     return any(annotations.get(key) == "true" for key in DEFAULT_CLASS_ANNOTATIONS)
 
 
-def _prioritized(pod: Pod, cluster: Reader) -> PodSpec:
+def prioritized_spec(pod: Pod, cluster: Reader) -> PodSpec:
+    """Return the spec of a new pod with the number and preemption policy of its priority class.
+
+    Raises InvalidError if the class is unknown or differs from what the pod states.
+    """
     spec = pod.spec
     if spec.priority_class_name:
         try:

@@ -209,7 +209,7 @@ class MemoryCluster:
                 f"to be created, got {obj.metadata.resource_version!r}"
             )
         obj = self._named(rules.in_namespace(obj))
-        self._refuse_existing(obj)
+        replaced = self._replaced(obj)
         self._require_namespace(obj)
         obj = self._admitted(WriteOperation.CREATE, rules.without_status(obj))
         if isinstance(obj, Pod) and obj.spec.scheduling_gates:
@@ -221,8 +221,9 @@ class MemoryCluster:
             creation_timestamp=self._now(),
             deletion_timestamp=None,
             deletion_grace_period_seconds=None,
+            resource_version=self._store.next_version,
         )
-        return self._add(replace(obj, metadata=meta))
+        return self._add(obj, meta, replaced)
 
     def update(self, obj: KindT) -> KindT:
         return self._write(self._require_same(obj), obj)
@@ -447,9 +448,13 @@ class MemoryCluster:
                 return named
         raise AlreadyExistsError(f"{obj.KIND} {meta.generate_name}*: no free name was found")
 
-    def _refuse_existing(self, obj: KubeObject) -> None:
-        if self._store.holds(obj) and (type(obj), obj.key) not in self._implied:
+    def _replaced(self, obj: KindT) -> KindT | None:
+        """Return the implied object that a new one replaces.  Raises AlreadyExistsError."""
+        meta = obj.metadata
+        stored = self._store.find(type(obj), meta.namespace, meta.name)
+        if stored is not None and (type(obj), obj.key) not in self._implied:
             raise AlreadyExistsError(f'{obj.PLURAL} "{obj.key}" already exists')
+        return stored
 
     def _require_namespace(self, obj: KubeObject) -> None:
         name = obj.metadata.namespace
@@ -468,21 +473,21 @@ class MemoryCluster:
             phase = "Running" if obj.spec.node_name else "Pending"
             obj = replace(obj, status=replace(obj.status, phase=phase))
         obj = rules.in_namespace(obj)
-        self._refuse_existing(obj)
+        replaced = self._replaced(obj)
         self._require_namespace(obj)
         if admit:
             obj = self._admitted(WriteOperation.CREATE, obj)
         meta = obj.metadata
-        if not meta.uid or meta.creation_timestamp is None:
-            meta = replace(
-                meta,
-                uid=meta.uid or self._identities.uid(obj),
-                creation_timestamp=meta.creation_timestamp or now,
-            )
-            obj = replace(obj, metadata=meta)
-        if isinstance(obj, PodDisruptionBudget) and obj.status != type(obj.status)():
-            self._budgets.respect_status(obj)
-        return self._add(obj)
+        meta = replace(
+            meta,
+            uid=meta.uid or self._identities.uid(obj),
+            creation_timestamp=meta.creation_timestamp or now,
+            resource_version=self._store.next_version,
+        )
+        stored = self._add(obj, meta, replaced)
+        if isinstance(stored, PodDisruptionBudget) and stored.status != type(stored.status)():
+            self._budgets.respect_status(stored)
+        return stored
 
     def _admitted(
         self, operation: WriteOperation, obj: KindT, steps: Sequence[Admission] | None = None
@@ -540,11 +545,14 @@ class MemoryCluster:
         )
         self._put(replace(obj, metadata=meta), obj)
 
-    def _add(self, obj: KindT) -> KindT:
-        meta = obj.metadata
-        implied = self._store.find(type(obj), meta.namespace, meta.name)
-        self._implied.discard((type(obj), obj.key))
-        return self._put(obj, implied)
+    def _add(self, obj: KindT, meta: ObjectMeta, replaced: KindT | None) -> KindT:
+        """Store a new object with this metadata, which has the next resourceVersion."""
+        stored = replace(obj, metadata=meta)
+        if replaced is not None:
+            self._implied.discard((type(obj), obj.key))
+        self._budgets.touch(meta.namespace)
+        self._store.put_stamped(stored, replaced)
+        return stored
 
     def _put(self, obj: KindT, previous: KindT | None) -> KindT:
         self._budgets.touch(obj.metadata.namespace)

@@ -11,7 +11,7 @@ Source: koordinator pkg/scheduler/plugins/elasticquota/core/group_quota_manager.
 quota_info.go, ``QuotaCalculateInfo``.
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -311,6 +311,12 @@ class QuotaTree:
             if was_assigned:
                 self.assign(name, pod.key)
 
+    def add_alike(self, name: str, pods: Sequence[QuotaPod]) -> None:
+        """Add new, unassigned pods that differ in their keys only to a quota."""
+        node = self.node(name)
+        node.pods |= {pod.key: pod for pod in pods}
+        self._count_request(node, pods[0], len(pods))
+
     def remove_pod(self, name: str, key: str) -> bool:
         """Remove a pod of the quota; return whether it was assigned."""
         node = self.node(name)
@@ -325,6 +331,12 @@ class QuotaTree:
         if key not in node.assigned:
             self._count_used(node, node.pods[key], 1)
             node.assigned.add(key)
+
+    def assign_alike(self, name: str, keys: Sequence[str]) -> None:
+        """Count unassigned pods of the quota that differ in their keys only as used."""
+        node = self.node(name)
+        self._count_used(node, node.pods[keys[0]], len(keys))
+        node.assigned.update(keys)
 
     def unassign(self, name: str, key: str) -> None:
         """Stop counting a pod of the quota as used."""

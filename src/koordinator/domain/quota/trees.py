@@ -8,7 +8,7 @@ plugin_helper.go, ``getPodAssociateQuotaNameAndTreeID``, ``migrateDefaultQuotaGr
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
@@ -212,6 +212,18 @@ class QuotaTrees:
             self._settle(entry)
         return entry.quota
 
+    def add_alike(self, pods: Sequence[QuotaPod]) -> str | None:
+        """Add unassigned pods that differ in their keys only; return their quota.
+
+        None of them may be tracked.
+        """
+        quota = self.quota_for(pods[0])
+        self._entries |= {pod.key: _QuotaEntry(pod, quota=quota) for pod in pods}
+        self._claims[_claim_of(pods[0])].update([pod.key for pod in pods])
+        if quota is not None:
+            self.tree_of(quota).add_alike(quota, pods)
+        return quota
+
     def remove_pod(self, key: str) -> None:
         """Remove a pod if it is tracked."""
         entry = self._entries.pop(key, None)
@@ -227,6 +239,14 @@ class QuotaTrees:
         entry.is_assigned = True
         if entry.quota is not None:
             self.tree_of(entry.quota).assign(entry.quota, key)
+
+    def assign_alike(self, keys: Sequence[str]) -> None:
+        """Count tracked, unassigned pods that differ in their keys only as used."""
+        quota = self._entries[keys[0]].quota
+        for key in keys:
+            self._entries[key].is_assigned = True
+        if quota is not None:
+            self.tree_of(quota).assign_alike(quota, keys)
 
     def unassign(self, key: str) -> None:
         """Stop counting a pod as used, if it is tracked."""

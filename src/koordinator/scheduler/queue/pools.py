@@ -165,6 +165,12 @@ class Pools:
         elif state is QueueState.IN_FLIGHT:
             queued.log_position = self.log.open()
 
+    def enter_active(self, queued: QueuedPod) -> None:
+        """Put a pod that was in no state among the active ones."""
+        queued.state = QueueState.ACTIVE
+        self.counts[QueueState.ACTIVE] += 1
+        self.active.push(queued, 0.0)
+
     def leave(self, queued: QueuedPod) -> None:
         """Remove the pod from every index; its ``state`` is still the one that it left."""
         if queued.state is None:

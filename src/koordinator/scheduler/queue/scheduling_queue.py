@@ -60,9 +60,10 @@ class SchedulingQueue:
         if known is not None:
             self.update(known.pod, pod, run_key, now_s)
             return
-        self._add(key, pod, run_key, now_s)
+        self.add_new(key, pod, run_key, now_s)
 
-    def _add(self, key: str, pod: Pod, run_key: Hashable, now_s: float) -> None:
+    def add_new(self, key: str, pod: Pod, run_key: Hashable, now_s: float) -> None:
+        """Queue a pod that has no node and is not here."""
         queued = QueuedPod(
             key=key,
             pod=pod,
@@ -71,8 +72,14 @@ class SchedulingQueue:
             queued_at_s=now_s,
             sequence=next(self._sequence),
         )
-        self._requeue(queued, Wake.AFTER_BACKOFF, now_s, "PodAdd")
-        self._pools.pods[queued.key] = queued
+        gate = self._pre_enqueue(pod)
+        if gate is None:
+            queued.first_attempt_s = now_s
+            self._pools.enter_active(queued)
+            self.incoming[QueueState.ACTIVE, "PodAdd"] += 1
+        else:
+            self._close_gate(queued, gate, "PodAdd")
+        self._pools.pods[key] = queued
 
     def add_many(self, pods: Iterable[tuple[Pod, Hashable]], now_s: float) -> None:
         """Queue (pod, run key) pairs in this order."""
@@ -96,7 +103,7 @@ class SchedulingQueue:
             self.remove(key)
             queued = None
         if queued is None:
-            self._add(key, new, run_key, now_s)
+            self.add_new(key, new, run_key, now_s)
             return
         priority = new.spec.priority or 0
         queued.pod, queued.run_key = new, run_key
@@ -437,10 +444,7 @@ class SchedulingQueue:
         if queued.state is not None:
             self._pools.leave(queued)
         if gate is not None:
-            queued.gated_by, queued.message = gate.plugin, gate.message
-            queued.was_flushed = False
-            queued.rejected_by, queued.pending_on = frozenset((gate.plugin,)), NOBODY
-            self._enter(queued, QueueState.GATED, cause)
+            self._close_gate(queued, gate, cause)
             return
         queued.gated_by = ""
         has_failed = queued.error_count or queued.unschedulable_count
@@ -454,6 +458,12 @@ class SchedulingQueue:
         if queued.first_attempt_s is None:
             queued.first_attempt_s = now_s
         self._enter(queued, QueueState.ACTIVE, cause)
+
+    def _close_gate(self, queued: QueuedPod, gate: QueueGate, cause: str) -> None:
+        queued.gated_by, queued.message = gate.plugin, gate.message
+        queued.was_flushed = False
+        queued.rejected_by, queued.pending_on = frozenset((gate.plugin,)), NOBODY
+        self._enter(queued, QueueState.GATED, cause)
 
     def _enter(self, queued: QueuedPod, state: QueueState, cause: str) -> None:
         """Put a pod, which has left its state, into one of the pools; why is counted."""

@@ -62,6 +62,8 @@ _SHARE = 16
 #: a megabyte of them.
 NEW_BYTES = 1 << 22
 _MANY = 16  # tolerations of a pod
+_SPECS = 1 << 10  # remembered by identity
+_LARGE_SPEC = 1 << 12  # bytes of a spec that is not remembered
 _LARGE = 1 << 16  # bytes of a class that is not kept for later when no pod is of it any more
 
 _Served = tuple[tuple[str, str], ...]  # (resource, class)
@@ -132,6 +134,8 @@ class PodClasses:
         self._intern_labels = intern_labels
         self._by_key: dict[Any, PodClass] = {}
         self._numbers = count()
+        #: specs by identity, each with that of its class: pods of one owner may share theirs
+        self._specs: dict[int, tuple[PodSpec, PodSpec, bytes]] = {}
         self._least_new = self._sweep_at = new_classes
         self._least_bytes = self._sweep_bytes = new_bytes
         self._new_bytes = 0
@@ -145,15 +149,14 @@ class PodClasses:
 
         The order of keys and of tolerations makes no other class.
         """
-        meta, spec = pod.metadata, pod.spec
-        tolerations = _in_order(spec.tolerations) if len(spec.tolerations) > 1 else spec.tolerations
-        if spec.node_name or tolerations is not spec.tolerations:
-            spec = msgspec.structs.replace(spec, node_name="", tolerations=tolerations)
+        meta = pod.metadata
+        known_spec = self._specs.get(id(pod.spec))
+        _, spec, encoded = self._encoded(pod.spec) if known_spec is None else known_spec
         annotations = _relevant(meta.annotations)
         served = self._served(pod)
         key = (
             meta.namespace,
-            _encode(spec),
+            encoded,
             frozenset(meta.labels.items()),
             meta.deletion_timestamp is not None,
             annotations,
@@ -172,6 +175,19 @@ class PodClasses:
             known = self._resized(key, known, held)
         known.asked_in = self.generation
         return known
+
+    def _encoded(self, own: PodSpec) -> tuple[PodSpec, PodSpec, bytes]:
+        """Return a spec, the spec of its class and the encoded one, which is remembered."""
+        tolerations = _in_order(own.tolerations) if len(own.tolerations) > 1 else own.tolerations
+        spec = own
+        if spec.node_name or tolerations is not spec.tolerations:
+            spec = msgspec.structs.replace(spec, node_name="", tolerations=tolerations)
+        found = (own, spec, _encode(spec))
+        if len(found[2]) <= _LARGE_SPEC:
+            if len(self._specs) >= _SPECS:
+                self._specs.clear()
+            self._specs[id(own)] = found
+        return found
 
     def _resized(self, key: tuple[Any, ...], base: PodClass, held: EffectiveAmounts) -> PodClass:
         """Return the class of pods whose held amounts differ from their specs' requests."""
@@ -236,7 +252,7 @@ class PodClasses:
         its_own = (
             spec.resource_claims
             or served
-            or any(volume.ephemeral for volume in spec.volumes)
+            or (spec.volumes and any(volume.ephemeral for volume in spec.volumes))
             or meta.uid in self._extended.claims
         )
         if its_own or meta.name in named or meta.uid in named:

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.core import Namespace
 from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.policy import PriorityClass
 from koordinator.api.selectors import matches
 from koordinator.api.workload import PodController
@@ -73,26 +73,26 @@ def _of_refusals(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Iterator
         yield f"an API server lets one PriorityClass be globalDefault, here are several: {names}"
     default = min((one.value for one in defaults), default=0)
 
-    def has_other_priority(pod: Pod) -> bool:
-        name, priority = pod.spec.priority_class_name, pod.spec.priority
+    def has_other_priority(spec: PodSpec) -> bool:
+        name, priority = spec.priority_class_name, spec.priority
         expected = values.get(name) if name else default
         return priority is not None and expected is not None and priority != expected
 
-    checks: tuple[tuple[str, Callable[[Pod], bool]], ...] = (
+    checks: tuple[tuple[str, Callable[[PodSpec], bool]], ...] = (
         ("spec.priority differs from that of the PriorityClass", has_other_priority),
         (
             "spec.overhead is set without a runtimeClassName",
-            lambda pod: bool(pod.spec.overhead) and not pod.spec.runtime_class_name,
+            lambda spec: bool(spec.overhead) and not spec.runtime_class_name,
         ),
         (
             "a container has no image",
-            lambda pod: any(
-                not one.image for one in (*pod.spec.init_containers, *pod.spec.containers)
-            ),
+            lambda spec: any(not one.image for one in (*spec.init_containers, *spec.containers)),
         ),
     )
+    specs = {id(pod.spec): pod.spec for pod in pods}  # pods of one owner share theirs
     for problem, is_refused in checks:
-        refused = [pod for pod in pods if is_refused(pod)]
+        bad = {key for key, spec in specs.items() if is_refused(spec)}
+        refused = [pod for pod in pods if id(pod.spec) in bad] if bad else []
         if refused:
             yield f"an API server would refuse {_listed(refused)}: {problem}; used as written here"
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 from hypothesis import HealthCheck, given, settings
@@ -15,10 +16,11 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.cluster.port import Binding
 from koordinator.domain.quota import QuotaTrees, figures_of, limit_of
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.loop import Bound, Scheduler, SchedulerOptions
-from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger
+from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin, QuotaLedger, ledger
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 from koordinator.simulator import Embedded
@@ -183,3 +185,42 @@ def test_runs_end_where_a_quota_is_used_up(
         result.append(sorted((o.pod, o.node) for o in outcomes if isinstance(o, Bound)))
 
     assert result[0] == result[1]
+
+
+@given(
+    st.lists(
+        st.tuples(
+            st.sampled_from([f"p{i}" for i in range(6)]),
+            st.sampled_from((("a", 2, True), ("a", 2, False), ("b", 3, True), ("", 1, True))),
+            st.sampled_from(("", *NODES)),
+            st.booleans(),
+        ),
+        min_size=5,
+        max_size=30,
+    ),
+    st.integers(0, 6),
+)
+@settings(max_examples=examples(40), deadline=None)
+def test_sums_over_pods_of_a_class_equal_sums_pod_by_pod(
+    events: list[tuple[str, tuple[str, int, bool], str, bool]], least: int
+) -> None:
+    """Changed pods are counted class by class, with the figures of counting them one by one."""
+    teams = [team("dept", 9, 8), team("a", 5, least, "dept", lends=False), team("b", 9, 0, "dept")]
+    one = embedded(node("n0", cpu=8), node("n1", cpu=8), *teams, config=config(), report=False)
+    scheduler, cluster = one.scheduler, one.cluster
+    with patch.object(ledger, "_MANY", 0):
+        ledger_of(scheduler)
+        for name, (quota, cpu, preemptible), on, is_read in events:
+            known = {pod.metadata.name: pod for pod in cluster.list(Pod).items}.get(name)
+            if known is None:
+                cluster.create(of(name, quota, cpu, preemptible=preemptible, on=on))
+            elif on and not known.spec.node_name:
+                cluster.bind([Binding("default", name, on)])
+            else:
+                cluster.delete(Pod, name, "default", grace_period_s=0)
+            scheduler.step(limit=0)
+            if is_read:
+                ledger_of(scheduler)
+        by_class = figures(ledger_of(scheduler).trees)
+    with patch.object(ledger, "_MANY", 1_000):
+        assert by_class == figures(rebuilt(scheduler))

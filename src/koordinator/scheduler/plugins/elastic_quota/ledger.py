@@ -6,14 +6,14 @@ bound.
 Victims are of the same quota and less important than every member, as for a single pod.
 """
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.codec import subject_of
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.labels import QUOTA_NAME, is_quota_preemptible
-from koordinator.domain.amounts import Amounts, add, exceeded, named_by, plus, to_text
+from koordinator.domain.amounts import Amounts, add, exceeded, multiple, named_by, plus, to_text
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.quota import (
     AdmissionRules,
@@ -33,6 +33,7 @@ from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.post_filter import Shortfall
 from koordinator.scheduler.snapshot import Changed, ClusterState, PlacedPod, PodClass
 
+_MANY = 16  # changed pods that are sorted by their classes
 _SPARE = 16  # touched quotas that may be deleted ones
 _QUOTA_POD: Memo[QuotaPod] = Memo()
 _QUOTA_POD_WITHOUT_OVERHEAD: Memo[QuotaPod] = Memo()
@@ -81,8 +82,11 @@ class QuotaLedger:
         if changed.objects:
             for _, key in sorted(changed.objects, key=lambda item: item[1]):
                 self._take_in_quota(key, state.objects.get(ElasticQuota, key))
-        for key in changed.pods:
-            self._take_in_pod(key, state.find_pod(key))
+        if len(changed.pods) < _MANY:
+            for key in changed.pods:
+                self._take_in_pod(key, state.find_pod(key))
+        else:
+            self._take_in_pods(state, changed.pods)
         if self._has_hooks:
             specs, self._hooks_at = self._hooks_at, self.spec_changes
             moved = self._pods if specs != self.spec_changes else changed.pods
@@ -243,6 +247,36 @@ class QuotaLedger:
             trees.unassign(key)
             self.version += 1
 
+    def _take_in_pods(self, state: ClusterState, keys: Iterable[str]) -> None:
+        """Apply changes of pods, with one sum for all pods of a class that are new or get a node.
+
+        A sum does not depend on the order of its parts, so the result is that of one by one.
+        """
+        alike: defaultdict[tuple[PodClass, bool, bool], list[str]] = defaultdict(list)
+        for key in keys:
+            found, known = state.find_pod(key), self._pods.get(key)
+            if (
+                found is None
+                or key in self._excluded
+                or RESERVE_POD in found[0].annotations
+                or (known is not None and (known[0] is not found[0] or known[1]))
+            ):
+                self._take_in_pod(key, found)
+            elif found != known:
+                alike[found[0], found[1], known is None].append(key)
+        for (pod_class, has_node, are_new), group in alike.items():
+            self.changes += 1
+            self._pods |= dict.fromkeys(group, (pod_class, has_node))
+            if are_new:
+                pods = [self.quota_pod(pod_class, key) for key in group]
+                self._touch(self.trees.add_alike(pods))
+                self.version += 1
+            else:
+                self._touch(self.trees.quota_of(group[0]))
+            if has_node:
+                self.trees.assign_alike(group)
+                self.version += self.guarantees_usage
+
     def _touch(self, name: str | None) -> None:
         if name is not None:
             self._touched.add(name)
@@ -307,14 +341,14 @@ class JobInQuotas:
         self._requested: dict[str, dict[str, int]] = {}  # by quota
         self._protected: dict[str, dict[str, int]] = {}  # requests of non-preemptible members
         self._least: dict[str, QuotaPod] = {}  # least important member by quota
-        for pod_class in pods:
-            self._add_member(as_quota_pod(pod_class))
+        for pod_class, count in Counter(pods).items():
+            self._add_members(as_quota_pod(pod_class), count)
 
-    def _add_member(self, member: QuotaPod) -> None:
+    def _add_members(self, member: QuotaPod, count: int) -> None:
         name = self._trees.quota_for(member)
         if name is None:
             return
-        request = self._trees.tree_of(name).node(name).counted(member)
+        request = multiple(self._trees.tree_of(name).node(name).counted(member), count)
         add(self._requested.setdefault(name, {}), request)
         if not member.is_preemptible:
             add(self._protected.setdefault(name, {}), request)
