@@ -45,6 +45,10 @@ class Amounts(NamedTuple):
     memory_mb: int
 
 
+#: What the NodeManager registers with.
+REGISTERED = Amounts(1, 1024)
+
+
 def missing(version: str = VERSION) -> str:
     """Return why no YARN of a version of Hadoop can be started here; empty if it can."""
     lacking = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
@@ -153,7 +157,7 @@ class RealYarn:
         if len(self.names) > 1:
             eventually(lambda: self.activate(self.names[0]), 120)
         self.start_node_manager()
-        eventually(lambda: self.limit() == Amounts(1, 1024), 120)
+        eventually(lambda: self.limit() == REGISTERED, 120)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -286,8 +290,9 @@ class RealYarn:
         try:
             with urllib.request.urlopen(request, timeout=10, context=self._trust()) as reply:  # noqa: S310 -- our own
                 text = reply.read()
-        except urllib.error.HTTPError:
-            raise
+        except urllib.error.HTTPError as error:
+            with error:
+                raise OSError(f"{url}: {error.code} {error.read().decode()}") from error
         except OSError:
             return None
         return json.loads(text) if text else None
@@ -338,8 +343,8 @@ class RealYarn:
             "yarn.nodemanager.localizer.address": f"localhost:{free_port()}",
             "yarn.nodemanager.webapp.address": f"localhost:{self.node_web}",
             "yarn.nodemanager.collector-service.address": f"localhost:{free_port()}",
-            "yarn.nodemanager.resource.cpu-vcores": "1",
-            "yarn.nodemanager.resource.memory-mb": "1024",
+            "yarn.nodemanager.resource.cpu-vcores": str(REGISTERED.vcores),
+            "yarn.nodemanager.resource.memory-mb": str(REGISTERED.memory_mb),
             "yarn.nodemanager.local-dirs": f"{self.folder}/nm/local",
             "yarn.nodemanager.log-dirs": f"{self.folder}/nm/logs",
             "yarn.nodemanager.env-whitelist": "JAVA_HOME,PATH,LANG",

@@ -7,7 +7,7 @@ from contextlib import ExitStack
 
 import pytest
 from tests.e2e.waiting import eventually
-from tests.e2e.yarn.real_yarn import Amounts, RealYarn
+from tests.e2e.yarn.real_yarn import REGISTERED, Amounts, RealYarn
 
 from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import read_clusters
@@ -48,7 +48,7 @@ def node_manager(yarn: RealYarn) -> Iterator[NodeManager]:
     """Return the client of a NodeManager that has just registered."""
     yarn.kill("nm")
     yarn.start_node_manager()
-    eventually(lambda: yarn.own_limit() == yarn.limit() == Amounts(1, 1024), 60)
+    eventually(lambda: yarn.own_limit() == yarn.limit() == REGISTERED, 60)
     client = NodeManager(WebService(("localhost", yarn.node_web), timeout_s=5.0))
     yield client
     client.close()

@@ -15,6 +15,7 @@ from tests.e2e.yarn.account_auditor import AccountAuditor
 from tests.e2e.yarn.operator_process import YarnOperatorProcess
 from tests.e2e.yarn.real_yarn import (
     KEYSTORE_PASSWORD,
+    REGISTERED,
     Amounts,
     RealYarn,
     ResourceManagers,
@@ -70,7 +71,7 @@ def test_the_active_one_is_found_by_asking(
     """When the active one dies, the other one gets limits as soon as it is made active."""
     yarn.kill("nm")
     yarn.start_node_manager()  # which forgets what the last test has given it
-    eventually(lambda: yarn.limit() == Amounts(1, 1024), 60)
+    eventually(lambda: yarn.limit() == REGISTERED, 60)
     flags = [f"--yarn-api={api}", f"--yarn-ca-file={authority.ca_path}", "--yarn-timeout=3s"]
     with YarnOperatorProcess(controlplane, yarn.conf_dir, flags) as operator:
         path = "/api/v1/namespaces/koordinator-system/configmaps"
