@@ -14,7 +14,6 @@ from tests.e2e.fleet import (
     create,
     device,
     gpu_node,
-    gpu_pod,
     node,
     pod,
     storage_class,
@@ -57,7 +56,12 @@ def crowd(chance: np.random.Generator) -> list[Manifest]:
     sizes = [("50m", "32Mi"), ("100m", "64Mi"), ("100m", "512Mi"), ("250m", "128Mi")]
     plain = [pod(f"plain-{i:04}", *sizes[chance.integers(4)]) for i in range(PLAIN)]
     shares = chance.permutation([50] * (GPU // 2) + [100] * (GPU // 2 - 10) + [200] * 10)
-    on_gpus = [gpu_pod(f"gpu-{i:03}", int(share)) for i, share in enumerate(shares)]
+    on_gpus = [
+        # Without a request for CPU: plain pods also fill the nodes with GPUs, and the last GPU
+        # may be on a node without free CPU.
+        pod(f"gpu-{i:03}", "0", **{"koordinator.sh/gpu": str(share)})
+        for i, share in enumerate(shares)
+    ]
     keeping = [pod(f"volume-{i:02}", claims=[f"claim-{i:02}"]) for i in range(WITH_VOLUMES)]
     everyone = [*plain, *on_gpus, *keeping]
     return [everyone[i] for i in chance.permutation(len(everyone))]

@@ -60,7 +60,7 @@ def operator(
     """Run the operator beside the manager, with the rights that it is installed with.
 
     The limit is the registered one at first: a test that waits for another limit would otherwise
-    find that of the test before.
+    get the limit from the test before.
     """
     _reset_limit(yarn)
     flags = ["--shrink-grace-period=2s"]
