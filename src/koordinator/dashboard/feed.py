@@ -8,7 +8,7 @@ Without readers the loop takes only a sample for the timeline at intervals.
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TypeVar
 
@@ -242,10 +242,8 @@ class Feed:
     def publish(self, overview: ClusterOverview, state: ClusterState) -> None:
         """Send an overview of this state to all readers; call it in the scheduler's thread."""
         names = self._private_names(state, overview.waiting)
-        self.broadcast.publish(overview, self._remedies(), names)
-
-    def _remedies(self) -> Mapping[str, str]:
-        return self._builder[2].remedies() if self._builder is not None else {}
+        remedies = self._builder[2].remedies() if self._builder is not None else {}
+        self.broadcast.publish(overview, remedies, names)
 
     def _private_names(self, state: ClusterState, waiting: WaitingPods) -> PrivateNames:
         """Return the names to redact; the same object while their inputs are unchanged."""

@@ -26,7 +26,7 @@ from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
+from koordinator.api.kubescheduler import decode_configuration
 from koordinator.api.meta import KubeObject
 from koordinator.dashboard import queries
 from koordinator.dashboard.access import (
@@ -499,7 +499,13 @@ class _Pages:
 
     def _try(self, wanted: _WhatIfRequest) -> object:
         before = self._feed.source.configuration
-        after = _configuration(wanted.configuration) if wanted.configuration.strip() else before
+        after = (
+            decode_configuration(
+                yaml_document(wanted.configuration.encode(), "configuration"), "configuration"
+            )
+            if wanted.configuration.strip()
+            else before
+        )
         given = self._read_manifests(wanted.manifests) if wanted.manifests.strip() else []
         objects = self._feed.query(queries.objects_of)
         changed = changed_objects(objects, given, wanted.remove)
@@ -567,10 +573,6 @@ def _namespaces_of(handle: SchedulerHandle) -> Sequence[str]:
     """Return the namespaces with pods; those with pending pods, the likeliest to matter, first."""
     keys = (*handle.state.unbound, *handle.state.pods.by_key)
     return list(dict.fromkeys(key.partition("/")[0] for key in keys))
-
-
-def _configuration(text: str) -> KubeSchedulerConfiguration:
-    return decode_configuration(yaml_document(text.encode(), "configuration"), "configuration")
 
 
 def _required(parameters: Mapping[str, str], name: str) -> str:

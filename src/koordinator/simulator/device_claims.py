@@ -66,7 +66,9 @@ class DeviceClaimController:
         did: list[bool] = []
         for event in self._owners_watch.poll():
             owner, is_deleted = event.object, event.type is EventType.DELETED
-            if isinstance(owner, Pod) and self._has_claims(owner):
+            if isinstance(owner, Pod) and (
+                owner.spec.resource_claims or owner.metadata.uid in self._owners
+            ):
                 did.append(self._process_pod(owner, is_deleted=is_deleted))
             elif isinstance(owner, SchedulingPodGroup) and is_deleted:
                 did.append(self._release(owner, is_deleted=True))
@@ -80,9 +82,6 @@ class DeviceClaimController:
         did += [self._delete_orphan(claim) for claim in self._new_extended]
         self._new_extended.clear()
         return any(did)
-
-    def _has_claims(self, pod: Pod) -> bool:
-        return bool(pod.spec.resource_claims) or pod.metadata.uid in self._owners
 
     def _process_claims(self) -> bool:
         """Return whether there were events of claims or templates."""

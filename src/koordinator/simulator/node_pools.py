@@ -40,15 +40,13 @@ def node_objects(pool: NodePool, name: str, labels: dict[str, str]) -> Iterator[
         amounts |= _published(device)
     yield Node(
         metadata=ObjectMeta(name=name, labels={**own, **pool.labels}),
-        spec=NodeSpec(taints=_taints(pool)),
+        spec=NodeSpec(
+            taints=tuple(Taint(key=t.key, effect=t.effect, value=t.value) for t in pool.taints)
+        ),
         status=NodeStatus(capacity=amounts, allocatable=amounts, conditions=(READY_CONDITION,)),
     )
     if device is not None:
         yield device
-
-
-def _taints(pool: NodePool) -> tuple[Taint, ...]:
-    return tuple(Taint(key=t.key, effect=t.effect, value=t.value) for t in pool.taints)
 
 
 def _device(pool: NodePool, node: str) -> Device | None:

@@ -267,7 +267,11 @@ class _Making:
                         self._keys.add(key)
                         yield _pod(part.template, owner, name)
                 continue
-            there = [pod for pod in self._active(owner) if _has(pod, part.labels)]
+            there = [
+                pod
+                for pod in self._active(owner)
+                if part.labels.items() <= pod.metadata.labels.items()
+            ]
             base = replace(workload.meta, name=part.name)
             for number in range(len(there), part.count):
                 yield _pod(part.template, owner, self._free_name(base, number))
@@ -512,10 +516,6 @@ def _pod(template: PodTemplateSpec, owner: _Owner, name: str) -> Pod:
         owner_references=(owner.reference,),
     )
     return pod_of(template, meta)
-
-
-def _has(pod: Pod, labels: Mapping[str, str]) -> bool:
-    return labels.items() <= pod.metadata.labels.items()
 
 
 def _selector(workload: KubeObject, controller: PodController) -> LabelSelector | None:

@@ -113,7 +113,9 @@ class Recorder:
             if event.type is EventType.BOOKMARK:
                 events = [*(self._first or ()), *events]
                 self._first = None
-            elif event.previous is not None or not _has_ended(event.object):
+            elif event.previous is not None or not (
+                isinstance(event.object, Pod) and is_over(event.object)
+            ):
                 kind = cast("EventKind", str(event.type))
                 events.append(RecordedEvent(kind, self._text(event.object)))
         if self._first is not None:
@@ -129,10 +131,6 @@ class Recorder:
         if self._anonymiser is None:
             return msgspec.Raw(encode(obj))
         return msgspec.Raw(msgspec.json.encode(self._anonymiser.manifest(to_manifest(obj))))
-
-
-def _has_ended(obj: KubeObject) -> bool:
-    return isinstance(obj, Pod) and is_over(obj)
 
 
 class RecordingFile:

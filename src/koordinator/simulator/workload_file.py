@@ -157,7 +157,9 @@ def _check_colocation(workload: Workload, config: ColocationSettings) -> None:
         _check_span(spike.at, f"{path}.at")
         _check_span(spike.lasts, f"{path}.lasts", positive=True)
         _check_rate(spike.factor, f"{path}.factor")
-    qualities = {template.qos for s in workload.pod_streams for template in _templates(s)}
+    qualities = {
+        template.qos for s in workload.pod_streams for template in (s.template, *s.variants)
+    }
     if "BE" not in qualities and workload.yarn is None:
         raise InputError(
             "must have at least one stream or variant of qos BE, or yarn, to use reclaimed "
@@ -172,10 +174,6 @@ def _check_colocation(workload: Workload, config: ColocationSettings) -> None:
         "colocation",
         path="objects",
     )
-
-
-def _templates(stream: PodStream) -> Sequence[TemplateConfig]:
-    return (stream.template, *stream.variants)
 
 
 def _check_usage(usage: UsageConfig, path: str) -> None:

@@ -75,12 +75,12 @@ def explain_by_conditions(
         known = ", ".join(sorted(pods)[:10]) or "(there are no pods)"
         problem = f"there is no pod {unknown[0]}, or it may not be read; must be one of {known}"
         raise InputError(problem, source="explain pod")
-    wanted = [pods[key] for key in keys] if keys else _waiting_pods(pods.values())
+    wanted = (
+        [pods[key] for key in keys]
+        if keys
+        else [pod for pod in pods.values() if not pod.spec.node_name and not is_over(pod)]
+    )
     return [_explained_by_condition(pod) for pod in wanted]
-
-
-def _waiting_pods(pods: Iterable[Pod]) -> list[Pod]:
-    return [pod for pod in pods if not pod.spec.node_name and not is_over(pod)]
 
 
 def _explained_by_condition(pod: Pod) -> Explanation:

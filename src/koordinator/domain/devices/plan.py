@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from koordinator.api.annotations.devices import AllocatedVirtualFunction
-from koordinator.api.device import DeviceType, VirtualFunction
+from koordinator.api.device import DeviceType
 from koordinator.domain.devices.allocation import (
     NO_NUMA_NODE,
     Allocation,
@@ -134,12 +134,12 @@ def _taken(
     if part.kind is DeviceType.GPU:
         amounts, template = completed(amounts, totals[minor].tolist()), choice.template
     function = part.free_function(minor, headroom.functions.get(minor, ()))
-    functions = () if function is None else (_allocated(function),)
+    functions = (
+        ()
+        if function is None
+        else (AllocatedVirtualFunction(minor=function.minor, bus_id=function.bus_id),)
+    )
     return Taken(minor, amounts, functions, template)
-
-
-def _allocated(function: VirtualFunction) -> AllocatedVirtualFunction:
-    return AllocatedVirtualFunction(minor=function.minor, bus_id=function.bus_id)
 
 
 #: Score of NUMA nodes with the GPUs of the unconstrained choice; above any CPU or memory score.

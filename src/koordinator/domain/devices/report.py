@@ -42,7 +42,11 @@ def node_devices(device: Device, node_labels: Mapping[str, str], models: NodeMod
     problems: list[InputError] = []
     by_kind = _devices(device, problems)
     healthy = {
-        kind: mask_of(minor for minor, info in infos.items() if _is_healthy(kind, info))
+        kind: mask_of(
+            minor
+            for minor, info in infos.items()
+            if info.health and any(amounts_of(kind, info.resources))
+        )
         for kind, infos in by_kind.items()
     }
     known = mask_of(by_kind.get(DeviceType.GPU, ()))
@@ -111,10 +115,6 @@ def _partitions(device: Device, known: int, problems: list[InputError]) -> GpuPa
         problems.append(error)
         return None
     return table
-
-
-def _is_healthy(kind: DeviceType, info: DeviceInfo) -> bool:
-    return info.health and any(amounts_of(kind, info.resources))
 
 
 def _group(kind: DeviceType, infos: Mapping[int, DeviceInfo]) -> DeviceGroup:

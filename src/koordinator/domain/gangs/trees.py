@@ -9,9 +9,10 @@ scheduling/v1alpha3/types.go.
 """
 
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import islice
 from typing import Final
 
 from koordinator.api.pod_groups import CompositePodGroup, SchedulingPodGroup
@@ -325,7 +326,9 @@ def quorum_problem(tree: GroupTree, present: Mapping[str, int]) -> str:
     def has_enough(leaf: GroupTree) -> bool:
         return present.get(leaf.id, 0) >= leaf.least
 
-    return "; ".join(_lacks(one, has_enough, present) for one in _some(tree.unmet(has_enough)))
+    return "; ".join(
+        _lacks(one, has_enough, present) for one in islice(tree.unmet(has_enough), _NAMED)
+    )
 
 
 def _lacks(
@@ -337,11 +340,6 @@ def _lacks(
         there = sum(child.is_met(has_enough) for child in one.children)
         what = f"CompositePodGroup {one.key} needs {one.least} groups with enough members"
     return f"{what}; there were {there} when this was written"
-
-
-def _some(groups: Iterable[GroupTree]) -> Iterator[GroupTree]:
-    """Yield the first groups, as many as a message names."""
-    return (group for group, _ in zip(groups, range(_NAMED), strict=False))
 
 
 _NAMED: Final = 6

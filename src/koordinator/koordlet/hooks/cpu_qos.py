@@ -13,7 +13,7 @@ from typing import Final
 from koordinator.api.labels import CoreSchedPolicy
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_names import CPU
-from koordinator.api.resource_qos import CpuQos, ResourceQos
+from koordinator.api.resource_qos import CpuQos
 from koordinator.domain.cgroups.files import CgroupFile, shares_of_milli
 from koordinator.koordlet.intents import Intent, SetCgroup, SetCoreCookie, SetFile
 from koordinator.koordlet.view.node_view import NodeView
@@ -45,7 +45,8 @@ def cpu_qos_of_classes(view: NodeView) -> CpuQosOfClasses:
     """Return the settings of each class; LSE has the settings of LSR."""
     strategy = view.qos_strategy
     lsr, ls, be = (
-        _cpu(each) for each in (strategy.lsr_class, strategy.ls_class, strategy.be_class)
+        (each.cpu_qos if each is not None else None) or CpuQos()
+        for each in (strategy.lsr_class, strategy.ls_class, strategy.be_class)
     )
     return CpuQosOfClasses(
         {QosClass.LSE: lsr, QosClass.LSR: lsr, QosClass.LS: ls, QosClass.BE: be},
@@ -130,10 +131,6 @@ def kubelet_shares(view: NodeView, tier: KubeQos) -> int:
             return shares_of_milli(sum(pod.requests.get(CPU, 0) for pod in pods))
         case KubeQos.BEST_EFFORT:
             return shares_of_milli(0)
-
-
-def _cpu(qos: ResourceQos | None) -> CpuQos:
-    return (qos.cpu_qos if qos is not None else None) or CpuQos()
 
 
 _SYSCTL = "kernel/sched_group_identity_enabled"

@@ -198,7 +198,7 @@ def _best_effort_numbers(
     parts = [part for part in windows if part is not None]
     if len(parts) < len(kinds):
         return None
-    if any(_is_sparse(part, window_s, inputs.interval_s) for part in parts):
+    if any(part.count * inputs.interval_s < window_s // _ENOUGH_SAMPLES for part in parts):
         return None
     request, limit, used = (number(part) for part in parts)
     threshold: ResourceThresholdStrategy = inputs.view.threshold
@@ -208,10 +208,6 @@ def _best_effort_numbers(
             return None
         limit = float(allocatable or 1)
     return request, limit, used * _MILLI
-
-
-def _is_sparse(samples: Aggregate, window_s: float, interval_s: float) -> bool:
-    return samples.count * interval_s < window_s // _ENOUGH_SAMPLES
 
 
 def _is_busy(used_milli: float, limit_milli: float, percent: int | None) -> bool:

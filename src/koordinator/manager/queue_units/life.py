@@ -254,7 +254,9 @@ def _wait(unit: QueueUnit, job: WaitingJob, now_s: float) -> UnitStep:
     status = unit.status
     if job.is_suspended:
         return UnitStep(replace(status, phase=UnitPhase.ENQUEUED))
-    if unit.spec.active is False or _is_true(status, EVICTED):
+    if unit.spec.active is False or any(
+        it.type == EVICTED and it.status == "True" for it in status.conditions
+    ):
         return UnitStep(status, "suspend")  # an earlier write of the job has failed
     return UnitStep(_adopted(unit, job, now_s))
 
@@ -426,10 +428,6 @@ def _is_reserved(status: QueueUnitStatus) -> bool:
     """Return whether a unit has reserved quota; schedulers may not preserve its conditions."""
     known = [it.status == "True" for it in status.conditions if it.type == QUOTA_RESERVED]
     return next(iter(known), bool(status.admissions))
-
-
-def _is_true(status: QueueUnitStatus, kind: str) -> bool:
-    return any(it.type == kind and it.status == "True" for it in status.conditions)
 
 
 def _deadline(status: QueueUnitStatus, times: UnitTimes) -> float | None:

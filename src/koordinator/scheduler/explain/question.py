@@ -174,7 +174,7 @@ class Question:
         """Return whether pods on other nodes would also reject a new node like this one."""
         return any(
             bool(self._ask("is_blocked_cluster_wide", cause.plugin, row))
-            for cause in self._against(row)
+            for cause in self.found.against(int(np.flatnonzero(self.found.rows == row)[0]))
         )
 
     def depends_on_others(self, causes: Collection[Cause]) -> bool:
@@ -184,9 +184,6 @@ class Question:
         """
         wide = {a.name for a in self.profile.filter if a.plugin.reads is Reads.CLUSTER}
         return any(cause.plugin in {MEASURING, *wide} for cause in causes)
-
-    def _against(self, row: int) -> list[Cause]:
-        return self.found.against(int(np.flatnonzero(self.found.rows == row)[0]))
 
     def _ask_text(self, hook: str, plugin: str, row: int) -> str:
         return str(self._ask(hook, plugin, row) or "")

@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 from koordinator.api.codec import encode
-from koordinator.api.core import ResourceRequirements
 from koordinator.api.kubescheduler import Extender as ExtenderConfig
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.node import Node
@@ -80,7 +79,10 @@ class ExtenderService:
         if not self._managed:
             return True
         requests = [container.resources for container in (*spec.containers, *spec.init_containers)]
-        return any(not self._managed.isdisjoint(_names(resources)) for resources in requests)
+        return any(
+            not self._managed.isdisjoint({*resources.requests, *resources.limits})
+            for resources in requests
+        )
 
     def filter(self, pod: Pod, nodes: Sequence[Node]) -> ExtenderVerdict:
         """Return the nodes that the extender accepts.  Raises ExtenderError."""
@@ -143,10 +145,6 @@ class ExtenderService:
         if known is None or known[0] is not node:
             known = self._nodes[name] = (node, encode(node))
         return known[1]
-
-
-def _names(resources: ResourceRequirements) -> set[str]:
-    return {*resources.requests, *resources.limits}
 
 
 #: Factory of transports; raises InputError for invalid certificates.

@@ -27,7 +27,9 @@ class NodeUnschedulable:
     reads: ClassVar = Reads.NODE
     hints: ClassVar = PluginHints(
         key=lambda _pod: "",  # all pods that it filters are alike
-        filters=lambda _snapshot, pod: not _tolerates_cordon(pod),
+        filters=lambda _snapshot, pod: (
+            not any(tolerates(toleration, UNSCHEDULABLE) for toleration in pod.spec.tolerations)
+        ),
     )
 
     def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
@@ -35,10 +37,6 @@ class NodeUnschedulable:
 
     def node_remedy(self, view: Snapshot, _pod: PodClass) -> str:
         return f"uncordon {view.node_names[0]}"
-
-
-def _tolerates_cordon(pod: PodClass) -> bool:
-    return any(tolerates(toleration, UNSCHEDULABLE) for toleration in pod.spec.tolerations)
 
 
 def build(_args: NoArgs, _axis: ResourceAxis) -> NodeUnschedulable:

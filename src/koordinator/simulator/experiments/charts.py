@@ -131,7 +131,7 @@ def _lines(panel: Panel, lines: _Lines) -> Iterator[Chart]:
                 low[shown],
                 high[shown],
                 color=color,
-                alpha=_band(len(curves)),
+                alpha=0.15 if len(curves) <= _FEW else 0.06,
                 linewidth=0,
             )
     if lines.ideal:
@@ -141,11 +141,6 @@ def _lines(panel: Panel, lines: _Lines) -> Iterator[Chart]:
     axes.set_xlim(lines.from_x, max(reached))
     _place_legend(axes)
     yield Chart(lines.kind, panel.name, f"{lines.title}: {panel.name}", _svg(figure))
-
-
-def _band(policies: int) -> float:
-    """Return the opacity of a policy's band: lower where many overlap."""
-    return 0.15 if policies <= _FEW else 0.06
 
 
 def _bars(panels: Sequence[Panel], name: str) -> Iterator[Chart]:

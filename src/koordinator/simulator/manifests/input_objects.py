@@ -39,7 +39,9 @@ def _is_new(pod: Pod) -> bool:
 
 
 def _of_profiles(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Iterator[str]:
-    labels = {obj.metadata.name: obj.metadata.labels for obj in objects if _is_namespace(obj)}
+    labels = {
+        obj.metadata.name: obj.metadata.labels for obj in objects if isinstance(obj, Namespace)
+    }
     for profile in objects:
         if not isinstance(profile, ClusterColocationProfile):
             continue
@@ -58,10 +60,6 @@ def _of_profiles(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Iterator
                 f"ClusterColocationProfile {profile.metadata.name} is not applied: koord-manager's "
                 f"webhook would change {_listed(changed)}; koord manager --once prints them changed"
             )
-
-
-def _is_namespace(obj: KubeObject) -> bool:
-    return isinstance(obj, Namespace)
 
 
 def _of_refusals(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Iterator[str]:

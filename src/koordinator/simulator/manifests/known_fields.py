@@ -252,11 +252,9 @@ def _is_kustomization(tree: JsonObject, source: str) -> bool:
     if str(tree.get("apiVersion", "")).startswith(_KUSTOMIZE):
         return True
     is_named = PurePath(source).name.lower() in ("kustomization.yaml", "kustomization.yml")
-    return "kind" not in tree and (is_named or _is_only(tree, _KUSTOMIZATION_FIELDS))
-
-
-def _is_only(tree: JsonObject, fields: set[str]) -> bool:
-    return bool(tree) and tree.keys() <= fields
+    return "kind" not in tree and (
+        is_named or (bool(tree) and tree.keys() <= _KUSTOMIZATION_FIELDS)
+    )
 
 
 def _is_chart(tree: JsonObject, source: str) -> bool:

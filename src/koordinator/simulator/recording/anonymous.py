@@ -112,7 +112,7 @@ class Anonymiser:
         match tree:
             case dict():
                 return {
-                    self._field(key): self.tree(value, numbers=numbers)
+                    (key if key in _fields() else self.name(key)): self.tree(value, numbers=numbers)
                     for key, value in tree.items()
                     if key not in _DROPPED
                 }
@@ -170,9 +170,6 @@ class Anonymiser:
             }
             shown["data"] = {DATA_KEY: msgspec.json.encode(models).decode()}
         return shown
-
-    def _field(self, key: str) -> str:
-        return key if key in _fields() else self.name(key)
 
     def _item(self, text: str) -> str:
         if text in self._words:

@@ -1,7 +1,6 @@
 """Experiments on a public GPU trace, independent of clusters and workload files.
 
 ``openb``           files, nodes, pods and orders of arrival of the trace
-``openb_topology``  assumed GPU partitions of the trace's nodes
 ``openb_objects``   nodes and pods of the trace as objects of the API
 ``bound``           proven upper bound of the allocation for any placement
 """

@@ -199,7 +199,11 @@ class DepartureWeek:
     def relocate_all(self, places: dict[int, FleetPlace]) -> None:
         """Move many pods at once; who stays is no move."""
         self._relocate(
-            {number: place for number, place in places.items() if place != self._place(number)}
+            {
+                number: place
+                for number, place in places.items()
+                if place != self.running[number].place
+            }
         )
 
     def admit(self, rows: Collection[int]) -> None:
@@ -223,9 +227,6 @@ class DepartureWeek:
                 able = self._able(rows)
 
     # -- parts -------------------------------------------------------------------------------
-
-    def _place(self, number: int) -> FleetPlace:
-        return self.running[number].place
 
     def _relocate(self, places: dict[int, FleetPlace]) -> None:
         for number in places:

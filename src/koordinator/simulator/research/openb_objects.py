@@ -1,8 +1,14 @@
-"""The openb trace as objects of the API: nodes with devices, pods, and the mix of its pods."""
+"""The openb trace as objects of the API: nodes with devices, pods, and the mix of its pods.
+
+The trace does not contain the GPU topology of its machines.  The assumed one is the usual one of
+such machines: two GPUs per PCIe root, half of the roots on each of two NUMA nodes, and NVLink
+between neighbours in groups of two, four and eight.
+"""
 
 from collections import Counter
 from typing import Any
 
+from koordinator.api.annotations.devices import GpuPartition, gpu_partitions_entry
 from koordinator.api.core import (
     Affinity,
     NodeAffinity,
@@ -11,7 +17,7 @@ from koordinator.api.core import (
     NodeSelectorTerm,
     ResourceRequirements,
 )
-from koordinator.api.device import Device, DeviceInfo, DeviceSpec
+from koordinator.api.device import Device, DeviceInfo, DeviceSpec, DeviceTopology
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node, NodeStatus
 from koordinator.api.pod import Container, PodSpec
@@ -20,8 +26,9 @@ from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL
 from koordinator.simulator.research.openb import OpenbTrace, TraceNode, TracePod
-from koordinator.simulator.research.openb_topology import partitions_entry, place_of
 
+_PER_ROOT = 2
+_NUMA_NODES = 2
 _PODS_PER_NODE = Quantity.parse("10000")
 _CARD_MEMORY = Quantity.parse("16Gi")  # the trace does not say; shares are of the ratio anyway
 
@@ -101,3 +108,29 @@ def expected_pods(trace: OpenbTrace) -> list[dict[str, Any]]:
         {"count": count, "cpuMilli": cpu, "gpus": gpus, "gpuMilli": milli, "models": list(models)}
         for (cpu, gpus, milli, models), count in sorted(counts.items())
     ]
+
+
+def place_of(minor: int, gpus: int) -> DeviceTopology:
+    """Return the topology of a GPU on a machine with ``gpus`` GPUs."""
+    numa = minor * _NUMA_NODES // gpus
+    return DeviceTopology(
+        socket_id=numa, node_id=numa, pcie_id=f"pci{minor // _PER_ROOT}", bus_id=f"0000:{minor:02x}"
+    )
+
+
+def partitions_entry(gpus: int) -> dict[str, str]:
+    """Return the annotation of the Device: groups that NVLink joins, and single GPUs."""
+    sizes = [size for size in (1, 2, 4, 8) if size <= gpus]
+    return gpu_partitions_entry(
+        {
+            size: tuple(
+                GpuPartition(
+                    minors=tuple(range(first, first + size)),
+                    gpu_link_type="NVLink",
+                    allocation_score=1,
+                )
+                for first in range(0, gpus - size + 1, size)
+            )
+            for size in sizes
+        }
+    )

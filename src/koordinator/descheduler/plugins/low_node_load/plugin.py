@@ -194,7 +194,10 @@ class LowNodeLoad:
         if not attempt.n_targets:
             return
         for row in sources:
-            reports = _reports(use.metrics[row])
+            reports = {
+                f"{each.namespace}/{each.name}": each
+                for each in use.metrics[row].status.pods_metric
+            }
             pods = self.handle.view.active_pods_on(use.nodes[row].metadata.name)
             removable = [
                 pod
@@ -309,10 +312,6 @@ def _hottest_first(
 
 def _whole(name: str, amount: int) -> int:
     return -(-amount // NANOS_PER_MILLI) if name == CPU else amount
-
-
-def _reports(metric: NodeMetric) -> Mapping[str, PodUsage]:
-    return {f"{each.namespace}/{each.name}": each for each in metric.status.pods_metric}
 
 
 def _excess(use: PoolUsage, attempt: _Round, row: int) -> Mapping[str, int]:

@@ -235,7 +235,7 @@ def _limits(
 ) -> tuple[NodeAmounts, NodeAmounts, NodeAmounts, NodeAmounts]:
     """Return the low and high limits in amounts, of nodes and of prod pods."""
     low, high, prod_low, prod_high = (
-        _row(each, thresholds.resources)
+        np.array([each.get(name, _NONE) for name in thresholds.resources], np.float64)
         for each in (
             thresholds.low, thresholds.high, thresholds.prod_low, thresholds.prod_high,
         )
@@ -286,10 +286,6 @@ def _part(base: NodeAmounts, percentages: NDArray[np.float64], names: Sequence[s
     parts = percentages * 0.01 * _in_milli_cpu(base, names)
     cut: NodeAmounts = np.minimum(parts, float(_LARGEST) / scale).astype(np.int64)
     return cut * scale
-
-
-def _row(percentages: UsagePercentages, names: Sequence[str]) -> NDArray[np.float64]:
-    return np.array([percentages.get(name, _NONE) for name in names], np.float64)
 
 
 def _in_milli_cpu(amounts: NodeAmounts, names: Sequence[str]) -> NDArray[np.float64]:

@@ -1,7 +1,7 @@
 """Explanations of device problems, and of objects that claims are missing."""
 
 import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
 from koordinator.domain.dynamic_resources.allocation import claim_names
@@ -144,11 +144,7 @@ def _withdrawn_problem(ledger: DeviceLedger, device: OfferedDevice) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     more = f" and {len(names) - SHOWN} more" if len(names) > SHOWN else ""
-    return " ".join(_first(names)) + more
-
-
-def _first(names: Sequence[str]) -> Iterable[str]:
-    return names[:SHOWN]
+    return " ".join(names[:SHOWN]) + more
 
 
 _LISTED = 5  # existing names

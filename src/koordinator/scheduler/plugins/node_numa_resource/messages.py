@@ -139,7 +139,10 @@ def size_for_numa(view: Snapshot, needs: NumaRequirements) -> str:
     if trial is None or policy is not NumaTopologyPolicy.SINGLE_NUMA_NODE:
         return ""
     zones = trial.node.zones.values()
-    most = {name: max(here[name] for here in zones if name in here) for name in _reported(trial)}
+    most = {
+        name: max(here[name] for here in zones if name in here)
+        for name in {name for here in trial.node.zones.values() for name in here}
+    }
     return " and ".join(
         f"{_amount(name, amount)} {_OF[policy]} (its largest has {_amount(name, most[name])})"
         for name, amount in needs.amounts.items()
@@ -195,11 +198,6 @@ def whole_cpus(it: Pod) -> Iterator[tuple[str, Pod]]:
 def _annotated(it: Pod, entry: Mapping[str, str]) -> Pod:
     annotations = {**it.metadata.annotations, **entry}
     return replace(it, metadata=replace(it.metadata, annotations=annotations))
-
-
-def _reported(trial: NumaTrial) -> set[str]:
-    """Return the resources that some NUMA node reports."""
-    return {name for here in trial.node.zones.values() for name in here}
 
 
 def _trial(view: Snapshot, needs: NumaRequirements) -> NumaTrial | None:

@@ -162,17 +162,16 @@ def align(
         return Alignment(admitted=False, reasons=reasons)
     single = policy is NumaTopologyPolicy.SINGLE_NUMA_NODE
     if single:
-        lists = [[hint for hint in hints if _is_single(hint)] for hints in lists]
+        lists = [
+            [hint for hint in hints if hint.zones is None or hint.zones.bit_count() == 1]
+            for hints in lists
+        ]
     best = _best_preferred(lists, machine, exclusive)
     if best is None:
         parts = sorted(_summary(name, listed) for name, listed in opinions)
         cause = ("," if single else " & ").join(parts)
         return Alignment(admitted=False, reasons=(f"Unaligned NUMA Hint cause {cause}",))
     return Alignment(admitted=True) if single and best.zones == machine.all_zones else best
-
-
-def _is_single(hint: TopologyHint) -> bool:
-    return hint.zones is None or hint.zones.bit_count() == 1
 
 
 def _best_preferred(
