@@ -14,12 +14,22 @@ from koordinator.api.meta import ApiStruct, Condition, KubeObject
 from koordinator.foundation.quantity import Quantity
 
 
+class NodePodPreemptionPolicy(ApiStruct, frozen=True, kw_only=True):
+    """Preemption of pods of one node.  Gate InPlacePodVerticalScalingSchedulerPreemption.
+
+    ``disable_resize_preemption``: owners who forbid preemption for resized pods; empty: allowed.
+    """
+
+    disable_resize_preemption: tuple[str, ...] = ()
+
+
 class NodeSpec(ApiStruct, frozen=True, kw_only=True):
     """What an operator sets."""
 
     unschedulable: bool = False
     taints: tuple[Taint, ...] = ()
     provider_id: str = field(name="providerID", default="")
+    pod_preemption_policy: NodePodPreemptionPolicy | None = None
 
 
 class ContainerImage(ApiStruct, frozen=True, kw_only=True):

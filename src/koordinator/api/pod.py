@@ -21,6 +21,7 @@ from koordinator.api.volume import Volume
 DISRUPTION_TARGET = "DisruptionTarget"  # condition of a pod that is about to be evicted
 RESIZE_PENDING = "PodResizePending"  # condition of a pod whose node has not granted a resize
 INFEASIBLE = "Infeasible"  # its reason where the node never can
+DEFERRED = "Deferred"  # its reason where the node has too little room now
 PREEMPTED = "PreemptionByScheduler"  # its reason where a scheduler makes room
 
 

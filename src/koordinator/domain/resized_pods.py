@@ -13,7 +13,15 @@ from dataclasses import dataclass
 from msgspec.structs import replace
 
 from koordinator.api.core import ResourceList, ResourceRequirements
-from koordinator.api.pod import INFEASIBLE, RESIZE_PENDING, Container, ContainerStatus, Pod, PodSpec
+from koordinator.api.pod import (
+    DEFERRED,
+    INFEASIBLE,
+    RESIZE_PENDING,
+    Container,
+    ContainerStatus,
+    Pod,
+    PodSpec,
+)
 from koordinator.domain.pod_requests import (
     NONZERO_DEFAULTS,
     Requests,
@@ -90,10 +98,19 @@ def placed_defaults(spec: PodSpec, requests: Mapping[str, int]) -> Mapping[str, 
 
 def is_infeasible(pod: Pod) -> bool:
     """Return whether the pod's node found its resize infeasible."""
+    return _why_pending(pod) == INFEASIBLE
+
+
+def is_deferred(pod: Pod) -> bool:
+    """Return whether the pod's node has too little room for its resize."""
+    return _why_pending(pod) == DEFERRED
+
+
+def _why_pending(pod: Pod) -> str:
     for condition in pod.status.conditions:
         if condition.type == RESIZE_PENDING:
-            return condition.reason == INFEASIBLE
-    return False
+            return condition.reason
+    return ""
 
 
 def effective_requests(

@@ -16,6 +16,7 @@ from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import FaultHandler, raise_fault
 from koordinator.scheduler.contract import ActivePlugin, Profile, SchedulerExtender
 from koordinator.scheduler.cycle import SchedulingCycle
+from koordinator.scheduler.features.deferred_resizes import DeferredResizeFeature
 from koordinator.scheduler.features.explanation import AnswerFeature, ExplanationFeature
 from koordinator.scheduler.features.extenders import ExtenderFeature
 from koordinator.scheduler.features.gangs import GangFeature, NoPlaces
@@ -120,6 +121,7 @@ def build_scheduler(
                 has_pages="Reservation" in filters,
             )
         )
+    features += _resizes(handle, profiles, caches)
     if extenders:
         features.append(ExtenderFeature(handle, extenders))
     features += [*_explanations(handle), NodePagesFeature(handle)]
@@ -133,6 +135,13 @@ def build_scheduler(
     features += [*_auditors(handle, caches, auditor), *observers]
     kept = [feature for feature in features if type(feature) not in without]
     return Scheduler(handle, kept)
+
+
+def _resizes(
+    handle: SchedulerHandle, profiles: Sequence[Profile], gangs: Sequence[GangCache]
+) -> list[Feature]:
+    feature = DeferredResizeFeature(handle, profiles, gangs)
+    return [feature] if feature.is_needed else []
 
 
 def _auditors(

@@ -25,6 +25,7 @@ from koordinator.api.kubescheduler import (
 from koordinator.api.kubescheduler.gates import (
     GANG_SCHEDULING,
     NODE_DECLARED_FEATURES,
+    RESIZE_PREEMPTION,
     TOPOLOGY_PLACEMENTS,
 )
 from koordinator.foundation.errors import BugError, InputError
@@ -65,6 +66,8 @@ def stock_plugins(gates: FeatureGates) -> tuple[tuple[str, int], ...]:
         name, unschedulable = ("NodeName", 1), ("NodeUnschedulable", 1)
         plugins.remove(name)
         plugins.insert(plugins.index(unschedulable), name)
+    if RESIZE_PREEMPTION in gates:
+        plugins.insert(plugins.index(("NodeResourcesFit", 1)), (DEFERRED_PODS, 1))
     gated = (NODE_DECLARED_FEATURES, GANG_SCHEDULING)  # plugins have the names of their gates
     plugins += ((gate, 1) for gate in gated if gate in gates)
     if TOPOLOGY_PLACEMENTS in gates:
@@ -73,6 +76,7 @@ def stock_plugins(gates: FeatureGates) -> tuple[tuple[str, int], ...]:
 
 
 DEFAULT_PRE_BIND = "DefaultPreBind"
+DEFERRED_PODS = "DeferredPodScheduling"
 PLACEMENT_GENERATOR, PODS_COUNT = "TopologyPlacementGenerator", "PodGroupPodsCount"
 _WEIGHTED = ("score", "placementScore")  # points at which weights count
 

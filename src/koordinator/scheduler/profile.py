@@ -70,12 +70,18 @@ from koordinator.scheduler.contract import (
     plugins_with,
     points_of,
 )
-from koordinator.scheduler.plugin_lists import DEFAULT_PRE_BIND, merge_profiles, stock_plugins
+from koordinator.scheduler.plugin_lists import (
+    DEFAULT_PRE_BIND,
+    DEFERRED_PODS,
+    merge_profiles,
+    stock_plugins,
+)
 from koordinator.scheduler.plugins import (
     coscheduling,
     default_binder,
     default_pre_bind,
     default_preemption,
+    deferred_pod_scheduling,
     device_share,
     dynamic_resources,
     elastic_quota,
@@ -151,6 +157,7 @@ BUILTIN_PLUGINS: tuple[PluginSpec[Any], ...] = (
     coscheduling.GANG_SCHEDULING_PLUGIN,
     pod_group_placements.GENERATOR,
     pod_group_placements.COUNT,
+    deferred_pod_scheduling.PLUGIN,
     scheduling_hint.PLUGIN,
     gpu_best_fit.PLUGIN,
     gpu_packing.PLUGIN,
@@ -187,6 +194,7 @@ UPSTREAM_POINTS: Mapping[str, frozenset[str]] = {
         "Reservation": "preFilter filter postFilter preScore score reserve preBind bind",
         "ElasticQuota": "preFilter postFilter reserve",
         GANG_SCHEDULING: "preEnqueue reserve permit",
+        DEFERRED_PODS: "preFilter filter permit",
         "Coscheduling": (
             "preEnqueue queueSort preFilter postFilter preScore score reserve permit preBind "
             "postBind"

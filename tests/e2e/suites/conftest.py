@@ -18,10 +18,13 @@ from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.suites.cluster import SuiteCluster
 
 _RULES = "DRADeviceTaints=true,DRADeviceTaintRules=true"
-_TREES = "TopologyAwareWorkloadScheduling=true,CompositePodGroup=true"
+_ALPHA = (
+    "TopologyAwareWorkloadScheduling=true,CompositePodGroup=true,"
+    "InPlacePodVerticalScalingSchedulerPreemption=true"
+)
 #: Of the API server; the scheduler of releases before 1.37 has one more.
 SERVER_GATES = ",".join(
-    ("GenericWorkload=true", *((_TREES,) if kubernetes_minor() >= 37 else ()), _RULES)
+    ("GenericWorkload=true", *((_ALPHA,) if kubernetes_minor() >= 37 else ()), _RULES)
 )
 GATES = SERVER_GATES + (",GangScheduling=true" if kubernetes_minor() < 37 else "")
 #: Where each release has the Workloads or PodGroups of pods, and DeviceTaintRules.

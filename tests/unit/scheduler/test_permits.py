@@ -2,10 +2,13 @@
 
 from typing import Any
 
+import pytest
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.watches import events, later, only, places, stored
 from tests.worlds import START_S, configuration, node, pod
 
+from koordinator.api.kube_version import KubeVersion
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Binding
 from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec, Refusal
@@ -139,3 +142,27 @@ def test_waiting_pod_is_explained(embedded: NewEmbedded) -> None:
     one.scheduler.step()
     one.scheduler.step()
     assert "it is bound to n" in explain(one.scheduler.handle, "default/p").summary
+
+
+@pytest.mark.parametrize(
+    ("version", "suffix"), [("1.35", ""), ("1.37", " (in kube-scheduler memory).")]
+)
+def test_preempted_waiting_pod_is_not_deleted(
+    embedded: NewEmbedded, version: str, suffix: str
+) -> None:
+    """It backs off, without a mark of its preemption; the preemptor has its place at once."""
+    plugin, switched_on = patient(p=Permit(wait_s=600))
+    gates = FeatureGates.parse("", KubeVersion.parse(version))
+    one = embedded(node("n", cpu=1), pod("p", cpu=1), gates=gates, **switched_on)
+    one.scheduler.step()
+    uid = one.cluster.create(pod("q", cpu=1, priority=10)).metadata.uid
+
+    assert places(one.scheduler.step()) == {"q": "n"}
+    left = stored(one, "p")
+    assert left.metadata.deletion_timestamp is None
+    assert [c.type for c in left.status.conditions] == ["PodScheduled"]
+    preempted = ("Normal", "Preempted", "Preempting", f"Preempted by pod {uid} on node n{suffix}")
+    assert preempted in events(one, "p")
+    plugin.answers.clear()
+    one.cluster.create(node("m", cpu=1))
+    assert places(later(one, 2.0)) == {"p": "m"}

@@ -65,6 +65,8 @@ DRA_FILTER_TIMEOUT: Final = "DRASchedulerFilterTimeout"
 
 #: Of Kubernetes: the status of whole pods counts while they are resized.
 POD_LEVEL_RESIZE: Final = "InPlacePodLevelResourcesVerticalScaling"
+#: Of Kubernetes: pods whose resize is deferred preempt less important pods of their nodes.
+RESIZE_PREEMPTION: Final = "InPlacePodVerticalScalingSchedulerPreemption"
 #: Of Kubernetes: features of a kubelet that its node declares.
 NODE_DECLARED_FEATURES: Final = "NodeDeclaredFeatures"
 #: Of Kubernetes: nodes are scored by the capacity that is left for volumes.
@@ -154,6 +156,7 @@ OF_KUBERNETES: Final = frozenset(
         COMPOSITE_POD_GROUPS,
         POD_GROUP_PREEMPTION_POLICY,
         POD_LEVEL_RESIZE,
+        RESIZE_PREEMPTION,
         NODE_DECLARED_FEATURES,
         STORAGE_CAPACITY_SCORING,
         VOLUME_LIMIT_SCALING,

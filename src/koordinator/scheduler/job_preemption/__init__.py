@@ -15,6 +15,7 @@ from koordinator.scheduler.job_preemption.victims import (
     VictimJob,
     VictimTable,
     breaks_gang,
+    broken_gangs,
     victims_of,
 )
 
@@ -27,6 +28,7 @@ __all__ = [
     "VictimJob",
     "VictimTable",
     "breaks_gang",
+    "broken_gangs",
     "make_plan",
     "victims_of",
 ]

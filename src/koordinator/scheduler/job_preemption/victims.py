@@ -8,7 +8,7 @@ count as a whole and disruption budgets are respected where possible.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from math import inf
@@ -294,6 +294,16 @@ def breaks_gang(
     state: ClusterState, caches: Sequence[GangCache], victims: Sequence[PlacedPod]
 ) -> bool:
     """Return whether a gang would be left with fewer members than it needs, but with some."""
+    return next(broken_gangs(state, caches, victims), None) is not None
+
+
+def broken_gangs(
+    state: ClusterState, caches: Sequence[GangCache], victims: Sequence[PlacedPod]
+) -> Iterator[list[PlacedPod]]:
+    """Yield the running members of each gang, with its partners, that would be left with too few.
+
+    A gang that is left without any member is not broken.
+    """
     going = {placed.key: _gang_id(placed, caches) for placed in victims}
     for gangs in _groups(filter(None, going.values()), caches).values():
         alive = {one: _alive(state, gang) for one, gang in gangs.items()}
@@ -302,8 +312,7 @@ def breaks_gang(
             len(left[one]) < min(_least(gang), len(alive[one])) for one, gang in gangs.items()
         )
         if is_short and any(left.values()):
-            return True
-    return False
+            yield [state.pods.by_key[key] for keys in alive.values() for key in sorted(keys)]
 
 
 def _gang_id(placed: PlacedPod, caches: Sequence[GangCache]) -> str:

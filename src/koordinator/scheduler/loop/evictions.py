@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from msgspec import structs
 
+from koordinator.api.kube_version import DEFAULT_LEVEL, V1_36, KubeVersion
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import Cluster
@@ -34,10 +35,12 @@ class PreemptionExecutor:
         nominations: Nominations,
         bindings: Bindings,
         attempts: Attempts,
+        level: KubeVersion = DEFAULT_LEVEL,
     ) -> None:
         self._cluster, self._clock, self._state, self._reporter = cluster, clock, state, reporter
         self._queue = queue
         self._nominations, self._bindings, self._attempts = nominations, bindings, attempts
+        self._in_memory = " (in kube-scheduler memory)." if level >= V1_36 else ""
 
     def preempt(self, pod: Pod, nomination: PostFilterResult) -> ClusterError | None:
         """Nominate the pod to the node and delete the victims; return the error, if any.
@@ -45,8 +48,20 @@ class PreemptionExecutor:
         Ends the nominations of pods with lower priority to that node.
         """
         self._nominations.nominate({pod.key: (pod, nomination.node)})
-        self._bindings.settle(nomination.victims)
-        for victim in nomination.victims:
+        return self._evict_for(pod, nomination.victims)
+
+    def preempt_in_place(self, pod: PlacedPod, victims: Sequence[PlacedPod]) -> ClusterError | None:
+        """Delete the victims of a pod that needs more of its own node; return the error, if any.
+
+        Ends the nominations of pods with lower priority to that node.
+        """
+        self._nominations.make_way(self._state.nodes.names[pod.row], pod.priority)
+        return self._evict_for(pod.pod, victims)
+
+    def _evict_for(self, pod: Pod, victims: Sequence[PlacedPod]) -> ClusterError | None:
+        """Delete victims up to the first that can't be deleted; return why."""
+        self._bindings.settle(victims)
+        for victim in victims:
             error = self._evict(victim, pod, f"pod {pod.key}")
             if error is not None:
                 return error
@@ -102,11 +117,18 @@ class PreemptionExecutor:
     def _evict(
         self, victim: PlacedPod, by: Pod, job: str, group: KubeObject | None = None
     ) -> ClusterError | None:
-        """Delete a victim; return why that failed."""
-        if self._bindings.preempt(victim.key):
-            return None
+        """Delete a victim; return why that failed.
+
+        One that is not bound yet loses its place and is tried again; one that is being deleted
+        goes anyway.
+        """
         node = self._state.nodes.names[victim.row]
+        if self._bindings.preempt(victim.key):
+            self._reporter.preempted(victim.pod, by, job, node, group, suffix=self._in_memory)
+            return None
         meta = victim.pod.metadata
+        if meta.deletion_timestamp is not None:
+            return None
         self._reporter.preempting(victim.pod, by, job, group)
         try:
             self._cluster.delete(Pod, meta.name, meta.namespace, uid=meta.uid)

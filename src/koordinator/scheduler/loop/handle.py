@@ -169,6 +169,7 @@ class SchedulerHandle:
             nominations=nominations,
             bindings=bindings,
             attempts=attempts,
+            level=options.gates.level,
         )
         refusals = NodeRefusals(clock, state)
         ingest = Ingest(state)

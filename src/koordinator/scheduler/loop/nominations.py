@@ -1,6 +1,6 @@
 """Places kept for pods that make room for themselves: who has one, and what is written of it."""
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import Clock
@@ -50,16 +50,19 @@ class Nominations:
     def nominate(self, places: Mapping[str, tuple[Pod, str]]) -> None:
         """Nominate pods, by key, to nodes; end the nominations of less important pods there."""
         for key, (pod, node) in places.items():
-            priority = pod.spec.priority or 0
-            for other in self._nominator.on_node(node):
-                if (other.spec.priority or 0) < priority and other.key not in places:
-                    self._yield_nomination(other)
+            self.make_way(node, pod.spec.priority or 0, but=places)
             before = self._nominator.node_of(key)
             if before != node or pod.status.nominated_node_name != node:
                 self._nominator.add(pod, node)
                 self._reporter.nominated(pod, node)
             if before not in ("", node):
                 self._queue.on_place_left(pod, self._clock.now_s())
+
+    def make_way(self, node: str, priority: int, but: Container[str] = ()) -> None:
+        """End the nominations to a node of pods below a priority; ``but`` are keys that stay."""
+        for other in self._nominator.on_node(node):
+            if (other.spec.priority or 0) < priority and other.key not in but:
+                self._yield_nomination(other)
 
     def _yield_nomination(self, pod: Pod) -> None:
         """End a nomination in favour of a more important pod, with the nominations of its gang."""

@@ -229,9 +229,16 @@ class Reporter:
         self._report(victim, condition)
 
     def preempted(
-        self, victim: Pod, by: Pod, job: str, node: str, group: KubeObject | None = None
+        self,
+        victim: Pod,
+        by: Pod,
+        job: str,
+        node: str,
+        group: KubeObject | None = None,
+        *,
+        suffix: str = "",
     ) -> None:
-        """Report the preemptor to a victim."""
+        """Report the preemptor to a victim; ``suffix`` ends the text."""
         if not self._enabled:
             return
         text = f"Preempted by pod {by.metadata.uid} on node {node}"
@@ -240,7 +247,7 @@ class Reporter:
         elif job != f"pod {by.key}":
             text += f" for {job}"
         scheduler = by.spec.scheduler_name
-        event = self._event(victim, scheduler, DISPLACED, text)
+        event = self._event(victim, scheduler, DISPLACED, text + suffix)
         self._cluster.report([replace(event, related=reference_to(group or by))])
 
     def _report(self, pod: Pod, condition: Condition) -> None:

@@ -124,6 +124,17 @@ class NodeResourcesFit:
         """Return the columns that claims serve on nodes without the resource."""
         return [column for column, _ in pod.served] if self.delegates else []
 
+    def is_overcommitted(self, view: Snapshot, pod: PodClass) -> bool:
+        """Return whether the only row has too little of what one of its own pods holds."""
+        delegated = self._delegated(pod)
+        for name, amount in pod.held.requests.items():
+            column = self.axis.index(name)
+            there = int(view.allocatable[0, column])
+            is_checked = (there or column not in delegated) and not self._is_ignored(column)
+            if amount and is_checked and int(view.requested[0, column]) > there:
+                return True
+        return False
+
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Return per missing resource the request, the free and the allocatable amount."""
         parts = []
