@@ -7,13 +7,11 @@ cpuset.go, ``UnsetPodCPUQuota``.
 from collections.abc import Iterator
 
 from koordinator.api.qos import KubeQos, QosClass
-from koordinator.api.resource_names import CPU
 from koordinator.domain.cgroups.files import UNLIMITED, CgroupFile, quota_of_milli
-from koordinator.domain.pod_requests import pod_limits
 from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.intents import Intent, SetCgroup
-from koordinator.koordlet.view.cpus import CpuPools, cpu_pools
+from koordinator.koordlet.view.cpus import CpuPools, applied_cpu_limits, cpu_pools
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
@@ -68,10 +66,16 @@ def _sandbox_cpuset(
 def pod_cpus(
     view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool = False
 ) -> tuple[int, str]:
-    """Return the CPUs of a pod's containers as a mask, with the reason; 0 changes nothing."""
+    """Return the CPUs of a pod's containers as a mask, with the reason; 0 changes nothing.
+
+    Without ``best_effort_cpus``, CPU suppress has the CPU sets of the best-effort tier, regardless
+    of the labels of its pods: the kernel rejects CPUs that the tier lacks.
+    """
     bound = pod.bound_cpus
     if bound:
         return bound, "cpuset: the scheduler chose these CPUs"
+    if pod.folder.startswith(f"{view.layout.besteffort}/") and not best_effort_cpus:
+        return 0, ""
     nodes = pod.numa_nodes
     if nodes and (pod.labelled_qos is not QosClass.BE or best_effort_cpus):
         pool = pools.best_effort if pod.labelled_qos is QosClass.BE else pools.shared
@@ -106,10 +110,9 @@ def _restore_quota(view: NodeView, pod: PodView) -> Iterator[Intent]:
     The hook of batch resources sets their quotas.
     """
     reason = "cpuset: no bound CPUs"
-    limits = {each.folder: each.cpu_limit_milli for each in pod.containers}
-    if limits and all(limits.values()):
-        limits[pod.folder] = pod_limits(pod.pod.spec).get(CPU, 0)
-    for folder, limit in limits.items():
+    limits = applied_cpu_limits(pod.pod)
+    of_folders = {each.folder: limits.of(each.name) for each in pod.containers}
+    for folder, limit in {**of_folders, pod.folder: limits.pod}.items():
         if limit > 0 and (view.cgroups.number(CgroupFile.CFS_QUOTA, folder) or 0) < 0:
             value = str(quota_of_milli(limit))
             yield SetCgroup(CgroupFile.CFS_QUOTA, folder, value, reason, pod.key)

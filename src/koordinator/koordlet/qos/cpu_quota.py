@@ -5,11 +5,12 @@ The kernel (cgroup v1) rejects a quota of a parent below that of a child.  The k
 the burst, so its writes must succeed in any order: while limits change, quotas only make room for
 them.
 Source: koordinator pkg/koordlet/qosmanager/plugins/cpuburst, runtimehooks/hooks/cpunormalization;
-Linux kernel/sched/core.c ``tg_set_cfs_bandwidth``.
+Linux kernel/sched/core.c ``tg_set_cfs_bandwidth``; kubernetes
+pkg/kubelet/kuberuntime/kuberuntime_manager.go ``doPodResizeAction``.
 """
 
 import math
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -29,6 +30,7 @@ from koordinator.koordlet.view.cpus import (
     is_resize_pending,
     startable_containers,
     stated_cpu_limits,
+    stated_cpu_requests,
 )
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView
@@ -66,10 +68,12 @@ class _PodQuotas:
     """Limits of one pod, and the quotas of its cgroups.
 
     ``foreign`` are quotas that another writer, such as the kubelet, set after the limits changed.
+    ``requests`` are the CPU requests by container.
     """
 
     old: CpuLimits
     new: CpuLimits
+    requests: Mapping[str, int]
     changed_s: float = _NEVER
     written: dict[str, _Written] = field(default_factory=dict)
     foreign: dict[str, int] = field(default_factory=dict)
@@ -95,7 +99,7 @@ class CpuQuotas:
         known = self._pods.get(pod.uid)
         if known is None:
             limits = applied_cpu_limits(pod.pod)
-            known = self._pods[pod.uid] = _PodQuotas(limits, limits)
+            known = self._pods[pod.uid] = _PodQuotas(limits, limits, stated_cpu_requests(pod.pod))
         self._update_limits(known, pod, view.now_s)
         self._detect_foreign(known, view, pod)
         is_changing = view.now_s - known.changed_s < SETTLE_S or is_resize_in_progress(pod.pod)
@@ -193,8 +197,11 @@ class CpuQuotas:
             new = known.old
         else:
             new = known.new
-        if new != known.new:
+        requests = stated_cpu_requests(pod.pod)
+        # Of a resize of requests alone, the kubelet writes the pod's quota, too.
+        if new != known.new or requests != known.requests:
             known.old, known.new, known.changed_s = known.new, new, now_s
+            known.requests = requests
             known.foreign.clear()
 
     @staticmethod

@@ -84,6 +84,7 @@ MIN_CHANGE: Final = 0.01  # share of all CPUs; smaller changes of the quota are 
 CFS_QUOTA_POLICY: Final = "cfsQuota"
 _OWNER = "besteffort"
 _MILLI = 1000
+_CPUS_OFF = "CPU suppress by CPU set is off"
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,7 +127,7 @@ def suppress(inputs: StrategyInputs, *, cpus_are_managed: bool = False) -> Suppr
     view = inputs.view
     threshold = view.threshold
     if cpus_are_managed:
-        return Suppression((*_free_quota(view), *_free_cpus(view, depth=1)))
+        return Suppression((*_free_quota(view), *_free_cpus(view, depth=1), *_within_free(view)))
     if not threshold.enable:
         return Suppression((*_free_quota(view), *_free_cpus(view)))
     demand = measure_demand(inputs)
@@ -259,15 +260,29 @@ def _free_quotas_below(view: NodeView) -> list[Intent]:
 
 
 def _free_cpus(view: NodeView, depth: int = 2) -> list[Intent]:
+    free = _free_mask(view)
+    return _cpu_sets(_tree(view, depth), free, _CPUS_OFF) if free else []
+
+
+def _within_free(view: NodeView) -> list[Intent]:
+    """Take CPUs that are not free from containers: the kernel rejects a tier without them."""
+    free = _free_mask(view)
+    intents = []
+    for folder in _levels(view, depth=2)[-1] if free else ():
+        current = view.cgroups.cpus(folder) or 0
+        if current & ~free:
+            intents += _cpu_sets([folder], current & free or free, _CPUS_OFF)
+    return intents
+
+
+def _free_mask(view: NodeView) -> int:
+    """Return the CPUs of best effort without suppression."""
     machine = view.machine
     taken = machine.exclusive_system_cpus | machine.reserved_cpus
     for pod in view.active_pods:
         if pod.labelled_qos is QosClass.LSE:
             taken |= pod.bound_cpus
-    free = machine.all_cpus & ~taken
-    if not free:
-        return []
-    return list(_cpu_sets(_tree(view, depth), free, "CPU suppress by CPU set is off"))
+    return machine.all_cpus & ~taken
 
 
 def _cpu_sets(folders: list[str], mask: int, reason: str) -> list[Intent]:
@@ -277,11 +292,14 @@ def _cpu_sets(folders: list[str], mask: int, reason: str) -> list[Intent]:
 
 def _tree(view: NodeView, depth: int) -> list[str]:
     """Return the best-effort folder and its descendants, to pods (1) or containers (2)."""
-    folders = level = [view.layout.besteffort]
+    return [folder for level in _levels(view, depth) for folder in level]
+
+
+def _levels(view: NodeView, depth: int) -> list[list[str]]:
+    levels = [[view.layout.besteffort]]
     for _ in range(depth):
-        level = [child for folder in level for child in view.cgroups.below(folder)]
-        folders = folders + level
-    return folders
+        levels.append([child for folder in levels[-1] for child in view.cgroups.below(folder)])
+    return levels
 
 
 def _is_best_effort(application: HostApplication) -> bool:

@@ -74,14 +74,19 @@ def _settings(view: NodeView, pod: PodView) -> MemorySettings:
 def container_values(
     container: ContainerView, pod: PodView, settings: MemorySettings, allocatable_bytes: int
 ) -> MemoryValues:
-    """Return the values of a container; ``allocatable_bytes`` bounds one without limit."""
+    """Return the values of a container.
+
+    One without limit is bounded by the limit of its pod, else by ``allocatable_bytes``.
+    """
     values = _direct(settings)
     name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
     request = _amount(container.requests, name)
     _protect(values, request, settings)
     percent = settings.throttling_percent
     if percent is not None:
-        bound = _amount(container.limits, name) or allocatable_bytes
+        whole = pod.pod.spec.resources
+        of_pod = _amount(whole.limits, name) if whole is not None else 0
+        bound = _amount(container.limits, name) or of_pod or allocatable_bytes
         high = MAX_INT64
         if percent:
             high = (request + (bound - request) * percent // 100) // PAGE_BYTES * PAGE_BYTES

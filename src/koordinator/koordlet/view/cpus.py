@@ -53,6 +53,14 @@ def applied_cpu_limits(pod: Pod) -> CpuLimits:
     return _limits(pod, _in_force(pod)) if is_resize_pending(pod) else stated_cpu_limits(pod)
 
 
+def stated_cpu_requests(pod: Pod) -> dict[str, int]:
+    """Return the CPU requests by container in milli-CPU, and of the whole pod by an empty name."""
+    spec = pod.spec
+    every = (*spec.containers, *spec.init_containers)
+    whole = _milli(spec.resources.requests) if spec.resources is not None else 0
+    return {each.name: _milli(each.resources.requests) for each in every} | {"": whole}
+
+
 def is_resize_pending(pod: Pod) -> bool:
     """Return whether the kubelet has not accepted a resize: it is deferred or infeasible."""
     return _has_condition(pod, _PENDING)

@@ -122,3 +122,35 @@ def test_from_cpu_sets_to_quota_nothing_is_refused(version: CgroupVersion) -> No
     assert refusals(world) == []
     assert world.tree.get(CgroupFile.CFS_QUOTA, job.folder).split()[0] == "400000"
     assert world.tree.get(CgroupFile.CFS_QUOTA, LAYOUT.besteffort).split()[0] in {"-1", "max"}
+
+
+def test_services_without_requests_are_suppressed_with_their_tier() -> None:
+    """The kernel rejects CPUs that the best-effort tier lacks; CPU suppress alone writes there."""
+    world = World()
+    service = world.add(pod("service", "LS"))
+    threshold = {"enable": True, "cpuSuppressThresholdPercent": 30}
+    follow(world, resourceUsedThresholdWithBE=threshold)
+
+    world.seconds(25, {LAYOUT.burstable: 6.0})
+
+    (container,) = service.containers
+    assert world.tree.get(CgroupFile.CPUSET, container.folder) == "0-1"
+    assert refusals(world) == []
+
+
+def test_containers_give_exclusive_cpus_back_where_the_hook_has_the_cpu_sets() -> None:
+    """An LSE pod comes: the tier loses its CPUs, so containers have to lose them first."""
+    world = World(gates=ALL | {"BECPUManager"})
+    batch: dict[str, str | int] = {"kubernetes.io/batch-cpu": 1000}
+    job = world.add(pod("job", "BE", requests=batch, limits=batch))
+    world.seconds(2)
+    status = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"2-3"}'}
+    two: dict[str, str | int] = {"cpu": 2}
+    world.add(pod("exclusive", "LSE", requests=two, limits=two, annotations=status))
+
+    world.seconds(12)
+
+    (container,) = job.containers
+    for folder in (LAYOUT.besteffort, job.folder, container.folder):
+        assert world.tree.get(CgroupFile.CPUSET, folder) == "0-1,4-7"
+    assert refusals(world) == []

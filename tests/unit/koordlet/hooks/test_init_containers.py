@@ -371,3 +371,20 @@ def test_a_sandbox_is_where_its_pod_is() -> None:
     assert sandbox in groups["koordlet-uid-a"]
     assert other_sandbox in groups["LSR"]
     assert sandbox not in groups["LSR"]
+
+
+def test_a_pod_without_its_cpus_has_the_quotas_of_the_kubelet() -> None:
+    """A sidecar without limit leaves the pod without one, although it has not started yet."""
+    annotations = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"6-7"}'}
+    half: dict[str, str | int] = {"cpu": "500m"}
+    limited = pod("a", "LSR", requests=half, limits=half, annotations=annotations)
+    tree = Tree()
+    free = with_init(limited, container("proxy", sidecar=True))
+    free = replace(free, status=replace(free.status, init_container_statuses=()))
+    alone = replace(limited, metadata=replace(limited.metadata, name="b", uid="uid-b"))
+    views = [tree.add_pod(each) for each in (free, alone)]
+
+    planned = values(plan_cpusets(tree.view(*views)), CgroupFile.CFS_QUOTA)
+
+    mains = {view.containers[0].folder: "50000" for view in views}
+    assert planned == {**mains, views[1].folder: "50000"}

@@ -275,6 +275,23 @@ def test_the_kubelet_lowers_a_limit_while_burst_has_raised_it(*, ratio: str, kno
     assert node.quotas == {"c0": base, "c1": base, "pod": 200_000 if not ratio else 133_334}
 
 
+def test_the_kubelet_resizes_requests_while_burst_has_raised_the_quotas() -> None:
+    """It writes the quota of the pod again, although no limit has changed."""
+    made = limited(2000)
+    node = Node(made, spec=AUTO)
+    node.kubelet(pod=200_000, c0=200_000)
+    node.throttled = True
+    node.seconds(30)
+    assert node.quotas["c0"] > 200_000
+
+    (main,) = made.spec.containers
+    less = ResourceRequirements(requests=cores(500).requests, limits=main.resources.limits)
+    node.change(replace(made, spec=replace(made.spec, containers=(replace(main, resources=less),))))
+    node.second()
+
+    node.kubelet(pod=200_000)
+
+
 def test_the_kubelet_raises_a_limit() -> None:
     """The pod first, then the container; the quotas follow when the limits have settled."""
     node = Node(limited(2000), ratio="1.50")

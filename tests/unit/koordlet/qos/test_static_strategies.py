@@ -4,6 +4,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 from tests.nodes import GIB, LAYOUT, Tree, machine, pod, slo
 
 from koordinator.domain.cgroups.files import MAX_INT64, CgroupFile
@@ -43,6 +44,19 @@ def test_memory_high_lies_between_request_and_limit() -> None:
     planned = plan_memory_qos(tree.view(view, slo=memory(throttlingPercent=80)))
 
     assert values(planned, CgroupFile.MEMORY_HIGH) == {view.containers[0].folder: 9_448_927_232}
+
+
+def test_memory_high_is_below_the_limit_of_a_pod() -> None:
+    """The kubelet limits a container without limit to that of its pod."""
+    made = pod("a", "LS")
+    whole = pod("x", limits={"memory": GIB}).spec.containers[0].resources
+    tree = Tree()
+    view = tree.add_pod(replace(made, spec=replace(made.spec, resources=whole)))
+
+    planned = plan_memory_qos(tree.view(view, slo=memory(throttlingPercent=80)))
+
+    high = values(planned, CgroupFile.MEMORY_HIGH)
+    assert high[view.containers[0].folder] == (GIB * 80 // 100 // 4096 * 4096)
 
 
 @pytest.mark.parametrize(

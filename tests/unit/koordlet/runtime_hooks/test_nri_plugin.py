@@ -131,11 +131,11 @@ def test_removed_pod_is_forgotten() -> None:
     """Its CPUs are available again."""
     runtime = Runtime()
     runtime.tree.add_pod(pod("a", "LSR"))
-    runtime.tree.add_pod(pod("b", "LS"))
+    runtime.tree.add_pod(pod("b", "LS", requests={"cpu": 1}))
     plugin = NriHookPlugin(runtime.hooks)
     own = sandbox("a", LSR, {"scheduling.koordinator.sh/resource-status": json.dumps(
         {"cpuset": "1"})}, "/besteffort")  # fmt: skip
-    other = sandbox("b", {"koordinator.sh/qosClass": "LS"}, {}, "/besteffort")
+    other = sandbox("b", {"koordinator.sh/qosClass": "LS"}, {}, "/burstable")
     create = CreateContainerRequest(pod=other, container=NriContainer(id="c", name="c0"))
 
     def cpus() -> str:

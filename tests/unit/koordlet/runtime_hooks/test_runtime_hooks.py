@@ -193,7 +193,7 @@ def test_starting_pod_avoids_bound_cpus_of_another_starting_pod() -> None:
     """Even if the watch has delivered neither of them."""
     runtime = Runtime()
     own = runtime.tree.add_pod(pod("own", "LSR", annotations=cpuset("2-3")))
-    shared = runtime.tree.add_pod(pod("shared", "LS"))
+    shared = runtime.tree.add_pod(pod("shared", "LS", requests={"cpu": 1}))
     runtime.hooks.run_sandbox(starting(own))
     result = runtime.hooks.create_container(starting(shared), container(shared))
     assert result.resources.cpuset_cpus == "0-1,4-7"
@@ -206,7 +206,7 @@ def test_pods_that_never_come_are_forgotten() -> None:
     """What the runtime has started and no list has after five minutes holds no CPUs."""
     runtime = Runtime()
     own = runtime.tree.add_pod(pod("own", "LSR", annotations=cpuset("2-3")))
-    shared = runtime.tree.add_pod(pod("shared", "LS"))
+    shared = runtime.tree.add_pod(pod("shared", "LS", requests={"cpu": 1}))
     runtime.hooks.run_sandbox(starting(own))
     runtime.clock.advance_to(START_S + 301)
     runtime.know()
