@@ -19,7 +19,7 @@ from koordinator.api.codec import decode
 from koordinator.api.core import ResourceList
 from koordinator.api.labels import QUOTA_NAME, QUOTA_TREE_ID
 from koordinator.api.meta import JsonObject, LabelSelector, ObjectMeta
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.qos import PriorityBand, band_of
 from koordinator.api.resource_names import (
     BAND_RESOURCES,
@@ -34,6 +34,7 @@ from koordinator.api.resource_names import (
     NPU_CORE,
     WHOLE_DEVICE,
 )
+from koordinator.domain.pod_requests import canonical_amounts, pod_requests
 from koordinator.foundation.errors import FaultHandler, InputError, fault_of, raise_fault
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.gates import ManagerFeature
@@ -123,7 +124,9 @@ def translated(pod: JsonObject, band: PriorityBand) -> JsonObject:
     """Return the pod with the resources of the priority band in place of CPU and memory.
 
     Bands other than batch and mid are returned unchanged.  The overhead is left as it is: the API
-    server rejects a pod whose overhead differs from that of its RuntimeClass.
+    server rejects a pod whose overhead differs from that of its RuntimeClass.  Pod-level requests
+    of CPU and memory that are the sum of the containers are dropped; API servers before Kubernetes
+    1.37 derive them before they call webhooks.
     Raises InputError for bad amounts.
     Source: kubernetes plugin/pkg/admission/runtimeclass/admission.go ``validateOverhead``.
     """
@@ -131,10 +134,32 @@ def translated(pod: JsonObject, band: PriorityBand) -> JsonObject:
     if names is None:
         return pod
     spec = dict(pod.get("spec") or {})
+    if spec.get("resources"):
+        spec = _without_sums(spec, names)
     for part in _CONTAINERS:
         if part in spec:
             spec[part] = _each(spec[part], lambda resources: _renamed(resources, names))
     return {**pod, "spec": spec}
+
+
+def _without_sums(spec: JsonObject, names: Mapping[str, str]) -> JsonObject:
+    """Return the spec without pod-level requests that are unlimited sums of the containers."""
+    rest = {key: value for key, value in spec.items() if key != "resources"}
+    whole = dict(spec["resources"])
+    sums = pod_requests(decode(rest, PodSpec), overhead=False)
+    limits = whole.get("limits") or {}
+    stated = {name: Quantity.parse(text) for name, text in (whole.get("requests") or {}).items()}
+    derived = {
+        name
+        for name, amount in canonical_amounts(stated).items()
+        if name in names and name not in limits and amount == sums.get(name)
+    }
+    if not derived:
+        return spec
+    kept = {name: text for name, text in whole.pop("requests").items() if name not in derived}
+    if kept:
+        whole["requests"] = kept
+    return {**rest, "resources": whole} if whole else rest
 
 
 def with_extended_spec(pod: JsonObject) -> JsonObject:

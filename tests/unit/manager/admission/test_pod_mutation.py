@@ -16,11 +16,12 @@ from tests.unit.manager.admission.requests import (
 
 from koordinator.api.codec import decode_object
 from koordinator.api.device import Device, DeviceType
+from koordinator.api.qos import PriorityBand
 from koordinator.domain.devices.requests import device_requests
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature, parse_gates
 from koordinator.manager.admission.lookup import Denial
-from koordinator.manager.admission.pod_mutation import mutate_pod
+from koordinator.manager.admission.pod_mutation import mutate_pod, translated
 from koordinator.manager.node_resources.calculation import gpu_resources
 
 QOS, SUB = "koordinator.sh/qosClass", "koordinator.sh/priority"
@@ -81,6 +82,35 @@ def test_a_batch_pod_gets_batch_resources() -> None:
     assert json.loads(result["metadata"]["annotations"][EXTENDED]) == {
         "containers": {"c0": resources(result)}
     }
+
+
+@pytest.mark.parametrize(
+    ("whole", "left"),
+    [
+        ({"requests": {"cpu": "1"}}, None),
+        ({"requests": {"cpu": "1000m", "memory": "8Gi"}}, {"requests": {"memory": "8Gi"}}),
+        ({"requests": {"cpu": "2"}}, {"requests": {"cpu": "2"}}),
+        (
+            {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}},
+            {"requests": {"cpu": "1"}, "limits": {"cpu": "4"}},
+        ),
+        (
+            {"requests": {"cpu": "1"}, "limits": {"memory": "8Gi"}},
+            {"limits": {"memory": "8Gi"}},
+        ),
+    ],
+)
+def test_sums_of_containers_are_no_requests_of_a_batch_pod(
+    whole: dict[str, Any], left: dict[str, Any] | None
+) -> None:
+    """API servers before Kubernetes 1.37 derive them before they call the webhook."""
+    before = {"containers": [{"name": "c", "resources": {"requests": {"cpu": "1"}}}]}
+    given = {"metadata": {"name": "p"}, "spec": {**before, "resources": whole}}
+
+    spec = translated(given, PriorityBand.BATCH)["spec"]
+    assert spec.get("resources") == left
+    assert spec["containers"][0]["resources"] == {"requests": {BATCH_CPU: "1000"}}
+    assert translated(given, PriorityBand.PROD) == given
 
 
 def test_the_annotation_has_sidecars_and_init_containers() -> None:
