@@ -18,7 +18,7 @@ ROOT = Path(koordinator.__file__).parent
 OTHERS = (
     "scheduler/rules/cpus/binding.py",
     "domain/devices/requests.py",
-    "domain/devices/claim.py",
+    "domain/devices/pod_request.py",
     "domain/devices/allocation.py",
     "domain/gangs/cache.py",
     "domain/network/plan.py",

@@ -1,7 +1,7 @@
-"""Choice of a node's devices for a claim, from sets of devices alone.
+"""Choice of a node's devices for a request, from sets of devices alone.
 
 Everything that changes with pods comes in as ``DeviceStanding``: bit masks, and scores where it
-matters which of several possible devices is taken.  So the answer whether a claim has room is a
+matters which of several possible devices is taken.  So the answer whether a request has room is a
 function of a few integers (see ``plan``).
 
 Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go ``Allocate``,
@@ -25,10 +25,10 @@ from koordinator.domain.devices.allocation import (
     SEVERAL_SHARES,
     DeviceShortage,
 )
-from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.model import DeviceGroup, NodeModel
 from koordinator.domain.devices.partitions import Partition, PartitionRequest, choose_partition
 from koordinator.domain.devices.parts import DevicePart
+from koordinator.domain.devices.pod_request import PodDeviceRequest
 from koordinator.domain.devices.templates import model_key
 from koordinator.domain.masks import minors_of
 
@@ -93,17 +93,17 @@ class DeviceChoice(NamedTuple):
 
 @dataclass(slots=True)
 class Chooser:
-    """Choice of devices for a claim on one node."""
+    """Choice of devices for a request on one node."""
 
     model: NodeModel
-    claim: DeviceClaim
+    pod_request: PodDeviceRequest
     parts: Sequence[DevicePart]
     standings: Mapping[DeviceType, DeviceStanding]
     ranking: Ranking | None = None  # None: the lowest minors are taken
 
     def choose(self) -> DeviceChoice | DeviceShortage:
         """Return the devices, or the reason why there are not enough."""
-        taken = self._jointly() if len(self.parts) > 1 and self.claim.joint else {}
+        taken = self._jointly() if len(self.parts) > 1 and self.pod_request.joint else {}
         if isinstance(taken, DeviceShortage):
             return taken
         for part in self.parts:
@@ -117,19 +117,19 @@ class Chooser:
     def _jointly(self) -> dict[DeviceType, tuple[int, ...]] | DeviceShortage:
         """Take devices of the leading type, and devices of the other types near them."""
         by_kind = {part.kind: part for part in self.parts}
-        first, *others = (by_kind[kind] for kind in self.claim.joint)
+        first, *others = (by_kind[kind] for kind in self.pod_request.joint)
         minors = self._devices(first, first.count, first.count)
         if isinstance(minors, DeviceShortage):
             return minors
         taken, roots = {first.kind: minors}, _roots(first, minors)
         for part in others:
             most = max(part.count, len(roots))
-            count = most if self.claim.same_pcie else part.count
+            count = most if self.pod_request.same_pcie else part.count
             minors = self._devices(part, count, most, roots)
             if isinstance(minors, DeviceShortage):
                 return minors
             taken[part.kind] = minors
-        if self.claim.same_pcie and any(_roots(p, taken[p.kind]) != roots for p in others):
+        if self.pod_request.same_pcie and any(_roots(p, taken[p.kind]) != roots for p in others):
             return NOT_JOINT
         return taken
 
@@ -143,10 +143,10 @@ class Chooser:
     # -- GPUs --------------------------------------------------------------------------------
 
     def _gpus(self, part: DevicePart, count: int, most: int) -> tuple[int, ...] | DeviceShortage:
-        if self.claim.templates is not None and not self._templates:
+        if self.pod_request.templates is not None and not self._templates:
             return NO_TEMPLATE
         if not part.is_share:
-            standing, partition_request = self.standings[part.kind], self.claim.partition
+            standing, partition_request = self.standings[part.kind], self.pod_request.partition
             partition = choose_partition(
                 self.model.partitions,
                 partition_request or NO_PARTITION_REQUEST,
@@ -161,7 +161,7 @@ class Chooser:
         problem = self._no_tree(part)
         if problem is None:
             return self._in_scopes(part)
-        return problem if self.claim.scope else self._listed(part, count, most)
+        return problem if self.pod_request.scope else self._listed(part, count, most)
 
     def _no_tree(self, part: DevicePart) -> DeviceShortage | None:
         """Return the reason why the tree of scopes is not applicable."""
@@ -171,7 +171,7 @@ class Chooser:
 
     def _in_scopes(self, part: DevicePart) -> tuple[int, ...] | DeviceShortage:
         scopes, standing = self.model.scopes, self.standings[part.kind]
-        level, kept = max(self.claim.scope, 1), standing.preferred & standing.fit
+        level, kept = max(self.pod_request.scope, 1), standing.preferred & standing.fit
         if scopes is not None and part.is_share:
             minors = scopes.for_share(level, kept or standing.fit, standing.used)
             if len(minors) > 1 and self.ranking is not None:
@@ -185,18 +185,18 @@ class Chooser:
                 chosen = scopes.choose(part.count, level, standing.fit, standing.used)
             if chosen is not None:
                 return tuple(minors_of(chosen))
-        return NO_SCOPE if self.claim.scope else NO_GPU
+        return NO_SCOPE if self.pod_request.scope else NO_GPU
 
     @property
     def _templates(self) -> tuple[str, ...]:
         """The virtual templates of this model that match the request."""
         key = model_key(self.model.vendor, self.model.gpu_model)
-        return (self.claim.templates or {}).get(key, ())
+        return (self.pod_request.templates or {}).get(key, ())
 
     @property
     def _template(self) -> str:
         """The virtual template; empty if several match, as in the original."""
-        if self.claim.templates is None:
+        if self.pod_request.templates is None:
             return ""
         return self._templates[0] if len(self._templates) == 1 else ""
 

@@ -1,4 +1,4 @@
-"""A claim resolved for one model: number of devices of each type, and candidates.
+"""A request resolved for one model: number of devices of each type, and candidates.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare: devicehandler_default.go
 ``CalcDesiredRequestsAndCount``; device_allocator.go ``Prepare``.
@@ -16,8 +16,8 @@ from koordinator.domain.devices.allocation import (
     DeviceAmounts,
     DeviceShortage,
 )
-from koordinator.domain.devices.claim import DeviceClaim, DeviceTypeRequest
 from koordinator.domain.devices.model import DeviceGroup, NodeModel
+from koordinator.domain.devices.pod_request import DeviceTypeRequest, PodDeviceRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,23 +63,27 @@ class DevicePart:
         return mask
 
 
-def parts_of(model: NodeModel, claim: DeviceClaim) -> tuple[DevicePart, ...] | DeviceShortage:
-    """Return the parts of the claim, or the reason why no node of the model can serve it."""
-    return _parts(model, claim.wants)
+def parts_of(
+    model: NodeModel, pod_request: PodDeviceRequest
+) -> tuple[DevicePart, ...] | DeviceShortage:
+    """Return the parts of the request, or the reason why no node of the model can serve it."""
+    return _parts(model, pod_request.wants)
 
 
 def early_parts_of(
-    model: NodeModel, claim: DeviceClaim, parts: tuple[DevicePart, ...] | DeviceShortage
+    model: NodeModel, pod_request: PodDeviceRequest, parts: tuple[DevicePart, ...] | DeviceShortage
 ) -> tuple[DevicePart, ...] | DeviceShortage:
     """Return the parts that are checked before a node is chosen.
 
     If the secondary devices are paired with whole GPUs by hardware design, the leading type
     suffices.
     """
-    planned = model.secondaries_planned and claim.gpu is not None and not claim.gpu.is_share
-    if not planned or not claim.joint:
+    planned = (
+        model.secondaries_planned and pod_request.gpu is not None and not pod_request.gpu.is_share
+    )
+    if not planned or not pod_request.joint:
         return parts
-    return _parts(model, (want for want in claim.wants if want.kind is claim.joint[0]))
+    return _parts(model, (want for want in pod_request.wants if want.kind is pod_request.joint[0]))
 
 
 def _parts(

@@ -1,4 +1,4 @@
-"""Plan of a device claim on a device model, and its NUMA hints.
+"""Plan of a device request on a device model, and its NUMA hints.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare: device_allocator.go; plugin.go
 ``allocate``; koordinator pkg/scheduler/plugins/deviceshare/topology_hint.go,
@@ -18,25 +18,25 @@ from koordinator.domain.devices.allocation import (
     completed,
 )
 from koordinator.domain.devices.choice import Chooser, DeviceChoice, DeviceStanding, Ranking
-from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.model import NodeModel, NumaSet
 from koordinator.domain.devices.parts import DevicePart, early_parts_of, parts_of
+from koordinator.domain.devices.pod_request import PodDeviceRequest
 from koordinator.domain.masks import mask_of
 from koordinator.foundation.arrays import IntArray
 
-#: Alternating masks for each early part of a claim: devices that fit, devices in use.
+#: Alternating masks for each early part of a request: devices that fit, devices in use.
 State = tuple[int, ...]
 
 
 class DevicePlan:
-    """Plan of a claim with answers cached by state; one plan serves all nodes of its model."""
+    """Plan of a request with answers cached by state; one plan serves all nodes of its model."""
 
-    def __init__(self, model: NodeModel, claim: DeviceClaim) -> None:
-        self.model, self.claim = model, claim
-        self._parts = parts_of(model, claim)
-        early = early_parts_of(model, claim, self._parts)
-        #: reason why no node of the model can serve the claim, None if one can
+    def __init__(self, model: NodeModel, pod_request: PodDeviceRequest) -> None:
+        self.model, self.pod_request = model, pod_request
+        self._parts = parts_of(model, pod_request)
+        early = early_parts_of(model, pod_request, self._parts)
+        #: reason why no node of the model can serve the request, None if one can
         self.never = early if isinstance(early, DeviceShortage) else None
         #: parts that are checked before a node is chosen
         self.early = () if isinstance(early, DeviceShortage) else early
@@ -62,7 +62,7 @@ class DevicePlan:
         preferred: Mapping[DeviceType, Collection[int]] | None = None,
         early: bool = False,
     ) -> Allocation | DeviceShortage:
-        """Return the devices for the claim on a node, or the reason for a shortage.
+        """Return the devices for the request on a node, or the reason for a shortage.
 
         ``totals`` are ``NodeDevices.totals``. ``numa`` restricts the devices to these NUMA nodes.
         ``preferred`` minors, such as a reservation's, are taken first, except within partitions.
@@ -78,7 +78,7 @@ class DevicePlan:
             part.kind: _standing(part, headrooms[part.kind], numa, first.get(part.kind, ()))
             for part in parts
         }
-        choice = Chooser(self.model, self.claim, parts, standings, ranking).choose()
+        choice = Chooser(self.model, self.pod_request, parts, standings, ranking).choose()
         if isinstance(choice, DeviceShortage):
             return choice
         return {
@@ -108,7 +108,7 @@ class DevicePlan:
         for part, fit, used in zip(self.early, state[::2], state[1::2], strict=True):
             offered = part.selected if near is None else part.selected & near[part.kind]
             standings[part.kind] = DeviceStanding(offered, fit & offered, used)
-        return Chooser(self.model, self.claim, self.early, standings).choose()
+        return Chooser(self.model, self.pod_request, self.early, standings).choose()
 
 
 def _standing(
@@ -161,7 +161,7 @@ def numa_hints(
 ) -> tuple[NumaHint, ...] | DeviceShortage:
     """Return the feasible sets of NUMA nodes, small ones first, or the whole node's shortage.
 
-    Empty if no device is on a NUMA node: then the claim has no preference.
+    Empty if no device is on a NUMA node: then the request has no preference.
     """
 
     def gpus_on(place: NumaSet) -> frozenset[int] | DeviceShortage:

@@ -1,4 +1,4 @@
-"""Machines with devices, claims on them, and what was taken, in short form."""
+"""Machines with devices, requests on them, and what was taken, in short form."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,10 +9,10 @@ from koordinator.api.codec import decode, decode_object
 from koordinator.api.device import Device, DeviceType
 from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.domain.devices.allocation import Allocation, DeviceShortage, Taken, completed
-from koordinator.domain.devices.claim import DeviceClaim, device_claim
 from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.plan import DevicePlan
+from koordinator.domain.devices.pod_request import PodDeviceRequest, pod_device_request
 from koordinator.domain.devices.report import node_devices
 from koordinator.domain.devices.scorer import Scorer, scorer_of
 from koordinator.domain.devices.templates import TemplateTable
@@ -113,20 +113,20 @@ def buses(minor: int) -> list[str]:
     return [f"{minor}.{letter}" for letter in "abc"]
 
 
-def claim(
+def pod_request(
     requests: Mapping[str, int],
     *,
     hints: object = None,
     joint: object = None,
     partition: object = None,
     templates: Mapping[str, Mapping[str, Mapping[str, int]]] | None = None,
-) -> DeviceClaim:
-    """Return the claim of a pod with these annotations; NPU cores are cut by template."""
+) -> PodDeviceRequest:
+    """Return the request of a pod with these annotations; NPU cores are cut by template."""
     said = {"allocate-hint": hints, "joint-allocate": joint}
     annotations = {f"scheduling.koordinator.sh/device-{k}": v for k, v in said.items()}
     annotations["scheduling.koordinator.sh/gpu-partition-spec"] = partition
     meta = meta_with(**annotations)
-    result = device_claim(meta, requests, TemplateTable(templates or {}), [NPU_CORE])
+    result = pod_device_request(meta, requests, TemplateTable(templates or {}), [NPU_CORE])
     assert result is not None
     return result
 
@@ -161,7 +161,7 @@ def using(*allocations: Allocation) -> DeviceUsage:
 
 def allocate(
     on: NodeDevices,
-    wanted: DeviceClaim,
+    wanted: PodDeviceRequest,
     used: DeviceUsage = NOTHING,
     *,
     scorer: Scorer | None = None,
@@ -169,7 +169,7 @@ def allocate(
     only: DeviceUsage | None = None,
     **how: Any,
 ) -> Allocation | DeviceShortage:
-    """Return what the claim gets."""
+    """Return what the request gets."""
     headroom = headrooms(on, used, given_back, only)
     if scorer is not None:
         how["ranking"] = scorer.ranking(on.totals, headroom)
@@ -177,7 +177,7 @@ def allocate(
 
 
 def take(
-    on: NodeDevices, wanted: DeviceClaim, *args: Any, **how: Any
+    on: NodeDevices, wanted: PodDeviceRequest, *args: Any, **how: Any
 ) -> dict[str, list[Any]] | str:
     """Return minors by type, of NICs with bus ids if there are any; or the reason of a refusal."""
     result = allocate(on, wanted, *args, **how)

@@ -23,11 +23,11 @@ from tests.unit.domain.devices.machines import (
     VENDOR,
     WHOLE,
     allocate,
-    claim,
     gpu,
     hold,
     node,
     pairs,
+    pod_request,
     share,
     singles,
     take,
@@ -67,7 +67,7 @@ def test_whole_gpus_are_taken_from_the_smallest_scope(
     """Of equally small ones from one around which most is in use already."""
     on = pairs()
 
-    assert take(on, claim({WHOLE: count}), using(hold(on, gpu=held))) == {"gpu": taken}
+    assert take(on, pod_request({WHOLE: count}), using(hold(on, gpu=held))) == {"gpu": taken}
 
 
 @pytest.mark.parametrize(
@@ -87,7 +87,7 @@ def test_a_required_scope_holds_all_gpus(scope: str, count: int, expected: list[
     """GPU 2 is busy; scopes larger than required don't count."""
     on = pairs()
     hints = {"gpu": {"requiredTopologyScope": scope}}
-    result = take(on, claim({WHOLE: count}, hints=hints), using(hold(on, gpu=[2])))
+    result = take(on, pod_request({WHOLE: count}, hints=hints), using(hold(on, gpu=[2])))
 
     assert result == ({"gpu": expected} if isinstance(expected, list) else expected)
 
@@ -96,7 +96,7 @@ def test_too_few_gpus_in_the_whole_tree_are_too_few() -> None:
     """Removing pods could help."""
     on = pairs()
 
-    assert allocate(on, claim({WHOLE: 8}), using(hold(on, gpu=[2]))) == DeviceShortage(
+    assert allocate(on, pod_request({WHOLE: 8}), using(hold(on, gpu=[2]))) == DeviceShortage(
         "Insufficient GPU Devices"
     )
 
@@ -106,7 +106,7 @@ def test_a_share_goes_where_the_tree_is_in_use(scorer: Scorer | None, minor: int
     """Then by score, among cards in use by lowest minor; 40 % of GPU 2 and 70 % of 6 are free."""
     used = using(share(2, 60), share(6, 30))
 
-    assert take(pairs(), claim({RATIO: 30}), used, scorer=scorer) == {"gpu": [minor]}
+    assert take(pairs(), pod_request({RATIO: 30}), used, scorer=scorer) == {"gpu": [minor]}
 
 
 def test_of_two_places_in_use_the_better_score_decides() -> None:
@@ -114,16 +114,18 @@ def test_of_two_places_in_use_the_better_score_decides() -> None:
     on = pairs()
     used = using(hold(on, gpu=[5]), share(7, 50))
 
-    assert take(on, claim({PERCENT: 50}), used, scorer=MOST) == {"gpu": [7]}
-    assert take(on, claim({PERCENT: 50}), using(hold(on, gpu=[5])), scorer=MOST) == {"gpu": [4]}
+    assert take(on, pod_request({PERCENT: 50}), used, scorer=MOST) == {"gpu": [7]}
+    assert take(on, pod_request({PERCENT: 50}), using(hold(on, gpu=[5])), scorer=MOST) == {
+        "gpu": [4]
+    }
 
 
 def test_unhealthy_gpus_are_in_the_tree_but_are_not_taken() -> None:
     """The root of GPUs 0 and 1 has only one to give."""
     on = node(*(gpu(minor, f"p{minor // 2}", healthy=minor != 1) for minor in range(4)))
 
-    assert take(on, claim({WHOLE: 2})) == {"gpu": [2, 3]}
-    assert take(on, claim({WHOLE: 4})) == "Insufficient GPU Devices"
+    assert take(on, pod_request({WHOLE: 2})) == {"gpu": [2, 3]}
+    assert take(on, pod_request({WHOLE: 4})) == "Insufficient GPU Devices"
 
 
 # -- in a row --------------------------------------------------------------------------------
@@ -134,15 +136,15 @@ def test_without_topology_gpus_are_taken_one_by_one() -> None:
     on = node(*(gpu(minor) for minor in range(4)))
     used = using(share(1, 30), share(2, 60))
 
-    assert take(on, claim({PERCENT: 30}), used, scorer=MOST) == {"gpu": [2]}
-    assert take(on, claim({PERCENT: 30}), used, scorer=LEAST) == {"gpu": [0]}
-    assert take(on, claim({WHOLE: 2}), used, scorer=MOST) == {"gpu": [0, 3]}
-    assert take(on, claim({WHOLE: 3}), used) == "Insufficient gpu devices"
+    assert take(on, pod_request({PERCENT: 30}), used, scorer=MOST) == {"gpu": [2]}
+    assert take(on, pod_request({PERCENT: 30}), used, scorer=LEAST) == {"gpu": [0]}
+    assert take(on, pod_request({WHOLE: 2}), used, scorer=MOST) == {"gpu": [0, 3]}
+    assert take(on, pod_request({WHOLE: 3}), used) == "Insufficient gpu devices"
 
 
 def test_several_shares_are_taken_one_by_one_from_different_gpus() -> None:
     """The tree does not help there."""
-    asked = claim({SHARED: 2, RATIO: 60})
+    asked = pod_request({SHARED: 2, RATIO: 60})
 
     assert take(pairs(), asked, using(share(5, 50)), scorer=MOST) == {"gpu": [5, 0]}
     assert take(node(gpu(0)), asked) == "Insufficient gpu devices"
@@ -158,7 +160,7 @@ def test_several_shares_are_taken_one_by_one_from_different_gpus() -> None:
 def test_a_required_scope_can_not_be_had_one_by_one(asked: dict[str, int], reason: str) -> None:
     """No pod that goes changes that."""
     on = pairs() if SHARED in asked else node(gpu(0))
-    wanted = claim(asked, hints={"gpu": {"requiredTopologyScope": "Node"}})
+    wanted = pod_request(asked, hints={"gpu": {"requiredTopologyScope": "Node"}})
 
     assert allocate(on, wanted) == DeviceShortage(reason, resolvable=False)
 
@@ -167,7 +169,9 @@ def test_reserved_minors_go_first_in_a_row() -> None:
     """Whatever their score."""
     on = node(*(gpu(minor) for minor in range(4)))
 
-    assert take(on, claim({WHOLE: 2}), preferred={GPU: [3, 2]}, scorer=LEAST) == {"gpu": [2, 3]}
+    assert take(on, pod_request({WHOLE: 2}), preferred={GPU: [3, 2]}, scorer=LEAST) == {
+        "gpu": [2, 3]
+    }
 
 
 @pytest.mark.parametrize(
@@ -185,13 +189,13 @@ def test_reserved_minors_go_first_in_the_tree(
     kept: list[int], count: int, taken: list[int]
 ) -> None:
     """Others come from the smallest scope that has all of them."""
-    assert take(pairs(), claim({WHOLE: count}), preferred={GPU: kept}) == {"gpu": taken}
-    assert take(pairs(), claim({PERCENT: 50}), preferred={GPU: [6]}) == {"gpu": [6]}
+    assert take(pairs(), pod_request({WHOLE: count}), preferred={GPU: kept}) == {"gpu": taken}
+    assert take(pairs(), pod_request({PERCENT: 50}), preferred={GPU: [6]}) == {"gpu": [6]}
 
 
 def test_a_required_scope_is_kept_whatever_is_reserved() -> None:
     """Where the reserved ones are too far from each other, they count as any."""
-    near = claim({WHOLE: 2}, hints={"gpu": {"requiredTopologyScope": "PCIe"}})
+    near = pod_request({WHOLE: 2}, hints={"gpu": {"requiredTopologyScope": "PCIe"}})
 
     assert take(pairs(), near, preferred={GPU: [1, 5]}) == {"gpu": [0, 1]}
 
@@ -212,7 +216,7 @@ def test_memory_is_noted_in_bytes_and_in_percent(
     asked: dict[str, int], amounts: tuple[int, int, int]
 ) -> None:
     """Either one is requested, and the other is filled in."""
-    result = allocate(pairs(), claim(asked))
+    result = allocate(pairs(), pod_request(asked))
     assert not isinstance(result, DeviceShortage)
 
     assert result[GPU][0].amounts == (*amounts, 0, 0, 0)
@@ -221,7 +225,7 @@ def test_memory_is_noted_in_bytes_and_in_percent(
 def test_percent_of_memory_is_cut_as_floating_point_has_it() -> None:
     """29 of 100 bytes are 28 percent: 29 / 100 * 100 is a little less than 29 there."""
     on = node(gpu(0, resources={MEMORY: "100", CORE: "100", RATIO: "100"}))
-    result = allocate(on, claim({MEMORY: 29}))
+    result = allocate(on, pod_request({MEMORY: 29}))
     assert not isinstance(result, DeviceShortage)
 
     assert result[GPU][0].amounts[:3] == (0, 29, 28)
@@ -232,9 +236,9 @@ def test_each_amount_is_a_limit_of_its_own() -> None:
     no_core = using({GPU: (share(0, 10)[GPU][0], share(0, 90)[GPU][0])})
     on = node(gpu(0))
 
-    assert take(on, claim({CORE: 10, MEMORY: GIB}), no_core) == "Insufficient gpu devices"
-    assert take(on, claim({CORE: 200, MEMORY: GIB})) == "Insufficient gpu devices"
-    assert take(on, claim({NPU_CORE: 10, RATIO: 100})) == "Insufficient gpu devices"
+    assert take(on, pod_request({CORE: 10, MEMORY: GIB}), no_core) == "Insufficient gpu devices"
+    assert take(on, pod_request({CORE: 200, MEMORY: GIB})) == "Insufficient gpu devices"
+    assert take(on, pod_request({NPU_CORE: 10, RATIO: 100})) == "Insufficient gpu devices"
 
 
 def test_a_selector_leaves_matching_gpus() -> None:
@@ -242,17 +246,17 @@ def test_a_selector_leaves_matching_gpus() -> None:
     on = node(*(gpu(minor, f"p{minor // 2}", tier="ab"[minor % 2]) for minor in range(4)))
     hints = {"gpu": {"selector": {"matchLabels": {"tier": "b"}}}}
 
-    assert take(on, claim({WHOLE: 2}, hints=hints)) == {"gpu": [1, 3]}
-    assert take(on, claim({WHOLE: 3}, hints=hints)) == "Insufficient GPU Devices"
+    assert take(on, pod_request({WHOLE: 2}, hints=hints)) == {"gpu": [1, 3]}
+    assert take(on, pod_request({WHOLE: 3}, hints=hints)) == "Insufficient GPU Devices"
 
 
 def test_numa_nodes_leave_their_gpus() -> None:
     """And those on no NUMA node in particular."""
     on = node(gpu(0, "a"), gpu(1, "b", 1), gpu(2, "c", -1), gpu(3, "d", 1))
 
-    assert take(on, claim({WHOLE: 1}), numa=[1]) == {"gpu": [2]}
-    assert take(on, claim({WHOLE: 3}), numa=[1]) == {"gpu": [1, 2, 3]}
-    assert take(on, claim({WHOLE: 4}), numa=[1]) == "Insufficient GPU Devices"
+    assert take(on, pod_request({WHOLE: 1}), numa=[1]) == {"gpu": [2]}
+    assert take(on, pod_request({WHOLE: 3}), numa=[1]) == {"gpu": [1, 2, 3]}
+    assert take(on, pod_request({WHOLE: 4}), numa=[1]) == "Insufficient GPU Devices"
 
 
 # -- partitions ------------------------------------------------------------------------------
@@ -279,7 +283,7 @@ def test_honored_partitions_are_all_there_is(
 ) -> None:
     """The one that leaves most of the larger partitions whole is taken."""
     on = singles(on=HONOR)
-    result = take(on, claim({WHOLE: count}), using(hold(on, gpu=held)))
+    result = take(on, pod_request({WHOLE: count}), using(hold(on, gpu=held)))
 
     assert result == ({"gpu": expected} if isinstance(expected, list) else expected)
 
@@ -288,16 +292,16 @@ def test_preferred_partitions_are_left_if_they_do_not_help() -> None:
     """Three GPUs are no partition; nor are four if one of each four is in use."""
     on = singles(on={MODEL: "H100"})
 
-    assert take(on, claim({WHOLE: 3}), using(hold(on, gpu=[2, 3]))) == {"gpu": [4, 5, 6]}
-    assert take(on, claim({WHOLE: 4}), using(hold(on, gpu=[1, 5]))) == {"gpu": [0, 2, 3, 4]}
+    assert take(on, pod_request({WHOLE: 3}), using(hold(on, gpu=[2, 3]))) == {"gpu": [4, 5, 6]}
+    assert take(on, pod_request({WHOLE: 4}), using(hold(on, gpu=[1, 5]))) == {"gpu": [0, 2, 3, 4]}
 
 
 def test_a_partition_has_no_unhealthy_gpu() -> None:
     """One of the second four is broken."""
     on = node(*(gpu(minor, healthy=minor != 5) for minor in range(8)), on=HONOR)
 
-    assert take(on, claim({WHOLE: 4})) == {"gpu": [0, 1, 2, 3]}
-    assert take(on, claim({WHOLE: 4}), using(hold(on, gpu=[0]))) == (
+    assert take(on, pod_request({WHOLE: 4})) == {"gpu": [0, 1, 2, 3]}
+    assert take(on, pod_request({WHOLE: 4}), using(hold(on, gpu=[0]))) == (
         "Insufficient Partitioned GPU Devices"
     )
 
@@ -306,15 +310,15 @@ def test_a_gpu_in_use_is_in_use_however_little() -> None:
     """It spoils the partition; shares themselves are not taken by partition."""
     on = singles(on=HONOR)
 
-    assert take(on, claim({WHOLE: 2}), using(share(0, 1))) == {"gpu": [2, 3]}
-    assert take(on, claim({RATIO: 50}), using(share(3, 1)), scorer=MOST) == {"gpu": [3]}
+    assert take(on, pod_request({WHOLE: 2}), using(share(0, 1))) == {"gpu": [2, 3]}
+    assert take(on, pod_request({RATIO: 50}), using(share(3, 1)), scorer=MOST) == {"gpu": [3]}
 
 
 def test_a_pod_that_wants_a_partition_needs_a_table() -> None:
     """No pod that goes changes that."""
     for wanted, on in (
-        (claim({WHOLE: 1}, partition={}), pairs()),
-        (claim({WHOLE: 1}), pairs(on={POLICY: "Honor"})),
+        (pod_request({WHOLE: 1}, partition={}), pairs()),
+        (pod_request({WHOLE: 1}), pairs(on={POLICY: "Honor"})),
     ):
         assert allocate(on, wanted) == DeviceShortage(
             "node(s) missing GPU Partition Table", resolvable=False
@@ -332,7 +336,7 @@ def test_partitions_are_looked_at_by_score() -> None:
     }
     on = pairs(partitions=table)
     best_effort, restricted = (
-        claim({WHOLE: 2}, partition={"allocatePolicy": policy})
+        pod_request({WHOLE: 2}, partition={"allocatePolicy": policy})
         for policy in ("BestEffort", "Restricted")
     )
     used = using(hold(on, gpu=[4]))
@@ -354,7 +358,7 @@ def test_a_partition_has_the_bandwidth_that_is_wanted() -> None:
     on = pairs(partitions=table)
 
     def fast(bandwidth: str) -> dict[str, list[int]] | str:
-        return take(on, claim({WHOLE: 2}, partition={"ringBusBandwidth": bandwidth}))
+        return take(on, pod_request({WHOLE: 2}, partition={"ringBusBandwidth": bandwidth}))
 
     assert fast("100Gi") == {"gpu": [2, 3]}
     assert fast("150Gi") == {"gpu": [4, 5]}
@@ -365,7 +369,7 @@ def test_minors_keep_the_order_of_the_partition() -> None:
     """Device plugins see them in that order."""
     on = pairs(partitions={"2": [{"minors": [6, 1]}]})
 
-    assert take(on, claim({WHOLE: 2})) == {"gpu": [6, 1]}
+    assert take(on, pod_request({WHOLE: 2})) == {"gpu": [6, 1]}
 
 
 # -- virtual templates -----------------------------------------------------------------------
@@ -382,7 +386,7 @@ def ascend(model: str, count: int = 2) -> list[str]:
     """Take a share by template on that model; return templates by order of devices."""
     cards = (gpu(minor, "a", resources=ASCEND) for minor in range(count))
     on = node(*cards, on={VENDOR: "huawei", MODEL: model})
-    result = allocate(on, claim({SHARED: 1, **CUT}, templates=TEMPLATES))
+    result = allocate(on, pod_request({SHARED: 1, **CUT}, templates=TEMPLATES))
     return (
         [result.reason] if isinstance(result, DeviceShortage) else [t.template for t in result[GPU]]
     )
@@ -399,7 +403,7 @@ def test_of_equal_templates_none_is_noted() -> None:
     """As in the original: the card is cut, but the table has no entry."""
     on = node(gpu(0, resources=ASCEND), on={VENDOR: "huawei", MODEL: "Ascend-910B3"})
     twin = {SHARED: 1, **CUT, NPU_CPU: 2}
-    result = allocate(on, claim(twin, templates=TEMPLATES))
+    result = allocate(on, pod_request(twin, templates=TEMPLATES))
     assert not isinstance(result, DeviceShortage)
 
     assert result[GPU][0].template == ""
@@ -412,7 +416,7 @@ def test_shares_by_template_are_packed() -> None:
         gpu(1, "a", resources=ASCEND),
         on={VENDOR: "huawei", MODEL: "Ascend-910B3"},
     )
-    wanted = claim({SHARED: 1, **CUT}, templates=TEMPLATES)
+    wanted = pod_request({SHARED: 1, **CUT}, templates=TEMPLATES)
     used = NOTHING
     minors = []
     for _ in range(8):

@@ -19,12 +19,12 @@ from tests.unit.domain.devices.machines import (
     WHOLE,
     allocate,
     buses,
-    claim,
     gpu,
     hold,
     nic,
     node,
     pairs,
+    pod_request,
     singles,
     take,
     using,
@@ -69,7 +69,7 @@ def test_how_many_cards_a_pod_gets(
 ) -> None:
     """Hints count for up to one card only; whole cards are just that."""
     on = node(*(nic(minor, fabric="ba"[minor % 2]) for minor in (1, 2, 3, 4)))
-    result = take(on, claim({NIC: amount}, hints={"rdma": hint}))
+    result = take(on, pod_request({NIC: amount}, hints={"rdma": hint}))
 
     assert result == ({"rdma": expected} if isinstance(expected, list) else expected)
 
@@ -80,7 +80,7 @@ def test_how_many_cards_a_pod_gets(
 def test_counted_cards_may_be_exclusive(policy: str, amount: int) -> None:
     """Then each is taken whole; otherwise one percent of it, however many pods there are."""
     hint = {"allocateStrategy": "RequestsAsCount", "exclusivePolicy": policy}
-    result = allocate(node(nic(1), nic(2)), claim({NIC: 2}, hints={"rdma": hint}))
+    result = allocate(node(nic(1), nic(2)), pod_request({NIC: 2}, hints={"rdma": hint}))
     assert not isinstance(result, DeviceShortage)
 
     assert [each.amounts for each in result[RDMA]] == [(amount,), (amount,)]
@@ -93,9 +93,9 @@ def test_a_type_that_the_node_does_not_report_is_never_there() -> None:
         "rdma": {"allocateStrategy": "ApplyForAll", "selector": {"matchLabels": {"fabric": "x"}}}
     }
 
-    assert allocate(node(gpu(0)), claim({NIC: 1})) == device_shortage
-    assert allocate(node(nic(1)), claim({NIC: 1}, hints=nothing)) == device_shortage
-    assert allocate(node(nic(1)), claim({WHOLE: 1})) == DeviceShortage(
+    assert allocate(node(gpu(0)), pod_request({NIC: 1})) == device_shortage
+    assert allocate(node(nic(1)), pod_request({NIC: 1}, hints=nothing)) == device_shortage
+    assert allocate(node(nic(1)), pod_request({WHOLE: 1})) == DeviceShortage(
         "Insufficient gpu devices", resolvable=False
     )
 
@@ -106,7 +106,7 @@ def test_which_card_a_part_is_taken_of(scorer: Scorer, minor: int) -> None:
     on = node(nic(1), nic(2), nic(3), nic(4, healthy=False))
     used = using(hold(on, rdma=[(1, "x"), (2, "x")]), hold(on, rdma=[(2, "y")]))
 
-    assert take(on, claim({NIC: 50}), used, scorer=scorer) == {"rdma": [minor]}
+    assert take(on, pod_request({NIC: 50}), used, scorer=scorer) == {"rdma": [minor]}
 
 
 # -- virtual functions -----------------------------------------------------------------------
@@ -115,22 +115,22 @@ def test_which_card_a_part_is_taken_of(scorer: Scorer, minor: int) -> None:
 def test_a_selector_of_functions_asks_for_one_per_card() -> None:
     """The free one with the smallest bus id; an empty selector takes any."""
     on = node(nic(1, functions={"slow": ["1.c", "1.b"], "fast": ["1.d"]}), nic(2))
-    slow = claim({NIC: 1}, hints={"rdma": {"vfSelector": {"matchLabels": {"kind": "slow"}}}})
-    anything = claim({NIC: 1}, hints=ANY_FUNCTION)
+    slow = pod_request({NIC: 1}, hints={"rdma": {"vfSelector": {"matchLabels": {"kind": "slow"}}}})
+    anything = pod_request({NIC: 1}, hints=ANY_FUNCTION)
 
     assert take(on, slow) == {"rdma": [(1, "1.b")]}
     assert take(on, slow, using(hold(on, rdma=[(1, "1.b")]))) == {"rdma": [(1, "1.c")]}
     used = using(hold(on, rdma=[(1, "1.b")]), hold(on, rdma=[(1, "1.c")]))
     assert take(on, slow, used) == "Insufficient rdma devices"
     assert take(on, anything, used) == {"rdma": [(1, "1.d")]}
-    assert take(on, claim({NIC: 1}), used, scorer=LEAST) == {"rdma": [2]}
+    assert take(on, pod_request({NIC: 1}), used, scorer=LEAST) == {"rdma": [2]}
 
 
 def test_cards_without_functions_can_not_give_one() -> None:
     """If there are none at all, no pod that goes changes that."""
-    assert allocate(node(nic(1), nic(2)), claim({NIC: 1}, hints=ANY_FUNCTION)) == DeviceShortage(
-        "Insufficient rdma VirtualFunctions", resolvable=False
-    )
+    assert allocate(
+        node(nic(1), nic(2)), pod_request({NIC: 1}, hints=ANY_FUNCTION)
+    ) == DeviceShortage("Insufficient rdma VirtualFunctions", resolvable=False)
 
 
 # -- joint allocation ------------------------------------------------------------------------
@@ -152,7 +152,7 @@ def test_a_nic_goes_with_every_root_of_the_gpus(
     gpus: int, taken: list[int], nics: list[int], joint: JsonObject
 ) -> None:
     """Although only one was requested."""
-    result = take(pairs(), claim({WHOLE: gpus, NIC: 1}, joint=joint, hints=ANY_FUNCTION))
+    result = take(pairs(), pod_request({WHOLE: gpus, NIC: 1}, joint=joint, hints=ANY_FUNCTION))
 
     assert result == {"gpu": taken, "rdma": [(minor, f"{minor}.a") for minor in nics]}
 
@@ -163,7 +163,7 @@ def test_what_is_in_use_moves_the_whole_group() -> None:
     used = using(hold(on, gpu=[0], rdma=[(1, "1.a")]))
 
     def wanted(gpus: int) -> dict[str, list[object]] | str:
-        return take(on, claim({WHOLE: gpus, NIC: 1}, joint=JOINT, hints=ANY_FUNCTION), used)
+        return take(on, pod_request({WHOLE: gpus, NIC: 1}, joint=JOINT, hints=ANY_FUNCTION), used)
 
     assert wanted(2) == {"gpu": [2, 3], "rdma": [(2, "2.a")]}
     assert wanted(3) == {"gpu": [1, 2, 3], "rdma": [(1, "1.b"), (2, "2.a")]}
@@ -177,7 +177,8 @@ def test_nics_elsewhere_step_in_unless_the_roots_must_be_the_same() -> None:
         nic(2, "p1"),
     )
     loose, strict = (
-        claim({WHOLE: 4, NIC: 1}, joint=joint, hints=ANY_FUNCTION) for joint in (JOINT, SAME_PCIE)
+        pod_request({WHOLE: 4, NIC: 1}, joint=joint, hints=ANY_FUNCTION)
+        for joint in (JOINT, SAME_PCIE)
     )
 
     assert take(on, loose) == {"gpu": [0, 1, 2, 3], "rdma": [(1, "1.a")]}
@@ -189,8 +190,8 @@ def test_the_same_roots_for_all_types_or_nothing() -> None:
     on = node(gpu(0, "a"), gpu(1, "b"), nic(1, "a"))
     used = using(hold(on, gpu=[0]))
 
-    assert take(on, claim({WHOLE: 1, NIC: 1}, joint=JOINT), used) == {"gpu": [1], "rdma": [1]}
-    assert allocate(on, claim({WHOLE: 1, NIC: 1}, joint=SAME_PCIE), used) == DeviceShortage(
+    assert take(on, pod_request({WHOLE: 1, NIC: 1}, joint=JOINT), used) == {"gpu": [1], "rdma": [1]}
+    assert allocate(on, pod_request({WHOLE: 1, NIC: 1}, joint=SAME_PCIE), used) == DeviceShortage(
         "node(s) Device Joint-Allocate rules violation"
     )
 
@@ -203,7 +204,7 @@ def test_roots_take_turns() -> None:
     on = node(*cards)
 
     def nics(percent: int) -> object:
-        result = take(on, claim({WHOLE: 4, NIC: percent}, joint=SAME_PCIE))
+        result = take(on, pod_request({WHOLE: 4, NIC: percent}, joint=SAME_PCIE))
         return result["rdma"] if isinstance(result, dict) else result
 
     assert nics(400) == [0, 3, 4, 5]
@@ -218,7 +219,7 @@ def test_two_nics_per_root_serve_four_gpus() -> None:
     on = node(*cards)
     used = using(hold(on, gpu=[0, 1, 2, 3], rdma=[(1, "x")]))
 
-    assert take(on, claim({WHOLE: 4, NIC: 400}, joint=JOINT), used) == {
+    assert take(on, pod_request({WHOLE: 4, NIC: 400}, joint=JOINT), used) == {
         "gpu": [4, 5, 6, 7],
         "rdma": [3, 4, 7, 8],
     }
@@ -231,7 +232,7 @@ def test_without_joint_allocation_types_do_not_know_each_other() -> None:
     alone = {"deviceTypes": ["gpu"]}
 
     for joint in (None, alone):
-        assert take(on, claim({WHOLE: 2, NIC: 1}, joint=joint), used) == {
+        assert take(on, pod_request({WHOLE: 2, NIC: 1}, joint=joint), used) == {
             "gpu": [2, 3],
             "rdma": [1],
         }
@@ -241,7 +242,7 @@ def test_who_gets_all_nics_does_not_have_them_jointly() -> None:
     """One percent of each."""
     hints = {"rdma": {"allocateStrategy": "ApplyForAll"}}
 
-    assert take(pairs(), claim({WHOLE: 4, NIC: 1}, joint=SAME_PCIE, hints=hints)) == {
+    assert take(pairs(), pod_request({WHOLE: 4, NIC: 1}, joint=SAME_PCIE, hints=hints)) == {
         "gpu": [0, 1, 2, 3],
         "rdma": [1, 2, 3, 4],
     }
@@ -253,12 +254,12 @@ def test_nics_may_lead() -> None:
     on = pairs()
     used = using(hold(on, rdma=[1]))
 
-    assert take(on, claim({WHOLE: 2, NIC: 100}, joint=leading), used) == {
+    assert take(on, pod_request({WHOLE: 2, NIC: 100}, joint=leading), used) == {
         "rdma": [2],
         "gpu": [0, 1],
     }
     same = {**leading, "requiredScope": "SamePCIe"}
-    assert take(on, claim({WHOLE: 2, NIC: 100}, joint=same), used) == (
+    assert take(on, pod_request({WHOLE: 2, NIC: 100}, joint=same), used) == (
         "node(s) Device Joint-Allocate rules violation"
     )
 
@@ -266,7 +267,7 @@ def test_nics_may_lead() -> None:
 def test_partitions_lead_as_well() -> None:
     """The H800 machine: one NIC per GPU, four GPUs with one in use."""
     on = singles(on={MODEL: "H800", POLICY: "Honor"})
-    wanted = claim({WHOLE: 2, NIC: 1}, joint=SAME_PCIE, hints=ANY_FUNCTION)
+    wanted = pod_request({WHOLE: 2, NIC: 1}, joint=SAME_PCIE, hints=ANY_FUNCTION)
     used = using(hold(on, gpu=[4], rdma=[(5, "5.a")]))
 
     assert take(on, wanted, used) == {"gpu": [6, 7], "rdma": [(7, "7.a"), (8, "8.a")]}
@@ -281,7 +282,7 @@ def test_three_types_go_together() -> None:
     types = {"deviceTypes": ["gpu", "rdma", "fpga"], "requiredScope": "SamePCIe"}
     used = using(hold(on, gpu=[0]))
 
-    assert take(on, claim({WHOLE: 1, NIC: 1, FPGA: 100}, joint=types), used) == {
+    assert take(on, pod_request({WHOLE: 1, NIC: 1, FPGA: 100}, joint=types), used) == {
         "gpu": [1],
         "rdma": [2],
         "fpga": [1],
@@ -292,12 +293,12 @@ def test_three_types_go_together() -> None:
 
 
 def test_well_planned_secondaries_are_looked_at_late() -> None:
-    """With whole GPUs; a share, or a claim that is not joint, is looked at as a whole."""
+    """With whole GPUs; a share, or a request that is not joint, is looked at as a whole."""
     on = pairs(labels=PLANNED)
     used = using(hold(on, rdma=[1, 2, 3, 4]))
-    joint = claim({WHOLE: 8, NIC: 1}, joint=JOINT)
-    shared = claim({RATIO: 50, NIC: 1}, joint=JOINT)
-    apart = claim({WHOLE: 8, NIC: 1})
+    joint = pod_request({WHOLE: 8, NIC: 1}, joint=JOINT)
+    shared = pod_request({RATIO: 50, NIC: 1}, joint=JOINT)
+    apart = pod_request({WHOLE: 8, NIC: 1})
 
     assert take(on, joint, used, early=True) == {"gpu": list(range(8))}
     assert take(on, joint, used) == "Insufficient rdma devices"
@@ -313,7 +314,7 @@ def test_what_is_given_back_is_free() -> None:
     on = pairs()
     reserved = hold(on, gpu=[0, 1], rdma=[(1, "1.a")])
     used = using(reserved, hold(on, gpu=[2, 3, 4, 5, 6, 7]))
-    wanted = claim({WHOLE: 2, NIC: 1}, joint=JOINT, hints=ANY_FUNCTION)
+    wanted = pod_request({WHOLE: 2, NIC: 1}, joint=JOINT, hints=ANY_FUNCTION)
 
     assert take(on, wanted, used) == "Insufficient GPU Devices"
     assert take(on, wanted, used, given_back=using(reserved)) == {
@@ -329,7 +330,7 @@ def test_only_what_is_reserved_may_be_taken() -> None:
     used = using(reserved)
 
     def within(asked: dict[str, int]) -> dict[str, list[object]] | str:
-        return take(on, claim(asked), used, given_back=used, only=used)
+        return take(on, pod_request(asked), used, given_back=used, only=used)
 
     assert within({WHOLE: 1, NIC: 1}) == {"gpu": [2], "rdma": [1]}
     assert within({WHOLE: 2}) == "Insufficient gpu devices"
@@ -339,14 +340,22 @@ def test_part_of_a_reserved_gpu_is_in_use_for_others() -> None:
     """Half of it is reserved: a whole GPU is not to be had from there."""
     on = pairs()
     half = using({GPU: (hold(on, gpu=[3])[GPU][0],)})
-    plan = DevicePlan(on.model, claim({RATIO: 50}))
+    plan = DevicePlan(on.model, pod_request({RATIO: 50}))
     reserved = plan.allocate(headrooms(on, half), on.totals)
     assert not isinstance(reserved, DeviceShortage)
     (device,) = reserved[GPU]
 
     assert take(
-        on, claim({RATIO: 60}), using(reserved), given_back=using(reserved), only=using(reserved)
+        on,
+        pod_request({RATIO: 60}),
+        using(reserved),
+        given_back=using(reserved),
+        only=using(reserved),
     ) == ("Insufficient GPU Devices")
     assert take(
-        on, claim({RATIO: 50}), using(reserved), given_back=using(reserved), only=using(reserved)
+        on,
+        pod_request({RATIO: 50}),
+        using(reserved),
+        given_back=using(reserved),
+        only=using(reserved),
     ) == {"gpu": [device.minor]}

@@ -20,10 +20,10 @@ from tests.unit.domain.devices.machines import (
     SHARED,
     WHOLE,
     buses,
-    claim,
     gpu,
     nic,
     node,
+    pod_request,
     using,
 )
 
@@ -37,10 +37,10 @@ from koordinator.domain.devices.allocation import (
     from_annotation,
     to_annotation,
 )
-from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan, State
+from koordinator.domain.devices.pod_request import PodDeviceRequest
 from koordinator.domain.masks import lowest, mask_of, minors_of
 
 pytestmark = pytest.mark.slow
@@ -101,11 +101,11 @@ def machines(draw: st.DrawFn) -> NodeDevices:
 
 
 @st.composite
-def claims(draw: st.DrawFn) -> DeviceClaim:
+def pod_requests(draw: st.DrawFn) -> PodDeviceRequest:
     joint: dict[str, Any] | None = draw(st.sampled_from(JOINTS))
     if joint is not None and draw(st.booleans()):
         joint = {**joint, "requiredScope": "SamePCIe"}
-    return claim(
+    return pod_request(
         draw(st.sampled_from(REQUESTS)),
         joint=joint,
         hints={
@@ -121,7 +121,7 @@ def claims(draw: st.DrawFn) -> DeviceClaim:
 
 
 def place(
-    on: NodeDevices, wanted: DeviceClaim, used: DeviceUsage, scorer: int = 0
+    on: NodeDevices, wanted: PodDeviceRequest, used: DeviceUsage, scorer: int = 0
 ) -> Allocation | DeviceShortage:
     headroom = headrooms(on, used)
     plan = DevicePlan(on.model, wanted)
@@ -131,8 +131,10 @@ def place(
     return plan.allocate(headroom, on.totals, ranking=ranking)
 
 
-def placed_one_by_one(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -> list[Allocation]:
-    """Return what the claims that have room get."""
+def placed_one_by_one(
+    on: NodeDevices, wanted: list[PodDeviceRequest], scorer: int
+) -> list[Allocation]:
+    """Return what the requests that have room get."""
     used, placed = NOTHING, []
     for each in wanted:
         result = place(on, each, used, scorer)
@@ -142,9 +144,11 @@ def placed_one_by_one(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -
     return placed
 
 
-@given(on=machines(), wanted=st.lists(claims(), max_size=12), scorer=st.integers(0, 2))
+@given(on=machines(), wanted=st.lists(pod_requests(), max_size=12), scorer=st.integers(0, 2))
 @settings(max_examples=examples(20), deadline=None)
-def test_nothing_is_given_twice(on: NodeDevices, wanted: list[DeviceClaim], scorer: int) -> None:
+def test_nothing_is_given_twice(
+    on: NodeDevices, wanted: list[PodDeviceRequest], scorer: int
+) -> None:
     """No more of a device than it has, no virtual function to two, nothing of a broken one.
 
     A GPU that is taken whole has no other user.
@@ -162,10 +166,10 @@ def test_nothing_is_given_twice(on: NodeDevices, wanted: list[DeviceClaim], scor
                 assert used.of(GPU)[taken.minor].times == 1
 
 
-@given(on=machines(), wanted=claims(), others=st.lists(claims(), max_size=6))
+@given(on=machines(), wanted=pod_requests(), others=st.lists(pod_requests(), max_size=6))
 @settings(max_examples=examples(20), deadline=None)
-def test_a_claim_gets_what_it_asks_for(
-    on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
+def test_request_gets_its_devices(
+    on: NodeDevices, wanted: PodDeviceRequest, others: list[PodDeviceRequest]
 ) -> None:
     """So many different devices of each type, a function with each where one is wanted."""
     used = using(*placed_one_by_one(on, others, 0))
@@ -185,11 +189,11 @@ def test_a_claim_gets_what_it_asks_for(
 
 @given(
     on=machines(),
-    wanted=st.lists(claims(), max_size=10),
+    wanted=st.lists(pod_requests(), max_size=10),
     order=st.randoms(use_true_random=False),
 )
 @settings(max_examples=examples(20), deadline=None)
-def test_usage_is_a_sum(on: NodeDevices, wanted: list[DeviceClaim], order: Any) -> None:
+def test_usage_is_a_sum(on: NodeDevices, wanted: list[PodDeviceRequest], order: Any) -> None:
     """Rebuilt from annotations in any order it is equal; without pods, nothing is left."""
     placed = placed_one_by_one(on, wanted, 1)
     used = using(*placed)
@@ -203,10 +207,12 @@ def test_usage_is_a_sum(on: NodeDevices, wanted: list[DeviceClaim], order: Any) 
     assert used == NOTHING
 
 
-@given(on=machines(), wanted=claims(), others=st.lists(claims(), min_size=1, max_size=8))
+@given(
+    on=machines(), wanted=pod_requests(), others=st.lists(pod_requests(), min_size=1, max_size=8)
+)
 @settings(max_examples=examples(20), deadline=None)
 def test_the_table_of_many_nodes_says_what_the_choice_says(
-    on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
+    on: NodeDevices, wanted: PodDeviceRequest, others: list[PodDeviceRequest]
 ) -> None:
     """For every state that the node has while pods come, twice, also where states repeat."""
     used, states = NOTHING, [NOTHING]
@@ -231,12 +237,12 @@ def _state(plan: DevicePlan, on: NodeDevices, usage: DeviceUsage) -> State:
     return tuple(mask for pair in masks for mask in pair)
 
 
-@given(on=machines(), wanted=claims(), others=st.lists(claims(), max_size=8))
+@given(on=machines(), wanted=pod_requests(), others=st.lists(pod_requests(), max_size=8))
 @settings(max_examples=examples(20), deadline=None)
 def test_giving_back_is_as_good_as_never_taken(
-    on: NodeDevices, wanted: DeviceClaim, others: list[DeviceClaim]
+    on: NodeDevices, wanted: PodDeviceRequest, others: list[PodDeviceRequest]
 ) -> None:
-    """A claim gets what it would get after those pods were deleted."""
+    """A request gets what it would get after those pods were deleted."""
     placed = placed_one_by_one(on, others, 0)
     gone, stay = using(*placed[::2]), using(*placed[1::2])
     plan = DevicePlan(on.model, wanted)
@@ -258,7 +264,9 @@ def test_masks_are_sets(minors: set[int], count: int) -> None:
 def test_wide_minors_need_no_special_case() -> None:
     """A NIC may be called mlx5_70: masks are as wide as minors are."""
     on = node(gpu(0, "a"), nic(70, "a"), nic(3, "b"))
-    plan = DevicePlan(on.model, claim({WHOLE: 1, NIC: 100}, joint={"deviceTypes": ["gpu", "rdma"]}))
+    plan = DevicePlan(
+        on.model, pod_request({WHOLE: 1, NIC: 100}, joint={"deviceTypes": ["gpu", "rdma"]})
+    )
     result = plan.allocate(headrooms(on, NOTHING), on.totals)
     assert not isinstance(result, DeviceShortage)
     assert [each.minor for each in result[RDMA]] == [70]
@@ -267,10 +275,10 @@ def test_wide_minors_need_no_special_case() -> None:
     assert plan.early[1].kind is DeviceType.RDMA
 
 
-@given(on=machines(), wanted=claims())
+@given(on=machines(), wanted=pod_requests())
 @settings(max_examples=examples(20), deadline=None)
 def test_the_written_annotation_is_the_content_encoded(
-    on: NodeDevices, wanted: DeviceClaim
+    on: NodeDevices, wanted: PodDeviceRequest
 ) -> None:
     """However the text came about."""
     result = place(on, wanted, NOTHING)

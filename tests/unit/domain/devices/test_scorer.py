@@ -16,10 +16,10 @@ from tests.unit.domain.devices.machines import (
     NOTHING,
     RATIO,
     WHOLE,
-    claim,
     gpu,
     nic,
     node,
+    pod_request,
     share,
     using,
 )
@@ -43,12 +43,12 @@ def score(
     scorer: Scorer = LEAST,
     numa: list[int] | None = None,
 ) -> int:
-    """Return the sum over the parts of a claim of 0..100 for all devices that may serve.
+    """Return the sum over the parts of a request of 0..100 for all devices that may serve.
 
     As in the original a part counts with the request for one of its devices.
     """
     found, room_of = 0, headrooms(on, used)
-    for part in DevicePlan(on.model, claim(asked)).early:
+    for part in DevicePlan(on.model, pod_request(asked)).early:
         headroom = room_of[part.kind]
         rows = list(minors_of(part.candidates(headroom.offered, numa)))
         total = on.totals[part.kind][rows].sum(axis=0).tolist()

@@ -14,11 +14,11 @@ from tests.unit.domain.devices.machines import (
     SHARED,
     WHOLE,
     allocate,
-    claim,
     gpu,
     hold,
     node,
     pairs,
+    pod_request,
     share,
     using,
 )
@@ -46,7 +46,7 @@ def read(text: str) -> Allocation:
 def test_the_annotation_has_ids_amounts_and_functions() -> None:
     """In the order in which the devices were taken; amounts that are 0 are left out."""
     on = pairs()
-    wanted = claim({CORE: 40, RATIO: 40, NIC: 1}, joint=JOINT, hints=ANY_FUNCTION)
+    wanted = pod_request({CORE: 40, RATIO: 40, NIC: 1}, joint=JOINT, hints=ANY_FUNCTION)
     result = allocate(on, wanted)
     assert not isinstance(result, DeviceShortage)
 
@@ -62,7 +62,7 @@ def test_what_was_written_is_what_is_read() -> None:
     """Devices, amounts, functions; ids are no part of it."""
     on = pairs()
     for asked in ({WHOLE: 3, NIC: 1}, {SHARED: 2, MEMORY: 6 * GIB, NIC: 200}):
-        result = allocate(on, claim(asked, joint=JOINT, hints=ANY_FUNCTION))
+        result = allocate(on, pod_request(asked, joint=JOINT, hints=ANY_FUNCTION))
         assert not isinstance(result, DeviceShortage)
         text = ALLOCATED.write(to_annotation(result, on.ids))
 
@@ -118,7 +118,7 @@ def test_devices_that_are_not_reported_are_held_all_the_same() -> None:
     used = using(share(7, 100))
 
     assert used.of(GPU)[7].amounts == (100, 80 * GIB, 100, 0, 0, 0)
-    result = allocate(node(gpu(0)), claim({WHOLE: 1}), used)
+    result = allocate(node(gpu(0)), pod_request({WHOLE: 1}), used)
     assert not isinstance(result, DeviceShortage)
 
 
@@ -127,9 +127,9 @@ def test_more_held_than_there_is_leaves_nothing() -> None:
     on = node(gpu(0))
     half, whole = share(0, 50), share(0, 100)
 
-    assert isinstance(allocate(on, claim({RATIO: 10}), using(half, whole)), DeviceShortage)
+    assert isinstance(allocate(on, pod_request({RATIO: 10}), using(half, whole)), DeviceShortage)
     assert not isinstance(
-        allocate(on, claim({RATIO: 50}), using(half, whole).minus(whole)), DeviceShortage
+        allocate(on, pod_request({RATIO: 50}), using(half, whole).minus(whole)), DeviceShortage
     )
 
 

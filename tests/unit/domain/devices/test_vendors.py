@@ -15,7 +15,7 @@ from tests.unit.domain.devices.machines import (
     RATIO,
     SHARED,
     VENDOR,
-    claim,
+    pod_request,
 )
 
 from koordinator.api.annotations.devices import (
@@ -31,7 +31,7 @@ from koordinator.domain.devices.adaptation import (
     locked,
 )
 from koordinator.domain.devices.allocation import DeviceShortage
-from koordinator.domain.devices.claim import sharing_shortage
+from koordinator.domain.devices.pod_request import sharing_shortage
 from koordinator.domain.devices.vendor import AdaptationError
 from koordinator.domain.devices.vendors import VENDORS, vendor_named
 from koordinator.foundation.errors import InputError
@@ -216,7 +216,7 @@ UNSUPPORTED = {("nvidia", "T4"), ("huawei", "Ascend-910")}
 def shortage(
     asked: dict[str, int], pod: dict[str, str], node: dict[str, str]
 ) -> DeviceShortage | None:
-    return sharing_shortage(claim(asked), pod, node, UNSUPPORTED)
+    return sharing_shortage(pod_request(asked), pod, node, UNSUPPORTED)
 
 
 def test_a_share_needs_the_isolation_that_the_pod_names() -> None:

@@ -1,4 +1,4 @@
-"""Device claims of pods, and the annotations that a bind adds."""
+"""Device requests of pods, and the annotations that a bind adds."""
 
 from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field
@@ -11,7 +11,7 @@ from koordinator.api.device import Device, DeviceType
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.adaptation import Adaptation, adaptation
 from koordinator.domain.devices.allocation import NO_TEMPLATE, Allocation, DeviceShortage
-from koordinator.domain.devices.claim import WISHES, DeviceClaim, device_claim
+from koordinator.domain.devices.pod_request import WISHES, PodDeviceRequest, pod_device_request
 from koordinator.domain.devices.requests import DEVICE_NAMES, DeviceRequestError
 from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.domain.devices.vendor import AdaptationError
@@ -19,30 +19,30 @@ from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import AllocationResult, Refusal
-from koordinator.scheduler.plugins.device_share.on_model import ClaimOnModel
+from koordinator.scheduler.plugins.device_share.on_model import RequestOnModel
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
-KEEP_CLAIMS = 1 << 12
+KEEP_REQUESTS = 1 << 12
 
 
 @dataclass(slots=True, eq=False)
-class ClaimEntry:
-    """Claim with its cached results by model of machine."""
+class RequestEntry:
+    """Request with its cached results by model of machine."""
 
-    claim: DeviceClaim
+    pod_request: PodDeviceRequest
     #: types whose devices were ranked, by the state that decides which devices have enough
     ranked: dict[Hashable, tuple[DeviceType, ...]] = field(default_factory=dict)
-    #: allocation of the claim, by that state and the amounts left of the ranked types
+    #: allocation of the request, by that state and the amounts left of the ranked types
     got: dict[Hashable, Allocation | DeviceShortage] = field(default_factory=dict)
     #: shortages by number; number 0 means none
     shortages: list[DeviceShortage | None] = field(default_factory=lambda: [None])
-    _models: dict[int, ClaimOnModel] = field(default_factory=dict)  # by number
+    _models: dict[int, RequestOnModel] = field(default_factory=dict)  # by number
 
-    def on(self, snapshot: Snapshot, model: int) -> ClaimOnModel:
-        """Return the cached evaluation of the claim on nodes of a model."""
+    def on(self, snapshot: Snapshot, model: int) -> RequestOnModel:
+        """Return the cached evaluation of the request on nodes of a model."""
         known = self._models.get(model)
         if known is None:
-            known = ClaimOnModel(snapshot.devices.models[model], self.claim, self._number)
+            known = RequestOnModel(snapshot.devices.models[model], self.pod_request, self._number)
             self._models[model] = known
         return known
 
@@ -53,13 +53,13 @@ class ClaimEntry:
 
 
 @dataclass(slots=True, eq=False)
-class ClaimCache:
-    """Claims evaluated against one version of the templates; equal requests share a claim."""
+class RequestCache:
+    """Requests evaluated against one version of the templates; equal ones share an entry."""
 
     table: TemplateTable
     problem: str = ""  # parse error of the current ConfigMap; an older table is in use
-    #: by the requests and annotations read; None if the pod claims no devices
-    known: dict[Hashable, ClaimEntry | Refusal | None] = field(default_factory=dict)
+    #: by the requests and annotations read; None if the pod requests no devices
+    known: dict[Hashable, RequestEntry | Refusal | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,56 +68,56 @@ class Templates:
 
     config_map: str  # namespace/name
     resources: tuple[str, ...]
-    _cache: Memo[ClaimCache] = field(default_factory=Memo)
-    _claimed: Memo[ClaimEntry | Refusal | None] = field(default_factory=Memo)
+    _cache: Memo[RequestCache] = field(default_factory=Memo)
+    _entry: Memo[RequestEntry | Refusal | None] = field(default_factory=Memo)
 
-    def _claims(self, snapshot: Snapshot, version: int) -> ClaimCache:
-        """Return the templates with the claims evaluated against them.
+    def _requests(self, snapshot: Snapshot, version: int) -> RequestCache:
+        """Return the templates with the requests evaluated against them.
 
         A malformed ConfigMap keeps the previous table.
         """
         before = self._cache.peek(snapshot.shared)
         return self._cache.as_of(snapshot.shared, version, self._read_table, snapshot, before)
 
-    def _read_table(self, snapshot: Snapshot, before: ClaimCache | None) -> ClaimCache:
+    def _read_table(self, snapshot: Snapshot, before: RequestCache | None) -> RequestCache:
         found = snapshot.objects.get(ConfigMap, self.config_map)
         try:
-            return ClaimCache(read_templates(found) if found is not None else TemplateTable())
+            return RequestCache(read_templates(found) if found is not None else TemplateTable())
         except InputError as error:
-            return ClaimCache(before.table if before is not None else TemplateTable(), str(error))
+            return RequestCache(before.table if before is not None else TemplateTable(), str(error))
 
-    def claim(self, snapshot: Snapshot, pod: PodClass) -> ClaimEntry | Refusal | None:
-        """Return the device claim of the pod, None without one, or why it is invalid."""
+    def pod_request(self, snapshot: Snapshot, pod: PodClass) -> RequestEntry | Refusal | None:
+        """Return the device request of the pod, None without one, or why it is invalid."""
         version = snapshot.objects.version(ConfigMap)
-        return self._claimed.as_of(pod, version, self._claim, snapshot, pod, version)
+        return self._entry.as_of(pod, version, self._entry_of, snapshot, pod, version)
 
-    def _claim(
+    def _entry_of(
         self, snapshot: Snapshot, pod: PodClass, version: int
-    ) -> ClaimEntry | Refusal | None:
-        claims = self._claims(snapshot, version)
+    ) -> RequestEntry | Refusal | None:
+        pod_requests = self._requests(snapshot, version)
         names = snapshot.resources
         requests = {names[at]: amount for at, amount in pod.demand if names[at] in DEVICE_NAMES}
         if not requests:
             return None
         hints = {key: pod.annotations[key] for key in WISHES if key in pod.annotations}
         key = (*requests.items(), *hints.items())
-        if key not in claims.known:
-            if len(claims.known) >= KEEP_CLAIMS:
-                claims.known.clear()
-            claims.known[key] = self._read(requests, hints, claims)
-        return claims.known[key]
+        if key not in pod_requests.known:
+            if len(pod_requests.known) >= KEEP_REQUESTS:
+                pod_requests.known.clear()
+            pod_requests.known[key] = self._read(requests, hints, pod_requests)
+        return pod_requests.known[key]
 
     def _read(
-        self, requests: Mapping[str, int], hints: dict[str, str], claims: "ClaimCache"
-    ) -> ClaimEntry | Refusal | None:
+        self, requests: Mapping[str, int], hints: dict[str, str], pod_requests: "RequestCache"
+    ) -> RequestEntry | Refusal | None:
         meta = ObjectMeta(annotations=hints)
         try:
-            claim = device_claim(meta, requests, claims.table, self.resources)
+            pod_request = pod_device_request(meta, requests, pod_requests.table, self.resources)
         except (DeviceRequestError, InputError) as error:
             reason = str(error)
-            is_old = claims.problem and reason == NO_TEMPLATE.reason
-            return Refusal(f"{reason}; {claims.problem}" if is_old else reason)
-        return None if claim is None else ClaimEntry(claim)
+            is_old = pod_requests.problem and reason == NO_TEMPLATE.reason
+            return Refusal(f"{reason}; {pod_requests.problem}" if is_old else reason)
+        return None if pod_request is None else RequestEntry(pod_request)
 
 
 def marks(

@@ -7,7 +7,7 @@ from msgspec import Struct
 
 from koordinator.api.resource_names import WHOLE_DEVICE
 from koordinator.domain.devices.allocation import NAMES
-from koordinator.domain.devices.claim import DeviceClaim, DeviceTypeRequest
+from koordinator.domain.devices.pod_request import DeviceTypeRequest, PodDeviceRequest
 from koordinator.domain.devices.requests import CALLED, names_of
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.snapshot import Snapshot
@@ -21,27 +21,31 @@ class Count(Struct, frozen=True):
     unhealthy: tuple[int, ...]  # minors
 
 
-def shortage_in_words(view: Snapshot, claim: DeviceClaim) -> str:
+def shortage_in_words(view: Snapshot, pod_request: PodDeviceRequest) -> str:
     """Return per type with too few devices on the only row what is requested and left."""
-    return "; ".join(filter(None, (_short(view, want) for want in claim.wants)))
+    return "; ".join(filter(None, (_short(view, want) for want in pod_request.wants)))
 
 
-def together_in_words(view: Snapshot, claim: DeviceClaim) -> str:
+def together_in_words(view: Snapshot, pod_request: PodDeviceRequest) -> str:
     """Return the request of a pod whose devices are free but cannot be allocated together."""
-    listed = " and ".join(_request(want) for want in claim.wants)
+    listed = " and ".join(_request(want) for want in pod_request.wants)
     sizes = ""
     report = view.devices.reports.get(int(view.row_numbers[0]))
     model = report.model if report is not None else None
     table = model.partitions if model is not None else None
-    if model is not None and table is not None and (claim.partition or model.honors_partitions):
+    if (
+        model is not None
+        and table is not None
+        and (pod_request.partition or model.honors_partitions)
+    ):
         sizes = f"; its partitions are of {', '.join(map(str, sorted(table.groups)))} GPUs"
     return f"requests {listed}, which are free but cannot be allocated together{sizes}"
 
 
-def to_repair(view: Snapshot, claim: DeviceClaim) -> str:
+def to_repair(view: Snapshot, pod_request: PodDeviceRequest) -> str:
     """Return the unhealthy devices to repair; empty if that would not be enough."""
     node, steps = view.node_names[0], []
-    for want in claim.wants:
+    for want in pod_request.wants:
         count = _count(view, want)
         if count is None or count.enough + len(count.unhealthy) < want.request.count:
             return ""
@@ -52,15 +56,15 @@ def to_repair(view: Snapshot, claim: DeviceClaim) -> str:
 
 
 def fewer_devices(
-    view: Snapshot, claim: DeviceClaim, requests: Mapping[str, int]
+    view: Snapshot, pod_request: PodDeviceRequest, requests: Mapping[str, int]
 ) -> list[dict[str, int]]:
     """Return requests for fewer devices, the largest number first."""
     count, most = 0, 0
-    for want in claim.wants:
+    for want in pod_request.wants:
         found = _count(view, want)
         if found is None or (want.request.count == 1 and not found.enough):
             return []
-        if found.enough < want.request.count or len(claim.wants) == 1:
+        if found.enough < want.request.count or len(pod_request.wants) == 1:
             count, most = want.request.count, min(found.enough, want.request.count - 1)
             names = names_of(want.kind)
     if most < 1:
@@ -75,10 +79,10 @@ def fewer_devices(
     ]
 
 
-def size_in_words(view: Snapshot, claim: DeviceClaim) -> str:
+def size_in_words(view: Snapshot, pod_request: PodDeviceRequest) -> str:
     """Return the number of devices a node must have; empty if the number suffices."""
     parts = []
-    for want in claim.wants:
+    for want in pod_request.wants:
         found = _count(view, want)
         there = 0 if found is None else found.there
         if there >= want.request.count:

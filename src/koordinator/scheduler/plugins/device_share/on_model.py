@@ -1,7 +1,7 @@
-"""Evaluation of a device claim on nodes of one model, by state of the row.
+"""Evaluation of a device request on nodes of one model, by state of the row.
 
 The state of a row is a number made of the masks of ``domain.devices.plan.State``: it determines
-whether the claim has room there and which NUMA nodes it prefers.  Many nodes share few states, so
+whether the request has room there and which NUMA nodes it prefers.  Many nodes share few states, so
 results are cached by state.
 """
 
@@ -13,10 +13,10 @@ import numpy as np
 
 from koordinator.api.device import NUMA_UNKNOWN
 from koordinator.domain.devices.allocation import DeviceShortage
-from koordinator.domain.devices.claim import DeviceClaim
 from koordinator.domain.devices.model import NodeModel
 from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.plan import DevicePlan, NumaHint, NumaHintTable, State
+from koordinator.domain.devices.pod_request import PodDeviceRequest
 from koordinator.domain.devices.scorer import (
     ANYWHERE,
     MOST_BITS,
@@ -36,7 +36,7 @@ Function = tuple[int, str]  # minor and bus id
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PartRows:
-    """Part of the claim in terms of arrays over rows."""
+    """Part of the request in terms of arrays over rows."""
 
     part: DevicePart
     width: int  # of its masks
@@ -113,20 +113,23 @@ class PartRows:
         return known
 
 
-class ClaimOnModel:
-    """Claim on nodes of one model; ``number`` numbers shortages, 0 for none."""
+class RequestOnModel:
+    """Request on nodes of one model; ``number`` numbers shortages, 0 for none."""
 
     def __init__(
-        self, model: NodeModel, claim: DeviceClaim, number: Callable[[DeviceShortage | None], int]
+        self,
+        model: NodeModel,
+        pod_request: PodDeviceRequest,
+        number: Callable[[DeviceShortage | None], int],
     ) -> None:
-        self.plan = DevicePlan(model, claim)
+        self.plan = DevicePlan(model, pod_request)
         self._hints = NumaHintTable(self.plan)
         self._number = number
         #: number of the shortage on every node of the model; 0 means none
         self.never = number(self.plan.never)
         early = {part.kind: np.array(part.amounts, np.int64) for part in self.plan.early}
         #: by type, the amounts that decide which devices have enough; None if only the rest matters
-        self.requested = tuple([(want.kind, early.get(want.kind)) for want in claim.wants])
+        self.requested = tuple([(want.kind, early.get(want.kind)) for want in pod_request.wants])
         self._shortages: dict[int, int] = {}
         self._lines: dict[tuple[int, ...], dict[int, int]] = {}  # by sets, then state
         self._hint_tables: dict[tuple[int, ...], OtherHints] = {}
@@ -178,7 +181,7 @@ class ClaimOnModel:
         return [numbers[state] for state in states]
 
     def numa_hints(self, state: State) -> tuple[NumaHint, ...] | DeviceShortage:
-        """Return the NUMA hints of the claim for a row in that state."""
+        """Return the NUMA hints of the request for a row in that state."""
         return self._hints.of(state)
 
     def hint_rows(self, states: Sequence[int], sets: Sequence[int]) -> OtherHints:

@@ -36,10 +36,10 @@ from koordinator.domain.devices.allocation import (
     to_annotation,
 )
 from koordinator.domain.devices.choice import Ranking
-from koordinator.domain.devices.claim import sharing_shortage
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.plan import DevicePlan
+from koordinator.domain.devices.pod_request import sharing_shortage
 from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.devices.scorer import Scorer, scorer_of
 from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus
@@ -64,7 +64,12 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.diagnosis import reasons_of
-from koordinator.scheduler.plugins.device_share.claims import ClaimEntry, Templates, marks, resized
+from koordinator.scheduler.plugins.device_share.claims import (
+    RequestEntry,
+    Templates,
+    marks,
+    resized,
+)
 from koordinator.scheduler.plugins.device_share.messages import (
     fewer_devices,
     shortage_in_words,
@@ -134,22 +139,22 @@ class DeviceShare:
     # -- nodes ---------------------------------------------------------------------------------
 
     def prefilter(self, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
-        claimed = self.templates.claim(snapshot, pod)
-        return claimed if isinstance(claimed, Refusal) else None
+        entry = self.templates.pod_request(snapshot, pod)
+        return entry if isinstance(entry, Refusal) else None
 
     def _filters(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        return self.templates.claim(snapshot, pod) is not None
+        return self.templates.pod_request(snapshot, pod) is not None
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        claimed = self.templates.claim(snapshot, pod)
-        if not isinstance(claimed, ClaimEntry):
+        entry = self.templates.pod_request(snapshot, pod)
+        if not isinstance(entry, RequestEntry):
             return Rejections.none(snapshot)
         verdicts = Verdicts.none(len(snapshot))
-        self._add_unshareable(verdicts, snapshot, pod, claimed)
-        add_shortages(verdicts, snapshot, claimed, self.scorer)
+        self._add_unshareable(verdicts, snapshot, pod, entry)
+        add_shortages(verdicts, snapshot, entry, self.scorer)
         if self.aligns and self.aligner is not None and self.aligner.aligns(snapshot, pod):
             zones = partial(self.aligner.numa_nodes, snapshot, pod)
-            add_unplaced(verdicts, snapshot, claimed, self.scorer, zones)
+            add_unplaced(verdicts, snapshot, entry, self.scorer, zones)
         served = self._served(snapshot, pod)
         if served is not None:
             verdicts.codes[served] = 0
@@ -167,39 +172,39 @@ class DeviceShare:
         return found
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
-        claimed = self.templates.claim(view, pod)
-        if not isinstance(claimed, ClaimEntry):
+        entry = self.templates.pod_request(view, pod)
+        if not isinstance(entry, RequestEntry):
             return ""
-        shortage_text = shortage_in_words(view, claimed.claim)
+        shortage_text = shortage_in_words(view, entry.pod_request)
         if shortage_text or not self.filter(view, pod).codes[0]:
             return shortage_text
         (reason,) = reasons_of(self.filter(view, pod), 0)
-        return together_in_words(view, claimed.claim) if reason in NOT_TOGETHER else ""
+        return together_in_words(view, entry.pod_request) if reason in NOT_TOGETHER else ""
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
         """Return the unhealthy devices to repair."""
-        claimed = self.templates.claim(view, pod)
-        return to_repair(view, claimed.claim) if isinstance(claimed, ClaimEntry) else ""
+        entry = self.templates.pod_request(view, pod)
+        return to_repair(view, entry.pod_request) if isinstance(entry, RequestEntry) else ""
 
     def size_remedies(self, view: Snapshot, pod: PodClass) -> SizeRemedies:
         """Return requests for fewer devices, and the devices that a node must have."""
-        claimed = self.templates.claim(view, pod)
-        if not isinstance(claimed, ClaimEntry):
+        entry = self.templates.pod_request(view, pod)
+        if not isinstance(entry, RequestEntry):
             return SizeRemedies()
         names = view.resources
-        requests = fewer_devices(view, claimed.claim, {names[c]: n for c, n in pod.demand})
-        return SizeRemedies(tuple(requests), size_in_words(view, claimed.claim))
+        requests = fewer_devices(view, entry.pod_request, {names[c]: n for c, n in pod.demand})
+        return SizeRemedies(tuple(requests), size_in_words(view, entry.pod_request))
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return ``(n,)``: the utilisation of the devices, summed over the types."""
-        claimed = self.templates.claim(snapshot, pod)
-        if not isinstance(claimed, ClaimEntry):
+        entry = self.templates.pod_request(snapshot, pod)
+        if not isinstance(entry, RequestEntry):
             return np.zeros(len(snapshot), np.int64)
         zones = None
         if self.aligner is not None and self.aligner.aligns(snapshot, pod):
             zones = self.aligner.numa_nodes(snapshot, pod)
         scores, served = (
-            scores_of(snapshot, claimed, self.scorer, zones),
+            scores_of(snapshot, entry, self.scorer, zones),
             self._served(snapshot, pod),
         )
         return scores if served is None else np.where(served, 0, scores)
@@ -209,10 +214,10 @@ class DeviceShare:
         return spread_of(raw)
 
     def _add_unshareable(
-        self, verdicts: Verdicts, snapshot: Snapshot, pod: PodClass, claimed: ClaimEntry
+        self, verdicts: Verdicts, snapshot: Snapshot, pod: PodClass, entry: RequestEntry
     ) -> None:
         """Reject nodes whose GPUs cannot be shared, or not with the required isolation."""
-        gpu = claimed.claim.gpu
+        gpu = entry.pod_request.gpu
         provider = pod.labels.get(GPU_ISOLATION_PROVIDER)
         if gpu is None or not gpu.is_share or not (provider or self.unsupported):
             return
@@ -226,7 +231,7 @@ class DeviceShare:
                 for key, number, (_, values) in zip(keys, ids, columns, strict=True)
                 if number >= 0
             }
-            shortage = sharing_shortage(claimed.claim, pod.labels, labels, self.unsupported)
+            shortage = sharing_shortage(entry.pod_request, pod.labels, labels, self.unsupported)
             if shortage is not None:
                 verdicts.add(np.flatnonzero(which.ravel() == index), shortage)
 
@@ -235,17 +240,17 @@ class DeviceShare:
     def numa_hints(
         self, snapshot: Snapshot, pod: PodClass, sets: Sequence[int]
     ) -> OtherHints | None:
-        claimed = self.templates.claim(snapshot, pod)
-        if not isinstance(claimed, ClaimEntry) or not self.aligns:
+        entry = self.templates.pod_request(snapshot, pod)
+        if not isinstance(entry, RequestEntry) or not self.aligns:
             return None
-        return hints_of(snapshot, claimed, self.scorer, sets)
+        return hints_of(snapshot, entry, self.scorer, sets)
 
     def numa_hints_at(self, node: Snapshot, pod: PodClass) -> ResourceHints | Refusal:
-        claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
+        entry, row = self.templates.pod_request(node, pod), int(node.row_numbers[0])
         report = node.devices.reports.get(row)
-        if not isinstance(claimed, ClaimEntry) or not self.aligns or report is None:
+        if not isinstance(entry, RequestEntry) or not self.aligns or report is None:
             return {}
-        on_model = claimed.on(node, int(node.devices.model[row]))
+        on_model = entry.on(node, int(node.devices.model[row]))
         if on_model.plan.never is not None:
             return Refusal(on_model.plan.never.reason)
         plan = on_model.plan
@@ -264,9 +269,9 @@ class DeviceShare:
 
         The preference is ignored for GPUs if the pod has held ones.
         """
-        claimed, row = self.templates.claim(node, pod), int(node.row_numbers[0])
+        entry, row = self.templates.pod_request(node, pod), int(node.row_numbers[0])
         report, served = node.devices.reports.get(row), self._served(node, pod)
-        if not isinstance(claimed, ClaimEntry) or report is None:
+        if not isinstance(entry, RequestEntry) or report is None:
             return NOTHING
         if served is not None and served[0]:
             return NOTHING
@@ -275,10 +280,10 @@ class DeviceShare:
             zones = self.aligner.numa_nodes_at(node, pod)
         first = _first(node)
         if preference is None or DeviceType.GPU in first:
-            allocation = self._allocation(node, row, claimed, zones, first)
+            allocation = self._allocation(node, row, entry, zones, first)
         else:
             allocation = self._allocate(
-                node, row, claimed, zones, preference, ranked=set(), first=first
+                node, row, entry, zones, preference, ranked=set(), first=first
             )
         if isinstance(allocation, DeviceShortage):
             return Refusal(allocation.reason, resolvable=allocation.resolvable)
@@ -297,43 +302,46 @@ class DeviceShare:
         return result
 
     def _allocation(
-        self, node: Snapshot, row: int, claimed: ClaimEntry, zones: int, first: First
+        self, node: Snapshot, row: int, entry: RequestEntry, zones: int, first: First
     ) -> Allocation | DeviceShortage:
         """Return the result of ``_allocate``, cached for nodes in the same state."""
-        devices, on_model = node.devices, claimed.on(node, int(node.devices.model[row]))
+        devices, on_model = node.devices, entry.on(node, int(node.devices.model[row]))
         key = zones, devices.standing(row, on_model.requested), frozenset(first.items())
-        ranked = claimed.ranked.get(key)
+        ranked = entry.ranked.get(key)
         if ranked is not None:
-            known = claimed.got.get((key, devices.amounts(row, ranked)))
+            known = entry.got.get((key, devices.amounts(row, ranked)))
             if known is not None:
                 return known
         now = set(ranked or ())
-        found = self._allocate(node, row, claimed, zones, None, ranked=now, first=first)
-        if len(claimed.got) >= KEEP:
-            claimed.ranked.clear()
-            claimed.got.clear()
-        ranked = claimed.ranked[key] = tuple(sorted(now))
-        claimed.got[key, devices.amounts(row, ranked)] = found
+        found = self._allocate(node, row, entry, zones, None, ranked=now, first=first)
+        if len(entry.got) >= KEEP:
+            entry.ranked.clear()
+            entry.got.clear()
+        ranked = entry.ranked[key] = tuple(sorted(now))
+        entry.got[key, devices.amounts(row, ranked)] = found
         return found
 
     def _allocate(
         self,
         node: Snapshot,
         row: int,
-        claimed: ClaimEntry,
+        entry: RequestEntry,
         zones: int,
         preference: IntArray | None,
         *,
         ranked: set[DeviceType],
         first: First = NOT_KEPT,
     ) -> Allocation | DeviceShortage:
-        """Return the devices that the claim gets on a row; record the types in ``ranked``."""
+        """Return the devices that the request gets on a row; record the types in ``ranked``."""
         plan, totals = (
-            claimed.on(node, int(node.devices.model[row])).plan,
+            entry.on(node, int(node.devices.model[row])).plan,
             node.devices.reports[row].totals,
         )
         headrooms, numa = _headrooms(node, row, plan), zones_of(zones) if zones else None
-        ranking, gpu = _noting(self.scorer.ranking(totals, headrooms), ranked), claimed.claim.gpu
+        ranking, gpu = (
+            _noting(self.scorer.ranking(totals, headrooms), ranked),
+            entry.pod_request.gpu,
+        )
         if preference is not None and gpu is not None:
             ranking = _as_preferred(ranking, preference)
             if gpu.is_share and gpu.count == 1:
@@ -366,10 +374,10 @@ def _key(pod: PodClass) -> Hashable:
 def _headrooms(node: Snapshot, row: int, plan: DevicePlan) -> dict[DeviceType, FreeDevices]:
     """Return the free devices of the claimed types on the only row of a view."""
     known = _HEADROOMS.as_of(node, node.usage_version, dict)
-    for want in plan.claim.wants:
+    for want in plan.pod_request.wants:
         if want.kind not in known:
             known[want.kind] = node.devices.headroom(row, want.kind)
-    return {want.kind: known[want.kind] for want in plan.claim.wants}
+    return {want.kind: known[want.kind] for want in plan.pod_request.wants}
 
 
 def _noting(ranking: Ranking, ranked: set[DeviceType]) -> Ranking:

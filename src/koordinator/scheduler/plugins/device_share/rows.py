@@ -1,4 +1,4 @@
-"""Verdicts, scores and NUMA hints of one device claim on many rows."""
+"""Verdicts, scores and NUMA hints of one device request on many rows."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from koordinator.domain.devices.scorer import Scorer
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import Rejections
-from koordinator.scheduler.plugins.device_share.claims import ClaimEntry
+from koordinator.scheduler.plugins.device_share.claims import RequestEntry
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import Snapshot
 
@@ -52,7 +52,7 @@ class ModelRows:
 
 
 _MODELS: Memo[list[ModelRows]] = Memo()
-_JUDGED: Memo[dict[tuple[ClaimEntry, int], tuple[list[int], IntArray]]] = Memo()
+_JUDGED: Memo[dict[tuple[RequestEntry, int], tuple[list[int], IntArray]]] = Memo()
 
 
 def by_model(view: Snapshot) -> list[ModelRows]:
@@ -71,34 +71,34 @@ def _split_by_model(view: Snapshot) -> list[ModelRows]:
 
 
 def judged_of(
-    view: Snapshot, claimed: ClaimEntry, scorer: Scorer, group: ModelRows
+    view: Snapshot, entry: RequestEntry, scorer: Scorer, group: ModelRows
 ) -> tuple[list[int], IntArray]:
-    """Return the state of each row for the claim, and the raw scores of all its devices."""
+    """Return the state of each row for the request, and the raw scores of all its devices."""
     known = _JUDGED.as_of(view, view.usage_version, dict)
-    key = (claimed, group.model)
+    key = (entry, group.model)
     if key not in known:
-        known[key] = claimed.on(view, group.model).judged(view, group.rows, scorer)
+        known[key] = entry.on(view, group.model).judged(view, group.rows, scorer)
     return known[key]
 
 
-def add_shortages(verdicts: Verdicts, view: Snapshot, claimed: ClaimEntry, scorer: Scorer) -> None:
+def add_shortages(verdicts: Verdicts, view: Snapshot, entry: RequestEntry, scorer: Scorer) -> None:
     """Reject the rows with too few devices."""
     for group in by_model(view):
-        on_model = claimed.on(view, group.model)
+        on_model = entry.on(view, group.model)
         if on_model.never:
             found = [on_model.never] * len(group.rows)
         else:
-            found = on_model.shortages(judged_of(view, claimed, scorer, group)[0])
+            found = on_model.shortages(judged_of(view, entry, scorer, group)[0])
         if any(found):
             numbers = np.zeros(len(view), np.int64)
             numbers[group.where] = found
-            _add_numbered(verdicts, claimed, numbers)
+            _add_numbered(verdicts, entry, numbers)
 
 
 def add_unplaced(
     verdicts: Verdicts,
     view: Snapshot,
-    claimed: ClaimEntry,
+    entry: RequestEntry,
     scorer: Scorer,
     zones: Callable[[], IntArray],
 ) -> None:
@@ -108,27 +108,27 @@ def add_unplaced(
     particular NUMA node still serve.  ``zones`` returns masks as for ``scores_of``.
     """
     for group in by_model(view):
-        on_model = claimed.on(view, group.model)
+        on_model = entry.on(view, group.model)
         if on_model.never or on_model.plan.model.numa_sets:
             continue
-        found = on_model.shortages_anywhere(judged_of(view, claimed, scorer, group)[0])
+        found = on_model.shortages_anywhere(judged_of(view, entry, scorer, group)[0])
         if any(found):
             numbers = np.zeros(len(view), np.int64)
             numbers[group.where] = found
             numbers[zones() == 0] = 0
-            _add_numbered(verdicts, claimed, numbers)
+            _add_numbered(verdicts, entry, numbers)
 
 
-def _add_numbered(verdicts: Verdicts, claimed: ClaimEntry, numbers: IntArray) -> None:
+def _add_numbered(verdicts: Verdicts, entry: RequestEntry, numbers: IntArray) -> None:
     """Reject the rows with a shortage, ``(n,)`` by number."""
     for number in sorted(set(numbers.tolist()) - {0}):
-        shortage = claimed.shortages[number]
+        shortage = entry.shortages[number]
         assert shortage is not None  # noqa: S101 (only number 0 has no shortage)
         verdicts.add(np.flatnonzero(numbers == number), shortage)
 
 
 def scores_of(
-    view: Snapshot, claimed: ClaimEntry, scorer: Scorer, zones: IntArray | None
+    view: Snapshot, entry: RequestEntry, scorer: Scorer, zones: IntArray | None
 ) -> IntArray:
     """Return ``(n,)``: raw scores; 0 without a Device object.
 
@@ -136,10 +136,10 @@ def scores_of(
     """
     scores = np.zeros(len(view), np.int64)
     for group in by_model(view):
-        on_model = claimed.on(view, group.model)
+        on_model = entry.on(view, group.model)
         if not on_model.never:
             if zones is None:
-                found = judged_of(view, claimed, scorer, group)[1]
+                found = judged_of(view, entry, scorer, group)[1]
             else:
                 found = on_model.scores(view, group.rows, zones[group.where], scorer)
             if isinstance(group.where, slice):
@@ -149,23 +149,23 @@ def scores_of(
 
 
 def hints_of(
-    view: Snapshot, claimed: ClaimEntry, scorer: Scorer, sets: Sequence[int]
+    view: Snapshot, entry: RequestEntry, scorer: Scorer, sets: Sequence[int]
 ) -> OtherHints:
-    """Return the hints of the claim for sets of NUMA nodes, by row."""
+    """Return the hints of the request for sets of NUMA nodes, by row."""
     groups = by_model(view)
     if len(groups) == 1 and isinstance(groups[0].where, slice):
-        on_model = claimed.on(view, groups[0].model)
+        on_model = entry.on(view, groups[0].model)
         if not on_model.never:
-            return on_model.hint_rows(judged_of(view, claimed, scorer, groups[0])[0], sets)
+            return on_model.hint_rows(judged_of(view, entry, scorer, groups[0])[0], sets)
     shape = (len(view), len(sets))
     prefers, named = np.ones(shape, bool), np.zeros(shape, bool)
     scores = np.zeros(shape, np.int64)
     for group in groups:
-        on_model = claimed.on(view, group.model)
+        on_model = entry.on(view, group.model)
         if on_model.never:
             prefers[group.where], named[group.where] = False, True
             continue
-        found = on_model.hint_rows(judged_of(view, claimed, scorer, group)[0], sets)
+        found = on_model.hint_rows(judged_of(view, entry, scorer, group)[0], sets)
         prefers[group.where], named[group.where] = found.prefers, found.named
         scores[group.where] = found.scores
     return OtherHints(prefers, named, scores)

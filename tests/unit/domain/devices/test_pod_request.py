@@ -13,13 +13,13 @@ from tests.unit.domain.devices.machines import (
     SAME_PCIE,
     SHARED,
     WHOLE,
-    claim,
     meta_with,
+    pod_request,
 )
 
 from koordinator.api.annotations.devices import DeviceAllocateStrategy
-from koordinator.domain.devices.claim import device_claim
 from koordinator.domain.devices.partitions import PartitionRequest
+from koordinator.domain.devices.pod_request import pod_device_request
 from koordinator.domain.devices.requests import DeviceRequestError
 from koordinator.domain.devices.templates import TemplateTable
 from koordinator.foundation.errors import InputError
@@ -36,16 +36,16 @@ TEMPLATES = {
 }
 
 
-def test_a_pod_without_devices_has_no_claim() -> None:
+def test_a_pod_without_devices_has_no_device_request() -> None:
     """Whatever its annotations say."""
     meta = meta_with(**{HINT: {"gpu": {}}})
 
-    assert device_claim(meta, {"cpu": 1000}, TemplateTable(), []) is None
+    assert pod_device_request(meta, {"cpu": 1000}, TemplateTable(), []) is None
 
 
 def test_without_annotations_nothing_is_required() -> None:
     """No scope, no partition, no joint allocation, no template."""
-    result = claim({WHOLE: 2})
+    result = pod_request({WHOLE: 2})
 
     assert (result.scope, result.partition, result.joint, result.templates) == (0, None, (), None)
 
@@ -62,7 +62,7 @@ def test_hints_are_read_by_type_of_device() -> None:
         },
         "fpga": {"allocateStrategy": "OneByOne"},
     }
-    result = claim({WHOLE: 1, NIC: 2, "koordinator.sh/fpga": 1}, hints=hints)
+    result = pod_request({WHOLE: 1, NIC: 2, "koordinator.sh/fpga": 1}, hints=hints)
     gpu, rdma, fpga = result.wants
 
     assert result.scope == 2
@@ -79,7 +79,7 @@ def test_hints_are_read_by_type_of_device() -> None:
 )
 def test_scopes_have_levels(scope: str, level: int) -> None:
     """An unknown scope is as wide as the node."""
-    assert claim({WHOLE: 1}, hints={"gpu": {"requiredTopologyScope": scope}}).scope == level
+    assert pod_request({WHOLE: 1}, hints={"gpu": {"requiredTopologyScope": scope}}).scope == level
 
 
 def test_only_types_that_are_asked_for_go_together() -> None:
@@ -87,18 +87,20 @@ def test_only_types_that_are_asked_for_go_together() -> None:
     types = {"deviceTypes": ["fpga", "rdma", "gpu", "gpu"]}
     for_all = {"rdma": {"allocateStrategy": "ApplyForAll"}}
 
-    assert claim({WHOLE: 1, NIC: 1}, joint=types).joint == (RDMA, GPU)
-    assert claim({WHOLE: 1, NIC: 1}, joint=types, hints=for_all).joint == (GPU,)
-    assert claim({WHOLE: 1, NIC: 1}, joint=SAME_PCIE).same_pcie
-    assert not claim({WHOLE: 1, NIC: 1}, joint=types | {"requiredScope": "SameRack"}).same_pcie
+    assert pod_request({WHOLE: 1, NIC: 1}, joint=types).joint == (RDMA, GPU)
+    assert pod_request({WHOLE: 1, NIC: 1}, joint=types, hints=for_all).joint == (GPU,)
+    assert pod_request({WHOLE: 1, NIC: 1}, joint=SAME_PCIE).same_pcie
+    assert not pod_request(
+        {WHOLE: 1, NIC: 1}, joint=types | {"requiredScope": "SameRack"}
+    ).same_pcie
 
 
 def test_an_empty_partition_spec_is_a_wish_too() -> None:
     """It makes a partition table mandatory."""
     spec = {"allocatePolicy": "Restricted", "ringBusBandwidth": "150Gi"}
 
-    assert claim({WHOLE: 2}, partition={}).partition == PartitionRequest()
-    assert claim({WHOLE: 2}, partition=spec).partition == PartitionRequest(
+    assert pod_request({WHOLE: 2}, partition={}).partition == PartitionRequest()
+    assert pod_request({WHOLE: 2}, partition=spec).partition == PartitionRequest(
         restricted=True, bandwidth=Quantity.parse("150Gi")
     )
 
@@ -107,7 +109,7 @@ def test_a_share_of_an_npu_is_one_of_the_templates() -> None:
     """By exactly its amounts, for each model that has such a template."""
     asked = {SHARED: 1, NPU_CORE: 5, NPU_CPU: 1, MEMORY: 16 * GIB}
 
-    assert claim(asked, templates=TEMPLATES).templates == {
+    assert pod_request(asked, templates=TEMPLATES).templates == {
         "huawei-Ascend-910B3": ("vir05_1c_16g",),
         "huawei-Ascend-310P": ("vir05_1c_16g",),
     }
@@ -117,13 +119,13 @@ def test_a_share_that_no_template_has_is_impossible() -> None:
     """Even if it would fit into one."""
     asked = {SHARED: 1, NPU_CORE: 4, NPU_CPU: 1, MEMORY: 16 * GIB}
     with pytest.raises(DeviceRequestError, match="no matched GPU shared resource template"):
-        claim(asked, templates=TEMPLATES)
+        pod_request(asked, templates=TEMPLATES)
 
 
 @pytest.mark.parametrize("asked", [{NPU_CORE: 40, RATIO: 200}, {CORE: 50, RATIO: 50}])
 def test_whole_npus_and_other_shares_need_no_template(asked: dict[str, int]) -> None:
     """Only shares in terms of a templated resource do."""
-    assert claim(asked, templates=TEMPLATES).templates is None
+    assert pod_request(asked, templates=TEMPLATES).templates is None
 
 
 @pytest.mark.parametrize(
@@ -151,6 +153,6 @@ def test_whole_npus_and_other_shares_need_no_template(asked: dict[str, int]) -> 
 def test_broken_annotations_are_refused(annotations: dict[str, object], path: str) -> None:
     """With the path to what is wrong."""
     with pytest.raises(InputError) as refusal:
-        device_claim(meta_with(**annotations), {WHOLE: 1, NIC: 1}, TemplateTable(), [])
+        pod_device_request(meta_with(**annotations), {WHOLE: 1, NIC: 1}, TemplateTable(), [])
 
     assert refusal.value.path == path

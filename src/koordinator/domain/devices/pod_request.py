@@ -52,7 +52,7 @@ class DeviceTypeRequest(Struct, frozen=True):
         return self.request.kind
 
 
-class DeviceClaim(Struct, frozen=True):
+class PodDeviceRequest(Struct, frozen=True):
     """The devices that a pod requests of a node."""
 
     wants: tuple[DeviceTypeRequest, ...]  # at least one, in the order of ``DeviceType``
@@ -72,13 +72,13 @@ class DeviceClaim(Struct, frozen=True):
         return first if first.kind is DeviceType.GPU else None
 
 
-def device_claim(
+def pod_device_request(
     meta: ObjectMeta,
     requests: Mapping[str, int],
     templates: TemplateTable,
     templated: Collection[str],
-) -> DeviceClaim | None:
-    """Return the claim of a pod, None if it requests no devices.
+) -> PodDeviceRequest | None:
+    """Return the request of a pod, None if it requests no devices.
 
     A share of a GPU in terms of a ``templated`` resource must match one of the ``templates``.
     Raises DeviceRequestError if no node can satisfy the request, InputError for an invalid
@@ -93,7 +93,7 @@ def device_claim(
     gpu = by_kind.get(DeviceType.GPU)
     scope = hints[DeviceType.GPU].required_topology_scope if DeviceType.GPU in hints else ""
     spec = GPU_PARTITION_SPEC.read(meta)
-    return DeviceClaim(
+    return PodDeviceRequest(
         wants=wants,
         joint=tuple(_together(joint.device_types, wants)) if joint else (),
         same_pcie=joint is not None and joint.required_scope == JointAllocateScope.SAME_PCIE,
@@ -148,7 +148,7 @@ def _templates(
 
 
 def sharing_shortage(
-    claim: DeviceClaim,
+    pod_request: PodDeviceRequest,
     pod_labels: Mapping[str, str],
     node_labels: Mapping[str, str],
     unsupported: Collection[tuple[str, str]],
@@ -157,7 +157,7 @@ def sharing_shortage(
 
     ``unsupported`` are (vendor, model) pairs whose GPUs are allocated whole only.
     """
-    if claim.gpu is None or not claim.gpu.is_share:
+    if pod_request.gpu is None or not pod_request.gpu.is_share:
         return None
     wanted = gpu_isolation_provider(pod_labels)
     if wanted and wanted != gpu_isolation_provider(node_labels):
