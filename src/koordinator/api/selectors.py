@@ -32,10 +32,10 @@ def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
     for key, value in selector.match_labels.items():
         if labels.get(key) != value:
             return False
-    return all(_holds(requirement, labels) for requirement in selector.match_expressions)
+    return all(_meets(requirement, labels) for requirement in selector.match_expressions)
 
 
-def _holds(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def _meets(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(requirement.key)
     match requirement.operator:
         case "In":

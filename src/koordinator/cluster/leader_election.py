@@ -130,10 +130,10 @@ class LeaderElector:
     @property
     def lost(self) -> bool:
         """Whether it led and, unasked, does no longer.  It never leads again."""
-        self.holds()
+        self.is_leader()
         return self._lost
 
-    def holds(self) -> bool:
+    def is_leader(self) -> bool:
         """Return whether this process may act now; to be asked before every write."""
         now_s = self._clock.now_s()  # before the fence is read, which only moves forward
         if self._fence_s is None or self._lost or self._released:
@@ -182,7 +182,7 @@ class LeaderElector:
         """
         if self._released:
             return
-        self.holds()  # what is lost by now was not given up
+        self.is_leader()  # what is lost by now was not given up
         self._released = True
         try:
             lease = self._cluster.get(Lease, self._name, self._namespace)
@@ -267,7 +267,7 @@ class LeaderElector:
         if begins:
             self._next_attempt_s = started_s + self._retry_period_s
             self._report("became leader")
-        return self.holds()
+        return self.is_leader()
 
     def _explain(self, error: ClusterError) -> str:
         if not isinstance(error, NotFoundError | InvalidError):

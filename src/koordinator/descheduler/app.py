@@ -43,7 +43,7 @@ from koordinator.descheduler.profile import (
     choose_profiles,
 )
 from koordinator.descheduler.proof import MoveMemory, MoveProver, cycle_of
-from koordinator.domain.placement_trial import PlacementTrial
+from koordinator.domain.placement_fork import PlacementFork
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import (
     ClusterError,
@@ -82,7 +82,7 @@ class Descheduler:
         gates: frozenset[str] = frozenset(),
         metrics: DeschedulerMetrics | None = None,
         on_fault: FaultHandler = raise_fault,
-        trial: PlacementTrial | None = None,
+        fork: PlacementFork | None = None,
         on_move: MoveObserver | None = None,
         most_moves: Callable[[], int] | None = None,
     ) -> None:
@@ -90,7 +90,7 @@ class Descheduler:
 
         ``clock`` measures deadlines; ``wall_clock``, by default the same, is compared with times of
         API objects.  ``on_fault`` receives unexpected exceptions; by default they are raised.
-        ``trial`` proves moves by dry runs; without it moves are not proven.  ``on_move`` receives
+        ``fork`` proves moves by dry runs; without it moves are not proven.  ``on_move`` receives
         the verdict on each eviction that a plugin requested.  ``most_moves`` returns an additional
         limit of evictions before each cycle; the cycle is skipped if it is 0.
 
@@ -113,12 +113,12 @@ class Descheduler:
         self._on_move, self._most_moves = on_move, most_moves
         chosen = choose_profiles(configuration, out_of_tree, source)
         self._prover: MoveProver | None = None
-        if trial is not None and any(
+        if fork is not None and any(
             _proves(configuration, profile, each.spec)
             for profile in chosen
             for each in profile.plugins.values()
         ):
-            self._prover = MoveProver(trial, self._memory, clock)
+            self._prover = MoveProver(fork, self._memory, clock)
         self.view = ClusterMirror(kind for profile in chosen for kind in profile.watches)
         self._evictors: dict[tuple[str, str], ProfileEvictor] = {}  # by profile and plugin
         self.profiles = tuple(map(self._build, chosen))

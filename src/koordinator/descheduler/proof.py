@@ -31,10 +31,10 @@ from koordinator.descheduler.moves import (
     SkippedMove,
     SkipReason,
 )
-from koordinator.domain.placement_trial import (
+from koordinator.domain.placement_fork import (
+    ForkedWorld,
     Landing,
-    PlacementTrial,
-    TrialWorld,
+    PlacementFork,
     replacement_of,
 )
 from koordinator.foundation.clock import Clock, to_epoch_s
@@ -108,9 +108,9 @@ class MoveMemory:
 class MoveProver:
     """Prover of the moves of a cycle."""
 
-    def __init__(self, trial: PlacementTrial, memory: MoveMemory, clock: Clock) -> None:
-        self._trial, self._memory, self._clock = trial, memory, clock
-        self._world: TrialWorld | None = None
+    def __init__(self, fork: PlacementFork, memory: MoveMemory, clock: Clock) -> None:
+        self._fork, self._memory, self._clock = fork, memory, clock
+        self._world: ForkedWorld | None = None
         self._leaving: dict[str, Relocation] = {}  # by key: proven moves whose pods still run
         self._at_once: dict[str, list[Relocation]] = {}  # by source: moves without a reservation
         self._proofs: dict[str, MoveProof] = {}  # by key: proven by ``prove_all``, not made yet
@@ -119,21 +119,21 @@ class MoveProver:
 
     @property
     def is_ready(self) -> bool:
-        """Whether the trial has processed the initial listing."""
-        return self._trial.is_ready
+        """Whether the fork has processed the initial listing."""
+        return self._fork.is_ready
 
     def follow(self) -> None:
         """Process events.  Raises ClusterError if the cluster can't be read."""
-        self._trial.follow()
+        self._fork.follow()
 
     def refresh(self) -> None:
         """Guarantee that earlier changes are processed before the next proof."""
-        self._trial.refresh()
+        self._fork.refresh()
 
     @contextmanager
     def cycle(self) -> Iterator[None]:
         """Fork the current state; proven moves remain in the fork until the context ends."""
-        with self._trial.world() as world:
+        with self._fork.world() as world:
             self._world = world
             try:
                 yield
@@ -288,7 +288,7 @@ class MoveProver:
                     self._at_once.setdefault(move.source, []).append(move)
         return result
 
-    def _why_not_with_others(self, world: TrialWorld, move: Relocation) -> SkippedMove | None:
+    def _why_not_with_others(self, world: ForkedWorld, move: Relocation) -> SkippedMove | None:
         """Return why a pod that leaves its node together with others is skipped, else None.
 
         Each was proven while the others ran; without them the source may be the best node again.
@@ -334,7 +334,7 @@ class MoveProver:
         return replace(result, after=after)
 
     def _try(
-        self, world: TrialWorld, pod: Pod, goal: MoveGoal | None, reserve: Reserve | None
+        self, world: ForkedWorld, pod: Pod, goal: MoveGoal | None, reserve: Reserve | None
     ) -> MoveProof | SkippedMove:
         """Perform a move in the fork and evaluate it."""
         source = pod.spec.node_name
@@ -378,9 +378,9 @@ class MoveProver:
             return SkippedMove(SkipReason.NO_GAIN, gain.text)
         return MoveProof(moves, gain, is_gang=is_gang, is_reserved=is_reserved)
 
-    def _why_not_tried(self, world: TrialWorld, pod: Pod) -> SkippedMove | None:
+    def _why_not_tried(self, world: ForkedWorld, pod: Pod) -> SkippedMove | None:
         if not world.schedules(pod):
-            known = ", ".join(sorted(self._trial.scheduler_names))
+            known = ", ".join(sorted(self._fork.scheduler_names))
             name = pod.spec.scheduler_name
             return SkippedMove(SkipReason.FOREIGN, f"schedulerName {name!r} is not one of {known}")
         if world.node_of(pod.key) != pod.spec.node_name:
@@ -423,7 +423,7 @@ class MoveProver:
                 self._leaving.update({move.pod.key: move for move in moves})
         return result
 
-    def _open_world(self) -> TrialWorld:
+    def _open_world(self) -> ForkedWorld:
         if self._world is None:
             raise InputError("moves can be proven only during a cycle")
         return self._world

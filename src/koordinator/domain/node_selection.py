@@ -86,12 +86,12 @@ def matches_node_term(term: NodeSelectorTerm, node: Node) -> bool:
     if not (term.match_expressions or term.match_fields):
         return False
     labels = node.metadata.labels
-    return all(_holds(each, labels.get(each.key)) for each in term.match_expressions) and all(
-        each.key == _NAME and _holds(each, node.metadata.name) for each in term.match_fields
+    return all(_meets(each, labels.get(each.key)) for each in term.match_expressions) and all(
+        each.key == _NAME and _meets(each, node.metadata.name) for each in term.match_fields
     )
 
 
-def _holds(wanted: NodeSelectorRequirement, value: str | None) -> bool:
+def _meets(wanted: NodeSelectorRequirement, value: str | None) -> bool:
     match wanted.operator:
         case "In":
             return value in wanted.values

@@ -63,7 +63,14 @@ from koordinator.manager.queue_units.controller import QueueUnitOptions, reconci
 from koordinator.manager.queue_units.mirror import QueueMirror
 from koordinator.manager.queue_units.visibility import QueueVisibility
 from koordinator.manager.switches import Controller, NodePlugin
-from koordinator.manager.writes import Create, Delete, Patch, ProfileOptions, RateLimiter, Write
+from koordinator.manager.writes import (
+    ColocationProfileOptions,
+    Create,
+    Delete,
+    Patch,
+    RateLimiter,
+    Write,
+)
 
 #: Kinds that only the controller of quota profiles watches.
 _KEPT_QUOTAS: tuple[type[KubeObject], ...] = (ElasticQuota, ElasticQuotaProfile)
@@ -110,7 +117,7 @@ class ManagerOptions:
     controllers: AbstractSet[Controller] = frozenset(Controller)
     plugins: AbstractSet[NodePlugin] = ALL_PLUGINS
     gates: AbstractSet[str] = frozenset()
-    profiles: ProfileOptions = field(default_factory=ProfileOptions)
+    profiles: ColocationProfileOptions = field(default_factory=ColocationProfileOptions)
     queue_units: QueueUnitOptions = field(default_factory=QueueUnitOptions)
 
     @property

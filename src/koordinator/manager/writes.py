@@ -57,7 +57,7 @@ def difference(before: Any, after: Any) -> JsonObject:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileOptions:
+class ColocationProfileOptions:
     """The flags ``--colocation-profile-…``."""
 
     reconcile_by_default: bool = False
@@ -71,7 +71,7 @@ class ProfileOptions:
 class RateLimiter:
     """Token bucket with a record of recently processed keys."""
 
-    def __init__(self, options: ProfileOptions) -> None:
+    def __init__(self, options: ColocationProfileOptions) -> None:
         self._options = options
         self._tokens = float(options.burst)
         self._counted_s: float | None = None

@@ -63,9 +63,9 @@ class Leadership:
         """
         self._woken.set()
 
-    def holds(self) -> bool:
+    def is_leader(self) -> bool:
         """Return whether this process may act now; to be asked before every write."""
-        return self._elector.holds()
+        return self._elector.is_leader()
 
     @property
     def leader(self) -> str:
@@ -88,7 +88,7 @@ class Leadership:
     def wait_until_leading(self, timeout_s: float) -> bool:
         """Wait at most so many seconds to become leader; return whether this process may act."""
         self._led.wait(timeout_s)
-        return self.holds()
+        return self.is_leader()
 
     def stop(self, *, release: bool = True) -> None:
         """End the thread, after the request that is under way.

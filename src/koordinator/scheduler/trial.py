@@ -17,7 +17,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
 from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.cluster.port import Cluster
-from koordinator.domain.placement_trial import Landing
+from koordinator.domain.placement_fork import Landing
 from koordinator.domain.transforms import as_scheduled, reserve_pod_as_scheduled
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import FaultHandler, InputError, raise_fault
@@ -40,11 +40,11 @@ FOLLOWED: Final[tuple[type[KubeObject], ...]] = tuple(
 )
 
 
-class SchedulerTrial:
-    """Fulfils ``domain.placement_trial.PlacementTrial``."""
+class SchedulerFork:
+    """Fulfils ``domain.placement_fork.PlacementFork``."""
 
     def __init__(self, scheduler: Scheduler) -> None:
-        """``scheduler`` follows the cluster for this trial alone."""
+        """``scheduler`` follows the cluster for this fork alone."""
         self._scheduler = scheduler
 
     @property
@@ -73,7 +73,7 @@ class SchedulerTrial:
 
 
 class ForkedState:
-    """Fulfils ``domain.placement_trial.TrialWorld``, on the state itself."""
+    """Fulfils ``domain.placement_fork.ForkedWorld``, on the state itself."""
 
     def __init__(self, scheduler: Scheduler, transaction: Transaction) -> None:
         self._handle, self._state = scheduler.handle, scheduler.state
@@ -276,7 +276,7 @@ class ForkedState:
 
 
 class ForkAttempt:
-    """Fulfils ``domain.placement_trial.TrialAttempt``."""
+    """Fulfils ``domain.placement_fork.ForkedAttempt``."""
 
     kept = False
 
@@ -294,8 +294,8 @@ def follow_cluster(
     source: str = "",
     gates: FeatureGates = NO_GATES,
     on_fault: FaultHandler = raise_fault,
-) -> SchedulerTrial:
-    """Return a trial by a scheduler of that configuration; nothing is taken in before ``follow``.
+) -> SchedulerFork:
+    """Return a fork of a scheduler of that configuration; nothing is taken in before ``follow``.
 
     Raises InputError for a configuration that can't work, naming the path in ``source``.
     """
@@ -315,7 +315,7 @@ def follow_cluster(
         on_fault=on_fault,
         without=(ExplanationFeature, NodePagesFeature),
     )
-    return SchedulerTrial(scheduler)
+    return SchedulerFork(scheduler)
 
 
 def _all_but(pods: Sequence[Pod], failed: Landing) -> Sequence[Landing]:

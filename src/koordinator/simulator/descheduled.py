@@ -28,7 +28,7 @@ from koordinator.descheduler.evictor import MoveObserver
 from koordinator.descheduler.migration.decisions import deadline_s
 from koordinator.descheduler.migration.jobs import is_live
 from koordinator.descheduler.migration.workloads import controller_of
-from koordinator.domain.placement_trial import replacement_of
+from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import FaultHandler, FaultLog, raise_fault
 from koordinator.scheduler.contract import PluginSpec
@@ -105,7 +105,7 @@ class Descheduled:
             source=source,
             gates=gates,
             on_fault=on_fault,
-            trial=None
+            fork=None
             if prover is None
             else follow_cluster(
                 self.cluster,

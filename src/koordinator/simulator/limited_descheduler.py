@@ -186,9 +186,7 @@ class LimitedDescheduler:
             clock,
             policy,
             source=source,
-            trial=follow_cluster(
-                world.cluster, clock, prover, out_of_tree=out_of_tree, gates=gates
-            ),
+            fork=follow_cluster(world.cluster, clock, prover, out_of_tree=out_of_tree, gates=gates),
             on_move=self._note,
             most_moves=self._remaining_moves,
         )

@@ -27,7 +27,7 @@ from koordinator.api.policy import PriorityClass
 from koordinator.foundation.arrays import FloatArray
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import Distribution, PodLife
-from koordinator.simulator.usage import WHOLE, UsageProfile
+from koordinator.simulator.usage import WHOLE, UsageCurve
 from koordinator.simulator.workload import (
     ArrivalConfig,
     DistributionConfig,
@@ -58,7 +58,7 @@ class Blueprint:
     duration: Distribution
     members: int = 1
     group: PodGroup | None = None  # gang of the pods
-    usage: UsageProfile = WHOLE
+    usage: UsageCurve = WHOLE
 
 
 def blueprints_of(stream: PodStream, workload: Workload) -> list[Blueprint]:
@@ -73,7 +73,7 @@ def blueprints_of(stream: PodStream, workload: Workload) -> list[Blueprint]:
                 (variant.duration or stream.duration or _ENDLESS).build(),
                 template.members or 1,
                 _group(stream, template),
-                usage_profile(template.usage or UsageConfig(), stream.name),
+                usage_curve(template.usage or UsageConfig(), stream.name),
             )
         )
     return blueprints
@@ -143,13 +143,13 @@ def _group(stream: PodStream, template: TemplateConfig) -> PodGroup | None:
     )
 
 
-def usage_profile(config: UsageConfig, stream: str = "") -> UsageProfile:
+def usage_curve(config: UsageConfig, stream: str = "") -> UsageCurve:
     """Return the usage profile of a configuration; spikes of ``stream`` apply to it."""
     if config.high is not None:
         low, high = config.low or 0, config.high
     else:
         low = high = _WHOLE if config.cpu is None else config.cpu
-    return UsageProfile(
+    return UsageCurve(
         stream=stream,
         low=low / _WHOLE,
         high=high / _WHOLE,

@@ -15,7 +15,7 @@ _DAY_S = 86_400.0
 
 
 @dataclass(frozen=True, slots=True)
-class UsageProfile:
+class UsageCurve:
     """Shares of the requests, 0..1; the CPU peak is at ``peak_s`` after midnight."""
 
     stream: str = ""
@@ -25,8 +25,8 @@ class UsageProfile:
     memory: float = 1.0
 
 
-#: Default profile: the whole request.
-WHOLE = UsageProfile()
+#: Default curve: the whole request.
+WHOLE = UsageCurve()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +43,11 @@ class UsageKinds:
     """Distinct usage profiles, numbered in order of appearance: columns of the fleet's arrays."""
 
     def __init__(self, spikes: Sequence[Spike] = ()) -> None:
-        self.kinds: list[UsageProfile] = []
+        self.kinds: list[UsageCurve] = []
         self._spikes = spikes
-        self._columns: dict[UsageProfile, int] = {}
+        self._columns: dict[UsageCurve, int] = {}
 
-    def column(self, usage: UsageProfile) -> int:
+    def column(self, usage: UsageCurve) -> int:
         """Return the number of a profile; a new profile gets the next one."""
         column = self._columns.get(usage)
         if column is None:
@@ -63,7 +63,7 @@ class UsageKinds:
         """Return the share of the memory request in use, ``(n_kinds,)``."""
         return np.array([usage.memory for usage in self.kinds], float)
 
-    def _share(self, usage: UsageProfile, now_s: float) -> float:
+    def _share(self, usage: UsageCurve, now_s: float) -> float:
         swing = (1 + math.cos(2 * math.pi * (now_s - usage.peak_s) / _DAY_S)) / 2
         share = usage.low + (usage.high - usage.low) * swing
         for spike in self._spikes:

@@ -54,7 +54,7 @@ from koordinator.simulator.stages import (
     seconds_tolerated,
     unreachable,
 )
-from koordinator.simulator.usage import WHOLE, UsageProfile
+from koordinator.simulator.usage import WHOLE, UsageCurve
 from koordinator.simulator.volume_controller import create_ephemeral_claims
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ class Submission:
     kind: str = ""  # workload kind for reports
     life: PodLife = ENDLESS
     group: PodGroup | None = None  # gang of the pod; deleted with its last member
-    usage: UsageProfile = WHOLE
+    usage: UsageCurve = WHOLE
 
 
 @dataclass(slots=True, eq=False)

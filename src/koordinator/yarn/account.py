@@ -76,7 +76,7 @@ class YarnPolicy:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class YarnHolding:
+class YarnNodeReport:
     """Limit and usage of a node according to the ResourceManager."""
 
     limit: YarnResource
@@ -99,7 +99,7 @@ class NodeAccount:
     others: BatchAmounts = NOTHING
     requested: BatchAmounts = NOTHING
     waiting: BatchAmounts = NOTHING
-    yarn: YarnHolding | None = None
+    yarn: YarnNodeReport | None = None
     in_doubt: YarnResource = NO_CONTAINERS
 
 
@@ -127,7 +127,7 @@ def settle(account: NodeAccount, policy: YarnPolicy) -> Settlement:
     )
 
 
-def goal_of(account: NodeAccount, yarn: YarnHolding, policy: YarnPolicy) -> YarnResource:
+def goal_of(account: NodeAccount, yarn: YarnNodeReport, policy: YarnPolicy) -> YarnResource:
     """Return the target limit of YARN.
 
     That is the origin without the requests of pods and the headroom; running containers may use

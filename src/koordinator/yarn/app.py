@@ -30,7 +30,7 @@ from koordinator.hadoop.port import YarnLimit
 from koordinator.yarn.account import (
     NodeAccount,
     NodeShares,
-    YarnHolding,
+    YarnNodeReport,
     YarnPolicy,
     promise_patch,
     read_shares,
@@ -264,7 +264,7 @@ class YarnOperator:
             others=shares.others,
             requested=self.mirror.requested(name),
             waiting=self._waiting,
-            yarn=YarnHolding(limit=yarn.limit, used=yarn.used) if yarn is not None else None,
+            yarn=YarnNodeReport(limit=yarn.limit, used=yarn.used) if yarn is not None else None,
             in_doubt=state.in_doubt(node_id, now_s) if state is not None else YarnResource(),
         )
         settlement = settle(account, self.options.policy)

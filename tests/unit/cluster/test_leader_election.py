@@ -84,11 +84,11 @@ def at(offset_s: float) -> MicroTime:
 def test_the_first_candidate_creates_the_lease_and_leads(bed: Bed) -> None:
     """All fields are filled in as client-go does, times to the microsecond."""
     elector = bed.candidate("a")
-    assert not elector.holds()
+    assert not elector.is_leader()
 
     assert elector.attempt()
 
-    assert elector.holds()
+    assert elector.is_leader()
     assert elector.leader == "a"
     assert bed.lease.spec == LeaseSpec(
         holder_identity="a",
@@ -145,7 +145,7 @@ def test_a_lease_that_is_renewed_does_not_run_out(bed: Bed) -> None:
         assert not follower.attempt()
         bed.after(2)
 
-    assert leader.holds()
+    assert leader.is_leader()
 
 
 def test_new_candidate_waits_for_an_old_lease(bed: Bed) -> None:
@@ -197,9 +197,9 @@ def test_leading_is_counted_from_the_start_of_the_renewal(bed: Bed) -> None:
     assert elector.attempt()
 
     bed.after(5.99)
-    assert elector.holds()
+    assert elector.is_leader()
     bed.after(0.01)
-    assert not elector.holds()
+    assert not elector.is_leader()
 
 
 def test_a_lost_leader_never_leads_again(bed: Bed) -> None:
@@ -246,7 +246,7 @@ def test_one_lost_renewal_changes_nothing(bed: Bed, after: bool) -> None:
     bed.after(2)
     setattr(bed, "after_write" if after else "before_write", fail)
     assert not elector.attempt()
-    assert elector.holds()
+    assert elector.is_leader()
     assert elector.problem == "connection reset"
     bed.before_write = bed.after_write = lambda: None
     bed.after(2)
@@ -255,7 +255,7 @@ def test_one_lost_renewal_changes_nothing(bed: Bed, after: bool) -> None:
     assert elector.problem == ""
     assert bed.lease.spec.renew_time == at(4)
     bed.after(9)
-    assert elector.holds()
+    assert elector.is_leader()
 
 
 def test_a_candidate_whose_answer_was_lost_finds_itself_in_the_lease(bed: Bed) -> None:
@@ -263,7 +263,7 @@ def test_a_candidate_whose_answer_was_lost_finds_itself_in_the_lease(bed: Bed) -
     elector = bed.candidate("a")
     bed.after_write = fail
     assert not elector.attempt()
-    assert not elector.holds()
+    assert not elector.is_leader()
     bed.after_write = lambda: None
 
     assert elector.attempt()
@@ -287,7 +287,7 @@ def test_of_two_candidates_the_faster_one_leads(bed: Bed, exists: bool) -> None:
     bed.before_write = overtake
     assert not slow.attempt()
     assert slow.problem == ""
-    assert fast.holds()
+    assert fast.is_leader()
     assert not slow.attempt()
     assert slow.leader == "fast"
 
@@ -307,7 +307,7 @@ def test_released_lease_is_acquired_immediately(bed: Bed) -> None:
         renew_time=at(1),
         lease_transitions=0,
     )
-    assert not leader.holds()
+    assert not leader.is_leader()
     assert not leader.lost
     assert not leader.attempt()
     assert follower.attempt()
@@ -319,13 +319,13 @@ def test_release_is_over_before_the_lease_is_given_up(bed: Bed) -> None:
     elector = bed.candidate("a")
     elector.attempt()
     held: list[bool] = []
-    bed.before_write = lambda: held.append(elector.holds())
+    bed.before_write = lambda: held.append(elector.is_leader())
     bed.after_write = fail
     elector.release()
 
     assert held == [False]
     assert elector.problem == "connection reset"
-    assert not elector.holds()
+    assert not elector.is_leader()
 
 
 def test_follower_does_not_release_the_lease(bed: Bed) -> None:

@@ -182,7 +182,7 @@ class Election:
         self.check()
 
     def check(self) -> None:
-        assert sum(process.elector.holds() for process in self.processes) <= 1
+        assert sum(process.elector.is_leader() for process in self.processes) <= 1
 
     def _run(self, i: int, until_s: float) -> None:
         """Run the attempt of one process if it is due; its requests take no time."""
@@ -230,11 +230,11 @@ def test_the_next_one_leads_soon(clocks: list[tuple[float, float]], death_s: flo
     own_clocks = [OwnClock(true, *clock) for clock in clocks]
     alive = [(elector(cluster, clock, f"p{i}"), clock) for i, clock in enumerate(own_clocks)]
     run(alive, true, death_s)
-    (dead,) = [each for each, _ in alive if each.holds()]
+    (dead,) = [each for each, _ in alive if each.is_leader()]
 
     alive = [(each, clock) for each, clock in alive if each is not dead]
     run(alive, true, death_s + (LEASE_S + RETRY_S * RETRY_JITTER) / SLOWEST + 10 * ROUNDING_S)
-    assert [each.holds() for each, _ in alive].count(True) == 1
+    assert [each.is_leader() for each, _ in alive].count(True) == 1
 
 
 def run(alive: list[tuple[LeaderElector, OwnClock]], true: VirtualClock, until_s: float) -> None:

@@ -66,7 +66,7 @@ class DeschedulerWorld:
             out_of_tree=out_of_tree,
             source="test",
             metrics=metrics,
-            trial=follow_cluster(self.cluster, self.clock, prover) if prover else None,
+            fork=follow_cluster(self.cluster, self.clock, prover) if prover else None,
             on_move=self.verdicts.append,
         )
         self.descheduler.sync()

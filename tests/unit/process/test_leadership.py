@@ -101,11 +101,11 @@ def test_a_process_waits_until_it_leads_and_gives_up_when_stopped(server: Server
     """After ``stop`` the lease is free; that is no loss."""
     with leadership(server) as leading:
         assert leading.wait_until_leading(LONG_S)
-        assert leading.holds()
+        assert leading.is_leader()
         assert server.holder == "a"
 
     assert server.holder == ""
-    assert not leading.holds()
+    assert not leading.is_leader()
     assert not leading.lost
 
 
@@ -124,7 +124,7 @@ def test_the_lease_is_renewed(server: Server) -> None:
         leading.wait_until_leading(LONG_S)
         for _ in range(5):
             server.clock.advance_to(server.clock.now_s() + 4)
-            assert leading.holds()
+            assert leading.is_leader()
             server.wait_until_renewed()
 
 
@@ -178,7 +178,7 @@ def test_a_process_that_was_stopped_too_long_has_lost(
     with leadership(server) as leading:
         leading.wait_until_leading(LONG_S)
         server.clock.advance_to(server.clock.now_s() + 10)
-        assert not leading.holds()
+        assert not leading.is_leader()
         assert leading.lost
         assert not leading.wait_until_leading(SHORT_S)
 
@@ -221,7 +221,7 @@ def test_a_process_whose_thread_died_has_lost(
         assert ended.wait(LONG_S)
         leading._thread.join()
         assert leading.lost
-        assert not leading.holds()
+        assert not leading.is_leader()
 
 
 def test_leadership_can_be_stopped_before_its_start(server: Server) -> None:

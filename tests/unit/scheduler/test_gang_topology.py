@@ -22,7 +22,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
-from koordinator.domain.placement_trial import replacement_of
+from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.clock import VirtualClock
 from koordinator.scheduler.loop import Bound
 from koordinator.scheduler.trial import follow_cluster

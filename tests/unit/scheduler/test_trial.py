@@ -13,10 +13,10 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
-from koordinator.domain.placement_trial import PlacementTrial, replacement_of
+from koordinator.domain.placement_fork import PlacementFork, replacement_of
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.trial import SchedulerTrial, follow_cluster
+from koordinator.scheduler.trial import SchedulerFork, follow_cluster
 
 GANGS: dict[str, Any] = {
     "plugins": {
@@ -29,16 +29,16 @@ GANGS: dict[str, Any] = {
 }
 
 
-def trial_of(
+def fork_of(
     *objects: KubeObject, config: KubeSchedulerConfiguration | None = None, **profile: Any
-) -> tuple[SchedulerTrial, MemoryCluster]:
-    """Return a trial over a cluster that is in sync."""
+) -> tuple[SchedulerFork, MemoryCluster]:
+    """Return a fork over a cluster that is in sync."""
     clock = VirtualClock(START_S)
     cluster = MemoryCluster(clock)
     cluster.load(objects)
-    trial = follow_cluster(cluster, clock, config or configuration(**profile))
-    trial.follow()
-    return trial, cluster
+    fork = follow_cluster(cluster, clock, config or configuration(**profile))
+    fork.follow()
+    return fork, cluster
 
 
 def on(name: str, where: str, cpu: str = "1", **more: Any) -> Pod:
@@ -48,8 +48,8 @@ def on(name: str, where: str, cpu: str = "1", **more: Any) -> Pod:
 
 def test_replacement_is_placed_and_the_state_restored() -> None:
     """n1 is full except for the pod itself, n2 is empty: a spreading scheduler chooses n2."""
-    trial, _ = trial_of(node("n1", cpu="4"), node("n2", cpu="4"), on("a", "n1"), on("b", "n1", "3"))
-    port: PlacementTrial = trial
+    fork, _ = fork_of(node("n1", cpu="4"), node("n2", cpu="4"), on("a", "n1"), on("b", "n1", "3"))
+    port: PlacementFork = fork
     assert port.is_ready
     for _ in range(2):
         with port.world() as world, world.attempt() as attempt:
@@ -66,8 +66,8 @@ def test_replacement_is_placed_and_the_state_restored() -> None:
 def test_rolled_back_placements_do_not_count_and_kept_ones_do() -> None:
     """Both pods need the only free capacity on n2."""
     objects = [node("n1", cpu="2"), node("n2", cpu="1"), on("a", "n1"), on("b", "n1")]
-    trial, _ = trial_of(*objects)
-    with trial.world() as world:
+    fork, _ = fork_of(*objects)
+    with fork.world() as world:
         with world.attempt():
             world.remove("default/a")
             world.land(pod("filler", cpu="1"))
@@ -84,11 +84,11 @@ def test_rolled_back_placements_do_not_count_and_kept_ones_do() -> None:
 
 def test_existing_pod_can_be_put_back() -> None:
     """An evicted pod keeps its amounts until it has terminated."""
-    trial, _ = trial_of(node("n1", cpu="1"), on("a", "n1"))
-    with trial.world() as world:
+    fork, _ = fork_of(node("n1", cpu="1"), on("a", "n1"))
+    with fork.world() as world:
         assert world.remove("default/a")
         assert world.land(pod("b", cpu="1")).node == "n1"
-    with trial.world() as world:
+    with fork.world() as world:
         world.remove("default/a")
         world.put_back("default/a")
         assert world.node_of("default/a") == "n1"
@@ -103,15 +103,15 @@ def test_reservation_is_placed_and_used_by_its_owner() -> None:
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     held = reservation("r", cpu="1", once=True, template={"affinity": affinity})
     running = on("web-1", "n1", labels={"app": "web"})
-    trial, _ = trial_of(
+    fork, _ = fork_of(
         node("n1", cpu="8"), node("n2", cpu="1"), running, config=config_with_reservations()
     )
-    with trial.world() as world:
+    with fork.world() as world:
         assert world.reserve(held).node == "n2"
         assert world.land(pod("stranger", cpu="8")).node == ""  # n1 has 7 left, n2 none
         world.remove("default/web-1")
         assert world.land(replacement_of(running, "web-2")).node == "n2"
-    with trial.world() as world:
+    with fork.world() as world:
         assert world.land(pod("stranger", cpu="1", nodeSelector={})).node in {"n1", "n2"}
 
 
@@ -124,13 +124,13 @@ GANG = {
 def test_members_of_a_gang_are_placed_together_or_not_at_all() -> None:
     """Without capacity for the second member the first has none either."""
     members = [on(f"g{i}", "n1", labels=GANG) for i in (1, 2)]
-    trial, _ = trial_of(node("n1", cpu="2"), node("n2", cpu="2"), *members, **GANGS)
+    fork, _ = fork_of(node("n1", cpu="2"), node("n2", cpu="2"), *members, **GANGS)
     fresh = [replacement_of(one, f"{one.metadata.name}-2") for one in members]
-    with trial.world() as world:
+    with fork.world() as world:
         for one in members:
             world.remove(one.key)
         assert all(landing.node for landing in world.land_together(fresh))
-    with trial.world() as world:
+    with fork.world() as world:
         for one in members:
             world.remove(one.key)
         world.land(pod("filler", cpu="2"))
@@ -142,10 +142,10 @@ def test_members_of_a_gang_are_placed_together_or_not_at_all() -> None:
 
 
 def test_pods_of_other_schedulers_are_not_tried() -> None:
-    trial, _ = trial_of(node("n1"), schedulerName="koord-scheduler")
+    fork, _ = fork_of(node("n1"), schedulerName="koord-scheduler")
     foreign = pod("x", schedulerName="volcano")
-    assert set(trial.scheduler_names) == {"koord-scheduler"}
-    with trial.world() as world:
+    assert set(fork.scheduler_names) == {"koord-scheduler"}
+    with fork.world() as world:
         assert not world.schedules(foreign)
         with pytest.raises(InputError, match="must be one of koord-scheduler"):
             world.land(foreign)
@@ -153,14 +153,14 @@ def test_pods_of_other_schedulers_are_not_tried() -> None:
 
 def test_the_trial_follows_the_cluster_and_writes_nothing() -> None:
     """A pending pod stays pending."""
-    trial, cluster = trial_of(node("n1", cpu="1"))
+    fork, cluster = fork_of(node("n1", cpu="1"))
     cluster.load([pod("waits", cpu="1")])
     version = cluster.list(Pod).resource_version
-    trial.follow()
+    fork.follow()
     assert cluster.list(Pod).resource_version == version
     cluster.load([on("taken", "n1")])
-    trial.follow()
-    with trial.world() as world:
+    fork.follow()
+    with fork.world() as world:
         assert world.node_of("default/taken") == "n1"
         assert world.land(pod("more", cpu="1")).node == ""
 
@@ -174,10 +174,10 @@ def test_trials_leave_the_state_unchanged(
     objects = [node(f"n{i}", cpu="4") for i in range(3)]
     labels = [GANG if i % 2 else {} for i in range(8)]
     pods = [on(f"p{i}", f"n{i % 3}", labels=labels[i]) for i in range(8)]
-    trial, _ = trial_of(*objects, *pods, **GANGS)
-    state = trial._scheduler.state
+    fork, _ = fork_of(*objects, *pods, **GANGS)
+    state = fork._scheduler.state
     before = {key: placed.row for key, placed in state.pods.by_key.items()}
-    with trial.world() as world:
+    with fork.world() as world:
         for number, (which, what, keeps) in enumerate(steps):
             with world.attempt() as attempt:
                 world.remove(pods[which].key)
@@ -191,7 +191,7 @@ def test_trials_leave_the_state_unchanged(
                     attempt.keep()
         state.validate()
     state.validate()
-    for validate in trial._scheduler.handle.hooks.validate:
+    for validate in fork._scheduler.handle.hooks.validate:
         validate()
     assert {key: placed.row for key, placed in state.pods.by_key.items()} == before
     assert state.unbound == {}

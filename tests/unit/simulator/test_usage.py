@@ -2,10 +2,10 @@
 
 import pytest
 
-from koordinator.simulator.usage import WHOLE, Spike, UsageKinds, UsageProfile
+from koordinator.simulator.usage import WHOLE, Spike, UsageCurve, UsageKinds
 
 DAY_S = 86_400.0
-SERVICE = UsageProfile(stream="web", low=0.1, high=0.5, peak_s=15 * 3600.0, memory=0.5)
+SERVICE = UsageCurve(stream="web", low=0.1, high=0.5, peak_s=15 * 3600.0, memory=0.5)
 
 
 def test_usage_swings_between_its_two_ends_once_a_day() -> None:
@@ -21,9 +21,9 @@ def test_usage_swings_between_its_two_ends_once_a_day() -> None:
 def test_a_spike_is_of_one_stream_and_of_its_time() -> None:
     """It multiplies the usage; no pod uses more than it requests."""
     kinds = UsageKinds([Spike("web", 100.0, 50.0, 3.0)])
-    steady = UsageProfile(stream="web", low=0.2, high=0.2)
-    busy = UsageProfile(stream="web", low=0.6, high=0.6)
-    other = UsageProfile(stream="db", low=0.2, high=0.2)
+    steady = UsageCurve(stream="web", low=0.2, high=0.2)
+    busy = UsageCurve(stream="web", low=0.6, high=0.6)
+    other = UsageCurve(stream="db", low=0.2, high=0.2)
     for usage in (steady, busy, other):
         kinds.column(usage)
 
@@ -36,6 +36,6 @@ def test_pods_of_which_nothing_is_said_use_all_that_they_ask_for() -> None:
     """And alike ones share a column."""
     kinds = UsageKinds()
 
-    assert kinds.column(WHOLE) == kinds.column(UsageProfile())
+    assert kinds.column(WHOLE) == kinds.column(UsageCurve())
     assert kinds.cpu_shares(0.0).tolist() == [1.0]
     assert kinds.memory_shares().tolist() == [1.0]

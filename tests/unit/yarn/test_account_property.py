@@ -10,7 +10,7 @@ from koordinator.api.pod import Pod
 from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.yarn.account import (
     NodeAccount,
-    YarnHolding,
+    YarnNodeReport,
     YarnPolicy,
     settle,
 )
@@ -181,7 +181,7 @@ _ACCOUNTS = st.builds(
     others=_AMOUNTS,
     requested=_AMOUNTS,
     waiting=_AMOUNTS,
-    yarn=st.none() | st.builds(YarnHolding, limit=_RESOURCES, used=_RESOURCES),
+    yarn=st.none() | st.builds(YarnNodeReport, limit=_RESOURCES, used=_RESOURCES),
     in_doubt=_RESOURCES,
 )
 

@@ -42,7 +42,7 @@ class Election:
 
     def may_act(self) -> bool:
         """Return whether this process leads now; checked before every write."""
-        return self._leadership is None or self._leadership.holds()
+        return self._leadership is None or self._leadership.is_leader()
 
     @property
     def lateness_s(self) -> float | None:

@@ -24,7 +24,7 @@ from koordinator.descheduler.configuration import DeschedulerConfiguration, pars
 from koordinator.descheduler.evictor import MoveObserver
 from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.descheduler.move_reports import MoveTrail
-from koordinator.domain.placement_trial import PlacementTrial
+from koordinator.domain.placement_fork import PlacementFork
 from koordinator.process.endpoints import Endpoints, application, configz, probes, thread_stacks
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import HttpServer
@@ -97,7 +97,7 @@ class _Process:
             gates=self._flags.gates,
             metrics=self._metrics,
             on_fault=self._parts.faults,
-            trial=self._build_trial(),
+            fork=self._build_fork(),
             on_move=self._audit,
         )
         if is_first:
@@ -115,7 +115,7 @@ class _Process:
 
     # -- parts -------------------------------------------------------------------------------
 
-    def _build_trial(self) -> PlacementTrial | None:
+    def _build_fork(self) -> PlacementFork | None:
         """Return a dry-run scheduler; None if no profile proves its moves."""
         whole = self._configuration
         settings = [each.prove_moves for each in whole.profiles]

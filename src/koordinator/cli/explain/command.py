@@ -237,7 +237,7 @@ def explain_pod(
             for obj in objects
             if isinstance(obj, Pod)
             and not obj.spec.node_name
-            and flags.scope.holds(obj)
+            and flags.scope.contains(obj)
             and not is_over(obj)
         )
         if not keys:

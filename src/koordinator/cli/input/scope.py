@@ -51,9 +51,9 @@ class ScopeFlags:
 
     def keys(self, objects: Iterable[KubeObject]) -> set[str]:
         """Return the keys of the selected pods."""
-        return {obj.key for obj in objects if isinstance(obj, Pod) and self.holds(obj)}
+        return {obj.key for obj in objects if isinstance(obj, Pod) and self.contains(obj)}
 
-    def holds(self, obj: KubeObject) -> bool:
+    def contains(self, obj: KubeObject) -> bool:
         """Return whether an object is in the namespace and has the labels."""
         meta = obj.metadata
         in_namespace = not self.namespace or meta.namespace == self.namespace

@@ -31,7 +31,7 @@ from koordinator.cli.output import Output
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.gates import ManagerFeature, parse_gates
 from koordinator.manager.switches import Controller, NodePlugin
-from koordinator.manager.writes import ProfileOptions
+from koordinator.manager.writes import ColocationProfileOptions
 
 if TYPE_CHECKING:
     from koordinator.manager.admission.hooks import HookOptions
@@ -106,7 +106,7 @@ class QuotaAdmissionFlags:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ProfileFlags:
+class ColocationProfileFlags:
     """Updates of existing pods by colocation profiles: intervals and rate limit."""
 
     colocation_profile_reconcile_by_default: Annotated[
@@ -129,15 +129,15 @@ class ProfileFlags:
     ] = "10m"
     colocation_profile_update_pod_qps: Annotated[
         float, typer.Option(help="Average pod updates per second.", rich_help_panel=_PROFILES)
-    ] = ProfileOptions().qps
+    ] = ColocationProfileOptions().qps
     colocation_profile_update_pod_qps_burst: Annotated[
         int, typer.Option(help="Burst of pod updates.", rich_help_panel=_PROFILES)
-    ] = ProfileOptions().burst
+    ] = ColocationProfileOptions().burst
 
-    def options(self) -> ProfileOptions:
+    def options(self) -> ColocationProfileOptions:
         """Return the options of the controller.  Raises InputError."""
         name = "--colocation-profile"
-        return ProfileOptions(
+        return ColocationProfileOptions(
             reconcile_by_default=parse_bool(
                 self.colocation_profile_reconcile_by_default, f"{name}-reconcile-by-default"
             ),
@@ -243,7 +243,7 @@ class ManagerFlags:
     ] = "false"
     binding: BindingAdmissionFlags = field(default_factory=BindingAdmissionFlags)
     quotas: QuotaAdmissionFlags = field(default_factory=QuotaAdmissionFlags)
-    profiles: ProfileFlags = field(default_factory=ProfileFlags)
+    profiles: ColocationProfileFlags = field(default_factory=ColocationProfileFlags)
     queues: QueueFlags = field(default_factory=QueueFlags)
     webhook: WebhookFlags = field(default_factory=WebhookFlags)
     controller: ControllerFlags = field(default_factory=ControllerFlags)

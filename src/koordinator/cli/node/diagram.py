@@ -162,11 +162,11 @@ def _legend(letters: Letters) -> RenderableType:
         return Text("no pod holds devices, CPUs of its own or parts of NUMA nodes", "dim")
     table = Table("pod", "", "holds", box=None, header_style="bold")
     for placed, letter, colour in letters.values():
-        table.add_row(Text(letter, colour), placed.key, ", ".join(_holds(placed)))
+        table.add_row(Text(letter, colour), placed.key, ", ".join(_allocation_texts(placed)))
     return table
 
 
-def _holds(placed: PlacedPod) -> Sequence[str]:
+def _allocation_texts(placed: PlacedPod) -> Sequence[str]:
     allocation = placed.pod_allocation
     texts = []
     if allocation.numa is not None and allocation.numa.cpus:

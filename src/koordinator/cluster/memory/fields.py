@@ -75,7 +75,7 @@ class FieldRequirement:
     negated: bool
     read: Callable[[KubeObject], object]
 
-    def holds(self, obj: KubeObject) -> bool:
+    def matches(self, obj: KubeObject) -> bool:
         return (_text(self.read(obj)) == self.value) is not self.negated
 
 

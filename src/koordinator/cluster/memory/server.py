@@ -164,7 +164,7 @@ class MemoryCluster:
                 obj
                 for obj in objects
                 if (namespace is None or obj.metadata.namespace == namespace)
-                and all(requirement.holds(obj) for requirement in requirements)
+                and all(requirement.matches(obj) for requirement in requirements)
                 and (label_selector is None or matches(label_selector, obj.metadata.labels))
             ]
         except InputError as error:
@@ -185,7 +185,7 @@ class MemoryCluster:
             obj
             for kind, requirements in selection.items()
             for obj in self._store.scan(kind)
-            if all(requirement.holds(obj) for requirement in requirements)
+            if all(requirement.matches(obj) for requirement in requirements)
         ]
         watch = MemoryWatch(
             self._store.log,
@@ -258,7 +258,9 @@ class MemoryCluster:
             raise InvalidError(str(error)) from error
         write = self._write_report if subresource else self._write
         new = write(old, decoded, forced=True)
-        if self._store.holds(new) and (self._manifests.has(new) or to_manifest(decoded) != after):
+        if self._store.contains(new) and (
+            self._manifests.has(new) or to_manifest(decoded) != after
+        ):
             self._manifests.keep(new, after, decoded)
         return new
 
@@ -444,7 +446,7 @@ class MemoryCluster:
             return obj
         for _ in range(_NAME_ATTEMPTS):
             named = replace(obj, metadata=replace(meta, name=self._identities.name(obj)))
-            if not self._store.holds(named):
+            if not self._store.contains(named):
                 return named
         raise AlreadyExistsError(f"{obj.KIND} {meta.generate_name}*: no free name was found")
 

@@ -157,9 +157,9 @@ class MemoryWatch:
         if not requirements:
             return event
         before = event.previous if event.type is not EventType.DELETED else event.object
-        matched = before is not None and all(r.holds(before) for r in requirements)
+        matched = before is not None and all(r.matches(before) for r in requirements)
         matches = event.type is not EventType.DELETED and all(
-            r.holds(event.object) for r in requirements
+            r.matches(event.object) for r in requirements
         )
         if matched and matches:
             return event
@@ -192,7 +192,7 @@ class Store:
         obj = self._tables.get(kind_type, {}).get(namespace, {}).get(name)
         return obj if isinstance(obj, kind_type) else None
 
-    def holds(self, obj: KubeObject) -> bool:
+    def contains(self, obj: KubeObject) -> bool:
         """Return whether there is an object of that kind and name."""
         meta = obj.metadata
         return self.find(type(obj), meta.namespace, meta.name) is not None

@@ -31,7 +31,7 @@ from koordinator.api.reservation import (
 )
 from koordinator.descheduler.migration.jobs import has_second_reservation
 from koordinator.descheduler.migration.workloads import controller_of
-from koordinator.domain.placement_trial import OF_ITS_NODE
+from koordinator.domain.placement_fork import OF_ITS_NODE
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 

@@ -23,7 +23,7 @@ from koordinator.api.dynamic_resources import (
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import PodResourceClaim, PodResourceClaimStatus
 from koordinator.domain.dynamic_resources.allocator import AllocatedDevice, AllocatorGates
-from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice
+from koordinator.domain.dynamic_resources.inventory import DeviceId, InventoryDevice
 from koordinator.domain.dynamic_resources.requests import PendingClaim
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.quantity import Quantity
@@ -134,7 +134,7 @@ def _configurations_of(
 
 
 def _node_selector(
-    devices: Sequence[OfferedDevice], node: str, gates: AllocatorGates
+    devices: Sequence[InventoryDevice], node: str, gates: AllocatorGates
 ) -> NodeSelector | None:
     """Return the selector of nodes that can access the devices; None for all nodes."""
     expressions: dict[NodeSelectorRequirement, None] = {}

@@ -26,7 +26,7 @@ from koordinator.api.dynamic_resources import (
     DeviceTaint,
     DeviceToleration,
 )
-from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice, Pool
+from koordinator.domain.dynamic_resources.inventory import DeviceId, InventoryDevice, Pool
 from koordinator.domain.dynamic_resources.requests import (
     AllocationError,
     BrokenSelectorError,
@@ -74,7 +74,7 @@ class AttributeConstraint:
             return True
         return option.name in self.requests or option.name.partition("/")[0] in self.requests
 
-    def add(self, device: OfferedDevice) -> bool:
+    def add(self, device: InventoryDevice) -> bool:
         """Add a device; return False, without adding it, if the constraint is violated."""
         attribute = device.attribute(self.attribute)
         if attribute is None:
@@ -128,7 +128,7 @@ class AllocatedDevice:
     """A device allocated for an option of a request."""
 
     option: RequestOption
-    device: OfferedDevice
+    device: InventoryDevice
     consumed: Mapping[str, int] = field(default_factory=dict)  # capacity in nanos
 
 
@@ -203,7 +203,7 @@ class _Search:
         self._chosen: dict[tuple[int, int], int] = {}  # option index by (claim, request)
         self._mine: dict[DeviceId, list[int]] = {}  # claims per device in this search
         self._constraints = [self._constraints_of(claim) for claim in claims]
-        self._whole: dict[tuple[int, int, int], tuple[OfferedDevice, ...]] = {}  # for all
+        self._whole: dict[tuple[int, int, int], tuple[InventoryDevice, ...]] = {}  # for all
         self._counters: dict[CounterKey, int] = {}  # consumed in this search
         self._capacity: dict[tuple[DeviceId, str], int] = {}
         self._signatures: dict[DeviceId, Hashable] = {}
@@ -225,7 +225,7 @@ class _Search:
         return [one for one in constraints if one and (not one.is_distinct or self._gates.capacity)]
 
     @cached_property
-    def _candidates(self) -> tuple[OfferedDevice, ...]:
+    def _candidates(self) -> tuple[InventoryDevice, ...]:
         """Devices for exact counts, in order; incomplete and invalid pools are left out."""
         return tuple(
             device
@@ -287,8 +287,10 @@ class _Search:
                     "constraint type?)"
                 )
 
-    def _all_devices(self, claim: PendingClaim, option: RequestOption) -> tuple[OfferedDevice, ...]:
-        devices: list[OfferedDevice] = []
+    def _all_devices(
+        self, claim: PendingClaim, option: RequestOption
+    ) -> tuple[InventoryDevice, ...]:
+        devices: list[InventoryDevice] = []
         for pool in self._pools:
             if not pool.is_complete or not pool.is_valid:
                 state = "currently invalid" if pool.is_complete else "currently being updated"
@@ -300,7 +302,7 @@ class _Search:
         return tuple(devices)
 
     def _is_one_of_all(
-        self, claim: PendingClaim, option: RequestOption, device: OfferedDevice
+        self, claim: PendingClaim, option: RequestOption, device: InventoryDevice
     ) -> bool:
         """Return whether a request for all devices includes a device.
 
@@ -313,7 +315,7 @@ class _Search:
         return not self._gates.capacity or self._requested(claim, option, device) is not None
 
     def _can_allocate(
-        self, claim: PendingClaim, option: RequestOption, device: OfferedDevice
+        self, claim: PendingClaim, option: RequestOption, device: InventoryDevice
     ) -> bool:
         """Return whether a request means a device, and enough of it is left.
 
@@ -356,7 +358,7 @@ class _Search:
         return False
 
     def _take_next_of_all(
-        self, slot: _Slot, option: RequestOption, whole: tuple[OfferedDevice, ...]
+        self, slot: _Slot, option: RequestOption, whole: tuple[InventoryDevice, ...]
     ) -> bool:
         device = whole[slot.number]
         if self._is_taken(slot.claim, option, device) or not self._is_tolerated(option, device):
@@ -397,10 +399,10 @@ class _Search:
             failed.add(alike)
         return False
 
-    def _is_shared(self, device: OfferedDevice) -> bool:
+    def _is_shared(self, device: InventoryDevice) -> bool:
         return self._gates.capacity and bool(device.spec.allow_multiple_allocations)
 
-    def _is_taken(self, claim: int, option: RequestOption, device: OfferedDevice) -> bool:
+    def _is_taken(self, claim: int, option: RequestOption, device: InventoryDevice) -> bool:
         mine = self._mine.get(device.id, ())
         is_shared = self._is_shared(device)
         if option.admin_access:
@@ -409,11 +411,11 @@ class _Search:
             return self._use.whole[device.id] > 0  # allocated before sharing was enabled
         return bool(mine) or self._use.devices[device.id] > 0
 
-    def _is_tolerated(self, option: RequestOption, device: OfferedDevice) -> bool:
+    def _is_tolerated(self, option: RequestOption, device: InventoryDevice) -> bool:
         return not self._gates.taints or is_tolerated(option, device)
 
     def _take(
-        self, claim: int, option: RequestOption, device: OfferedDevice, *, must: bool
+        self, claim: int, option: RequestOption, device: InventoryDevice, *, must: bool
     ) -> bool:
         """Take a device if counters, capacities and constraints allow it.
 
@@ -458,7 +460,7 @@ class _Search:
     # -- counters and capacities -------------------------------------------------------------
 
     def _consumed(
-        self, claim: PendingClaim, option: RequestOption, device: OfferedDevice
+        self, claim: PendingClaim, option: RequestOption, device: InventoryDevice
     ) -> Mapping[str, int] | None:
         """Return the consumed capacity of a device; None if counters or capacity are short."""
         if needs_gate(device, self._gates):
@@ -473,7 +475,7 @@ class _Search:
         return consumed
 
     def _requested(
-        self, claim: PendingClaim, option: RequestOption, device: OfferedDevice
+        self, claim: PendingClaim, option: RequestOption, device: InventoryDevice
     ) -> Mapping[str, int] | None:
         """Return the capacity that a request consumes; None if an unused device has too little.
 
@@ -490,7 +492,7 @@ class _Search:
             ) from None
 
     def _capacity_taken(
-        self, claim: PendingClaim, option: RequestOption, device: OfferedDevice
+        self, claim: PendingClaim, option: RequestOption, device: InventoryDevice
     ) -> Mapping[str, int] | None:
         """Return the capacity that a request consumes; None if it is insufficient."""
         consumed = self._requested(claim, option, device)
@@ -501,12 +503,12 @@ class _Search:
                 return None
         return consumed
 
-    def _is_counted(self, device: OfferedDevice) -> bool:
+    def _is_counted(self, device: InventoryDevice) -> bool:
         """Return whether the counters of a shared device are charged already."""
         in_use = self._use.devices[device.id] or self._mine.get(device.id)
         return self._is_shared(device) and bool(in_use)
 
-    def _charge(self, device: OfferedDevice, consumed: Mapping[str, int], sign: int) -> None:
+    def _charge(self, device: InventoryDevice, consumed: Mapping[str, int], sign: int) -> None:
         for name, amount in consumed.items():
             key = device.id, name
             self._capacity[key] = self._capacity.get(key, 0) + sign * amount
@@ -516,7 +518,7 @@ class _Search:
 
     # -- signatures of devices ---------------------------------------------------------------
 
-    def _signature(self, device: OfferedDevice) -> Hashable:
+    def _signature(self, device: InventoryDevice) -> Hashable:
         """Return a value that is equal for devices that this search can't distinguish."""
         known = self._signatures.get(device.id)
         if known is None:
@@ -544,14 +546,14 @@ class _Search:
         return known
 
     @staticmethod
-    def _answer(option: RequestOption, device: OfferedDevice) -> bool | str:
+    def _answer(option: RequestOption, device: InventoryDevice) -> bool | str:
         try:
             return option.selects(device)
         except AllocationError as fault:
             return str(fault)
 
 
-def needs_gate(device: OfferedDevice, gates: AllocatorGates) -> bool:
+def needs_gate(device: InventoryDevice, gates: AllocatorGates) -> bool:
     """Return whether a device needs a gate that is off.
 
     DRAOptionalNodeOperations is never on.
@@ -561,12 +563,12 @@ def needs_gate(device: OfferedDevice, gates: AllocatorGates) -> bool:
     return bool(device.spec.consumes_counters) and not gates.counters
 
 
-def is_offered(device: OfferedDevice, gates: AllocatorGates) -> bool:
+def is_offered(device: InventoryDevice, gates: AllocatorGates) -> bool:
     """Return whether a device can be allocated with respect to binding conditions."""
     return gates.binding_conditions or not device.spec.binding_conditions
 
 
-def is_tolerated(option: RequestOption, device: OfferedDevice) -> bool:
+def is_tolerated(option: RequestOption, device: InventoryDevice) -> bool:
     """Return whether a request tolerates all NoSchedule and NoExecute taints of a device."""
     return all(
         any(_tolerates(toleration, taint) for toleration in option.tolerations)

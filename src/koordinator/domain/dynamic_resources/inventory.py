@@ -49,7 +49,7 @@ DeviceId = tuple[str, str, str]  # driver, pool, device
 
 
 @dataclass(slots=True, eq=False)
-class OfferedDevice:
+class InventoryDevice:
     """A device of a slice, with cached results of expressions."""
 
     id: DeviceId
@@ -119,26 +119,26 @@ class SliceContent:
 
 
 @dataclass(slots=True, eq=False)
-class OfferedSlice:
+class InventorySlice:
     """The devices of one slice, in order."""
 
     name: str
     spec: ResourceSliceSpec
-    devices: tuple[OfferedDevice, ...]
+    devices: tuple[InventoryDevice, ...]
     has_conditions: bool  # a device has binding conditions
     counters_taken: frozenset[tuple[str, str]]  # (counter set, counter) consumed by devices
     has_groups: bool = False  # a device has compatibility groups, which are not supported
     contents: dict[Hashable, SliceContent | None] = field(default_factory=dict)  # by reading
 
     @classmethod
-    def of(cls, item: ResourceSlice) -> "OfferedSlice":
+    def of(cls, item: ResourceSlice) -> "InventorySlice":
         """Convert a ResourceSlice."""
         spec = item.spec
         return cls(
             item.metadata.name,
             spec,
             tuple(
-                OfferedDevice((spec.driver, spec.pool.name, device.name), device, spec)
+                InventoryDevice((spec.driver, spec.pool.name, device.name), device, spec)
                 for device in spec.devices
             ),
             any(device.binding_conditions for device in spec.devices),
@@ -160,7 +160,7 @@ class OfferedSlice:
         """The only node that can access it; empty if a selector or flag decides."""
         return self.spec.node_name or ""
 
-    def seen_from(self, node: Node) -> "OfferedSlice | None":
+    def seen_from(self, node: Node) -> "InventorySlice | None":
         """Return the part that a node can access; None if there is none."""
         spec = self.spec
         if spec.per_device_node_selection:
@@ -181,13 +181,13 @@ class Pool:
 
     driver: str
     name: str
-    slices: tuple[OfferedSlice, ...]
+    slices: tuple[InventorySlice, ...]
     is_complete: bool
     is_valid: bool  # unique names; consumed counters exist
     counter_sets: Mapping[str, CounterSet] = field(default_factory=dict)  # of all slices
 
     @property
-    def devices(self) -> Iterable[OfferedDevice]:
+    def devices(self) -> Iterable[InventoryDevice]:
         """The devices, slice by slice."""
         return (device for part in self.slices for device in part.devices)
 
@@ -206,17 +206,17 @@ class SliceIndex:
 
     def __init__(self, *, partitions: bool = True) -> None:
         self._partitions = partitions
-        self._slices: dict[str, OfferedSlice] = {}
-        self._of_node: dict[str, dict[str, OfferedSlice]] = {}
-        self._shared: dict[str, OfferedSlice] = {}  # slices without a single node
-        self._by_pool: dict[PoolKey, dict[str, OfferedSlice]] = {}  # all generations
+        self._slices: dict[str, InventorySlice] = {}
+        self._of_node: dict[str, dict[str, InventorySlice]] = {}
+        self._shared: dict[str, InventorySlice] = {}  # slices without a single node
+        self._by_pool: dict[PoolKey, dict[str, InventorySlice]] = {}  # all generations
         self._of_driver: Counter[str] = Counter()  # number of slices
 
     def put(self, item: ResourceSlice) -> None:
         """Add or update a slice."""
         name = item.metadata.name
         self.drop(name)
-        offered = self._slices[name] = OfferedSlice.of(item)
+        offered = self._slices[name] = InventorySlice.of(item)
         is_usable = self._partitions or not offered.spec.per_device_node_selection
         if is_usable and not offered.has_groups:
             self._visible(offered)[name] = offered
@@ -243,11 +243,11 @@ class SliceIndex:
         """Return whether a pool has slices."""
         return pool in self._by_pool
 
-    def find(self, name: str) -> OfferedSlice | None:
+    def find(self, name: str) -> InventorySlice | None:
         """Return a slice by name."""
         return self._slices.get(name)
 
-    def _visible(self, offered: OfferedSlice) -> dict[str, OfferedSlice]:
+    def _visible(self, offered: InventorySlice) -> dict[str, InventorySlice]:
         only = offered.only_node
         return self._of_node.setdefault(only, {}) if only else self._shared
 
@@ -255,7 +255,7 @@ class SliceIndex:
         """Return the nodes that have slices of their own."""
         return self._of_node.keys()
 
-    def device(self, wanted: DeviceId) -> OfferedDevice | None:
+    def device(self, wanted: DeviceId) -> InventoryDevice | None:
         """Return a device in its newest generation; None if it does not exist."""
         driver, pool, _ = wanted
         parts = self._by_pool.get((driver, pool), {}).values()
@@ -278,9 +278,9 @@ class SliceIndex:
         seen.sort(key=lambda part: (*_pool_key(part), part.name))
         return self.pools_of(seen)
 
-    def pools_of(self, seen: Sequence[OfferedSlice]) -> tuple[Pool, ...]:
+    def pools_of(self, seen: Sequence[InventorySlice]) -> tuple[Pool, ...]:
         """Return the pools of the slices that a node sees, in the order of their first slices."""
-        newest: dict[tuple[str, str], list[OfferedSlice]] = {}
+        newest: dict[tuple[str, str], list[InventorySlice]] = {}
         for one in seen:
             known = newest.setdefault((one.spec.driver, one.spec.pool.name), [])
             if known and known[0].spec.pool.generation != one.spec.pool.generation:
@@ -292,9 +292,9 @@ class SliceIndex:
         pools = [pool for pool in pools_or_none if pool is not None]
         return tuple(sorted(pools, key=lambda pool: any(p.has_conditions for p in pool.slices)))
 
-    def _pool(self, key: PoolKey, parts: Sequence[OfferedSlice]) -> Pool | None:
+    def _pool(self, key: PoolKey, parts: Sequence[InventorySlice]) -> Pool | None:
         about = parts[0].spec.pool
-        everywhere: Iterable[OfferedSlice] = parts
+        everywhere: Iterable[InventorySlice] = parts
         if len(parts) != about.resource_slice_count:
             known = self._by_pool[key].values()
             if any(part.spec.pool.generation > about.generation for part in known):
@@ -318,7 +318,7 @@ class SliceIndex:
             },
         )
 
-    def _has_counters(self, parts: Sequence[OfferedSlice]) -> bool:
+    def _has_counters(self, parts: Sequence[InventorySlice]) -> bool:
         """Return whether the consumed counters exist and counter sets are unique."""
         if not self._partitions:
             return True
@@ -329,11 +329,11 @@ class SliceIndex:
         )
 
 
-def _pool_key(offered: OfferedSlice) -> PoolKey:
+def _pool_key(offered: InventorySlice) -> PoolKey:
     return offered.spec.driver, offered.spec.pool.name
 
 
-def _take_out(groups: dict[GroupT, dict[str, OfferedSlice]], group: GroupT, name: str) -> None:
+def _take_out(groups: dict[GroupT, dict[str, InventorySlice]], group: GroupT, name: str) -> None:
     """Remove a slice from its group, and the group when it is empty."""
     known = groups.get(group)
     if known is not None and known.pop(name, None) is not None and not known:

@@ -19,7 +19,7 @@ from koordinator.api.dynamic_resources import (
     ExactDeviceRequest,
     ResourceClaim,
 )
-from koordinator.domain.dynamic_resources.inventory import OfferedDevice
+from koordinator.domain.dynamic_resources.inventory import InventoryDevice
 from koordinator.domain.dynamic_resources.selectors import compile_selector
 from koordinator.foundation.cel import CelError, CelProgram
 from koordinator.foundation.errors import InputError
@@ -57,7 +57,7 @@ class SelectorCondition:
     expression: str
     program: CelProgram | InputError
 
-    def holds(self, device: OfferedDevice) -> bool:
+    def matches(self, device: InventoryDevice) -> bool:
         """Return whether the device matches.  Raises AllocationError."""
         if isinstance(self.program, InputError):
             raise AllocationError(f"{self.label}: CEL compile error: {self.program}")
@@ -83,9 +83,9 @@ class RequestOption:
     capacity: Mapping[str, Quantity] = field(default_factory=dict)
     is_derived: bool = False  # computes attributes of devices, which is not supported
 
-    def selects(self, device: OfferedDevice) -> bool:
+    def selects(self, device: InventoryDevice) -> bool:
         """Return whether all conditions hold for the device.  Raises AllocationError."""
-        return all(condition.holds(device) for condition in self.conditions)
+        return all(condition.matches(device) for condition in self.conditions)
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,8 +18,8 @@ from koordinator.domain.dynamic_resources.allocator import (
     needs_gate,
 )
 from koordinator.domain.dynamic_resources.inventory import (
-    OfferedDevice,
-    OfferedSlice,
+    InventoryDevice,
+    InventorySlice,
     Pool,
     SliceContent,
 )
@@ -47,7 +47,7 @@ class SliceContents:
         self._next = count()
 
     def number(
-        self, part: OfferedSlice, reading: Hashable, read: Callable[[OfferedDevice], Hashable]
+        self, part: InventorySlice, reading: Hashable, read: Callable[[InventoryDevice], Hashable]
     ) -> int | None:
         """Return a number that is equal for slices with equal values; None if undetermined.
 
@@ -91,7 +91,7 @@ class ShapeReader:
         self._alike: dict[int, Hashable] = {}  # traits of devices by content number
         self._numbers: dict[Hashable, int] = {}  # numbers of slices that several nodes see
         self._next = count()
-        self._seen: dict[int, tuple[OfferedSlice, int]] = {}  # number by identity of the slice
+        self._seen: dict[int, tuple[InventorySlice, int]] = {}  # number by identity of the slice
 
     def begin(self) -> None:
         """Start a new pass; references to removed slices are dropped."""
@@ -114,7 +114,7 @@ class ShapeReader:
             ]
         )
 
-    def _part(self, part: OfferedSlice) -> Hashable:
+    def _part(self, part: InventorySlice) -> Hashable:
         if part.only_node:
             return self._traits_of(part)
         seen = self._seen.get(id(part))
@@ -127,7 +127,7 @@ class ShapeReader:
             seen = self._seen[id(part)] = part, number
         return "shared", seen[1]
 
-    def _traits_of(self, part: OfferedSlice) -> Hashable:
+    def _traits_of(self, part: InventorySlice) -> Hashable:
         """Return the traits of all devices, cached by content."""
         number = None
         if self._parts is not None:
@@ -139,15 +139,15 @@ class ShapeReader:
                 self._alike[number] = traits
         return traits
 
-    def _traits(self, device: OfferedDevice) -> Hashable:
+    def _traits(self, device: InventoryDevice) -> Hashable:
         return tuple([_answer(option, device) for option in self._options]), self._own(device)
 
-    def _values(self, device: OfferedDevice) -> Hashable:
+    def _values(self, device: InventoryDevice) -> Hashable:
         """Return the values that determine a device's traits; None if undetermined."""
         values = values_read(self._parts or (), device.id[0], device.spec)
         return (values, self._own(device)) if values is not None else None
 
-    def _own(self, device: OfferedDevice) -> tuple[Hashable, ...]:
+    def _own(self, device: InventoryDevice) -> tuple[Hashable, ...]:
         """Return the properties of a device that matter besides expression results."""
         spec, gates = device.spec, self._gates
         own: tuple[Hashable, ...] = tuple(map(device.attribute, self._attributes))
@@ -179,7 +179,7 @@ def _parts(options: Iterable[RequestOption]) -> tuple[tuple[str, str, str], ...]
     return tuple(sorted(distinct))
 
 
-def _answer(option: RequestOption, device: OfferedDevice) -> bool | None:
+def _answer(option: RequestOption, device: InventoryDevice) -> bool | None:
     """Return whether a request selects the device; None if a selector fails."""
     try:
         return option.selects(device)

@@ -17,7 +17,7 @@ from koordinator.api.dynamic_resources import (
     CapacityRequestPolicyRange,
     DeviceCapacity,
 )
-from koordinator.domain.dynamic_resources.inventory import DeviceId, OfferedDevice, Pool, PoolKey
+from koordinator.domain.dynamic_resources.inventory import DeviceId, InventoryDevice, Pool, PoolKey
 from koordinator.foundation.quantity import NANOS, Quantity
 
 KeyT = TypeVar("KeyT", bound=Hashable)
@@ -66,7 +66,7 @@ def _count(counts: Counter[KeyT], key: KeyT, more: int) -> None:
         del counts[key]
 
 
-def consumption(device: OfferedDevice) -> Iterable[tuple[CounterKey, int]]:
+def consumption(device: InventoryDevice) -> Iterable[tuple[CounterKey, int]]:
     """Yield the counters that a device consumes."""
     driver, pool, _ = device.id
     for part in device.spec.consumes_counters:
@@ -88,7 +88,7 @@ class CapacityError(ValueError):
 
 
 def consumed_capacity(
-    device: OfferedDevice, requests: Mapping[str, Quantity], *, fractional: bool = False
+    device: InventoryDevice, requests: Mapping[str, Quantity], *, fractional: bool = False
 ) -> Mapping[str, int] | None:
     """Return the capacity that an allocation consumes; None if the request can't be satisfied.
 

@@ -31,12 +31,12 @@ def what_helps(
     limit may have to be raised by more than the current shortfall; then the changes do not suffice.
     A change that the webhook would reject is not proposed.
     """
-    trial = _Trial(tree, rules, assumed)
+    dry_run = _DryRun(tree, rules, assumed)
     try:
-        steps = [*trial.steps(name, pod)]
+        steps = [*dry_run.steps(name, pod)]
         return "; and ".join(steps), not why_not(tree, name, pod, rules)
     finally:
-        trial.undo()
+        dry_run.undo()
 
 
 @contextmanager
@@ -44,14 +44,14 @@ def raised_maximums(
     tree: QuotaTree, name: str, pod: QuotaPod, rules: AdmissionRules
 ) -> Iterator[str]:
     """Raise maximums that are too small for a pod within the context; yield the description."""
-    trial = _Trial(tree, rules)
+    dry_run = _DryRun(tree, rules)
     try:
-        yield "; and ".join(trial.raised_maximums(name, pod))
+        yield "; and ".join(dry_run.raised_maximums(name, pod))
     finally:
-        trial.undo()
+        dry_run.undo()
 
 
-class _Trial:
+class _DryRun:
     def __init__(
         self, tree: QuotaTree, rules: AdmissionRules, assumed: Iterable[Amounts] = ()
     ) -> None:

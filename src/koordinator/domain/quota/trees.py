@@ -86,7 +86,7 @@ class QuotaTrees:
         self._tree_roots: defaultdict[str, set[str]] = defaultdict(set)
         self._total: Amounts = NOTHING
         self._entries: dict[str, _QuotaEntry] = {}
-        self._claims: defaultdict[_Selector, set[str]] = defaultdict(set)  # keys of pods
+        self._pods_by_selector: defaultdict[_Selector, set[str]] = defaultdict(set)  # keys of pods
 
     def __contains__(self, name: str) -> bool:
         """Return whether there is a quota of that name; False for the root."""
@@ -150,15 +150,15 @@ class QuotaTrees:
         tree = self._trees.get(tree_id) or self._new_tree()
         tree.put(spec)
         self._trees[tree_id] = tree
-        claims = _claims_on(spec)
+        selectors = _selectors_of(spec)
         if old is not None:
-            claims |= _claims_on(old)
+            selectors |= _selectors_of(old)
             self._unindex(old)
             if self._tree_id(old) != tree_id:
                 self._leave_tree(old)
         self._index(spec)
         self._share_total()
-        self._settle_all(claims)
+        self._settle_all(selectors)
 
     def remove(self, quota: ElasticQuota) -> None:
         """Remove a quota if it exists, and move its pods to their new quotas."""
@@ -173,7 +173,7 @@ class QuotaTrees:
         self._unindex(old)
         self._leave_tree(old)
         self._share_total()
-        self._settle_all(_claims_on(old))
+        self._settle_all(_selectors_of(old))
 
     def quota_for(self, pod: QuotaPod) -> str | None:
         """Return the name of the quota that limits a pod, None if there is none.
@@ -203,9 +203,9 @@ class QuotaTrees:
         if entry is None:
             entry = self._entries[pod.key] = _QuotaEntry(pod)
         else:
-            self._drop_claim(entry.pod)
+            self._drop_pod(entry.pod)
             entry.pod = pod
-        self._claims[_claim_of(pod)].add(pod.key)
+        self._pods_by_selector[_selector_of(pod)].add(pod.key)
         if entry.quota is not None and entry.quota == self.quota_for(pod):
             self.tree_of(entry.quota).put_pod(entry.quota, pod)
         else:
@@ -219,7 +219,7 @@ class QuotaTrees:
         """
         quota = self.quota_for(pods[0])
         self._entries |= {pod.key: _QuotaEntry(pod, quota=quota) for pod in pods}
-        self._claims[_claim_of(pods[0])].update([pod.key for pod in pods])
+        self._pods_by_selector[_selector_of(pods[0])].update([pod.key for pod in pods])
         if quota is not None:
             self.tree_of(quota).add_alike(quota, pods)
         return quota
@@ -229,7 +229,7 @@ class QuotaTrees:
         entry = self._entries.pop(key, None)
         if entry is None:
             return
-        self._drop_claim(entry.pod)
+        self._drop_pod(entry.pod)
         if entry.quota is not None:
             self.tree_of(entry.quota).remove_pod(entry.quota, key)
 
@@ -257,9 +257,9 @@ class QuotaTrees:
         if entry.quota is not None:
             self.tree_of(entry.quota).unassign(entry.quota, key)
 
-    def _settle_all(self, claims: Iterable[_Selector]) -> None:
-        for claim in claims:
-            for key in self._claims.get(claim, ()):
+    def _settle_all(self, selectors: Iterable[_Selector]) -> None:
+        for selector in selectors:
+            for key in self._pods_by_selector.get(selector, ()):
                 self._settle(self._entries[key])
 
     def _settle(self, entry: _QuotaEntry) -> None:
@@ -276,11 +276,11 @@ class QuotaTrees:
             if entry.is_assigned:
                 tree.assign(quota, entry.pod.key)
 
-    def _drop_claim(self, pod: QuotaPod) -> None:
-        claim = _claim_of(pod)
-        self._claims[claim].remove(pod.key)
-        if not self._claims[claim]:
-            del self._claims[claim]
+    def _drop_pod(self, pod: QuotaPod) -> None:
+        selector = _selector_of(pod)
+        self._pods_by_selector[selector].remove(pod.key)
+        if not self._pods_by_selector[selector]:
+            del self._pods_by_selector[selector]
 
     def _leave_tree(self, spec: QuotaSpec) -> None:
         """Remove a quota from its tree; its pods have no quota until they are settled."""
@@ -335,11 +335,11 @@ class QuotaTrees:
         )
 
 
-def _claim_of(pod: QuotaPod) -> _Selector:
+def _selector_of(pod: QuotaPod) -> _Selector:
     return (pod.quota_label, "") if pod.quota_label else ("", pod.namespace)
 
 
-def _claims_on(spec: QuotaSpec) -> set[_Selector]:
-    """Return the claims that may lead to a quota."""
+def _selectors_of(spec: QuotaSpec) -> set[_Selector]:
+    """Return the selectors that may lead to a quota."""
     by_namespace = {*spec.bound_namespaces, spec.namespace}
     return {(spec.name, ""), *(("", namespace) for namespace in by_namespace)}

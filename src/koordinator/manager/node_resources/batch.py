@@ -51,8 +51,8 @@ _PERCENT = 100
 
 
 @dataclass(frozen=True, slots=True)
-class ProdClaims:
-    """Resources that prod and mid pods claim, under each calculation policy."""
+class ProdDemand:
+    """Resources that prod and mid pods need, under each calculation policy."""
 
     requested: CpuMemory
     used: CpuMemory
@@ -67,7 +67,7 @@ class BatchTerms:
     capacity: CpuMemory
     system: CpuMemory
     reserved: CpuMemory
-    claims: ProdClaims
+    prod: ProdDemand
 
     @property
     def margin(self) -> CpuMemory:
@@ -84,15 +84,15 @@ class BatchTerms:
         """Return the batch resources in nanos of a CPU and of a byte."""
         kept = self.capacity.minus(self.margin)
         busy = self.system.larger(self.reserved)
-        claims, strategy = self.claims, self.strategy
-        cpu_claim = claims.used if strategy.cpu_policy != MAX_USAGE_REQUEST else claims.largest
-        cpu = max(kept.cpu - busy.cpu - cpu_claim.cpu, 0)
+        prod, strategy = self.prod, self.strategy
+        demand = prod.used if strategy.cpu_policy != MAX_USAGE_REQUEST else prod.largest
+        cpu = max(kept.cpu - busy.cpu - demand.cpu, 0)
         if strategy.memory_policy == REQUEST:
-            memory = kept.memory - self.reserved.memory - claims.requested.memory
+            memory = kept.memory - self.reserved.memory - prod.requested.memory
         elif strategy.memory_policy == MAX_USAGE_REQUEST:
-            memory = kept.memory - busy.memory - claims.largest.memory
+            memory = kept.memory - busy.memory - prod.largest.memory
         else:
-            memory = kept.memory - busy.memory - claims.used.memory
+            memory = kept.memory - busy.memory - prod.used.memory
         memory = max(memory, 0)
         if strategy.batch_cpu_percent is not None:
             ratio = strategy.batch_cpu_percent / _PERCENT
@@ -104,34 +104,34 @@ class BatchTerms:
 
     def cpu_message(self) -> str:
         """Return the CPU formula with its terms, in milli-CPU."""
-        claims = self.claims
-        name, claim = "podHPUsed", claims.used.cpu
+        prod = self.prod
+        name, demand = "podHPUsed", prod.used.cpu
         if self.strategy.cpu_policy == MAX_USAGE_REQUEST:
-            name, claim = "podHPMaxUsedRequest", claims.largest.cpu
+            name, demand = "podHPMaxUsedRequest", prod.largest.cpu
         capacity = milli(self.capacity.cpu)
         sum_ = (
             f"nodeCapacity:{capacity} - nodeSafetyMargin:{milli(self.margin.cpu)} - "
             f"systemUsageOrNodeReserved:{milli(max(self.system.cpu, self.reserved.cpu))} - "
-            f"{name}:{milli(claim)}"
+            f"{name}:{milli(demand)}"
         )
         limited = _limited(sum_, capacity, self.strategy.batch_cpu_percent)
         return f"batchAllocatable[CPU(Milli-Core)]:{milli(self.batch().cpu)} = {limited}"
 
     def memory_message(self) -> str:
         """Return the memory formula with its terms, in 10^9 bytes."""
-        claims, limit = self.claims, self.strategy.batch_memory_percent
+        prod, limit = self.prod, self.strategy.batch_memory_percent
         busy_name, busy = "systemUsage", max(self.system.memory, self.reserved.memory)
         if self.strategy.memory_policy == REQUEST:
-            name, claim = "podHPRequest", claims.requested.memory
+            name, demand = "podHPRequest", prod.requested.memory
             busy_name, busy = "nodeReserved", self.reserved.memory
         elif self.strategy.memory_policy == MAX_USAGE_REQUEST or limit is not None:
-            name, claim = "podHPMaxUsedRequest", claims.largest.memory
+            name, demand = "podHPMaxUsedRequest", prod.largest.memory
         else:
-            name, claim = "podHPUsed", claims.used.memory
+            name, demand = "podHPUsed", prod.used.memory
         capacity = giga(self.capacity.memory)
         sum_ = (
             f"nodeCapacity:{capacity} - nodeSafetyMargin:{giga(self.margin.memory)} - "
-            f"{busy_name}:{giga(busy)} - {name}:{giga(claim)}"
+            f"{busy_name}:{giga(busy)} - {name}:{giga(demand)}"
         )
         limited = _limited(sum_, capacity, limit)
         return f"batchAllocatable[Mem(GB)]:{giga(self.batch().memory)} = {limited}"
@@ -166,7 +166,7 @@ def batch_terms(strategy: Strategy, node: Node, use: NodeUse) -> BatchTerms:
         capacity=cpu_and_memory(node.status.capacity),
         system=system_usage(use, PriorityBand.BATCH),
         reserved=node_reserved(node),
-        claims=ProdClaims(CpuMemory(requested_cpu, requested_memory), used, largest),
+        prod=ProdDemand(CpuMemory(requested_cpu, requested_memory), used, largest),
     )
 
 
@@ -214,7 +214,7 @@ def zone_terms(
             capacity=cpu_and_memory({r.name: r.allocatable for r in zone.resources}),
             system=system,
             reserved=reserved,
-            claims=ProdClaims(requested[i], used[i], largest[i]),
+            prod=ProdDemand(requested[i], used[i], largest[i]),
         )
         for i, zone in enumerate(topology.zones)
     ]

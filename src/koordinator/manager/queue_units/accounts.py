@@ -34,7 +34,7 @@ class UnitPlace:
 
 
 @dataclass(frozen=True, slots=True)
-class UnitClaim:
+class UnitResources:
     """Resources that a unit requests or holds."""
 
     key: str
@@ -46,29 +46,29 @@ class UnitClaim:
 
 
 class UnitAccount(Protocol):
-    """Account of the resources that units hold.  Claims may be taken and released repeatedly."""
+    """Account of the resources that units hold.  A unit may be taken and released repeatedly."""
 
-    def expect(self, claim: UnitClaim) -> None:
+    def expect(self, unit: UnitResources) -> None:
         """Register a pending unit."""
         ...
 
-    def take(self, claim: UnitClaim) -> None:
+    def take(self, unit: UnitResources) -> None:
         """Add the resources of a unit to its usage."""
         ...
 
-    def release(self, claim: UnitClaim) -> None:
+    def release(self, unit: UnitResources) -> None:
         """Subtract the resources of a unit from its usage."""
         ...
 
-    def shortfall(self, claim: UnitClaim) -> str:
+    def shortfall(self, unit: UnitResources) -> str:
         """Return why a unit exceeds the account; empty if it fits."""
         ...
 
-    def is_satisfiable(self, claim: UnitClaim) -> bool:
+    def is_satisfiable(self, unit: UnitResources) -> bool:
         """Return whether a unit can fit after preemption of other units."""
         ...
 
-    def preempts(self, claim: UnitClaim) -> bool:
+    def preempts(self, unit: UnitResources) -> bool:
         """Return whether a unit may preempt others, regardless of its queue."""
         ...
 
@@ -79,32 +79,32 @@ class JointAccount:
     def __init__(self, accounts: Iterable[UnitAccount]) -> None:
         self._accounts: Sequence[UnitAccount] = tuple(accounts)
 
-    def expect(self, claim: UnitClaim) -> None:
+    def expect(self, unit: UnitResources) -> None:
         """Register a pending unit in all accounts."""
         for account in self._accounts:
-            account.expect(claim)
+            account.expect(unit)
 
-    def take(self, claim: UnitClaim) -> None:
-        """Add a claim to all accounts."""
+    def take(self, unit: UnitResources) -> None:
+        """Add a unit to all accounts."""
         for account in self._accounts:
-            account.take(claim)
+            account.take(unit)
 
-    def release(self, claim: UnitClaim) -> None:
-        """Subtract a claim from all accounts."""
+    def release(self, unit: UnitResources) -> None:
+        """Subtract a unit from all accounts."""
         for account in self._accounts:
-            account.release(claim)
+            account.release(unit)
 
-    def shortfall(self, claim: UnitClaim) -> str:
+    def shortfall(self, unit: UnitResources) -> str:
         """Return the shortfall of the first account that a unit exceeds; empty if none."""
-        return next(filter(None, (each.shortfall(claim) for each in self._accounts)), "")
+        return next(filter(None, (each.shortfall(unit) for each in self._accounts)), "")
 
-    def is_satisfiable(self, claim: UnitClaim) -> bool:
+    def is_satisfiable(self, unit: UnitResources) -> bool:
         """Return whether a unit can fit into every account after preemption."""
-        return all(account.is_satisfiable(claim) for account in self._accounts)
+        return all(account.is_satisfiable(unit) for account in self._accounts)
 
-    def preempts(self, claim: UnitClaim) -> bool:
+    def preempts(self, unit: UnitResources) -> bool:
         """Return whether any account permits preemption."""
-        return any(account.preempts(claim) for account in self._accounts)
+        return any(account.preempts(unit) for account in self._accounts)
 
 
 _PRECISION: Final = 1 << 20
@@ -148,22 +148,22 @@ class UnitQuotas:
             path.append(ROOT_QUOTA)
         return tuple(path)
 
-    def expect(self, claim: UnitClaim) -> None:
+    def expect(self, unit: UnitResources) -> None:
         """Do nothing: pending units do not affect others."""
 
-    def take(self, claim: UnitClaim) -> None:
+    def take(self, unit: UnitResources) -> None:
         """Add a unit to its quota and all ancestors; if the quota was deleted, to its name only."""
-        self._count(claim.quota, claim.amounts)
+        self._count(unit.quota, unit.amounts)
 
-    def release(self, claim: UnitClaim) -> None:
+    def release(self, unit: UnitResources) -> None:
         """Subtract a unit that was added with ``take``."""
-        self._count(claim.quota, multiple(claim.amounts, -1))
+        self._count(unit.quota, multiple(unit.amounts, -1))
 
-    def is_satisfiable(self, claim: UnitClaim) -> bool:
+    def is_satisfiable(self, unit: UnitResources) -> bool:
         """Return whether the quota and its ancestors exist."""
-        return isinstance(self.path(claim.quota), tuple)
+        return isinstance(self.path(unit.quota), tuple)
 
-    def preempts(self, claim: UnitClaim) -> bool:  # noqa: ARG002 -- the same for every claim
+    def preempts(self, unit: UnitResources) -> bool:  # noqa: ARG002 -- the same for every unit
         """Return False: only queues permit preemption."""
         return False
 
@@ -180,9 +180,9 @@ class UnitQuotas:
         """Return the limit of a quota."""
         return times_rate(amounts_of(self._quotas[name].spec.max), self._rate)
 
-    def shortfall(self, claim: UnitClaim) -> str:
+    def shortfall(self, unit: UnitResources) -> str:
         """Return why a unit exceeds its quota or an ancestor; empty if it fits."""
-        path, request = self.path(claim.quota), claim.amounts
+        path, request = self.path(unit.quota), unit.amounts
         if isinstance(path, str):
             return path
         for level in path:
@@ -190,9 +190,9 @@ class UnitQuotas:
             requested = {resource: amount for resource, amount in request.items() if amount > 0}
             over = exceeded(named_by(plus(used, requested), requested), limit)
             if over:
-                spec, own = (QuotaSpec.of(self._quotas[name]) for name in (level, claim.quota))
+                spec, own = (QuotaSpec.of(self._quotas[name]) for name in (level, unit.quota))
                 figures = ""
-                if spec.shows_figures_to(claim.namespace, own):
+                if spec.shows_figures_to(unit.namespace, own):
                     in_use = to_text(named_by(used, requested))
                     figures = f", used {in_use}, limit {to_text(limit)}"
                 return (
@@ -214,24 +214,24 @@ class NamespaceAccount:
         for quota in quotas:
             self._quotas.setdefault(quota.metadata.namespace, []).append(quota)
 
-    def expect(self, claim: UnitClaim) -> None:
+    def expect(self, unit: UnitResources) -> None:
         """Do nothing: pending units do not affect others."""
 
-    def take(self, claim: UnitClaim) -> None:
+    def take(self, unit: UnitResources) -> None:
         """Add a unit to the usage of its namespace."""
-        add(self._used.setdefault(claim.namespace, {}), claim.amounts)
+        add(self._used.setdefault(unit.namespace, {}), unit.amounts)
 
-    def release(self, claim: UnitClaim) -> None:
+    def release(self, unit: UnitResources) -> None:
         """Subtract a unit from the usage of its namespace."""
-        add(self._used.setdefault(claim.namespace, {}), multiple(claim.amounts, -1))
+        add(self._used.setdefault(unit.namespace, {}), multiple(unit.amounts, -1))
 
-    def shortfall(self, claim: UnitClaim) -> str:
+    def shortfall(self, unit: UnitResources) -> str:
         """Return why a unit exceeds the ResourceQuota; empty if it fits."""
-        quota = self._quota(claim.namespace)
+        quota = self._quota(unit.namespace)
         if isinstance(quota, str):
             return quota
-        limit, used = _limit(quota), self._used.get(claim.namespace, {})
-        requested = {resource: amount for resource, amount in claim.amounts.items() if amount > 0}
+        limit, used = _limit(quota), self._used.get(unit.namespace, {})
+        requested = {resource: amount for resource, amount in unit.amounts.items() if amount > 0}
         over = exceeded(named_by(plus(used, requested), requested), limit)
         if not over:
             return ""
@@ -241,11 +241,11 @@ class NamespaceAccount:
             f"insufficient {', '.join(over)}"
         )
 
-    def is_satisfiable(self, claim: UnitClaim) -> bool:
+    def is_satisfiable(self, unit: UnitResources) -> bool:
         """Return whether the namespace has a ResourceQuota that applies."""
-        return not isinstance(self._quota(claim.namespace), str)
+        return not isinstance(self._quota(unit.namespace), str)
 
-    def preempts(self, claim: UnitClaim) -> bool:  # noqa: ARG002 -- the same for every claim
+    def preempts(self, unit: UnitResources) -> bool:  # noqa: ARG002 -- the same for every unit
         """Return False: a ResourceQuota has no priorities."""
         return False
 

@@ -14,15 +14,15 @@ from koordinator.api.queue_unit import QueueUnit, UnitPolicy
 from koordinator.domain.amounts import Amounts
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
-from koordinator.manager.queue_units.accounts import UnitAccount, UnitClaim, UnitPlace
+from koordinator.manager.queue_units.accounts import UnitAccount, UnitPlace, UnitResources
 from koordinator.manager.queue_units.jobs import WaitingJob
 from koordinator.manager.queue_units.life import (
     ADMITTED_PHASES,
     GATED_PHASES,
     UnitGates,
     admitted_amounts,
-    holds,
     is_candidate,
+    is_counted,
     phase_of,
 )
 from koordinator.manager.queue_units.queues import UnitQueue
@@ -46,17 +46,17 @@ class WaitingUnit:
         return self.place.queue
 
     @property
-    def request(self) -> UnitClaim:
+    def request(self) -> UnitResources:
         """The resources that it requests."""
-        return self._claim(self.job.request)
+        return self._resources(self.job.request)
 
     @property
-    def admitted(self) -> UnitClaim:
+    def admitted(self) -> UnitResources:
         """The resources that it holds, if it is admitted."""
-        return self._claim(admitted_amounts(self.unit, self.job))
+        return self._resources(admitted_amounts(self.unit, self.job))
 
-    def _claim(self, amounts: Amounts) -> UnitClaim:
-        return UnitClaim(
+    def _resources(self, amounts: Amounts) -> UnitResources:
+        return UnitResources(
             self.unit.key,
             self.unit.metadata.namespace,
             self.place.quota,
@@ -107,7 +107,7 @@ class _Admission:
         #: Highest priority that waits for a scheduler, by queue.
         self._gated_priority: dict[str, int] = {}
         for one in every:
-            if holds(one.unit, one.job):
+            if is_counted(one.unit, one.job):
                 account.take(one.admitted)
             if phase_of(one.unit) in GATED_PHASES:
                 self._record_gated(one)
@@ -177,7 +177,7 @@ def _preempt(
     terminating = [
         other
         for other in every
-        if holds(other.unit, other.job)
+        if is_counted(other.unit, other.job)
         and (phase_of(other.unit) not in ADMITTED_PHASES or other.unit.key in preempted)
         and other.place == one.place
     ]

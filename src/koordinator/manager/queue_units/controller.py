@@ -53,7 +53,7 @@ from koordinator.manager.queue_units.life import (
     admission_stamp,
     admit,
     evicted,
-    holds,
+    is_counted,
     step,
 )
 from koordinator.manager.queue_units.plugins import PluginWorld, QueuePlugins, QueuePluginSettings
@@ -167,7 +167,7 @@ def reconcile_queue_units(world: QueueWorld, options: QueueUnitOptions, now_s: f
             continue
         created = current.created(job)
         done.steps.append((key, (Create(created), _marks(job, now_s))))
-        if holds(created, job):  # the unit of a running job was deleted
+        if is_counted(created, job):  # the unit of a running job was deleted
             units.append(current.waiting(created, job))
     plan = _admit(units, current)
     done.steps += [(about, (write,)) for about, write in plugins.queue_writes()]
@@ -293,7 +293,7 @@ class _Pass:
         if result.again_s is not None:
             self.requeue_at(result.again_s)
         spec = unit.spec
-        if not holds(unit, job) and not job.is_over:
+        if not is_counted(unit, job) and not job.is_over:
             spec = _merged(spec, self._spec(job))
             place = self.plugins.places.place(_with(unit, spec, unit.status))
             spec = replace(spec, queue=place.queue)

@@ -1,6 +1,7 @@
 """State machine of one unit: pure functions of the unit and its job, level-triggered.
 
-A unit *holds* its request from the write that admits it until its job is suspended and has no pods.
+The request of a unit counts from the write that admits it until its job is suspended and has no
+pods.
 The rule depends only on the current objects, so lost and repeated writes can't release the quota of
 running pods.
 
@@ -141,7 +142,7 @@ def phase_of(unit: QueueUnit) -> UnitPhase:
     return phase
 
 
-def holds(unit: QueueUnit, job: WaitingJob) -> bool:
+def is_counted(unit: QueueUnit, job: WaitingJob) -> bool:
     """Return whether a unit counts in its quota: it is admitted, or its job may have pods."""
     if job.is_over:
         return False
@@ -149,7 +150,7 @@ def holds(unit: QueueUnit, job: WaitingJob) -> bool:
 
 
 def admitted_amounts(unit: QueueUnit, job: WaitingJob) -> Amounts:
-    """Return the resources that a unit holds: as admitted, by default the job's request."""
+    """Return the counted resources of a unit: as admitted, by default the job's request."""
     if not unit.status.admissions:
         return job.request
     admitted: dict[str, int] = {}
@@ -159,12 +160,12 @@ def admitted_amounts(unit: QueueUnit, job: WaitingJob) -> Amounts:
 
 
 def is_candidate(unit: QueueUnit, job: WaitingJob) -> bool:
-    """Return whether a unit is pending admission and holds nothing from an earlier attempt."""
+    """Return whether a unit is pending admission and nothing of an earlier attempt is counted."""
     return (
         phase_of(unit) is UnitPhase.ENQUEUED
         and unit.spec.active is not False
         and not job.is_over
-        and not holds(unit, job)
+        and not is_counted(unit, job)
     )
 
 

@@ -27,7 +27,7 @@ from koordinator.domain.amounts import (
 )
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
-from koordinator.manager.queue_units.accounts import UnitClaim, times_rate
+from koordinator.manager.queue_units.accounts import UnitResources, times_rate
 from koordinator.manager.queue_units.queues import PREFIXES, marked
 
 TREE_NAMESPACE: Final = "kube-system"  # trees in other namespaces are ignored
@@ -67,13 +67,13 @@ class TreeQuota:
             yield at
             at = at.parent
 
-    def count(self, claim: UnitClaim, times: int) -> None:
-        """Add a claim to the quota and its ancestors, or subtract it with ``times`` -1."""
-        amounts = {name: amount * times for name, amount in claim.amounts.items()}
+    def count(self, unit: UnitResources, times: int) -> None:
+        """Add a unit to the quota and its ancestors, or subtract it with ``times`` -1."""
+        amounts = {name: amount * times for name, amount in unit.amounts.items()}
         for quota in self.path:
             add(quota.used, amounts)
             quota.jobs += times
-            if claim.is_preemptible:
+            if unit.is_preemptible:
                 quota.preemptible_jobs += times
             else:
                 add(quota.firm, amounts)
@@ -157,42 +157,42 @@ class TreeAccount:
         self._tree, self._checks_oversold = tree, checks_oversold
         self._waiting: dict[str, set[str]] = {}
 
-    def expect(self, claim: UnitClaim) -> None:
+    def expect(self, unit: UnitResources) -> None:
         """Register a pending unit in its quota."""
-        self._waiting.setdefault(claim.quota, set()).add(claim.key)
+        self._waiting.setdefault(unit.quota, set()).add(unit.key)
 
-    def take(self, claim: UnitClaim) -> None:
+    def take(self, unit: UnitResources) -> None:
         """Add a unit to its quota and its ancestors; a unit of a deleted quota is ignored."""
-        self._waiting.get(claim.quota, set()).discard(claim.key)
-        quota = self._tree.quotas.get(claim.quota)
+        self._waiting.get(unit.quota, set()).discard(unit.key)
+        quota = self._tree.quotas.get(unit.quota)
         if quota is not None:
-            quota.count(claim, 1)
+            quota.count(unit, 1)
 
-    def release(self, claim: UnitClaim) -> None:
+    def release(self, unit: UnitResources) -> None:
         """Subtract a unit from its quota and its ancestors."""
-        quota = self._tree.quotas.get(claim.quota)
+        quota = self._tree.quotas.get(unit.quota)
         if quota is not None:
-            quota.count(claim, -1)
+            quota.count(unit, -1)
 
-    def is_satisfiable(self, claim: UnitClaim) -> bool:
+    def is_satisfiable(self, unit: UnitResources) -> bool:
         """Return whether the quota exists."""
-        return claim.quota in self._tree.quotas
+        return unit.quota in self._tree.quotas
 
-    def preempts(self, claim: UnitClaim) -> bool:
+    def preempts(self, unit: UnitResources) -> bool:
         """Return whether the quota permits preemption."""
-        quota = self._tree.quotas.get(claim.quota)
+        quota = self._tree.quotas.get(unit.quota)
         return quota is not None and quota.preempts
 
-    def shortfall(self, claim: UnitClaim) -> str:
+    def shortfall(self, unit: UnitResources) -> str:
         """Return why a unit exceeds its quota or an ancestor; empty if it fits."""
-        quota = self._tree.quotas.get(claim.quota)
+        quota = self._tree.quotas.get(unit.quota)
         if quota is None:
-            return f"there is no quota {claim.quota}"
-        requested = {resource: amount for resource, amount in claim.amounts.items() if amount > 0}
+            return f"there is no quota {unit.quota}"
+        requested = {resource: amount for resource, amount in unit.amounts.items() if amount > 0}
         return (
             self._oversold_problem(quota, requested)
-            or self._job_count_problem(quota, claim)
-            or self._limit_problem(quota, claim, requested)
+            or self._job_count_problem(quota, unit)
+            or self._limit_problem(quota, unit, requested)
         )
 
     def _oversold_problem(self, quota: TreeQuota, requested: Amounts) -> str:
@@ -208,22 +208,22 @@ class TreeAccount:
                 )
         return ""
 
-    def _job_count_problem(self, quota: TreeQuota, claim: UnitClaim) -> str:
+    def _job_count_problem(self, quota: TreeQuota, unit: UnitResources) -> str:
         most = self._tree.most_preemptible
         root = list(quota.path)[-1]
-        if claim.is_preemptible and most is not None and root.preemptible_jobs >= most:
+        if unit.is_preemptible and most is not None and root.preemptible_jobs >= most:
             return f"the quota tree has {root.preemptible_jobs} preemptible jobs of at most {most}"
         for level in quota.path:
-            for limit in (level.max_jobs, None if claim.is_preemptible else level.min_jobs):
+            for limit in (level.max_jobs, None if unit.is_preemptible else level.min_jobs):
                 if limit is not None and level.jobs >= limit:
                     return f"quota {level.full_name} has {level.jobs} jobs of at most {limit}"
         return ""
 
-    def _limit_problem(self, quota: TreeQuota, claim: UnitClaim, requested: Amounts) -> str:
+    def _limit_problem(self, quota: TreeQuota, unit: UnitResources, requested: Amounts) -> str:
         below: TreeQuota | None = None
         for level in quota.path:
             limits = [("limit", _used_without(level, below), level.max)]
-            if not claim.is_preemptible:
+            if not unit.is_preemptible:
                 limits.insert(0, ("minimum", level.firm, level.min))
             for label, used, limit in limits:
                 over = exceeded(named_by(plus(used, requested), requested), limit)

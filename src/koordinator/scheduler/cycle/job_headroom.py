@@ -14,7 +14,7 @@ from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import Profile, Reads, Refusal
 from koordinator.scheduler.cycle.evaluation import view_for
-from koordinator.scheduler.cycle.job_trial import StateTrial, applicable
+from koordinator.scheduler.cycle.job_trial import StateDryRun, applicable
 from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.cycle.program import compared, compile_program
 from koordinator.scheduler.job_preemption import (
@@ -69,12 +69,12 @@ def free_headroom(
     )
     if not len(problem.victims.pods):
         return PostFilterResult("no pod of lower priority may be evicted")
-    trial = (
-        StateTrial(profile, state, problem, nominated_pods)
-        if _needs_trial(profile, state, kinds)
+    dry_run = (
+        StateDryRun(profile, state, problem, nominated_pods)
+        if _needs_dry_run(profile, state, kinds)
         else None
     )
-    plan = make_plan(problem, trial)
+    plan = make_plan(problem, dry_run)
     if plan is None:
         return PostFilterResult(
             f"no room for {len(members)} members even without the {len(problem.victims.pods)} "
@@ -220,7 +220,7 @@ def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArra
     return np.where(never, 0, NO_LIMIT)
 
 
-def _needs_trial(profile: Profile, state: ClusterState, kinds: _Kinds) -> bool:
+def _needs_dry_run(profile: Profile, state: ClusterState, kinds: _Kinds) -> bool:
     """Return whether a filter or reserve plugin depends on more than amounts and node facts."""
     return any(
         active.plugin.reads is not Reads.NODE and active.hints.compares is None

@@ -14,8 +14,8 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 from koordinator.scheduler.transaction import Transaction
 
 
-class StateTrial:
-    """Implements ``job_preemption.Trial``: the state is changed and changed back."""
+class StateDryRun:
+    """Implements ``job_preemption.PreemptionDryRun``: the state is changed and changed back."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class StateTrial:
     def taken(
         self, evicted: BoolArray, rows: IntArray, places: Sequence[IntArray]
     ) -> list[IntArray]:
-        """Return how many of the planned members the nodes take: see ``Trial``."""
+        """Return how many of the planned members the nodes take: see ``PreemptionDryRun``."""
         victims = self._problem.victims
         taken = [np.zeros_like(planned) for planned in places]
         asked = np.zeros(len(self._problem.rows), bool)

@@ -1,6 +1,6 @@
 """Preemption for a whole job by evicting whole jobs.
 
-Pure arithmetic over arrays, except for a ``Trial``, which runs the real filters.
+Pure arithmetic over arrays, except for a ``PreemptionDryRun``, which runs the real filters.
 
 ``problem``       the input: kinds of members, nodes, shortfall of their quota
 ``victims``       eviction candidates, what they free, and gangs evicted as a whole
@@ -9,7 +9,7 @@ Pure arithmetic over arrays, except for a ``Trial``, which runs the real filters
 ``planner``       all of it together, and the plan
 """
 
-from koordinator.scheduler.job_preemption.planner import PreemptionPlan, Trial, make_plan
+from koordinator.scheduler.job_preemption.planner import PreemptionDryRun, PreemptionPlan, make_plan
 from koordinator.scheduler.job_preemption.problem import PreemptionProblem, QuotaShortage, Shape
 from koordinator.scheduler.job_preemption.victims import (
     VictimJob,
@@ -20,11 +20,11 @@ from koordinator.scheduler.job_preemption.victims import (
 )
 
 __all__ = [
+    "PreemptionDryRun",
     "PreemptionPlan",
     "PreemptionProblem",
     "QuotaShortage",
     "Shape",
-    "Trial",
     "VictimJob",
     "VictimTable",
     "breaks_gang",

@@ -31,7 +31,7 @@ MOST_TRIES = 8  # with what the real filters say about the nodes chosen before
 MOST_LEVELS = 4  # tried one by one before all pods are candidates
 
 
-class Trial(Protocol):
+class PreemptionDryRun(Protocol):
     """The real filters, asked about worlds without some pods.
 
     Rule R3: ``cycle``, which implements it, is above ``job_preemption``.
@@ -61,21 +61,23 @@ class PreemptionPlan:
     places: tuple[IntArray, ...]  # of each shape: rows of the cluster, one per member, ascending
 
 
-def make_plan(problem: PreemptionProblem, trial: Trial | None = None) -> PreemptionPlan | None:
+def make_plan(
+    problem: PreemptionProblem, dry_run: PreemptionDryRun | None = None
+) -> PreemptionPlan | None:
     """Return the cheapest plan found; None if none was.
 
     That may be wrong where members differ, or where it matters which members a gang can spare.
 
-    Without ``trial`` room is a matter of amounts alone.
+    Without ``dry_run`` room is a matter of amounts alone.
     """
     if not might_fit(problem, problem.victims.levels - 1):
         return None
     for level in _levels(problem):
         choice = choose(problem, level)
-        if choice is not None and trial is not None:
-            choice = _tried(problem, level, choice, trial)
+        if choice is not None and dry_run is not None:
+            choice = _tried(problem, level, choice, dry_run)
         if choice is not None:
-            return _plan(problem, _spared(problem, choice, trial))
+            return _plan(problem, _spared(problem, choice, dry_run))
     return None
 
 
@@ -88,20 +90,20 @@ def _levels(problem: PreemptionProblem) -> Iterator[int]:
 
 
 def _tried(
-    problem: PreemptionProblem, level: int, choice: VictimChoice, trial: Trial
+    problem: PreemptionProblem, level: int, choice: VictimChoice, dry_run: PreemptionDryRun
 ) -> VictimChoice | None:
     """Confirm a choice by the real filters, or choose again with their result."""
     found: VictimChoice | None = choice
     for _ in range(MOST_TRIES):
         if found is None:
             return None
-        taken = trial.taken(found.evicted, _used(found), found.places)
+        taken = dry_run.taken(found.evicted, _used(found), found.places)
         short = _short(found, taken)
         if not len(short):
             return found
         if _evict_rows(problem, level, found, short):
-            rows = _used(found) if not trial.is_local else short
-            taken = trial.taken(found.evicted, rows, found.places)
+            rows = _used(found) if not dry_run.is_local else short
+            taken = dry_run.taken(found.evicted, rows, found.places)
             short = _short(found, taken, rows)
             if not len(short):
                 return found
@@ -156,13 +158,15 @@ def _evict_rows(
     return True
 
 
-def _spared(problem: PreemptionProblem, choice: VictimChoice, trial: Trial | None) -> VictimChoice:
+def _spared(
+    problem: PreemptionProblem, choice: VictimChoice, dry_run: PreemptionDryRun | None
+) -> VictimChoice:
     """Return the choice without the victims that need not go."""
     spared = VictimChoice(choice.evicted.copy(), choice.free.copy(), choice.places)
-    if trial is None:
+    if dry_run is None:
         spare(problem, spared, None)
         return spared
-    asked = trial
+    asked = dry_run
 
     def rejects(evicted: BoolArray, rows: IntArray) -> IntArray:
         rows = np.intersect1d(rows, used)
@@ -170,7 +174,9 @@ def _spared(problem: PreemptionProblem, choice: VictimChoice, trial: Trial | Non
 
     used = _used(choice)
     spare(problem, spared, rejects)
-    if not trial.is_local and len(_short(choice, trial.taken(spared.evicted, used, choice.places))):
+    if not dry_run.is_local and len(
+        _short(choice, dry_run.taken(spared.evicted, used, choice.places))
+    ):
         return choice  # a reprieved pod is in the way on another node
     return spared
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from koordinator.hadoop.amounts import BYTES_PER_MIB, YarnResource
-from koordinator.simulator.pod_streams import arrival_times, usage_profile
-from koordinator.simulator.usage import UsageProfile
+from koordinator.simulator.pod_streams import arrival_times, usage_curve
+from koordinator.simulator.usage import UsageCurve
 from koordinator.simulator.workload import YarnQueueConfig
 
 _NODE_MANAGER_PORT = 8041
@@ -26,7 +26,7 @@ class YarnQueue:
     name: str
     capacity: float
     resource: YarnResource
-    usage: UsageProfile
+    usage: UsageCurve
 
 
 @dataclass(slots=True, eq=False)
@@ -72,7 +72,7 @@ def queue_of(config: YarnQueueConfig) -> YarnQueue:
         config.name,
         float(config.capacity or 1),
         YarnResource(config.container.vcores, memory_mb),
-        usage_profile(config.container.usage),
+        usage_curve(config.container.usage),
     )
 
 

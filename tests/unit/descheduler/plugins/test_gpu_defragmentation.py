@@ -27,7 +27,7 @@ from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.workload import ReplicaSet, WorkloadSpec
 from koordinator.descheduler.configuration import decode_plugin_args
 from koordinator.descheduler.plugins.gpu_defragmentation.plugin import GPUDefragmentationArgs
-from koordinator.domain.placement_trial import replacement_of
+from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.trial import follow_cluster
 from koordinator.simulator.configurations import default_configuration
@@ -286,9 +286,9 @@ def test_scheduler_places_the_gang_after_the_moves() -> None:
     if plan["a"] == plan["b"]:
         after[1] = running("b", plan["b"], 3)
     fresh = world(*nodes("n1", "n2", "n3", "n4"), *after)
-    trial = follow_cluster(fresh.cluster, fresh.clock, default_configuration())
-    trial.follow()
-    with trial.world() as there:
+    fork = follow_cluster(fresh.cluster, fresh.clock, default_configuration())
+    fork.follow()
+    with fork.world() as there:
         landings = there.land_together(waiting("train", 2))
     assert {landing.node for landing in landings} == {"n1", "n2"}
 
@@ -317,9 +317,9 @@ def test_whenever_pods_move_the_gang_has_room_where_they_were(seed: int) -> None
     plan = moved(one)
     by_name = {pod.metadata.name: pod for pod in pods}
     assert all((by_name[name].spec.priority or 0) == 0 for name in plan)
-    trial = follow_cluster(one.cluster, one.clock, default_configuration())
-    trial.follow()
-    with trial.world() as after:
+    fork = follow_cluster(one.cluster, one.clock, default_configuration())
+    fork.follow()
+    with fork.world() as after:
         for name in plan:
             after.remove(f"default/{name}")
         for name, target in plan.items():

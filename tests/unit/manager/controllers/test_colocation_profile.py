@@ -12,7 +12,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.manager.app import PROFILE_CONTROLLER, Manager, ManagerOptions
 from koordinator.manager.switches import Controller
-from koordinator.manager.writes import ProfileOptions
+from koordinator.manager.writes import ColocationProfileOptions
 
 MANAGED = {"config.koordinator.sh/controller-managed": "true"}
 ETL = {"matchLabels": {"app": "etl"}}
@@ -29,7 +29,7 @@ class World:
             self.clock,
             ManagerOptions(
                 gates=frozenset((PROFILE_CONTROLLER,)) if gates is None else gates,
-                profiles=ProfileOptions(**profiles),
+                profiles=ColocationProfileOptions(**profiles),
             ),
         )
         self.load("v1", "Namespace", {"name": "jobs", "labels": {"tier": "offline"}})

@@ -244,7 +244,7 @@ class _Explainer:
         question: Question,
         gates: Sequence[Cause],
         held: Sequence[Cause],
-        gang: "_GangTrial | None",
+        gang: "_GangDryRun | None",
         line: tuple[str, GateReport] | None,
     ) -> tuple[Remedy, ...]:
         """Return the remedies; ``held`` are causes without a known remedy."""
@@ -342,7 +342,7 @@ class _Explainer:
                 found.append(Cause(active.name, refusal.reason))
         return found
 
-    def _place_gang(self, transaction: Transaction) -> "_GangTrial | None":
+    def _place_gang(self, transaction: Transaction) -> "_GangDryRun | None":
         """Place as many members of the pod's gang as fit; return the members left.
 
         Return None if the pod is scheduled individually, or its incomplete gang would fit once
@@ -370,9 +370,9 @@ class _Explainer:
             text += f"; pod {left[0]} is the next one"
         group = cache.gang_of(pod) if len(attempt.group_id.split(",")) == 1 else None
         members = tuple(state.unbound[key] for key in left or (pod.key,))
-        return _GangTrial(members, text, count, group, is_short=bool(left), is_found=is_found)
+        return _GangDryRun(members, text, count, group, is_short=bool(left), is_found=is_found)
 
-    def _place_short_gang(self, transaction: Transaction, cache: GangCache) -> "_GangTrial | None":
+    def _place_short_gang(self, transaction: Transaction, cache: GangCache) -> "_GangDryRun | None":
         """Place the members of an incomplete gang as if it were complete.
 
         Members that do not exist yet are copies of the first one.  Return None if all find a
@@ -407,7 +407,7 @@ class _Explainer:
             f"{what}"
         )
         members = tuple(state.unbound[key] for key in left)
-        return _GangTrial(
+        return _GangDryRun(
             members,
             text,
             total - len(left),
@@ -484,7 +484,7 @@ class _Explainer:
 
 
 @dataclass(frozen=True, slots=True)
-class _GangTrial:
+class _GangDryRun:
     """Result of placing the members of a gang in a transaction."""
 
     left: tuple[tuple[Pod, PodClass], ...]  # unplaced members; the pod itself if all fit

@@ -11,7 +11,7 @@ from koordinator.domain.dynamic_resources.allocator import (
     needs_gate,
 )
 from koordinator.domain.dynamic_resources.extended_resources import template_to_create
-from koordinator.domain.dynamic_resources.inventory import OfferedDevice, Pool
+from koordinator.domain.dynamic_resources.inventory import InventoryDevice, Pool
 from koordinator.domain.dynamic_resources.requests import (
     AllocationError,
     RequestOption,
@@ -67,10 +67,10 @@ def _pool_problem(pool: Pool) -> str:
     return "" if pool.is_valid else "its pool is invalid"
 
 
-def _device_problem(ledger: DeviceLedger, option: RequestOption, device: OfferedDevice) -> str:
+def _device_problem(ledger: DeviceLedger, option: RequestOption, device: InventoryDevice) -> str:
     for condition in option.conditions:
         try:
-            if not condition.holds(device):
+            if not condition.matches(device):
                 return f"not selected by {condition.label} ({condition.expression})"
         except AllocationError as fault:
             return str(fault)
@@ -83,7 +83,7 @@ def _device_problem(ledger: DeviceLedger, option: RequestOption, device: Offered
     return ""
 
 
-def _gate_problem(ledger: DeviceLedger, device: OfferedDevice) -> str:
+def _gate_problem(ledger: DeviceLedger, device: InventoryDevice) -> str:
     if not is_offered(device, ledger.gates):
         return "has binding conditions, which need the gate DRADeviceBindingConditions"
     if needs_gate(device, ledger.gates):
@@ -92,7 +92,7 @@ def _gate_problem(ledger: DeviceLedger, device: OfferedDevice) -> str:
 
 
 def _amount_problem(
-    ledger: DeviceLedger, pool: Pool, option: RequestOption, device: OfferedDevice
+    ledger: DeviceLedger, pool: Pool, option: RequestOption, device: InventoryDevice
 ) -> str:
     """Return the capacity or counter that is short; empty if none is."""
     use, gates = ledger.use, ledger.gates
@@ -119,7 +119,7 @@ def _amount_problem(
     return ""
 
 
-def _taken_by(ledger: DeviceLedger, option: RequestOption, device: OfferedDevice) -> str:
+def _taken_by(ledger: DeviceLedger, option: RequestOption, device: InventoryDevice) -> str:
     """Return the holder that blocks the device for the request; empty without one."""
     can_share = ledger.gates.capacity and device.spec.allow_multiple_allocations
     if option.admin_access or (can_share and not ledger.use.whole[device.id]):
@@ -130,7 +130,7 @@ def _taken_by(ledger: DeviceLedger, option: RequestOption, device: OfferedDevice
     return "pods that request resources" if ledger.is_with_pods(device.id) else ""
 
 
-def _withdrawn_problem(ledger: DeviceLedger, device: OfferedDevice) -> str:
+def _withdrawn_problem(ledger: DeviceLedger, device: InventoryDevice) -> str:
     withdrawn = ledger.withdrawn(device.id[:2])
     if not withdrawn:
         return ""

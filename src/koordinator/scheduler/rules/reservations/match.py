@@ -261,12 +261,12 @@ def _matches_term(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) 
     """Return whether all of a term matches; an empty term matches nothing."""
     if not (term.match_expressions or term.match_fields):
         return False
-    return all(_holds(each, labels) for each in term.match_expressions) and all(
-        each.key == _NAME and _holds(each, {_NAME: name}) for each in term.match_fields
+    return all(_meets(each, labels) for each in term.match_expressions) and all(
+        each.key == _NAME and _meets(each, {_NAME: name}) for each in term.match_fields
     )
 
 
-def _holds(wanted: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
+def _meets(wanted: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
     value = labels.get(wanted.key)
     match wanted.operator:
         case "In":

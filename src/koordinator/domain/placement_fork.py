@@ -1,13 +1,13 @@
-"""Dry-run port between the descheduler and a scheduler: simulated moves on a forked state.
+"""Port between the descheduler and a scheduler: moves tried on a fork of its state.
 
-A ``PlacementTrial`` follows the cluster like a scheduler that binds nothing. Its ``world`` is a
+A ``PlacementFork`` follows the cluster like a scheduler that binds nothing. Its ``world`` is a
 fork of that state: all changes are undone on exit. Results come from the scheduler's own core and
 configuration: every filter, score, quota, reservation and device. ``scheduler.trial`` implements
 it; components that evict pods use it.
 
 To try a move::
 
-    with trial.world() as world:
+    with fork.world() as world:
         with world.attempt() as attempt:       # all changes are undone ...
             world.remove("default/web-1")
             landing = world.land(replacement)
@@ -42,7 +42,7 @@ class Landing(Struct, frozen=True):
     why: str = ""  # the scheduler's message
 
 
-class TrialAttempt(Protocol):
+class ForkedAttempt(Protocol):
     """A revertible group of changes in a world.
 
     Rule R1: the scheduler, which implements it, is above ``domain``.
@@ -52,13 +52,13 @@ class TrialAttempt(Protocol):
         """Keep the changes until the enclosing attempt or world ends."""
 
 
-class TrialWorld(Protocol):
+class ForkedWorld(Protocol):
     """A forked state whose changes have no effect on the cluster.
 
     Rule R1: the scheduler, which implements it, is above ``domain``.
     """
 
-    def attempt(self) -> AbstractContextManager[TrialAttempt]:
+    def attempt(self) -> AbstractContextManager[ForkedAttempt]:
         """Revert the changes made within the context, in reverse order, unless they are kept.
 
         Attempts may be nested.
@@ -103,7 +103,7 @@ class TrialWorld(Protocol):
         ...
 
 
-class PlacementTrial(Protocol):
+class PlacementFork(Protocol):
     """A scheduler for dry runs.
 
     Rule R1: the scheduler, which implements it, is above ``domain``.
@@ -120,7 +120,7 @@ class PlacementTrial(Protocol):
     def refresh(self) -> None:
         """Request a resync up to now; ``is_ready`` reports its completion."""
 
-    def world(self) -> AbstractContextManager[TrialWorld]:
+    def world(self) -> AbstractContextManager[ForkedWorld]:
         """Return a fork of the current state; only one at a time, and not during ``follow``."""
         ...
 
