@@ -58,6 +58,10 @@ class MemoryHost:
         self._links[path] = target
         self._add_folder(_parent(path))
 
+    def snapshot(self) -> dict[str, str]:
+        """Return the text of every file."""
+        return dict(self._files)
+
     def vanish(self, path: str) -> None:
         """Remove a file, or a folder with its content, as when a cgroup is removed."""
         below = f"{path}/"

@@ -1,20 +1,22 @@
-"""Printers of results as tables, JSON and YAML, and of warnings."""
+"""Printers of results as tables, JSON and YAML, and of warnings.
+
+The library of tables is loaded when something is printed: components load this module for their
+flags, and print nothing.
+"""
 
 import enum
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
-from rich.cells import cell_len, set_cell_size
-from rich.console import Console
-from rich.padding import Padding
-from rich.table import Table
-from rich.text import Text
 
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.yaml_documents import to_yaml
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 class Output(enum.StrEnum):
@@ -32,8 +34,10 @@ _LEAST_HEADROOM = 30  # characters for a column of reasons; below it they get li
 LONGEST_MESSAGE = 2000  # characters; a message may quote input of any length
 
 
-def console(*, stderr: bool = False) -> Console:
+def console(*, stderr: bool = False) -> "Console":
     """Return a console; output to a file or pipe is not wrapped at 80 columns."""
+    from rich.console import Console  # noqa: PLC0415 -- see above
+
     stream = sys.stderr if stderr else sys.stdout
     return Console(
         stderr=stderr,
@@ -55,7 +59,7 @@ def one_line(error: object) -> str:
 
 
 def print_with_reasons(
-    printer: Console, headers: Sequence[str], rows: Sequence[Sequence[str]], none: str
+    printer: "Console", headers: Sequence[str], rows: Sequence[Sequence[str]], none: str
 ) -> None:
     """Print a table whose last column is a reason; the other columns are never wrapped or cut.
 
@@ -65,6 +69,11 @@ def print_with_reasons(
     if not rows:
         printer.print(none)
         return
+    from rich.cells import cell_len, set_cell_size  # noqa: PLC0415 -- see above
+    from rich.padding import Padding  # noqa: PLC0415
+    from rich.table import Table  # noqa: PLC0415
+    from rich.text import Text  # noqa: PLC0415
+
     widths = [
         max(cell_len(text) for text in column)
         for column in zip(*(row[:-1] for row in (headers, *rows)), strict=True)

@@ -5,7 +5,7 @@ Documentation/ABI/testing/sysfs-bus-pci.
 """
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -76,6 +76,29 @@ class NoGpus:
 
     def usage(self) -> Sequence[GpuUsage]:
         return ()
+
+
+class GpusOnDemand:
+    """Accelerators that are searched at the first use, because their driver may start slowly."""
+
+    def __init__(self, find: Callable[[], Gpus]) -> None:
+        self._find = find
+        self._found: Gpus | None = None
+
+    @property
+    def driver_version(self) -> str:
+        return self._gpus().driver_version
+
+    def devices(self) -> Sequence[Gpu]:
+        return self._gpus().devices()
+
+    def usage(self) -> Sequence[GpuUsage]:
+        return self._gpus().usage()
+
+    def _gpus(self) -> Gpus:
+        if self._found is None:
+            self._found = self._find()
+        return self._found
 
 
 BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

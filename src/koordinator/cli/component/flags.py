@@ -17,7 +17,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.process.logs import LogFormat
 
 if TYPE_CHECKING:
-    from koordinator.cli.component.page_servers import PageSettings
+    from koordinator.cli.component.page_settings import PageSettings
 
 ONCE = "Once, without a cluster"
 SERVING = "Serving"
@@ -135,7 +135,7 @@ class PageFlags:
 
         Raises InputError for flags that contradict each other.
         """
-        from koordinator.cli.component.page_servers import PageSettings  # noqa: PLC0415 -- servers take long
+        from koordinator.cli.component.page_settings import PageSettings  # noqa: PLC0415 -- servers take long
 
         return PageSettings.parse(plain=plain, **asdict(self))
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import Final, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
 from prometheus_client import (
@@ -21,18 +21,20 @@ from prometheus_client import (
     ProcessCollector,
 )
 
-from koordinator.api.kubescheduler.config import LeaderElectionConfiguration
 from koordinator.cli.component.flags import ConnectionFlags, ProcessFlags
-from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import find_connection
 from koordinator.cluster.kubernetes.credentials import Credentials
-from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
 from koordinator.cluster.leader_election import LeaderElector
 from koordinator.foundation.clock import Clock, FollowingClock, SystemClock
-from koordinator.process.http_server import HttpServer
 from koordinator.process.leadership import Heartbeat, Leadership, unique_identity
 from koordinator.process.logs import set_up_logging
 from koordinator.process.termination import FaultMetrics, StopEvent, stop_on_signals
+
+if TYPE_CHECKING:
+    from koordinator.api.kubescheduler.config import LeaderElectionConfiguration
+    from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+    from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
+    from koordinator.process.http_server import HttpServer
 
 _SECONDS = (0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)
 
@@ -103,7 +105,7 @@ class LeaseTerms:
         )
 
     @staticmethod
-    def of(election: LeaderElectionConfiguration) -> "LeaseTerms | None":
+    def of(election: "LeaderElectionConfiguration") -> "LeaseTerms | None":
         """Return the lease of a configuration; None if leader election is disabled."""
         if not election.leader_elect:
             return None
@@ -169,10 +171,10 @@ class ComponentProcess:
         qps: float = 0.0,
         burst: int,
         timeout_s: float = 30.0,
-        kubelet: KubeletSource | None = None,
+        kubelet: "KubeletSource | None" = None,
         kubeconfig: str = "",
         cleanup: ExitStack | None = None,
-    ) -> KubernetesCluster:
+    ) -> "KubernetesCluster":
         """Return a client of the cluster that is closed at the end; ``qps`` 0 means no limit.
 
         ``cleanup`` closes it; by default the process does.
@@ -181,6 +183,9 @@ class ComponentProcess:
         overrides the component's own connection.
         Raises InputError if no cluster is configured.
         """
+        # The node agent answers the container runtime before it loads the client of the API server.
+        from koordinator.cluster.kubernetes.cluster import KubernetesCluster  # noqa: PLC0415
+
         credentials = self._credentials
         if kubeconfig:
             credentials = Credentials(find_connection(kubeconfig, ""), self.clock)
@@ -199,7 +204,7 @@ class ComponentProcess:
         (self.cleanup if cleanup is None else cleanup).callback(cluster.close)
         return cluster
 
-    def create_candidate(self, lease: LeaseTerms, cluster: KubernetesCluster) -> Leadership:
+    def create_candidate(self, lease: LeaseTerms, cluster: "KubernetesCluster") -> Leadership:
         """Return a candidate for a lease with a new identity, not started yet."""
         elector = LeaderElector(
             cluster,
@@ -215,7 +220,7 @@ class ComponentProcess:
         elector.wall_clock = self.wall_clock
         return Leadership(elector, self.steady_clock)
 
-    def start(self, servers: Iterable[HttpServer]) -> None:
+    def start(self, servers: "Iterable[HttpServer]") -> None:
         """Start the servers, and stop them at the end."""
         for server in servers:
             server.start()

@@ -7,22 +7,19 @@ import gc
 import logging
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
 
-import msgspec
 import numpy as np
 from prometheus_client import CollectorRegistry
 
-from koordinator.cli.component.page_servers import PageSettings, page_servers
+from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import LONGEST_WAIT_S, ComponentProcess, run_component
 from koordinator.cli.koordlet.flags import KoordletFlags
-from koordinator.cluster.kubernetes.cluster import KubernetesCluster
-from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
-from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.foundation.clock import WallClock
 from koordinator.foundation.errors import Fault, InputError
-from koordinator.host.gpus import Gpus, NoGpus
+from koordinator.host.gpus import Gpus, GpusOnDemand, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.hook_server import HookServer
 from koordinator.host.linux.host import LinuxHost
@@ -43,22 +40,22 @@ from koordinator.koordlet.app.events import KUBELET_SILENT, node_event
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.options import MEANINGLESS, parse_gates
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_pod_uids, find_version
-from koordinator.koordlet.device_claims import GpuClaims
 from koordinator.koordlet.hooks.devices import LOCK_FOLDER, HamiCoreSettings
 from koordinator.koordlet.pod_resources import COMPLETED, SERVICES, PodResourcesAnswers
 from koordinator.koordlet.runtime_hooks.hook_service import SERVICE, HookService
 from koordinator.koordlet.runtime_hooks.nri_plugin import NriHookPlugin
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
-from koordinator.process.endpoints import Answer, Endpoints, application, joined, thread_stacks
-from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.inquiries import Inquiries
-from koordinator.process.logs import set_verbosity
 from koordinator.process.termination import allow_all_descriptors
+
+if TYPE_CHECKING:
+    from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+    from koordinator.cluster.kubernetes.kubelet_pods import KubeletSource
+    from koordinator.koordlet.device_claims import GpuClaims
 
 log = logging.getLogger(__name__)
 
 DELIVERY_TIMEOUT_S = 30.0
-_EVENTS, _MOST_EVENTS = 256, 2048
 _SWITCH_S = 0.00005
 _NAP_S = 0.02  # of a loop that follows pods at once: much comes together
 #: Gates with which containers get what other pods had a moment ago.
@@ -117,13 +114,13 @@ class _Process:
         self._external = CollectorRegistry()
         gauges = NodeGauges(self._parts.registry, options.node_name, now_s, self._external)
         self._kubelet_problem = ""
-        self._watched = self._connect(self._find_kubelet(gauges))
+        self._gauges = gauges
         self._device_holders = DeviceHolders(self._cgroups_of_threads().exists)
         self._gpu_claims = self._make_gpu_claims()
         hooks = self._make_runtime_hooks(own, gauges)
         self._pod_resources = self._make_pod_resources()
         self._agent = assemble_agent(
-            self._watched,
+            None,
             self._clock,
             host=host,
             gpus=self._find_gpus(host),
@@ -150,15 +147,20 @@ class _Process:
         self._gpu_plugin = self._make_gpu_plugin()
 
     def run(self) -> None:
-        self._serve()
-        self._parts.cleanup.callback(self._inquiries.close)
-        threading.Thread(target=self._deliver, name="reports", daemon=True).start()
+        # Containers may be starting: the runtime is served before the libraries for HTTP are
+        # loaded, which takes as long as all of the rest.
+        self._agent.serve_from_checkpoint()
         if self._nri is not None:
             # A container that starts waits for this process: a thread that computes hands over
             # after a twentieth of a millisecond, not after five: an answer waits for several files.
             sys.setswitchinterval(_SWITCH_S)
             self._nri.start()
             self._parts.cleanup.callback(self._nri.stop)
+        self._watched = self._connect(self._find_kubelet())
+        self._agent.connect(self._watched)
+        self._serve()
+        self._parts.cleanup.callback(self._inquiries.close)
+        threading.Thread(target=self._deliver, name="reports", daemon=True).start()
         if self._hook_server is not None:
             self._hook_server.start()
             self._parts.cleanup.callback(self._hook_server.stop)
@@ -262,10 +264,12 @@ class _Process:
             ),
         )
 
-    def _make_gpu_claims(self) -> GpuClaims | None:
+    def _make_gpu_claims(self) -> "GpuClaims | None":
         options = self._settings.options
         if "GPUResourceSlices" not in options.gates:
             return None
+        from koordinator.koordlet.device_claims import GpuClaims  # noqa: PLC0415 -- seldom used
+
         return GpuClaims(self._connect(), options.node_name, self._forget_slices)
 
     def _forget_slices(self) -> None:
@@ -275,6 +279,8 @@ class _Process:
         """Return who prepares claims of GPUs.  Raises InputError without grpcio."""
         if self._gpu_claims is None:
             return None
+        from koordinator.domain.dynamic_resources.node_gpus import DRIVER  # noqa: PLC0415 -- as above
+
         folder = f"{self._settings.options.roots.kubelet}/plugins_registry"
         return KubeletPlugin(
             self._gpu_claims.methods, f"{folder}/{DRIVER}.sock", "GPUResourceSlices"
@@ -307,7 +313,7 @@ class _Process:
             if self._outbox.wait(LONGEST_WAIT_S):
                 self._outbox.deliver(cluster)
 
-    def _connect(self, kubelet: KubeletSource | None = None) -> KubernetesCluster:
+    def _connect(self, kubelet: "KubeletSource | None" = None) -> "KubernetesCluster":
         flags = self._settings.flags
         return self._parts.connect(
             qps=flags.kube_api_qps,
@@ -316,7 +322,7 @@ class _Process:
             kubelet=kubelet,
         )
 
-    def _find_kubelet(self, gauges: NodeGauges) -> KubeletSource | None:
+    def _find_kubelet(self) -> "KubeletSource | None":
         """Return the kubelet to poll for pods; None if they are watched.  Raises InputError."""
         options = self._settings.options
         source = self._settings.flags.kubelet.source(options.node_name, options.roots.kubelet)
@@ -326,7 +332,7 @@ class _Process:
         return replace(
             source,
             running=lambda: find_pod_uids(cgroups),
-            observe=gauges.observe_kubelet_request,
+            observe=self._gauges.observe_kubelet_request,
             on_problem=self._on_kubelet_problem,
         )
 
@@ -342,44 +348,29 @@ class _Process:
         options = self._settings.options
         if "Accelerators" not in options.gates:
             return NoGpus()
-        from koordinator.host.linux.nvml import find_gpus  # noqa: PLC0415 -- loads the driver
 
-        return find_gpus(host, options.roots.sys)
+        def find() -> Gpus:
+            from koordinator.host.linux.nvml import find_gpus  # noqa: PLC0415 -- loads the driver
+
+            return find_gpus(host, options.roots.sys)
+
+        return GpusOnDemand(find)
 
     def _serve(self) -> None:
-        settings = self._settings
-        pages: dict[str, Answer] = {"/debug/threads": thread_stacks}
-        if "AuditEventsHTTPHandler" in settings.options.gates:
-            pages["/events"] = self._events
-        endpoints = Endpoints(
-            health={
-                "healthz": [PING, self._parts.heartbeat.check],
-                "livez": [PING, self._parts.heartbeat.check],
-                "readyz": [
-                    Check("measured", self._not_ready),
-                    shutdown_check(self._parts.stopping),
-                ],
-            },
-            metrics={
-                "/metrics": joined(self._parts.registry, self._external),
-                "/internal-metrics": self._parts.registry,
-                "/external-metrics": self._external,
-            },
-            pages=pages,
-            flags={"v": set_verbosity},
-            on_fault=self._parts.faults,
-        )
-        app = application(endpoints)
-        self._parts.start(page_servers(app, settings.pages, self._connect, self._clock, "koordlet"))
+        from koordinator.cli.koordlet.pages import AgentPages  # noqa: PLC0415 -- see ``run``
 
-    def _events(self, parameters: Mapping[str, str]) -> object:
-        """Return the newest changes of the machine, for /events."""
-        text = parameters.get("size", str(_EVENTS))
-        if not text.isdigit() or not 0 < int(text) <= _MOST_EVENTS:
-            raise InputError(f"must be 1..{_MOST_EVENTS}, got {text!r}", path="size")
-        events = self._inquiries.ask(lambda: list(self._agent.audit.events))
-        newest = events[: -int(text) - 1 : -1]
-        return {"Events": [msgspec.to_builtins(event) for event in newest]}
+        options = self._settings.options
+        shows_events = "AuditEventsHTTPHandler" in options.gates
+        pages = AgentPages(
+            parts=self._parts,
+            settings=self._settings.pages,
+            external=self._external,
+            inquiries=self._inquiries,
+            audit=self._agent.audit if shows_events else None,
+            not_ready=self._not_ready,
+            connect=self._connect,
+        )
+        self._parts.start(pages.servers())
 
     def _not_ready(self) -> str:
         # Pods of the local copy count while the API server is away; a kubelet that refuses the

@@ -25,7 +25,8 @@ from koordinator.api.control_plane import (
 )
 from koordinator.cli.component.election import Election, run_leader_loop
 from koordinator.cli.component.flags import parse_list
-from koordinator.cli.component.page_servers import REVIEWS_PER_S, PageSettings, page_servers
+from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
+from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.manager.flags import ManagerFlags
 from koordinator.cli.manager.visibility_server import VisibilityServer

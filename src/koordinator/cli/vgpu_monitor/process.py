@@ -5,7 +5,8 @@ Source: HAMi cmd/vGPUmonitor/main.go.
 
 from dataclasses import dataclass
 
-from koordinator.cli.component.page_servers import PageSettings, page_servers
+from koordinator.cli.component.page_servers import page_servers
+from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, run_component
 from koordinator.cli.vgpu_monitor.flags import VgpuMonitorFlags
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster

@@ -13,7 +13,8 @@ from pathlib import Path
 
 from koordinator.api.control_plane import YARN_OPERATOR_LEASE
 from koordinator.cli.component.election import Election, run_leader_loop
-from koordinator.cli.component.page_servers import REVIEWS_PER_S, PageSettings, page_servers
+from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
+from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.yarn.operator_flags import YarnOperatorFlags
 from koordinator.foundation.errors import InputError

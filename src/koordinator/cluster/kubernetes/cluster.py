@@ -4,6 +4,7 @@ One thread with an event loop does the network; objects are decoded in the calle
 Source: https://kubernetes.io/docs/reference/using-api/api-concepts/.
 """
 
+import asyncio
 import dataclasses
 import threading
 import time
@@ -66,6 +67,7 @@ KindT = TypeVar("KindT", bound=KubeObject)
 PAGE_SIZE = 1000  # objects
 SILENCE_S = 150.0  # a stream brings a bookmark every minute
 _MAILBOX_BYTES = 8 << 20  # per watched kind
+_COMPARISONS = 4  # lists of versions at a time, so that few connections have to be opened
 _OVERWRITES = 5  # tries to replace an object that others write at the same time
 
 
@@ -122,6 +124,7 @@ class KubernetesCluster:
         self._binds: WeakSet[KubernetesBinds] = WeakSet()
         self._background = Background("kubernetes")
         self._absent = AbsentKinds()
+        self._comparisons = asyncio.Semaphore(_COMPARISONS)
 
         async def connect() -> Transport:
             return Transport(
@@ -464,6 +467,7 @@ class KubernetesCluster:
             page_size=self._page_size,
             silence_s=self._silence_s,
             absent=self._absent,
+            comparisons=self._comparisons,
         )
 
 

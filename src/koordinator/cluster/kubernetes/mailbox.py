@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections import deque
 from dataclasses import dataclass
 
-from koordinator.cluster.kubernetes.pages import Page
+from koordinator.cluster.kubernetes.pages import Page, VersionList
 from koordinator.foundation.errors import BugError, KoordinatorError
 
 
@@ -27,7 +27,7 @@ class WatchRefusal:
     error: KoordinatorError
 
 
-Item = Page | Lines | WatchRefusal
+Item = Page | Lines | VersionList | WatchRefusal
 
 
 class Mailbox:
@@ -88,7 +88,7 @@ def _size(item: Item) -> int:
 class Follower(ABC):
     """Runs until stopped; must be started on a loop.
 
-    ``_refresh`` counts the requested relists; each page carries the number of its relist.
+    ``_refresh`` counts the requests to catch up; each page carries the number of the latest.
     """
 
     def __init__(self, mailbox: Mailbox) -> None:
@@ -102,8 +102,12 @@ class Follower(ABC):
         self._task.add_done_callback(self._report_fault)
 
     def refresh(self) -> None:
-        """Read everything again, now; the pages carry the number of this call."""
+        """Make up for events that are not delivered yet; the answer has this call's number."""
         self._refresh += 1
+        self.relist()
+
+    def relist(self) -> None:
+        """Read everything again, now."""
         self.stop()
         self.start()
 

@@ -77,6 +77,10 @@ class _VersionedObject(msgspec.Struct, frozen=True):
 
 
 _VERSIONED = decoder_of(_VersionedObject)
+_JSON = "application/json"
+#: Lists without the parts of objects beside their metadata; plain JSON from a server that can't.
+_METADATA = f"{_JSON};as=PartialObjectMetadataList;g=meta.k8s.io;v=v1,{_JSON}"
+_VERSIONS_PER_PAGE = 5000
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,6 +102,15 @@ class Page:
 
 
 @dataclass(frozen=True, slots=True)
+class VersionList:
+    """Versions of all objects of a list; ``refresh`` is the number of the answered request."""
+
+    objects: tuple[ObjectVersion, ...]
+    resource_version: str
+    refresh: int
+
+
+@dataclass(frozen=True, slots=True)
 class Name:
     """Name of an object that can't be decoded otherwise."""
 
@@ -111,8 +124,11 @@ class Pager:
     After some restarts it requests the whole list in one page.
     """
 
-    def __init__(self, transport: Transport, selection: Selection, page_size: int) -> None:
+    def __init__(
+        self, transport: Transport, selection: Selection, page_size: int, accept: str = _JSON
+    ) -> None:
         self._transport = transport
+        self._accept = accept
         self._selection = selection
         self._page_size = page_size
         self._restarts = 0
@@ -137,9 +153,26 @@ class Pager:
             fieldSelector=selection.fields,
             **{"continue": next_page},
         )
-        body = await self._transport.call(Request("GET", path))
+        body = await self._transport.call(Request("GET", path, accept=self._accept))
         body, head = read_list_head(body, f"GET {selection.path}")
         return Page(body, not next_page, head.next_page, head.resource_version)
+
+
+async def list_versions(transport: Transport, selection: Selection, refresh: int) -> VersionList:
+    """Return the versions of all selected objects.  Raises ClusterError."""
+    pager = Pager(transport, selection, _VERSIONS_PER_PAGE, _METADATA)
+    objects: list[ObjectVersion] = []
+    page = None
+    while page is None or page.next_page:
+        page = await pager.next(page)
+        if page.is_first:
+            objects.clear()
+        try:
+            items = decode_json(page.body, _List[_VersionedObject]).items or ()
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise ClusterError(f"list of {selection.kind_type.PLURAL}: {error}") from None
+        objects += (each.metadata for each in items)
+    return VersionList(tuple(objects), page.resource_version, refresh)
 
 
 def read_list_head(body: bytes, what: str) -> tuple[bytes, _ListMeta]:

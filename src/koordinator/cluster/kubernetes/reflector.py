@@ -19,7 +19,7 @@ from koordinator.cluster.kubernetes.failures import (
     UnreachableError,
 )
 from koordinator.cluster.kubernetes.mailbox import Follower, Lines, Mailbox, WatchRefusal
-from koordinator.cluster.kubernetes.pages import Page, Pager, Selection
+from koordinator.cluster.kubernetes.pages import Page, Pager, Selection, list_versions
 from koordinator.cluster.kubernetes.resources import AbsentKinds, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.decoders import decode_json
@@ -33,6 +33,7 @@ from koordinator.foundation.errors import (
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.8, 30.0
 _ABSENT_S = 30.0  # between looks for a kind that is not installed
 _LEAST_S, _MOST_S = 300, 600  # how long the server shall keep a stream open
+_REOPENED_AFTER_S = 2.0  # of a stream, when a refresh has compared versions
 _SHORT_S = 1.0  # a stream that ended sooner and brought nothing counts as a failure
 #: Failures in a row at one place after which the server may not know that place.  A server that
 #: can't be reached rejects no place.
@@ -82,6 +83,7 @@ class Reflector(Follower):
         page_size: int,
         silence_s: float,
         absent: AbsentKinds,
+        comparisons: asyncio.Semaphore,
     ) -> None:
         super().__init__(mailbox)
         self._transport = transport
@@ -89,6 +91,10 @@ class Reflector(Follower):
         self._page_size = page_size
         self._silence_s = silence_s
         self._absent = absent
+        self._comparisons = comparisons
+        self._comparing: asyncio.Task[None] | None = None
+        self._place = _Place()
+        self._streaming: _Place | None = None  # of the open stream
         self._backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, transport.chance)
         self._absent_since_refresh: int | None = (
             None  # None: the kind is installed, or this is unknown
@@ -97,8 +103,52 @@ class Reflector(Follower):
         self._failures = 0  # in a row
         self._refusals = 0  # of these, those in which the server was reached
 
+    def refresh(self) -> None:
+        """As in the base; an open stream is not interrupted, only versions are listed."""
+        self._refresh += 1
+        if self._streaming is not self._place:
+            self.relist()
+            return
+        if self._comparing is not None:
+            self._comparing.cancel()
+        self._comparing = asyncio.create_task(self._list_versions())
+        self._comparing.add_done_callback(self._report_fault)
+
+    def relist(self) -> None:
+        """As in the base, on a new connection."""
+        self.stop()
+        self._place = _Place()
+        self.start()
+
+    def stop(self) -> None:
+        """As in the base."""
+        super().stop()
+        if self._comparing is not None and self._comparing is not asyncio.current_task():
+            self._comparing.cancel()
+
+    async def _list_versions(self) -> None:
+        """Hand over the versions of all objects; then open the stream again.
+
+        No event may have been missing though the connection broke without a word.
+        """
+        place = self._place
+        try:
+            async with self._comparisons:
+                versions = await list_versions(self._transport, self._selection, self._refresh)
+        except ClusterError:
+            self.relist()
+            return
+        await self._mailbox.put(versions)
+        await asyncio.sleep(_REOPENED_AFTER_S * (1 + self._transport.chance.random()))
+        if self._streaming is place is self._place and self._task is not None:
+            old = self._task
+            old.cancel()
+            await asyncio.wait([old])
+            if self._task is old:
+                self.start()
+
     async def _run(self) -> None:
-        place = _Place()
+        place = self._place
         while True:
             try:
                 if not place.version:
@@ -142,6 +192,7 @@ class Reflector(Follower):
             async with aclosing(self._transport.stream(request, self._silence_s)) as chunks:
                 async for chunk in chunks:
                     if not chunk:
+                        self._streaming = place
                         if self._failures:
                             log.info(
                                 "watch resumed", extra={"kind": self._selection.kind_type.KIND}
@@ -150,11 +201,13 @@ class Reflector(Follower):
                     *lines, rest = (rest + chunk).split(b"\n")
                     error = lines.pop() if lines and lines[-1].startswith(_ERROR) else b""
                     if lines:
-                        last = lines[-1]
                         await self._deliver(lines)
+                        last = lines[-1]  # a cancelled task has not delivered them
                     if error:
                         raise self._error_in(error)
         finally:
+            if self._streaming is place:
+                self._streaming = None
             if last:
                 place.version = _version_of(last)
         if not last and loop.time() - opened_s < _SHORT_S:

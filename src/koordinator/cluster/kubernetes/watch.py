@@ -1,6 +1,7 @@
 """Watch of several kinds, with the view of each kind."""
 
 import logging
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Generic, TypeVar
 
@@ -10,11 +11,13 @@ from koordinator.api.codec import decode
 from koordinator.api.meta import KubeObject
 from koordinator.api.nesting import cut_nesting
 from koordinator.cluster.kubernetes.background import Background
+from koordinator.cluster.kubernetes.catch_up import CatchUp
 from koordinator.cluster.kubernetes.mailbox import Follower, Item, Lines, Mailbox, WatchRefusal
 from koordinator.cluster.kubernetes.pages import (
     Name,
     ObjectVersion,
     Page,
+    VersionList,
     decode_named,
     decode_page,
 )
@@ -45,17 +48,41 @@ class View:
         self._kind_type, self._transform = kind_type, transform
         self._line_type: type[_Line[KubeObject]] = _Line[kind_type]  # type: ignore[valid-type]  # at run time
         self._unseen: set[str] = set()  # by the list under way
+        self._requested = 0  # refreshes
+        self._catch_up: CatchUp | None = None  # during a refresh
 
     def apply(self, item: Item) -> Iterator[WatchEvent]:
         """Yield the events of one item.  Raises what it refuses."""
         match item:
             case Page():
                 yield from self._apply_page(item)
+            case VersionList(refresh=refresh):
+                if self._catch_up is not None and refresh == self._requested:
+                    self._catch_up.compare(item, self.objects, self._key_of, time.monotonic())
             case Lines(texts=texts):
                 for text in texts:
                     yield from self._apply_line(text)
             case WatchRefusal(error=error):
                 raise error
+        if self._catch_up is not None and self._catch_up.is_done(self.objects):
+            self._end_refresh(self._catch_up.refresh)
+
+    def begin_refresh(self) -> None:
+        """Begin to compare with the next list of versions, or with the next list."""
+        self._requested += 1
+        self._catch_up = CatchUp(self._requested)
+
+    def give_up_overdue(self) -> bool:
+        """Return whether the stream is too slow for a refresh, which then needs a list."""
+        is_overdue = self._catch_up is not None and self._catch_up.is_overdue(time.monotonic())
+        if is_overdue:
+            self._catch_up = None
+        return is_overdue
+
+    def _end_refresh(self, number: int) -> None:
+        self.refresh = number
+        if number >= self._requested:
+            self._catch_up = None
 
     def _apply_page(self, page: Page) -> Iterator[WatchEvent]:
         if page.is_first:
@@ -74,7 +101,7 @@ class View:
                     yield from self._removed(key)
             self._unseen.clear()
             self.is_listed = True
-            self.refresh = page.refresh
+            self._end_refresh(page.refresh)
 
     def _is_current(self, version: ObjectVersion) -> bool:
         known = self.objects.get(self._key_of(Name(version.namespace, version.name)))
@@ -130,11 +157,13 @@ class View:
     def _removed(self, key: str, last: KubeObject | None = None) -> Iterator[WatchEvent]:
         old = self.objects.pop(key, None)
         if old is not None:
+            if self._catch_up is not None:
+                self._catch_up.note_removed(old.metadata.uid)
             if last is not None and self._transform is not None:
                 last = self._transform(last)
             yield WatchEvent(EventType.DELETED, last or old, old)
 
-    def _key_of(self, name: Name) -> str:
+    def _key_of(self, name: Name | ObjectVersion) -> str:
         return f"{name.namespace}/{name.name}" if self._kind_type.NAMESPACED else name.name
 
 
@@ -184,8 +213,10 @@ class KubernetesWatch:
                     return events
             self._is_started = True
             events.append(_BOOKMARK)
-        for view, mailbox in self._pairs:
+        for (view, mailbox), follower in zip(self._pairs, self._followers, strict=True):
             _read(view, mailbox, events)
+            if view.give_up_overdue():
+                self._background.soon(follower.relist)
         if self._refreshed < self._refreshes:
             done = min(view.refresh for view in self._views.values())
             events += [_BOOKMARK] * (done - self._refreshed)
@@ -194,7 +225,10 @@ class KubernetesWatch:
 
     def refresh(self) -> None:
         self._refreshes += 1
-        for follower in self._followers:
+        # In reverse, since pods come last, and take the longest.
+        pairs = zip(self._pairs, self._followers, strict=True)
+        for (view, _), follower in reversed(list(pairs)):
+            view.begin_refresh()
             self._background.soon(follower.refresh)
 
     def known(self, kind_type: type[KindT], key: str) -> KindT | None:

@@ -16,12 +16,12 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetricStatus
 from koordinator.api.qos import QosClass
-from koordinator.cluster.port import Cluster
+from koordinator.cluster.port import Cluster, Watch
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.cpu_list import format_cpu_list
-from koordinator.foundation.errors import HostError
+from koordinator.foundation.errors import BugError, HostError
 from koordinator.host.gpus import Gpus
 from koordinator.host.port import (
     Host,
@@ -119,13 +119,14 @@ class AgentCollectors:
 class AgentParts:
     """Parts of the agent, built by ``assembly``.
 
-    ``cluster`` is watched; writes to it go through ``outbox``.  ``wall_clock`` provides the
+    ``cluster`` is watched, from the beginning or, if it is None, from ``Koordlet.connect`` on;
+    writes to it go through ``outbox``.  ``wall_clock`` provides the
     timestamps that other components compare with their own clocks; it follows adjustments of the
     machine's clock.  ``on_failure`` receives the error of a failed round, so that an error in one
     strategy does not stop the others; without it the error is raised.
     """
 
-    cluster: Cluster
+    cluster: Cluster | None
     clock: Clock
     wall_clock: Clock
     host: Host
@@ -178,7 +179,7 @@ class Koordlet:
         self._checkpoint = NodeCheckpoint(parts.host, options.checkpoint_folder)
         self._topology = TopologyReport(parts.outbox)
         self._devices = DeviceReport(parts.outbox)
-        self._watch = parts.cluster.watch(KINDS, selectors(options.node_name))
+        self._watch: Watch | None = None
         #: Inputs of the hooks published last; see ``_publish_hooks``.
         self._published: tuple[object, ...] = ()
         self._published_pods: tuple[PodView, ...] | None = None
@@ -194,6 +195,8 @@ class Koordlet:
         self._reconciled: tuple[object, ...] = ()
         self._cannot_mount = self._started_offline = False
         self._timers = self._make_timers(Timers(parts.on_failure))
+        if parts.cluster is not None:
+            self.connect(parts.cluster)
 
     @property
     def is_ready(self) -> bool:
@@ -204,8 +207,38 @@ class Koordlet:
         """Return the time at which the next timer is due, if no event arrives earlier."""
         return self._timers.next_s()
 
+    def connect(self, cluster: Cluster) -> None:
+        """Follow the objects of this node."""
+        self._watch = cluster.watch(KINDS, selectors(self._options.node_name))
+
+    def serve_from_checkpoint(self) -> None:
+        """Prepare answers to the container runtime from the checkpoint, also before ``connect``.
+
+        Without a checkpoint, hooks see only the annotations that the runtime passes.  Only the
+        hooks get this state: measuring and evictions begin with the first step.  While there are no
+        cgroups of pods this does nothing, and a later step does it.
+        """
+        if not self._cgroup_search_is_over():
+            return
+        self._started_offline = True
+        self.state.restore(self._checkpoint.read(), self._cgroups.exists)
+        if self._runtime_hooks is None or not self._read_cpus():
+            return
+        now_s = self._clock.now_s()
+        if self.state.is_known:
+            self._publish_pods()
+            self._publish_hooks(now_s)
+            return
+        hardware, node = self._hardware, Node(metadata=ObjectMeta(name=self._options.node_name))
+        machine = Machine(node, hardware.cpus, hardware.kubelet.policy)
+        offline = NodeView(now_s, machine, self.state.slo, (), self._layout, self._cgroups)
+        hooks = PodHooks.of(offline, self._options.gates)
+        self._runtime_hooks.publish(PublishedHooks(hooks))
+
     def step(self) -> None:
         """Apply new events from the watch and run the timers that are due."""
+        if self._watch is None:
+            raise BugError("a step of the agent before connect")
         is_refused = self.state.update(self._watch)
         if self.state.node is not None:
             self._warnings.uid = self.state.node.metadata.uid
@@ -217,7 +250,7 @@ class Koordlet:
             return
         now_s = self._clock.now_s()
         if not self.state.is_synced and not self._started_offline:
-            self._start_offline(now_s)
+            self.serve_from_checkpoint()
         if self.state.is_known:
             self._publish_pods()  # first: a container may be waiting for it to be created
             self._timers.run(now_s)
@@ -225,27 +258,25 @@ class Koordlet:
         if self.state.is_synced:
             self._checkpoint.save(self.state.objects, now_s)
 
-    def _start_offline(self, now_s: float) -> None:
-        """Serve the container runtime before the first answer of the API server.
+    def _read_cpus(self) -> bool:
+        """Read the CPUs if they are not known; return whether they are.
 
-        Use the checkpoint.  Without one, hooks see only the annotations that the runtime passes.
+        Devices are left to the timer, because their driver may take seconds to start.
         """
-        self.state.restore(self._checkpoint.read(), self._cgroups.exists)
-        self._started_offline = True
-        if self.state.is_known or self._runtime_hooks is None:
-            return
-        self._refresh_hardware(now_s)
         if not self._hardware.cpus:
-            return
-        hardware, node = self._hardware, Node(metadata=ObjectMeta(name=self._options.node_name))
-        machine = Machine(node, hardware.cpus, hardware.kubelet.policy)
-        offline = NodeView(now_s, machine, self.state.slo, (), self._layout, self._cgroups)
-        hooks = PodHooks.of(offline, self._options.gates)
-        self._runtime_hooks.publish(PublishedHooks(hooks))
+            host, roots = self._host, self._options.roots
+            try:
+                self._hardware = read_hardware(
+                    host, roots, None, self._hardware, with_cards=False, with_huge_pages=False
+                )
+            except HostError as error:
+                log.warning("CPUs not readable", extra={"error": error})
+        return bool(self._hardware.cpus)
 
     def close(self) -> None:
         """Close the watch.  Settings on the machine stay, so that running pods keep them."""
-        self._watch.close()
+        if self._watch is not None:
+            self._watch.close()
         self._collectors.cpi.close()
 
     def _cgroup_search_is_over(self) -> bool:

@@ -3,6 +3,8 @@
 Source: koordinator cmd/koordlet, pkg/koordlet/koordlet.go.
 """
 
+from typing import TYPE_CHECKING
+
 import numpy as np
 
 from koordinator.cluster.port import Cluster
@@ -50,7 +52,6 @@ from koordinator.koordlet.collectors.performance import (
     ResctrlCollector,
 )
 from koordinator.koordlet.collectors.pods import PodCollector
-from koordinator.koordlet.device_claims import GpuClaims
 from koordinator.koordlet.executor import AgentAuditTrail, Executor
 from koordinator.koordlet.executor.traffic_control import TrafficControl
 from koordinator.koordlet.metrics import MetricStore
@@ -61,9 +62,12 @@ from koordinator.koordlet.report.node_metric import (
 )
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
 
+if TYPE_CHECKING:
+    from koordinator.koordlet.device_claims import GpuClaims
+
 
 def assemble_agent(
-    cluster: Cluster,
+    cluster: Cluster | None,
     clock: Clock,
     *,
     host: Host,
@@ -80,7 +84,7 @@ def assemble_agent(
     runtime_hooks: RuntimeHooks | None = None,
     pod_resources: PodResourcesAnswers | None = None,
     device_holders: DeviceHolders | None = None,
-    gpu_claims: GpuClaims | None = None,
+    gpu_claims: "GpuClaims | None" = None,
     container_runtime: ContainerRuntime | None = None,
     network_tools: NetworkTools | None = None,
 ) -> Koordlet:

@@ -11,7 +11,8 @@ from tests.keywords import as_keywords
 from tests.unit.process.clients import ask, certificate_of
 from tests.unit.process.test_guard import Reviews, as_user
 
-from koordinator.cli.component.page_servers import PageSettings, page_servers
+from koordinator.cli.component.page_servers import page_servers
+from koordinator.cli.component.page_settings import PageSettings
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
 from koordinator.process.authorization import ALWAYS_ALLOWED, Reviewer

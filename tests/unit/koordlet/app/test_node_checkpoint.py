@@ -1,18 +1,21 @@
 """An agent that starts while the API server is away."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import pytest
-from tests.nodes import pod
-from tests.unit.koordlet.app.world import World
+from tests.nodes import LAYOUT, pod
+from tests.unit.koordlet.app.world import ALL, World
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import WatchEvent
+from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.host.gpus import Gpu, Gpus, GpusOnDemand, NoGpus
 from koordinator.koordlet.adjustments import LinuxResources
 from koordinator.koordlet.app.agent import Koordlet
+from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.runtime_hooks.outcomes import StartingContainer, StartingPod
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
 from koordinator.koordlet.view.pods import PodView
@@ -50,8 +53,8 @@ class Away:
 class Node:
     """A node with batch jobs and a pod that has CPUs of its own."""
 
-    def __init__(self) -> None:
-        self.world = World(checkpoint_folder=FOLDER)
+    def __init__(self, gates: frozenset[str] = ALL) -> None:
+        self.world = World(checkpoint_folder=FOLDER, gates=gates)
         two: dict[str, str | int] = {"cpu": 2}
         self.own = self.world.add(pod("own", "LSR", requests=two, limits=two, annotations=CPUS))
         self.job = self.world.add(pod("job", "BE", requests=BATCH, limits=BATCH))
@@ -95,6 +98,67 @@ def test_containers_start_right_though_the_server_is_away() -> None:
     job = limits(hooks, starting(node.job))
     assert (job.cpu_quota_us, job.memory_limit_bytes) == (50_000, 64 << 20)
     assert limits(hooks, starting(node.own)).cpuset_cpus == "2-3"
+
+
+def test_the_runtime_is_served_before_the_agent_connects() -> None:
+    """The checkpoint serves the hooks alone: a NodeSLO in it has no effect on the machine.
+
+    What has changed since counts from the first step on.
+    """
+    node = Node()
+    world = node.world
+    world.seconds(12)
+    world.cluster.delete(Pod, "job", namespace="default")
+    world.tree.set(CgroupFile.CPUSET, LAYOUT.besteffort, "0-7")
+    files = world.tree.host.snapshot()
+    hooks = RuntimeHooks(world.clock, world.tree.host, world.tree.roots, world.tree.cgroups)
+    agent = world.agent = world.start(is_connected=False, runtime_hooks=hooks)
+
+    agent.serve_from_checkpoint()
+
+    assert limits(hooks, starting(node.own)).cpuset_cpus == "2-3"
+    assert limits(hooks, starting(node.job)).memory_limit_bytes == 64 << 20
+    assert world.tree.host.snapshot() == files
+    assert not agent.is_ready
+
+    agent.connect(world.cluster)
+    world.seconds(10, {node.own.folder: 4.0})
+
+    assert agent.is_ready
+    assert [view.key for view in agent.state.pods] == ["default/own"]
+    assert world.be_cpus() == 2
+
+
+def test_the_driver_of_gpus_starts_after_the_runtime_is_served() -> None:
+    """It may take seconds, for which no container waits."""
+    node = Node(gates=gates_of({"Accelerators": True}))
+    world = node.world
+    world.seconds(12)
+    uses: list[str] = []
+
+    class SlowDriver(NoGpus):
+        def devices(self) -> Sequence[Gpu]:
+            uses.append("devices")
+            return ()
+
+    def start_driver() -> Gpus:
+        uses.append("start")
+        return SlowDriver()
+
+    hooks = RuntimeHooks(world.clock, world.tree.host, world.tree.roots, world.tree.cgroups)
+    agent = world.agent = world.start(
+        is_connected=False, runtime_hooks=hooks, gpus=GpusOnDemand(start_driver)
+    )
+    agent.serve_from_checkpoint()
+
+    assert hooks.is_published
+    assert not uses
+
+    agent.connect(world.cluster)
+    world.seconds(2)
+
+    assert uses[:2] == ["start", "devices"]
+    assert uses.count("start") == 1
 
 
 def test_the_node_is_looked_after_though_the_server_is_away() -> None:

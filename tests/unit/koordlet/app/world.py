@@ -49,10 +49,13 @@ class World:
         self.load({})
         self.agent = self.start()
 
-    def start(self, cluster: Any = None, **parts: Any) -> Koordlet:
-        """Start an agent, as after a crash; ``cluster`` replaces the one of the node."""
+    def start(self, cluster: Any = None, *, is_connected: bool = True, **parts: Any) -> Koordlet:
+        """Start an agent, as after a crash; ``cluster`` replaces the one of the node.
+
+        Unless it ``is_connected``, it has none until ``Koordlet.connect``.
+        """
         return assemble_agent(
-            cluster or self.cluster,
+            (cluster or self.cluster) if is_connected else None,
             self.clock,
             host=self.tree.host,
             chance=np.random.default_rng(1),

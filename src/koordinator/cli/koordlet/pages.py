@@ -1,0 +1,75 @@
+"""HTTP servers of the node agent: health, metrics, and the newest changes of the machine.
+
+The process loads this module after it serves the container runtime, which does not wait for it.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+import msgspec
+from prometheus_client import CollectorRegistry
+
+from koordinator.cli.component.page_servers import page_servers
+from koordinator.cli.component.page_settings import PageSettings
+from koordinator.cli.component.process import ComponentProcess
+from koordinator.foundation.errors import InputError
+from koordinator.koordlet.executor.audit import AgentAuditTrail
+from koordinator.process.authorization import Reviewer
+from koordinator.process.endpoints import Answer, Endpoints, application, joined, thread_stacks
+from koordinator.process.health import PING, Check, shutdown_check
+from koordinator.process.http_server import HttpServer
+from koordinator.process.inquiries import Inquiries
+from koordinator.process.logs import set_verbosity
+
+_EVENTS, _MOST_EVENTS = 256, 2048
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgentPages:
+    """Inputs of the pages; ``audit`` is None if its changes are not shown.
+
+    ``not_ready`` returns why the agent is not ready, empty if it is.
+    """
+
+    parts: ComponentProcess
+    settings: PageSettings
+    external: CollectorRegistry
+    inquiries: Inquiries
+    audit: AgentAuditTrail | None
+    not_ready: Callable[[], str]
+    connect: Callable[[], Reviewer]
+
+    def servers(self) -> list[HttpServer]:
+        """Return the servers, not started yet.  Raises InputError as ``page_servers``."""
+        parts = self.parts
+        pages: dict[str, Answer] = {"/debug/threads": thread_stacks}
+        if self.audit is not None:
+            pages["/events"] = self._events
+        alive = [PING, parts.heartbeat.check]
+        endpoints = Endpoints(
+            health={
+                "healthz": alive,
+                "livez": alive,
+                "readyz": [Check("measured", self.not_ready), shutdown_check(parts.stopping)],
+            },
+            metrics={
+                "/metrics": joined(parts.registry, self.external),
+                "/internal-metrics": parts.registry,
+                "/external-metrics": self.external,
+            },
+            pages=pages,
+            flags={"v": set_verbosity},
+            on_fault=parts.faults,
+        )
+        app = application(endpoints)
+        return page_servers(app, self.settings, self.connect, parts.clock, "koordlet")
+
+    def _events(self, parameters: Mapping[str, str]) -> object:
+        """Return the newest changes of the machine, for /events."""
+        text = parameters.get("size", str(_EVENTS))
+        if not text.isdigit() or not 0 < int(text) <= _MOST_EVENTS:
+            raise InputError(f"must be 1..{_MOST_EVENTS}, got {text!r}", path="size")
+        audit = self.audit
+        events = self.inquiries.ask(lambda: [] if audit is None else list(audit.events))
+        newest = events[: -int(text) - 1 : -1]
+        return {"Events": [msgspec.to_builtins(event) for event in newest]}
