@@ -110,9 +110,10 @@ def until_bookmark(cluster: KubernetesCluster, watch: Watch) -> list[tuple[str, 
 def follow(cluster: KubernetesCluster) -> Watch:
     """Return a watch of pods whose stream has begun."""
     watch = cluster.watch([Pod], {Pod: "status.phase!=Failed"})
-    until_bookmark(cluster, watch)
-    while not watch.poll():
+    names: list[str] = []
+    while "begun" not in names and "b" not in names:
         cluster.wait(PATIENCE_S)
+        names += [each.object.metadata.name for each in watch.poll()]
     return watch
 
 
