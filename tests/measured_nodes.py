@@ -113,7 +113,8 @@ def measured_nodes(draw: st.DrawFn, name: str) -> Node:
     annotations = {} if own is None else {f"{PREFIX}/usage-thresholds": json.dumps(own)}
     if draw(st.integers(0, 3)) == 0:
         annotations["node.koordinator.sh/raw-allocatable"] = json.dumps({"cpu": "4"})
-    return node(name, cpu=8, memory="16Gi", annotations=annotations)
+    batch: JsonObject = {"kubernetes.io/batch-cpu": 20_000}  # so that pods of the band fit
+    return node(name, cpu=8, memory="16Gi", annotations=annotations, **batch)
 
 
 @st.composite

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
 from tests.unit.scheduler.plugins.test_elastic_quota import config, of, team
-from tests.worlds import configuration, embedded, metric, node, pod, renamed
+from tests.worlds import configuration, embedded, metric, node, pod, renamed, used
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.node import Node
@@ -23,7 +23,15 @@ from koordinator.scheduler.cycle.batch_kernel import choose_rows
 from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.loop import Bound
 from koordinator.scheduler.profile import build_profiles
-from koordinator.scheduler.rules.usage_kernels import Balance, Formula, MeanShare, judgements
+from koordinator.scheduler.rules.usage_kernels import (
+    FAR,
+    FREE_OF_ALL,
+    Balance,
+    Formula,
+    Judgements,
+    MeanShare,
+    judgements,
+)
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot import nodes as node_table
 from koordinator.scheduler.snapshot import view as snapshot_view
@@ -74,6 +82,18 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
 # -- the kernel --------------------------------------------------------------------------------
 
 
+def _with_columns(one: Judgements, amounts: IntArray, first: int) -> Judgements:
+    """Return judgements that also check and score columns of a plugin."""
+    checks = np.stack((first + np.arange(2), amounts), axis=1)
+    terms = np.stack((first + 2 + np.arange(2), amounts, np.arange(2)), axis=1)
+    head = np.array([[FREE_OF_ALL, 2, 3, len(one.terms) + 2]])
+    return Judgements(
+        np.concatenate((one.checks, checks)),
+        np.concatenate((one.formulas, head)),
+        np.concatenate((one.terms, terms)),
+    )
+
+
 @st.composite
 def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
     """Draw equal arguments of the kernel, twice."""
@@ -85,17 +105,22 @@ def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
         return draw(arrays.arrays(np.int64, (rows, wide), elements=elements))
 
     demand = matrix(classes, columns, 5)
-    held, nonzero, capacity = matrix(n, columns, 9), matrix(n, 2, 9), matrix(n, columns, 40)
+    added = draw(arrays.arrays(np.int64, (classes, 2, 4), elements=st.integers(0, 5)))
+    held, nonzero, capacity = matrix(n, columns + 4, 9), matrix(n, 2, 9), matrix(n, columns + 4, 40)
+    held[:, columns : columns + 2] -= draw(st.sampled_from((0, 30, FAR)))
+    case = np.array(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), np.int64)
+    demand = np.concatenate((demand, np.zeros((classes, 4), np.int64)), axis=1)
     fixed = matrix(classes, n, 3, UNFIT)
     where = np.arange(columns)
     asked = []
-    for number, amounts in enumerate(demand):
+    for number, amounts in enumerate(demand[:, :columns]):
         scores: list[tuple[Formula, int]] = [
             (MeanShare(where, amounts, where + 1, most=bool(number % 2), nonzero=True), 2),
             (Balance(where[:2], amounts[:2]), 1),
             (Balance(where, amounts, change=bool(number % 3)), 1),
         ]
-        asked.append(judgements([(where, amounts)], scores[: draw(st.integers(0, 3))]))
+        one = judgements([(where, amounts)], scores[: draw(st.integers(0, 3))])
+        asked.append(_with_columns(one, amounts[:2], columns) if number != 1 else one)
     formulas = np.concatenate([one.formulas for one in asked])
     term_ends = np.cumsum([len(one.terms) for one in asked])
     formulas[:, 3] += np.repeat(
@@ -108,6 +133,7 @@ def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
         np.zeros(pods, np.int64),
         demand,
         np.ascontiguousarray(demand[:, :2]),
+        added,
         np.arange(classes),
         np.arange(classes)[::-1].copy(),
         np.zeros(classes, np.int64),
@@ -121,6 +147,7 @@ def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
         held,
         nonzero,
         capacity,
+        case,
         np.array(draw(st.permutations(range(n))), np.int64),
         np.concatenate((every, np.zeros(pods, np.int64))),
         n,
@@ -342,6 +369,20 @@ def test_pods_within_their_quotas_are_decided_together(batches: list[int]) -> No
     one.scheduler.step()
 
     assert batches == [12]
+
+
+def test_pods_on_measured_nodes_are_decided_together(batches: list[int]) -> None:
+    """The usage that nodes report ends no batch; a pod that a report names is decided alone."""
+    pending = [pod(f"p{at}", cpu=1 + at % 3) for at in range(12)]
+    reports = [metric("n", cpu=3), metric("m", cpu=9, pods={"p5": used(1)})]
+    for objects, lengths in ((reports[:1], [12]), (reports, [5])):
+        batches.clear()
+        nodes = [node("n", cpu=40), node("m", cpu=40)]
+        one = embedded(*nodes, *objects, *pending, config=scoring("LeastAllocated"), report=False)
+        one.scheduler.step()
+
+        assert batches == lengths
+        assert not one.scheduler.handle.state.unbound
 
 
 def test_fault_of_the_kernel_is_logged_once(

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from typing import Any
+from unittest.mock import patch
 
 import msgspec
 import numpy as np
@@ -38,6 +39,8 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import to_datetime
 from koordinator.scheduler.cycle.score_table import UNFIT
+from koordinator.scheduler.snapshot import nodes as node_table
+from koordinator.scheduler.snapshot import view as snapshot_view
 from koordinator.simulator import Embedded
 
 pytestmark = pytest.mark.slow
@@ -166,6 +169,34 @@ def test_runs_equal_decisions_one_by_one(
         one.scheduler.step()
         one.state.validate()
         found.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
+
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("large", [1, node_table.LARGE], ids=["compiled", "arrays"])
+@settings(quickly, max_examples=examples(60), suppress_health_check=[*HealthCheck])
+@given(
+    cluster=measured_clusters(least=2),
+    kinds=st.lists(measured_pods(), min_size=2, max_size=4),
+    order=st.lists(st.integers(0, 3), min_size=8, max_size=30),
+    args=arguments,
+)
+def test_mixed_pods_in_batches_equal_decisions_one_by_one(
+    cluster: list[KubeObject],
+    kinds: Sequence[Pod],
+    order: Sequence[int],
+    args: JsonObject,
+    large: int,
+) -> None:
+    """Nodes report or not, their reports are expired or not, with limits of their own or not."""
+    pods = [renamed(kinds[at % len(kinds)], f"b{index}") for index, at in enumerate(order)]
+    found: list[dict[str, Any]] = []
+    with patch.object(node_table, "LARGE", large), patch.object(snapshot_view, "LARGE", large):
+        for merge in (True, False):
+            one = embedded(*cluster, *pods, config=load_aware(args), report=False, merge_runs=merge)
+            one.scheduler.step()
+            one.state.validate()
+            found.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
 
     assert found[0] == found[1]
 

@@ -20,7 +20,7 @@ from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract.explanations import PluginExplanations
 from koordinator.scheduler.contract.plugin import BasicPlugin, Refusal
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult, Shortfall, WhatIf
-from koordinator.scheduler.rules.usage_kernels import Formula
+from koordinator.scheduler.rules.usage_kernels import Formula, PluginColumns
 from koordinator.scheduler.snapshot import (
     NO_ALLOCATION,
     Hold,
@@ -84,6 +84,9 @@ class PluginHints:
     #: filter and score in one pass: sets ``fits``, ``(n,)``, to False where the filter rejects, and
     #: adds the weight times the score to ``total``, ``(n,)``, at least on the other rows
     judge: Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None] | None = None
+    #: ``judge`` as arithmetic on columns of its own, for these classes on the rows of the snapshot,
+    #: so that batches may have such pods
+    columns: Callable[[Snapshot, Sequence[PodClass]], PluginColumns] | None = None
     #: whether ``run_limit`` and ``shortfall`` depend on the sum of the requests of pods alone
     limits_sums: bool = False
     #: whether placing such a pod changes only amounts and pod counts for the plugin; default: it

@@ -14,13 +14,12 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.cycle.batch_kernel import choose_rows
 from koordinator.scheduler.cycle.evaluation import Evaluation, Evaluator
 from koordinator.scheduler.rules.curves import EXACT_BELOW
-from koordinator.scheduler.rules.usage_kernels import Judgements
+from koordinator.scheduler.rules.usage_kernels import FAR, FREE_OF_ALL, Judgements, PluginColumns
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 
 #: Classes in one call: each has a row of all nodes in the table of scores.
 MOST_CLASSES = 512
-_EXACT_SUMS = 1 << 53  # below it, sums are exact as floating point numbers
 #: Pods of a batch from which the compiler, once loaded, saves more than its loading takes.
 _COMPILED_FROM = 2_000
 
@@ -65,25 +64,38 @@ def choose_batch(
     kernel.
     """
     state, table = evaluator.state, evaluator.table
-    nodes, n = state.nodes, len(state.nodes)
+    nodes, n, width = state.nodes, len(state.nodes), len(state.axis)
     evaluations = [*dict.fromkeys(evaluation for _, evaluation in members)]
     number = {evaluation: at for at, evaluation in enumerate(evaluations)}
-    arithmetic = _joined([evaluation.program.arithmetic.asked for evaluation in evaluations])
-    demand = np.zeros((len(members), len(state.axis)), np.int64)
+    scored = [number[evaluation] for _, evaluation in members]
+    more = _columns_of_plugins(evaluator, members)
+    arithmetic = _joined(
+        [
+            _with_columns(evaluation, more, scored.index(at), width)
+            for at, evaluation in enumerate(evaluations)
+        ]
+    )
+    demand = np.zeros((len(members), width), np.int64)
     for at, (pod_class, _) in enumerate(members):
         demand[at, pod_class.columns] = pod_class.amounts
     held_by = [pod_class.held for pod_class, _ in members]
     nonzero = np.array([(held.nonzero_cpu, held.nonzero_memory) for held in held_by], np.int64)
     read = (arithmetic.checks[:, 0], arithmetic.terms[:, 0], np.flatnonzero(demand.any(axis=0)))
     # Not by ``np.unique``, whose first call imports NumPy's masked arrays.
-    columns = np.array(sorted({CPU, MEMORY, *np.concatenate(read).tolist()}))
+    own = np.array(sorted({CPU, MEMORY, *np.concatenate(read).tolist()}))
+    own = own[own < width]
+    columns = np.concatenate((own, width + np.arange(more.held.shape[1])))
     for entries in (arithmetic.checks, arithmetic.terms):
         entries[:, 0] = np.searchsorted(columns, entries[:, 0])
-    demand = np.ascontiguousarray(demand[:, columns])
-    held, capacity = (array[columns, :n].T.copy() for array in (nodes.requested, nodes.allocatable))
-    most = max(int(array.max(initial=0)) for array in (demand, nonzero, arithmetic.terms))
-    sums = int(held.max(initial=0)) + most * (len(kinds) + 1)
-    if int(capacity.max(initial=0)) >= EXACT_BELOW or sums >= _EXACT_SUMS:
+    demand = _beside(demand[:, own], np.zeros((len(members), more.held.shape[1]), np.int64))
+    held = _beside(nodes.requested[own, :n].T, more.held)
+    capacity = _beside(nodes.allocatable[own, :n].T, more.capacity)
+    most = max(
+        int(array.max(initial=0)) for array in (demand, nonzero, more.added, arithmetic.terms)
+    )
+    reached = np.abs(held)
+    sums = int(reached[reached < FAR].max(initial=0)) + most * (len(kinds) + 1)
+    if int(capacity.max(initial=0)) >= EXACT_BELOW or sums >= FAR:
         return None
     slots = [table.enter(evaluation) for evaluation in evaluations]
     start = min(evaluation.usage_position for evaluation in evaluations)
@@ -98,7 +110,8 @@ def choose_batch(
         rows,
         demand,
         nonzero,
-        np.array([number[evaluation] for _, evaluation in members], np.int64),
+        more.added,
+        np.array(scored, np.int64),
         np.array(slots, np.int64),
         since,
         *arithmetic,
@@ -107,12 +120,51 @@ def choose_batch(
         held,
         nodes.nonzero[:, :n].T.copy(),
         capacity,
+        more.case,
         nodes.rank[:n].copy(),
         np.concatenate((before, np.zeros(len(kinds), np.int64))),
         len(before),
     )
     positions = zip(evaluations, (since + start).tolist(), strict=True)
     return _ScoredBatch(evaluator, rows[:count], dict(positions))
+
+
+def _columns_of_plugins(
+    evaluator: Evaluator, members: Sequence[tuple[PodClass, Evaluation]]
+) -> PluginColumns:
+    """Return the columns of the plugin that filters and scores by some of its own, if any."""
+    joint = [part for _, evaluation in members for part, _ in evaluation.program.joint]
+    columns = joint[0].active.hints.columns if joint else None
+    if columns is not None:
+        return columns(evaluator.snapshot, [pod_class for pod_class, _ in members])
+    n, classes = len(evaluator.state.nodes), len(members)
+    none = np.zeros((n, 0), np.int64)
+    no_term = np.zeros((classes, 0), np.int64)
+    added = np.zeros((classes, 1, 0), np.int64)
+    case = np.zeros(n, np.int64)
+    return PluginColumns(none, none, case, added, no_term, no_term, no_term, no_term[0], 0)
+
+
+def _with_columns(evaluation: Evaluation, more: PluginColumns, at: int, width: int) -> Judgements:
+    """Return what an evaluation asks, with what class ``at`` asks of the columns from ``width``."""
+    asked = evaluation.program.arithmetic.asked
+    for part, _ in evaluation.program.joint:
+        amounts = more.asked[at]
+        checks = np.stack((width + more.checked[at], amounts), axis=1)
+        terms = np.stack((width + more.scored[at], amounts, more.weights), axis=1)
+        end = len(asked.terms) + len(terms)
+        head = [[FREE_OF_ALL, part.active.weight, more.dominant, end]]
+        asked = Judgements(
+            np.concatenate((asked.checks, checks)),
+            np.concatenate((asked.formulas, np.array(head, np.int64))),
+            np.concatenate((asked.terms, terms)),
+        )
+    return asked
+
+
+def _beside(first: IntArray, second: IntArray) -> IntArray:
+    """Return the columns of both in a matrix that lies row by row."""
+    return np.ascontiguousarray(np.concatenate((first, second), axis=1))
 
 
 class _Arithmetic(NamedTuple):

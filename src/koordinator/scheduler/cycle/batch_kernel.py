@@ -7,12 +7,13 @@ calls.
 ======== ============================================================================
 pods     ``kinds`` ``(p,)``: the class of each pod; ``rows`` ``(p,)``: results
 classes  ``demand`` ``(k, n_columns)``, ``demand_nonzero`` ``(k, 2)``: what a pod adds;
-         ``scored`` ``(k,)``: the evaluation of the class
+         ``added`` ``(k, n_cases, n_more)``: the same for the last columns, by the case
+         of the row; ``scored`` ``(k,)``: the evaluation of the class
 scores   by evaluation: ``slots`` in ``best`` and ``fixed`` ``(slots, n)``; ``since``: the
          position in the log up to which ``best`` is current; the ends of the entries in
          ``checks`` and ``formulas`` (see ``Judgements``)
-rows     ``held``, ``capacity`` ``(n, n_columns)``, ``nonzero`` ``(n, 2)``, ``rank``
-         ``(n,)``
+rows     ``held``, ``capacity`` ``(n, n_columns)``, ``nonzero`` ``(n, 2)``, ``case`` and
+         ``rank`` ``(n,)``
 log      ``log``: the rows changed before, ``filled`` of them, with space for one per pod
 ======== ============================================================================
 """
@@ -25,9 +26,11 @@ import numpy as np
 from koordinator.foundation.arrays import IntArray, Kernel
 from koordinator.scheduler.cycle.best import best_row
 from koordinator.scheduler.cycle.score_table import UNFIT
+from koordinator.scheduler.rules.curves import percent_floor
 from koordinator.scheduler.rules.usage_kernels import (
     BALANCE,
     BALANCE_CHANGE,
+    FREE_OF_ALL,
     HALF,
     MAX_SCORE,
     USED,
@@ -43,6 +46,7 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
     rows: IntArray,
     demand: IntArray,
     demand_nonzero: IntArray,
+    added: IntArray,
     scored: IntArray,
     slots: IntArray,
     since: IntArray,
@@ -56,6 +60,7 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
     held: IntArray,
     nonzero: IntArray,
     capacity: IntArray,
+    case: IntArray,
     rank: IntArray,
     log: IntArray,
     filled: int,
@@ -68,12 +73,16 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
         if len(changed):
             total = fixed[slot, changed]
             fits = total != UNFIT
+            own, own_terms = _formulas_of(int(which), formulas, formula_ends, terms)
+            last = own[-1] if len(own) and own[-1, 0] == FREE_OF_ALL else None
             judge.reference(
                 *(held.T, nonzero.T, capacity.T, changed, _NONE, _NONE, _NONE),
                 checks[check_ends[which - 1] if which else 0 : check_ends[which]],
-                *_formulas_of(int(which), formulas, formula_ends, terms),
-                *(fits, total),
+                *(own if last is None else own[:-1], own_terms, fits, total),
             )
+            if last is not None:
+                asked = own_terms[own[-2, 3] if len(own) > 1 else 0 : last[3]]
+                total += last[1] * _free_of_all(held[changed], capacity[changed], asked, last[2])
             best[slot, changed] = np.where(fits, total, UNFIT)
         row = best_row.reference(best[slot], rank)
         if row == UNFIT:
@@ -81,8 +90,19 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
         rows[at] = log[filled] = row
         filled += 1
         held[row] += demand[kind]
+        held[row, held.shape[1] - added.shape[2] :] += added[kind, case[row]]
         nonzero[row] += demand_nonzero[kind]
     return len(kinds)
+
+
+def _free_of_all(held: IntArray, capacity: IntArray, asked: IntArray, dominant: int) -> IntArray:
+    """Return ``(n,)``: the score of ``PluginColumns``; ``asked`` are its terms."""
+    columns, amounts, weights = asked.T
+    has = capacity[:, columns]
+    scores = percent_floor(np.maximum(has - held[:, columns] - amounts, 0), has) * (has > 0)
+    points = scores @ weights + dominant * scores.min(axis=1, initial=MAX_SCORE)
+    mean: IntArray = points // max(int(weights.sum()) + dominant, 1)
+    return mean
 
 
 def _formulas_of(
@@ -101,6 +121,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     rows: IntArray,
     demand: IntArray,
     demand_nonzero: IntArray,
+    added: IntArray,
     scored: IntArray,
     slots: IntArray,
     since: IntArray,
@@ -114,11 +135,13 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     held: IntArray,
     nonzero: IntArray,
     capacity: IntArray,
+    case: IntArray,
     rank: IntArray,
     log: IntArray,
     filled: int,
 ) -> int:
     n, columns = held.shape
+    beside = added.shape[2]
     size = max(int(sqrt(n)), 1)
     blocks = (n + size - 1) // size
     # Best row of each block of ``size`` rows by evaluation, so that one changed row costs the scan
@@ -175,6 +198,24 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                     if has[i] <= 0.0 or other_has[i] <= 0.0:
                         deviation = 0.0
                     total[i] += times * np.floor((1.0 - deviation) * MAX_SCORE)
+            elif mode == FREE_OF_ALL:
+                point, lowest = points[:count], weights[:count]
+                point[:], lowest[:] = 0.0, 100.0
+                dominant = float(formulas[formula, 2])
+                whole = dominant
+                for term in range(start, end):
+                    used = held_then[terms[term, 0], begin:filled]
+                    has = capacity_then[terms[term, 0], begin:filled]
+                    amount, each = float(terms[term, 1]), float(terms[term, 2])
+                    whole += each
+                    for i in range(count):
+                        part = max(has[i] - (used[i] + amount), 0.0)
+                        share = np.floor(part * 100.0 / max(has[i], 1.0))
+                        point[i] += each * share
+                        lowest[i] = min(lowest[i], share)
+                whole = max(whole, 1.0)
+                for i in range(count):
+                    total[i] += times * np.floor((point[i] + dominant * lowest[i]) / whole)
             elif mode >= BALANCE:
                 for i in range(count):
                     position = begin + i
@@ -279,6 +320,8 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
             return at
         rows[at] = chosen
         log[filled] = chosen
+        for column in range(beside):
+            held[chosen, columns - beside + column] += added[kind, case[chosen], column]
         for column in range(columns):
             held[chosen, column] += demand[kind, column]
             held_then[column, filled] = held[chosen, column]
@@ -295,10 +338,11 @@ def _signature(types: Any) -> Any:
     vector = types.Array(types.int64, 1, "C", readonly=True)
     table = types.Array(types.int64, 2, "C", readonly=True)
     written, matrix = types.Array(types.int64, 1, "C"), types.Array(types.int64, 2, "C")
+    added = types.Array(types.int64, 3, "C", readonly=True)
     return (
-        *(vector, written, table, table, vector, vector, written),
+        *(vector, written, table, table, added, vector, vector, written),
         *(table, vector, table, vector, table),
-        *(matrix, table, matrix, matrix, table, vector, written, types.int64),
+        *(matrix, table, matrix, matrix, table, vector, vector, written, types.int64),
     )
 
 

@@ -52,8 +52,14 @@ class Program:
 
     @property
     def is_arithmetic(self) -> bool:
-        """Whether checks and formulas decide, beside facts of nodes and ``joint`` plugins."""
-        return self.linear and not self.other_filters and not self.other_scores
+        """Whether checks and formulas decide, beside facts of nodes."""
+        return (
+            self.linear
+            and not self.other_filters
+            and not self.other_scores
+            and len(self.joint) <= 1
+            and all(part.active.hints.columns is not None for part, _ in self.joint)
+        )
 
     @property
     def key(self) -> Hashable:

@@ -257,7 +257,6 @@ class RunChooser(NodeChooser):
         return (
             program.is_arithmetic
             and not self.profile.find_one_node
-            and not program.joint
             and not self._must_schedule_individually(snapshot, pod)
         )
 

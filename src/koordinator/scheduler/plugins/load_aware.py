@@ -5,7 +5,7 @@ and of the pod itself.  Nodes without a NodeMetric pass with score 0.
 Source: koordinator pkg/scheduler/plugins/loadaware/load_aware.go.
 """
 
-from collections.abc import Collection, Hashable, Iterator
+from collections.abc import Collection, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field
 from math import isfinite
 from typing import ClassVar
@@ -35,14 +35,17 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.rules.load.kernels import (
+    CASES,
     Case,
     Fact,
     Figure,
     Margin,
     Option,
+    Status,
     judged,
 )
 from koordinator.scheduler.rules.load.rules import LoadRules, Window, limits_of, tracked_resources
+from koordinator.scheduler.rules.usage_kernels import FAR, PluginColumns
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.load_ledger import class_load
 
@@ -69,6 +72,7 @@ class LoadAwareScheduling:
             key=self._key,
             filters=lambda _snapshot, pod: pod.owner_kind != DAEMON_SET,
             judge=self._judge,
+            columns=self._columns,
             concerns=lambda snapshot, _pod: snapshot.has_load_reports,
         )
 
@@ -136,6 +140,50 @@ class LoadAwareScheduling:
         codes, scores = np.zeros((2, len(snapshot)), np.int64)
         self._judge(snapshot, pod, 1, np.ones(len(snapshot), bool), scores, codes=codes)
         return codes, scores
+
+    def _columns(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> PluginColumns:
+        """Return the usage as columns: headroom, and usage for the score, each also of prod pods.
+
+        Exceeded headroom is held, so that what a pod asks fits within a capacity of 0.
+        """
+        ledger, rows = snapshot.load(self.rules), snapshot.row_numbers
+        margins, facts, r = ledger.margins[rows], ledger.facts[rows], len(self.weights)
+        status, has_own = facts[:, Fact.STATUS], facts[:, Fact.CASE] & Case.HAS_PROD_LIMITS != 0
+        is_fresh, is_expired = status == Status.FRESH, status == Status.EXPIRED
+        is_judged = is_fresh | is_expired & bool(self.options[Option.USE_EXPIRED])
+        is_refused = (is_expired | (status == Status.EMPTY)) & bool(
+            self.options[Option.REFUSE_EXPIRED]
+        )
+        limits = facts[:, Fact.HAS_LIMITS] != 0
+        held = np.zeros((len(rows), 4 * r), np.int64)
+        capacity = np.zeros_like(held)
+        for place, margin, refuses in (
+            (0, Margin.HEADROOM, limits),
+            (r, Margin.PROD_HEADROOM, limits | has_own),
+        ):
+            exceeded = np.where(is_judged[:, None], -margins[:, margin], -FAR)
+            exceeded[is_refused & refuses] = FAR
+            held[:, place : place + r] = np.clip(exceeded, -FAR, FAR)
+        for place, margin in ((2 * r, Margin.FREE), (3 * r, Margin.PROD_FREE)):
+            has = margins[:, Margin.HAS] * is_fresh[:, None]
+            capacity[:, place : place + r] = has
+            held[:, place : place + r] = has - margins[:, margin] * is_fresh[:, None]
+        loads = [class_load(pod, self.rules) for pod in pods]
+        by_prod = np.array([own.load.is_prod for own in loads], np.int64)[:, None]
+        scores_prod = by_prod * int(self.options[Option.SCORE_BY_PROD])
+        which = [Margin.HEADROOM, Margin.PROD_HEADROOM, Margin.FREE, Margin.PROD_FREE]
+        added = np.array([own.takes[:CASES, which] for own in loads])
+        return PluginColumns(
+            held=held,
+            capacity=capacity,
+            case=facts[:, Fact.CASE].astype(np.int64),
+            added=added.reshape(len(pods), CASES, 4 * r),
+            checked=by_prod * r + np.arange(r),
+            scored=(2 + scores_prod) * r + np.arange(r),
+            asked=np.array([own.load.estimate for own in loads], np.int64),
+            weights=self.weights,
+            dominant=int(self.options[Option.DOMINANT]),
+        )
 
     def _judge(
         self,

@@ -107,7 +107,31 @@ class Judgements(NamedTuple):
     terms: IntArray  # (n_terms, 3): column, amount, weight
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class PluginColumns:
+    """Amounts of nodes that a plugin tracks, and what pods of ``k`` classes ask of them.
+
+    A class fits where its amount and what is held are within the capacity, in each column that it
+    checks.  Its score is the weighted mean of the free percentages after placement, in the columns
+    that it scores; a resource without capacity counts as full.
+    """
+
+    held: IntArray  # (n, n_columns); beyond ``FAR``: no amount matters
+    capacity: IntArray  # (n, n_columns)
+    case: IntArray  # (n,): which of the ``added`` amounts a placed pod adds
+    added: IntArray  # (k, n_cases, n_columns)
+    checked: IntArray  # (k, r): columns
+    scored: IntArray  # (k, r): columns
+    asked: IntArray  # (k, r): amounts
+    weights: IntArray  # (r,)
+    dominant: int  # additional weight of the scarcest resource
+
+
+FAR: Final = 1 << 53  # in place of an amount without end
 FREE, USED, BALANCE, BALANCE_CHANGE = range(4)  # kinds of formulas
+#: Kind of the score of ``PluginColumns``, which only batches evaluate, as the last one of a class.
+#: The additional weight of the scarcest resource is in place of the nonzero flag.
+FREE_OF_ALL = -1
 
 
 def judgements(
