@@ -13,7 +13,6 @@ without an effect in all of them fails.
 """
 
 import functools
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -246,7 +245,7 @@ def check_node_order_invariant(case: PluginCase) -> None:
     nodes = [obj for obj in case.objects if isinstance(obj, Node)]
     others = [obj for obj in case.objects if not isinstance(obj, Node)]
     left = [nodes[index] for index in case.order if nodes[index].metadata.name not in case.removed]
-    state, plugin, classes = case.build()
+    state, plugin, classes = case.shared
     again, other, same = case.build([*left, *others])
     for pod, there in zip(classes, same, strict=True):
         assert evaluate(other, again, there) == evaluate(plugin, state, pod)
@@ -277,11 +276,10 @@ def check_key_covers_inputs(case: PluginCase) -> None:
     """Check that pods with an equal key get equal results."""
     if not case.is_local:
         return
-    state, plugin, classes = case.build()
-    classes += [state.classes.of(pod) for pod in _mixed(case.pods)]
+    state, plugin, classes = case.shared
     active = ActivePlugin.of("", plugin)
     seen: dict[object, list[Any]] = {}
-    for pod in classes:
+    for pod in (*classes, *map(state.classes.of, _mixed(case.pods))):
         snapshot = seen_by(plugin, state, pod)
         key = active.hints.key(pod)
         if case.filters and active.hints.filters(snapshot, pod):
@@ -297,7 +295,7 @@ def check_reads_as_declared(case: PluginCase) -> None:
 
     Other nodes may matter to a plugin whose ``hints`` has a ``version``.
     """
-    state, plugin, classes = case.build()
+    state, plugin, classes = case.shared
     free = ActivePlugin.of("", plugin).hints.version is not None
     if not case.is_local or (free and case.reads is not Reads.NODE):
         return
@@ -429,21 +427,22 @@ def check_usage_follows_sums(case: PluginCase) -> None:
     """
     if case.reads is not Reads.USAGE:
         return
-    state, plugin, classes = case.build()
+    state, plugin, classes = case.shared
     row = np.flatnonzero(state.nodes.alive)[:1]
-    for index, times in itertools.product(range(len(classes)), range(3)):
-        pod, view = classes[index], Snapshot(state)[row].after(classes[index], np.array([times]))
+    for index, pod in enumerate(classes):
         later, other, same = case.build()
-        keys = [f"{COPIES}/{number}" for number in range(times)]
-        if hasattr(plugin, "distinguishes") and plugin.distinguishes(Snapshot(state), keys):
-            continue
-        for key in keys:
-            later.place(key, case.pods[index], same[index], int(row[0]))
-        there = Snapshot(later)[row]
-        if case.filters:
-            assert plugin.filter(view, pod).codes == other.filter(there, same[index]).codes
-        if case.scores:
-            assert plugin.score(view, pod) == other.score(there, same[index])
+        keys: list[str] = []
+        for times in range(3):
+            if times:
+                keys.append(f"{COPIES}/{len(keys)}")
+                later.place(keys[-1], case.pods[index], same[index], int(row[0]))
+            if hasattr(plugin, "distinguishes") and plugin.distinguishes(Snapshot(state), keys):
+                continue
+            view, there = Snapshot(state)[row].after(pod, np.array([times])), Snapshot(later)[row]
+            if case.filters:
+                assert plugin.filter(view, pod).codes == other.filter(there, same[index]).codes
+            if case.scores:
+                assert plugin.score(view, pod) == other.score(there, same[index])
 
 
 def check_arithmetic_matches_plugin(case: PluginCase) -> None:

@@ -154,7 +154,7 @@ def test_simulation_has_quotas_and_an_audit_trail() -> None:
         workload="examples/training-jobs.yaml", config="examples/training-profile.yaml", speed=0.0
     )
     source = simulation_source(flags, SystemClock())
-    source.follow(Steps(source, *[nothing] * 200))
+    source.follow(Steps(source, *[nothing] * 60))
     assert queries.quota_report(source.handle).is_on
     assert source.trail is not None
     assert source.trail.entries(AuditChoice(), 5)

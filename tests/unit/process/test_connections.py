@@ -6,6 +6,7 @@ import select
 import socket
 import ssl
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing, contextmanager, suppress
@@ -193,20 +194,32 @@ def test_a_body_that_stops_is_cut(start: Start) -> None:
 @pytest.mark.slow
 def test_client_that_does_not_read_the_answer_is_cut(start: Start) -> None:
     """Else it would stay in memory as long as the client likes."""
-    with connected(start(STRICT)) as client:
+    server = start(STRICT)
+    with connected(server) as client:
         client.sendall(GET.replace(b"/x", b"/large") + b"\r\n")
-        threading.Event().wait(1.0)  # reads nothing
+        assert client.recv(1)  # and no more
+        wait_until_all_are_cut(server)
         assert len(all_of(client)) < LARGE
+
+
+def wait_until_all_are_cut(server: HttpServer) -> None:
+    """Wait until the server has no connection; a client does not see this before it reads."""
+    assert server._server is not None
+    ends_s = time.monotonic() + PATIENCE_S
+    while server._server._listener._all:
+        assert time.monotonic() < ends_s
+        time.sleep(0.01)
 
 
 @pytest.mark.slow
 def test_an_idle_connection_outlives_a_head_and_a_request(start: Start) -> None:
     """A client that comes back finds it open: what it sends is not lost in a closing connection."""
-    connection = HTTPConnection("127.0.0.1", start(STRICT).port, timeout=PATIENCE_S)
+    limits = replace(BOUNDED, head_s=0.5, request_s=0.5)  # enough for a head on a busy machine
+    connection = HTTPConnection("127.0.0.1", start(limits).port, timeout=PATIENCE_S)
     for _ in range(2):
         connection.request("POST", "/x", b"abc")
         assert connection.getresponse().read() == b"/x 3"
-        threading.Event().wait(0.5)
+        threading.Event().wait(0.7)
     connection.close()
 
 

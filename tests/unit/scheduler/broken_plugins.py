@@ -1,10 +1,10 @@
 """Plugins that raise on purpose, in a world of many kinds of pods."""
 
+import functools
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from types import MethodType
 from typing import Any
@@ -199,7 +199,8 @@ def _count(calls: Counter[str], method: str, _args: Sequence[Any]) -> None:
     calls[method] += 1
 
 
-def called_methods(name: str) -> list[str]:
+@functools.cache
+def called_methods(name: str) -> tuple[str, ...]:
     """Return the methods of a plugin that are called when the world is scheduled.
 
     A fault in another method would change nothing.
@@ -207,13 +208,18 @@ def called_methods(name: str) -> list[str]:
     world, calls = World(*objects(with_evil=True)), Counter[str]()
     methods = [method for plugin, method in breakable() if plugin == name]
     for method in methods:
-        _intercept(world.plugins()[name], method, partial(_count, calls, method))
+        _intercept(world.plugins()[name], method, functools.partial(_count, calls, method))
     world.run()
-    return [method for method in methods if calls[method]]
+    return tuple(method for method in methods if calls[method])
 
 
-def breakable() -> Iterator[tuple[str, str]]:
-    """Yield each method of each plugin that runs while pods are scheduled."""
+@functools.cache
+def breakable() -> tuple[tuple[str, str], ...]:
+    """Return each method of each plugin that runs while pods are scheduled."""
+    return tuple(_breakable())
+
+
+def _breakable() -> Iterator[tuple[str, str]]:
     for name, (active, *_) in sorted(World().plugins().items()):
         for method in METHODS:
             own = getattr(type(active.plugin), method, None)

@@ -21,7 +21,7 @@ def undisturbed() -> tuple[tuple[CallSite, ...], frozenset[str]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(st.data())
 def test_raising_call_costs_no_pod_its_node(data: st.DataObject) -> None:
     """No exception leaves a step, the fault is reported, and invariants hold afterwards."""

@@ -13,7 +13,7 @@ from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOT
 from koordinator.api.event import Event
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
-from koordinator.scheduler.features.quotas.status import WRITES
+from koordinator.scheduler.features.quotas import status
 from koordinator.simulator import Embedded
 
 NAMESPACE = made("Namespace", "koordinator-system")
@@ -63,9 +63,11 @@ def test_unchanged_status_is_not_written(embedded: NewEmbedded) -> None:
     assert one.cluster.get(ElasticQuota, "a", "tenants").metadata.resource_version == version
 
 
-def test_writes_are_rate_limited(embedded: NewEmbedded) -> None:
+def test_writes_are_rate_limited(embedded: NewEmbedded, monkeypatch: pytest.MonkeyPatch) -> None:
     """The others follow in the next seconds."""
-    count = WRITES + 5
+    limit = 20
+    monkeypatch.setattr(status, "WRITES", limit)
+    count = limit + 5
     one = embedded(
         node("n", cpu=count, pods=count),
         *(team(f"q{i}", 3) for i in range(count)),
@@ -78,7 +80,7 @@ def test_writes_are_rate_limited(embedded: NewEmbedded) -> None:
 
     work(one)
     first = written()
-    assert 0 < first <= WRITES
+    assert 0 < first <= limit
     work(one, 0.5)
     assert written() == first
     work(one, 1)

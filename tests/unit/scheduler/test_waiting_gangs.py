@@ -190,7 +190,7 @@ CONFIGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CONFIGS))
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=15)
 @given(events=events)
 @example(events=FULL_QUOTA)
 def test_every_gang_that_can_start_has_started(name: str, events: list[Sequence[Any]]) -> None:

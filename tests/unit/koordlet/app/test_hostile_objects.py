@@ -10,6 +10,7 @@ import os
 import signal
 import subprocess
 from collections.abc import Iterator, Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -243,8 +244,9 @@ class TrappedNode:
         return {*map(str, outside), *map(str, node.iterdir()), *map(str, node.glob("cgroup/*"))}
 
     def live(self, *seconds: int) -> None:
-        """Advance the clock and deliver the reports."""
+        """Advance the clock and deliver the reports; no step may wait on a FIFO."""
         for each in seconds:
+            signal.alarm(PATIENCE_S)
             self.clock.advance_to(self.clock.now_s() + each)
             self.agent.step()
             self.outbox.deliver(self.cluster)
@@ -266,7 +268,6 @@ def node(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[TrappedNode
         raise TimeoutError("the agent waits")
 
     before = signal.signal(signal.SIGALRM, too_long)
-    signal.alarm(PATIENCE_S)
     yield trapped_node
     signal.alarm(0)
     signal.signal(signal.SIGALRM, before)
@@ -403,8 +404,8 @@ def test_no_string_of_an_object_leads_out(
     node.following.tell(*pods)
     node.live(1, 61)
     node.following.events += [WatchEvent(EventType.DELETED, made) for made in pods]
-    for made in (*slos, good_slo, *nodes):
-        node.following.tell(made)
+    for slo, of_node in zip_longest(slos, nodes, fillvalue=good_slo):
+        node.following.tell(slo, of_node)
         node.live(1)
     node.live(700)
 
