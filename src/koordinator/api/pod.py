@@ -4,7 +4,7 @@ Source: k8s.io/api core/v1/types.go.
 """
 
 import datetime as dt
-from typing import ClassVar
+from typing import ClassVar, Final
 
 from msgspec import field
 
@@ -219,3 +219,12 @@ class PodTemplateSpec(ApiStruct, frozen=True, kw_only=True):
 
 
 KINDS = (Pod,)
+
+
+#: Phases of pods whose containers have all ended and will not be restarted.
+TERMINAL_PHASES: Final = ("Succeeded", "Failed")
+
+
+def is_terminal(pod: Pod) -> bool:
+    """Return whether all containers of a pod have ended and will not be restarted."""
+    return pod.status.phase in TERMINAL_PHASES

@@ -16,7 +16,7 @@ from koordinator.api.annotations.scheduling import (
 )
 from koordinator.api.meta import LabelSelector
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.qos import KubeQos, PriorityBand, QosClass, band_of, kube_qos_of, qos_of
 from koordinator.api.selectors import matches
 from koordinator.descheduler.configuration import (
@@ -198,4 +198,4 @@ def has_volume_claim(pod: Pod) -> bool:
 
 def is_finished(pod: Pod) -> bool:
     """Return whether the pod has succeeded or failed."""
-    return pod.status.phase in ("Succeeded", "Failed")
+    return is_terminal(pod)

@@ -11,13 +11,12 @@ from typing import Any, TypeVar
 from koordinator.api.core import Namespace
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.domain.pod_requests import Requests
 from koordinator.domain.resized_pods import DEFAULT_RULES, effective_requests
 from koordinator.domain.transforms import as_offered, as_scheduled
 
 KindT = TypeVar("KindT", bound=KubeObject)
-FINISHED = frozenset(("Succeeded", "Failed"))
 _KEY = attrgetter("metadata.namespace", "metadata.name")
 
 
@@ -49,7 +48,7 @@ class ClusterMirror:
 
     def active_pods_on(self, node: str) -> Sequence[Pod]:
         """Return the pods of a node that have not finished, sorted by namespace and name."""
-        return [pod for pod in self.pods_on(node) if pod.status.phase not in FINISHED]
+        return [pod for pod in self.pods_on(node) if not is_terminal(pod)]
 
     def requested_on(self, node: str) -> Mapping[str, int]:
         """Return the allocation of the active pods of a node by resource, and ``pods``."""

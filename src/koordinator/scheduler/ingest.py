@@ -14,7 +14,7 @@ from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.pod import RESIZE_PENDING, ContainerStatus, Pod, PodStatus
+from koordinator.api.pod import RESIZE_PENDING, TERMINAL_PHASES, ContainerStatus, Pod, PodStatus
 from koordinator.api.reservation import Reservation
 from koordinator.domain.reserve_pod import display_name, holds_for_others, is_reserve_pod
 from koordinator.domain.transforms import as_offered
@@ -23,13 +23,6 @@ from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.rules.reservations.offer import ReservationOffer, offer_of, offer_of_pod
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation, PodClass
 from koordinator.scheduler.snapshot.pod_allocation import KEYS, NO_ALLOCATION, read_pod_allocation
-
-OVER = ("Succeeded", "Failed")
-
-
-def is_over(pod: Pod) -> bool:
-    """Return whether the pod has ended and holds nothing any more."""
-    return pod.status.phase in OVER
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,7 +205,7 @@ class Ingest:
             and OPERATING_MODE not in new.metadata.labels
             and new.metadata.deletion_timestamp is None
             and not new.status.container_statuses
-            and not is_over(new)
+            and new.status.phase not in TERMINAL_PHASES
         )
 
     def _holds_otherwise(self, placed: PlacedPod, new: Pod) -> bool:

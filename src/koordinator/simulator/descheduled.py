@@ -15,7 +15,7 @@ from koordinator.api.codec import to_manifest
 from koordinator.api.core import Namespace
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.api.pod import Pod, PodStatus
+from koordinator.api.pod import Pod, PodStatus, is_terminal
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.workload import DaemonSet, StatefulSet
 from koordinator.cluster.memory.admission import default_storage_class
@@ -256,8 +256,7 @@ class PodReplacements:
 
     def _replace(self, deleted: Pod) -> None:
         owner, meta = controller_of(deleted), deleted.metadata
-        is_over = deleted.status.phase in {"Succeeded", "Failed"}
-        if owner is None or owner.kind == DaemonSet.KIND or is_over:
+        if owner is None or owner.kind == DaemonSet.KIND or is_terminal(deleted):
             return
         name = meta.name
         if owner.kind not in _KEPT_NAMES:

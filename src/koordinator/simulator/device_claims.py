@@ -19,7 +19,7 @@ from koordinator.api.dynamic_resources import (
     ResourceClaimTemplate,
 )
 from koordinator.api.meta import ObjectMeta, OwnerReference
-from koordinator.api.pod import Pod, PodResourceClaim, PodResourceClaimStatus
+from koordinator.api.pod import Pod, PodResourceClaim, PodResourceClaimStatus, is_terminal
 from koordinator.api.pod_groups import PodGroupResourceClaimStatus, SchedulingPodGroup
 from koordinator.cluster.port import Cluster, EventType, Watch
 from koordinator.domain.dynamic_resources.allocation import (
@@ -32,8 +32,6 @@ from koordinator.domain.dynamic_resources.allocation import (
 from koordinator.domain.dynamic_resources.extended_resources import owner_of
 from koordinator.domain.dynamic_resources.group_claims import claim_name_of, is_shared
 from koordinator.foundation.errors import NotFoundError
-
-_OVER = ("Succeeded", "Failed")
 
 
 class DeviceClaimController:
@@ -116,7 +114,7 @@ class DeviceClaimController:
         meta = claim.metadata
         with suppress(NotFoundError):
             pod = self._cluster.get(Pod, user.name, meta.namespace)
-            if pod.metadata.uid == user.uid and pod.status.phase not in _OVER:
+            if pod.metadata.uid == user.uid and not is_terminal(pod):
                 return False
         with suppress(NotFoundError):
             self._end_use(claim, user.uid)
@@ -136,7 +134,7 @@ class DeviceClaimController:
 
     def _process_pod(self, pod: Pod, *, is_deleted: bool) -> bool:
         """Return whether a claim was released."""
-        if not is_deleted and pod.status.phase not in _OVER:
+        if not is_deleted and not is_terminal(pod):
             self._waiting[pod.key] = pod
             return False
         self._waiting.pop(pod.key, None)

@@ -18,7 +18,7 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.kubescheduler import Extender as ExtenderConfig
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod import Pod, PodSpec
+from koordinator.api.pod import TERMINAL_PHASES, Pod, PodSpec
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.memory.admission import (
     Admission,
@@ -38,7 +38,6 @@ from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.extenders import Connect, build_extenders
 from koordinator.scheduler.features.audit import Audit
-from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions, Unschedulable
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.queue import QueueState
@@ -343,4 +342,6 @@ def _defaulted(obj: KubeObject) -> KubeObject:
 
 
 def _is_pending(obj: KubeObject) -> bool:
-    return isinstance(obj, Pod) and not obj.spec.node_name and not is_over(obj)
+    return (
+        isinstance(obj, Pod) and not obj.spec.node_name and obj.status.phase not in TERMINAL_PHASES
+    )

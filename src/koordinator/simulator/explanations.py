@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from koordinator.api.dynamic_resources import ResourceClaimTemplate
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.reservation import Reservation
 from koordinator.domain.dynamic_resources.extended_resources import NOT_MADE, template_to_create
 from koordinator.domain.reserve_pod import OVER, display_name
@@ -20,7 +20,6 @@ from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.explain import Explanation, Forecast
 from koordinator.scheduler.extenders import Connect
 from koordinator.scheduler.features.explanation.explainer import PLACED, explain, key_of, kind_of
-from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Outcome, SchedulerOptions
 from koordinator.simulator.embedded import STOCK, Embedded, without_binding
 
@@ -213,7 +212,7 @@ def _untracked(world: Embedded, name: str, waiting: Sequence[str]) -> Explanatio
         problem = f"{problem}; waiting pods: {accepted}"
         raise InputError(problem, source="explain pod") from None
     node = pod.spec.node_name
-    if is_over(pod):
+    if is_terminal(pod):
         summary = f"it has ended: {pod.status.phase}"
         return Explanation(pod=name, verdict=ENDED, summary=summary, node=node)
     summary = f"it is bound to node {node}, which does not exist"

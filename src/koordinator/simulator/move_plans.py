@@ -20,7 +20,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerC
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.pod_migration_job import (
     PodMigrationJob,
     PodMigrationJobMode,
@@ -225,7 +225,7 @@ class _Outlook:
                     for name in _SHOWN
                     if name in obj.status.allocatable
                 }
-            elif isinstance(obj, Pod) and obj.spec.node_name and not _is_over(obj):
+            elif isinstance(obj, Pod) and obj.spec.node_name and not is_terminal(obj):
                 node = obj.spec.node_name
                 pods[node] = pods.get(node, 0) + 1
                 _add(requested.setdefault(node, {}), effective_requests(obj, DEFAULT_RULES), 1)
@@ -293,7 +293,3 @@ def _amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
         name: found.nanos // NANOS_PER_MILLI if name == "cpu" else found.value()
         for name, found in resources.items()
     }
-
-
-def _is_over(pod: Pod) -> bool:
-    return pod.status.phase in {"Succeeded", "Failed"}

@@ -24,7 +24,7 @@ from koordinator.api.core import (
 from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import KubeObject, LabelSelector, ObjectMeta, OwnerReference
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod, PodSpec, PodTemplateSpec
+from koordinator.api.pod import Pod, PodSpec, PodTemplateSpec, is_terminal
 from koordinator.api.selectors import matches
 from koordinator.api.volume import PersistentVolumeClaim, PersistentVolumeClaimVolumeSource, Volume
 from koordinator.api.workload import (
@@ -41,7 +41,6 @@ from koordinator.api.workload import (
 )
 from koordinator.domain.node_selection import FORBIDDING, untolerated
 from koordinator.foundation.errors import BugError, InputError
-from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
 from koordinator.simulator.operator_workloads import (
@@ -233,7 +232,7 @@ class _Making:
             if takes and isinstance(workload, StatefulSet):
                 name, _, number = orphan.metadata.name.rpartition("-")
                 takes = name == meta.name and number.isdecimal()
-            if takes and not (isinstance(orphan, Pod) and is_over(orphan)):
+            if takes and not (isinstance(orphan, Pod) and is_terminal(orphan)):
                 key = (workload.KIND, meta.namespace, meta.name)
                 self._owned.setdefault(key, []).append(orphan)
                 if isinstance(orphan, ReplicaSet):
@@ -320,7 +319,7 @@ class _Making:
         return [
             pod
             for pod in owned
-            if isinstance(pod, Pod) and not is_over(pod) and not pod.metadata.deletion_timestamp
+            if isinstance(pod, Pod) and not is_terminal(pod) and not pod.metadata.deletion_timestamp
         ]
 
     def _is_of_deployment(self, meta: ObjectMeta) -> bool:
@@ -405,7 +404,7 @@ class _Making:
         pods = [pod for pod in owned if isinstance(pod, Pod)]
         running = len(self._active(owner))
         if spec.pod_replacement_policy == "Failed":
-            running += sum(bool(p.metadata.deletion_timestamp) and not is_over(p) for p in pods)
+            running += sum(bool(p.metadata.deletion_timestamp) and not is_terminal(p) for p in pods)
         done = _indexes(status.completed_indexes) | _indexes(status.failed_indexes)
         wanted = _wanted(spec.parallelism)
         if spec.completions is not None:

@@ -15,14 +15,13 @@ from koordinator.api.codec import encode, to_manifest
 from koordinator.api.core import Namespace
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.policy import PriorityClass
 from koordinator.api.schedule_explanation import ScheduleExplanation
 from koordinator.cluster.port import NO_SELECTORS, Cluster, EventType
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.foundation.files import open_private
-from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.profile import WATCHED
 from koordinator.simulator.recording import (
     Anonymiser,
@@ -114,7 +113,7 @@ class Recorder:
                 events = [*(self._first or ()), *events]
                 self._first = None
             elif event.previous is not None or not (
-                isinstance(event.object, Pod) and is_over(event.object)
+                isinstance(event.object, Pod) and is_terminal(event.object)
             ):
                 kind = cast("EventKind", str(event.type))
                 events.append(RecordedEvent(kind, self._text(event.object)))

@@ -19,7 +19,7 @@ from msgspec.structs import replace
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.pod_groups import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
@@ -28,7 +28,6 @@ from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
-from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.rules.volumes import SELECTED_NODE
@@ -352,7 +351,7 @@ class ReplayRun:
 
     def _apply_untracked_pod(self, kind: EventType, pod: Pod) -> None:
         """Apply an event of a pod that is new, or that another scheduler manages."""
-        if kind is EventType.DELETED or is_over(pod):
+        if kind is EventType.DELETED or is_terminal(pod):
             self._delete(pod)
         elif self._find(pod) is not None:
             self._overwrite(pod)
@@ -374,7 +373,9 @@ class ReplayRun:
 
     def _update(self, replayed: _ReplayedPod, pod: Pod) -> None:
         before = replayed.pod
-        if not is_over(pod):  # the end belongs to the recording; the replayed pod may start later
+        if not is_terminal(
+            pod
+        ):  # the end belongs to the recording; the replayed pod may start later
             replayed.pod = pod
         now_s = self._world.clock.now_s()
         if pod.spec.node_name and not before.spec.node_name:
@@ -387,7 +388,7 @@ class ReplayRun:
         replayed.was_evicted |= any(it.reason == _PREEMPTED for it in conditions)
         if replayed.is_evicted or replayed.was_evicted:
             return
-        if is_over(pod):
+        if is_terminal(pod):
             if replayed.ended_s is None:
                 replayed.ended_s = now_s
                 if replayed.replay_bound_s is not None:
@@ -488,7 +489,7 @@ def _last_states(batch: RecordedBatch) -> list[KubeObject]:
     states: dict[tuple[type[KubeObject], str], KubeObject] = {}
     for kind, obj in batch.objects():
         key = type(obj), obj.key
-        if EventType(kind) is EventType.DELETED or (isinstance(obj, Pod) and is_over(obj)):
+        if EventType(kind) is EventType.DELETED or (isinstance(obj, Pod) and is_terminal(obj)):
             states.pop(key, None)
         else:
             states[key] = obj

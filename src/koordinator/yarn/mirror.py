@@ -22,7 +22,7 @@ from koordinator.api.core import ResourceRequirements
 from koordinator.api.labels import COMPONENT, NODE_MANAGER
 from koordinator.api.meta import Condition, KubeObject, ObjectMeta
 from koordinator.api.node import Node, NodeStatus
-from koordinator.api.pod import Container, Pod, PodSpec, PodStatus
+from koordinator.api.pod import Container, Pod, PodSpec, PodStatus, is_terminal
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordinator.cluster.port import Transform
 from koordinator.domain.pod_requests import pod_requests
@@ -34,7 +34,6 @@ from koordinator.yarn.follower import DOUBT_S, YarnFollower
 
 AnyT = TypeVar("AnyT")
 
-_ENDED: Final = frozenset(("Succeeded", "Failed"))
 _SCHEDULED, _UNSCHEDULABLE = "PodScheduled", "Unschedulable"
 _NOTES: Final = (
     YARN_CLUSTER_ID,
@@ -120,7 +119,7 @@ class YarnMirror:
 
     def _put_pod(self, pod: Pod) -> Iterator[str]:
         key, node = pod.key, pod.spec.node_name
-        if pod.status.phase in _ENDED:
+        if is_terminal(pod):
             yield from self._drop_pod(key)
             return
         amounts = _batch_requests(pod)

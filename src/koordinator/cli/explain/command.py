@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import (
     KUBECONFIG_CONTEXT,
@@ -50,7 +50,6 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.explain import CauseReport, Explanation, by_cause
 from koordinator.scheduler.explain.sentences import sentence
 from koordinator.scheduler.features.explanation.explainer import PLACED
-from koordinator.scheduler.ingest import is_over
 from koordinator.simulator.explanations import explain_pods, explain_waiting
 from koordinator.simulator.manifests.input_objects import InputObjects
 from koordinator.simulator.manifests.reader import read_input_objects
@@ -78,13 +77,13 @@ def explain_by_conditions(
     wanted = (
         [pods[key] for key in keys]
         if keys
-        else [pod for pod in pods.values() if not pod.spec.node_name and not is_over(pod)]
+        else [pod for pod in pods.values() if not pod.spec.node_name and not is_terminal(pod)]
     )
     return [_explained_by_condition(pod) for pod in wanted]
 
 
 def _explained_by_condition(pod: Pod) -> Explanation:
-    if is_over(pod):
+    if is_terminal(pod):
         summary = f"it has ended: {pod.status.phase}"
         return Explanation(pod=pod.key, verdict="ended", summary=summary, node=pod.spec.node_name)
     if pod.spec.node_name:
@@ -238,7 +237,7 @@ def explain_pod(
             if isinstance(obj, Pod)
             and not obj.spec.node_name
             and flags.scope.contains(obj)
-            and not is_over(obj)
+            and not is_terminal(obj)
         )
         if not keys:
             console().print("no pod waits")

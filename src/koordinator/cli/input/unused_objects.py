@@ -20,7 +20,7 @@ from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.pod_groups import (
     CompositePodGroup,
     PodGroup,
@@ -38,7 +38,6 @@ from koordinator.api.resource_names import (
     RDMA,
 )
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ResourceAxis
 
@@ -128,7 +127,7 @@ def unused_objects(
         for obj in given
         if isinstance(obj, Pod)
         and not obj.spec.node_name
-        and not is_over(obj)
+        and not is_terminal(obj)
         and obj.spec.scheduler_name in plugins
     ]
     notices: list[str] = []

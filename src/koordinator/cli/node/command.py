@@ -8,14 +8,14 @@ import typer
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, Files
 from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.input.live import is_live, with_cluster
 from koordinator.cli.node.diagram import diagram
 from koordinator.cli.output import console, warn
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.ingest import Ingest, is_over
+from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.manifests.reader import read_manifests
 
@@ -58,6 +58,6 @@ def state_of(objects: Sequence[KubeObject]) -> tuple[ClusterState, list[str]]:
         if not isinstance(obj, Pod):
             ingest.put(obj)
     for obj in objects:
-        if isinstance(obj, Pod) and obj.spec.node_name and not is_over(obj):
+        if isinstance(obj, Pod) and obj.spec.node_name and not is_terminal(obj):
             ingest.put_placed(obj, None)
     return state, list(map(str, ingest.warnings))

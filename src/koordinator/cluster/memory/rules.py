@@ -17,7 +17,7 @@ from koordinator.api.crd import has_status_subresource
 from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S, DEFAULT_NAMESPACE
 from koordinator.api.meta import Condition, JsonObject, KubeObject
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod, PodStatus
+from koordinator.api.pod import Pod, PodStatus, is_terminal
 from koordinator.cluster.port import Binding
 from koordinator.foundation.errors import ConflictError, InvalidError, NotFoundError
 
@@ -35,7 +35,6 @@ _SERVER_METADATA = (
     "deletionGracePeriodSeconds",
 )
 REPORTED_METADATA = ("labels", "annotations")  # of nodes
-_FINISHED = ("Succeeded", "Failed")
 
 
 def in_namespace(obj: KindT) -> KindT:
@@ -148,7 +147,7 @@ def restricted_patch(
 
 def grace_period_of(obj: KubeObject, wanted_s: int | None) -> int:
     """Return how many seconds an object may take to end; only a pod on a node may take any."""
-    if not isinstance(obj, Pod) or not obj.spec.node_name or obj.status.phase in _FINISHED:
+    if not isinstance(obj, Pod) or not obj.spec.node_name or is_terminal(obj):
         return 0
     own_s = obj.spec.termination_grace_period_seconds
     period_s = wanted_s if wanted_s is not None else own_s

@@ -11,7 +11,7 @@ from types import MappingProxyType
 from typing import Any
 
 from koordinator.api.meta import KubeObject, OwnerReference
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.workload import Deployment, ReplicaSet, ReplicationController, StatefulSet
 from koordinator.descheduler.contract import ClusterView
 
@@ -123,7 +123,7 @@ def controller_of(obj: KubeObject) -> OwnerReference | None:
 
 def is_available(pod: Pod) -> bool:
     """Return whether a replica is ready and neither finished nor terminating."""
-    if pod.metadata.deletion_timestamp is not None or pod.status.phase in {"Succeeded", "Failed"}:
+    if pod.metadata.deletion_timestamp is not None or is_terminal(pod):
         return False
     return is_ready(pod)
 

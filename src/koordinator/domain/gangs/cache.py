@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 
 from koordinator.api.annotations.gang import GangMatchPolicy, NetworkTopologySpec, gang_name
-from koordinator.api.pod import Pod, SchedulingGroup
+from koordinator.api.pod import TERMINAL_PHASES, Pod, SchedulingGroup
 from koordinator.api.pod_groups import (
     CompositePodGroup,
     PodGroup,
@@ -46,7 +46,6 @@ from koordinator.domain.gangs.trees import (
 )
 from koordinator.foundation.errors import BugError
 
-_OVER = ("Succeeded", "Failed")
 #: Messages of ``why_gated``, and the original's message for a gang that is short of members.
 _GATE_REASON = re.compile(
     r"gang \S+ (needs|is not known)|gang group \S+ is represented|gang child pod not collect enough"
@@ -394,7 +393,7 @@ class GangCache:
             key: one.id
             for one in self._gangs(ids)
             for key, member in one.members.items()
-            if member.state in placed and member.phase not in _OVER
+            if member.state in placed and member.phase not in TERMINAL_PHASES
         }
 
     def version(self, pod: Pod) -> tuple[int, ...]:
@@ -510,11 +509,11 @@ class GangCache:
         Members of a Workload or a PodGroup of scheduling.k8s.io don't count once they have ended.
         """
         meta, spec, ref = pod.metadata, pod.spec, self._ref(pod)
-        if ref is not None and pod.status.phase in _OVER:
+        if ref is not None and pod.status.phase in TERMINAL_PHASES:
             return None
         if spec.node_name:
             state = MemberState.BOUND
-        elif pod.status.phase in _OVER or meta.deletion_timestamp is not None:
+        elif pod.status.phase in TERMINAL_PHASES or meta.deletion_timestamp is not None:
             return None
         else:
             state = MemberState.BLOCKED if spec.scheduling_gates else MemberState.PENDING

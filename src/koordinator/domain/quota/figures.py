@@ -26,7 +26,7 @@ from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOT
 from koordinator.api.kubescheduler import ElasticQuotaArgs
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.domain.amounts import NOTHING, Amounts, add, amounts_of, to_quantities
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.quota.spec import QuotaTopology, quota_pod
@@ -178,9 +178,6 @@ def loans(tree: QuotaTree, parent: str) -> list[Loan]:
     return lent
 
 
-_OVER = ("Succeeded", "Failed")
-
-
 def counted_quotas(
     objects: Iterable[KubeObject], rules: QuotaRules
 ) -> tuple[QuotaTrees, list[str]]:
@@ -196,7 +193,7 @@ def counted_quotas(
                 trees.put(obj)
             except InputError as error:
                 warnings.append(str(error))
-        elif isinstance(obj, Pod) and obj.status.phase not in _OVER:
+        elif isinstance(obj, Pod) and not is_terminal(obj):
             pod = as_scheduled(obj)
             requests = pod_requests(pod.spec, overhead=rules.counts_overhead)
             trees.put_pod(quota_pod(pod, requests))

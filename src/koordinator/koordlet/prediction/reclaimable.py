@@ -8,6 +8,7 @@ Source: koordinator pkg/koordlet/prediction/peak_predictor.go.
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from koordinator.api.pod import is_terminal
 from koordinator.api.qos import PriorityBand
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.koordlet.prediction.models import SYSTEM, Peak, PeakModels, item
@@ -15,7 +16,6 @@ from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.pods import PodView
 
 _PROTECTED = frozenset({PriorityBand.PROD, PriorityBand.NONE})
-_ENDED = frozenset({"Succeeded", "Failed"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,4 +140,4 @@ def _is_young(pod: PodView, models: PeakModels, now_s: float) -> bool:
 
 
 def _is_ending(pod: PodView) -> bool:
-    return pod.pod.metadata.deletion_timestamp is not None or pod.pod.status.phase in _ENDED
+    return pod.pod.metadata.deletion_timestamp is not None or is_terminal(pod.pod)

@@ -35,7 +35,7 @@ from koordinator.api.labels import (
     is_true,
 )
 from koordinator.api.node_slo import CpuBurstSettings
-from koordinator.api.pod import Container, ContainerStatus, Pod
+from koordinator.api.pod import Container, ContainerStatus, Pod, is_terminal
 from koordinator.api.qos import (
     KubeQos,
     PriorityBand,
@@ -53,7 +53,6 @@ from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import PathComponent, path_component
 from koordinator.koordlet.view import bounded_annotations as bounded
 
-_ENDED_PHASES = ("Succeeded", "Failed")
 _CONFIG = "kubernetes.io/config"
 _STATIC_SOURCES = ("file", "http")  # of the kubelet; all other pods have the source api
 _STATIC_UID = re.compile(r"[0-9a-f-]{1,64}")
@@ -284,7 +283,7 @@ class PodView:
     @property
     def is_active(self) -> bool:
         """Whether the pod runs or may start: its phase is not final."""
-        return self.pod.status.phase not in _ENDED_PHASES
+        return not is_terminal(self.pod)
 
     @property
     def is_best_effort(self) -> bool:

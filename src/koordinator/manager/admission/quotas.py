@@ -17,7 +17,7 @@ from koordinator.api.codec import apply_merge_patch, decode, merge_patch
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import JsonObject
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.domain.amounts import (
     Amounts,
@@ -74,7 +74,6 @@ COUNTED: Final = frozenset(
     )
 )
 _EXEMPT: Final = frozenset(("", DEFAULT_QUOTA, SYSTEM_QUOTA, ROOT_QUOTA))
-_OVER: Final = ("Succeeded", "Failed")
 
 
 def charge_pod(
@@ -153,7 +152,7 @@ def charged(
 
 
 def _usage(pod: Pod, gates: AbstractSet[ManagerFeature]) -> Amounts:
-    if pod.status.phase in _OVER:
+    if is_terminal(pod):
         return {}
     if ManagerFeature.QUOTA_TRANSFORMS_POD in gates:
         pod = replaced_resources(pod)

@@ -18,7 +18,7 @@ from math import inf
 import numpy as np
 
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.cluster.port import WatchEvent
 from koordinator.domain.gangs import GangCache
@@ -27,7 +27,6 @@ from koordinator.foundation.errors import ExtenderError
 from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.cycle.nominated_pods import nominated_pods_with_priority
-from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.job_preemption import broken_gangs
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -117,7 +116,7 @@ class DeferredResizeFeature(Feature):
             bool(node)
             and pod.spec.scheduler_name in self._rules
             and not deleted
-            and not is_over(pod)
+            and not is_terminal(pod)
             and pod.metadata.deletion_timestamp is None
             and is_deferred(pod)
         )

@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from koordinator.api.codec import subject_of
-from koordinator.api.pod import Pod
+from koordinator.api.pod import TERMINAL_PHASES, Pod
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.cluster.reconcile import SyncedWatch
 from koordinator.domain.transforms import as_scheduled
@@ -11,7 +11,7 @@ from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.scheduler.binding import Bindings
 from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.cycle import SchedulingCycle
-from koordinator.scheduler.ingest import Ingest, is_over
+from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.diagnoses import Diagnoses, NodeRefusals
 from koordinator.scheduler.loop.hooks import Hooks
@@ -116,7 +116,7 @@ class PodIntake:
     def put(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         """Take in a pod as the state and the queue shall see it."""
         key, deleted = pod.key, kind is EventType.DELETED
-        gone = deleted or is_over(pod)
+        gone = deleted or pod.status.phase in TERMINAL_PHASES
         waited = (gone or bool(pod.spec.node_name)) and self._bindings.forget(key, gone=gone)
         ready: list[str] = []
         for heard in self._hooks.on_pod_event:
@@ -198,7 +198,9 @@ class PodIntake:
 
     def _track_foreign_pod(self, kind: EventType, pod: Pod) -> None:
         """Keep the place to which another scheduler has nominated a pod, or keep it no more."""
-        if self._diagnoses.lost_rival(pod, gone=kind is EventType.DELETED or is_over(pod)):
+        if self._diagnoses.lost_rival(
+            pod, gone=kind is EventType.DELETED or pod.status.phase in TERMINAL_PHASES
+        ):
             self._publish(ClusterEvent("AssignedPod", Action.DELETE, pod, None))
 
     def _arrived_s(self, pod: Pod) -> float:

@@ -16,14 +16,13 @@ from typing import TypeVar
 
 from koordinator.api.codec import subject_of
 from koordinator.api.meta import KubeObject, ObjectMeta
+from koordinator.api.pod import TERMINAL_PHASES, Pod, PodSpec
 from koordinator.api.pod import Container as PodContainer
-from koordinator.api.pod import Pod, PodSpec
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.domain.reserve_pod import without_internal_keys
 from koordinator.foundation.errors import Fault
 from koordinator.scheduler.binding.bindings import validate_waiting
 from koordinator.scheduler.cycle import SchedulingCycle
-from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
 from koordinator.scheduler.loop.feature_kinds import Unit
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -157,7 +156,7 @@ class Scheduler:
             with suppress(Exception):  # it has been reported
                 self._take(WatchEvent(EventType.DELETED, gone, gone))
                 break
-        if isinstance(obj, Pod) and obj.spec.node_name and not is_over(obj):
+        if isinstance(obj, Pod) and obj.spec.node_name and obj.status.phase not in TERMINAL_PHASES:
             with self._isolation.barrier("ingest", subject_of(obj)):
                 self._handle.ingest.put_placed(stripped(obj), None)
         elif isinstance(obj, Pod) and obj.spec.scheduler_name in self.cycles:

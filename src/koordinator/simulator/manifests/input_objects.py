@@ -13,12 +13,11 @@ from msgspec.structs import replace
 from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.core import Namespace
 from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.api.pod import Pod, PodSpec
+from koordinator.api.pod import Pod, PodSpec, is_terminal
 from koordinator.api.policy import PriorityClass
 from koordinator.api.selectors import matches
 from koordinator.api.workload import PodController
 from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES
-from koordinator.scheduler.ingest import is_over
 from koordinator.simulator.colocation.objects import shipped_priority_classes
 from koordinator.simulator.operator_workloads import OperatorWorkload
 from koordinator.simulator.pod_controllers import not_simulated, with_pods
@@ -35,7 +34,7 @@ def admission_notices(objects: Sequence[KubeObject]) -> list[str]:
 
 
 def _is_new(pod: Pod) -> bool:
-    return not pod.metadata.uid and not pod.spec.node_name and not is_over(pod)
+    return not pod.metadata.uid and not pod.spec.node_name and not is_terminal(pod)
 
 
 def _of_profiles(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Iterator[str]:

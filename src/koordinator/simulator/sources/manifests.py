@@ -15,10 +15,9 @@ from msgspec.structs import replace
 from koordinator.api.labels import GPU_MODEL
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.ingest import is_over
 from koordinator.simulator.configurations import default_configuration, shipped_configuration
 from koordinator.simulator.generation import SimulationPlan
 from koordinator.simulator.manifests.reader import read_input_objects
@@ -93,7 +92,7 @@ def _submissions(objects: Sequence[KubeObject]) -> list[Submission]:
     placed: list[Submission] = []
     waiting: list[Submission] = []
     for obj in objects:
-        if not isinstance(obj, Pod) or is_over(obj):
+        if not isinstance(obj, Pod) or is_terminal(obj):
             continue
         submission = _submission(obj)
         (placed if obj.spec.node_name else waiting).append(submission)

@@ -16,10 +16,9 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod, PodStatus
+from koordinator.api.pod import Pod, PodStatus, is_terminal
 from koordinator.api.pod_groups import PodGroup
 from koordinator.api.reservation import Reservation
-from koordinator.scheduler.ingest import is_over
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.generation import PlannedChange, SimulationPlan
 from koordinator.simulator.recording import Recording
@@ -86,13 +85,13 @@ class _Reader:
     def _pod(self, kind: str, pod: Pod, at_s: float) -> None:
         known = self._live.get(pod.key)
         if known is None:
-            if kind == _DELETED or is_over(pod):
+            if kind == _DELETED or is_terminal(pod):
                 return
             known = self._live[pod.key] = _RecordedPod(_fresh(pod), at_s)
             self.pods.append(known)
         if pod.spec.node_name and known.bound_s is None:
             known.bound_s = at_s
-        if known.ended_s is None and (is_over(pod) or kind == _DELETED):
+        if known.ended_s is None and (is_terminal(pod) or kind == _DELETED):
             known.ended_s = at_s
         if kind == _DELETED:
             del self._live[pod.key]

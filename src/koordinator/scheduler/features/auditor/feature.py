@@ -12,7 +12,7 @@ from functools import partial
 from time import perf_counter
 from typing import ClassVar, Final
 
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.qos import declared_band
 from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.contract import QueueGate
@@ -23,7 +23,6 @@ from koordinator.scheduler.features.auditor.workload_life import (
     WorkloadEvent,
     WorkloadLife,
 )
-from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop.feature import Feature
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import (
@@ -89,7 +88,7 @@ class WorkloadAuditor(Feature):
     def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:  # noqa: ARG002 -- what it is now counts
         """Update the workload of a pod that is pending, scheduled or deleted."""
         began_s = perf_counter()
-        has_ended = deleted or is_over(pod)
+        has_ended = deleted or is_terminal(pod)
         if has_ended:
             self._on_victim_deleted(pod.key)
             self._leave(pod.key)

@@ -7,7 +7,7 @@ from typing import ClassVar
 from koordinator.api.kubescheduler import ReservationArgs
 from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.domain.reserve_pod import is_reserve_pod, reservation_name
@@ -18,7 +18,6 @@ from koordinator.scheduler.features.reservations.pages import (
     SELECTOR_INDEX,
     node_reservations_page,
 )
-from koordinator.scheduler.ingest import is_over
 from koordinator.scheduler.loop.feature import Ask, Page
 from koordinator.scheduler.loop.feature_kinds import BindingFeature, HolderFeature
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -83,7 +82,7 @@ class ReservationFeature(HolderFeature, BindingFeature):
         old = reserve_pod_as_scheduled(previous) if isinstance(previous, Reservation) else None
         new = reserve_pod_as_scheduled(reservation)
         held = state.placed(new.key)
-        waits = not new.spec.node_name and not is_over(new)
+        waits = not new.spec.node_name and not is_terminal(new)
         if waits and held is not None and held.pod.spec.node_name:
             self._put_holder(EventType.DELETED, held.pod, None)  # it needs a node again
         self._put_holder(event.type, new, old)
