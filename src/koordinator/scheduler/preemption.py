@@ -250,7 +250,7 @@ def minimal(
 
     Those protected by a budget come first; for ``to_first_exhausted`` see ``split_by_budget``.
     """
-    victims = sorted(evictable, key=_importance)
+    victims = sorted(evictable, key=by_importance)
     violating, others = split_by_budget(
         [placed.pod for placed in victims], budgets, to_first_exhausted=to_first_exhausted
     )
@@ -310,7 +310,7 @@ def summary(nodes: int, reasons: Counter[str]) -> str:
     return f"0/{nodes} nodes are available: {', '.join(listed)}."
 
 
-def _importance(placed: PlacedPod) -> tuple[int, float, str]:
+def by_importance(placed: PlacedPod) -> tuple[int, float, str]:
     """Return a sort key, the most important first.
 
     The pod's key comes last: the order of the pods on a row depends on what was tried before.

@@ -49,7 +49,8 @@ from koordinator.scheduler.features.gangs.topology_placements import (
     TopologyPlacement,
 )
 from koordinator.scheduler.features.gangs.topology_preemption import TopologyPreemption
-from koordinator.scheduler.features.gangs.tree_placement import TreePlacer
+from koordinator.scheduler.features.gangs.tree_placement import TreePlacer, has_constraint_below
+from koordinator.scheduler.features.gangs.tree_preemption import TreePreemption
 from koordinator.scheduler.features.gangs.waiting_gangs import WaitingGangs
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import RoomSought
@@ -94,6 +95,7 @@ class GangScheduler:
             state, binder, self._placer, handle.attempts.now_s, groups
         )
         self._trees = TreePlacer(binder, self._placer, self._placements)
+        self._tree_preemption = TreePreemption(state, binder, self._trees)
         self._headrooms = GangPreemption(state)
         self._pod_groups = PodGroupAttempts(handle, self._headrooms, conditions, groups)
         self._topology_preemption = TopologyPreemption(
@@ -396,7 +398,10 @@ class GangScheduler:
             self._nominations,
             plugins=plugins,
         )
-        if placements:
+        if attempt.tree is not None and has_constraint_below(attempt.tree):
+            gangs: GangCache = cycle.profile.gangs[0].plugin.gangs
+            headroom = self._tree_preemption.find(cycle, gangs, group_attempt, members)
+        elif placements:
             found = [find(rows=placement.rows) for placement in placements]
             able = [headroom for headroom in found if headroom.pods]
             headroom = min(able, key=lambda one: len(one.victims)) if able else found[0]

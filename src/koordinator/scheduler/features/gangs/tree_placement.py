@@ -105,10 +105,8 @@ class TreePlacer:
     ) -> Sequence[TopologyPlacement] | None:
         """Return the placements in which to make room; empty: anywhere, None: nowhere.
 
-        Only the topology constraint of the topmost group is supported.
+        For a tree with constraints below its topmost group see ``tree_preemption``.
         """
-        if _has_constraint_below(tree):
-            return None
         if not tree.topology_key:
             return ()
         placed = gangs.places_of(tree)
@@ -258,8 +256,9 @@ class _TreeRun:
             self.binder.forget(assumed)
 
 
-def _has_constraint_below(group: GroupTree) -> bool:
-    return any(child.topology_key or _has_constraint_below(child) for child in group.children)
+def has_constraint_below(group: GroupTree) -> bool:
+    """Return whether a group below another one has a topology constraint."""
+    return any(child.topology_key or has_constraint_below(child) for child in group.children)
 
 
 def _decision(outcome: _Outcome, plugin: str) -> GangDecision:
