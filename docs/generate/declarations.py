@@ -3,7 +3,6 @@
 import ast
 import inspect
 import io
-import re
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
@@ -84,31 +83,17 @@ def member_comments(enumeration: type) -> Mapping[str, str]:
 
 
 @cache
-def users_of(module: str, name: str) -> tuple[str, ...]:
-    """Return the components that import a constant of a module of the API, or its module."""
-    package, _, last = module.rpartition(".")
-    imports = (f"from {module} import ", f"from {package} import {last}", f"import {module}")
-    word = re.compile(rf"\b{name}\b")
-    return tuple(
-        sorted(
-            {
-                component
-                for component, text in _sources()
-                if name in text and any(each in text for each in imports) and word.search(text)
-            }
-        )
-    )
-
-
-@cache
-def _sources() -> tuple[tuple[str, str], ...]:
-    """Return component and text of every module of a component."""
-    relative = [path.relative_to(PACKAGE) for path in sorted(PACKAGE.rglob("*.py"))]
-    return tuple(
-        (path.parts[0], (PACKAGE / path).read_text("utf-8"))
-        for path in relative
-        if len(path.parts) > 1 and path.parts[0] not in ("api", "foundation", "testing")
-    )
+def element_comments(module: ModuleType, name: str) -> Mapping[str, str]:
+    """Return the comments behind the words in a collection that a constant holds."""
+    source = inspect.getsource(module)
+    comments = _comments(source)
+    return {
+        word.value: _plain(comments.get(word.lineno, ""))
+        for node in ast.parse(source).body
+        if _constant(node) == name
+        for word in ast.walk(node)
+        if isinstance(word, ast.Constant) and isinstance(word.value, str)
+    }
 
 
 def _constant(node: ast.stmt) -> str | None:

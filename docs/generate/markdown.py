@@ -10,7 +10,7 @@ def code(text: str) -> str:
 
 def cell(text: str) -> str:
     """Return a text fit for a cell of a table."""
-    return " ".join(text.split()).replace("|", "\\|").replace("<", "&lt;")
+    return " ".join(text.split()).replace("``", "`").replace("|", "\\|").replace("<", "&lt;")
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:

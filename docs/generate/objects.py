@@ -1,23 +1,31 @@
 """Pages of API objects: custom resources, annotations, labels, resources, ConfigMap sections."""
 
 import pkgutil
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from enum import StrEnum
+from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Final
 
-from docs.generate.declarations import declarations, users_of
+from docs.generate.declarations import Declaration, declarations
 from docs.generate.markdown import cell, code, first_paragraph, page, table
 from docs.generate.structs import field_table, type_text
+from docs.generate.users import users_of
 from msgspec import Struct, inspect
 
+from koordinator import api
 from koordinator.api import annotations as annotation_package
 from koordinator.api import labels as label_keys
 from koordinator.api import resource_names as names
 from koordinator.api import slo_config
 from koordinator.api.annotations.codec import AnnotationCodec
 from koordinator.api.crd import CustomResource
+from koordinator.api.node_slo import NodeSlo
 from koordinator.api.registry import KINDS
+from koordinator.koordlet.view.slo import DEFAULT_SLO
+from koordinator.manager.configuration import defaults
 
 #: Sections of the ConfigMap slo-controller-config with the struct of each.
 SECTIONS: Final[Mapping[str, type[Struct]]] = {
@@ -30,6 +38,29 @@ SECTIONS: Final[Mapping[str, type[Struct]]] = {
     slo_config.CPU_NORMALIZATION: slo_config.CpuNormalizationConfig,
     slo_config.RESOURCE_AMPLIFICATION: slo_config.ResourceAmplificationConfig,
 }
+#: Values in effect where neither the ConfigMap nor a node's NodeSLO sets a field.
+_IN_EFFECT: Final[Mapping[str, Struct]] = {
+    slo_config.COLOCATION: defaults.COLOCATION,
+    slo_config.RESOURCE_THRESHOLD: slo_config.ThresholdConfig(
+        cluster_strategy=DEFAULT_SLO.resource_used_threshold_with_be
+    ),
+    slo_config.RESOURCE_QOS: slo_config.ResourceQosConfig(
+        cluster_strategy=DEFAULT_SLO.resource_qos_strategy
+    ),
+    slo_config.CPU_BURST: slo_config.CpuBurstConfig(
+        cluster_strategy=DEFAULT_SLO.cpu_burst_strategy
+    ),
+    slo_config.SYSTEM: slo_config.SystemConfig(cluster_strategy=DEFAULT_SLO.system_strategy),
+}
+_OF_NODE_SLO: Final = (
+    "koord-manager writes it from the ConfigMap "
+    "[slo-controller-config](../slo-controller-config.md) and overwrites other changes; koordlet "
+    "reads it. The defaults are the values that koordlet uses for unset fields."
+)
+_USERS: Final = (
+    "Readers and writers are found in the source; a cell is empty where no component is one."
+)
+_ENUMERATION: Final = re.compile(r"\ban? ([A-Z]\w+)\b")
 
 
 def custom_resources() -> Iterator[tuple[str, str]]:
@@ -44,12 +75,14 @@ def custom_resources() -> Iterator[tuple[str, str]]:
             ("short names", ", ".join(map(code, kind.SHORT_NAMES)) or "none"),
             ("status subresource", "yes" if kind.SUBRESOURCE_STATUS else "no"),
         ]
+        is_slo = kind is NodeSlo
         text = page(
             kind.KIND,
             first_paragraph(kind.__doc__),
+            _OF_NODE_SLO if is_slo else "",
             table(("property", "value"), facts),
             "## Fields",
-            field_table(kind),
+            field_table(kind, NodeSlo(spec=DEFAULT_SLO) if is_slo else None),
         )
         yield kind.KIND.lower(), text
 
@@ -58,8 +91,15 @@ def labels() -> str:
     """Return the page of labels."""
     return page(
         "Labels",
-        "Keys of labels that a component reads or writes.",
-        table(("label", "group", "meaning", "components"), _key_rows(label_keys)),
+        f"Keys of labels that a component reads or writes. {_USERS}",
+        table(
+            ("label", "group", "meaning", "read by", "written by"),
+            [
+                (code(key), cell(each.group), *_meaning(label_keys, each))
+                for each in declarations(label_keys)
+                if _is_key(key := getattr(label_keys, each.name))
+            ],
+        ),
     )
 
 
@@ -69,20 +109,20 @@ def annotations() -> str:
     for module in _annotation_modules():
         for each in declarations(module):
             value = getattr(module, each.name)
-            users = ", ".join(users_of(module.__name__, each.name))
             if isinstance(value, AnnotationCodec):
                 node = inspect.type_info(value.type)
-                rows.append((code(value.key), type_text(node), cell(each.comment), users))
+                rows.append((code(value.key), type_text(node), *_meaning(module, each)))
                 if isinstance(node, inspect.StructType):
                     struct = node.cls
                     about = f"### {code(value.key)}\n\n{first_paragraph(struct.__doc__)}"
                     formats.append(f"{about}\n\n{field_table(struct)}")
-            elif isinstance(value, str) and "/" in value:
-                rows.append((code(value), "text", cell(each.comment), users))
+            elif _is_key(value):
+                rows.append((code(value), "text", *_meaning(module, each)))
     return page(
         "Annotations",
-        "Annotations that a component reads or writes. A value of another type than text is JSON.",
-        table(("annotation", "type", "meaning", "components"), sorted(set(rows))),
+        "Annotations that a component reads or writes. A value of another type than text is JSON. "
+        + _USERS,
+        table(("annotation", "type", "meaning", "read by", "written by"), sorted(set(rows))),
         "## Formats",
         *sorted(set(formats)),
     )
@@ -93,32 +133,67 @@ def resource_names() -> str:
     return page(
         "Resource names",
         "Names of resources that a component reads or writes.",
-        table(("resource", "group", "meaning", "components"), _key_rows(names)),
+        table(
+            ("resource", "unit or meaning"),
+            [
+                (code(name), cell(each.comment))
+                for each in declarations(names)
+                if isinstance(name := getattr(names, each.name), str)
+            ],
+        ),
     )
 
 
 def slo_controller_config() -> str:
     """Return the page of the ConfigMap ``slo-controller-config``."""
     parts = [
-        f"## {key}\n\n{first_paragraph(struct.__doc__)}\n\n{field_table(struct)}"
+        f"## {key}\n\n{first_paragraph(struct.__doc__)}\n\n"
+        + field_table(struct, _IN_EFFECT.get(key))
         for key, struct in SECTIONS.items()
     ]
     name = f"`{slo_config.CONFIG_NAMESPACE}/{slo_config.CONFIG_NAME}`"
     return page(
         "ConfigMap slo-controller-config",
-        f"The manager reads the ConfigMap {name}. Each key below holds a JSON document.",
+        f"koord-manager reads the ConfigMap {name}. Each key below holds a JSON document. The "
+        "defaults are the values in effect where no field sets another one. An entry for selected "
+        "nodes (`nodeConfigs`, `nodeStrategies`) takes the cluster's value for a field that it "
+        "does not set.",
         *parts,
     )
 
 
-def _key_rows(module: ModuleType) -> list[tuple[str, str, str, str]]:
-    rows = []
-    for each in declarations(module):
-        value = getattr(module, each.name)
-        if isinstance(value, str):
-            users = ", ".join(users_of(module.__name__, each.name))
-            rows.append((code(value), cell(each.group), cell(each.comment), users))
-    return rows
+def _is_key(value: object) -> bool:
+    """Return whether a constant is the key of a label or annotation, not one of its values."""
+    return isinstance(value, str) and ("/" in value or "." in value)
+
+
+def _meaning(module: ModuleType, constant: Declaration) -> tuple[str, str, str]:
+    """Return meaning, readers and writers; names of enumerations become their values."""
+    users = users_of(module.__name__, constant.name)
+    meaning = _ENUMERATION.sub(_values_of, constant.comment)
+    return cell(meaning), _listed(users.readers), _listed(users.writers)
+
+
+def _values_of(named: re.Match[str]) -> str:
+    members = _enumerations().get(named[1])
+    if members is None:
+        return named[0]
+    *most, last = (code(str(each) or '""') for each in members)
+    return f"{', '.join(most)} or {last}"
+
+
+@cache
+def _enumerations() -> Mapping[str, type[StrEnum]]:
+    return {
+        name: each
+        for found in pkgutil.walk_packages(api.__path__, f"{api.__name__}.")
+        for name, each in vars(import_module(found.name)).items()
+        if isinstance(each, type) and issubclass(each, StrEnum)
+    }
+
+
+def _listed(users: Iterable[str]) -> str:
+    return ", ".join(sorted(users))
 
 
 def _annotation_modules() -> Iterator[ModuleType]:

@@ -3,19 +3,25 @@
 from collections.abc import Container, Iterable, Mapping
 from importlib import import_module
 
+from docs.generate.declarations import declarations, element_comments, member_comments
 from docs.generate.markdown import cell, code, first_paragraph, page, table
 from docs.generate.structs import field_table
+from msgspec import Struct
 
 from koordinator.api.kube_version import SERVED
 from koordinator.api.kubescheduler import gates as scheduler_gates
 from koordinator.api.kubescheduler.config import KubeSchedulerConfiguration
 from koordinator.api.kubescheduler.kubernetes_gates import GateSpec, kubernetes_gates
+from koordinator.cli.descheduler import flags as descheduler_gates
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
 from koordinator.koordlet.app import options as koordlet_gates
 from koordinator.manager.admission import gates as manager_gates
+from koordinator.scheduler.contract.profile import points_of
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
 
+#: Fields that may be in the arguments of every plugin.
+_OF_EVERY_ARGUMENT = frozenset({"apiVersion", "kind"})
 _STAGES: Mapping[str, str] = {
     "A": "alpha",
     "B": "beta",
@@ -39,7 +45,7 @@ def scheduler_plugins() -> str:
         "Scheduler plugins",
         "Plugins of a profile, with the fields of `pluginConfig[].args`.",
         *(
-            _plugin(spec.name, spec.args, spec.build)
+            _plugin(spec.name, spec.args, spec.build, points_of(spec))
             for spec in sorted(BUILTIN_PLUGINS, key=lambda each: each.name)
         ),
     )
@@ -60,7 +66,7 @@ def descheduler_plugins() -> str:
         "Descheduler plugins",
         "Plugins of a profile, with the fields of `pluginConfig[].args`.",
         *(
-            _plugin(spec.name, spec.args, spec.build)
+            _plugin(spec.name, spec.args, spec.build, spec.points)
             for spec in sorted(DESCHEDULER_PLUGINS, key=lambda each: each.name)
         ),
     )
@@ -68,26 +74,47 @@ def descheduler_plugins() -> str:
 
 def feature_gates() -> str:
     """Return the page of feature gates by component."""
-    own = _gate_rows(scheduler_gates.OF_KOORDINATOR, scheduler_gates.ON_BY_DEFAULT)
-    koordlet = _gate_rows(koordlet_gates.ON | koordlet_gates.OFF, koordlet_gates.ON)
-    manager = _gate_rows(manager_gates.ManagerFeature, manager_gates.DEFAULT_GATES)
+    of_scheduler = {
+        str(getattr(scheduler_gates, each.name)): each.comment
+        for each in declarations(scheduler_gates)
+    }
+    of_koordlet = element_comments(koordlet_gates, "ON") | element_comments(koordlet_gates, "OFF")
+    of_descheduler = element_comments(descheduler_gates, "GATES")
+    of_manager = {
+        manager_gates.ManagerFeature[name].value: comment
+        for name, comment in member_comments(manager_gates.ManagerFeature).items()
+    }
     without_effect = [
-        (code(name), cell(reason)) for name, reason in scheduler_gates.WITHOUT_EFFECT.items()
+        *(("koord-scheduler", *each) for each in scheduler_gates.WITHOUT_EFFECT.items()),
+        *(("koordlet", *each) for each in koordlet_gates.MEANINGLESS.items()),
+        *(("koord-manager", name, "always on") for name in manager_gates.ALWAYS_ON),
+        *(("koord-manager", name, "of koord-descheduler") for name in manager_gates.OF_DESCHEDULER),
     ]
-    head = ("gate", "default")
+    head = ("gate", "default", "meaning")
     levels = [str(level) for level in SERVED]
     return page(
         "Feature gates",
         "Names for `--feature-gates`. Each component refuses a name that it does not know.",
         "## koord scheduler: gates of Koordinator",
-        table(head, own),
+        table(
+            head,
+            _gate_rows(scheduler_gates.OF_KOORDINATOR, scheduler_gates.ON_BY_DEFAULT, of_scheduler),
+        ),
         "## koordlet",
-        table(head, koordlet),
+        table(head, _gate_rows(of_koordlet, koordlet_gates.ON, of_koordlet)),
         "## koord manager",
-        table(head, manager),
+        table(
+            head,
+            _gate_rows(manager_gates.ManagerFeature, manager_gates.DEFAULT_GATES, of_manager),
+        ),
+        "## koord descheduler",
+        table(head, _gate_rows(of_descheduler, (), of_descheduler)),
         "## Gates without effect",
-        "Gates of the original that `koord scheduler` accepts and that switch nothing.",
-        table(("gate", "reason"), sorted(without_effect)),
+        "Gates of the original that a component accepts and that switch nothing.",
+        table(
+            ("component", "gate", "reason"),
+            [(each, code(name), cell(reason)) for each, name, reason in sorted(without_effect)],
+        ),
         "## koord scheduler: gates of Kubernetes",
         "Stage and default by compatibility level (`--emulated-version`, `--kube-version`). "
         "A locked gate cannot be changed.",
@@ -95,8 +122,13 @@ def feature_gates() -> str:
     )
 
 
-def _gate_rows(names: Iterable[str], is_on: Container[str]) -> list[tuple[str, str]]:
-    return [(code(name), "on" if name in is_on else "off") for name in sorted(map(str, names))]
+def _gate_rows(
+    names: Iterable[str], is_on: Container[str], meanings: Mapping[str, str]
+) -> list[tuple[str, str, str]]:
+    return [
+        (code(name), "on" if name in is_on else "off", cell(meanings.get(name, "")))
+        for name in sorted(map(str, names))
+    ]
 
 
 def _kubernetes_rows() -> Iterable[tuple[str, ...]]:
@@ -112,6 +144,16 @@ def _gate_text(gate: GateSpec | None) -> str:
     return f"{_STAGES[gate.stage]}, {state}{', locked' if gate.is_locked else ''}"
 
 
-def _plugin(name: str, args: type, build: object) -> str:
+def _plugin(name: str, args: type[Struct], build: object, points: Iterable[str]) -> str:
     module = import_module(getattr(build, "__module__", ""))
-    return f"## {name}\n\n{first_paragraph(module.__doc__)}\n\n{field_table(args)}"
+    if module.__name__.endswith(".plugin"):  # its package describes the plugin
+        module = import_module(module.__name__.rpartition(".")[0])
+    listed = ", ".join(map(code, sorted(points)))
+    return "\n\n".join(
+        (
+            f"## {name}",
+            first_paragraph(module.__doc__),
+            f"Extension points: {listed}.",
+            field_table(args, hidden=_OF_EVERY_ARGUMENT) if args.__struct_fields__ else "",
+        )
+    )

@@ -1,7 +1,7 @@
 """Fields of msgspec structs as rows of a table."""
 
 import enum
-from collections.abc import Iterator, Mapping
+from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from docs.generate.declarations import field_comments
 from docs.generate.markdown import code, table
 from msgspec import NODEFAULT, inspect
 
-from koordinator.api.bounds import accepted_by
+from koordinator.api.bounds import ANY, Accepted, Bounds, accepted_by
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.quantity import Quantity
 
@@ -19,6 +19,9 @@ from koordinator.foundation.quantity import Quantity
 _OF_KUBERNETES = frozenset(
     {"ObjectMeta", "PodTemplateSpec", "PodSpec", "LabelSelector", "ObjectReference", "Condition"}
 )
+#: Bounds of integers of 32 and 64 bits, which limit every number.
+_OF_MACHINES = frozenset((-(2**31), 2**31 - 1, -(2**63), 2**63 - 1))
+_EMPTY: tuple[object, ...] = (None, "", (), {})
 _DEEPEST = 8
 _CUSTOM_TYPES: Mapping[type, str] = {Quantity: "quantity", Duration: "duration"}
 _PLAIN_TYPES: Mapping[type, str] = {
@@ -44,23 +47,36 @@ class StructField:
     text: str
 
 
-def struct_fields(struct: type[msgspec.Struct]) -> Iterator[StructField]:
-    """Yield every field of a struct and of the structs inside it, in order, depth first."""
+def struct_fields(
+    struct: type[msgspec.Struct], in_effect: msgspec.Struct | None = None
+) -> Iterator[StructField]:
+    """Yield every field of a struct and of the structs inside it, in order, depth first.
+
+    ``in_effect`` has the values that a component uses for unset fields; they become the defaults.
+    """
     info = inspect.type_info(struct)
     if isinstance(info, inspect.StructType):
-        yield from _fields(info, "", ())
+        yield from _fields(info, "", (), in_effect)
 
 
-def field_table(struct: type[msgspec.Struct]) -> str:
-    """Return the fields of a struct as a Markdown table, or a sentence if it has none."""
+def field_table(
+    struct: type[msgspec.Struct],
+    in_effect: msgspec.Struct | None = None,
+    hidden: Container[str] = (),
+) -> str:
+    """Return the fields of a struct as a Markdown table, or a sentence if it has none.
+
+    ``hidden`` names paths that are left out.
+    """
     rows = [
         (
             code(each.path),
-            each.type,
+            ", ".join(filter(None, (each.type, each.accepted))),
             "required" if each.default is None else code(each.default),
-            " ".join(filter(None, (each.text, each.accepted and f"Accepted: {each.accepted}."))),
+            each.text,
         )
-        for each in struct_fields(struct)
+        for each in struct_fields(struct, in_effect)
+        if each.path not in hidden
     ]
     if not rows:
         return "It has no fields.\n"
@@ -91,22 +107,65 @@ def type_text(node: Any) -> str:
 
 
 def _fields(
-    info: inspect.StructType, prefix: str, outer: tuple[type, ...]
+    info: inspect.StructType,
+    prefix: str,
+    outer: tuple[type, ...],
+    given: msgspec.Struct | None,
 ) -> Iterator[StructField]:
     comments, accepted = field_comments(info.cls), accepted_by(info.cls)
     for field in info.fields:
         path = f"{prefix}{field.encode_name}"
         inner, suffix = _inner_struct(field.type)
-        limits = accepted.get(field.encode_name) or accepted.get(field.name)
+        limits = accepted.get(field.name)
+        meaning = comments.get(field.name) or COMMON_FIELDS.get(field.name, "")
+        value = getattr(given, field.name, None)
+        default = _default(field) if value is None else _default_text(value)
         yield StructField(
             path,
             type_text(field.type),
-            _default(field),
-            "" if limits is None or "Literal" in type(field.type).__name__ else str(limits),
-            comments.get(field.name) or COMMON_FIELDS.get(field.name, ""),
+            default,
+            _constraint(field.type) if limits is None else _limits(limits),
+            f"{meaning}; must be more than {code(limits.exceeds)}"
+            if limits is not None and limits.exceeds
+            else meaning,
         )
         if inner is not None and _is_shown(inner.cls, outer):
-            yield from _fields(inner, f"{path}{suffix}.", (*outer, inner.cls))
+            within = _default_value(field) if value is None else value
+            within = within if isinstance(within, msgspec.Struct) else None
+            yield from _fields(inner, f"{path}{suffix}.", (*outer, inner.cls), within)
+
+
+def _limits(limits: Accepted) -> str:
+    """Return what the manager and the node agent accept in a field."""
+    texts = [" or ".join(map(code, limits.words)), _range(limits.configured)]
+    if limits.node is not None and limits.node != limits.configured:
+        texts.append(f"koordlet: {_range(limits.node)}")
+    return ", ".join(filter(None, texts))
+
+
+def _range(bounds: Bounds) -> str:
+    if bounds == ANY:
+        return ""
+    if bounds.least is not None and bounds.most is not None:
+        return f"{bounds.least} to {bounds.most}"
+    return str(bounds)
+
+
+def _constraint(node: Any) -> str:
+    """Return the bounds of the numbers in a field, as its type declares them."""
+    match node:
+        case inspect.IntType() | inspect.FloatType():
+            given = (None if bound in _OF_MACHINES else bound for bound in (node.ge, node.le))
+            return _range(Bounds(*given, above=node.gt))
+        case inspect.Metadata():
+            return _constraint(node.type)
+        case inspect.UnionType():
+            return next(filter(None, map(_constraint, node.types)), "")
+        case inspect.VarTupleType() | inspect.ListType():
+            return _constraint(node.item_type)
+        case inspect.DictType():
+            return _constraint(node.value_type)
+    return ""
 
 
 def _is_shown(struct: type, outer: tuple[type, ...]) -> bool:
@@ -134,10 +193,13 @@ def _inner_struct(node: Any) -> tuple[inspect.StructType | None, str]:
 
 
 def _default(field: inspect.Field) -> str | None:
+    return None if field.required else _default_text(_default_value(field))
+
+
+def _default_value(field: inspect.Field) -> object:
     if field.required:
         return None
-    value = field.default if field.default is not NODEFAULT else field.default_factory()
-    return _default_text(value)
+    return field.default if field.default is not NODEFAULT else field.default_factory()
 
 
 def _default_text(value: object) -> str:
@@ -147,17 +209,27 @@ def _default_text(value: object) -> str:
         case bool():
             text = str(value).lower()
         case enum.Enum():
-            text = str(value.value)
+            text = str(value.value) or '""'
         case msgspec.Struct():
             text = "{…}"
         case list() | tuple() | set() | frozenset():
-            text = "[" + ", ".join(map(_default_text, value)) + "]"
+            text = "[" + ", ".join(map(_item_text, value)) + "]"
         case dict():
             text = (
-                "{"
-                + ", ".join(f"{key}: {_default_text(each)}" for key, each in value.items())
-                + "}"
+                "{" + ", ".join(f"{key}: {_item_text(each)}" for key, each in value.items()) + "}"
             )
         case _:
             text = str(value) or '""'
     return text
+
+
+def _item_text(value: object) -> str:
+    """Return an item of a list or map; a struct, which has no rows of its own, with its fields."""
+    if not isinstance(value, msgspec.Struct):
+        return _default_text(value)
+    parts = (
+        f"{field.encode_name}: {_item_text(each)}"
+        for field in msgspec.structs.fields(value)
+        if (each := getattr(value, field.name)) not in _EMPTY
+    )
+    return "{" + ", ".join(parts) + "}"

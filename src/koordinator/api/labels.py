@@ -11,40 +11,41 @@ from typing import Final
 _MAX_INT32 = 2**31 - 1
 _INTEGER = re.compile(r"[+-]?[0-9]{1,19}")
 
-# Of pods, read by all components.
+# Of pods.
 POD_QOS_CLASS: Final = "koordinator.sh/qosClass"  # QoS class of the pod: LSE, LSR, LS, BE or SYSTEM
 POD_PRIORITY: Final = "koordinator.sh/priority"  # order within a band; a number
 POD_PRIORITY_CLASS: Final = "koordinator.sh/priority-class"  # a PriorityBand
 #: true: the webhook mutates updates of the pod too
 POD_MUTATING_UPDATE: Final = "pod.koordinator.sh/mutating-update"
-#: true: the webhook skips the checks of QoS class, priority and resources
+#: true: the webhook does not require the labels that a ConfigMap lists
 POD_SKIP_ENHANCED_VALIDATION: Final = "pod.koordinator.sh/skip-enhanced-validation"
 #: true: the webhook does not check the binding
 BINDING_ADMISSION_BYPASS: Final = "koordinator.sh/binding-admission-bypass"
 #: true: the runtime proxy of the original skips the pod
 SKIP_HOOK_SERVER: Final = "runtimeproxy.koordinator.sh/skip-hookserver"
+COMPONENT: Final = "app.kubernetes.io/component"  # node-manager is a NodeManager of YARN
+NODE_MANAGER: Final = "node-manager"
+
+# Of any object.
 MANAGED_BY: Final = "app.kubernetes.io/managed-by"  # component that manages the object
 CREATED_BY: Final = "app.kubernetes.io/created-by"  # component that created the object
-COMPONENT: Final = "app.kubernetes.io/component"  # node-manager is a NodeManager of YARN
+
+# Of ConfigMaps.
 #: kind of ConfigMap that the webhook validates
 CONFIG_MAP_TYPE: Final = "koordinator.sh/configmap-type"
 
 # Of pods, for the scheduler.
-SCHEDULER_NAME: Final = "scheduling.koordinator.sh/scheduler-name"  # goes before the spec
+#: name of the scheduler; goes before spec.schedulerName
+SCHEDULER_NAME: Final = "scheduling.koordinator.sh/scheduler-name"
 #: policy that replaces spec.preemptionPolicy
 PREEMPTION_POLICY: Final = "scheduling.koordinator.sh/preemption-policy"
-DISABLE_PREEMPTIBLE: Final = "scheduling.koordinator.sh/disable-preemptible"  # has no effect
-#: of a ScheduleExplanation: the object to explain
-QUESTIONED_OBJECT_KEY: Final = "scheduling.koordinator.sh/questioned-object-key"
-#: of a ScheduleExplanation: the label of the domains
-TOPOLOGY_KEY_TO_EXPLAIN: Final = "scheduling.koordinator.sh/topology-key-to-explain"
-HOSTNAME: Final = "kubernetes.io/hostname"  # of nodes: host name
-ZONE: Final = "topology.kubernetes.io/zone"  # of nodes: zone
+#: true: reservations, and preemption for whole jobs, do not evict the pod
+DISABLE_PREEMPTIBLE: Final = "scheduling.koordinator.sh/disable-preemptible"
 #: an OperatingMode; Reservation holds the pod's room for others
 OPERATING_MODE: Final = "scheduling.koordinator.sh/operating-mode"
 #: true: the pod may use what reservations keep
 RESERVATION_IGNORED: Final = "scheduling.koordinator.sh/reservation-ignored"
-#: true: a reservation may take the place of the pod
+#: true: a reservation may take the place of the pod; clusterLabelKey of Reservation names it
 PRE_ALLOCATABLE: Final = "pod.koordinator.sh/is-pre-allocatable"
 POD_GROUP: Final = "pod-group.scheduling.sigs.k8s.io"  # the PodGroup; a bare domain, no slash
 LIGHTWEIGHT_POD_GROUP: Final = "pod-group.scheduling.sigs.k8s.io/name"  # a gang without object
@@ -53,15 +54,21 @@ LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-availab
 VGPU_NODE: Final = "hami.io/vgpu-node"  # node whose HAMi devices the pod uses
 
 # Of pods, for koordlet and the descheduler.
-NODE_MANAGER: Final = "node-manager"  # of Hadoop YARN, as COMPONENT
 EVICTION_ENABLED: Final = "koordinator.sh/eviction-enabled"  # true: koordlet may evict the pod
-EVICT_POLICY: Final = "koordinator.sh/evict-policy"  # of jobs, too
+#: how a migration evicts the pod: Eviction, Delete or SoftEviction; also of its job
+EVICT_POLICY: Final = "koordinator.sh/evict-policy"
 CORE_SCHED_GROUP_ID: Final = "koordinator.sh/core-sched-group-id"  # group of pods that share cores
 CORE_SCHED_POLICY: Final = "koordinator.sh/core-sched-policy"  # a CoreSchedPolicy
 
 # Of pods and nodes.
 #: isolation of shared GPUs, such as HAMi-core
 GPU_ISOLATION_PROVIDER: Final = "koordinator.sh/gpu-isolation-provider"
+
+# Of ScheduleExplanations.
+#: object to explain; reserved
+QUESTIONED_OBJECT_KEY: Final = "scheduling.koordinator.sh/questioned-object-key"
+#: label of the domains; reserved
+TOPOLOGY_KEY_TO_EXPLAIN: Final = "scheduling.koordinator.sh/topology-key-to-explain"
 
 # Of reservations.
 #: order of use among reservations, lower first
@@ -83,10 +90,15 @@ QUOTA_TREE_ID: Final = "quota.scheduling.koordinator.sh/tree-id"  # tree that th
 QUOTA_PROFILE: Final = "quota.scheduling.koordinator.sh/profile"  # profile that made the quota
 #: true: the nodes of the tree do not count for the default one
 QUOTA_IGNORE_DEFAULT_TREE: Final = "quota.scheduling.koordinator.sh/ignore-default-tree"
-QUOTA_NAME: Final = "quota.scheduling.koordinator.sh/name"  # of pods
-QUOTA_PREEMPTIBLE: Final = "quota.scheduling.koordinator.sh/preemptible"  # of pods
+
+# Of pods, for quotas.
+QUOTA_NAME: Final = "quota.scheduling.koordinator.sh/name"  # quota that the pod uses
+#: false: the pod is no victim within its quota, and its requests must fit into the minimum
+QUOTA_PREEMPTIBLE: Final = "quota.scheduling.koordinator.sh/preemptible"
 
 # Of nodes.
+HOSTNAME: Final = "kubernetes.io/hostname"  # host name
+ZONE: Final = "topology.kubernetes.io/zone"  # zone
 CPU_BIND_POLICY: Final = "node.koordinator.sh/cpu-bind-policy"  # a NodeCpuBindPolicy
 #: a NumaAllocateStrategy
 NUMA_ALLOCATE_STRATEGY: Final = "node.koordinator.sh/numa-allocate-strategy"

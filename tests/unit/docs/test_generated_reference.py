@@ -8,12 +8,15 @@ import pytest
 from docs.generate.__main__ import pages, write_pages
 from docs.generate.metrics import declared_metrics
 from docs.generate.structs import struct_fields
+from docs.generate.users import users_of
 from msgspec import Struct, field
 
 from koordinator.api import labels
 from koordinator.api.annotations import pod_qos
+from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.api.crd import CustomResource
 from koordinator.api.kubescheduler.gates import OF_KOORDINATOR
+from koordinator.api.node_slo import ResourceThresholdStrategy
 from koordinator.api.registry import KINDS
 from koordinator.cli.commands import COMMANDS
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
@@ -107,6 +110,59 @@ def test_struct_is_shown_by_path_type_default_and_comment() -> None:
         ("byNode.<key>.maxCount", "integer", "3"),
         ("note", "string", "unset"),
     ]
+
+
+def test_bounds_stand_beside_the_type() -> None:
+    """Bounds of 32 bits, which every integer has, are left out."""
+    rows = {each.path: each for each in struct_fields(ResourceThresholdStrategy)}
+
+    suppress = rows["cpuSuppressThresholdPercent"]
+    assert (suppress.type, suppress.accepted) == ("integer", "0 to 100")
+    assert rows["cpuSuppressPolicy"].accepted == "`cpuset` or `cfsQuota`"
+    assert rows["evictEnabledPriorityThreshold"].accepted == ""
+    assert "must be more than `cpuEvictLowerPercent`" in rows["cpuEvictThresholdPercent"].text
+
+
+def test_defaults_are_those_in_effect(reference: Mapping[str, str]) -> None:
+    """An unset field of a NodeSLO has the value that the node agent uses."""
+    in_effect = ResourceThresholdStrategy(cpu_suppress_threshold_percent=12)
+    rows = {each.path: each for each in struct_fields(ResourceThresholdStrategy, in_effect)}
+
+    assert rows["cpuSuppressThresholdPercent"].default == "12"
+    assert rows["cpuEvictThresholdPercent"].default == "unset"
+    path = "`spec.resourceUsedThresholdWithBE.cpuSuppressThresholdPercent`"
+    assert f"{path} | integer, 0 to 100 | `65` |" in reference["resources/nodeslo.md"]
+
+
+def test_default_of_a_field_within_a_struct_is_that_of_the_struct(
+    reference: Mapping[str, str],
+) -> None:
+    """NodeResourcesFit scores by LeastAllocated unless it is configured."""
+    pages = reference["scheduler-plugins.md"]
+    fit = pages.split("\n## NodeResourcesFit\n")[1].split("\n## ")[0]
+
+    (row,) = (line for line in fit.splitlines() if line.startswith("| `scoringStrategy.type` "))
+    assert _cells(row)[2] == "`LeastAllocated`"
+    assert "`[{name: cpu, weight: 1}, {name: memory, weight: 1}]`" in fit
+    assert "Extension points: `filter`, `placementScore`, `preScore`, `score`." in fit
+
+
+def test_readers_and_writers_of_a_key_are_components() -> None:
+    """A use in a shared module counts for the components that import what contains it."""
+    own = users_of(labels.__name__, "EVICTION_ENABLED")
+    shared = users_of(labels.__name__, "POD_QOS_CLASS")
+
+    assert (own.readers, own.writers) == ({"koordlet"}, set())
+    assert shared.readers == {"koord-descheduler", "koord-manager", "koord-scheduler", "koordlet"}
+    assert shared.writers == {"koord-manager"}
+
+
+def test_a_meaning_lists_the_values_of_an_enumeration(reference: Mapping[str, str]) -> None:
+    """A reader of the page does not know the names of classes."""
+    (row,) = (
+        line for line in reference["labels.md"].splitlines() if "numa-topology-policy" in line
+    )
+    assert all(f"`{policy}`" in row for policy in NumaTopologyPolicy if policy)
 
 
 def test_metrics_of_the_originals_are_declared_with_type_labels_and_help() -> None:

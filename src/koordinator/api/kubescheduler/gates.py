@@ -19,17 +19,24 @@ from koordinator.api.kubescheduler.kubernetes_gates import (
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
 
+#: Quotas may form several trees, each with nodes of its own.
 MULTI_QUOTA_TREE: Final = "MultiQuotaTree"
+#: What a quota uses belongs to its guaranteed amount and is not lent.
 GUARANTEE_USAGE: Final = "ElasticQuotaGuaranteeUsage"
+#: Pods without a quota label have no quota.
 DISABLE_DEFAULT_QUOTA: Final = "DisableDefaultQuota"
-
+#: Quotas do not count the overhead of pods.
 IGNORE_POD_OVERHEAD: Final = "ElasticQuotaIgnorePodOverhead"
+#: Quotas do not count a pod whose grace period is over.
 IGNORE_TERMINATING_POD: Final = "ElasticQuotaIgnoreTerminatingPod"
+#: Quotas do not count a pod from its deletion on.
 IGNORE_TERMINATING_POD_AT_ONCE: Final = "ElasticQuotaImmediateIgnoreTerminatingPod"
-POD_DISRUPTION_BUDGET: Final = "PodDisruptionBudget"  # of preemption in a quota; on by default
-GANG_PENDING_PODS_CONDITION: Final = "GangPendingPodsConditionPatch"  # on by default
-
-DEVICE_PLUGIN_ADAPTION: Final = "DevicePluginAdaption"  # spelt as in the original
+#: Preemption within a quota prefers victims whose disruption budgets allow it.
+POD_DISRUPTION_BUDGET: Final = "PodDisruptionBudget"
+#: Waiting members of a gang get a condition that names the member without a node.
+GANG_PENDING_PODS_CONDITION: Final = "GangPendingPodsConditionPatch"
+#: Pods get the annotations and labels that vendors' device plugins read.
+DEVICE_PLUGIN_ADAPTION: Final = "DevicePluginAdaption"
 
 #: Only labels of reservations count for reservation affinity, not labels of nodes.
 OMIT_NODE_LABELS: Final = "OmitNodeLabelsForReservation"
@@ -38,8 +45,8 @@ RESIZE_POD: Final = "ResizePod"
 #: Pods forget a reservation that is deleted.
 CLEAN_EXPIRED_ALLOCATED: Final = "CleanExpiredReservationAllocated"
 
-#: Ours: reservations are for pods of the namespaces that they name, and no pod ignores them unless
-#: its namespace may.
+#: Not in the original: reservations are for pods of the namespaces that they name, and no pod
+#: ignores them unless its namespace may.
 STRICT_TENANCY: Final = "StrictTenancy"
 
 #: More important pods keep the places to which other schedulers have nominated them.

@@ -39,7 +39,9 @@ from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.yaml_documents import to_yaml, yaml_document
 
-GATES = ("DisablePVCReservation",)
+GATES = (
+    "DisablePVCReservation",  # reservations of moved pods have no volumes
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

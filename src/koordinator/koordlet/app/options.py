@@ -16,50 +16,50 @@ from koordinator.koordlet.prediction.models import PredictionOptions
 
 ON: Final = frozenset(
     {
-        "BECPUSuppress",
-        "CPUBurst",
-        "RdtResctrl",
-        "NodeTopologyReport",
-        "GroupIdentity",
-        "CPUSetAllocator",
-        "BatchResource",
+        "BECPUSuppress",  # limits the CPUs of best-effort pods to what other pods leave
+        "CPUBurst",  # CPU burst, and larger quotas of throttled containers
+        "RdtResctrl",  # caches and memory bandwidth by QoS class
+        "NodeTopologyReport",  # writes the NodeResourceTopology
+        "GroupIdentity",  # precedence on CPUs by QoS class
+        "CPUSetAllocator",  # CPUs of containers, as the scheduler chose them
+        "BatchResource",  # CPU and memory limits of pods that request batch resources
     }
 )
 OFF: Final = frozenset(
     {
-        "AuditEvents",
-        "AuditEventsHTTPHandler",
-        "BECPUManager",
-        "BECPUEvict",
-        "BEMemoryEvict",
-        "CPUEvict",
-        "MemoryEvict",
-        "CPUAllocatableEvict",
-        "MemoryAllocatableEvict",
-        "SystemConfig",
-        "CgroupReconcile",
-        "Accelerators",
-        "RDMADevices",
-        "CPICollector",
-        "PSICollector",
-        "ResctrlCollector",
-        "BlkIOReconcile",
-        "ColdPageCollector",
-        "HugePageReport",
-        "PerCPUMetric",
-        "NodeMetricPromMetrics",
-        "CPUNormalization",
-        "CoreSched",
-        "Resctrl",
-        "OOMScoreAdj",
-        "GPUEnvInject",
-        "RDMADeviceInject",
-        "GPUResourceSlices",
-        "DRAConsumableCapacity",
-        "HamiCoreVGPUMonitor",
-        "PodResourcesProxy",
-        "TCNetworkQoS",
-        "TerwayQoS",
+        "AuditEvents",  # writes the audit log
+        "AuditEventsHTTPHandler",  # serves the audit log at /events
+        "BECPUManager",  # CPUs of best-effort pods, as the scheduler chose them; no suppression
+        "BECPUEvict",  # evicts best-effort pods that get too few of the CPUs they request
+        "BEMemoryEvict",  # evicts best-effort pods when the memory of the node is used up
+        "CPUEvict",  # evicts pods by priority when the CPU of the node is used up
+        "MemoryEvict",  # evicts pods by priority when the memory of the node is used up
+        "CPUAllocatableEvict",  # evicts pods when requested batch-cpu or mid-cpu is not offered
+        "MemoryAllocatableEvict",  # the same for batch-memory and mid-memory
+        "SystemConfig",  # kernel settings of the node, from systemStrategy
+        "CgroupReconcile",  # memory QoS of pods and QoS classes
+        "Accelerators",  # reports GPUs and other accelerators in the Device
+        "RDMADevices",  # reports RDMA cards in the Device
+        "CPICollector",  # measures cycles per instruction
+        "PSICollector",  # measures pressure stall information
+        "ResctrlCollector",  # measures caches and bandwidth, with --enable-resctrl-collector
+        "BlkIOReconcile",  # limits and weights of disks
+        "ColdPageCollector",  # measures cold memory
+        "HugePageReport",  # reports huge pages in the NodeResourceTopology
+        "PerCPUMetric",  # metrics that list the CPUs of a pool one by one
+        "NodeMetricPromMetrics",  # exports the usage in the NodeMetric as metrics
+        "CPUNormalization",  # quotas scaled by the ratio of the node's CPU model
+        "CoreSched",  # cookies of core scheduling
+        "Resctrl",  # caches and memory bandwidth of single pods, by their annotation
+        "OOMScoreAdj",  # OOM scores of containers, by annotations of their pods
+        "GPUEnvInject",  # passes the allocated GPUs to the containers
+        "RDMADeviceInject",  # passes the allocated RDMA cards to the containers
+        "GPUResourceSlices",  # offers the GPUs to ResourceClaims, too
+        "DRAConsumableCapacity",  # with GPUResourceSlices: offers shares of GPUs
+        "HamiCoreVGPUMonitor",  # keeps a region of HAMi-core per container, for koord vgpu-monitor
+        "PodResourcesProxy",  # serves the PodResources API of the kubelet, with devices of koordlet
+        "TCNetworkQoS",  # shapes the traffic of the node with tc
+        "TerwayQoS",  # writes the bandwidths for Alibaba's network plugin
     }
 )
 #: Gates of the original without an effect here, with the reason.

@@ -23,38 +23,50 @@ from koordinator.manager.admission.lookup import (
 class ManagerFeature(StrEnum):
     """Features that the flag ``--feature-gates`` turns on or off."""
 
-    WEBHOOK_FRAMEWORK = "WebhookFramework"
+    WEBHOOK_FRAMEWORK = "WebhookFramework"  # serves webhooks at all
+    #: colocation profiles, and the annotations that koordlet needs
     POD_MUTATING = "PodMutatingWebhook"
-    POD_VALIDATING = "PodValidatingWebhook"
-    QUOTA_MUTATING = "ElasticMutatingWebhook"
-    QUOTA_VALIDATING = "ElasticValidatingWebhook"
-    NODE_MUTATING = "NodeMutatingWebhook"
+    POD_VALIDATING = "PodValidatingWebhook"  # checks pods
+    QUOTA_MUTATING = "ElasticMutatingWebhook"  # defaults of ElasticQuotas
+    QUOTA_VALIDATING = "ElasticValidatingWebhook"  # checks ElasticQuotas and their tree
+    NODE_MUTATING = "NodeMutatingWebhook"  # amplifies the allocatable resources of nodes
+    #: rejects labels by which two strategies select a node
     NODE_VALIDATING = "NodeValidatingWebhook"
-    CONFIG_MAP_VALIDATING = "ConfigMapValidatingWebhook"
-    RESERVATION_MUTATING = "ReservationMutatingWebhook"
-    BINDING = "BindingAdmissionWebhook"
+    CONFIG_MAP_VALIDATING = "ConfigMapValidatingWebhook"  # checks slo-controller-config
+    RESERVATION_MUTATING = "ReservationMutatingWebhook"  # colocation profiles of reservations
+    BINDING = "BindingAdmissionWebhook"  # only users of --binding-admission-… may bind pods
+    #: profiles do not rename cpu and memory
     SKIP_RESOURCES = "ColocationProfileSkipMutatingResources"
-    SKIP_PRIORITY = "ColocationProfileSkipValidatingPriority"
-    MULTI_QUOTA_TREE = "MultiQuotaTree"
-    QUOTA_GUARANTEE = "ElasticQuotaGuaranteeUsage"
-    QUOTA_FEWER_KEYS = "ElasticQuotaEnableUpdateResourceKey"
-    PARENT_QUOTA_PODS = "SupportParentQuotaSubmitPod"
+    SKIP_PRIORITY = "ColocationProfileSkipValidatingPriority"  # the priority of a pod may change
+    MULTI_QUOTA_TREE = "MultiQuotaTree"  # pods of a quota tree stay on its nodes
+    QUOTA_GUARANTEE = "ElasticQuotaGuaranteeUsage"  # minima of a quota tree must cover what it uses
+    QUOTA_FEWER_KEYS = "ElasticQuotaEnableUpdateResourceKey"  # a quota may drop resources
+    PARENT_QUOTA_PODS = "SupportParentQuotaSubmitPod"  # pods may use a quota that has children
+    #: applies colocation profiles to pods that exist
     PROFILE_CONTROLLER = "ColocationProfileController"
-    SYNC_GPU_SHARED = "EnableSyncGPUSharedResource"
-    VALIDATE_DEVICES = "ValidatePodDeviceResource"
-    ENHANCED_VALIDATOR = "EnablePodEnhancedValidator"
+    SYNC_GPU_SHARED = "EnableSyncGPUSharedResource"  # nodes advertise gpu.shared
+    VALIDATE_DEVICES = "ValidatePodDeviceResource"  # checks requests of GPUs
+    ENHANCED_VALIDATOR = "EnablePodEnhancedValidator"  # requires the labels that a ConfigMap lists
+    #: pods get no annotation with their batch requests
     NO_EXTENDED_SPEC = "DisableExtendedResourceSpec"
-    NO_DEVICE_SPEC = "DisableDeviceResourceSpec"
+    NO_DEVICE_SPEC = "DisableDeviceResourceSpec"  # requests of GPUs stay as written
+    #: rejects pods beyond the max, or the admission annotation, of their quota
     QUOTA_ADMISSION = "EnableQuotaAdmission"
+    #: also pods that move to another quota
     QUOTA_ADMISSION_ON_UPDATE = "EnableQuotaAdmissionOnUpdate"
+    #: quotas do not count the overhead of pods
     QUOTA_IGNORES_OVERHEAD = "ElasticQuotaIgnorePodOverhead"
+    #: quotas count resources as renamed by an annotation
     QUOTA_TRANSFORMS_POD = "ElasticQuotaEvaluationTransformPod"
-    NO_DEFAULT_QUOTA = "DisableDefaultQuota"
+    NO_DEFAULT_QUOTA = "DisableDefaultQuota"  # pods without a quota label have no quota
+    #: resources of pods count as renamed by an annotation
     REPLACE_RESOURCES = "ReplaceResourcesTransformer"
     PRIORITY_TRANSFORMER = "PriorityTransformer"  # no effect: priorities are always resolved
-    TREE_QUEUES = "ElasticQuotaTreeBuildQueueForQuota"  # of koord-queue, as the next
+    #: of koord-queue: makes a Queue for each quota of a tree
+    TREE_QUEUES = "ElasticQuotaTreeBuildQueueForQuota"
+    #: of koord-queue: a job may use only quotas that its namespace lists
     TREE_AVAILABLE_QUOTAS = "ElasticQuotaTreeCheckAvailableQuota"
-    STRICT_TENANCY = "StrictTenancy"  # ours: the original has no rules between namespaces
+    STRICT_TENANCY = "StrictTenancy"  # rules between namespaces; not in the original
     PREEMPTION_TRANSFORMER = "PreemptionPolicyTransformer"  # no effect: the policy is not read
 
 

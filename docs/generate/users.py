@@ -1,0 +1,162 @@
+"""Components that read or write a constant of the API, found in the source.
+
+A use within a shared module counts for each component that imports what contains the use.
+"""
+
+import ast
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+from docs.generate.declarations import PACKAGE
+
+#: Names of packages that are components; uses in any other package count for its importers.
+COMPONENTS: Final[Mapping[str, str]] = {
+    "scheduler": "koord-scheduler",
+    "manager": "koord-manager",
+    "descheduler": "koord-descheduler",
+    "koordlet": "koordlet",
+    "device_daemon": "koord-device-daemon",
+    "vgpu_monitor": "koord vgpu-monitor",
+    "yarn": "koord-yarn-operator",
+}
+#: Packages of commands and of tests, which are not components.
+_LEFT_OUT: Final = frozenset({"cli", "dashboard", "simulator", "testing"})
+_WRITING: Final = frozenset({"entry", "write"})  # methods of an AnnotationCodec
+#: Lists of all kinds and devices: a component that reads one depends on no particular constant.
+_LISTS: Final = frozenset({"KINDS", "NAMES"})
+_Name = tuple[str, str]  # module, and name on its top level
+
+
+@dataclass(frozen=True, slots=True)
+class Users:
+    """Components by what they do with a constant."""
+
+    readers: frozenset[str]
+    writers: frozenset[str]
+
+
+@dataclass(frozen=True, slots=True)
+class _Use:
+    """A use of a name within a definition on the top level of a module."""
+
+    name: _Name
+    within: _Name
+    component: str  # empty in a shared module
+    writes: bool
+
+
+def users_of(module: str, name: str) -> Users:
+    """Return the components that use a constant of a module of the API."""
+    readers = _components((module, name), writes=False)
+    return Users(readers, _components((module, name), writes=True))
+
+
+def _components(constant: _Name, *, writes: bool) -> frozenset[str]:
+    """Return components that use a constant directly, or something shared that does."""
+    components, seen, pending = set(), {constant}, [constant]
+    while pending:
+        used = pending.pop()
+        for use in _uses().get(used, ()):
+            if used == constant and use.writes != writes:
+                continue
+            if use.component:
+                components.add(use.component)
+            elif use.within not in seen:
+                seen.add(use.within)
+                pending.append(use.within)
+    return frozenset(components)
+
+
+@cache
+def _uses() -> Mapping[_Name, list[_Use]]:
+    trees = {
+        _module_name(path): ast.parse(path.read_text("utf-8"))
+        for path in sorted(PACKAGE.rglob("*.py"))
+        if path.relative_to(PACKAGE).parts[0] not in _LEFT_OUT
+    }
+    imports = {module: dict(_imports(tree)) for module, tree in trees.items()}
+    found: dict[_Name, list[_Use]] = {}
+    for module, tree in trees.items():
+        package = module.split(".")[1] if "." in module else ""
+        for use in _uses_in(module, tree, imports, COMPONENTS.get(package, "")):
+            found.setdefault(_origin(use.name, imports), []).append(use)
+    return found
+
+
+def _origin(name: _Name, imports: Mapping[str, Mapping[str, _Name]]) -> _Name:
+    """Return where a name is defined that a package may only pass on."""
+    while (passed_on := imports.get(name[0], {}).get(name[1])) is not None:
+        name = passed_on
+    return name
+
+
+def _module_name(path: Path) -> str:
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+def _uses_in(
+    module: str, tree: ast.Module, imports: Mapping[str, Mapping[str, _Name]], component: str
+) -> Iterator[_Use]:
+    known = {**imports[module]}
+    known |= {name: (module, name) for node in tree.body for name in _defined(node)}
+    for node in tree.body:
+        definitions = [name for name in _defined(node) if name not in _LISTS]
+        parts = [*ast.walk(node)] if definitions else []
+        is_table = isinstance(node, ast.Assign | ast.AnnAssign)  # its keys are looked up
+        written = set() if is_table else {*_written(parts)}
+        names = {(name, part in written) for part in parts if (name := _referred(part, known))}
+        for definition in definitions:
+            for name, writes in names:
+                if name != (module, definition):
+                    yield _Use(name, (module, definition), component, writes)
+
+
+def _imports(tree: ast.Module) -> Iterator[tuple[str, _Name]]:
+    """Yield local names with the module and the name that they stand for."""
+    for node in tree.body:
+        if isinstance(node, ast.ImportFrom) and node.module:
+            for each in node.names:
+                yield each.asname or each.name, (node.module, each.name)
+
+
+def _defined(node: ast.stmt) -> list[str]:
+    match node:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.ClassDef():
+            return [node.name]
+        case ast.Assign():
+            return [each.id for each in node.targets if isinstance(each, ast.Name)]
+        case ast.AnnAssign(target=ast.Name()):
+            return [node.target.id]
+    return []
+
+
+def _referred(node: ast.AST, known: Mapping[str, _Name]) -> _Name | None:
+    """Return what a name stands for, or an attribute of something imported, as of a module."""
+    if isinstance(node, ast.Name):
+        return known.get(node.id)
+    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+        imported = known.get(node.value.id)
+        return (".".join(imported), node.attr) if imported is not None else None
+    return None
+
+
+def _written(parts: Iterable[ast.AST]) -> Iterator[ast.AST]:
+    """Yield expressions that are keys of new entries, or the codec of one."""
+    for each in parts:
+        match each:
+            case ast.Dict():
+                keys: list[ast.expr | None] = list(each.keys)
+            case ast.Subscript(ctx=ast.Store()):
+                keys = [each.slice]
+            case ast.Call(func=ast.Attribute(attr=attr)) if attr in _WRITING:
+                keys = [each.func.value]
+            case _:
+                keys = []
+        for key in filter(None, keys):
+            yield key
+            if isinstance(key, ast.Attribute) and key.attr == "key":  # CODEC.key: …
+                yield key.value
