@@ -116,7 +116,7 @@ def _uses_in(
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, _Name]]:
-    """Yield local names with the module and the name that they stand for."""
+    """Yield local names, each with its module and its name there."""
     for node in tree.body:
         if isinstance(node, ast.ImportFrom) and node.module:
             for each in node.names:
@@ -135,7 +135,7 @@ def _defined(node: ast.stmt) -> list[str]:
 
 
 def _referred(node: ast.AST, known: Mapping[str, _Name]) -> _Name | None:
-    """Return what a name stands for, or an attribute of something imported, as of a module."""
+    """Return module and name of a reference; None for a local one."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
     if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):

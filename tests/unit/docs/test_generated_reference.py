@@ -24,6 +24,8 @@ from koordinator.foundation.clock import Duration
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
 
 ROOT = Path(__file__).parents[3]
+#: Series that every process has in Prometheus.
+_OF_RUNTIMES = frozenset({"process_cpu_seconds_total", "process_resident_memory_bytes"})
 
 
 @pytest.fixture(scope="module")
@@ -169,10 +171,23 @@ def test_metrics_of_the_originals_are_declared_with_type_labels_and_help() -> No
     """Names are constants in the source, so that reading it finds them."""
     found = {metric.name: metric for metric in declared_metrics()}
 
-    evicted = found["descheduler_pods_evicted"]
-    assert (evicted.type, evicted.component) == ("counter", "descheduler")
+    evicted = found["descheduler_pods_evicted_total"]
+    assert (evicted.type, evicted.component) == ("counter", "koord-descheduler")
     assert evicted.labels == ("result", "strategy", "namespace", "node")
     assert all(metric.help for metric in found.values())
+
+
+def test_every_series_of_alerts_and_dashboards_is_on_the_page_of_metrics(
+    reference: Mapping[str, str],
+) -> None:
+    """Under the name by which Prometheus has it."""
+    queries = (ROOT / "deploy/alerts.yaml").read_text("utf-8")
+    queries += (ROOT / "dashboards/koordinator.json").read_text("utf-8")
+    selected = set(re.findall(r"([a-z]+_[a-z_]+)\s*\{", queries)) - _OF_RUNTIMES
+
+    listed = set(re.findall(r"^\| `(\w+)`", reference["metrics.md"], re.MULTILINE))
+    assert {re.sub(r"_(bucket|sum|count)$", "", name) for name in selected} <= listed
+    assert "koordlet_nri_connected" in listed
 
 
 def test_pages_are_written_the_same_each_time(tmp_path: Path, reference: Mapping[str, str]) -> None:

@@ -22,7 +22,7 @@ log = logging.getLogger(__name__)
 
 #: The gauge of client-go.
 MASTER_STATUS: Final = "leader_election_master_status"
-_HELP: Final = "1 if this process leads, 0 if it is a standby."
+LEADS: Final = "1 if this process leads, 0 if it is a standby."
 
 
 class Election:
@@ -53,13 +53,13 @@ class Election:
 
     def show_leader(self, metric: str) -> None:
         """Export a gauge of whether this process leads."""
-        gauge = Gauge(metric, _HELP, registry=self._parts.registry)
+        gauge = Gauge(metric, LEADS, registry=self._parts.registry)
         gauge.set_function(lambda: float(self.may_act()))
 
     def show_master_status(self) -> None:
         """Export the gauge of client-go for the leader, if there is a lease."""
         if self._lease is not None:
-            master = Gauge(MASTER_STATUS, _HELP, ["name"], registry=self._parts.registry)
+            master = Gauge(MASTER_STATUS, LEADS, ["name"], registry=self._parts.registry)
             master.labels(self._lease.name).set_function(lambda: float(self.may_act()))
 
     def checks(self) -> list[Check]:

@@ -36,8 +36,11 @@ class EndedContainers(Collector):
 
     def collect(self) -> list[CounterMetricFamily]:
         """Return the counter."""
-        name = "koord_yarn_copilot_ended_containers"
-        family = CounterMetricFamily(name, "Containers that were ended, by what.", labels=("by",))
+        family = CounterMetricFamily(
+            "koord_yarn_copilot_ended_containers",
+            "Containers that were ended, by what.",
+            labels=("by",),
+        )
         for way, count in self._copilot.ended.items():
             family.add_metric((way,), count)
         return [family]

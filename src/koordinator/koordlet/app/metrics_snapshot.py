@@ -79,7 +79,7 @@ class MetricsSnapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class _Family:
+class Family:
     name: str
     text: str
     labels: tuple[str, ...]
@@ -95,7 +95,7 @@ class SnapshotCollector(Collector):
 
     def __init__(self, node: str, *, external: bool) -> None:
         self._node = node
-        self._families = [each for each in _FAMILIES if each.external is external]
+        self._families = [each for each in FAMILIES if each.external is external]
         self._snapshot: MetricsSnapshot | None = None
 
     def publish(self, snapshot: MetricsSnapshot) -> None:
@@ -292,149 +292,149 @@ def _best_effort(snapshot: MetricsSnapshot) -> int:
 
 _AMOUNT = ("resource", "unit")
 _SCALED = ("pod_namespace", "pod_name", "container_id", "container_name")
-_FAMILIES: Final = (
-    _Family(
+FAMILIES: Final = (
+    Family(
         "container_cpi",
         "CPU cycles and instructions of a container in the last sampling window.",
         (*_CONTAINER, "cpi_field"),
         _cpi,
         external=True,
     ),
-    _Family(
+    Family(
         "container_psi",
         "Percentage of time that tasks of a container were stalled on a resource.",
         (*_CONTAINER, *_PSI),
         _container_psi,
         external=True,
     ),
-    _Family(
+    Family(
         "pod_psi",
         "Percentage of time that tasks of a pod were stalled on a resource.",
         (*_POD, *_PSI),
         _pod_psi,
         external=True,
     ),
-    _Family(
+    Family(
         "container_scaled_cfs_burst_us",
         "CPU burst of a container in microseconds, as computed by CPU burst.",
         _SCALED,
         _scaled(CgroupFile.CFS_BURST),
     ),
-    _Family(
+    Family(
         "container_scaled_cfs_quota_us",
         "CFS quota of a container in microseconds per period, as scaled by CPU burst.",
         _SCALED,
         _scaled(CgroupFile.CFS_QUOTA),
     ),
-    _Family(
+    Family(
         "core_sched_cookie_manage_status",
         "Number of assignments of a core scheduling cookie to a cgroup, by status.",
         ("core_sched_group", "status"),
         _cookie_outcomes,
     ),
-    _Family("pod_eviction", "Number of pods evicted since the start.", ("reason",), _evictions),
-    _Family(
+    Family("pod_eviction", "Number of pods evicted since the start.", ("reason",), _evictions),
+    Family(
         "pod_eviction_detail",
         "Number of evictions of a pod in the last five minutes.",
         ("pod_namespace", "pod_name", "reason"),
         _recent_evictions,
     ),
-    _Family(
+    Family(
         "resctrl_llc_occupancy",
         "Last-level cache occupancy of a resctrl group in bytes.",
         ("cache_id", "qos"),
         _cache,
         external=True,
     ),
-    _Family(
+    Family(
         "resctrl_memory_bandwidth",
         "Memory traffic of a resctrl group in bytes since its creation.",
         ("cache_id", "qos", "mb_type"),
         _bandwidth,
         external=True,
     ),
-    _Family(
+    Family(
         "host_application_resource_usage",
         "Resource usage of a host application, in cores or bytes.",
         ("host_application_name", "resource", "priority_class", "qos"),
         _host_applications,
     ),
-    _Family(
+    Family(
         "container_core_sched_cookie",
         "1 for the core scheduling cookie of a container.",
         (*_CONTAINER, "core_sched_group", "core_sched_cookie"),
         _cookies,
     ),
-    _Family(
+    Family(
         "be_suppress_be_used_cpu_cores",
         "CPU usage of best-effort pods in cores.",
         (),
         _best_effort_use,
     ),
-    _Family(
+    Family(
         "container_oom_score_adj",
         "OOM score adjustment of a container, as requested by the pod's annotation.",
         ("container_name", *_POD),
         _oom_scores,
     ),
-    _Family(
+    Family(
         "node_resource_allocatable",
         "Batch and mid resources that the node can allocate.",
         _AMOUNT,
         _node_allocatable,
         external=True,
     ),
-    _Family(
+    Family(
         "container_resource_requests",
         "Batch and mid resources that a container requests.",
         (*_AMOUNT, *_CONTAINER),
         _requests,
         external=True,
     ),
-    _Family(
+    Family(
         "container_resource_limits",
         "Batch and mid resources that a container is limited to.",
         (*_AMOUNT, *_CONTAINER),
         _limits,
         external=True,
     ),
-    _Family(
+    Family(
         "cpuset_share_pool_cpu_cores", "Number of CPUs in the shared pools.", (), _pool(_shared)
     ),
-    _Family(
+    Family(
         "cpuset_be_share_pool_cpu_cores",
         "Number of CPUs that best-effort pods may use.",
         (),
         _pool(_best_effort),
     ),
-    _Family(
+    Family(
         "cpuset_share_pool_info", "1 for a CPU in a shared pool.", ("cpu",), _pool_cpus(_shared)
     ),
-    _Family(
+    Family(
         "cpuset_be_share_pool_info",
         "1 for a CPU that best-effort pods may use.",
         ("cpu",),
         _pool_cpus(_best_effort),
     ),
-    _Family(
+    Family(
         "node_metric_node_usage",
         "Usage of the node, as last reported in the NodeMetric.",
         _AMOUNT,
         lambda p: _usage(p, of_system=False),
     ),
-    _Family(
+    Family(
         "node_metric_system_usage",
         "Usage outside of pods, as last reported in the NodeMetric.",
         _AMOUNT,
         lambda p: _usage(p, of_system=True),
     ),
-    _Family(
+    Family(
         "node_metric_numa_node_usage",
         "Usage of a NUMA node, as last reported in the NodeMetric.",
         ("numa_node_id", *_AMOUNT),
         lambda p: _numa_usage(p, of_system=False),
     ),
-    _Family(
+    Family(
         "node_metric_numa_system_usage",
         "Usage of a NUMA node outside of pods, as last reported in the NodeMetric.",
         ("numa_node_id", *_AMOUNT),
