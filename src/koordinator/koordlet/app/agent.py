@@ -7,33 +7,16 @@ Source: koordinator cmd/koordlet, pkg/koordlet/koordlet.go (start order of the p
 
 import logging
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import TypeVar
 
-from koordinator.api.annotations.numa import PodCpuAllocation
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetricStatus
-from koordinator.api.qos import QosClass
 from koordinator.cluster.port import Cluster, Watch
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupLayout
-from koordinator.foundation.clock import Clock
-from koordinator.foundation.cpu_list import format_cpu_list
-from koordinator.foundation.errors import BugError, HostError
-from koordinator.host.gpus import Gpus
-from koordinator.host.port import (
-    Host,
-)
-from koordinator.koordlet.app.device_hooks import DeviceHolders
-from koordinator.koordlet.app.discovery import (
-    CgroupSearch,
-    Hardware,
-    read_hardware,
-    refresh_accelerators,
-    resctrl_facts,
-)
+from koordinator.foundation.errors import BugError
 from koordinator.koordlet.app.events import (
     BAD_SLO,
     CGROUPS_MISSING,
@@ -41,47 +24,26 @@ from koordinator.koordlet.app.events import (
     POLICY_RAISED,
     NodeWarnings,
 )
-from koordinator.koordlet.app.evictions import EvictionManager
-from koordinator.koordlet.app.hook_reports import HookReports
-from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.koordlet.app.hardware import NodeHardware
 from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
-from koordinator.koordlet.app.network import NetworkQosManager
-from koordinator.koordlet.app.node_state import KINDS, NodeCheckpoint, NodeState, selectors
-from koordinator.koordlet.app.object_intents import Volumes, plan_all
-from koordinator.koordlet.app.options import KoordletOptions
-from koordinator.koordlet.app.outbox import Outbox
+from koordinator.koordlet.app.node_state import KINDS, NodeCheckpoint, selectors
+from koordinator.koordlet.app.object_intents import plan_all
+from koordinator.koordlet.app.parts import AgentParts
 from koordinator.koordlet.app.reports import (
     DeviceReport,
-    Forecasts,
     SliceReport,
     TopologyReport,
+    device_of_hardware,
     report_usage,
 )
-from koordinator.koordlet.app.rounds import OnFailure, PodIsolation, Timers
-from koordinator.koordlet.cgroup_tree import CgroupTree
+from koordinator.koordlet.app.rounds import Timers
 from koordinator.koordlet.collectors.context import CollectionContext, Collector
-from koordinator.koordlet.collectors.kubelet import (
-    KubeletConfig,
-    has_ended,
-    read_kubelet_config,
-)
-from koordinator.koordlet.collectors.performance import (
-    ColdPageCollector,
-    CpiCollector,
-    PressureCollector,
-)
-from koordinator.koordlet.device_claims import GpuClaims
-from koordinator.koordlet.executor import Executor
 from koordinator.koordlet.hooks.pod_hooks import PodHooks
 from koordinator.koordlet.intents import SetCgroup
-from koordinator.koordlet.metrics import MetricStore
-from koordinator.koordlet.pod_resources import PodResourcesAnswers
-from koordinator.koordlet.qos.cpu_burst import CpuBurst
 from koordinator.koordlet.qos.cpu_suppress import suppress
 from koordinator.koordlet.qos.evict import cpu_tasks, memory_tasks
 from koordinator.koordlet.qos.eviction import StrategyInputs
 from koordinator.koordlet.qos.resctrl import ResctrlFacts, wants_resctrl
-from koordinator.koordlet.report.devices import RdmaCard, device_of, of_daemon, of_driver
 from koordinator.koordlet.report.gpu_slices import gpu_slices
 from koordinator.koordlet.report.node_metric import (
     MetricReport,
@@ -89,7 +51,7 @@ from koordinator.koordlet.report.node_metric import (
     policy_problem,
     report_policy,
 )
-from koordinator.koordlet.runtime_hooks.runtime_hooks import PublishedHooks, RuntimeHooks
+from koordinator.koordlet.runtime_hooks.runtime_hooks import PublishedHooks
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
@@ -101,60 +63,6 @@ log = logging.getLogger(__name__)
 _HOUSEKEEPING_S = 60.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentCollectors:
-    """Collectors of the agent: the ones run each second, and others with name and interval.
-
-    The named ones are also used by reports and metrics, and may be switched off.
-    """
-
-    each_second: Sequence[Collector]
-    slower: Sequence[tuple[str, float, Collector]]
-    cpi: CpiCollector
-    pressure: PressureCollector
-    cold_pages: ColdPageCollector
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class AgentParts:
-    """Parts of the agent, built by ``assembly``.
-
-    ``cluster`` is watched, from the beginning or, if it is None, from ``Koordlet.connect`` on;
-    writes to it go through ``outbox``.  ``wall_clock`` provides the
-    timestamps that other components compare with their own clocks; it follows adjustments of the
-    machine's clock.  ``on_failure`` receives the error of a failed round, so that an error in one
-    strategy does not stop the others; without it the error is raised.
-    """
-
-    cluster: Cluster | None
-    clock: Clock
-    wall_clock: Clock
-    host: Host
-    gpus: Gpus
-    outbox: Outbox
-    options: KoordletOptions
-    gauges: NodeGauges | None
-    on_failure: OnFailure | None
-    cgroups: CgroupTree
-    search: CgroupSearch
-    isolation: PodIsolation
-    state: NodeState
-    store: MetricStore
-    executor: Executor
-    collectors: AgentCollectors
-    burst: CpuBurst
-    forecasts: Forecasts
-    network: NetworkQosManager
-    volumes: Volumes
-    cpu_evictions: EvictionManager
-    memory_evictions: EvictionManager
-    runtime_hooks: RuntimeHooks | None
-    hook_reports: HookReports | None
-    pod_resources: PodResourcesAnswers | None
-    device_holders: DeviceHolders | None
-    gpu_claims: GpuClaims | None
-
-
 class Koordlet:
     """Node agent; ``step`` runs one round of its loop."""
 
@@ -164,7 +72,7 @@ class Koordlet:
         self.slices = SliceReport(parts.outbox, options.node_name)
         self._options = options
         self._clock, self._wall_clock = parts.clock, parts.wall_clock
-        self._host, self._gpus, self._outbox = parts.host, parts.gpus, parts.outbox
+        self._host, self._outbox = parts.host, parts.outbox
         self._gauges = parts.gauges
         self._cgroups, self._search = parts.cgroups, parts.search
         self._executor, self._isolation = parts.executor, parts.isolation
@@ -188,12 +96,10 @@ class Koordlet:
         #: Quotas and bursts that CPU burst requested last, for the metrics.
         self._scaled: dict[tuple[CgroupFile, str], str] = {}
         self._usage: NodeMetricStatus | None = None  # last reported status
-        self._hardware = Hardware()
-        #: The last machine and the objects that it was derived from (compared by identity).
-        self._machine: tuple[tuple[object, ...], Machine] | None = None
+        self._hardware = NodeHardware(parts.host, parts.gpus, options, parts.gauges)
         #: Inputs of the last reconciliation; empty forces the next one.
         self._reconciled: tuple[object, ...] = ()
-        self._cannot_mount = self._started_offline = False
+        self._started_offline = False
         self._timers = self._make_timers(Timers(parts.on_failure))
         if parts.cluster is not None:
             self.connect(parts.cluster)
@@ -222,14 +128,17 @@ class Koordlet:
             return
         self._started_offline = True
         self.state.restore(self._checkpoint.read(), self._cgroups.exists)
-        if self._runtime_hooks is None or not self._read_cpus():
+        if self._runtime_hooks is None or not self._hardware.read_cpus():
             return
         now_s = self._clock.now_s()
         if self.state.is_known:
             self._publish_pods()
             self._publish_hooks(now_s)
             return
-        hardware, node = self._hardware, Node(metadata=ObjectMeta(name=self._options.node_name))
+        hardware, node = (
+            self._hardware.last,
+            Node(metadata=ObjectMeta(name=self._options.node_name)),
+        )
         machine = Machine(node, hardware.cpus, hardware.kubelet.policy)
         offline = NodeView(now_s, machine, self.state.slo, (), self._layout, self._cgroups)
         hooks = PodHooks.of(offline, self._options.gates)
@@ -257,21 +166,6 @@ class Koordlet:
             self._publish_hooks(self._clock.now_s())
         if self.state.is_synced:
             self._checkpoint.save(self.state.objects, now_s)
-
-    def _read_cpus(self) -> bool:
-        """Read the CPUs if they are not known; return whether they are.
-
-        Devices are left to the timer, because their driver may take seconds to start.
-        """
-        if not self._hardware.cpus:
-            host, roots = self._host, self._options.roots
-            try:
-                self._hardware = read_hardware(
-                    host, roots, None, self._hardware, with_cards=False, with_huge_pages=False
-                )
-            except HostError as error:
-                log.warning("CPUs not readable", extra={"error": error})
-        return bool(self._hardware.cpus)
 
     def close(self) -> None:
         """Close the watch.  Settings on the machine stay, so that running pods keep them."""
@@ -321,54 +215,14 @@ class Koordlet:
         return timers
 
     def _refresh_hardware(self, _: float) -> None:
-        options, gates = self._options, self._options.gates
-        has_accelerators = "Accelerators" in gates
-        uses_driver = has_accelerators and not options.only_described_xpus
-        before = self._hardware.kubelet_config
-        try:
-            self._hardware = read_hardware(
-                self._host,
-                options.roots,
-                self._gpus if uses_driver else None,
-                self._hardware,
-                with_cards="RDMADevices" in gates,
-                with_huge_pages="HugePageReport" in gates,
-                xpu_folder=options.xpu_folder if has_accelerators else "",
-            )
-        except HostError as error:
-            log.warning("hardware not readable", extra={"error": error})
-            self._count_collections(cpu=False, numa=False)
-            return
-        self._handle_kubelet_config(before)
-        zones = self._hardware.zones
-        numa = bool(zones) and all(zone.total for zone in zones.values())
-        self._count_collections(cpu=True, numa=numa)
+        self._check_kubelet(restarted=self._hardware.refresh())
 
-    def _detect_kubelet_restart(self) -> None:
-        """Find the process that replaced the kubelet; the kubelet writes cgroups at its start."""
-        before = self._hardware.kubelet_config
-        config = read_kubelet_config(self._host, self._options.roots)
-        if config.started:
-            self._hardware = replace(self._hardware, kubelet_config=config)
-            self._handle_kubelet_config(before)
-
-    def _handle_kubelet_config(self, before: KubeletConfig) -> None:
+    def _check_kubelet(self, *, restarted: bool) -> None:
         """Reconcile all cgroups if the kubelet has restarted; report conflicting settings."""
-        config = self._hardware.kubelet_config
-        if config.started != before.started:
+        if restarted:
             self._reconciled = ()
             self._executor.invalidate()
-        writes_memory = "CgroupReconcile" in self._options.gates
-        self._warnings.update(KUBELET_MEMORY_QOS, config.memory_problem if writes_memory else "")
-
-    def _count_collections(self, *, cpu: bool, numa: bool) -> None:
-        if self._gauges is None:
-            return
-        self._gauges.count_collection("cpu", ok=cpu)
-        self._gauges.count_collection("numa", ok=numa)
-        if "BlkIOReconcile" in self._options.gates:
-            has_disks = bool(self._host.names(f"{self._options.roots.sys}/block"))
-            self._gauges.count_collection("local_storage", ok=has_disks)
+        self._warnings.update(KUBELET_MEMORY_QOS, self._hardware.kubelet_problem)
 
     def _collect(self, collectors: Sequence[Collector], now_s: float) -> None:
         context = CollectionContext(
@@ -377,7 +231,7 @@ class Koordlet:
             cgroups=self._cgroups,
             store=self.store,
             layout=self._layout,
-            machine=self._machine_now(),
+            machine=self._hardware.machine(self.state.node, self.state.pods),
             slo=self.state.slo,
             pods=self.state.pods,
         )
@@ -428,8 +282,8 @@ class Koordlet:
 
     def _reconcile(self, now_s: float) -> None:
         """Apply intents that depend on objects only, when objects change and every ten seconds."""
-        if has_ended(self._host, self._hardware.kubelet_config):
-            self._detect_kubelet_restart()
+        if self._hardware.kubelet_has_ended():
+            self._check_kubelet(restarted=self._hardware.detect_kubelet_restart())
         view, gates = self._view(now_s), self._options.gates
         period = now_s // self._options.hooks_interval_s
         seen = (view.pods, view.slo, view.machine, period)
@@ -437,12 +291,9 @@ class Koordlet:
             return
         self._invalidate_changed(view.pods)
         self._reconciled = seen
-        roots, vendor = self._options.roots, self._hardware.basics.vendor_id
         caches = None
         if {"RdtResctrl", "Resctrl"} & gates:
-            caches = resctrl_facts(self._host, roots, vendor)
-            if caches is None and wants_resctrl(view):
-                caches = self._mount_resctrl()
+            caches = self._hardware.caches(mounting=wants_resctrl(view))
         self._caches = caches
         keep_quota = self._options.keeps_quota_of_bound_pods
         intents = plan_all(
@@ -483,7 +334,7 @@ class Koordlet:
 
     def _publish_hooks(self, now_s: float) -> None:
         """Publish the current state to the runtime hooks, and process their outcomes."""
-        if self._runtime_hooks is None or not self._hardware.cpus:
+        if self._runtime_hooks is None or not self._hardware.last.cpus:
             return
         if self._hook_reports is not None:
             self._hook_reports.process(now_s)
@@ -504,19 +355,6 @@ class Koordlet:
 
         self._isolation.attempt("runtime hooks", view.pods, publish)
         self._published = seen
-
-    def _mount_resctrl(self) -> ResctrlFacts | None:
-        """Mount resctrl if it exists and is needed; do not retry on a machine that refuses."""
-        roots = self._options.roots
-        if self._cannot_mount or not self._host.exists(roots.resctrl):
-            return None
-        try:
-            self._host.mount("resctrl", roots.resctrl)
-        except HostError as error:
-            self._cannot_mount = True
-            log.warning("resctrl not mounted", extra={"error": error})
-            return None
-        return resctrl_facts(self._host, roots, self._hardware.basics.vendor_id)
 
     def _garbage_collect(self, now_s: float) -> None:
         self.store.expire(now_s)
@@ -553,11 +391,11 @@ class Koordlet:
             policy=self._policy(),
             pods=pods,
             host_applications=state.slo.host_applications,
-            numa_nodes=tuple(self._machine_now().numa_nodes),
-            gpus=self._hardware.gpus,
+            numa_nodes=tuple(self._hardware.machine(self.state.node, self.state.pods).numa_nodes),
+            gpus=self._hardware.last.gpus,
             knows_hot_pages=self._collectors.cold_pages.is_started,
         )
-        machine = self._machine_now()
+        machine = self._hardware.machine(self.state.node, self.state.pods)
         prediction = self._forecasts.predict(report.reported_pods(now_s), machine, now_s)
         self._usage = status = report.status(now_s, prediction)
         if self._gauges is not None:
@@ -567,38 +405,16 @@ class Koordlet:
             report_usage(self._outbox, self._options.node_name, status, reported_s)
 
     def _report_topology(self, now_s: float) -> None:
-        if "NodeTopologyReport" in self._options.gates and self._hardware.cpus:
-            hardware = self._hardware
+        hardware = self._hardware.last
+        if "NodeTopologyReport" in self._options.gates and hardware.cpus:
             self._topology.report(self._view(now_s), hardware.basics, hardware.zones)
 
     def _report_devices(self, now_s: float) -> None:
-        node, options, gates = self.state.node, self._options, self._options.gates
+        node, gates = self.state.node, self._options.gates
         if node is None or not {"Accelerators", "RDMADevices"} & gates:
             return
-        has_accelerators = "Accelerators" in gates
-        hardware = self._hardware = refresh_accelerators(
-            self._host,
-            options.roots,
-            self._gpus if has_accelerators and not options.only_described_xpus else None,
-            self._hardware,
-            with_cards="RDMADevices" in gates,
-            xpu_folder=options.xpu_folder if has_accelerators else "",
-        )
-        cards = [
-            RdmaCard(
-                minor,
-                card.bus_id,
-                card.numa_node,
-                card.pcie_id,
-                card.is_healthy,
-                card.virtual_functions,
-            )
-            for minor, card in enumerate(hardware.cards)
-        ]
-        accelerators = of_daemon(hardware.xpus, now_s)
-        if accelerators is None:
-            accelerators = of_driver(hardware.gpus, hardware.driver_version, now_s)
-        wanted = device_of(node, accelerators, cards)
+        self._hardware.refresh_accelerators()
+        wanted = device_of_hardware(node, self._hardware.last, now_s)
         self._devices.report(wanted, now_s)
         if "GPUResourceSlices" in gates:
             shares = "DRAConsumableCapacity" in gates
@@ -644,49 +460,12 @@ class Koordlet:
     def _view(self, now_s: float) -> NodeView:
         return NodeView(
             now_s,
-            self._machine_now(),
+            self._hardware.machine(self.state.node, self.state.pods),
             self.state.slo,
             self.state.pods,
             self._layout,
             self._cgroups,
         )
-
-    def _machine_now(self) -> Machine:
-        """Return the machine; the same object until the node, the hardware or a pod changes."""
-        state, hardware = self.state, self._hardware
-        if state.node is None:
-            raise HostError("the node is not known yet")
-        inputs = (state.node, hardware, state.pods)
-        known = self._machine
-        if known is not None and all(map(_is_same, inputs, known[0])):
-            return known[1]
-        allocations = self._kubelet_allocations()
-        machine = Machine(state.node, hardware.cpus, hardware.kubelet.policy, allocations)
-        self._machine = (inputs, machine)
-        return machine
-
-    def _kubelet_allocations(self) -> tuple[PodCpuAllocation, ...]:
-        """Return the CPUs that the kubelet allocated to pods without a scheduler allocation."""
-        by_uid: dict[str, PodView] = {pod.uid: pod for pod in self.state.pods}
-        allocations = []
-        for uid, mask in sorted(self._hardware.kubelet.cpus.items()):
-            pod = by_uid.get(uid)
-            is_ours = pod is not None and (
-                pod.labelled_qos in {QosClass.LS, QosClass.BE} or pod.has_cpu_allocation
-            )
-            if is_ours:
-                continue
-            meta = pod.pod.metadata if pod is not None else None
-            allocations.append(
-                PodCpuAllocation(
-                    namespace=meta.namespace if meta is not None else "",
-                    name=meta.name if meta is not None else "",
-                    uid=uid,
-                    cpuset=format_cpu_list(mask),
-                    managed_by_kubelet=True,
-                )
-            )
-        return tuple(allocations)
 
 
 def _is_same(new: object, old: object) -> bool:

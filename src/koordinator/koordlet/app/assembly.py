@@ -20,7 +20,7 @@ from koordinator.host.port import (
     NoPerfEvents,
     PerfEvents,
 )
-from koordinator.koordlet.app.agent import AgentCollectors, AgentParts, Koordlet
+from koordinator.koordlet.app.agent import Koordlet
 from koordinator.koordlet.app.device_hooks import DeviceHolders
 from koordinator.koordlet.app.discovery import (
     CgroupSearch,
@@ -33,6 +33,7 @@ from koordinator.koordlet.app.node_state import NodeState
 from koordinator.koordlet.app.object_intents import Volumes
 from koordinator.koordlet.app.options import KoordletOptions
 from koordinator.koordlet.app.outbox import Outbox
+from koordinator.koordlet.app.parts import AgentCollectors, AgentParts
 from koordinator.koordlet.app.reports import Forecasts
 from koordinator.koordlet.app.rounds import OnFailure, PodIsolation
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version

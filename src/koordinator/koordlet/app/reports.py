@@ -15,7 +15,7 @@ from koordinator.api.annotations.numa import CpuBasicInfo
 from koordinator.api.device import Device
 from koordinator.api.dynamic_resources import ResourceSlice
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.node import NodeResourceTopology
+from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric, NodeMetricStatus
 from koordinator.api.qos import PriorityBand
 from koordinator.cluster.port import Cluster
@@ -25,6 +25,7 @@ from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, HostError, InputError, NotFoundError
 from koordinator.foundation.files import path_component
 from koordinator.host.port import Files
+from koordinator.koordlet.app.discovery import Hardware
 from koordinator.koordlet.app.node_state import FILE as NODE_STATE
 from koordinator.koordlet.app.outbox import Job, Outbox
 from koordinator.koordlet.metrics import Metric, MetricStore
@@ -36,7 +37,13 @@ from koordinator.koordlet.prediction.models import (
     UsageSample,
 )
 from koordinator.koordlet.prediction.reclaimable import Prediction, predict_prod
-from koordinator.koordlet.report.devices import merged_device
+from koordinator.koordlet.report.devices import (
+    RdmaCard,
+    device_of,
+    merged_device,
+    of_daemon,
+    of_driver,
+)
 from koordinator.koordlet.report.gpu_slices import Content, content, renewed
 from koordinator.koordlet.report.topology import NumaMemory, merged_topology, topology_of
 from koordinator.koordlet.view.machine import Machine
@@ -106,6 +113,25 @@ class TopologyReport:
                 raise
 
         return attempt
+
+
+def device_of_hardware(node: Node, hardware: Hardware, now_s: float) -> Device:
+    """Return the Device of the node; a device daemon's accelerators precede the driver's."""
+    cards = [
+        RdmaCard(
+            minor,
+            card.bus_id,
+            card.numa_node,
+            card.pcie_id,
+            card.is_healthy,
+            card.virtual_functions,
+        )
+        for minor, card in enumerate(hardware.cards)
+    ]
+    accelerators = of_daemon(hardware.xpus, now_s)
+    if accelerators is None:
+        accelerators = of_driver(hardware.gpus, hardware.driver_version, now_s)
+    return device_of(node, accelerators, cards)
 
 
 class DeviceReport:
