@@ -43,7 +43,7 @@ from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator.embedded import ScheduleResult
 from koordinator.simulator.embedded import schedule as run
 from koordinator.simulator.manifests.input_objects import InputObjects
-from koordinator.simulator.manifests.reader import read_input_objects
+from koordinator.simulator.manifests.reader import collector_paused, read_input_objects
 
 
 class FailOn(enum.StrEnum):
@@ -88,6 +88,7 @@ class ScheduleFlags:
 
 
 @with_flags
+@collector_paused()  # scheduling makes no cycles either, and the process ends with the command
 def schedule(flags: ScheduleFlags) -> None:
     """Schedule the pending pods of manifests or a cluster, and print the decisions.
 

@@ -40,6 +40,11 @@ class WatchLog:
         """The resourceVersion of the last write; 0 before the first."""
         return self._forgotten + len(self._events)
 
+    @property
+    def next_version(self) -> str:
+        """The resourceVersion of the next write."""
+        return str(self._forgotten + len(self._events) + 1)
+
     def append(self, event: WatchEvent) -> None:
         self._events.append(event)
         if len(self._events) % _TRIM == 0 and not self._readers:
@@ -232,7 +237,7 @@ class Store:
     @property
     def next_version(self) -> str:
         """The resourceVersion of the next write."""
-        return str(self.log.version + 1)
+        return self.log.next_version
 
     def remove(self, obj: KubeObject) -> None:
         """Forget an object; ``obj`` is its last state."""

@@ -348,7 +348,7 @@ class Bindings:
         """Return whether a pod has its place and its binding has not begun."""
         if key in self.waiting or key in self.preparing or key in self._beginning:
             return True
-        return any(assumed.queued.key == key for assumed in self.permitted)
+        return bool(self.permitted) and any(one.queued.key == key for one in self.permitted)
 
     def is_waiting(self, key: str) -> bool:
         """Return whether a pod has its place and waits for its permit."""

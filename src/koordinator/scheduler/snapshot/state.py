@@ -6,7 +6,7 @@ the set of nodes, ``cluster`` changes that may concern every row (namespaces, th
 plugins read).
 """
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
 
@@ -437,6 +437,19 @@ class ClusterState:
             return placed.pod_class, True
         unbound = self.unbound.get(key)
         return None if unbound is None else (unbound[1], False)
+
+    def find_pods(self, keys: Iterable[str]) -> Iterator[tuple[str, tuple[PodClass, bool] | None]]:
+        """Yield the results of ``find_pod``, by key."""
+        by_key, unbound, has_orphans = self.pods.by_key, self.unbound, bool(self._orphans)
+        for key in keys:
+            placed = by_key.get(key)
+            if placed is not None:
+                yield key, (placed.pod_class, True)
+            elif has_orphans:
+                yield key, self.find_pod(key)
+            else:
+                known = unbound.get(key)
+                yield key, None if known is None else (known[1], False)
 
     def allocations_on(self, row: int) -> Iterable[Allocation]:
         """Yield the devices of the pods on a row; users of holds include their own."""

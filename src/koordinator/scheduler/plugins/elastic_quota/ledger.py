@@ -253,16 +253,17 @@ class QuotaLedger:
         A sum does not depend on the order of its parts, so the result is that of one by one.
         """
         alike: defaultdict[tuple[PodClass, bool, bool], list[str]] = defaultdict(list)
-        for key in keys:
-            found, known = state.find_pod(key), self._pods.get(key)
+        kept, excluded = self._pods, self._excluded
+        for key, found in state.find_pods(keys):
+            known = kept.get(key)
             if (
                 found is None
-                or key in self._excluded
-                or RESERVE_POD in found[0].annotations
                 or (known is not None and (known[0] is not found[0] or known[1]))
+                or key in excluded
+                or RESERVE_POD in found[0].annotations
             ):
                 self._take_in_pod(key, found)
-            elif found != known:
+            elif known is None or found[1]:
                 alike[found[0], found[1], known is None].append(key)
         for (pod_class, has_node, are_new), group in alike.items():
             self.changes += 1
