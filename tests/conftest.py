@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
 
 # The same code draws the same examples, so that a test fails by a change and never by chance, and
 # a failure prints how to repeat it. An example may take any time: other programs share the machine.
@@ -25,6 +27,19 @@ settings.load_profile("koordinator")
 #: Objects made and kept before the next search for garbage.  Nearly all that a test makes is freed
 #: by its reference counts, and with Python's 700 the searches take a tenth of the time.
 GARBAGE_THRESHOLDS = (50_000, 20, 20)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems() -> None:
+    """Keep constants of imported modules out of the examples, unless new ones are explored.
+
+    Hypothesis draws some of its values from the source of all modules that are imported.  A test
+    would draw other examples alone than in the suite, and parsing them takes seconds per worker.
+    """
+    if settings().derandomize:
+        none = Constants()
+        providers._get_local_constants = lambda: none
+
 
 # Modules and tests stay until the end: searching them for garbage takes a third of the collection.
 gc.disable()

@@ -17,7 +17,7 @@ def _quiet() -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "seed", [*range(9), 50313, 777614]
+    "seed", [*range(6), 50313, 777614]
 )  # rounds without end; a place without an event
 def test_no_rule_is_broken(seed: int) -> None:
     """Whatever happens in it; ``python -m tests.fuzz --seed N --count 1`` makes it smaller."""

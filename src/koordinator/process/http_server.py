@@ -3,11 +3,14 @@
 What it serves is an ASGI application: ``endpoints.application``, usually behind a ``Guard``.
 """
 
+import asyncio
 import ipaddress
 import socket
 import ssl
 import threading
 from collections.abc import Callable, Collection
+from contextlib import suppress
+from typing import Final
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -19,6 +22,7 @@ GRACE_S = 5  # for requests under way when the server stops, as in kube-schedule
 STOPPED_WITHIN_S = 2 * GRACE_S
 LIMITS = ConnectionLimits()
 
+_TICK_S: Final = 0.1  # as uvicorn
 _ANY_ADDRESS = ("0.0.0.0", "::")  # noqa: S104 -- what to listen on is the user's choice
 _HEADERS = [("cache-control", "no-cache, private"), ("x-content-type-options", "nosniff")]
 
@@ -103,7 +107,7 @@ class HttpServer:
         Each response has the header ``Connection: close``.
         """
         if self._server is not None:
-            self._server.should_exit = True
+            self._server.end()
             self._thread.join(STOPPED_WITHIN_S)
 
     def _listen(self) -> socket.socket:
@@ -126,11 +130,29 @@ class _BoundedServer(uvicorn.Server):
     ) -> None:
         super().__init__(config)
         self._listener, self._periodic = listener, periodic
+        self._wake: Callable[[], object] = lambda: None
+        self._ending = asyncio.Event()
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:  # noqa: ARG002 -- the listener has it
         self.servers = [self._listener]  # type: ignore[list-item]  # closes as asyncio's does
         self._listener.open(self.config, self.server_state)
+        loop = asyncio.get_running_loop()
+        self._wake = lambda: loop.call_soon_threadsafe(self._ending.set)
         self.started = True
+
+    def end(self) -> None:
+        """End the loop now instead of at its next tick; in any thread."""
+        self.should_exit = True
+        with suppress(RuntimeError):  # the loop has ended
+            self._wake()
+
+    async def main_loop(self) -> None:
+        counter = 0
+        while not await self.on_tick(counter):
+            counter = (counter + 1) % 864_000  # a day
+            with suppress(TimeoutError):
+                async with asyncio.timeout(_TICK_S):
+                    await self._ending.wait()
 
     async def on_tick(self, counter: int) -> bool:
         if self._periodic is not None:

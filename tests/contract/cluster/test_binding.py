@@ -49,14 +49,14 @@ def test_a_binding_is_one_write(cluster: Cluster) -> None:
     cluster.update_status(replace(created, status=nominated))
     watch = cluster.watch([Pod])
     while EventType.BOOKMARK not in [event.type for event in watch.poll()]:
-        cluster.wait(5)
+        cluster.wait(60)
 
     assert (
         bind(cluster, "a", uid=created.metadata.uid, annotations={"k": "v"}, labels={"x": "y"})
         is None
     )
 
-    cluster.wait(5)
+    cluster.wait(60)
     (event,) = watch.poll()
     bound = event.object
     assert isinstance(bound, Pod)
@@ -113,7 +113,7 @@ def test_each_result_of_a_binding_is_polled_once(cluster: Cluster) -> None:
     binds = cluster.bind([Binding("default", "a", "n1"), Binding("default", "b", "n1")])
 
     told = list(binds.finished())
-    while len(told) < 2 and cluster.wait(5):
+    while len(told) < 2 and cluster.wait(60):
         told += binds.finished()
     assert sorted(told) == [(0, None), (1, None)]
     assert not binds.finished()

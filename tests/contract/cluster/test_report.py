@@ -14,8 +14,8 @@ from koordinator.foundation.errors import ClusterError
 
 
 def eventually(cluster: Cluster, holds: Callable[[], bool]) -> bool:
-    """Return whether it holds within seconds."""
-    for _ in range(200):
+    """Return whether it holds within a minute."""
+    for _ in range(1200):
         if holds():
             return True
         cluster.wait(0.05)

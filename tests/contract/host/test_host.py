@@ -120,7 +120,7 @@ def test_linux_kills_a_process_and_returns_whether_it_existed() -> None:
     own = lines[0].split(":", 2)[-1]
 
     assert linux.kill(sleeper.pid, own)
-    assert sleeper.wait(10) == -9
+    assert sleeper.wait(60) == -9
     assert not linux.kill(sleeper.pid, own)
 
 

@@ -128,7 +128,7 @@ class Browser:
 
     def frames(self, token: str = "") -> Iterator[Any]:
         """Yield the frames of the event stream."""
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
         headers = {"authorization": f"Bearer {token}"} if token else {}
         connection.request("GET", "/api/events", headers=headers)
         response = connection.getresponse()

@@ -1,5 +1,6 @@
 """Namespace reviews: rights follow the API server's answers, with bounded and cached requests."""
 
+import time
 from threading import Barrier, Condition, Lock
 from typing import Any, TypeVar
 
@@ -14,12 +15,14 @@ from koordinator.api.control_plane import (
     UserInfo,
 )
 from koordinator.api.meta import KubeObject
+from koordinator.dashboard import access as access_module
 from koordinator.dashboard.access import (
     GRANT_TTL_S,
     MAX_CONCURRENT_REVIEWS,
     MIN_REFUSAL_TTL_S,
     AccessDeniedError,
     ReviewedAccess,
+    ViewRights,
     ViewScope,
 )
 from koordinator.foundation.clock import VirtualClock
@@ -27,6 +30,13 @@ from koordinator.foundation.errors import ClusterError
 
 KindT = TypeVar("KindT", bound=KubeObject)
 NAMESPACES = [f"team-{number}" for number in range(3 * MAX_CONCURRENT_REVIEWS)]
+PATIENCE_S = 60.0  # real time, never used up if the code is right
+
+
+@pytest.fixture(autouse=True)
+def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Wait for all reviews, also on a busy machine."""
+    monkeypatch.setattr(access_module, "REVIEW_WAIT_S", PATIENCE_S)
 
 
 class Reviews:
@@ -113,27 +123,36 @@ def test_user_with_all_namespaces_needs_two_reviews() -> None:
     assert len(reviews.asked) == 2
 
 
-def test_scope_grows_while_reviews_are_pending() -> None:
+def rights_with_pending(access: ReviewedAccess, many: list[str], count: int) -> ViewRights:
+    """Request the rights of ann until so many reviews are pending."""
+    ends_s = time.monotonic() + PATIENCE_S
+    while (rights := access.rights_of("ann", lambda: many)).pending_reviews != count:
+        assert time.monotonic() < ends_s, rights.pending_reviews
+        time.sleep(0.01)
+    return rights
+
+
+def test_scope_grows_while_reviews_are_pending(monkeypatch: pytest.MonkeyPatch) -> None:
     """A call returns before the last answer; later calls return more namespaces."""
+    monkeypatch.setattr(access_module, "REVIEW_WAIT_S", 0.05)
     many = [f"n{number}" for number in range(2000)]
     reviews = StuckReviews("ann", 300, ann=("n7", "n1999"))
     access = ReviewedAccess(reviews, VirtualClock())
 
-    first = access.rights_of("ann", lambda: many)
+    first = rights_with_pending(access, many, 2000 - 300)
     assert first.scope.namespaces == frozenset({"n7"})
-    assert first.pending_reviews == 2000 - 300
     reviews.resume()
-    while (rights := access.rights_of("ann", lambda: many)).pending_reviews:
-        pass
-    assert rights.scope.namespaces == frozenset({"n7", "n1999"})
+    assert rights_with_pending(access, many, 0).scope.namespaces == frozenset({"n7", "n1999"})
 
 
-def test_user_with_many_namespaces_does_not_delay_others() -> None:
+def test_user_with_many_namespaces_does_not_delay_others(monkeypatch: pytest.MonkeyPatch) -> None:
     """Users take turns, and an administrator needs no turn."""
     reviews = StuckReviews("ann", 0, ann=("team-1",), bob=("team-2",), admin=("",))
     access = ReviewedAccess(reviews, VirtualClock())
     # All workers but one wait for answers to her reviews.
-    ann = access.rights_of("ann", lambda: NAMESPACES[: MAX_CONCURRENT_REVIEWS - 1])
+    with monkeypatch.context() as hasty:
+        hasty.setattr(access_module, "REVIEW_WAIT_S", 0.05)
+        ann = access.rights_of("ann", lambda: NAMESPACES[: MAX_CONCURRENT_REVIEWS - 1])
 
     assert ann.pending_reviews == MAX_CONCURRENT_REVIEWS - 1
     assert access.rights_of("bob", lambda: NAMESPACES).scope.namespaces == frozenset({"team-2"})

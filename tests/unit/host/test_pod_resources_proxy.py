@@ -15,7 +15,7 @@ pytestmark = pytest.mark.slow
 
 SERVICE = "v1.PodResourcesLister"
 LIST, GET, REST = (f"/{SERVICE}/{name}" for name in ("List", "Get", "GetAllocatableResources"))
-PATIENCE_S = 10.0
+PATIENCE_S = 60.0
 
 
 class Kubelet:

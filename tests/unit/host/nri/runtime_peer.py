@@ -19,7 +19,7 @@ from koordinator.host.nri.ttrpc import (
     pack_message,
 )
 
-_PATIENCE_S = 10.0
+_PATIENCE_S = 60.0
 
 
 class RuntimePeer:
