@@ -59,7 +59,7 @@ BY_NAME: dict[tuple[str, str], type[KubeObject]] = {
 def find_kind(api_version: str, kind: str) -> type[KubeObject]:
     """Return the type of an ``apiVersion`` and ``kind``.
 
-    Raises InputError that lists what is accepted instead.
+    Raises InputError that lists what is accepted instead, unless both are missing.
     """
     known = BY_NAME.get((api_version, kind))
     if known is not None:
@@ -70,6 +70,8 @@ def find_kind(api_version: str, kind: str) -> type[KubeObject]:
             f"must be {' or '.join(versions)} for kind {kind}, got {api_version!r}",
             path="apiVersion",
         )
+    if not api_version and not kind:
+        raise InputError("apiVersion and kind are required")
     accepted = ", ".join(sorted({name for _, name in BY_NAME}))
     raise InputError(
         f"unknown kind {api_version or '(no apiVersion)'}/{kind or '(no kind)'}; "

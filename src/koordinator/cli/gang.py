@@ -97,8 +97,8 @@ def show_gang(
     in_namespace = in_namespace.replace("\0", "/")
     wanted = in_namespace if "/" not in name or in_namespace in gangs else name
     if wanted not in gangs:
-        known = ", ".join(gangs) or "(there are no gangs)"
-        raise InputError(f"must be one of {known}, got {wanted!r}", source="gang show")
+        accepted = f"must be one of {', '.join(gangs)}" if gangs else "there are no gangs"
+        raise InputError(f"{accepted}, got {wanted!r}", source="gang show")
     one = gangs[wanted]
     if flags.output is not Output.TABLE:
         print_data(_as_data(one), flags.output)

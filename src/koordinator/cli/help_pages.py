@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from enum import EnumMeta
 from typing import Any, Final, get_args
 
-from typer.core import TyperCommand, TyperGroup, TyperOption
+from typer import BadParameter
+from typer.core import TyperArgument, TyperCommand, TyperGroup, TyperOption
 
 _FLAG: Final = "  "
 _HELP: Final = " " * 10
@@ -27,13 +28,33 @@ class _Flag(TyperOption):
     def process_value(self, ctx: Any, value: Any) -> Any:
         """Return the value for the command.  Raises BadParameter and MissingParameter."""
         declared = self.type_descriptor.annotation
-        if type(value) is str and isinstance(declared, EnumMeta):
-            choices: list[Any] = list(declared)
-            value = next((each for each in choices if each.value == value), value)
+        value = _choice(value, declared, self, ctx)
         if self.required or not _is_converted(value, declared):
             return super().process_value(ctx, value)
         value = () if value is None and self.multiple else value
         return value if self.callback is None else self.callback(ctx, self, value)
+
+
+class _Argument(TyperArgument):
+    """Argument whose choices are named in one line."""
+
+    def process_value(self, ctx: Any, value: Any) -> Any:
+        """Return the value for the command.  Raises BadParameter and MissingParameter."""
+        declared = self.type_descriptor.annotation
+        return super().process_value(ctx, _choice(value, declared, self, ctx))
+
+
+def _choice(value: Any, declared: Any, parameter: Any, ctx: Any) -> Any:
+    """Return the choice with the stated text; other values unchanged.  Raises BadParameter."""
+    if type(value) is not str or not isinstance(declared, EnumMeta):
+        return value
+    choices: list[Any] = list(declared)
+    chosen = next((each for each in choices if each.value == value), None)
+    if chosen is None:
+        accepted = ", ".join(each.value for each in choices)
+        problem = f"must be one of {accepted}, got {value!r}"
+        raise BadParameter(problem, ctx=ctx, param=parameter)
+    return chosen
 
 
 def _is_converted(value: Any, declared: Any) -> bool:
@@ -52,6 +73,8 @@ class _HelpPage:
         for parameter in parameters:
             if type(parameter) is TyperOption:
                 parameter.__class__ = _Flag
+            elif type(parameter) is TyperArgument:
+                parameter.__class__ = _Argument
         return parameters
 
     def format_help(self: Any, ctx: Any, formatter: Any) -> None:

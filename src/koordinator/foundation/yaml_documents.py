@@ -27,7 +27,9 @@ _INTEGER, _FLOATING = f"{_TAG}int", f"{_TAG}float"
 _MERGE, _PLAIN = f"{_TAG}merge", f"{_TAG}value"
 _MAP, _SEQUENCE = f"{_TAG}map", f"{_TAG}seq"
 _TOO_DEEP = f"not usable YAML: nested too deep or in itself; at most {DEEPEST} levels are allowed"
+_CANNOT_START = "that cannot start any token"
 _LIBRARYS_OWN_BOUND = "maximum nesting depth"  # libyaml reads ahead, and ends at 1,000 brackets
+_NO_FILE = re.compile(r' in "<\w+ string>",')  # the library's name of the text
 _ACCEPTED = "must be maps, sequences, strings, numbers, true, false or null"
 
 
@@ -50,7 +52,10 @@ def yaml_documents(
         finally:
             loader.dispose()
     except yaml.YAMLError as error:
-        problem = " ".join(str(error).split())
+        problem = _NO_FILE.sub(" in", " ".join(str(error).split()))
+        if _CANNOT_START in problem and (number := _line_with_tab(text)):
+            problem = f"must be indented with spaces, got a tab in line {number}"
+            raise InputError(problem, source=source) from None
         if _LIBRARYS_OWN_BOUND in problem:
             raise InputError(_TOO_DEEP, source=source) from None
         raise InputError(f"not valid YAML: {problem}", source=source) from None
@@ -58,6 +63,13 @@ def yaml_documents(
         raise InputError(_TOO_DEEP, source=source) from None
     except InputError as error:
         raise error.within(source=source) from None
+
+
+def _line_with_tab(text: str | bytes) -> int:
+    """Return the number of the first line that is indented with a tab; 0 without one."""
+    lines = (text if isinstance(text, bytes) else text.encode()).split(b"\n")
+    indents = (line[: len(line) - len(line.lstrip())] for line in lines)
+    return next((n for n, indent in enumerate(indents, start=1) if b"\t" in indent), 0)
 
 
 def yaml_document(text: str | bytes, source: str) -> Any:

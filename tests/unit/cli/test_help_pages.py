@@ -86,3 +86,21 @@ def test_a_configuration_is_written_to_standard_output(
 
     assert yaml.load(done.stdout, yaml.CSafeLoader)["kind"].endswith("Configuration")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["schedule", "-o", "xml"], "must be one of json, yaml, table, got 'xml'"),
+        (["completion", "csh"], "must be one of bash, zsh, fish, powershell, got 'csh'"),
+    ],
+)
+def test_another_choice_is_refused_with_those_that_exist(
+    arguments: list[str], message: str
+) -> None:
+    """In the words of every other message."""
+    done = RUNNER.invoke(app, arguments)
+
+    assert done.exit_code == 2
+    assert message in " ".join(done.output.split())
+    assert "Value error" not in done.output

@@ -140,7 +140,9 @@ def find_cluster(kubeconfig: str, context: str) -> "Connection":
 
     try:
         return find_connection(kubeconfig, context)
-    except NoClusterError:
+    except NoClusterError as error:
+        if context:
+            raise InputError(str(error), source="--context") from None
         raise InputError(
             "is required: set -f or --kubeconfig, or a cluster named by the variable KUBECONFIG "
             "or the file ~/.kube/config",

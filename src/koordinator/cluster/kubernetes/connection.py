@@ -146,6 +146,8 @@ def _namespace_of_pod(folder: Path) -> str:
 def _of_context(config: Kubeconfig, context: str, files: list[Path]) -> Connection:
     source = os.pathsep.join(map(str, files))
     name = context or config.current_context
+    if not config.contexts and not config.clusters:
+        raise InputError("must be a kubeconfig file with clusters and contexts", source=source)
     if not name:
         raise InputError(
             f"is required: set it or --context to one of {_names(config.contexts)}",

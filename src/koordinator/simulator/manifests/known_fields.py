@@ -235,17 +235,7 @@ def named_yaml_problem(error: InputError, text: bytes) -> InputError:
     """Return an error of YAML in words that name its usual cause, if the text shows it."""
     if b"\nNOTES:" in text:
         return InputError(_NOTES, source=error.source)
-    if "found character" in error.problem and "cannot start any token" in error.problem:
-        lines = text.split(b"\n")
-        number = next((n for n, line in enumerate(lines, start=1) if _has_tab(line)), 0)
-        if number:
-            problem = f"must be indented with spaces, got a tab in line {number}"
-            return InputError(problem, source=error.source)
     return error
-
-
-def _has_tab(line: bytes) -> bool:
-    return b"\t" in line[: len(line) - len(line.lstrip())]
 
 
 def _is_kustomization(tree: JsonObject, source: str) -> bool:
@@ -273,8 +263,9 @@ def _is_kubeconfig(tree: JsonObject, _source: str) -> bool:
     return tree.get("kind") == "Config" and bool({"clusters", "contexts"} & tree.keys())
 
 
-def _is_notes(tree: JsonObject, _source: str) -> bool:
-    return "NOTES" in tree
+def _is_notes(tree: JsonObject, source: str) -> bool:
+    is_named = PurePath(source).name == "NOTES.txt"
+    return "NOTES" in tree or (is_named and "kind" not in tree)
 
 
 _CHECKS: Final[tuple[tuple[Callable[[JsonObject, str], bool], str], ...]] = (

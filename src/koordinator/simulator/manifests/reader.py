@@ -6,6 +6,7 @@ Source: k8s.io/cli-runtime pkg/resource/visitor.go (what kubectl accepts after `
 foundation.yaml_documents (how YAML becomes JSON).
 """
 
+import codecs
 import gc
 import hashlib
 import logging
@@ -139,8 +140,16 @@ def _add(
     *,
     strict: bool,
 ) -> KubeObject | None:
-    """Add what a manifest contains; return the object if all of its fields are known."""
+    """Add what a manifest contains; return the object if all of its fields are known.
+
+    The items of a list in a list are added as if they were in the outer one.
+    """
     api_version, kind = _header(manifest, list_kind)
+    nested = _nested(manifest, place, api_version, kind)
+    if nested is not None:
+        for item_place, item, kind_of_items in nested:
+            _add(given, places, item, item_place, kind_of_items, strict=strict)
+        return None
     try:
         if _is_custom(api_version, kind):
             _add_custom(given, manifest, api_version, kind)
@@ -168,6 +177,21 @@ def _add(
         given.unknown.setdefault((kind, field.name), []).append(str(wrong))
     _keep(given, places, obj, place, controller)
     return None if unknown else obj
+
+
+def _nested(
+    manifest: JsonObject | bytes | msgspec.Raw, place: str, api_version: str, kind: str
+) -> "Iterator[_Place] | None":
+    """Return the items of a list that is itself an item; None for other objects."""
+    if not kind.endswith("List"):
+        return None
+    tree = manifest if isinstance(manifest, dict) else decode(manifest, JsonObject)
+    items = tree.get("items")
+    if not _is_list(api_version, kind, has_items=isinstance(items, list)):
+        return None
+    if not isinstance(items, list | None):
+        raise InputError(f"must be a list, got {_shape(items)}", source=place, path="items")
+    return _items(items or (), place, api_version, kind)
 
 
 def _read_pod(specs: SharedSpecs, parts: PodText, place: str) -> Pod | None:
@@ -352,16 +376,27 @@ def _header(manifest: JsonObject | bytes | msgspec.Raw, list_kind: _ListKind) ->
 def _texts(paths: Sequence[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
     for name in paths:
         if name == STDIN:
-            yield _STANDARD_INPUT, unpacked(read_stream(stdin, _STANDARD_INPUT), _STANDARD_INPUT)
+            text = unpacked(read_stream(stdin, _STANDARD_INPUT), _STANDARD_INPUT)
+            yield _STANDARD_INPUT, _as_utf8(text)
             continue
         for file in files_below(Path(name)):
             try:
-                yield str(file), unpacked(read_file(file), str(file))
+                yield str(file), _as_utf8(unpacked(read_file(file), str(file)))
             except OSError as error:
                 raise InputError(
                     f"cannot be read: {error.strerror}; must be a file, a folder or -",
                     source=str(file),
                 ) from None
+
+
+def _as_utf8(text: bytes) -> bytes:
+    """Return a text without its byte order mark, as UTF-8; a text that is not UTF-16 stays."""
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        try:
+            return text.decode("utf-16").encode()
+        except UnicodeDecodeError:
+            return text
+    return text.removeprefix(codecs.BOM_UTF8)
 
 
 def files_below(path: Path) -> list[Path]:
@@ -477,9 +512,14 @@ def _items(items: Iterable[Any], place: str, version: Any, kind: Any) -> Iterato
 
 def _not_an_object(value: object, place: str) -> InputError:
     return InputError(
-        f"must be an object with apiVersion and kind, got {type(value).__name__}",
-        source=place,
+        f"must be an object with apiVersion and kind, got {_shape(value)}", source=place
     )
+
+
+def _shape(value: object) -> str:
+    """Return what a value that YAML or JSON contains is, in their terms."""
+    names = {str: "a string", list: "a list", dict: "an object", bool: "a boolean"}
+    return names.get(type(value), "a number")
 
 
 def _too_deep(place: str) -> InputError:

@@ -9,6 +9,7 @@ import pytest
 from koordinator.api.codec import to_manifest
 from koordinator.api.meta import KubeObject
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.simulator.manifests.reader import read_manifests
 
 
@@ -56,6 +57,41 @@ def test_files_folders_and_standard_input_are_read_in_order(tmp_path: Path) -> N
 def test_lists_and_streams_are_flattened(text: str) -> None:
     """Items of a typed list need no kind of their own; empty documents are skipped."""
     assert names(read(text)) == ["a", "b"]
+
+
+def test_lists_in_lists_are_flattened() -> None:
+    """As kubectl does; the items of a typed list take its kind."""
+    meta = [{"metadata": {"name": name}, "status": {}} for name in "abcd"]
+    one = {"apiVersion": "v1", "kind": "Node"}
+    typed = {"apiVersion": "v1", "kind": "NodeList", "items": [meta[1]]}
+    inner = {"apiVersion": "v1", "kind": "List", "items": [{**one, **meta[0]}, typed]}
+    empty = {"apiVersion": "v1", "kind": "List", "items": None}
+    tree = {"apiVersion": "v1", "kind": "List", "items": [inner, empty, {**one, **meta[2]}]}
+
+    assert names(read(json.dumps(tree))) == ["a", "b", "c"]
+    assert names(read(f"# YAML\n{json.dumps(tree)}")) == ["a", "b", "c"]
+    wrong = {"kind": "List", "apiVersion": "v1", "items": [{**empty, "items": {"a": 1}}]}
+    with pytest.raises(InputError, match=r"items\[0\]: items: must be a list, got an object"):
+        read(json.dumps(wrong))
+
+
+@pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-16", "utf-8"])
+@pytest.mark.parametrize("name", ["a.json", "a.yaml"])
+def test_files_may_have_a_byte_order_mark(tmp_path: Path, name: str, encoding: str) -> None:
+    """Editors and shells of Windows write it."""
+    file = tmp_path / name
+    file.write_bytes('{"apiVersion":"v1","kind":"Node","metadata":{"name":"a"}}'.encode(encoding))
+
+    assert names(read_manifests([str(file)])) == ["a"]
+
+
+def test_notes_of_a_chart_are_named(tmp_path: Path) -> None:
+    """Also if their text happens to be YAML."""
+    file = tmp_path / "NOTES.txt"
+    file.write_text("1. Get the URL by running these commands:\n  kubectl get pods\n", "utf-8")
+
+    with pytest.raises(InputError, match="NOTES of a Helm chart"):
+        read_manifests([str(file)])
 
 
 def test_json_files_may_hold_several_objects_as_well(tmp_path: Path) -> None:
@@ -125,13 +161,16 @@ def test_an_object_may_be_there_twice_if_it_is_the_same(tmp_path: Path) -> None:
     [
         ("a: [", "standard input: not valid YAML"),
         ("a: &a [*a]", "standard input: not usable YAML"),
-        ("- 1", "standard input: document 1: must be an object with apiVersion and kind, got list"),
+        (
+            "- 1",
+            "standard input: document 1: must be an object with apiVersion and kind, got a list",
+        ),
         (
             "kind: List\nitems: [1]",
             "standard input: document 1: items[0]: must be an object with apiVersion and kind",
         ),
         ('{"a"', "standard input: not valid YAML"),
-        ('{"kind":"List","items":[{}]}', "standard input: items[0]: object: kind: unknown"),
+        ('{"kind":"List","items":[{}]}', "standard input: items[0]: object: apiVersion and"),
         (
             (
                 f"{node('a')}\n---\napiVersion: v1\nkind: Node\n"
@@ -175,3 +214,13 @@ spec: {template: {spec: {restartPolicy: Never, containers: [{name: c}]}}}
     assert first == second
     assert len(set(first)) == 4  # two jobs and a pod of each
     assert all(name.startswith("migrate-") for name in first)
+
+
+@pytest.mark.parametrize("text", ["a:\n\tb: 1\n", "kind: Pod\nmetadata:\n\tname: a\n"])
+def test_messages_name_no_objects_of_python(text: str) -> None:
+    """A tab is named, and errors of the library give the line only."""
+    with pytest.raises(InputError, match="must be indented with spaces, got a tab in line") as tab:
+        yaml_document(text, "x.yaml")
+    with pytest.raises(InputError, match="undefined alias in line 1") as alias:
+        yaml_document("a: *b", "x.yaml")
+    assert "string>" not in f"{tab.value}{alias.value}"

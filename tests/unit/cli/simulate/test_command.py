@@ -150,7 +150,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
         ),
         (["simulate", "-w", EXAMPLE, "--seed", "1", "--seed", "1"], "--seed: must be given once"),
         (["simulate", "--trace", "openb"], "--data: is required with --trace"),
-        (["simulate", "--trace", "other"], "'other' is not"),
+        (["simulate", "--trace", "other"], "2019, got 'other'"),
         (["simulate", "-w", "nowhere.yaml"], "nowhere.yaml: cannot be read: No such file"),
         (["simulate", "-w", "x.yaml", "--migrate", "-1"], "Invalid value for '--migrate'"),
         (["simulate", "-w", "x.yaml", "--migrate", "nan"], "Invalid value for '--migrate'"),

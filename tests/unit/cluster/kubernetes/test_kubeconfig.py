@@ -169,3 +169,12 @@ def test_pod_without_token_gets_a_hint(tmp_path: Path) -> None:
         find_connection(
             environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1"}, service_account=tmp_path / "none"
         )
+
+
+def test_another_file_is_no_kubeconfig(tmp_path: Path) -> None:
+    """A manifest has neither clusters nor contexts to choose from."""
+    file = tmp_path / "pod.yaml"
+    file.write_text("apiVersion: v1\nkind: Pod\nmetadata: {name: a}\n", "utf-8")
+
+    with pytest.raises(InputError, match=r"pod\.yaml: must be a kubeconfig file"):
+        find_connection(str(file), environ={})
