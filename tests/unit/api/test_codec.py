@@ -179,7 +179,7 @@ def test_a_wrong_time_is_shown() -> None:
             b'{"kind":"Widget","apiVersion":"a/v1"}',
             "unknown kind a/v1/Widget; must be one of APIService, CSIDriver",
         ),
-        (b"{}", "unknown kind (no apiVersion)/(no kind)"),
+        (b"{}", "apiVersion and kind are required"),
         (b"[]", "must be an object whose apiVersion and kind are strings, got array"),
         (b'{"kind":1}', "kind: must be an object whose apiVersion and kind are strings, got int"),
         (b'{"kind":', "not valid JSON"),
