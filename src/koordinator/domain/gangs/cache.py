@@ -57,11 +57,14 @@ Keys = list[str]
 
 
 class GangCache:
-    """Gangs by id.  Methods that change it return the pods that may enter the queue now."""
+    """Gangs by id.  Methods that change it return the pods that may enter the queue now.
+
+    Changes of trees are applied together, when the gangs are read; ``settle`` returns the pods.
+    """
 
     def __init__(self, defaults: GangDefaults) -> None:
         self.defaults = defaults
-        self.gangs: dict[str, Gang] = {}
+        self._by_id: dict[str, Gang] = {}
         self.changed: dict[str, None] = {}  # ids of gangs whose status may be outdated
         self._representative: dict[str, str] = {}  # group id -> pod key
         self._home: dict[str, str] = {}  # pod key -> gang id
@@ -69,6 +72,23 @@ class GangCache:
         self._of_workload: dict[str, dict[str, str]] = {}  # key -> gang id -> pod group
         self._pod_groups: dict[str, SchedulingPodGroup] = {}  # of scheduling.k8s.io, by key
         self.forest = GroupForest()
+        self._ready: Keys = []  # pods that may enter the queue since trees changed
+        self._edits = 0  # changes of gangs
+        self._quorums: tuple[int, dict[str, str]] = (0, {})  # shortages of trees at an edit
+
+    @property
+    def gangs(self) -> dict[str, Gang]:
+        """The gangs by id, with the terms of their trees."""
+        if self.forest.is_changed:
+            self._ready += self._replant(self.forest.take_changed())
+        return self._by_id
+
+    def settle(self) -> Keys:
+        """Return the pods that may enter the queue since trees changed."""
+        ready, self._ready = self._ready, []
+        if self.forest.is_changed:
+            ready += self._replant(self.forest.take_changed())
+        return ready
 
     @property
     def gathers(self) -> bool:
@@ -102,7 +122,7 @@ class GangCache:
         if known is not None and known == member:
             gang.version += 1
             return []
-        self.changed[own_id] = None
+        self._note(own_id)
         had_started = member.state is MemberState.BOUND and self._has_started(gang)
         self._home[member.key] = own_id
         gang.put(member)
@@ -134,7 +154,7 @@ class GangCache:
         if gang is None:
             return []
         left = gang.drop(pod.key)
-        self.changed[gang.id] = None
+        self._note(gang.id)
         if left is not None and left.says and gang.members:
             ready = self._set_terms(gang, self._terms_of_members(gang))
             if ready:
@@ -149,7 +169,7 @@ class GangCache:
         if self.refs is WorkloadRefs.ONLY:
             return []
         gang = self.gangs.setdefault(pod_group.key, Gang(pod_group.key))
-        self.changed[gang.id] = None
+        self._note(gang.id)
         terms = terms_of_object(pod_group, self.defaults)
         return self._set_terms(gang, terms)
 
@@ -179,29 +199,29 @@ class GangCache:
         if not self.defaults.reads(type(pod_group)):
             return []
         self._pod_groups[pod_group.key] = pod_group
-        in_trees = self.forest.put_group(pod_group) if self.defaults.trees else []
-        gang = self.gangs.get(id_of_pod_group(pod_group))
-        if gang is not None and not in_trees:
-            self.changed[gang.id] = None
-            return self._set_terms(gang, self._terms_of_pod_group(pod_group))
-        return self._replant(in_trees)
+        if self.defaults.trees and self.forest.put_group(pod_group):
+            return []
+        gang = self._by_id.get(id_of_pod_group(pod_group))
+        if gang is None:
+            return []
+        self._note(gang.id)
+        return self._set_terms(gang, self._terms_of_pod_group(pod_group))
 
     def drop_pod_group(self, pod_group: SchedulingPodGroup) -> Keys:
         """Remove a PodGroup of scheduling.k8s.io; pods that reference it wait for another one."""
         self._pod_groups.pop(pod_group.key, None)
-        gang = self.gangs.get(id_of_pod_group(pod_group))
-        ready = [] if gang is None else self._set_terms(gang, None)
-        return ready + self._replant(self.forest.drop_group(pod_group))
+        self.forest.drop_group(pod_group)
+        gang = self._by_id.get(id_of_pod_group(pod_group))
+        return [] if gang is None else self._set_terms(gang, None)
 
-    def put_composite(self, composite: CompositePodGroup) -> Keys:
+    def put_composite(self, composite: CompositePodGroup) -> None:
         """Add or update a CompositePodGroup."""
-        if not self.defaults.reads(CompositePodGroup):
-            return []
-        return self._replant(self.forest.put_composite(composite))
+        if self.defaults.reads(CompositePodGroup):
+            self.forest.put_composite(composite)
 
-    def drop_composite(self, composite: CompositePodGroup) -> Keys:
+    def drop_composite(self, composite: CompositePodGroup) -> None:
         """Remove a CompositePodGroup; pods below it wait for another one."""
-        return self._replant(self.forest.drop_composite(composite))
+        self.forest.drop_composite(composite)
 
     def pod_group(self, key: str) -> SchedulingPodGroup | None:
         """Return a PodGroup of scheduling.k8s.io; None if it is unknown."""
@@ -251,8 +271,7 @@ class GangCache:
         if self._starts_alone(gang):
             return ""
         if gang.terms.tree is not None:
-            present = {one.id: one.present for one in self._gangs(gang.terms.group)}
-            return quorum_problem(gang.terms.tree, present)
+            return self._quorum_problem(gang.terms.tree)
         missing = []
         for member_id in gang.terms.group:
             one = self.gangs.get(member_id)
@@ -302,8 +321,12 @@ class GangCache:
     def representative(self, group_id: str) -> str:
         """Return the member that represents its group in the queue; empty if there is none."""
         key = self._representative.get(group_id, "")
-        if key and not any(key in gang.pending for gang in self._gangs(group_id.split(","))):
-            del self._representative[group_id]
+        if not key:
+            return ""
+        gang = self.home_of(key)
+        terms = gang.terms if gang is not None and key in gang.pending else None
+        if terms is None or terms.group_id != group_id:
+            self._representative.pop(group_id, None)
             return ""
         return key
 
@@ -459,6 +482,21 @@ class GangCache:
         """Yield the known gangs among ``ids``."""
         return (self.gangs[one] for one in ids if one in self.gangs)
 
+    def _quorum_problem(self, tree: GroupTree) -> str:
+        """Return which groups of a tree lack members, found once for all of them."""
+        if self._quorums[0] != self._edits:
+            self._quorums = (self._edits, {})
+        known = self._quorums[1]
+        if tree.id not in known:
+            present = {one.id: one.present for one in self._gangs(tree.leaf_ids)}
+            known[tree.id] = quorum_problem(tree, present)
+        return known[tree.id]
+
+    def _note(self, own_id: str) -> None:
+        """Note that a gang has changed."""
+        self.changed[own_id] = None
+        self._edits += 1
+
     def _placed(self, gang: Gang) -> Counter[str]:
         """Return the number of placed members of each gang of a group."""
         group = gang.terms.group if gang.terms is not None else ()
@@ -473,14 +511,14 @@ class GangCache:
         ready: Keys = []
         for key in pod_groups:
             group = self._pod_groups.get(key)
-            gang = None if group is None else self.gangs.get(id_of_pod_group(group))
+            gang = None if group is None else self._by_id.get(id_of_pod_group(group))
             if group is None or gang is None:
                 continue
             if gang.terms is not None:
                 self._representative.pop(gang.terms.group_id, None)
             gang.terms = self._terms_of_pod_group(group)
             gang.version += 1
-            self.changed[gang.id] = None
+            self._note(gang.id)
             ready += gang.pending
         return ready
 
@@ -529,7 +567,7 @@ class GangCache:
         """Give the gangs of a Workload their terms, or take them away; return who waits."""
         ready: Keys = []
         for own_id, group in list(self._of_workload.get(workload, {}).items()):
-            self.changed[own_id] = None
+            self._note(own_id)
             terms = terms_of_workload(self._workloads.get(workload), own_id, group, self.defaults)
             ready += self._set_terms(self.gangs[own_id], terms)
         return ready
@@ -562,7 +600,7 @@ class GangCache:
     def _move(self, pod: Pod, state: MemberState) -> None:
         gang = self.gang_of(pod)
         if gang is not None and gang.move(pod.key, state):
-            self.changed[gang.id] = None
+            self._note(gang.id)
 
     def _after_bound(self, gang: Gang, key: str, *, had_started: bool) -> Keys:
         if not had_started and self._starts_alone(gang) and gang.terms is not None:
@@ -605,6 +643,7 @@ class GangCache:
             self._representative.pop(gang.terms.group_id, None)
         gang.terms = terms
         gang.version += 1
+        self._edits += 1
         return [key for one in self._gangs(sorted(groups)) for key in one.pending]
 
 

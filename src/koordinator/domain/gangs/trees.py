@@ -120,7 +120,8 @@ class GroupTree:
 class GroupForest:
     """Trees by the PodGroups in them, kept up to date with the objects.
 
-    The methods that change it return the keys of the PodGroups whose tree may be another one.
+    A change costs the same however large its tree is: the PodGroups that it concerns are listed
+    once for all changes, by ``take_changed``.
     """
 
     def __init__(self) -> None:
@@ -129,50 +130,67 @@ class GroupForest:
         #: key of a CompositePodGroup -> whether a child is a PodGroup, and its key
         self._children: defaultdict[str, set[tuple[bool, str]]] = defaultdict(set)
         self._trees: dict[str, GroupTree | str] = {}  # by key of the topmost group
+        self._changed_trees: dict[str, None] = {}  # groups that were topmost when they changed
+        self._changed_groups: dict[str, None] = {}  # PodGroups that got or lost a parent
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether ``take_changed`` has something to return."""
+        return bool(self._changed_trees or self._changed_groups)
+
+    def take_changed(self) -> list[str]:
+        """Return the PodGroups whose tree may be another one since the last call."""
+        found, seen = self._changed_groups, set[str]()
+        for key in self._changed_trees:
+            top = self._top(key)
+            if top not in seen:
+                seen.add(top)
+                found |= dict.fromkeys(self._below(top))
+        self._changed_trees, self._changed_groups = {}, {}
+        return list(found)
 
     def composite(self, key: str) -> CompositePodGroup | None:
         """Return a CompositePodGroup; None if it is unknown."""
         return self._composites.get(key)
 
-    def put_composite(self, composite: CompositePodGroup) -> list[str]:
+    def put_composite(self, composite: CompositePodGroup) -> None:
         """Add or update a CompositePodGroup."""
         known = self._composites.get(composite.key)
         if known is not None and _is_same(known, composite):
             self._composites[composite.key] = composite
-            return []
-        before = self._affected(composite.key)
+            return
+        self._note_change(composite.key)
         self._unlink(known)
         self._composites[composite.key] = composite
         self._link(composite)
-        return list(dict.fromkeys((*before, *self._affected(composite.key))))
+        self._note_change(composite.key)
 
-    def drop_composite(self, composite: CompositePodGroup) -> list[str]:
+    def drop_composite(self, composite: CompositePodGroup) -> None:
         """Remove a CompositePodGroup; the groups below it wait for another one of that name."""
-        before = self._affected(composite.key)
+        self._note_change(composite.key)
         self._unlink(self._composites.pop(composite.key, None))
-        return list(dict.fromkeys((*before, *self._affected(composite.key))))
+        self._note_change(composite.key)
 
-    def put_group(self, group: SchedulingPodGroup) -> list[str]:
-        """Add or update a PodGroup."""
+    def put_group(self, group: SchedulingPodGroup) -> bool:
+        """Add or update a PodGroup; return whether that changes a tree."""
         known, parent = self._groups.get(group.key), parent_key(group)
         if known is not None and _is_same(known, group):
             self._groups[group.key] = group
-            return []
-        before = self.drop_group(group)
+            return False
+        self.drop_group(group)
         if parent:
             self._groups[group.key] = group
             self._link(group)
-            before += self._affected(parent)
-        return list(dict.fromkeys(before))
+            self._note_change(parent)
+        return bool(known or parent)
 
-    def drop_group(self, group: SchedulingPodGroup) -> list[str]:
+    def drop_group(self, group: SchedulingPodGroup) -> None:
         """Remove a PodGroup."""
         known = self._groups.pop(group.key, None)
-        if known is None:
-            return []
-        before = self._affected(parent_key(known))
-        self._unlink(known)
-        return before
+        if known is not None:
+            self._changed_groups[group.key] = None
+            self._note_change(parent_key(known))
+            self._unlink(known)
 
     def tree_of(self, key: str) -> GroupTree | str | None:
         """Return the tree of a PodGroup, or why it has none; None for one without a parent."""
@@ -224,10 +242,14 @@ class GroupForest:
             seen[key] = None
         return key
 
-    def _affected(self, key: str) -> list[str]:
-        """Return the PodGroups of a tree, and forget how it was."""
+    def _note_change(self, key: str) -> None:
+        """Note that the tree of a group changes, and forget how it was."""
         top = self._top(key)
         self._trees.pop(top, None)
+        self._changed_trees[top] = None
+
+    def _below(self, top: str) -> list[str]:
+        """Return the PodGroups of a tree."""
         found, todo, seen = list[str](), [top], {top}
         while todo:
             for is_leaf, child in sorted(self._children.get(todo.pop(), ())):

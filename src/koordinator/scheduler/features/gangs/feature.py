@@ -127,11 +127,9 @@ class GangFeature(GroupFeature):
             queue.activate(ready, now_s)
 
     def _on_composite(self, composite: CompositePodGroup, *, deleted: bool) -> None:
-        queue, now_s = self._handle.queue, self._handle.clock.now_s()
         self._shrank = True
         for gangs in self.caches:
-            ready = (gangs.drop_composite if deleted else gangs.put_composite)(composite)
-            queue.activate(ready, now_s)
+            (gangs.drop_composite if deleted else gangs.put_composite)(composite)
 
     def _on_pod_group(self, group: SchedulingPodGroup, event: WatchEvent) -> None:
         queue, now_s = self._handle.queue, self._handle.clock.now_s()
@@ -147,7 +145,11 @@ class GangFeature(GroupFeature):
             )  # some members may start alone now
 
     def after_events(self) -> None:
-        """Clear nominations of members whose gang has become incomplete."""
+        """Requeue members of changed trees; clear nominations of gangs that became incomplete."""
+        for gangs in self.caches:
+            ready = gangs.settle()
+            if ready:
+                self._handle.queue.activate(ready, self._handle.clock.now_s())
         if not self._shrank or not self._handle.watch.is_synced:
             return
         self._shrank = False
