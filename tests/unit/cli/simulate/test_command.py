@@ -191,7 +191,7 @@ def test_a_workload_is_compared_with_itself_without_colocation(
 ) -> None:
     """Side by side on the terminal, on the page and as JSON; the table names both."""
     example, page = Path(__file__).parents[4] / "examples/colocation.yaml", tmp_path / "report.html"
-    short = ("simulate", "-w", example, "--until", "30m", "--compare", "no-colocation")
+    short = ("simulate", "-w", example, "--until", "15m", "--compare", "no-colocation")
 
     shown = koord(*short, "--report", page)
     both = json.loads(koord(*short, "-o", "json").stdout)

@@ -12,7 +12,7 @@ import yaml
 from koordinator.cli.experiment import command
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.experiments import experiment
+from koordinator.simulator.experiments import experiment, sweep
 from koordinator.simulator.experiments.definition import planned_runs, read_experiment
 from koordinator.simulator.experiments.store import RunStore
 from koordinator.simulator.experiments.sweep import SweepProgress
@@ -78,6 +78,12 @@ GATED = PluginSpec("Gated", NoArgs, gated)
 
 
 @pytest.fixture
+def _without_charts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave out the charts, which take longer than these runs."""
+    monkeypatch.setattr(sweep, "draw_charts", lambda *_: ())
+
+
+@pytest.fixture
 def definition(tmp_path: Path) -> Path:
     """Write a grid of a tiny source; its second run waits for the file ``open``."""
     gated: dict[str, object] = {"policy": "Gated", "plugins": ["own.py:GATED"]}
@@ -125,6 +131,7 @@ def _ended(pid: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_without_charts")
 def test_killed_and_resumed_experiment_has_the_same_tables(
     definition: Path, tmp_path: Path
 ) -> None:
@@ -168,6 +175,7 @@ def test_killed_and_resumed_experiment_has_the_same_tables(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("_without_charts")
 def test_run_that_kills_its_process_fails_alone(tmp_path: Path) -> None:
     """It is repeated once, then has an error in the tables, and is missing for the next call."""
     definition = _write(tmp_path, [{"policy": "Fatal", "plugins": ["own.py:FATAL"]}])
