@@ -130,14 +130,14 @@ def proven_plan(scale: float) -> dict[str, Any]:
     }
     whole = {"dryRun": True, "maxNoOfPodsToEvictTotal": MOVES}
     verdicts: list[MoveVerdict] = []
-    trial = follow_cluster(cluster, clock, BY_NAME["koordinator"]())
+    fork = follow_cluster(cluster, clock, BY_NAME["koordinator"]())
     descheduler = Descheduler(
         cluster,
         clock,
         decode_descheduler_configuration(
             _policy(load=load, controller=controller, **whole), "benchmark"
         ),
-        trial=trial,
+        fork=fork,
         on_move=verdicts.append,
     )
     cluster.load([*_replicated(), *map(_with_total, reports(clock.now_s(), rng))])

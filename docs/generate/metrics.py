@@ -116,9 +116,8 @@ def _exported() -> Iterator[Metric]:
         exports(registry)
         for collector in vars(registry)["_collector_to_names"]:
             for family in collector.collect():
-                labels = getattr(collector, "_labelnames", None)
-                if labels is None:
-                    labels = getattr(family, "_labelnames", ())
+                declared = collector if hasattr(collector, "_labelnames") else family
+                labels = getattr(declared, "_labelnames", ())
                 name = _series(family.name, family.type)
                 yield Metric(component, name, family.type, tuple(labels), family.documentation)
     for each in FAMILIES:

@@ -78,7 +78,10 @@ def feature_gates() -> str:
         str(getattr(scheduler_gates, each.name)): each.comment
         for each in declarations(scheduler_gates)
     }
-    of_koordlet = element_comments(koordlet_gates, "ON") | element_comments(koordlet_gates, "OFF")
+    of_koordlet = {
+        **element_comments(koordlet_gates, "ON"),
+        **element_comments(koordlet_gates, "OFF"),
+    }
     of_descheduler = element_comments(descheduler_gates, "GATES")
     of_manager = {
         manager_gates.ManagerFeature[name].value: comment

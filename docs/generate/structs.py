@@ -155,8 +155,8 @@ def _constraint(node: Any) -> str:
     """Return the bounds of the numbers in a field, as its type declares them."""
     match node:
         case inspect.IntType() | inspect.FloatType():
-            given = (None if bound in _OF_MACHINES else bound for bound in (node.ge, node.le))
-            return _range(Bounds(*given, above=node.gt))
+            least, most = (None if b in _OF_MACHINES else b for b in (node.ge, node.le))
+            return _range(Bounds(least, most, node.gt))
         case inspect.Metadata():
             return _constraint(node.type)
         case inspect.UnionType():

@@ -129,8 +129,8 @@ def _defined(node: ast.stmt) -> list[str]:
             return [node.name]
         case ast.Assign():
             return [each.id for each in node.targets if isinstance(each, ast.Name)]
-        case ast.AnnAssign(target=ast.Name()):
-            return [node.target.id]
+        case ast.AnnAssign(target=ast.Name(id=name)):
+            return [name]
     return []
 
 
@@ -158,5 +158,6 @@ def _written(parts: Iterable[ast.AST]) -> Iterator[ast.AST]:
                 keys = []
         for key in filter(None, keys):
             yield key
-            if isinstance(key, ast.Attribute) and key.attr == "key":  # CODEC.key: …
-                yield key.value
+            match key:
+                case ast.Attribute(value=codec, attr="key"):  # CODEC.key: …
+                    yield codec
