@@ -13,6 +13,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Self
 
+from msgspec import Struct
+
 from koordinator.api.elastic_quota import DEFAULT_QUOTA, ROOT_QUOTA, SYSTEM_QUOTA, ElasticQuota
 from koordinator.api.kubescheduler import NO_GATES, ElasticQuotaArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import (
@@ -65,8 +67,7 @@ class QuotaRules:
         )
 
 
-@dataclass(slots=True)
-class _QuotaEntry:
+class _QuotaEntry(Struct, eq=False):  # a struct: one is made per pod
     pod: QuotaPod
     is_assigned: bool = False
     quota: str | None = None  # None: no quota limits it

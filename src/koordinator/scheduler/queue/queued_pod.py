@@ -4,8 +4,10 @@ Source: kubernetes pkg/scheduler/framework/types.go ``QueuedPodInfo``.
 """
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from koordinator.api.pod import Pod
 
@@ -49,8 +51,7 @@ class Need:
 Entry = tuple[float, int, float, int, "QueuedPod"]
 
 
-@dataclass(slots=True, eq=False)
-class QueuedPod:
+class QueuedPod(Struct, eq=False):  # a struct: one is made per pod
     """A pod and what happened to it so far.  Only the queue writes to it; others read."""
 
     key: str
@@ -76,9 +77,7 @@ class QueuedPod:
     #: only while UNSCHEDULABLE: no event that leaves less room than this can help
     need: Need | None = None
     message: str = ""  # why it is not running, as of the last attempt or gate
-    entry: Entry | None = field(
-        default=None, repr=False
-    )  # its place in a heap; an older one is stale
+    entry: Entry | None = None  # its place in a heap; an older one is stale
     log_position: int = 0  # while IN_FLIGHT: what was in the event log when it was popped
 
     @property

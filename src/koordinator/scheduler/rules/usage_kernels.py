@@ -107,8 +107,7 @@ class Judgements(NamedTuple):
     terms: IntArray  # (n_terms, 3): column, amount, weight
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PluginColumns:
+class PluginColumns(NamedTuple):
     """Amounts of nodes that a plugin tracks, and what pods of ``k`` classes ask of them.
 
     A class fits where its amount and what is held are within the capacity, in each column that it
