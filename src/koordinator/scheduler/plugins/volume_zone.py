@@ -76,6 +76,21 @@ class VolumeZone:
                 return refusal
         return None
 
+    def remedy(self, snapshot: Snapshot, pod: PodClass) -> tuple[str, bool]:
+        """Return the volumes to create to which the pod's claims are bound already."""
+        steps = []
+        for name in named_claims(pod.spec.volumes):
+            key = f"{pod.namespace}/{name}"
+            claim = snapshot.objects.get(PersistentVolumeClaim, key)
+            volume = claim.spec.volume_name if claim is not None else ""
+            if volume and snapshot.objects.get(PersistentVolume, volume) is None:
+                steps.append(
+                    f"create the PersistentVolume {volume}, to which claim {key} is bound, usable "
+                    "on a node of the pod"
+                )
+        text = " and ".join(dict.fromkeys(steps))
+        return text, bool(text)
+
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
         labelled = np.zeros(len(snapshot), bool)
         for label in TOPOLOGY_LABELS:
