@@ -20,7 +20,7 @@ _POD_FOLDER = re.compile(
     r"(?:(?:\w+-)*kubepods-(?:[a-z]+-)?)?pod(?P<uid>[0-9A-Za-z_-]+?)(?:\.slice)?"
 )
 _KUBEPODS = ("kubepods", "kubepods.slice")
-_DEEPEST_ROOT = 2
+DEEPEST_ROOT = 3  # as docker/ID/kubelet, where a node is a container
 _CPUSET_READ = "cpuset.cpus.effective"  # of v2, where a set may be inherited
 
 
@@ -117,7 +117,7 @@ def find_layout(
     """Return the names and the place of the kubelet's cgroups; None if there are none yet.
 
     ``stated`` are the parts of the kubelet's ``cgroupRoot``; None if it is unknown.  If it is
-    unknown, or has no pods, search up to two folders below the root.
+    unknown, or has no pods, search up to ``DEEPEST_ROOT`` folders below the root.
     """
     hierarchy = f"{root}/cpu" if version is CgroupVersion.V1 else root
     for parts in (stated, ()) if stated else ((),):
@@ -126,7 +126,7 @@ def find_layout(
             if files.exists(f"{hierarchy}/{layout.kubepods}"):
                 return layout
     level = [""]
-    for _ in range(_DEEPEST_ROOT):
+    for _ in range(DEEPEST_ROOT):
         level = [
             f"{above}/{name}".removeprefix("/")
             for above in level

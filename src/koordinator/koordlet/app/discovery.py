@@ -16,7 +16,7 @@ from koordinator.foundation.cpu_list import cpu_ids, parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.host.gpus import Gpu, Gpus
 from koordinator.host.port import Files, Host, Roots
-from koordinator.koordlet.cgroup_tree import CgroupTree
+from koordinator.koordlet.cgroup_tree import DEEPEST_ROOT, CgroupTree
 from koordinator.koordlet.collectors.accelerators import RdmaFunction, rdma_functions, read_xpus
 from koordinator.koordlet.collectors.context import read_text
 from koordinator.koordlet.collectors.kubelet import (
@@ -208,7 +208,7 @@ class CgroupSearch:
             return True
         if now_s < self._began_s + LONGEST_WAIT_FOR_CGROUPS_S:
             return False
-        where = f"{stated or '/'} and up to two folders below {self._roots.cgroup}"
+        where = f"{stated or '/'} and up to {DEEPEST_ROOT} folders below {self._roots.cgroup}"
         self.problem = (
             f"no cgroups of pods: neither kubepods nor kubepods.slice exists in {where}; {_ADVICE}"
         )

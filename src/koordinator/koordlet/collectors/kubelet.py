@@ -63,7 +63,8 @@ def read_kubelet_config(files: Files, roots: Roots) -> KubeletConfig:
     stated = file.cgroup_root
     started = ""
     if process is not None:
-        stated = _flag(read_text(files, f"{process}/cmdline").split("\0")) or stated
+        flag = _flag(read_text(files, f"{process}/cmdline").split("\0"))
+        stated = stated if flag is None else flag
         started = _start_time(files, process)
     return KubeletConfig(
         cgroup_root=_parts(stated),
@@ -102,11 +103,13 @@ def _start_time(files: Files, process: str) -> str:
 
 
 def _flag(arguments: list[str]) -> str | None:
+    """Return the last value of the flag, also in the spelling with underscores."""
+    stated = None
     for argument, following in zip(arguments, [*arguments[1:], ""], strict=True):
         name, equals, value = argument.partition("=")
-        if name == _FLAG:
-            return value if equals else following
-    return None
+        if name.replace("_", "-") == _FLAG:
+            stated = value if equals else following
+    return stated
 
 
 def _parts(stated: str | None) -> tuple[str, ...] | None:

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.memory_host import MemoryHost
 from tests.nodes import pod
 from tests.unit.koordlet.app.world import World
 
@@ -19,6 +20,7 @@ from koordinator.foundation.files import path_component
 from koordinator.host.port import HOST
 from koordinator.koordlet.app.discovery import LONGEST_WAIT_FOR_CGROUPS_S
 from koordinator.koordlet.cgroup_tree import find_pod_uids
+from koordinator.koordlet.collectors.kubelet import read_kubelet_config
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.view.pods import pod_view
 
@@ -121,6 +123,7 @@ ROOTS = [
     CgroupLayout(CgroupDriver.CGROUPFS, ("system", "pods")),
     CgroupLayout(CgroupDriver.SYSTEMD, ("my-root",)),
     CgroupLayout(CgroupDriver.SYSTEMD, ("a", "b")),
+    CgroupLayout(CgroupDriver.CGROUPFS, ("docker", "0123abcd", "kubelet")),
 ]
 
 
@@ -185,6 +188,29 @@ def test_configured_cgroup_root_takes_precedence(source: str) -> None:
         world.tree.host.put("/proc/77/cmdline", "kubelet\0--cgroup-root\0/deep/in/there\0")
 
     assert lives(world, layout)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "root"),
+    [
+        ("--cgroup_root=/deep", ("deep",)),
+        ("--cgroup-root=/a\0--cgroup-root=/deep", ("deep",)),
+        ("--cgroup-root=", ()),
+    ],
+)
+def test_flags_of_the_kubelet_are_read_as_it_reads_them(
+    arguments: str, root: tuple[str, ...]
+) -> None:
+    """Underscores are dashes, the last value counts, and an empty one overrides the file."""
+    host = MemoryHost(
+        {
+            f"{HOST.kubelet}/config.yaml": "cgroupRoot: /kubelet\n",
+            "/proc/77/comm": "kubelet\n",
+            "/proc/77/cmdline": f"kubelet\0{arguments}\0",
+        }
+    )
+
+    assert read_kubelet_config(host, HOST).cgroup_root == root
 
 
 def test_cgroups_that_are_not_found_are_reported() -> None:
