@@ -152,8 +152,8 @@ def _written(parts: Iterable[ast.AST]) -> Iterator[ast.AST]:
                 keys: list[ast.expr | None] = list(each.keys)
             case ast.Subscript(ctx=ast.Store()):
                 keys = [each.slice]
-            case ast.Call(func=ast.Attribute(attr=attr)) if attr in _WRITING:
-                keys = [each.func.value]
+            case ast.Call(func=ast.Attribute(value=codec, attr=attr)) if attr in _WRITING:
+                keys = [codec]
             case _:
                 keys = []
         for key in filter(None, keys):
