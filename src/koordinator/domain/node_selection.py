@@ -83,11 +83,15 @@ def matches_node_selector(selector: NodeSelector, node: Node) -> bool:
 
 def matches_node_term(term: NodeSelectorTerm, node: Node) -> bool:
     """Return whether every expression and field matches.  An empty term matches nothing."""
+    return matches_term(term, node.metadata.labels, node.metadata.name)
+
+
+def matches_term(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
+    """Return whether a term matches these labels and this value of ``metadata.name``."""
     if not (term.match_expressions or term.match_fields):
         return False
-    labels = node.metadata.labels
     return all(_meets(each, labels.get(each.key)) for each in term.match_expressions) and all(
-        each.key == _NAME and _meets(each, node.metadata.name) for each in term.match_fields
+        each.key == _NAME and _meets(each, name) for each in term.match_fields
     )
 
 

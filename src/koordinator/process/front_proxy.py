@@ -20,14 +20,12 @@ from koordinator.api.codec import decode
 from koordinator.api.control_plane import NonResourceAttributes, ResourceAttributes, UserInfo
 from koordinator.api.core import ConfigMap
 from koordinator.foundation.errors import InputError
-from koordinator.process.authorization import AuthorizationOutcome, Authorizer, Decision
+from koordinator.process.authorization import Authorizer, Decision
 from koordinator.process.connections import CLIENT_NAMES
 from koordinator.process.guard import (
-    BUSY,
-    QueueFullError,
     ReviewQueue,
     bearer_token,
-    refusal_response,
+    is_allowed,
 )
 
 CONFIG_NAMESPACE: Final = "kube-system"
@@ -113,19 +111,10 @@ class FrontProxyGuard:
                 return self._authorizer.decide_user(user, attributes)
             return self._authorizer.decide_token(token, attributes)
 
-        try:
-            # All users come from the address of the API server: each waits for itself.
-            client = ("user", user.username) if user is not None else None
-            decision = await self._queue.decide(scope, review, client)
-        except QueueFullError:
-            await BUSY(scope, receive, send)
-            return
-        if decision is None:
-            return
-        if decision.outcome is not AuthorizationOutcome.ALLOWED:
-            await refusal_response(decision)(scope, receive, send)
-            return
-        await self._app(scope, receive, send)
+        # All users come from the address of the API server: each waits for itself.
+        client = ("user", user.username) if user is not None else None
+        if await is_allowed(self._queue, review, scope, receive, send, client=client):
+            await self._app(scope, receive, send)
 
 
 def request_attributes(

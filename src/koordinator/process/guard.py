@@ -127,19 +127,36 @@ class Guard:
         if path not in self._authorizer.always_allowed:
             token = bearer_token(Headers(scope=scope).get("authorization", ""))
             verb = scope["method"].lower()
-            try:
-                decision = await self._queue.decide(
-                    scope, lambda: self._authorizer.decide(token, verb, path)
-                )
-            except QueueFullError:
-                await BUSY(scope, receive, send)
-                return
-            if decision is None:
-                return
-            if decision.outcome is not AuthorizationOutcome.ALLOWED:
-                await refusal_response(decision)(scope, receive, send)
+
+            def review() -> Decision:
+                return self._authorizer.decide(token, verb, path)
+
+            if not await is_allowed(self._queue, review, scope, receive, send):
                 return
         await self._app(scope, receive, send)
+
+
+async def is_allowed(
+    queue: ReviewQueue,
+    review: Callable[[], Decision],
+    scope: Scope,
+    receive: Receive,
+    send: Send,
+    *,
+    client: Hashable = None,
+) -> bool:
+    """Return whether the review allows a request; answer the request if it does not."""
+    try:
+        decision = await queue.decide(scope, review, client)
+    except QueueFullError:
+        await BUSY(scope, receive, send)
+        return False
+    if decision is None:  # the connection was lost
+        return False
+    if decision.outcome is not AuthorizationOutcome.ALLOWED:
+        await refusal_response(decision)(scope, receive, send)
+        return False
+    return True
 
 
 def bearer_token(authorization: str) -> str:

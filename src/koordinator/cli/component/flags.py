@@ -39,13 +39,22 @@ _PRINT = "Format of the printed result."
 #: Help of flags that several dataclasses declare.
 KUBECONFIG_CONTEXT = "Name of the kubeconfig context to use."
 READ_CLUSTER = "Read the cluster of this kubeconfig file."
-TLS_CERTIFICATE = "Certificate of the HTTPS server, in PEM format."
-TLS_KEY = "Private key of the certificate, in PEM format."
 LEADER_ELECT = "Write to the cluster only while this replica holds the lease."
 REST_QPS = "Average requests per second to the API server; 0 means no limit."
 REST_BURST = "Burst of requests to the API server."
 WRITE_CONFIG = "Write the effective configuration to this file, and exit."
 
+ServerAddress = Annotated[
+    str, typer.Option(help="Address that the HTTPS server listens on.", rich_help_panel=SERVING)
+]
+TlsCertificateFile = Annotated[
+    Path | None,
+    typer.Option(help="Certificate of the HTTPS server, in PEM format.", rich_help_panel=SERVING),
+]
+TlsKeyFile = Annotated[
+    Path | None,
+    typer.Option(help="Private key of the certificate, in PEM format.", rich_help_panel=SERVING),
+]
 Files = Annotated[list[str] | None, typer.Option("--filename", "-f", metavar="FILE", help=_FILES)]
 Now = Annotated[str, typer.Option(help=_NOW)]
 SchedulerGates = Annotated[
@@ -109,16 +118,9 @@ class PageFlags:
             rich_help_panel=SERVING,
         ),
     ] = 0
-    bind_address: Annotated[
-        str, typer.Option(help="Address that the HTTPS server listens on.", rich_help_panel=SERVING)
-    ] = "::"
-    tls_cert_file: Annotated[
-        Path | None,
-        typer.Option(help=TLS_CERTIFICATE, rich_help_panel=SERVING),
-    ] = None
-    tls_private_key_file: Annotated[
-        Path | None, typer.Option(help=TLS_KEY, rich_help_panel=SERVING)
-    ] = None
+    bind_address: ServerAddress = "::"
+    tls_cert_file: TlsCertificateFile = None
+    tls_private_key_file: TlsKeyFile = None
     tls_min_version: Annotated[str, TLS_VERSION] = ""
     tls_cipher_suites: Annotated[str, TLS_SUITES] = ""
     authorization_always_allow_paths: Annotated[

@@ -10,8 +10,9 @@ import typer
 from koordinator.cli.component.flags import (
     KUBECONFIG_CONTEXT,
     SERVING,
-    TLS_CERTIFICATE,
-    TLS_KEY,
+    ServerAddress,
+    TlsCertificateFile,
+    TlsKeyFile,
     parse_address,
 )
 from koordinator.cli.input.configuration import CONFIGURATION_HELP, NAMED_CONFIGURATION
@@ -162,16 +163,9 @@ class DashboardFlags:
             rich_help_panel=SERVING,
         ),
     ] = 0
-    bind_address: Annotated[
-        str, typer.Option(help="Address that the HTTPS server listens on.", rich_help_panel=SERVING)
-    ] = "::"
-    tls_cert_file: Annotated[
-        Path | None,
-        typer.Option(help=TLS_CERTIFICATE, rich_help_panel=SERVING),
-    ] = None
-    tls_private_key_file: Annotated[
-        Path | None, typer.Option(help=TLS_KEY, rich_help_panel=SERVING)
-    ] = None
+    bind_address: ServerAddress = "::"
+    tls_cert_file: TlsCertificateFile = None
+    tls_private_key_file: TlsKeyFile = None
 
     @property
     def address(self) -> tuple[str, int] | None:

@@ -23,8 +23,6 @@ from koordinator.cli.component.flags import (
     LEADER_ELECT,
     ONCE,
     SERVING,
-    TLS_CERTIFICATE,
-    TLS_KEY,
     TLS_SUITES,
     TLS_VERSION,
     WRITE_CONFIG,
@@ -34,6 +32,9 @@ from koordinator.cli.component.flags import (
     OnceNow,
     OncePrint,
     ProcessFlags,
+    ServerAddress,
+    TlsCertificateFile,
+    TlsKeyFile,
     parse_bool,
 )
 from koordinator.cli.input.configuration import (
@@ -131,9 +132,7 @@ class SchedulerServingFlags:
             rich_help_panel=SERVING,
         ),
     ] = 10259
-    bind_address: Annotated[
-        str, typer.Option(help="Address that the HTTPS server listens on.", rich_help_panel=SERVING)
-    ] = _ANY_ADDRESS
+    bind_address: ServerAddress = _ANY_ADDRESS
     port: Annotated[
         int,
         typer.Option(
@@ -149,13 +148,8 @@ class SchedulerServingFlags:
             help="Address that the plain HTTP server listens on.", rich_help_panel=SERVING
         ),
     ] = _ANY_ADDRESS
-    tls_cert_file: Annotated[
-        Path | None,
-        typer.Option(help=TLS_CERTIFICATE, rich_help_panel=SERVING),
-    ] = None
-    tls_private_key_file: Annotated[
-        Path | None, typer.Option(help=TLS_KEY, rich_help_panel=SERVING)
-    ] = None
+    tls_cert_file: TlsCertificateFile = None
+    tls_private_key_file: TlsKeyFile = None
     tls_min_version: Annotated[str, TLS_VERSION] = ""
     tls_cipher_suites: Annotated[str, TLS_SUITES] = ""
     cert_dir: Annotated[

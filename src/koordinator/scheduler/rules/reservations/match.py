@@ -18,12 +18,12 @@ from koordinator.api.annotations.reservation import (
     ReservationAffinity,
     read_reservation_affinity,
 )
-from koordinator.api.core import NodeSelectorRequirement, NodeSelectorTerm, Taint, Toleration
+from koordinator.api.core import Taint, Toleration
 from koordinator.api.labels import RESERVATION_IGNORED, is_true
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.resource_names import GPU, GPU_CORE, GPU_MEMORY_RATIO
 from koordinator.domain.amounts import Amounts
-from koordinator.domain.node_selection import FORBIDDING, UNSCHEDULABLE, untolerated
+from koordinator.domain.node_selection import FORBIDDING, UNSCHEDULABLE, matches_term, untolerated
 from koordinator.scheduler.rules.reservations.offer import (
     AllocatePolicy,
     OwnerCandidate,
@@ -147,9 +147,6 @@ def first_by_order(offers: Iterable[ReservationOffer]) -> ReservationOffer | Non
     return min(ordered, key=lambda offer: offer.order, default=None)
 
 
-_NAME = "metadata.name"
-
-
 class MatchResult(Enum):
     """Result of matching; the first reason that applies."""
 
@@ -254,44 +251,4 @@ def matches_affinity(
     if required is None:
         return True
     terms = required.reservation_selector_terms
-    return any(_matches_term(term, labels, offer.name) for term in terms)
-
-
-def _matches_term(term: NodeSelectorTerm, labels: Mapping[str, str], name: str) -> bool:
-    """Return whether all of a term matches; an empty term matches nothing."""
-    if not (term.match_expressions or term.match_fields):
-        return False
-    return all(_meets(each, labels) for each in term.match_expressions) and all(
-        each.key == _NAME and _meets(each, {_NAME: name}) for each in term.match_fields
-    )
-
-
-def _meets(wanted: NodeSelectorRequirement, labels: Mapping[str, str]) -> bool:
-    value = labels.get(wanted.key)
-    match wanted.operator:
-        case "In":
-            return value in wanted.values
-        case "NotIn":
-            return value not in wanted.values
-        case "Exists":
-            return value is not None
-        case "DoesNotExist":
-            return value is None
-        case _:
-            return _compares(wanted, value)
-
-
-def _compares(wanted: NodeSelectorRequirement, value: str | None) -> bool:
-    """Return whether a number is above (Gt) or below (Lt) another; False for non-numbers."""
-    found = _integer(value)
-    bound = _integer(wanted.values[0]) if len(wanted.values) == 1 else None
-    if found is None or bound is None:
-        return False
-    return {"Gt": found > bound, "Lt": found < bound}.get(wanted.operator, False)
-
-
-def _integer(text: str | None) -> int | None:
-    try:
-        return None if text is None else int(text)
-    except ValueError:
-        return None
+    return any(matches_term(term, labels, offer.name) for term in terms)
