@@ -14,7 +14,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod, is_terminal
 from koordinator.domain.pod_requests import Requests
 from koordinator.domain.resized_pods import DEFAULT_RULES, effective_requests
-from koordinator.domain.transforms import as_offered, as_scheduled
+from koordinator.domain.transforms import as_scheduled, transform_node
 
 KindT = TypeVar("KindT", bound=KubeObject)
 _KEY = attrgetter("metadata.namespace", "metadata.name")
@@ -80,7 +80,7 @@ class ClusterMirror:
                 self._forget_pod(old)
             self._index_pod(obj)
         elif isinstance(obj, Node):
-            obj = as_offered(obj).node
+            obj = transform_node(obj).node
         kept[obj.key] = obj
 
     def drop(self, obj: KubeObject) -> None:

@@ -68,32 +68,32 @@ def _current_spec(pod: Pod) -> Pod:
 
 
 @dataclass(frozen=True, slots=True)
-class OfferedNode:
+class TransformedNode:
     """A node with its effective allocatable; ``warning`` reports an invalid annotation."""
 
     node: Node
     warning: str = ""
 
 
-def as_offered(node: Node) -> OfferedNode:
+def transform_node(node: Node) -> TransformedNode:
     """Return the node with current resource names, minus what its annotation reserves."""
     if not _FORMER.isdisjoint(node.status.allocatable):
-        node = _offering(node, _current(node.status.allocatable))
+        node = _with_allocatable(node, _current(node.status.allocatable))
     try:
         reservation = NODE_RESERVATION.read(node.metadata)
         taken = {} if reservation is None else _reserved(reservation)
     except InputError as error:
-        return OfferedNode(node, f"node {node.metadata.name}: {error}")
+        return TransformedNode(node, f"node {node.metadata.name}: {error}")
     allocatable = dict(node.status.allocatable)
     for name, amount in taken.items():
         if name in allocatable:
             allocatable[name] = max(allocatable[name] - amount, _NOTHING)
-    return OfferedNode(
-        node if allocatable == node.status.allocatable else _offering(node, allocatable)
+    return TransformedNode(
+        node if allocatable == node.status.allocatable else _with_allocatable(node, allocatable)
     )
 
 
-def _offering(node: Node, allocatable: ResourceList) -> Node:
+def _with_allocatable(node: Node, allocatable: ResourceList) -> Node:
     return replace(node, status=replace(node.status, allocatable=allocatable))
 
 

@@ -17,7 +17,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import RESIZE_PENDING, TERMINAL_PHASES, ContainerStatus, Pod, PodStatus
 from koordinator.api.reservation import Reservation
 from koordinator.domain.reserve_pod import display_name, holds_for_others, is_reserve_pod
-from koordinator.domain.transforms import as_offered
+from koordinator.domain.transforms import transform_node
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.rules.reservations.offer import ReservationOffer, offer_of, offer_of_pod
@@ -63,7 +63,7 @@ class Ingest:
         return ClusterEvent(new.KIND, action, old, new)
 
     def _put_node(self, new: Node, old: Node | None) -> ClusterEvent:
-        new, old = self._offered(new), as_offered(old).node if old is not None else None
+        new, old = self._transformed(new), transform_node(old).node if old is not None else None
         name = new.metadata.name
         self._state.put_node(new)
         if old is None:
@@ -81,11 +81,11 @@ class Ingest:
             self._complain_about_load(new)
         return ClusterEvent("Node", action, old, new)
 
-    def _offered(self, node: Node) -> Node:
-        offered = as_offered(node)
-        if offered.warning:
-            self.warnings.append(ObjectWarning(node, offered.warning))
-        return offered.node
+    def _transformed(self, node: Node) -> Node:
+        transformed = transform_node(node)
+        if transformed.warning:
+            self.warnings.append(ObjectWarning(node, transformed.warning))
+        return transformed.node
 
     def _is_outdated(self, new: KubeObject) -> bool:
         """Return whether the state has the result of a write that is newer than this version.

@@ -50,7 +50,7 @@ from koordinator.scheduler.rules.volumes import (
 )
 
 
-def _is_offered(volume: PersistentVolume) -> bool:
+def _is_unclaimed(volume: PersistentVolume) -> bool:
     reference = volume.spec.claim_ref
     return reference is None or not reference.uid
 
@@ -131,12 +131,12 @@ class VolumeController:
                     changed.setdefault(found.key)
             elif event.type is not EventType.DELETED:
                 if isinstance(found, PersistentVolume):
-                    did |= self._offer(found) or self._complete(found)
-                if not isinstance(found, PersistentVolume) or _is_offered(found):
+                    did |= self._make_available(found) or self._complete(found)
+                if not isinstance(found, PersistentVolume) or _is_unclaimed(found):
                     changed |= self._unbound
         return self._bind_claims([key for key in changed if key in self._unbound]) or did
 
-    def _offer(self, volume: PersistentVolume) -> bool:
+    def _make_available(self, volume: PersistentVolume) -> bool:
         """Make a new volume available."""
         reference, status = volume.spec.claim_ref, volume.status
         if status.phase not in ("", "Pending") or (reference is not None and reference.uid):

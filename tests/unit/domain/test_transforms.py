@@ -11,7 +11,7 @@ from koordinator.api.core import ResourceRequirements
 from koordinator.api.labels import SCHEDULER_NAME
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.domain.transforms import as_offered, as_scheduled
+from koordinator.domain.transforms import as_scheduled, transform_node
 from koordinator.foundation.quantity import Quantity
 
 RESERVATION = "node.koordinator.sh/reservation"
@@ -41,12 +41,12 @@ def test_former_resource_names_of_a_node_count_as_the_current_ones() -> None:
             {"kubernetes.io/gpu": 200, "kubernetes.io/rdma": 100, "koordinator.sh/rdma": 7}
         ),
     )
-    offered = as_offered(old).node.status.allocatable
+    offered = transform_node(old).node.status.allocatable
 
     assert offered["koordinator.sh/gpu"] == Quantity.parse("200")
     assert offered["koordinator.sh/rdma"] == Quantity.parse("7")
     assert offered.keys().isdisjoint({"kubernetes.io/gpu", "kubernetes.io/rdma"})
-    assert as_offered(node("n")).node == node("n")
+    assert transform_node(node("n")).node == node("n")
 
 
 def test_a_pod_without_former_names_is_the_same_object() -> None:
@@ -87,7 +87,7 @@ def test_a_label_may_name_the_scheduler() -> None:
 
 
 def allocatable(annotation: str) -> dict[str, str]:
-    offered = as_offered(reserving(annotation)).node
+    offered = transform_node(reserving(annotation)).node
     return {name: str(amount) for name, amount in offered.status.allocatable.items()}
 
 
@@ -117,6 +117,6 @@ def test_more_than_there_is_leaves_nothing() -> None:
 def test_what_cannot_be_read_is_complained_about(text: str) -> None:
     """The node counts as if nothing were reserved."""
     whole = reserving(text)
-    offered = as_offered(whole)
+    offered = transform_node(whole)
     assert offered.node is whole
     assert "node n: " in offered.warning

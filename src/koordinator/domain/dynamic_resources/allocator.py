@@ -310,7 +310,7 @@ class _Search:
         """
         if not self._gates.from_1_37:
             return self._can_allocate(claim, option, device)
-        if not is_offered(device, self._gates) or not option.selects(device):
+        if not is_allocatable(device, self._gates) or not option.selects(device):
             return False
         return not self._gates.capacity or self._requested(claim, option, device) is not None
 
@@ -321,7 +321,7 @@ class _Search:
 
         Raises AllocationError.
         """
-        if not is_offered(device, self._gates) or not option.selects(device):
+        if not is_allocatable(device, self._gates) or not option.selects(device):
             return False
         return not self._gates.capacity or self._capacity_taken(claim, option, device) is not None
 
@@ -563,7 +563,7 @@ def needs_gate(device: InventoryDevice, gates: AllocatorGates) -> bool:
     return bool(device.spec.consumes_counters) and not gates.counters
 
 
-def is_offered(device: InventoryDevice, gates: AllocatorGates) -> bool:
+def is_allocatable(device: InventoryDevice, gates: AllocatorGates) -> bool:
     """Return whether a device can be allocated with respect to binding conditions."""
     return gates.binding_conditions or not device.spec.binding_conditions
 

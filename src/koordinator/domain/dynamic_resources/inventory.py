@@ -216,12 +216,12 @@ class SliceIndex:
         """Add or update a slice."""
         name = item.metadata.name
         self.drop(name)
-        offered = self._slices[name] = InventorySlice.of(item)
-        is_usable = self._partitions or not offered.spec.per_device_node_selection
-        if is_usable and not offered.has_groups:
-            self._visible(offered)[name] = offered
-        self._by_pool.setdefault(_pool_key(offered), {})[name] = offered
-        self._of_driver[offered.spec.driver] += 1
+        part = self._slices[name] = InventorySlice.of(item)
+        is_usable = self._partitions or not part.spec.per_device_node_selection
+        if is_usable and not part.has_groups:
+            self._visible(part)[name] = part
+        self._by_pool.setdefault(_pool_key(part), {})[name] = part
+        self._of_driver[part.spec.driver] += 1
 
     def drop(self, name: str) -> None:
         """Remove a slice if it exists."""
@@ -247,8 +247,8 @@ class SliceIndex:
         """Return a slice by name."""
         return self._slices.get(name)
 
-    def _visible(self, offered: InventorySlice) -> dict[str, InventorySlice]:
-        only = offered.only_node
+    def _visible(self, part: InventorySlice) -> dict[str, InventorySlice]:
+        only = part.only_node
         return self._of_node.setdefault(only, {}) if only else self._shared
 
     def nodes(self) -> Iterable[str]:
@@ -329,8 +329,8 @@ class SliceIndex:
         )
 
 
-def _pool_key(offered: InventorySlice) -> PoolKey:
-    return offered.spec.driver, offered.spec.pool.name
+def _pool_key(part: InventorySlice) -> PoolKey:
+    return part.spec.driver, part.spec.pool.name
 
 
 def _take_out(groups: dict[GroupT, dict[str, InventorySlice]], group: GroupT, name: str) -> None:

@@ -14,7 +14,7 @@ from koordinator.api.codec import encode_part
 from koordinator.domain.dynamic_resources.allocator import (
     AllocatorGates,
     AttributeConstraint,
-    is_offered,
+    is_allocatable,
     needs_gate,
 )
 from koordinator.domain.dynamic_resources.inventory import (
@@ -151,7 +151,7 @@ class ShapeReader:
         """Return the properties of a device that matter besides expression results."""
         spec, gates = device.spec, self._gates
         own: tuple[Hashable, ...] = tuple(map(device.attribute, self._attributes))
-        own += (needs_gate(device, gates), is_offered(device, gates))
+        own += (needs_gate(device, gates), is_allocatable(device, gates))
         if gates.capacity:
             own += (spec.allow_multiple_allocations, encode_part(spec.capacity))
         if gates.taints:

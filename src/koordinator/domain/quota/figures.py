@@ -33,7 +33,7 @@ from koordinator.domain.quota.spec import QuotaTopology, quota_pod
 from koordinator.domain.quota.tree import QuotaTree
 from koordinator.domain.quota.trees import QuotaRules, QuotaTrees
 from koordinator.domain.quota.validation import warning_about
-from koordinator.domain.transforms import as_offered, as_scheduled
+from koordinator.domain.transforms import as_scheduled, transform_node
 from koordinator.foundation.errors import InputError
 
 
@@ -186,7 +186,7 @@ def counted_quotas(
     topology = QuotaTopology()
     for obj in objects:
         if isinstance(obj, Node):
-            add(total, amounts_of(as_offered(obj).node.status.allocatable))
+            add(total, amounts_of(transform_node(obj).node.status.allocatable))
         elif isinstance(obj, ElasticQuota):
             topology.put(obj)
             try:

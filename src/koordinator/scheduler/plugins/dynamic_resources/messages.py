@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from koordinator.api.dynamic_resources import DeviceClass, ResourceClaim
 from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.dynamic_resources.allocator import (
-    is_offered,
+    is_allocatable,
     is_tolerated,
     needs_gate,
 )
@@ -84,7 +84,7 @@ def _device_problem(ledger: DeviceLedger, option: RequestOption, device: Invento
 
 
 def _gate_problem(ledger: DeviceLedger, device: InventoryDevice) -> str:
-    if not is_offered(device, ledger.gates):
+    if not is_allocatable(device, ledger.gates):
         return "has binding conditions, which need the gate DRADeviceBindingConditions"
     if needs_gate(device, ledger.gates):
         return "consumes counters, which need the gate DRAPartitionableDevices"
