@@ -8,6 +8,7 @@
 ``objects``       custom resources, annotations, labels, ConfigMap sections
 ``settings``      configuration files, plugins with arguments, feature gates
 ``commands``      commands with flags and environment variables
+``deployment``    values of the chart, rights, webhooks
 ``metrics``       metrics by component
 ``states``        event reasons and conditions
 ``support``       tested versions

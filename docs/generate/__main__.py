@@ -5,7 +5,7 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
-from docs.generate import commands, metrics, objects, settings, states, support
+from docs.generate import commands, deployment, metrics, objects, settings, states, support
 
 
 def pages() -> Mapping[str, str]:
@@ -25,6 +25,9 @@ def pages() -> Mapping[str, str]:
         "event-reasons.md": states.event_reasons(),
         "conditions.md": states.conditions(),
         "compatibility.md": support.compatibility(),
+        "chart-values.md": deployment.chart_values(),
+        "rights.md": deployment.rights(),
+        "webhooks.md": deployment.webhooks(),
     }
     made |= {f"resources/{name}.md": text for name, text in objects.custom_resources()}
     made |= {f"commands/{name}.md": text for name, text in commands.commands()}

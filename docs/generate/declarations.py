@@ -3,6 +3,7 @@
 import ast
 import inspect
 import io
+import re
 import textwrap
 import tokenize
 from collections.abc import Iterator, Mapping
@@ -14,6 +15,7 @@ from types import ModuleType
 import koordinator
 
 PACKAGE = Path(koordinator.__file__).parent
+_WAIVER = re.compile(r"#\s*(?:noqa|type: ignore)\b[^#]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,4 +125,6 @@ def _is_after_blank(lines: list[str], line: int) -> bool:
 
 
 def _plain(text: str) -> str:
-    return " ".join(text.replace("#:", " ").replace("#", " ").split())
+    """Return the words of comments; waivers of linters and of the type checker are none."""
+    comments = _WAIVER.sub("", text).replace("#:", " ").replace("#", " ")
+    return " ".join(comments.split())

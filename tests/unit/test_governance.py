@@ -15,13 +15,34 @@ from koordinator.cli.main import app
 ROOT = Path(__file__).parents[2]
 
 
-def test_owned_paths_exist() -> None:
-    """A moved folder would have no owner."""
-    for line in (ROOT / ".github/CODEOWNERS").read_text("utf-8").splitlines():
-        if line and not line.startswith("#"):
-            path, *owners = line.split()
-            assert owners
-            assert path == "*" or (ROOT / path.strip("/")).exists(), path
+def test_every_package_has_an_area() -> None:
+    """Paths of areas exist, and a new package is added to one."""
+    areas = _areas()
+
+    for path in areas:
+        assert (ROOT / path.strip("/")).is_dir(), path
+    for package in (ROOT / "src/koordinator").iterdir():
+        if package.is_dir() and package.name != "__pycache__":
+            assert f"/src/koordinator/{package.name}/" in areas
+
+
+def test_code_owners_are_the_owners_of_the_areas() -> None:
+    """An area without owners has no entry, since an entry needs an existing account."""
+    lines = (ROOT / ".github/CODEOWNERS").read_text("utf-8").splitlines()
+    entries = dict(line.split(maxsplit=1) for line in lines if line and not line.startswith("#"))
+
+    assert entries == {path: owners for path, owners in _areas().items() if owners}
+    assert all(each.startswith("@") for owners in entries.values() for each in owners.split())
+
+
+def _areas() -> dict[str, str]:
+    """Return the owners of each path in the table of GOVERNANCE.md."""
+    table = re.findall(
+        r"^\| [^|]+ \| (`/[^|]+) \| ?([^|]*)\|$",
+        (ROOT / "GOVERNANCE.md").read_text("utf-8"),
+        re.MULTILINE,
+    )
+    return {path: owners.strip() for row, owners in table for path in re.findall("`(.+?)`", row)}
 
 
 @pytest.mark.parametrize("name", ["bug", "feature"])

@@ -54,7 +54,8 @@ LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-availab
 VGPU_NODE: Final = "hami.io/vgpu-node"  # node whose HAMi devices the pod uses
 
 # Of pods, for koordlet and the descheduler.
-EVICTION_ENABLED: Final = "koordinator.sh/eviction-enabled"  # true: koordlet may evict the pod
+#: true: koordlet may evict the pod although its class is not BE
+EVICTION_ENABLED: Final = "koordinator.sh/eviction-enabled"
 #: how a migration evicts the pod: Eviction, Delete or SoftEviction; also of its job
 EVICT_POLICY: Final = "koordinator.sh/evict-policy"
 CORE_SCHED_GROUP_ID: Final = "koordinator.sh/core-sched-group-id"  # group of pods that share cores

@@ -21,6 +21,7 @@ from koordinator.api.registry import KINDS
 from koordinator.cli.commands import COMMANDS
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
 from koordinator.foundation.clock import Duration
+from koordinator.manager.admission.hooks import HookOptions, all_hooks
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
 
 ROOT = Path(__file__).parents[3]
@@ -157,6 +158,30 @@ def test_readers_and_writers_of_a_key_are_components() -> None:
     assert (own.readers, own.writers) == ({"koordlet"}, set())
     assert shared.readers == {"koord-descheduler", "koord-manager", "koord-scheduler", "koordlet"}
     assert shared.writers == {"koord-manager"}
+
+
+def test_waivers_of_linters_are_no_meaning(reference: Mapping[str, str]) -> None:
+    """A comment may have both, and a field with a waiver alone has no meaning."""
+    assert not any("noqa" in text or "type: ignore" in text for text in reference.values())
+
+
+def test_every_webhook_has_its_gate_and_failure_policy(reference: Mapping[str, str]) -> None:
+    """With the defaults of the manager and of the chart."""
+    rows = {row[0]: row for row in map(_cells, reference["webhooks.md"].splitlines()) if row}
+
+    for hook in all_hooks(HookOptions(gates=frozenset())):
+        assert rows[f"`{hook.path}`"]
+    binding = rows["`/validate-pod-binding`"]
+    assert binding[1:3] == ["validating", "`pods/binding`"]
+    assert binding[-2:] == ["`BindingAdmissionWebhook` (off)", "`bindings` (Ignore)"]
+
+
+def test_rights_of_each_component_are_listed(reference: Mapping[str, str]) -> None:
+    """As the manifests without Helm have them."""
+    agent = reference["rights.md"].split("\n## ClusterRole koordlet\n")[1].split("\n## ")[0]
+
+    assert "`nodemetrics`, `nodeslos` | get, list, watch |" in agent
+    assert "`secrets`" not in agent
 
 
 def test_a_meaning_lists_the_values_of_an_enumeration(reference: Mapping[str, str]) -> None:

@@ -121,6 +121,7 @@ class MigrationControllerArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     max_unavailable_per_workload: int | str | None = None
     #: whether workloads with a single replica may be moved
     skip_check_expected_replicas: bool = False
+    #: moves within a time window, by kind of object: workload or namespace
     object_limiters: dict[str, MigrationObjectLimiter] = {}  # noqa: RUF012 -- msgspec copies it
     default_job_mode: str = ""  # mode of jobs: ReservationFirst or EvictDirectly
     #: time after which a job is given up

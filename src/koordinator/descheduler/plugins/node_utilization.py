@@ -52,7 +52,9 @@ class LowNodeUtilizationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     """Thresholds: pods leave nodes above the target thresholds while others are below."""
 
     use_deviation_thresholds: bool = False  # whether thresholds are distances from the average
+    #: requests in percent by resource below which a node has room
     thresholds: dict[str, float] = {}  # noqa: RUF012 -- msgspec copies it
+    #: requests in percent by resource above which pods leave a node
     target_thresholds: dict[str, float] = {}  # noqa: RUF012 -- as above
     number_of_nodes: Int32 = 0  # the plugin runs if more nodes than this are below
     #: source of usage; refused: only requests are supported
@@ -79,6 +81,7 @@ class LowNodeUtilizationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
 class HighNodeUtilizationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     """Thresholds: pods leave nodes below them, so that these nodes can be removed."""
 
+    #: requests in percent by resource below which pods leave a node
     thresholds: dict[str, float] = {}  # noqa: RUF012 -- as above
     number_of_nodes: Int32 = 0  # the plugin runs if more nodes than this are below the thresholds
     #: OnlyThresholdingResources: only pods that request a resource of the thresholds
