@@ -26,7 +26,7 @@ _PATIENCE_S = 120.0
 _ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
 #: ``koord`` whose wall clock is fast by the seconds in a file.
-_STEPPED = """
+STEPPED = """
 import sys, time
 from pathlib import Path
 right, file, last = time.time, Path(sys.argv.pop(1)), [0.0, 0.0]
@@ -86,7 +86,7 @@ def start_replicas(cluster: ControlPlane, cleanup: ExitStack) -> Replicas:
     state = cluster.state_dir
     token, clock = state / "soak.token", state / "soak.clock"
     clock.write_text("0")
-    program = (sys.executable, "-c", _STEPPED, str(clock))
+    program = (sys.executable, "-c", STEPPED, str(clock))
     by_token = cluster.write_kubeconfig("soak-token", {"tokenFile": str(token)})
     certificate, key = cluster.authority.issue_client("soak", ("system:masters",))
     files = {"client-certificate": str(certificate), "client-key": str(key)}

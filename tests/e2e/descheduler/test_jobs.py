@@ -9,6 +9,7 @@ import pytest
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.descheduler.conftest import DESCHEDULER, REPLICAS, Mover
 from tests.e2e.descheduler_process import DeschedulerProcess
+from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.session.manifests import disruption_budget
 from tests.e2e.waiting import eventually
 
@@ -105,6 +106,40 @@ def test_nothing_is_lost_and_nothing_left_however_often_the_descheduler_dies(
         status = jobs[uid]["status"]
         assert mover.pods()[status["podRef"]["name"]] == status["nodeName"]
     assert len(succeeded) >= 1
+
+
+def test_every_job_succeeds_though_scheduler_and_descheduler_die(
+    descheduler: DeschedulerProcess, scheduler: SchedulerProcess, mover: Mover
+) -> None:
+    """Killed in turn at random moments: no replica takes the place of another job's pod for good.
+
+    A job whose reservation was used by another pod reserves once more.
+    """
+    seed = int(np.random.SeedSequence().entropy) & 0xFFFFFFFF  # type: ignore[arg-type]
+    sys.stdout.write(f"seed: {seed}\n")
+    chance = np.random.default_rng(seed)
+    names = [f"both-{index}" for index in range(4)]
+    for name, pod in zip(names, list(mover.pods()), strict=False):
+        mover.move(name, pod, ttl="600s")
+    descheduler.start(wait=False)
+    for victim in (scheduler, descheduler) * (KILLS // 2):
+        eventually(lambda it=victim: it.get("/livez"), 60)  # type: ignore[misc]
+        time.sleep(float(chance.uniform(0, LONGEST_LIFE_S)))  # the moment is what is drawn
+        victim.kill()
+        victim.start(wait=False)
+    eventually(lambda: all(mover.phase(name) in _OVER for name in names), 180)
+    mover.rolled_out()
+
+    found = {name: mover.status(name) for name in names}
+    results = {name: (it["phase"], it.get("reason", "")) for name, it in found.items()}
+    assert {phase for phase, _ in results.values()} == {"Succeeded"}, results
+    pods = mover.pods()
+    assert len(pods) == REPLICAS
+    for name, status in found.items():
+        assert pods[status["podRef"]["name"]] == status["nodeName"], name
+    replacements = [status["podRef"]["name"] for status in found.values()]
+    assert len(set(replacements)) == len(names)
+    assert "Traceback" not in scheduler.log.read_text()
 
 
 def evicted(descheduler: DeschedulerProcess, labels: dict[str, str]) -> float:

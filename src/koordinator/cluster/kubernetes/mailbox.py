@@ -115,6 +115,7 @@ class Follower(ABC):
         """End it."""
         if self._task is not None:
             self._task.cancel()
+            self._task = None
 
     @abstractmethod
     async def _run(self) -> None: ...

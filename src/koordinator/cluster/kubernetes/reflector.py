@@ -141,11 +141,13 @@ class Reflector(Follower):
         await self._mailbox.put(versions)
         await asyncio.sleep(_REOPENED_AFTER_S * (1 + self._transport.chance.random()))
         if self._streaming is place is self._place and self._task is not None:
-            old = self._task
-            old.cancel()
-            await asyncio.wait([old])
-            if self._task is old:
-                self.start()
+            # It continues at the place that the old task leaves at its end.
+            self._task.add_done_callback(self._start_again)
+            self._task.cancel()
+
+    def _start_again(self, ended: asyncio.Task[None]) -> None:
+        if self._task is ended:  # neither stopped nor listing meanwhile
+            self.start()
 
     async def _run(self) -> None:
         place = self._place
