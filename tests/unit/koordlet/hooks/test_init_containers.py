@@ -239,38 +239,49 @@ def test_a_normalized_batch_pod_takes_its_native_containers() -> None:
 
 
 amounts = st.integers(1, 8).map(lambda gib: gib * GIB)
-parts = st.lists(st.tuples(st.booleans(), amounts), max_size=4)
+mains_of_pods = st.lists(st.tuples(amounts, st.booleans()), min_size=1, max_size=3)
+inits_of_pods = st.lists(st.tuples(st.booleans(), amounts, st.booleans()), max_size=4)
 
 
 @settings(max_examples=examples(20))
-@given(st.lists(amounts, min_size=1, max_size=3), parts)
+@given(mains_of_pods, inits_of_pods, st.sampled_from([0, GIB]))
 def test_a_pod_has_room_for_every_moment_of_its_life(
-    mains: list[int], inits: list[tuple[bool, int]]
+    mains: list[tuple[int, bool]], inits: list[tuple[bool, int, bool]], overhead: int
 ) -> None:
-    """Init containers run one after the other, beside the sidecars before them."""
+    """Init containers run one after the other, beside the sidecars before them.
+
+    The kubelet sets the limits of containers with native memory, the agent all others.
+    """
     moments, running = [], 0
-    for is_sidecar, amount in inits:
+    for is_sidecar, amount, _ in inits:
         moments.append(running + amount)
         running += amount if is_sidecar else 0
-    moments.append(running + sum(mains))
+    moments.append(running + sum(amount for amount, _ in mains))
     batch: dict[str, str | int] = {"kubernetes.io/batch-memory": GIB}
     made = pod("a", "BE", limits=batch, containers=len(mains))
+
+    def of(name: str, amount: int, *, is_native: bool, sidecar: bool = False) -> Container:
+        key = "memory" if is_native else "batch_memory"
+        return container(name, sidecar=sidecar, **{key: amount})
+
     own = tuple(
-        replace(each, resources=container("x", sidecar=False, batch_memory=amount).resources)
-        for each, amount in zip(made.spec.containers, mains, strict=True)
+        replace(each, resources=of("x", amount, is_native=is_native).resources)
+        for each, (amount, is_native) in zip(made.spec.containers, mains, strict=True)
     )
     others = [
-        container(f"i{n}", sidecar=is_sidecar, batch_memory=amount)
-        for n, (is_sidecar, amount) in enumerate(inits)
+        of(f"i{n}", amount, is_native=is_native, sidecar=is_sidecar)
+        for n, (is_sidecar, amount, is_native) in enumerate(inits)
     ]
-    made = with_init(replace(made, spec=replace(made.spec, containers=own)), *others)
+    spec = replace(made.spec, containers=own, overhead={"memory": Quantity.parse(str(overhead))})
+    made = with_init(replace(made, spec=spec), *others)
     tree = Tree()
     view = tree.add_pod(made)
 
     limits = values(plan_batch_resources(tree.view(view)), CgroupFile.MEMORY_LIMIT)
 
-    assert limits[view.folder] == str(max(moments))
-    assert len(limits) == 1 + len(mains) + len(inits)
+    of_agent = [is_native for *_, is_native in (*mains, *inits)].count(False)
+    assert len(limits) == (1 + of_agent if of_agent else 0)
+    assert not of_agent or limits[view.folder] == str(max(moments) + overhead)
 
 
 def test_a_sidecar_is_on_the_cpus_of_its_pod_and_of_its_class() -> None:
