@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tests.examples import examples
 from tests.measured_nodes import (
     ARGUMENTS,
+    BAND,
     copies,
     measured_clusters,
     measured_nodes,
@@ -254,6 +255,19 @@ def labelled(one: Pod, labels: dict[str, str]) -> Pod:
     """Return the pod with additional labels."""
     meta = msgspec.structs.replace(one.metadata, labels={**one.metadata.labels, **labels})
     return msgspec.structs.replace(one, metadata=meta)
+
+
+def test_prod_pods_of_a_batch_are_refused_where_the_report_has_expired() -> None:
+    """With limits of prod pods alone, pods of other bands are placed there."""
+    bands = ("koord-prod", "koord-free") * 4
+    pods = [pod(f"{band}-{at}", cpu=1, labels={BAND: band}) for at, band in enumerate(bands)]
+    args = {"usageThresholds": {"cpu": 0}, "prodUsageThresholds": {"cpu": 40}}
+    expired = metric("n", cpu=1, at="22:00:00")
+    one = embedded(node("n", cpu=16), expired, *pods, config=load_aware(args), report=False)
+    one.scheduler.step()
+
+    assert {key.partition("-")[2][:4] for key in one.state.pods.by_key} == {"free"}
+    assert len(one.state.pods.by_key) == 4
 
 
 @pytest.mark.parametrize("deed", ["come", "run", "go", "renew", "time", "gone"])
