@@ -132,11 +132,8 @@ class GroupForest:
         self._trees: dict[str, GroupTree | str] = {}  # by key of the topmost group
         self._changed_trees: dict[str, None] = {}  # groups that were topmost when they changed
         self._changed_groups: dict[str, None] = {}  # PodGroups that got or lost a parent
-
-    @property
-    def is_changed(self) -> bool:
-        """Whether ``take_changed`` has something to return."""
-        return bool(self._changed_trees or self._changed_groups)
+        #: Whether ``take_changed`` has something to return; no property, since each pod asks.
+        self.is_changed = False
 
     def take_changed(self) -> list[str]:
         """Return the PodGroups whose tree may be another one since the last call."""
@@ -147,6 +144,7 @@ class GroupForest:
                 seen.add(top)
                 found |= dict.fromkeys(self._below(top))
         self._changed_trees, self._changed_groups = {}, {}
+        self.is_changed = False
         return list(found)
 
     def composite(self, key: str) -> CompositePodGroup | None:
@@ -189,6 +187,7 @@ class GroupForest:
         known = self._groups.pop(group.key, None)
         if known is not None:
             self._changed_groups[group.key] = None
+            self.is_changed = True
             self._note_change(parent_key(known))
             self._unlink(known)
 
@@ -247,6 +246,7 @@ class GroupForest:
         top = self._top(key)
         self._trees.pop(top, None)
         self._changed_trees[top] = None
+        self.is_changed = True
 
     def _below(self, top: str) -> list[str]:
         """Return the PodGroups of a tree."""
