@@ -33,9 +33,10 @@ def opened_recording(
             yield read_recording(_lines(file, path, on_notice), str(path))
     except InputError as error:
         raise error.within(source=str(path)) from None
-    except (OSError, zlib.error) as error:
-        text = f"cannot be read: {getattr(error, 'strerror', None) or error}"
-        raise InputError(text, source=str(path)) from None
+    except OSError as error:
+        raise InputError(f"cannot be read: {error.strerror or error}", source=str(path)) from None
+    except zlib.error:
+        raise InputError("must be a recording, packed by gzip", source=str(path)) from None
 
 
 def _lines(file: BinaryIO, path: Path, on_notice: Callable[[str], object]) -> Iterator[bytes]:

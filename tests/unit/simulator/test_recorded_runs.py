@@ -10,10 +10,12 @@ from tests.worlds import configuration
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_configuration
 from koordinator.domain.audit import AuditChoice, AuditOutcome
+from koordinator.foundation.errors import InputError
 from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, parse_workload
 from koordinator.simulator.configurations import BY_NAME, default_profile
 from koordinator.simulator.recording import read_recording
+from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.replay import ReplayOutcomes, replay
 from koordinator.simulator.results import SimulationResult
 
@@ -190,3 +192,13 @@ def test_an_audit_tells_what_was_decided_in_virtual_time() -> None:
     told = audit.summary(AuditChoice())
     assert "DeviceShare" in {it.plugin for it in told.slowest}
     assert b"".join(lines).count(b"\n") == told.entries
+
+
+def test_another_file_is_no_recording(tmp_path: Path) -> None:
+    """Such as a manifest; the error of the library is left out."""
+    file = tmp_path / "node.yaml"
+    file.write_text("apiVersion: v1\nkind: Node\nmetadata: {name: a}\n" * 9, "utf-8")
+
+    problem = r"node\.yaml: must be a recording, packed by gzip$"
+    with pytest.raises(InputError, match=problem), opened_recording(file):
+        pass
