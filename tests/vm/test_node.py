@@ -191,6 +191,31 @@ def test_pressure_of_containers_is_measured(agent: NodeInside, pods: Pods) -> No
     eventually(measured, PATIENCE_S)
 
 
+def test_pressure_of_a_throttled_container_is_its_own(agent: NodeInside, pods: Pods) -> None:
+    """A container above its CPU quota reads its stalls, and the metric of its pod has them."""
+    busy = "sh -c 'while :; do :; done'"
+    agent.execute(pods.ls, f"for i in 1 2; do timeout 300 {busy} >/dev/null 2>&1 & done")
+    try:
+        eventually(lambda: _stalled(agent.inside(pods.ls, "cpu.pressure")) > 0, PATIENCE_S)
+        uid = f'pod_uid="{pods.ls["metadata"]["uid"]}"'
+
+        def measured() -> bool:
+            text = agent.metrics()
+            rows = [it for it in text if it.startswith("koordlet_container_psi{") and uid in it]
+            some = [it for it in rows if 'cpu"' in it and "avg10" in it and 'some"' in it]
+            return any(float(it.rpartition(" ")[2]) > 0 for it in some)
+
+        eventually(measured, PATIENCE_S)
+    finally:
+        agent.execute(pods.ls, "pkill -f 'while :' || true")
+
+
+def _stalled(pressure: str) -> float:
+    """Return the percentage of the last ten seconds in which some task waited."""
+    some = pressure.splitlines()[0].split()
+    return float(some[1].removeprefix("avg10="))
+
+
 def test_nothing_is_rejected_and_nothing_is_written_twice(agent: NodeInside, pods: Pods) -> None:
     """The kernel reads back what was written, so that a round without news writes nothing."""
     assert pods
