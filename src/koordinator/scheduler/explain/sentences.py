@@ -228,6 +228,14 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
         r"reservation requires cluster mode pre-allocation which is disabled",
         "the scheduler's configuration disables pre-allocation of pods of others (cluster mode)",
     ),
+    (
+        r"pod resize fits, waiting for Kubelet actuation",
+        "its resize fits; the kubelet has not granted it yet",
+    ),
+    (
+        r"node had resize preemption disabled",
+        "the node forbids preemption for resizes (spec.podPreemptionPolicy)",
+    ),
     # quotas, gates, gangs
     (r"waits for its turn in (the queue of quota \S+)", "it is not its turn in {0}"),
     (
