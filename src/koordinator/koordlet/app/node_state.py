@@ -7,6 +7,7 @@ uses the checkpoint.
 import logging
 import operator
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 from koordinator.api.codec import decode_object, encode, subject_of
@@ -127,21 +128,28 @@ class NodeState:
     def restore(self, objects: Sequence[KubeObject], exists: Callable[[str], bool]) -> None:
         """Restore a checkpoint, without pods whose cgroup no longer ``exists``.
 
-        Objects that the API server does not list later are dropped.
+        Objects that the API server has listed already stay; those that it does not list later are
+        dropped.
         """
         self._is_restored = True
         for each in objects:
-            if isinstance(each, Pod):
-                try:
-                    if not exists(pod_view(each, self._layout).folder):
-                        continue
-                except InputError:
-                    continue
-            self._unconfirmed.add((type(each), each.key))
-            self._apply(WatchEvent(EventType.ADDED, each))
+            self._isolated("checkpoint", each, partial(self._restore_object, each, exists))
+
+    def _restore_object(self, obj: KubeObject, exists: Callable[[str], bool]) -> bool:
+        if isinstance(obj, Pod):
+            try:
+                if obj.key in self._pods or not exists(pod_view(obj, self._layout).folder):
+                    return False
+            except InputError:
+                return False
+        elif type(obj) in self._objects:
+            return False
+        self._unconfirmed.add((type(obj), obj.key))
+        return self._apply(WatchEvent(EventType.ADDED, obj))
 
     def _drop_unconfirmed(self) -> None:
         for kind, key in tuple(self._unconfirmed):
+            self._objects.pop(kind, None)
             if kind is Pod:
                 self._pods.pop(key, None)
             elif kind is NodeSlo:
@@ -168,12 +176,18 @@ class NodeState:
                 self.is_synced = True
                 continue
             self._unconfirmed.discard((type(event.object), event.object.key))
-            try:
-                is_refused = self._apply(event) or is_refused
-            except Exception as error:  # noqa: BLE001 -- reported
-                self._pods.pop(event.object.key, None)
-                self._isolation.report("watch events", error, subject_of(event.object))
+            apply = partial(self._apply, event)
+            is_refused = self._isolated("watch events", event.object, apply) or is_refused
         return is_refused
+
+    def _isolated(self, part: str, obj: KubeObject, work: Callable[[], bool]) -> bool:
+        """Return what ``work`` does; report an object that causes a fault."""
+        try:
+            return work()
+        except Exception as error:  # noqa: BLE001 -- reported
+            self._pods.pop(obj.key, None)
+            self._isolation.report(part, error, subject_of(obj))
+            return False
 
     def _apply(self, event: WatchEvent) -> bool:
         if not isinstance(event.object, Pod):

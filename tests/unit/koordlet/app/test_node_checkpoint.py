@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import pytest
 from tests.nodes import LAYOUT, pod
@@ -10,17 +11,21 @@ from tests.unit.koordlet.app.world import ALL, World
 from koordinator.api.meta import KubeObject
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.pod import Pod
-from koordinator.cluster.port import WatchEvent
+from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.host.gpus import Gpu, Gpus, GpusOnDemand, NoGpus
 from koordinator.koordlet.adjustments import LinuxResources
+from koordinator.koordlet.app import node_state
 from koordinator.koordlet.app.agent import Koordlet
+from koordinator.koordlet.app.node_state import NodeState
 from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.runtime_hooks.outcomes import StartingContainer, StartingPod
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
-from koordinator.koordlet.view.pods import PodView
+from koordinator.koordlet.view.pods import PodView, pod_view
 
 FOLDER = "/checkpoints"
+BOOKMARK = WatchEvent(EventType.BOOKMARK, KubeObject())
 BATCH: dict[str, str | int] = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "64Mi"}
 CPUS = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"2-3"}'}
 EXTENDED = {
@@ -39,6 +44,18 @@ class NoNews:
 
     def close(self) -> None:
         """End nothing."""
+
+
+class News(NoNews):
+    """A watch with these events."""
+
+    def __init__(self, *events: WatchEvent) -> None:
+        self._events = list(events)
+
+    def poll(self) -> list[WatchEvent]:
+        """Return the events once."""
+        events, self._events = self._events, []
+        return events
 
 
 class Away:
@@ -61,10 +78,13 @@ class Node:
         self.world.slo(cpu_suppress_threshold_percent=65)
 
     def restart(self, *, away: bool) -> tuple[Koordlet, RuntimeHooks]:
-        """Kill the agent and start another one that answers a container runtime."""
+        """Kill the agent and start another one, in the order in which the process starts it."""
         world = self.world
         hooks = RuntimeHooks(world.clock, world.tree.host, world.tree.roots, world.tree.cgroups)
-        world.agent = world.start(Away() if away else None, runtime_hooks=hooks)
+        world.agent = world.start(is_connected=False, runtime_hooks=hooks)
+        world.agent.serve_from_checkpoint()
+        cluster: Any = Away() if away else world.cluster
+        world.agent.connect(cluster)
         return world.agent, hooks
 
 
@@ -206,6 +226,67 @@ def test_changes_during_the_outage_apply_after_it() -> None:
     assert world.agent.state.pods == fresh.state.pods
     assert [view.folder for view in world.agent.state.pods] == [new.folder, node.own.folder]
     assert world.agent.state.slo == fresh.state.slo
+
+
+def test_a_deleted_node_slo_leaves_the_checkpoint() -> None:
+    """It was deleted while the agent was down: the next outage must not bring it back."""
+    node = Node()
+    world = node.world
+    world.seconds(12)
+    world.cluster.delete(NodeSlo, "n1")
+    node.restart(away=False)
+    world.seconds(12)
+    latest = world.agent.state.slo
+
+    agent, _ = node.restart(away=True)
+    agent.step()
+
+    assert agent.state.is_known
+    assert agent.state.slo == latest
+
+
+def test_a_checkpoint_does_not_replace_what_the_server_has_listed() -> None:
+    """Cgroups of pods may appear after the first events, before the lists are complete."""
+    node = Node()
+    world = node.world
+    world.seconds(12)
+    old = world.agent.state.objects
+    world.slo(cpu_suppress_threshold_percent=40)
+    fresh = world.start()
+    fresh.step()
+    (listed,) = (each for each in fresh.state.objects if isinstance(each, NodeSlo))
+    others = [each for each in fresh.state.objects if each is not listed]
+    state = NodeState(LAYOUT)
+
+    state.update(News(WatchEvent(EventType.ADDED, listed)))
+    state.restore(old, lambda _: True)
+    assert state.slo == fresh.state.slo
+    state.update(News(*(WatchEvent(EventType.ADDED, each) for each in others), BOOKMARK))
+
+    assert state.slo == fresh.state.slo
+    assert state.pods == fresh.state.pods
+
+
+def test_an_object_of_the_checkpoint_that_causes_a_fault_is_left_out(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise the agent could not start again, whatever the API server has by then."""
+    node = Node()
+    world = node.world
+    world.seconds(12)
+
+    def pod_view_with_fault(made: Pod, layout: CgroupLayout) -> PodView:
+        if made.metadata.name == "job":
+            raise ArithmeticError("a fault of the agent")
+        return pod_view(made, layout)
+
+    monkeypatch.setattr(node_state, "pod_view", pod_view_with_fault)
+    faults: list[str] = []
+    agent = world.start(is_connected=False, on_failure=lambda part, _: faults.append(part))
+    agent.serve_from_checkpoint()
+
+    assert faults == ["checkpoint"]
+    assert [view.key for view in agent.state.pods] == ["default/own"]
 
 
 def test_pods_without_cgroup_are_not_restored() -> None:
