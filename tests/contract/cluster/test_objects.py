@@ -1,9 +1,12 @@
 """Create, read, update, patch and delete, over every adapter."""
 
+from itertools import count
+
 import pytest
 from msgspec.structs import replace
 from tests.contract.cluster.conftest import Bed
 from tests.contract.cluster.objects import budget, node, pod, pod_manifest
+from tests.contract.cluster.waiting import eventually
 
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaStatus
 from koordinator.api.meta import ObjectMeta
@@ -26,6 +29,19 @@ def annotated(found: Pod, **annotations: str) -> Pod:
 
 def with_phase(found: Pod, phase: str) -> Pod:
     return replace(found, status=replace(found.status, phase=phase))
+
+
+def wait_for_class(cluster: Cluster, priority: int, **spec: str) -> None:
+    """Create pods until admission, which watches the classes, gives them this priority."""
+    names = (f"probe-{priority}-{number}" for number in count())
+
+    def is_known() -> bool:
+        try:
+            return cluster.create(pod(next(names), **spec)).spec.priority == priority
+        except InvalidError:
+            return False
+
+    assert eventually(cluster, is_known)
 
 
 def test_create_returns_what_get_returns(cluster: Cluster) -> None:
@@ -326,6 +342,7 @@ def test_priority_comes_from_the_class(cluster: Cluster) -> None:
     """A pod gets the number of its class, of the global default, or 0."""
     high = PriorityClass(metadata=ObjectMeta(name="high"), value=1000, preemption_policy="Never")
     cluster.create(high)
+    wait_for_class(cluster, 1000, priority_class_name="high")
 
     spec = cluster.create(pod("a", priority_class_name="high")).spec
     assert (spec.priority, spec.preemption_policy) == (1000, "Never")
@@ -336,6 +353,7 @@ def test_priority_comes_from_the_class(cluster: Cluster) -> None:
 
     usual = PriorityClass(metadata=ObjectMeta(name="usual"), value=5, global_default=True)
     cluster.create(usual)
+    wait_for_class(cluster, 5)
     spec = cluster.create(pod("d")).spec
     assert (spec.priority, spec.priority_class_name) == (5, "usual")
 

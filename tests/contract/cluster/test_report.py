@@ -1,8 +1,7 @@
 """Reports, over every adapter: writes in the background that arrive eventually."""
 
-from collections.abc import Callable
-
 from tests.contract.cluster.objects import pod
+from tests.contract.cluster.waiting import eventually
 
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.event import Event
@@ -11,15 +10,6 @@ from koordinator.api.pod import Pod, PodStatus
 from koordinator.cluster.port import Cluster, ObjectPatch, PodReport
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.errors import ClusterError
-
-
-def eventually(cluster: Cluster, holds: Callable[[], bool]) -> bool:
-    """Return whether it holds within a minute."""
-    for _ in range(1200):
-        if holds():
-            return True
-        cluster.wait(0.05)
-    return False
 
 
 def status(cluster: Cluster, name: str) -> PodStatus:

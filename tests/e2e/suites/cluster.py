@@ -64,12 +64,20 @@ class SuiteCluster:
     def create(self, *manifests: Manifest) -> Manifest:
         """Create objects in this order; return the last as it was stored.
 
-        Raises ApiError if one is refused.
+        Returns after pods can name a new PriorityClass.  Raises ApiError if one is refused.
         """
         stored: Manifest = {}
         for manifest in manifests:
             stored = self.api.request("POST", self.path(manifest["kind"]), manifest)
+            if manifest["kind"] == "PriorityClass":
+                self._wait_for_class(manifest["metadata"]["name"])
         return stored
+
+    def _wait_for_class(self, name: str) -> None:
+        """Return when admission, which watches the classes, knows a PriorityClass."""
+        probe = self.pod("probe", priorityClassName=name)
+        path = f"{self.path('Pod')}?dryRun=All"
+        eventually(lambda: self.api.request("POST", path, probe), SOON_S)
 
     def refusal(self, manifest: Manifest) -> str:
         """Create an object that ought to be refused; return why, empty if it was not."""
