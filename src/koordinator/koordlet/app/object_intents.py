@@ -18,7 +18,7 @@ from koordinator.koordlet.app.rounds import PodIsolation
 from koordinator.koordlet.collectors.node import Disks
 from koordinator.koordlet.hooks.batch_resources import plan_batch_resources, plan_oom_scores
 from koordinator.koordlet.hooks.cpu_qos import plan_core_scheduling, plan_group_identity
-from koordinator.koordlet.hooks.cpuset import plan_cpusets
+from koordinator.koordlet.hooks.cpuset import is_tier_suppressed, plan_cpusets
 from koordinator.koordlet.intents import Intent
 from koordinator.koordlet.qos.blkio import DiskLookup, plan_blkio
 from koordinator.koordlet.qos.memory_qos import plan_memory_qos, plan_system_config
@@ -131,11 +131,13 @@ def _plans(
     if "BlkIOReconcile" in gates:
         yield "BlkIOReconcile", partial(plan_blkio, disks=disks)
     if "CPUSetAllocator" in gates:
-        best_effort = "BECPUManager" in gates
-        yield (
-            "CPUSetAllocator",
-            partial(plan_cpusets, best_effort_cpus=best_effort, keep_quota=keep_quota),
+        plan = partial(
+            plan_cpusets,
+            best_effort_cpus="BECPUManager" in gates,
+            is_suppressed=is_tier_suppressed(gates),
+            keep_quota=keep_quota,
         )
+        yield "CPUSetAllocator", plan
     if "RdtResctrl" in gates and caches is not None:
         yield "RdtResctrl", partial(plan_class_resctrl, facts=caches)
     if "Resctrl" in gates and caches is not None:

@@ -4,7 +4,7 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/cpuset/rule.go, ``getContain
 cpuset.go, ``UnsetPodCPUQuota``.
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.domain.cgroups.files import UNLIMITED, CgroupFile, quota_of_milli
@@ -16,32 +16,45 @@ from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 
 
+def is_tier_suppressed(gates: Collection[str]) -> bool:
+    """Return whether CPU suppress has the CPU sets of the best-effort tier."""
+    return "BECPUSuppress" in gates and "BECPUManager" not in gates
+
+
 def plan_cpusets(
-    view: NodeView, *, best_effort_cpus: bool = False, keep_quota: bool = False
+    view: NodeView,
+    *,
+    best_effort_cpus: bool = False,
+    is_suppressed: bool = True,
+    keep_quota: bool = False,
 ) -> list[Intent]:
     """Return the CPU sets of containers and sandboxes, and lift quotas of pods with bound CPUs.
 
     CPU suppress manages best-effort pods, unless ``best_effort_cpus`` is set and the scheduler
-    chose NUMA nodes.  ``keep_quota`` keeps the quotas.
+    chose NUMA nodes.  ``is_suppressed`` is ``is_tier_suppressed``; ``keep_quota`` keeps the quotas.
     """
     pools = cpu_pools(view)
     intents: list[Intent] = []
     for pod in view.active_pods:
-        intents += pod_cpuset(
-            view, pod, pools, best_effort_cpus=best_effort_cpus, keep_quota=keep_quota
+        cpus = pod_cpus(
+            view, pod, pools, best_effort_cpus=best_effort_cpus, is_suppressed=is_suppressed
         )
-        intents += _sandbox_cpuset(view, pod, pools, best_effort_cpus=best_effort_cpus)
+        intents += pod_cpuset(view, pod, cpus, keep_quota=keep_quota)
+        intents += _sandbox_cpuset(view, pod, cpus)
     intents += _host_applications(view, pools)
     return intents
 
 
 def pod_cpuset(
-    view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool, keep_quota: bool
+    view: NodeView, pod: PodView, cpus: tuple[int, str], *, keep_quota: bool
 ) -> Iterator[Intent]:
-    """Yield the CPU sets of one pod's containers, and lift the quota of bound CPUs."""
+    """Yield the CPU sets of one pod's containers, and lift the quota of bound CPUs.
+
+    ``cpus`` is the result of ``pod_cpus``.
+    """
     if not pod.is_active:
         return
-    mask, reason = pod_cpus(view, pod, pools, best_effort_cpus=best_effort_cpus)
+    mask, reason = cpus
     if mask:
         text = format_cpu_list(mask)
         for container in pod.containers:
@@ -55,26 +68,24 @@ def pod_cpuset(
         yield from _restore_quota(view, pod)
 
 
-def _sandbox_cpuset(
-    view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool
-) -> Iterator[Intent]:
-    mask, reason = pod_cpus(view, pod, pools, best_effort_cpus=best_effort_cpus)
+def _sandbox_cpuset(view: NodeView, pod: PodView, cpus: tuple[int, str]) -> Iterator[Intent]:
+    mask, reason = cpus
     for folder in view.sandboxes[pod.folder] if mask else ():
         yield SetCgroup(CgroupFile.CPUSET, folder, format_cpu_list(mask), reason, pod.key)
 
 
 def pod_cpus(
-    view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool = False
+    view: NodeView, pod: PodView, pools: CpuPools, *, best_effort_cpus: bool, is_suppressed: bool
 ) -> tuple[int, str]:
     """Return the CPUs of a pod's containers as a mask, with the reason; 0 changes nothing.
 
-    Without ``best_effort_cpus``, CPU suppress has the CPU sets of the best-effort tier, regardless
-    of the labels of its pods: the kernel rejects CPUs that the tier lacks.
+    With ``is_suppressed``, CPU suppress has the CPU sets of the best-effort tier, regardless of the
+    labels of its pods: the kernel rejects CPUs that the tier lacks.
     """
     bound = pod.bound_cpus
     if bound:
         return bound, "cpuset: the scheduler chose these CPUs"
-    if pod.folder.startswith(f"{view.layout.besteffort}/") and not best_effort_cpus:
+    if pod.folder.startswith(f"{view.layout.besteffort}/") and is_suppressed:
         return 0, ""
     nodes = pod.numa_nodes
     if nodes and (pod.labelled_qos is not QosClass.BE or best_effort_cpus):

@@ -16,7 +16,7 @@ from koordinator.koordlet.hooks.cpu_qos import (
     identities_in_force,
     pod_group_identity,
 )
-from koordinator.koordlet.hooks.cpuset import pod_cpuset
+from koordinator.koordlet.hooks.cpuset import is_tier_suppressed, pod_cpus, pod_cpuset
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.cpus import CpuPools, cpu_pools
 from koordinator.koordlet.view.node_view import NodeView
@@ -92,8 +92,13 @@ class PodHooks:
                 lambda pod: pod_cpuset(
                     self.view,
                     pod,
-                    pools,
-                    best_effort_cpus="BECPUManager" in self.gates,
+                    pod_cpus(
+                        self.view,
+                        pod,
+                        pools,
+                        best_effort_cpus="BECPUManager" in self.gates,
+                        is_suppressed=is_tier_suppressed(self.gates),
+                    ),
                     keep_quota=self.keep_quota,
                 ),
             )

@@ -10,6 +10,8 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_slo import NodeSlo
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
 from koordinator.foundation.errors import ClusterError
+from koordinator.koordlet.hooks.pod_hooks import PodHooks
+from koordinator.koordlet.intents import SetCgroup
 
 ON = {"cpuQOS": {"enable": True}}
 IDLE = {"cpuQOS": {"enable": True, "schedIdle": 1}}
@@ -135,6 +137,26 @@ def test_services_without_requests_are_suppressed_with_their_tier() -> None:
 
     (container,) = service.containers
     assert world.tree.get(CgroupFile.CPUSET, container.folder) == "0-1"
+    assert refusals(world) == []
+
+
+def test_services_without_requests_share_cpus_where_their_tier_is_not_suppressed() -> None:
+    """Without CPU suppress nothing else keeps them off the CPUs that other pods have."""
+    world = World(gates=ALL - {"BECPUSuppress"})
+    service = world.add(pod("service", "LS"))
+    status = {"scheduling.koordinator.sh/resource-status": '{"cpuset":"2-3"}'}
+    two: dict[str, str | int] = {"cpu": 2}
+    world.add(pod("own", "LSR", requests=two, limits=two, annotations=status))
+
+    world.seconds(12)
+
+    (container,) = service.containers
+    assert world.tree.get(CgroupFile.CPUSET, container.folder) == "0-1,4-7"
+    hooks = PodHooks.of(world.tree.view(service), world.options.gates)
+    hook = dict(hooks.hooks())["CPUSetAllocator"]
+    assert [each.folder for each in hook(service) if isinstance(each, SetCgroup)] == [
+        container.folder
+    ]
     assert refusals(world) == []
 
 
