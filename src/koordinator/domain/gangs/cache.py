@@ -100,6 +100,17 @@ class GangCache:
         """The meaning of group references in pods."""
         return self.defaults.refs
 
+    def waiting_groups(self) -> set[str]:
+        """Return the ids of the groups with members that have a node and are not bound.
+
+        Any thread may ask: changes of trees are left to the thread that makes them.
+        """
+        return {
+            terms.group_id
+            for gang in list(self._by_id.values())
+            if (terms := gang.terms) is not None and gang.waiting
+        }
+
     # -- events ------------------------------------------------------------------------------
 
     def put_pod(self, pod: Pod) -> Keys:

@@ -4,6 +4,7 @@ from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from prometheus_client import CollectorRegistry
 from tests.unit.scheduler.test_composite_pod_groups import composite, leaf, members
 from tests.unit.scheduler.test_scheduling_pod_groups import pod_group
 
@@ -11,6 +12,7 @@ from koordinator.api.kube_version import KubeVersion
 from koordinator.api.pod import Pod
 from koordinator.api.pod_groups import CompositePodGroup, SchedulingPodGroup
 from koordinator.domain.gangs import GangCache, GangDefaults, WorkloadRefs
+from koordinator.scheduler.features.gangs.metrics import GangMetrics
 
 NAMES = ("a", "b", "c")
 UPPER = ("x", "y", "z")
@@ -57,6 +59,17 @@ def test_a_change_of_many_groups_concerns_each_of_them_once() -> None:
     versions = {gang.version for gang in cache.gangs.values()}
     assert versions == {next(iter(cache.gangs.values())).version}
     assert [pod.key for pod in pods if not cache.why_gated(pod)] == [pods[0].key]
+
+
+def test_a_scrape_leaves_the_changes_to_the_thread_of_the_scheduler() -> None:
+    """The metrics are read by any thread, while the scheduler changes the trees."""
+    cache, metrics = new_cache(), GangMetrics(CollectorRegistry())
+    metrics.watch([cache])
+    put(cache, *PODS.values(), composite("job", 2), leaf("a", 1, "job"), leaf("b", 1, "job"))
+    assert cache.forest.is_changed
+
+    assert [*metrics.collect()]
+    assert cache.forest.is_changed
 
 
 def test_gangs_that_are_read_have_the_terms_of_their_trees() -> None:

@@ -164,12 +164,7 @@ class GangMetrics:
         yield self._attempt_seconds.collect()
         yield self._preemption_seconds.collect()
         yield from self.pod_groups.collect()
-        waiting = {
-            gang.terms.group_id
-            for gangs in self._caches
-            for gang in list(gangs.gangs.values())
-            if gang.terms is not None and gang.waiting
-        }
+        waiting = {group_id for gangs in self._caches for group_id in gangs.waiting_groups()}
         yield GaugeMetricFamily(
             "scheduler_waiting_gang_group_number",
             "Gang groups with members that have a node and wait for others.",
