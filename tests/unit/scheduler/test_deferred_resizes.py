@@ -263,6 +263,34 @@ def test_a_more_important_nominated_pod_counts() -> None:
     assert evicted(one) == ["low"]
 
 
+def test_a_nominated_pod_that_is_deleted_leaves_the_room_to_the_resize() -> None:
+    """The deletion has the deferred pod looked at again, though it was never on the node."""
+    one = world(
+        node("n", cpu=4),
+        held("held", 2),
+        pod("low", cpu=1, on="n", priority=5),
+        pod("top", cpu=3, priority=90),
+    )
+    assert evicted(one) == ["held"]
+    assert stored(one, "top").status.nominated_node_name == "n"
+    one.load([deferred("big", 4)])
+    assert evicted(one) == []
+    assert messages(one) == {"big": "preemption: No preemption victims found for incoming pod"}
+
+    one.cluster.delete(Pod, "top", "default")
+    assert evicted(one) == ["low"]
+
+
+def test_plain_pods_are_decided_together_with_the_gate() -> None:
+    """No resize of a pod without a node is deferred: none of them needs a permit."""
+    one = world(node("n", cpu=4), pod("a", cpu=1), pod("b", cpu=1, memory="1Mi"))
+
+    state = one.scheduler.state
+    pods = [state.classes.of(stored(one, name)) for name in ("a", "b")]
+    cycle = one.scheduler.cycles["default-scheduler"]
+    assert cycle.queue_key(pods[0]) is cycle.queue_key(pods[1])
+
+
 def test_after_a_restart_it_is_decided_as_before() -> None:
     """As well in a process that measures its plugins."""
     one = world(disabled("n", 4, "x"), pod("low", cpu=2, on="n"), deferred("big", 3))

@@ -3,7 +3,7 @@
 A node's requested amounts include what such a pod requests, so no pending pod takes that room.  If
 they exceed what the node has, less important pods of the node are evicted; the kubelet grants the
 resize.  kube-scheduler puts these pods into its queue; here a change of the pod, its node or
-another pod of the node has it looked at again.
+another pod that is on the node or nominated to it has it looked at again.
 
 Source: kubernetes pkg/scheduler: eventhandlers.go, framework/plugins/deferredpodscheduling,
 framework/plugins/noderesources/fit.go ``adjustDeltasToAccomodateCacheDiscrepancy``.
@@ -110,7 +110,7 @@ class DeferredResizeFeature(Feature):
     # -- events --------------------------------------------------------------------------------
 
     def on_pod_event(self, pod: Pod, previous: Pod | None, *, deleted: bool) -> Sequence[str]:
-        """Keep or forget a pod; look again at the deferred pods of its node."""
+        """Keep or forget a pod; look again at the deferred pods of its nodes."""
         key, node = pod.key, pod.spec.node_name
         waits = (
             bool(node)
@@ -129,8 +129,15 @@ class DeferredResizeFeature(Feature):
             if self.is_idle:
                 self.is_idle = False
                 self._handle.hooks.refresh()
-        names = {node, previous.spec.node_name if previous is not None else ""}
-        self._look_at(names - {""})
+        if self._on_node:
+            versions = (pod,) if previous is None else (pod, previous)
+            self._look_at(
+                {
+                    name
+                    for one in versions
+                    for name in (one.spec.node_name, one.status.nominated_node_name)
+                }
+            )
         return ()
 
     def on_object_event(self, event: WatchEvent) -> None:

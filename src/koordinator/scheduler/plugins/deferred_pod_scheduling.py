@@ -10,7 +10,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.resized_pods import is_deferred
 from koordinator.scheduler.contract import NoArgs, Permit, PluginSpec, Refusal
 from koordinator.scheduler.plugin_lists import DEFERRED_PODS
-from koordinator.scheduler.snapshot import ResourceAxis
+from koordinator.scheduler.snapshot import PodClass, ResourceAxis
 
 FITS = "pod resize fits, waiting for Kubelet actuation"
 DISABLED = "node had resize preemption disabled"
@@ -18,6 +18,10 @@ DISABLED = "node had resize preemption disabled"
 
 class DeferredPodScheduling:
     """Plugin that leaves the resize itself to the kubelet."""
+
+    def applies(self, pod: PodClass) -> bool:  # noqa: ARG002 -- none is on a node
+        """Return False: pods to be scheduled have no node yet that could defer a resize."""
+        return False
 
     def permit(self, pod: Pod, _node: str) -> Permit:
         """Keep a pod back whose resize fits by now; its node grants it."""
