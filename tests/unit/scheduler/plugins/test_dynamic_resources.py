@@ -488,6 +488,24 @@ def test_partitions_are_not_allocated_without_the_gate(embedded: NewEmbedded) ->
     assert "n/a n/b: consumes counters, which need the gate" in explained(one, "q")
 
 
+def test_explanations_name_slices_that_skip_operations(embedded: NewEmbedded) -> None:
+    """Their devices consume no counters; no gate would help."""
+    skipping = slice_of(
+        "n",
+        0,
+        nodeName="n",
+        devices=[{"name": "a"}],
+        skipNodeOperations=["NodePrepareResources"],
+    )
+    one = embedded(node("n"), skipping, GPUS, claim("c"), user("p", "c"))
+
+    assert places(one) == {}
+    assert explained(one, "p") == (
+        "claim default/c, request r: 1 wanted, 0 free, n/a: its slice skips operations of nodes "
+        "(skipNodeOperations), which is not supported"
+    )
+
+
 def test_explanations_name_the_missing_amount(embedded: NewEmbedded) -> None:
     """It is used capacity, counters of others, or a gate that is off."""
     gates = FeatureGates.parse("DRADeviceBindingConditions=false")

@@ -86,6 +86,8 @@ def _device_problem(ledger: DeviceLedger, option: RequestOption, device: Invento
 def _gate_problem(ledger: DeviceLedger, device: InventoryDevice) -> str:
     if not is_allocatable(device, ledger.gates):
         return "has binding conditions, which need the gate DRADeviceBindingConditions"
+    if device.slice.skip_node_operations:
+        return "its slice skips operations of nodes (skipNodeOperations), which is not supported"
     if needs_gate(device, ledger.gates):
         return "consumes counters, which need the gate DRAPartitionableDevices"
     return _withdrawn_problem(ledger, device) if device.spec.consumes_counters else ""
