@@ -169,7 +169,7 @@ async def list_versions(transport: Transport, selection: Selection, refresh: int
             objects.clear()
         try:
             items = decode_json(page.body, _List[_VersionedObject]).items or ()
-        except (msgspec.DecodeError, RecursionError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
             raise ClusterError(f"list of {selection.kind_type.PLURAL}: {error}") from None
         objects += (each.metadata for each in items)
     return VersionList(tuple(objects), page.resource_version, refresh)
@@ -187,7 +187,7 @@ def read_list_head(body: bytes, what: str) -> tuple[bytes, _ListMeta]:
             log.warning("list with values nested too deep", extra={"list": what})
             body = cut_nesting(body)
             return body, decode_json(body, _Head).metadata
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise ClusterError(f"{what}: the answer is no list: {error}") from None
 
 

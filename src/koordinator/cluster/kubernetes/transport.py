@@ -318,7 +318,8 @@ class Transport:
         if self._probing is None or self._probing.done():
             self._probing = asyncio.get_running_loop().create_task(self._probe())
         with suppress(TimeoutError):
-            await asyncio.wait_for(self._returned.wait(), delay_s)
+            async with asyncio.timeout(delay_s):  # wait_for of Python 3.11 may lose a cancellation
+                await self._returned.wait()
 
     async def _probe(self) -> None:
         """Request /readyz until the server is ready, or rejects the request itself."""

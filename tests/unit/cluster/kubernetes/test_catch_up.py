@@ -196,6 +196,23 @@ def test_a_stream_that_is_silent_is_replaced_by_a_list(
         assert server.count(LIST) == 3
 
 
+def test_a_list_of_versions_that_is_no_text_is_replaced_by_a_list(server: ScriptedServer) -> None:
+    """Like a server that can't list versions; no object can have such a name."""
+
+    async def damaged(_: web.Request) -> web.StreamResponse:
+        text = b'{"metadata":{"resourceVersion":"9"},"items":[{"metadata":{"name":"\xff"}}]}'
+        return web.Response(body=text, content_type="application/json")
+
+    after = (pod("b", "9"), pod("begun", "2"))
+    server.on(LIST, listed(pod("a"), version="1"), damaged, listed(*after))
+    server.on(WATCH, QUIET)
+    with server.cluster() as cluster:
+        watch = follow(cluster)
+        watch.refresh()
+
+        assert until_bookmark(cluster, watch) == [("ADDED", "b"), ("DELETED", "a")]
+
+
 @pytest.mark.slow
 def test_the_stream_is_opened_again_after_a_refresh(server: ScriptedServer) -> None:
     """Its connection may be dead though nothing was missing; no event is lost or repeated."""

@@ -1,11 +1,15 @@
 """Behaviour of a client while the API server can't be reached, and when it is back."""
 
+import asyncio
 import logging
 import threading
+from contextlib import suppress
 
+import numpy as np
 import pytest
 from tests.unit.cluster.kubernetes.objects import PODS, event, pod, pod_list
 from tests.unit.cluster.kubernetes.scripted_server import (
+    NOW_S,
     PATIENCE_S,
     ScriptedServer,
     eventually,
@@ -16,9 +20,13 @@ from tests.unit.cluster.kubernetes.scripted_server import (
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes import reflector, transport
-from koordinator.cluster.kubernetes.background import Backoff
+from koordinator.cluster.kubernetes.background import Backoff, TokenBucket
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
+from koordinator.cluster.kubernetes.connection import ApiServer, Connection, Identity
+from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.cluster.port import Watch
+from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.errors import ClusterError
 
 LIST, WATCH, GET = f"GET {PODS}", f"WATCH {PODS}", "GET /api/v1/namespaces/default/pods/a"
 READYZ = "GET /readyz"
@@ -122,3 +130,40 @@ def test_a_request_that_waits_is_sent_when_the_server_is_back(
         for each in asking:
             each.join(PATIENCE_S / 2)
         assert len(found) == 3
+
+
+def test_a_pause_that_is_cancelled_just_as_the_server_is_back_is_cancelled(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A follower that lists again would have two tasks otherwise: a view would get older events."""
+    caplog.set_level(logging.INFO)
+    connection = Connection(ApiServer(server.url), Identity(), source="the test")
+    server.on(READYZ, reply("ok"))
+
+    async def cancelled_pause() -> bool:
+        client = transport.Transport(
+            Credentials(connection, VirtualClock(NOW_S), {}),
+            limiter=TokenBucket(None, 1),
+            may_write=lambda: True,
+            timeout_s=PATIENCE_S,
+            observe=None,
+            user_agent="test",
+            chance=np.random.default_rng(1),
+        )
+        with suppress(ClusterError):
+            await client.attempt(transport.Request("GET", "/api"), PATIENCE_S)
+        waiting = asyncio.create_task(client.pause(PATIENCE_S))
+
+        def cancel(record: logging.LogRecord) -> bool:
+            if "answers again" in record.getMessage():
+                waiting.cancel()
+            return True
+
+        caplog.handler.addFilter(cancel)
+        await asyncio.to_thread(server.come_back)
+        await asyncio.wait([waiting])
+        await client.close()
+        return waiting.cancelled()
+
+    server.go_away()
+    assert asyncio.run(cancelled_pause())
