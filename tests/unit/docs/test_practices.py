@@ -4,9 +4,12 @@ import re
 from pathlib import Path
 
 import pytest
-from tests.unit.docs.console import ROOT, assert_shows, blocks
+import yaml
+from tests.unit.docs.console import ROOT, assert_shows, blocks, run
 
-PAGES = ("how-to/bind-cpus.md",)
+from koordinator.foundation.quantity import Quantity
+
+PAGES = ("how-to/bind-cpus.md", "how-to/run-spark.md")
 
 
 @pytest.fixture(autouse=True)
@@ -41,3 +44,28 @@ def test_manifests_of_the_page_are_those_of_the_examples(page: str) -> None:
     for manifest in shown:
         for document in re.split(r"^---\n", manifest, flags=re.MULTILINE):
             assert document in examples
+
+
+def test_pods_of_the_spark_job_request_what_its_application_states(tmp_path: Path) -> None:
+    """As the manager counts it when it holds the job back: with the memory overhead of Spark."""
+    application = (ROOT / "examples/spark-application.yaml").read_text("utf-8")
+    held = tmp_path / "held.yaml"
+    held.write_text(application.replace("spec:\n", "spec:\n  suspend: true\n", 1))
+    printed = run(f"koord manager --once --enabled-extensions=sparkapp -f {held}")
+    (unit,) = yaml.load(printed, yaml.CSafeLoader)["created"]
+    pods = yaml.load_all((ROOT / "examples/spark-pods.yaml").read_text("utf-8"), yaml.CSafeLoader)
+    requests = [pod["spec"]["containers"][0]["resources"]["requests"] for pod in pods]
+
+    for name, amount in unit["spec"]["resource"].items():
+        total = sum(Quantity.parse(each[name]).milli() for each in requests)
+        assert Quantity.parse(amount).milli() == total
+
+
+def test_executors_are_created_in_one_batch() -> None:
+    """Spark waits for one batch before the next: a larger gang would never be complete."""
+    text = (ROOT / "examples/spark-application.yaml").read_text("utf-8")
+    spec = yaml.load(text, yaml.CSafeLoader)["spec"]
+    needed = spec["executor"]["annotations"]["gang.scheduling.koordinator.sh/min-available"]
+
+    assert int(needed) <= spec["executor"]["instances"]
+    assert int(needed) <= int(spec["sparkConf"]["spark.kubernetes.allocation.batch.size"])
