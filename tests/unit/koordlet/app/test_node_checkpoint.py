@@ -42,6 +42,9 @@ class NoNews:
         """Return no event, not even that the list is complete."""
         return []
 
+    def refresh(self) -> None:
+        """Nothing is owed."""
+
     def close(self) -> None:
         """End nothing."""
 
