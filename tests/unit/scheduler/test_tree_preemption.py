@@ -5,6 +5,7 @@ Source of the rules: kubernetes 1.37.2 pkg/scheduler/framework/preemption/podgro
 
 from typing import Any
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.unit.scheduler.test_composite_pod_groups import (
@@ -23,6 +24,7 @@ from tests.unit.scheduler.watches import events
 from tests.worlds import budget, node, pod
 
 from koordinator.api.meta import KubeObject
+from koordinator.scheduler.features.gangs import tree_preemption
 from koordinator.simulator import Embedded
 
 IN_RACK: dict[str, Any] = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
@@ -90,6 +92,26 @@ def test_as_few_as_possible_go() -> None:
     later(one)
 
     assert set(placed(one)) == {"v0", "kept", "a0", "a1"}
+
+
+@pytest.mark.parametrize("depends", [False, True])
+def test_members_that_depend_on_other_nodes_may_be_too_many(
+    monkeypatch: pytest.MonkeyPatch, *, depends: bool
+) -> None:
+    """Each pod that comes back would have all of them checked; others are checked on its node."""
+    monkeypatch.setattr(tree_preemption, "MOST_CHECKS", 7)
+    spread = {
+        "maxSkew": 9,
+        "topologyKey": RACK,
+        "whenUnsatisfiable": "DoNotSchedule",
+        "labelSelector": {"matchLabels": {"app": "a"}},
+    }
+    more = {"topologySpreadConstraints": [spread]} if depends else {}
+    running = [low(f"v{at}", f"x{at}", 1) for at in range(4)]
+    one = world(*rack("x", 2, 2, 2, 2), *running, *tree(1, "a"), *pods_of("a", **more))
+    later(one)
+
+    assert {"a0", "a1"}.isdisjoint(placed(one)) is depends
 
 
 def test_an_important_pod_and_one_of_the_tree_stay() -> None:

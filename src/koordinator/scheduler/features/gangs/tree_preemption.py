@@ -6,7 +6,9 @@ those with which a member would lose its place are the victims.
 Source: kubernetes pkg/scheduler/framework/preemption/podgrouppreemption.go.
 """
 
+import logging
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 from koordinator.api.labels import is_preemptible, is_quota_preemptible
 from koordinator.api.policy import PodDisruptionBudget
@@ -14,7 +16,7 @@ from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.binding import Assumed, Binder
 from koordinator.scheduler.contract import Reads
 from koordinator.scheduler.cycle import SchedulingCycle, priority_of
-from koordinator.scheduler.cycle.job_reasons import MOST_PODS
+from koordinator.scheduler.cycle.job_reasons import MOST_MEMBERS, MOST_PODS
 from koordinator.scheduler.cycle.job_trial import applicable
 from koordinator.scheduler.cycle.what_if import rejection
 from koordinator.scheduler.features.gangs.placement import GangGroupAttempt, Wanted
@@ -23,7 +25,12 @@ from koordinator.scheduler.features.gangs.topology_placements import PlacementCo
 from koordinator.scheduler.features.gangs.tree_placement import TreePlacer
 from koordinator.scheduler.job_preemption import broken_gangs
 from koordinator.scheduler.preemption import PREEMPT_NEVER, by_importance, split_by_budget
-from koordinator.scheduler.snapshot import ClusterState, PlacedPod
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
+
+log = logging.getLogger(__name__)
+
+#: Checks of members whose filters read other nodes, in one attempt; no pod is decided meanwhile.
+MOST_CHECKS: Final = MOST_MEMBERS * MOST_PODS
 
 
 class TreePreemption:
@@ -56,6 +63,12 @@ class TreePreemption:
         leaving = [one for one in lower if one.pod.metadata.deletion_timestamp is not None]
         lower = [one for one in lower if one.pod.metadata.deletion_timestamp is None]
         caches = [active.plugin.gangs for active in cycle.profile.gangs]
+        if len(members) * len(lower) > MOST_CHECKS and any(
+            self._reads_other_nodes(cycle, kind) for kind in {kind for _, kind in members}
+        ):
+            counts = {"members": len(members), "pods": len(lower)}
+            log.info("preemption for a tree of PodGroups would take too long", extra=counts)
+            return GangHeadroom()
         while lower or leaving:
             if len(lower) > MOST_PODS:
                 break
@@ -133,10 +146,7 @@ class TreePreemption:
         state, profile = self._state, cycle.profile
         for one in assumed:
             placed = one.placed
-            if placed.row != row and not any(
-                active.plugin.reads is Reads.CLUSTER
-                for active in applicable(profile, state, placed.pod_class)
-            ):
+            if placed.row != row and not self._reads_other_nodes(cycle, placed.pod_class):
                 continue
             state.displace(placed.key)
             try:
@@ -146,3 +156,9 @@ class TreePreemption:
             if refused:
                 return False
         return True
+
+    def _reads_other_nodes(self, cycle: SchedulingCycle, pod_class: PodClass) -> bool:
+        return any(
+            active.plugin.reads is Reads.CLUSTER
+            for active in applicable(cycle.profile, self._state, pod_class)
+        )
