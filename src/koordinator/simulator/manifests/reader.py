@@ -518,6 +518,8 @@ def _not_an_object(value: object, place: str) -> InputError:
 
 def _shape(value: object) -> str:
     """Return what a value that YAML or JSON contains is, in their terms."""
+    if value is None:
+        return "null"
     names = {str: "a string", list: "a list", dict: "an object", bool: "a boolean"}
     return names.get(type(value), "a number")
 

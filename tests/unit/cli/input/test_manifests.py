@@ -169,6 +169,13 @@ def test_an_object_may_be_there_twice_if_it_is_the_same(tmp_path: Path) -> None:
             "kind: List\nitems: [1]",
             "standard input: document 1: items[0]: must be an object with apiVersion and kind",
         ),
+        (
+            "kind: List\nitems: [null]",
+            (
+                "standard input: document 1: items[0]: must be an object with apiVersion and kind, "
+                "got null"
+            ),
+        ),
         ('{"a"', "standard input: not valid YAML"),
         ('{"kind":"List","items":[{}]}', "standard input: items[0]: object: apiVersion and"),
         (
