@@ -106,7 +106,7 @@ def test_members_that_depend_on_other_nodes_may_be_too_many(
         "whenUnsatisfiable": "DoNotSchedule",
         "labelSelector": {"matchLabels": {"app": "a"}},
     }
-    more = {"topologySpreadConstraints": [spread]} if depends else {}
+    more: dict[str, Any] = {"topologySpreadConstraints": [spread]} if depends else {}
     running = [low(f"v{at}", f"x{at}", 1) for at in range(4)]
     one = world(*rack("x", 2, 2, 2, 2), *running, *tree(1, "a"), *pods_of("a", **more))
     later(one)
