@@ -44,7 +44,7 @@ class AgentPages:
         parts = self.parts
         pages: dict[str, Answer] = {"/debug/threads": thread_stacks}
         if self.audit is not None:
-            pages["/events"] = self._events
+            pages["/events"] = self.events
         alive = [PING, parts.heartbeat.check]
         endpoints = Endpoints(
             health={
@@ -64,10 +64,11 @@ class AgentPages:
         app = application(endpoints)
         return page_servers(app, self.settings, self.connect, parts.clock, "koordlet")
 
-    def _events(self, parameters: Mapping[str, str]) -> object:
-        """Return the newest changes of the machine, for /events."""
+    def events(self, parameters: Mapping[str, str]) -> object:
+        """Return the newest changes of the machine, for /events.  Raises InputError."""
         text = parameters.get("size", str(_EVENTS))
-        if not text.isdigit() or not 0 < int(text) <= _MOST_EVENTS:
+        is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_MOST_EVENTS))
+        if not is_number or not 0 < int(text) <= _MOST_EVENTS:
             raise InputError(f"must be 1..{_MOST_EVENTS}, got {text!r}", path="size")
         audit = self.audit
         events = self.inquiries.ask(lambda: [] if audit is None else list(audit.events))
