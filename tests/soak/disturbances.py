@@ -134,6 +134,13 @@ def start_replicas(cluster: ControlPlane, cleanup: ExitStack) -> Replicas:
     return found
 
 
+def step_clock(clock: Path, seconds: float) -> None:
+    """Have the clock of a process that reads its error from a file be fast for a while."""
+    clock.write_text(str(seconds))
+    time.sleep(STEPPED_S)
+    clock.write_text("0")
+
+
 def replace_token(api: Endpoint, cluster: ControlPlane, file: Path, number: int) -> None:
     """Write the token of a new account with all rights; the previous account ends."""
     name = f"soak-{number}"
@@ -206,11 +213,11 @@ class Disturbances:
 
     def set_clocks_forward(self) -> None:
         """Set all clocks an hour forward for some seconds."""
-        self._step(HOUR_S)
+        step_clock(self._replicas.clock, HOUR_S)
 
     def set_clocks_back(self) -> None:
         """Set all clocks an hour back for some seconds."""
-        self._step(-HOUR_S)
+        step_clock(self._replicas.clock, -HOUR_S)
 
     def _suspend(self, processes: Sequence[KoordProcess], seconds: float) -> None:
         for each in processes:
@@ -218,9 +225,3 @@ class Disturbances:
             time.sleep(seconds)
             each.signal(signal.SIGCONT)
             eventually(lambda it=each: it.get("/readyz") == "ok", _PATIENCE_S)  # type: ignore[misc]
-
-    def _step(self, seconds: float) -> None:
-        clock = self._replicas.clock
-        clock.write_text(str(seconds))
-        time.sleep(STEPPED_S)
-        clock.write_text("0")

@@ -67,6 +67,15 @@ class LabelSelector(ApiStruct, frozen=True, kw_only=True):
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()
 
 
+def is_newer_version(version: str, other: str) -> bool:
+    """Return whether a resourceVersion is newer than another one of the same kind.
+
+    Versions that are no numbers are not newer.
+    Source: kubernetes KEP-5504, Comparable Resource Version.
+    """
+    return version.isdecimal() and other.isdecimal() and int(version) > int(other)
+
+
 class Condition(ApiStruct, frozen=True, kw_only=True):
     """A ``metav1.Condition`` or one of its older relatives (node, pod)."""
 

@@ -18,7 +18,7 @@ from koordinator.api.kubescheduler import (
 )
 from koordinator.api.kubescheduler import Extender as ExtenderConfig
 from koordinator.api.meta import KubeObject
-from koordinator.api.pod import TERMINAL_PHASES, Pod, PodSpec
+from koordinator.api.pod import Pod, PodSpec, is_terminal
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.memory.admission import (
     Admission,
@@ -342,6 +342,4 @@ def _defaulted(obj: KubeObject) -> KubeObject:
 
 
 def _is_pending(obj: KubeObject) -> bool:
-    return (
-        isinstance(obj, Pod) and not obj.spec.node_name and obj.status.phase not in TERMINAL_PHASES
-    )
+    return isinstance(obj, Pod) and not obj.spec.node_name and not is_terminal(obj)

@@ -12,7 +12,7 @@ from tests.e2e.conftest import running_controlplane
 from tests.e2e.controlplane import ControlPlane
 from tests.e2e.koordlet.node_agents import BoundPod, NodeAgent
 from tests.e2e.waiting import eventually
-from tests.soak.disturbances import HOUR_S, STEPPED, STEPPED_S, replace_token
+from tests.soak.disturbances import HOUR_S, STEPPED, replace_token, step_clock
 
 _PATIENCE_S = 120.0
 _SUSPENDED_S = 20.0  # longer than a round of any timer but reports
@@ -30,10 +30,7 @@ class Node:
 
     def set_clocks(self, seconds: float) -> None:
         """Have the clocks be fast for a while."""
-        clock = self.cluster.state_dir / "agents.clock"
-        clock.write_text(str(seconds))
-        time.sleep(STEPPED_S)
-        clock.write_text("0")
+        step_clock(self.cluster.state_dir / "agents.clock", seconds)
 
     def suspend(self) -> None:
         """Stop both agents while everything is due, and continue them."""

@@ -9,7 +9,7 @@ interrupted.
 from collections.abc import Callable, Mapping
 from typing import Final
 
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import KubeObject, is_newer_version
 from koordinator.cluster.kubernetes.pages import ObjectVersion, VersionList
 
 #: From the comparison on; a stream that is slower is replaced by a list.
@@ -70,17 +70,11 @@ class CatchUp:
         if known is None:
             return False
         version = known.metadata.resource_version
-        return version == wanted.resource_version or _is_newer(version, wanted.resource_version)
-
-    def _is_stale(self, known: KubeObject | None) -> bool:
-        return known is not None and not _is_newer(
-            known.metadata.resource_version, self._list_version
+        return version == wanted.resource_version or is_newer_version(
+            version, wanted.resource_version
         )
 
-
-def _is_newer(version: str, other: str) -> bool:
-    """Compare versions of one kind; versions that are no numbers are not newer.
-
-    Source: kubernetes KEP-5504, Comparable Resource Version.
-    """
-    return version.isdecimal() and other.isdecimal() and int(version) > int(other)
+    def _is_stale(self, known: KubeObject | None) -> bool:
+        return known is not None and not is_newer_version(
+            known.metadata.resource_version, self._list_version
+        )

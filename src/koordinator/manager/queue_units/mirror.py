@@ -9,7 +9,7 @@ from typing import Any
 
 from koordinator.api.core import Namespace
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaTree
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import KubeObject, is_newer_version
 from koordinator.api.policy import PriorityClass, ResourceQuota
 from koordinator.api.queue_unit import Queue, QueueUnit
 from koordinator.manager.queue_units.controller import QueueUnitOptions, QueueWorld
@@ -36,7 +36,9 @@ class QueueMirror:
         if kept is None:
             return False
         known = kept.get(obj.key)
-        if known is not None and _is_older(obj, known):
+        if known is not None and is_newer_version(
+            known.metadata.resource_version, obj.metadata.resource_version
+        ):
             return False
         if deleted:
             return kept.pop(obj.key, None) is not None
@@ -56,9 +58,3 @@ class QueueMirror:
             resource_quotas=objects.get(ResourceQuota, {}).values(),
             priority_classes=objects[PriorityClass],
         )
-
-
-def _is_older(obj: KubeObject, known: KubeObject) -> bool:
-    """Return whether a newer version of the object is known."""
-    here, there = obj.metadata.resource_version, known.metadata.resource_version
-    return here.isdigit() and there.isdigit() and int(here) < int(there)

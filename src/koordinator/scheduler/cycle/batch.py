@@ -147,19 +147,19 @@ def _columns_of_plugins(
 
 def _with_columns(evaluation: Evaluation, more: PluginColumns, at: int, width: int) -> Judgements:
     """Return what an evaluation asks, with what class ``at`` asks of the columns from ``width``."""
-    asked = evaluation.program.arithmetic.asked
+    judgements = evaluation.program.arithmetic.asked
     for part, _ in evaluation.program.joint:
-        amounts = more.asked[at]
+        amounts = more.amounts[at]
         checks = np.stack((width + more.checked[at], amounts), axis=1)
         terms = np.stack((width + more.scored[at], amounts, more.weights), axis=1)
-        end = len(asked.terms) + len(terms)
+        end = len(judgements.terms) + len(terms)
         head = [[FREE_OF_ALL, part.active.weight, more.dominant, end]]
-        asked = Judgements(
-            np.concatenate((asked.checks, checks)),
-            np.concatenate((asked.formulas, np.array(head, np.int64))),
-            np.concatenate((asked.terms, terms)),
+        judgements = Judgements(
+            np.concatenate((judgements.checks, checks)),
+            np.concatenate((judgements.formulas, np.array(head, np.int64))),
+            np.concatenate((judgements.terms, terms)),
         )
-    return asked
+    return judgements
 
 
 def _beside(first: IntArray, second: IntArray) -> IntArray:

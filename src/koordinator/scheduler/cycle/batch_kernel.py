@@ -81,8 +81,10 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
                 *(own if last is None else own[:-1], own_terms, fits, total),
             )
             if last is not None:
-                asked = own_terms[own[-2, 3] if len(own) > 1 else 0 : last[3]]
-                total += last[1] * _free_of_all(held[changed], capacity[changed], asked, last[2])
+                last_terms = own_terms[own[-2, 3] if len(own) > 1 else 0 : last[3]]
+                total += last[1] * _free_of_all(
+                    held[changed], capacity[changed], last_terms, last[2]
+                )
             best[slot, changed] = np.where(fits, total, UNFIT)
         row = best_row.reference(best[slot], rank)
         if row == UNFIT:
@@ -95,9 +97,9 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
     return len(kinds)
 
 
-def _free_of_all(held: IntArray, capacity: IntArray, asked: IntArray, dominant: int) -> IntArray:
-    """Return ``(n,)``: the score of ``PluginColumns``; ``asked`` are its terms."""
-    columns, amounts, weights = asked.T
+def _free_of_all(held: IntArray, capacity: IntArray, terms: IntArray, dominant: int) -> IntArray:
+    """Return ``(n,)``: the score of ``PluginColumns`` by its terms."""
+    columns, amounts, weights = terms.T
     has = capacity[:, columns]
     scores = percent_floor(np.maximum(has - held[:, columns] - amounts, 0), has) * (has > 0)
     points = scores @ weights + dominant * scores.min(axis=1, initial=MAX_SCORE)

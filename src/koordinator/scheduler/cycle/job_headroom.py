@@ -14,7 +14,7 @@ from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import Profile, Reads, Refusal
 from koordinator.scheduler.cycle.evaluation import view_for
-from koordinator.scheduler.cycle.job_trial import StateDryRun, applicable
+from koordinator.scheduler.cycle.job_trial import StateDryRun, applicable, reads_other_nodes
 from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.cycle.program import compared, compile_program
 from koordinator.scheduler.job_preemption import (
@@ -94,10 +94,7 @@ def _kinds(profile: Profile, state: ClusterState, members: Sequence[Member]) -> 
         key = known.get(pod_class.id)
         if key is None:
             program = compile_program(profile, view_for(profile, state, pod_class), pod_class)
-            around = any(
-                active.plugin.reads is Reads.CLUSTER
-                for active in applicable(profile, state, pod_class)
-            )
+            around = reads_other_nodes(profile, state, pod_class)
             key = known[pod_class.id] = (
                 program.key,
                 pod_class.demand,

@@ -122,5 +122,10 @@ def applicable(profile: Profile, state: ClusterState, pod_class: PodClass) -> li
     return [active for active in profile.filter if active.hints.filters(whole, pod_class)]
 
 
+def reads_other_nodes(profile: Profile, state: ClusterState, pod_class: PodClass) -> bool:
+    """Return whether pods on other nodes may keep such a pod off a node."""
+    return _is_cluster_scoped(applicable(profile, state, pod_class))
+
+
 def _is_cluster_scoped(filters: Iterable[ActivePlugin]) -> bool:
     return any(active.plugin.reads is Reads.CLUSTER for active in filters)

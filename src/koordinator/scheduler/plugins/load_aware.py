@@ -180,7 +180,7 @@ class LoadAwareScheduling:
             added=added.reshape(len(pods), CASES, 4 * r),
             checked=by_prod * r + np.arange(r),
             scored=(2 + scores_prod) * r + np.arange(r),
-            asked=np.array([own.load.estimate for own in loads], np.int64),
+            amounts=np.array([own.load.estimate for own in loads], np.int64),
             weights=self.weights,
             dominant=int(self.options[Option.DOMINANT]),
         )

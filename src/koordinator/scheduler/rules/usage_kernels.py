@@ -121,7 +121,7 @@ class PluginColumns(NamedTuple):
     added: IntArray  # (k, n_cases, n_columns)
     checked: IntArray  # (k, r): columns
     scored: IntArray  # (k, r): columns
-    asked: IntArray  # (k, r): amounts
+    amounts: IntArray  # (k, r), of a class
     weights: IntArray  # (r,)
     dominant: int  # additional weight of the scarcest resource
 

@@ -14,10 +14,9 @@ from koordinator.api.labels import is_preemptible, is_quota_preemptible
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.binding import Assumed, Binder
-from koordinator.scheduler.contract import Reads
 from koordinator.scheduler.cycle import SchedulingCycle, priority_of
 from koordinator.scheduler.cycle.job_reasons import MOST_MEMBERS, MOST_PODS
-from koordinator.scheduler.cycle.job_trial import applicable
+from koordinator.scheduler.cycle.job_trial import reads_other_nodes
 from koordinator.scheduler.cycle.what_if import rejection
 from koordinator.scheduler.features.gangs.placement import GangGroupAttempt, Wanted
 from koordinator.scheduler.features.gangs.preemption import GangHeadroom
@@ -25,7 +24,7 @@ from koordinator.scheduler.features.gangs.topology_placements import PlacementCo
 from koordinator.scheduler.features.gangs.tree_placement import TreePlacer
 from koordinator.scheduler.job_preemption import broken_gangs
 from koordinator.scheduler.preemption import PREEMPT_NEVER, by_importance, split_by_budget
-from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
+from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 
 log = logging.getLogger(__name__)
 
@@ -64,7 +63,8 @@ class TreePreemption:
         lower = [one for one in lower if one.pod.metadata.deletion_timestamp is None]
         caches = [active.plugin.gangs for active in cycle.profile.gangs]
         if len(members) * len(lower) > MOST_CHECKS and any(
-            self._reads_other_nodes(cycle, kind) for kind in {kind for _, kind in members}
+            reads_other_nodes(cycle.profile, self._state, kind)
+            for kind in {kind for _, kind in members}
         ):
             counts = {"members": len(members), "pods": len(lower)}
             log.info("preemption for a tree of PodGroups would take too long", extra=counts)
@@ -144,9 +144,11 @@ class TreePreemption:
         Only members whose filters read other nodes are checked elsewhere.
         """
         state, profile = self._state, cycle.profile
+        elsewhere = {one.placed.pod_class for one in assumed if one.placed.row != row}
+        checked = {kind for kind in elsewhere if reads_other_nodes(profile, state, kind)}
         for one in assumed:
             placed = one.placed
-            if placed.row != row and not self._reads_other_nodes(cycle, placed.pod_class):
+            if placed.row != row and placed.pod_class not in checked:
                 continue
             state.displace(placed.key)
             try:
@@ -156,9 +158,3 @@ class TreePreemption:
             if refused:
                 return False
         return True
-
-    def _reads_other_nodes(self, cycle: SchedulingCycle, pod_class: PodClass) -> bool:
-        return any(
-            active.plugin.reads is Reads.CLUSTER
-            for active in applicable(cycle.profile, self._state, pod_class)
-        )
