@@ -15,7 +15,8 @@ class SetCgroup:
 
     ``folder`` is the cgroup's path in its hierarchy; ``owner`` names the pod or container for
     people.  ``is_observed`` marks an intent derived from a value read just now, so that it is
-    written even if the same value was written before.
+    written even if the same value was written before.  ``runtime_value`` is the value with which
+    the container runtime has the same effect, if it is another one.
     """
 
     file: CgroupFile
@@ -24,6 +25,7 @@ class SetCgroup:
     reason: str
     owner: str = ""
     is_observed: bool = False
+    runtime_value: str = ""
 
 
 @dataclass(frozen=True, slots=True)

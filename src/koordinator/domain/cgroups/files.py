@@ -261,12 +261,35 @@ def _is_same_word(wanted: str, present: str | None) -> bool:
 
 
 def weight_of_shares(shares: int) -> int:
-    """Convert ``cpu.shares`` to the ``cpu.weight`` of v2, 1..10000.
+    """Convert ``cpu.shares`` to the ``cpu.weight`` of v2, 1..10000, as the kubelet does.
 
     Raises InputError for shares out of range.
     """
     _check_range(shares, _MIN_SHARES, _MAX_SHARES, "cpu.shares")
     return 1 + (shares - _MIN_SHARES) * _WEIGHTS // _SHARES
+
+
+def runtime_weight_of_shares(shares: int) -> int:
+    """Convert ``cpu.shares`` to ``cpu.weight`` as runc 1.3.2 and crun 1.23 do, for containers.
+
+    Older runtimes do as the kubelet, which still does so for pods and tiers in Kubernetes 1.37.
+    Raises InputError for shares out of range.
+    Source: opencontainers/cgroups utils.go ``ConvertCPUSharesToCgroupV2Value``.
+    """
+    _check_range(shares, _MIN_SHARES, _MAX_SHARES, "cpu.shares")
+    if shares in {_MIN_SHARES, _MAX_SHARES}:
+        return weight_of_shares(shares)
+    power = math.log2(shares)
+    return math.ceil(math.pow(10, (power * power + 125 * power) / 612 - 7 / 34))
+
+
+def least_shares_of_weight(weight: int) -> int:
+    """Return the smallest ``cpu.shares`` with this ``weight_of_shares``.
+
+    Raises InputError for a weight out of range.
+    """
+    _check_range(weight, _MIN_WEIGHT, _MAX_WEIGHT, "cpu.weight")
+    return -((1 - weight) * _SHARES // _WEIGHTS) + _MIN_SHARES
 
 
 def shares_of_weight(weight: int) -> int:

@@ -20,8 +20,10 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordinator.domain.cgroups.files import (
     UNLIMITED,
     CgroupFile,
+    least_shares_of_weight,
     normalized_quota,
     quota_of_milli,
+    runtime_weight_of_shares,
     shares_of_milli,
 )
 from koordinator.domain.pod_requests import pod_limits, pod_requests
@@ -74,15 +76,25 @@ def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
         part = resources.get(container.name)
         if part is None:
             continue
-        values = {}
+        owner, values = f"{pod.key}/{container.name}", {}
         if not _is_native(container.spec, part, BATCH_CPU):
             request, limit = _amount(part.requests, BATCH_CPU), _amount(part.limits, BATCH_CPU)
-            values[CgroupFile.CPU_SHARES] = shares_of_milli(request)
+            yield _container_shares(view, container.folder, shares_of_milli(request), owner)
             values[CgroupFile.CFS_QUOTA] = quota(limit)
         if not _is_native(container.spec, part, BATCH_MEMORY):
             limit = _amount(part.limits, BATCH_MEMORY)
             values[CgroupFile.MEMORY_LIMIT] = limit or UNLIMITED
-        yield from _writes(container.folder, values, f"{pod.key}/{container.name}")
+        yield from _writes(container.folder, values, owner)
+
+
+def _container_shares(view: NodeView, folder: str, shares: int, owner: str) -> Intent:
+    """Return shares with the weight that the runtime gives a container with these shares."""
+    if not view.runtime_has_own_weights:
+        return SetCgroup(CgroupFile.CPU_SHARES, folder, str(shares), _REASON, owner)
+    value = str(least_shares_of_weight(runtime_weight_of_shares(shares)))
+    return SetCgroup(
+        CgroupFile.CPU_SHARES, folder, value, _REASON, owner, runtime_value=str(shares)
+    )
 
 
 def _kubelet_quota(pod: PodView) -> int:

@@ -107,7 +107,7 @@ class PodHooks:
 def limits_of(intents: Iterable[Intent], folder: str) -> LinuxResources:
     """Return the intents for one container as limits of the runtime."""
     values: dict[CgroupFile, str] = {
-        intent.file: intent.value
+        intent.file: intent.runtime_value or intent.value
         for intent in intents
         if isinstance(intent, SetCgroup) and intent.folder == folder
     }

@@ -1,14 +1,21 @@
 """Input of strategies and hooks in one round."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
 
 from koordinator.api.node_slo import NodeSloSpec, ResourceThresholdStrategy
 from koordinator.api.qos import QosClass
+from koordinator.api.resource_names import BATCH_CPU, CPU
 from koordinator.api.resource_qos import ResourceQos, ResourceQosStrategy
-from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.domain.cgroups.files import (
+    CgroupFile,
+    CgroupVersion,
+    runtime_weight_of_shares,
+    shares_of_milli,
+    weight_of_shares,
+)
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.pods import PodView
@@ -16,6 +23,8 @@ from koordinator.koordlet.view.pods import PodView
 
 class CgroupReadings(Protocol):
     """Current values of cgroup files; a vanished cgroup has none."""
+
+    version: CgroupVersion
 
     def number(self, file: CgroupFile, folder: str) -> int | None:
         """Return a number in units of cgroup v1: -1 for no limit, None if unreadable."""
@@ -67,6 +76,44 @@ class NodeView:
             below = self.cgroups.below(pod.folder)
             sandboxes[pod.folder] = tuple(folder for folder in below if folder not in known)
         return sandboxes
+
+    @cached_property
+    def runtime_has_own_weights(self) -> bool:
+        """Whether the container runtime converts shares to weights unlike the kubelet (cgroup v2).
+
+        The weight of a container with a native CPU request shows it.  On a node without such
+        containers, a batch container shows it that NRI has given its shares.
+        """
+        if self.cgroups.version is CgroupVersion.V1:
+            return False
+        for shares, folder in self._native_shares():
+            weight = self._weight(folder)
+            if weight in {weight_of_shares(shares), runtime_weight_of_shares(shares)}:
+                return weight != weight_of_shares(shares)
+        return any(
+            self._weight(folder) == runtime_weight_of_shares(shares) != weight_of_shares(shares)
+            for shares, folder in self._batch_shares()
+        )
+
+    def _native_shares(self) -> Iterator[tuple[int, str]]:
+        """Yield the shares that the kubelet requests for a container, and its cgroup."""
+        for pod in self.active_pods:
+            for container in pod.containers:
+                request = container.requests.get(CPU) or container.limits.get(CPU)
+                shares = shares_of_milli(0 if request is None else request.milli())
+                if weight_of_shares(shares) != runtime_weight_of_shares(shares):
+                    yield shares, container.folder
+
+    def _batch_shares(self) -> Iterator[tuple[int, str]]:
+        for pod in self.active_pods:
+            for container in pod.containers:
+                amounts = pod.batch_resources.get(container.name)
+                if amounts is not None and (request := amounts.requests.get(BATCH_CPU)) is not None:
+                    yield shares_of_milli(request.value()), container.folder
+
+    def _weight(self, folder: str) -> int | None:
+        lines = self.cgroups.lines(CgroupFile.CPU_SHARES, folder)
+        return int(lines[0]) if lines and lines[0].isdecimal() else None
 
     @property
     def threshold(self) -> ResourceThresholdStrategy:

@@ -11,8 +11,10 @@ from koordinator.domain.cgroups.files import (
     cgroup_path,
     check_value,
     is_same,
+    least_shares_of_weight,
     parse_number,
     quota_of_milli,
+    runtime_weight_of_shares,
     shares_of_milli,
     shares_of_weight,
     spell,
@@ -70,8 +72,33 @@ def test_no_shares_stand_for_what_is_no_weight(weight: int) -> None:
 @pytest.mark.parametrize("shares", [-1, 0, 1, 262_145])
 def test_no_weight_stands_for_what_are_no_shares(shares: int) -> None:
     """The other direction is the same."""
-    with pytest.raises(InputError, match=rf"cpu.shares: must be 2..262144, got {shares}"):
-        weight_of_shares(shares)
+    for convert in (weight_of_shares, runtime_weight_of_shares):
+        with pytest.raises(InputError, match=rf"cpu.shares: must be 2..262144, got {shares}"):
+            convert(shares)
+
+
+@pytest.mark.parametrize(
+    ("shares", "weight"),
+    [(2, 1), (3, 2), (102, 17), (512, 59), (768, 80), (1024, 100), (3072, 240), (262_144, 10_000)],
+)
+def test_newer_runtimes_give_one_cpu_the_default_weight(shares: int, weight: int) -> None:
+    """The values are those of opencontainers/cgroups 0.0.7."""
+    assert runtime_weight_of_shares(shares) == weight
+
+
+@given(st.integers(2, 262_143))
+def test_newer_weights_grow_with_the_shares(shares: int) -> None:
+    """More shares never have less weight, nor less than the kubelet gives them."""
+    weight = runtime_weight_of_shares(shares)
+    assert weight_of_shares(shares) <= weight <= runtime_weight_of_shares(shares + 1)
+
+
+@given(st.integers(1, 10_000))
+def test_every_weight_has_shares(weight: int) -> None:
+    """They are the smallest with this weight."""
+    shares = least_shares_of_weight(weight)
+    assert weight_of_shares(shares) == weight
+    assert shares == 2 or weight_of_shares(shares - 1) < weight
 
 
 @given(st.integers(1, 10_000))
