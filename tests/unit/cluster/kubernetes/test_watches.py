@@ -107,6 +107,21 @@ def test_an_error_in_the_stream_loses_nothing(server: ScriptedServer) -> None:
 
 
 @pytest.mark.slow
+def test_lists_do_not_depend_on_the_watch_cache(server: ScriptedServer) -> None:
+    """A server whose watch cache is behind rejects versions; lists of the newest need none."""
+    behind = fail(504, "Timeout", "Too large resource version: 9, current: 1")
+    server.on(LIST, behind, reply(pod_list(version="5")), reply(pod_list(pod("a"), version="3")))
+    server.on(WATCH, behind, behind, behind, QUIET)
+    with server.cluster() as cluster:
+        watch = cluster.watch([Pod])
+        assert seen(take(cluster, watch, 1)) == [("ADDED", "a", "1")]
+        server.wait_for(WATCH, 4)
+
+    assert not any("resourceVersion" in query for query in server.queries(LIST))
+    assert [query["resourceVersion"] for query in server.queries(WATCH)] == ["5", "5", "5", "3"]
+
+
+@pytest.mark.slow
 def test_a_silent_stream_is_cut(server: ScriptedServer) -> None:
     """A dead connection may show no error, so another one is opened."""
     server.on(LIST, reply(pod_list(version="5")))

@@ -82,7 +82,7 @@ def test_no_weight_stands_for_what_are_no_shares(shares: int) -> None:
     [(2, 1), (3, 2), (102, 17), (512, 59), (768, 80), (1024, 100), (3072, 240), (262_144, 10_000)],
 )
 def test_newer_runtimes_give_one_cpu_the_default_weight(shares: int, weight: int) -> None:
-    """The values are those of opencontainers/cgroups 0.0.7."""
+    """opencontainers/cgroups 0.0.7 computes the same values."""
     assert runtime_weight_of_shares(shares) == weight
 
 

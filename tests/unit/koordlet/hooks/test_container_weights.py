@@ -1,7 +1,7 @@
 """Weights of batch containers on cgroup v2 are those that the container runtime gives them.
 
-The kubelet converts the shares of pods; the runtime converts those of containers, from runc 1.3.2
-and crun 1.23 on by another formula.  Containers of one pod compete by these weights.
+The kubelet converts shares of pods, and the runtime shares of containers, from runc 1.3.2 and
+crun 1.23 on by another formula.  Containers of one pod compete by these weights.
 """
 
 from typing import Any
@@ -16,7 +16,7 @@ from koordinator.koordlet.hooks.batch_resources import plan_batch_resources
 from koordinator.koordlet.hooks.pod_hooks import limits_of
 from koordinator.koordlet.view.pods import PodView
 
-_BATCH = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "1Gi"}
+_BATCH: dict[str, str | int] = {"kubernetes.io/batch-cpu": 500, "kubernetes.io/batch-memory": "1Gi"}
 _CPU = CgroupFile.CPU_SHARES
 #: Weights of 512 shares, as the kubelet and as newer runtimes convert them.
 _KUBELET, _RUNTIME = "20", "59"
