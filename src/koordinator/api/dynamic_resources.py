@@ -323,6 +323,32 @@ class DeviceTaint(ApiStruct, frozen=True, kw_only=True):
     time_added: dt.datetime | None = None
 
 
+class NodeAllocatableMapping(ApiStruct, frozen=True, kw_only=True):
+    """Amount of a resource of the node that a device models.
+
+    Either ``device_multiplier`` per device, or the capacity consumed of ``capacity_key`` times
+    ``capacity_multiplier``.
+    """
+
+    capacity_key: str | None = None
+    capacity_multiplier: Quantity | None = None
+    device_multiplier: Quantity | None = None
+
+
+class NodeAllocatableOverhead(ApiStruct, frozen=True, kw_only=True):
+    """Amount of a resource of the node that the use of a device takes in addition."""
+
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
+class NodeAllocatableResource(ApiStruct, frozen=True, kw_only=True):
+    """A resource of the node that a device takes.  Gate DRANodeAllocatableResources."""
+
+    mapping: NodeAllocatableMapping | None = None
+    overhead: NodeAllocatableOverhead | None = None
+
+
 class PoolDevice(ApiStruct, frozen=True, kw_only=True):
     """A device as its driver offers it; Kubernetes calls it Device."""
 
@@ -338,6 +364,7 @@ class PoolDevice(ApiStruct, frozen=True, kw_only=True):
     binding_conditions: tuple[str, ...] = ()
     binding_failure_conditions: tuple[str, ...] = ()
     allow_multiple_allocations: bool | None = None
+    node_allocatable_resources: dict[str, NodeAllocatableResource] = {}
 
 
 class ResourcePool(ApiStruct, frozen=True, kw_only=True):

@@ -17,6 +17,7 @@ from koordinator.api.core import (
 )
 from koordinator.api.meta import ApiStruct, Condition, Int32, Int64, KubeObject, ObjectMeta
 from koordinator.api.volume import Volume
+from koordinator.foundation.quantity import Quantity
 
 DISRUPTION_TARGET = "DisruptionTarget"  # condition of a pod that is about to be evicted
 RESIZE_PENDING = "PodResizePending"  # condition of a pod whose node has not granted a resize
@@ -180,6 +181,33 @@ class PodExtendedResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
     request_mappings: tuple[ContainerExtendedResourceRequest, ...] = ()
 
 
+class NodeAllocatableMappedResources(ApiStruct, frozen=True, kw_only=True):
+    """Amount of a node's resource that the devices of a claim model."""
+
+    name: str
+    quantity: Quantity | None = None
+
+
+class NodeAllocatableOverheadResources(ApiStruct, frozen=True, kw_only=True):
+    """Amount of a node's resource that the devices of a claim take in addition."""
+
+    name: str
+    per_pod: Quantity | None = None
+    per_container: Quantity | None = None
+
+
+class NodeAllocatableResourceClaimStatus(ApiStruct, frozen=True, kw_only=True):
+    """Resources of the node that a pod has by one of its claims.
+
+    Gate DRANodeAllocatableResources.
+    """
+
+    resource_claim_name: str = ""
+    containers: tuple[str, ...] = ()  # containers that reference the claim
+    mapping: tuple[NodeAllocatableMappedResources, ...] = ()
+    overhead: tuple[NodeAllocatableOverheadResources, ...] = ()
+
+
 class PodStatus(ApiStruct, frozen=True, kw_only=True):
     """``phase`` is Pending, Running, Succeeded, Failed or Unknown."""
 
@@ -198,6 +226,7 @@ class PodStatus(ApiStruct, frozen=True, kw_only=True):
     extended_resource_claim_status: PodExtendedResourceClaimStatus | None = None
     allocated_resources: ResourceList = {}  # what the node has granted the whole pod
     resources: ResourceRequirements | None = None  # what is in force for the whole pod
+    node_allocatable_resource_claim_statuses: tuple[NodeAllocatableResourceClaimStatus, ...] = ()
 
 
 class Pod(KubeObject, frozen=True, kw_only=True):

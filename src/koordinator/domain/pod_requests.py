@@ -5,10 +5,10 @@ defaults are ``DefaultMilliCPURequest`` and ``DefaultMemoryRequest`` of
 pkg/scheduler/util/pod_resources.go.
 """
 
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Final
 
-from koordinator.api.pod import Container, PodSpec
+from koordinator.api.pod import Container, NodeAllocatableResourceClaimStatus, PodSpec
 from koordinator.foundation.quantity import NANOS, NANOS_PER_MILLI, Quantity
 
 Requests = dict[str, int]  # resource name -> canonical amount (milli for cpu)
@@ -83,18 +83,18 @@ def most_together(spec: PodSpec, of: Callable[[Container], Requests]) -> Request
     """Return the maximum of ``of`` over the containers at any time."""
     running: Requests = {}
     for container in spec.containers:
-        _add(running, of(container))
+        add_amounts(running, of(container))
 
     sidecars: Requests = {}
     starting: Requests = {}
     for container in spec.init_containers:
         requests = dict(of(container))
         if container.restart_policy == "Always":
-            _add(running, requests)
-            _add(sidecars, requests)
+            add_amounts(running, requests)
+            add_amounts(sidecars, requests)
             raise_to(starting, sidecars)
         else:
-            _add(requests, sidecars)
+            add_amounts(requests, sidecars)
             raise_to(starting, requests)
     raise_to(running, starting)
     return running
@@ -115,10 +115,28 @@ def canonical_amounts(amounts: Mapping[str, Quantity] | None) -> Requests:
 def add_overhead(total: Requests, spec: PodSpec, *, only: Collection[str] | None = None) -> None:
     """Add the pod's overhead, restricted to ``only`` if given."""
     overhead = canonical_amounts(spec.overhead)
-    _add(total, {n: amount for n, amount in overhead.items() if only is None or n in only})
+    add_amounts(total, {n: amount for n, amount in overhead.items() if only is None or n in only})
 
 
-def _add(total: Requests, more: Requests) -> None:
+def claimed_amounts(statuses: Iterable[NodeAllocatableResourceClaimStatus]) -> Requests:
+    """Return the resources of the node that a pod has by its claims.
+
+    The overhead per container counts for each container that references the claim.
+    """
+    total: dict[str, int] = {}
+    for status in statuses:
+        for one in status.mapping:
+            total[one.name] = total.get(one.name, 0) + (one.quantity.nanos if one.quantity else 0)
+        for each in status.overhead:
+            nanos = each.per_pod.nanos if each.per_pod else 0
+            if each.per_container:
+                nanos += each.per_container.nanos * len(status.containers)
+            total[each.name] = total.get(each.name, 0) + nanos
+    return {name: bounded(name, Quantity(nanos)) for name, nanos in total.items()}
+
+
+def add_amounts(total: Requests, more: Requests) -> None:
+    """Add amounts to a total."""
     for name, amount in more.items():
         total[name] = total.get(name, 0) + amount
 

@@ -1,4 +1,4 @@
-"""Requests and limits of placed pods during an in-place resize.
+"""Requests and limits of placed pods during an in-place resize, and with amounts of claims.
 
 A pod holds the maximum of its spec's requests, the amounts granted by its node
 (``allocatedResources``) and the amounts in force (``resources``).  A resize that the node found
@@ -25,8 +25,10 @@ from koordinator.api.pod import (
 from koordinator.domain.pod_requests import (
     NONZERO_DEFAULTS,
     Requests,
+    add_amounts,
     add_overhead,
     canonical_amounts,
+    claimed_amounts,
     is_pod_level,
     most_together,
     pod_limits,
@@ -45,11 +47,13 @@ class ResizeRules:
     """Rules of a Kubernetes version for the amounts of resized pods.
 
     ``sums_per_pod``: the maximum of three sums over the pod (1.37), else the sum of each
-    container's maximum.  ``pod_level``: the pod-level status counts too.
+    container's maximum.  ``pod_level``: the pod-level status counts too.  ``claims``: resources
+    of the node that the pod has by its claims count too (with ``sums_per_pod`` only).
     """
 
     sums_per_pod: bool = True
     pod_level: bool = True
+    claims: bool = False
 
 
 DEFAULT_RULES = ResizeRules()
@@ -242,7 +246,11 @@ def effective_limits(pod: Pod, rules: ResizeRules) -> Requests:
         whole = status.resources.limits if rules.pod_level and status.resources else {}
         amounts = canonical_amounts(whole) if whole else most_together(spec, in_force)
         if not refused:
-            raise_to(amounts, most_together(spec, lambda c: canonical_amounts(c.resources.limits)))
+            wanted = most_together(spec, lambda c: canonical_amounts(c.resources.limits))
+            for name, amount in _claimed(pod, rules).items():
+                if name in wanted or name.startswith("hugepages-"):
+                    add_amounts(wanted, {name: amount})
+            raise_to(amounts, wanted)
     else:
         amounts = most_together(spec, _greatest(pod, statuses, limits=True))
     own = canonical_amounts(spec.resources.limits if spec.resources else None)
@@ -276,6 +284,8 @@ def _is_resized(pod: Pod, rules: ResizeRules, own: EffectiveAmounts | None = Non
     if not spec.node_name:
         return False
     if is_infeasible(pod):
+        return True
+    if rules.claims and status.node_allocatable_resource_claim_statuses:
         return True
     return (
         _any_differs(spec.containers, status.container_statuses)
@@ -392,15 +402,25 @@ def _sums_of_pod(pod: Pod, rules: ResizeRules, defaults: Mapping[str, int] | Non
     def together(of: Callable[[Container], ResourceList]) -> Requests:
         return most_together(spec, lambda c: with_missing(canonical_amounts(of(c)), defaults))
 
+    claimed = _claimed(pod, rules)
     sums: Requests = {} if refused else together(wanted)
+    add_amounts(sums, {} if refused else claimed)
     own = status.resources.requests if status.resources else {}
     if rules.pod_level and status.allocated_resources and own:
         raise_to(sums, canonical_amounts(status.allocated_resources))
         raise_to(sums, canonical_amounts(own))
     else:
-        raise_to(sums, together(granted))
+        known = together(granted)  # without the claims; what is in force has them
+        add_amounts(known, claimed)
+        raise_to(sums, known)
         raise_to(sums, together(in_force))
     return sums
+
+
+def _claimed(pod: Pod, rules: ResizeRules) -> Requests:
+    """Return the resources of the node that the pod has by its claims, if they count."""
+    statuses = pod.status.node_allocatable_resource_claim_statuses
+    return claimed_amounts(statuses) if rules.claims and statuses else {}
 
 
 def _pod_level(amounts: Requests) -> Requests:

@@ -307,6 +307,8 @@ def _same_amounts(old: PodStatus, new: PodStatus) -> bool:
         and _same_in_containers(old.init_container_statuses, new.init_container_statuses)
         and old.allocated_resources == new.allocated_resources
         and old.resources == new.resources
+        and old.node_allocatable_resource_claim_statuses
+        == new.node_allocatable_resource_claim_statuses
         and (old.conditions == new.conditions or _pending_resize(old) == _pending_resize(new))
     )
 

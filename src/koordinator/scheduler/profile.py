@@ -456,7 +456,7 @@ class _Built:
             placement_generate=at["placementGenerate"],
             placement_score=at["placementScore"],
             pod_group_post_filter=at["podGroupPostFilter"],
-            events={n: self._specs[n].events for n in used},
+            events={n: self._specs[n].events_with(self._gates) for n in used},
         )
 
     def _active(self, plugins: Sequence[tuple[str, int]]) -> tuple[ActivePlugin, ...]:

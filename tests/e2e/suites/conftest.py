@@ -20,7 +20,7 @@ from tests.e2e.suites.cluster import SuiteCluster
 _RULES = "DRADeviceTaints=true,DRADeviceTaintRules=true"
 _ALPHA = (
     "TopologyAwareWorkloadScheduling=true,CompositePodGroup=true,"
-    "InPlacePodVerticalScalingSchedulerPreemption=true"
+    "InPlacePodVerticalScalingSchedulerPreemption=true,DRANodeAllocatableResources=true"
 )
 #: Of the API server; the scheduler of releases before 1.37 has one more.
 SERVER_GATES = ",".join(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
 
-from koordinator.api.codec import decode
+from koordinator.api.codec import decode, to_manifest
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import NONZERO_DEFAULTS, pod_limits, pod_requests
@@ -362,3 +362,64 @@ def test_limits_follow_what_is_in_force() -> None:
         [3000] * 3,
         [3000] * 3,
     ]
+
+
+CLAIMS = ResizeRules(claims=True)
+
+
+def with_claim(pod: Pod, mapping: str, per_container: str = "0") -> Pod:
+    """Return the pod with CPUs by a claim that two containers reference."""
+    claim = {
+        "resourceClaimName": "c",
+        "containers": ["a", "b"],
+        "mapping": [{"name": "cpu", "quantity": mapping}],
+        "overhead": [{"name": "cpu", "perContainer": per_container}],
+    }
+    manifest = to_manifest(pod)
+    manifest["status"] = {**manifest["status"], "nodeAllocatableResourceClaimStatuses": [claim]}
+    return decode(manifest, Pod)
+
+
+@pytest.mark.parametrize(
+    ("granted", "in_force", "whole", "reason", "held"),
+    [
+        (None, None, {}, "", 1 + 4 + 2),
+        (3, 3, {}, "", 3 + 4 + 2),
+        (None, 8, {}, "", 8),  # what is in force has the claim's CPUs already
+        (1, 1, {}, "Infeasible", 1 + 4 + 2),
+        (
+            1,
+            1,
+            {"allocatedResources": {"cpu": "9"}, "resources": {"requests": {"cpu": "8"}}},
+            "",
+            9,
+        ),
+    ],
+)
+def test_amounts_of_claims_count_once(
+    granted: int | None, in_force: int | None, whole: JsonObject, reason: str, held: int
+) -> None:
+    """The kubelet includes them in the whole pod's amounts, but not in amounts of containers."""
+    bare = resized(
+        container("a", 100 if reason else 1),
+        statuses=[status("a", granted, in_force)],
+        conditions=pending(reason) if reason else [],
+        whole=whole,
+    )
+
+    assert effective_requests(with_claim(bare, "4", "1"), CLAIMS)["cpu"] == 1000 * held
+    without = effective_requests(with_claim(bare, "4", "1"), V1_37)
+    assert without == effective_requests(bare, V1_37)
+
+
+def test_pod_level_requests_contain_the_claims() -> None:
+    """They are all that counts, and limits of containers rise by what the claim has."""
+    bare = resized(
+        {"name": "a", "resources": {"requests": {"cpu": "1"}, "limits": {"cpu": "1"}}}, statuses=[]
+    )
+    pod = with_claim(bare, "4")
+    assert effective_limits(pod, CLAIMS) == {"cpu": 5000}
+
+    own = {"requests": {"cpu": "6"}}
+    whole = with_claim(resized(container("a", 1), statuses=[], resources=own), "4")
+    assert effective_requests(whole, CLAIMS)["cpu"] == 6000

@@ -67,6 +67,8 @@ DRA_BINDING_CONDITIONS: Final = "DRADeviceBindingConditions"
 DRA_EXTENDED_RESOURCE: Final = "DRAExtendedResource"
 DRA_FRACTIONAL_RANGES: Final = "DRAFractionalCapacityRange"
 DRA_LIST_ATTRIBUTES: Final = "DRAListTypeAttributes"
+#: Devices take resources of their nodes.  The API of 1.36, which differs, is not read.
+DRA_NODE_ALLOCATABLE: Final = "DRANodeAllocatableResources"
 DRA_WORKLOAD_CLAIMS: Final = "DRAWorkloadResourceClaims"
 DRA_FILTER_TIMEOUT: Final = "DRASchedulerFilterTimeout"
 
@@ -154,6 +156,7 @@ OF_KUBERNETES: Final = frozenset(
         DRA_EXTENDED_RESOURCE,
         DRA_FRACTIONAL_RANGES,
         DRA_LIST_ATTRIBUTES,
+        DRA_NODE_ALLOCATABLE,
         DRA_WORKLOAD_CLAIMS,
         DRA_FILTER_TIMEOUT,
         GENERIC_WORKLOAD,
@@ -206,6 +209,8 @@ class FeatureGates:
         _check_needs(known, is_on)
         if level >= V1_37:
             is_on[GANG_SCHEDULING] = is_on[GENERIC_WORKLOAD]
+        else:
+            is_on[DRA_NODE_ALLOCATABLE] = False
         is_on |= {name: settings.get(name, name in ON_BY_DEFAULT) for name in OF_KOORDINATOR}
         enabled = frozenset(name for name in GATES if is_on.get(name))
         return cls(enabled, level, tuple(without_effect))
@@ -238,6 +243,8 @@ def _refuse_or_explain(name: str, settings: Mapping[str, bool], level: KubeVersi
             f"feature is locked to {_go_bool(spec.is_on)}",
             source=SOURCE,
         )
+    if name == DRA_NODE_ALLOCATABLE and level < V1_37:
+        return f"it is supported from Kubernetes {V1_37} on"
     return "" if name in OF_KUBERNETES else "there is one behaviour here"
 
 

@@ -76,17 +76,25 @@ def _result(
             binding_conditions=device.spec.binding_conditions,
             binding_failure_conditions=device.spec.binding_failure_conditions,
         )
-    if gates.capacity and device.spec.allow_multiple_allocations:
+    consumed = shared_capacity(allocated, gates)
+    if consumed is not None:
         shared = f"{claim.uid}/{number}/{'/'.join(device.id)}"
-        result = replace(
-            result,
-            share_id=str(uuid.uuid5(_SHARES, shared)),
-            consumed_capacity={
-                name: Quantity(amount, device.spec.capacity[name].value.notation)
-                for name, amount in allocated.consumed.items()
-            },
-        )
+        share_id = str(uuid.uuid5(_SHARES, shared))
+        result = replace(result, share_id=share_id, consumed_capacity=consumed)
     return result
+
+
+def shared_capacity(
+    allocated: AllocatedDevice, gates: AllocatorGates
+) -> dict[str, Quantity] | None:
+    """Return the consumed capacity of a device that claims share; None for any other device."""
+    spec = allocated.device.spec
+    if not (gates.capacity and spec.allow_multiple_allocations):
+        return None
+    return {
+        name: Quantity(amount, spec.capacity[name].value.notation)
+        for name, amount in allocated.consumed.items()
+    }
 
 
 def _configuration(

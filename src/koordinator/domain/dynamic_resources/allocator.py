@@ -115,6 +115,7 @@ class AllocatorGates:
     capacity: bool = False  # includes distinctAttribute constraints
     binding_conditions: bool = False
     lists: bool = False  # constraints compare lists of values
+    node_amounts: bool = False  # devices take resources of their nodes
     repeats: bool = True  # up to 1.35: several shares of a device per request
     fractional_ranges: bool = False  # ranges of capacity count in thousandths, not in ones
     from_1_37: bool = False  # rules and messages of Kubernetes 1.37

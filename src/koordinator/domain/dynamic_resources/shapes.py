@@ -154,6 +154,8 @@ class ShapeReader:
         own += (needs_gate(device, gates), is_allocatable(device, gates))
         if gates.capacity:
             own += (spec.allow_multiple_allocations, encode_part(spec.capacity))
+        if gates.node_amounts:
+            own += (encode_part(spec.node_allocatable_resources),)
         if gates.taints:
             own += spec.taints
         if gates.counters:

@@ -18,7 +18,7 @@ from koordinator.api.annotations.codec import annotation_path
 from koordinator.api.codec import merge_patch, spelt_out
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import NodeAllocatableResourceClaimStatus, Pod
 from koordinator.cluster.port import Binding, Binds, Cluster
 from koordinator.domain.audit import AuditEntry
 from koordinator.domain.devices.adaptation import is_locked, lock_text, locked
@@ -76,6 +76,7 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
     created: tuple[tuple[ObjectChange, str], ...] = ()  # what takes back what was made, by uid
     waits_since_s: float = 0.0  # for its permit or its volumes
     deadline_s: float = 0.0  # of that wait; 0: it doesn't wait
+    states_amounts: bool = False  # the pod's status states amounts of claims for its node
     drivers: tuple[str, ...] = ()  # of devices that must report binding conditions, one for each
     sent_s: float = 0.0  # when its bind was sent; 0: not yet
 
@@ -84,6 +85,12 @@ class Assumed(Struct, eq=False):  # a struct: one is made per pod
         """Whether the pod's status has to name another claim for extended resources, or none."""
         named = self.queued.pod.status.extended_resource_claim_status
         return named != self.allocation.device_claim
+
+    @property
+    def has_other_amounts(self) -> bool:
+        """Whether the pod's status has to state other amounts of claims, or none."""
+        stated = self.queued.pod.status.node_allocatable_resource_claim_statuses
+        return stated != self.allocation.pod_allocation.claimed
 
     def move(self, event: LifeEvent) -> None:
         """Apply an event.  Raises BugError if the pod's state does not allow it."""
@@ -154,6 +161,7 @@ class Binder:
             choice.allocation is NOTHING
             and not choice.profile.pre_bind
             and queued.pod.status.extended_resource_claim_status is None
+            and not queued.pod.status.node_allocatable_resource_claim_statuses
         ):  # as a pod of a batch: nothing to prepare, and nothing to undo but the place itself
             placed = self._state.place(queued.key, queued.pod, pod_class, choice.row)
             assumed = Assumed(
@@ -210,6 +218,9 @@ class Binder:
         for undo, uid in () if keeps_created else assumed.created:
             with suppress(ClusterError):
                 write_change(self._cluster, undo, uid)
+        if assumed.states_amounts and not keeps_created:
+            with suppress(ClusterError):
+                self._state_amounts(assumed, ())
         if assumed.transaction is not None:
             assumed.transaction.rollback()
         else:
@@ -238,6 +249,10 @@ class Binder:
             writing = None
             if assumed.names_other_claim:
                 self._name_claim(assumed)
+            if assumed.has_other_amounts:
+                claimed = assumed.allocation.pod_allocation.claimed
+                assumed.states_amounts = bool(claimed)
+                self._state_amounts(assumed, claimed)
         except ClusterError as error:
             self.forget(assumed)
             if writing is not None and not isinstance(error, _ANSWERS):
@@ -262,6 +277,15 @@ class Binder:
         meta, claim = assumed.queued.pod.metadata, assumed.allocation.device_claim
         named = {"extendedResourceClaimStatus": None if claim is None else spelt_out(claim)}
         patch = {"metadata": {"uid": meta.uid}, "status": named}
+        self._cluster.patch(Pod, meta.name, meta.namespace, patch, "status")
+
+    def _state_amounts(
+        self, assumed: Assumed, claimed: Sequence[NodeAllocatableResourceClaimStatus]
+    ) -> None:
+        """Write the resources of the node that the pod has by its claims into its status."""
+        meta = assumed.queued.pod.metadata
+        stated = {"nodeAllocatableResourceClaimStatuses": [spelt_out(one) for one in claimed]}
+        patch = {"metadata": {"uid": meta.uid}, "status": stated}
         self._cluster.patch(Pod, meta.name, meta.namespace, patch, "status")
 
     def _resolve_unknown_binds(self) -> None:

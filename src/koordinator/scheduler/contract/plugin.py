@@ -26,7 +26,7 @@ from typing import Any, ClassVar, Generic, Protocol, TypeVar
 
 import numpy as np
 
-from koordinator.api.kubescheduler import PluginArgs
+from koordinator.api.kubescheduler import FeatureGates, PluginArgs
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
@@ -190,8 +190,14 @@ class PluginSpec(Generic[ArgsType]):
     args: type[ArgsType]
     build: Callable[[ArgsType, ResourceAxis], Any]
     events: tuple[EventHint, ...] = ()  # events that may make a rejected pod schedulable
+    #: further events where a feature gate is on, with the gate's name
+    gated_events: tuple[tuple[str, EventHint], ...] = ()
     max_score: int = MAX_SCORE
     example: PluginExample = field(default_factory=PluginExample)
+
+    def events_with(self, gates: FeatureGates) -> tuple[EventHint, ...]:
+        """Return the events with the gates that are on."""
+        return (*self.events, *(event for gate, event in self.gated_events if gate in gates))
 
     @cached_property
     def plugin_type(self) -> type:

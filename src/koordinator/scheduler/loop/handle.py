@@ -7,6 +7,7 @@ from koordinator.api.kube_version import V1_37
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.kubescheduler.gates import (
     CROSS_SCHEDULER_NOMINATION,
+    DRA_NODE_ALLOCATABLE,
     POD_LEVEL_RESIZE,
     PRIORITY_TRANSFORMER,
     REPLACE_RESOURCES_TRANSFORMER,
@@ -68,7 +69,9 @@ class SchedulerOptions:
             transforms=tuple(it for gate, it in transforms.items() if gate in gates),
             gates=gates,
             resize=ResizeRules(
-                sums_per_pod=gates.level >= V1_37, pod_level=POD_LEVEL_RESIZE in gates
+                sums_per_pod=gates.level >= V1_37,
+                pod_level=POD_LEVEL_RESIZE in gates,
+                claims=DRA_NODE_ALLOCATABLE in gates,
             ),
         )
 

@@ -8,6 +8,7 @@ from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.annotations.numa import RESOURCE_STATUS
 from koordinator.api.annotations.reservation import ALLOCATED as RESERVATION_ALLOCATED
 from koordinator.api.meta import ObjectMeta
+from koordinator.api.pod import NodeAllocatableResourceClaimStatus
 from koordinator.domain.devices.allocation import Allocation, from_annotation, impossible_minors
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, read_allocation
@@ -27,6 +28,8 @@ class PodAllocation:
     offer: ReservationOffer | None = None  # what the pod holds is for others, on these terms
     #: uids of pods that use the reservation of this reserve pod, known or not
     takes_over: frozenset[str] = frozenset()
+    #: resources of the node that the pod has by its claims, as in its status once it is bound
+    claimed: tuple[NodeAllocatableResourceClaimStatus, ...] = field(default=(), compare=False)
     #: the known annotations of these allocations
     annotations: Mapping[str, str] = field(default_factory=dict, compare=False)
 
@@ -40,6 +43,7 @@ class PodAllocation:
             other.uses or self.uses,
             other.offer or self.offer,
             self.takes_over | other.takes_over,
+            self.claimed + other.claimed,
             {**self.annotations, **other.annotations},
         )
 

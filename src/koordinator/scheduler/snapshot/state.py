@@ -9,6 +9,7 @@ plugins read).
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 
 import numpy as np
+from msgspec.structs import replace
 
 from koordinator.api.core import Service
 from koordinator.api.device import Device
@@ -196,11 +197,20 @@ class ClusterState:
         pod_allocation: PodAllocation = NO_ALLOCATION,
     ) -> PlacedPod:
         """Put a pod on a row and charge what it takes."""
+        if pod_allocation.claimed:
+            pod_class = self._with_claimed(pod, row, pod_allocation)
         placed = PlacedPod(
             key, pod, pod_class, pod_allocation=pod_allocation, assigned_s=self.now_s
         )
         self._put(placed, row)
         return placed
+
+    def _with_claimed(self, pod: Pod, row: int, pod_allocation: PodAllocation) -> PodClass:
+        """Return the class that the pod will have when it is bound with its claims."""
+        spec = replace(pod.spec, node_name=self.nodes.names[row])
+        claimed = pod_allocation.claimed
+        status = replace(pod.status, node_allocatable_resource_claim_statuses=claimed)
+        return self.classes.of(replace(pod, spec=spec, status=status))
 
     def put_back(self, placed: PlacedPod) -> None:
         """Put a pod that was displaced where it was."""

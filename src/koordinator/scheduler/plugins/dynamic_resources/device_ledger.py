@@ -23,6 +23,7 @@ from koordinator.domain.dynamic_resources.allocation import devices_of
 from koordinator.domain.dynamic_resources.allocator import AllocatorGates
 from koordinator.domain.dynamic_resources.inventory import (
     DeviceId,
+    InventoryDevice,
     Pool,
     PoolKey,
     SliceIndex,
@@ -107,6 +108,10 @@ class DeviceLedger:
                 number = self._usage_numbers[usage] = next(self._next_usage)
             found[place] = self._usages[row] = number
         return found
+
+    def device(self, wanted: DeviceId) -> InventoryDevice | None:
+        """Return an offered device; None if it is offered no more."""
+        return self._slices.device(wanted)
 
     def holders(self, device: DeviceId) -> list[str]:
         """Return the keys of the claims to which a device is allocated."""

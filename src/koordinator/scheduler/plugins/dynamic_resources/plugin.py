@@ -24,6 +24,7 @@ from koordinator.api.kubescheduler.gates import (
     DRA_EXTENDED_RESOURCE,
     DRA_FRACTIONAL_RANGES,
     DRA_LIST_ATTRIBUTES,
+    DRA_NODE_ALLOCATABLE,
     DRA_PARTITIONABLE_DEVICES,
 )
 from koordinator.api.meta import ObjectMeta
@@ -39,14 +40,14 @@ from koordinator.domain.dynamic_resources.allocator import (
     AllocatorGates,
     NodeAllocation,
     NotAllocatable,
-    allocate,
 )
 from koordinator.domain.dynamic_resources.group_claims import sharing_groups
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
+    Action,
     AllocationResult,
+    EventHint,
     Permit,
-    PluginExample,
     PluginHints,
     PluginSpec,
     Reads,
@@ -76,10 +77,18 @@ from koordinator.scheduler.plugins.dynamic_resources.claims import (
     why_not_ready,
     with_extended,
 )
+from koordinator.scheduler.plugins.dynamic_resources.example import EXAMPLE
 from koordinator.scheduler.plugins.dynamic_resources.group_release import TRIED, freed_by_group
 from koordinator.scheduler.plugins.dynamic_resources.messages import (
     device_problems,
     objects_to_create,
+)
+from koordinator.scheduler.plugins.dynamic_resources.room import (
+    Judged,
+    judge_room,
+    node_request,
+    room_detail,
+    room_problems,
 )
 from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
     BROKEN,
@@ -88,6 +97,7 @@ from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
     LEFT_BEHIND,
     NOT_AVAILABLE,
     REASONS,
+    SHORT,
     STALE,
     UNSERVED,
     verdict_table,
@@ -96,6 +106,7 @@ from koordinator.scheduler.post_filter import Attempt, PostFilterResult, WhatIf
 from koordinator.scheduler.snapshot import (
     ObjectChange,
     ObjectTable,
+    PodAllocation,
     PodClass,
     ResourceAxis,
     Snapshot,
@@ -129,6 +140,7 @@ class DynamicResources:
             capacity=DRA_CONSUMABLE_CAPACITY in gates,
             binding_conditions=DRA_BINDING_CONDITIONS in gates,
             lists=DRA_LIST_ATTRIBUTES in gates,
+            node_amounts=DRA_NODE_ALLOCATABLE in gates,
             repeats=gates.level < V1_36,
             fractional_ranges=DRA_FRACTIONAL_RANGES in gates,
             from_1_37=gates.level >= V1_37,
@@ -196,7 +208,8 @@ class DynamicResources:
         explain = None
         if np.any(codes >= FAULT):
             explain = _Explained(self, snapshot, pod, claims, codes)
-        return Rejections(codes, REASONS, True, explain, may_end=True)
+        unresolvable = True if not np.any(codes == SHORT) else lambda: codes != SHORT
+        return Rejections(codes, REASONS, unresolvable, explain, may_end=True)
 
     def _judge(
         self, snapshot: Snapshot, pod: PodClass, claims: PodDeviceClaims
@@ -206,6 +219,7 @@ class DynamicResources:
         if self.extended and claims.stale is not None:
             return np.full(len(snapshot), STALE), np.zeros(len(snapshot), np.int64)
         codes, scores = np.zeros(len(cluster), np.int64), np.zeros(len(cluster), np.int64)
+        served: list[Judged] = []
         for columns, rows in self._delegations(cluster, pod):
             there = with_extended(snapshot, pod, claims, columns)
             if isinstance(there, Refusal):
@@ -215,11 +229,16 @@ class DynamicResources:
                 found = table.of_claims(there.pending, len(cluster), there.avoids)
                 codes[rows] = found.codes[: len(cluster)][rows]
                 scores[rows] = found.scores[: len(cluster)][rows]
+                served.append(Judged(rows, there, found))
+            else:
+                served.append(Judged(rows, there))
         if self.extended and pod.served:
             codes[unserved(cluster, pod)] = UNSERVED
         elsewhere = self._unavailable(cluster, claims)
         if elsewhere is not None:
             codes = np.where(elsewhere & (codes == 0), ELSEWHERE, codes)
+        if self.gates.node_amounts:
+            judge_room(cluster, pod, served, codes, self.gates)
         return (
             (codes, scores)
             if snapshot.rows is None
@@ -246,9 +265,18 @@ class DynamicResources:
         claims = self._at(snapshot.cluster[np.array([row])], pod, known)
         if isinstance(claims, Refusal):
             return claims.reason
-        ledger = verdict_table(snapshot, self.gates).devices
-        found = allocate(ledger.pools(row, claims.avoids), claims.pending, ledger.use, self.gates)
+        found, _ = node_request(snapshot.cluster[np.array([row])], pod, claims, self.gates)
         return found.reason if isinstance(found, NotAllocatable) else ""
+
+    def why_no_room(
+        self, snapshot: Snapshot, row: int, pod: PodClass, known: PodDeviceClaims
+    ) -> Sequence[str]:
+        """Return why a row has too little room for what the claims take of it."""
+        view = snapshot.cluster[np.array([row])]
+        claims = self._at(view, pod, known)
+        if isinstance(claims, Refusal):
+            return [claims.reason]
+        return room_problems(view, node_request(view, pod, claims, self.gates)[1])
 
     def _scores(self, snapshot: Snapshot, pod: PodClass) -> bool:
         if not pod.spec.resource_claims:  # those that are made have no alternatives
@@ -289,14 +317,17 @@ class DynamicResources:
         claims = known if isinstance(known, Refusal) else self._at(view, pod, known)
         if isinstance(claims, Refusal):
             return claims
-        row, why = int(view.names[0][0]), self._why_not(view, claims)
-        if why:
+        found, request = node_request(view, pod, claims, self.gates)
+        why = self._why_not(view, claims)
+        if not why and isinstance(found, NotAllocatable):
+            why = found.reason
+        why = why or ", ".join(room_problems(view, request))
+        if why or isinstance(found, NotAllocatable):
             return Refusal(why)
-        ledger = verdict_table(view, self.gates).devices
-        found = allocate(ledger.pools(row, claims.avoids), claims.pending, ledger.use, self.gates)
-        if isinstance(found, NotAllocatable):
-            return Refusal(found.reason)
-        return self._reserved(view, pod, claims, found)
+        result = self._reserved(view, pod, claims, found)
+        if request is None or isinstance(result, Refusal):
+            return result
+        return result.joined(AllocationResult(PodAllocation(claimed=request.statuses)))
 
     def _why_not(self, view: Snapshot, claims: PodDeviceClaims) -> str:
         """Return why the pod cannot use its allocated claims; empty if it can."""
@@ -434,8 +465,12 @@ class DynamicResources:
                 parts.append(f"claim {claim.key} has devices that only other nodes reach")
         if claims.pending and not parts:
             ledger = verdict_table(view, self.gates).devices
-            parts.append(device_problems(ledger, row, claims))
-        return "; ".join(parts)
+            _, request = node_request(view, pod, claims, self.gates)
+            room = room_detail(view, request)
+            parts.append(room or device_problems(ledger, row, claims))
+        elif not parts:
+            parts.append(room_detail(view, node_request(view, pod, claims, self.gates)[1]))
+        return "; ".join(filter(None, parts))
 
 
 @dataclass(frozen=True, slots=True)
@@ -452,6 +487,8 @@ class _Explained:
         code = int(self.codes[row])
         if code >= FAULT:
             number = row if self.snapshot.rows is None else int(self.snapshot.rows[row])
+            if code >= SHORT:
+                return self.plugin.why_no_room(self.snapshot, number, self.pod, self.claims)
             return [self.plugin.why_fault(self.snapshot, number, self.pod, self.claims)]
         return [reason for bit, reason in enumerate(REASONS) if code >> bit & 1]
 
@@ -473,55 +510,17 @@ def build(args: DynamicResourcesArgs, _axis: ResourceAxis) -> DynamicResources:
     return DynamicResources(args.binding_timeout.total_seconds())
 
 
-_DRIVER = "gpu.example.com"
-EXAMPLE = PluginExample(
-    pods=(
-        {},
-        *({"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": n}]}} for n in "ab"),
-    ),
-    objects=(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "DeviceClass",
-            "metadata": {"name": "gpu"},
-            "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{_DRIVER}"'}}]},
-        },
-        *(
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceClaim",
-                "metadata": {"name": name, "namespace": "default"},
-                "spec": {
-                    "devices": {
-                        "requests": [
-                            {
-                                "name": "r",
-                                "firstAvailable": [
-                                    {"name": "two", "deviceClassName": "gpu", "count": 2},
-                                    {"name": "one", "deviceClassName": "gpu", "count": 1},
-                                ],
-                            }
-                        ]
-                    }
-                },
-            }
-            for name in "ab"
-        ),
-        *(
-            {
-                "apiVersion": "resource.k8s.io/v1",
-                "kind": "ResourceSlice",
-                "metadata": {"name": node},
-                "spec": {
-                    "driver": _DRIVER,
-                    "nodeName": node,
-                    "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-                    "devices": [{"name": f"gpu-{i}"} for i in range(count)],
-                },
-            }
-            for node, count in (("n0", 1), ("n1", 2))
+PLUGIN = PluginSpec(
+    "DynamicResources",
+    DynamicResourcesArgs,
+    build,
+    events=EVENTS,
+    # Devices take resources of the node, which other pods give back.
+    gated_events=(
+        (
+            DRA_NODE_ALLOCATABLE,
+            EventHint("AssignedPod", Action.DELETE | Action.UPDATE_SCALE_DOWN),
         ),
     ),
+    example=EXAMPLE,
 )
-
-PLUGIN = PluginSpec("DynamicResources", DynamicResourcesArgs, build, events=EVENTS, example=EXAMPLE)

@@ -11,6 +11,8 @@ from typing import ClassVar
 import numpy as np
 
 from koordinator.api.codec import encode_part
+from koordinator.api.pod import NodeAllocatableResourceClaimStatus
+from koordinator.domain.dynamic_resources.allocation import shared_capacity
 from koordinator.domain.dynamic_resources.allocator import (
     CANNOT_ALLOCATE,
     INVALID_POOLS,
@@ -20,6 +22,7 @@ from koordinator.domain.dynamic_resources.allocator import (
     NotAllocatable,
     allocate,
 )
+from koordinator.domain.dynamic_resources.node_amounts import amounts_of_claim
 from koordinator.domain.dynamic_resources.requests import (
     AllocationError,
     PendingClaim,
@@ -46,9 +49,35 @@ ELSEWHERE = _BITS[NOT_AVAILABLE]
 UNSERVED, STALE = _BITS[NO_RESOURCE], _BITS[LEFT_BEHIND]
 FAULT = 1 << len(REASONS)  # a reason specific to the row
 BROKEN = FAULT << 1  # a selector fails to evaluate on the row
+SHORT = BROKEN << 1  # the node has too little left of what the devices take of it
+TOO_SMALL = SHORT << 1  # the same, whatever pods are removed
 KEPT = 48  # kinds of claims; bounds memory
 _SHIFT = 32  # bits of a usage number
 KNOWN = 1 << 12  # shapes, or verdicts, per kind
+
+
+#: Per claim, what its devices take of their node; empty: nothing at all.
+ClaimAmounts = tuple[NodeAllocatableResourceClaimStatus | None, ...]
+
+
+def node_amounts(
+    claims: Sequence[PendingClaim], found: NodeAllocation | NotAllocatable, gates: AllocatorGates
+) -> ClaimAmounts | NotAllocatable:
+    """Return what the devices of an allocation take of their node, or why that is unknown."""
+    if not gates.node_amounts or isinstance(found, NotAllocatable):
+        return ()
+    amounts = []
+    for claim, devices in zip(claims, found.claims, strict=True):
+        try:
+            amounts.append(
+                amounts_of_claim(
+                    claim.key,
+                    [(one.device.spec, shared_capacity(one, gates)) for one in devices],
+                )
+            )
+        except AllocationError as fault:
+            return NotAllocatable(str(fault), is_fault=True)
+    return tuple(amounts) if any(amounts) else ()
 
 
 @dataclass(slots=True)
@@ -58,12 +87,17 @@ class ClaimVerdicts:
     contents: SliceContents
     codes: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
     scores: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    #: ``(n,)``: number in ``amounts`` of what the devices take of the node
+    taken: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))
+    #: by number, the amounts of each claim; the first one is nothing
+    amounts: list[ClaimAmounts] = field(default_factory=lambda: [()])
     seen: int = -1  # last change of the ledger that is applied
     shapes: IntArray = field(default_factory=lambda: np.zeros(0, np.int64))  # by number
     shapes_seen: int = -1  # last change of offered devices that is applied
     _numbers: dict[Hashable, int] = field(default_factory=dict)  # of shapes
     #: verdicts by shape and usage, valid until the usage of shared devices changes
-    _known: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _known: dict[int, tuple[int, int, int]] = field(default_factory=dict)
+    _amount_numbers: dict[ClaimAmounts, int] = field(default_factory=lambda: {(): 0})
     _shared_at: int = -1  # last change of shared devices that is applied
     _reader: ShapeReader | None = None
     _next: Iterator[int] = field(default_factory=count)
@@ -77,7 +111,7 @@ class ClaimVerdicts:
         if len(self.codes) < rows:
             more = rows - len(self.codes)
             self.codes, self.scores = extended(self.codes, more), extended(self.scores, more)
-            self.shapes = extended(self.shapes, more)
+            self.shapes, self.taken = extended(self.shapes, more), extended(self.taken, more)
         self._read_shapes(ledger, claims, rows, without)
         stale = np.flatnonzero(ledger.changed_at[:rows] > self.seen)
         if self._shared_at != ledger.shared_changes or len(self._known) > KNOWN:
@@ -89,7 +123,7 @@ class ClaimVerdicts:
             for key, row in zip(keys.tolist(), stale.tolist(), strict=True)
         ]
         if verdicts:
-            self.codes[stale], self.scores[stale] = np.array(verdicts).T
+            self.codes[stale], self.scores[stale], self.taken[stale] = np.array(verdicts).T
         self.seen = ledger.changes
 
     def _find(
@@ -99,10 +133,16 @@ class ClaimVerdicts:
         ledger: DeviceLedger,
         claims: Sequence[PendingClaim],
         without: str,
-    ) -> tuple[int, int]:
+    ) -> tuple[int, int, int]:
         """Return the verdict of a row, which holds for all rows of the key."""
         found = allocate(ledger.pools(row, without), claims, ledger.use, ledger.gates)
-        verdict = self._known[key] = verdict_of(found)
+        amounts = node_amounts(claims, found, ledger.gates)
+        if isinstance(amounts, NotAllocatable):
+            found, amounts = amounts, ()
+        number = self._amount_numbers.setdefault(amounts, len(self.amounts))
+        if number == len(self.amounts):
+            self.amounts.append(amounts)
+        verdict = self._known[key] = (*verdict_of(found), number)
         return verdict
 
     def _read_shapes(
