@@ -147,6 +147,20 @@ class Reply:
         return self.code < HTTPStatus.MULTIPLE_CHOICES
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Sessions:
+    """Sessions over the same connections; without a limit of lateness they are one."""
+
+    connector: aiohttp.TCPConnector
+    reading: aiohttp.ClientSession
+    writing: aiohttp.ClientSession
+
+    async def close(self) -> None:
+        """Close all connections, without waiting for the server to agree; may be repeated."""
+        await self.connector.close(abort_ssl=True)
+        await asyncio.gather(self.reading.close(), self.writing.close())
+
+
 class Transport:
     """Sends requests.  ``timeout_s`` is for a call with all its retries.
 
@@ -198,7 +212,8 @@ class Transport:
         self._sockets: WeakSet[socket.socket] = WeakSet()
         self._writes = 0  # under way
         self._watching: asyncio.Task[None] | None = None
-        self._endings: set[asyncio.Task[None]] = set()  # of connections that were reset
+        self._endings: set[asyncio.Task[None]] = set()  # of connections that are being reset
+        self._replaced: list[_Sessions] = []  # until they are closed
         self._tracing = aiohttp.TraceConfig()
         self._tracing.on_connection_create_end.append(self._look)
         self._tracing.on_connection_reuseconn.append(self._look)
@@ -218,24 +233,24 @@ class Transport:
         for task in (self._watching, self._probing):
             if task is not None:
                 task.cancel()
-        await self._connector.close(abort_ssl=True)
-        await asyncio.gather(self._session.close(), self._writing.close())
+        # Tasks that are closing connections may have been cancelled.
+        for each in (*self._replaced, self._sessions):
+            await each.close()
 
     def _open_sessions(self) -> None:
-        self._connector = aiohttp.TCPConnector(
+        connector = aiohttp.TCPConnector(
             limit=0, keepalive_timeout=60.0, socket_factory=self._new_socket
         )
-        self._session = aiohttp.ClientSession(
-            connector=self._connector, cookie_jar=aiohttp.DummyCookieJar()
-        )
-        self._writing = self._session
+        reading = aiohttp.ClientSession(connector=connector, cookie_jar=aiohttp.DummyCookieJar())
+        writing = reading
         if self._lateness_s is not None:
-            self._writing = aiohttp.ClientSession(
-                connector=self._connector,
+            writing = aiohttp.ClientSession(
+                connector=connector,
                 connector_owner=False,
                 cookie_jar=aiohttp.DummyCookieJar(),
                 trace_configs=[self._tracing],
             )
+        self._sessions = _Sessions(connector, reading, writing)
 
     def _new_socket(self, address: tuple[Any, ...]) -> socket.socket:
         timeout_s = _UNACKNOWLEDGED_S
@@ -262,14 +277,14 @@ class Transport:
         for made in self._sockets:
             with suppress(OSError):  # closed already
                 made.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_WHEN_CLOSED)
-        is_closed = self._connector.close(abort_ssl=True)
-        sessions = (self._session, self._writing)
+        replaced = self._sessions
+        self._replaced.append(replaced)
         self._sockets = WeakSet()
         self._open_sessions()
 
         async def end() -> None:
-            await is_closed
-            await asyncio.gather(*(each.close() for each in sessions))
+            await replaced.close()
+            self._replaced.remove(replaced)
 
         ending = asyncio.get_running_loop().create_task(end())
         self._endings.add(ending)
@@ -442,7 +457,8 @@ class Transport:
         headers = [*self._headers, ("Accept", request.accept), *access.headers]
         if request.body:
             headers.append(("Content-Type", request.content_type))
-        session = self._session if request.changes_nothing else self._writing
+        sessions = self._sessions
+        session = sessions.reading if request.changes_nothing else sessions.writing
         return session.request(
             request.verb,
             URL(self._url + request.path, encoded=True),

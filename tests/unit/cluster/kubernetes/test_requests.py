@@ -1,6 +1,7 @@
 """Retries, errors and deadlines of requests."""
 
 import asyncio
+import gc
 import threading
 from collections.abc import Callable
 from http import HTTPStatus
@@ -37,6 +38,7 @@ from koordinator.foundation.errors import (
 
 NODE = Node(metadata=ObjectMeta(name="n"))
 STORED = reply({"metadata": {"name": "n", "uid": "1", "resourceVersion": "5"}})
+NODE_PATH = "/api/v1/nodes/n"
 GET, POST, PUT = "GET /api/v1/nodes/n", "POST /api/v1/nodes", "PUT /api/v1/nodes/n"
 EVICT = "POST /api/v1/namespaces/default/pods/a/eviction"
 BUSY = HTTPStatus.TOO_MANY_REQUESTS
@@ -203,6 +205,45 @@ def test_a_write_is_broken_off_when_another_may_lead(server: ScriptedServer) -> 
         assert cluster.get(Node, "n").metadata.uid == "1"
         with pytest.raises(ClusterError, match="not the leader any more"):
             cluster.create(NODE)
+
+
+@pytest.mark.parametrize("is_reused", [False, True])
+@pytest.mark.parametrize(
+    "write",
+    [
+        pytest.param(lambda cluster: cluster.create(NODE), id="POST"),
+        pytest.param(lambda cluster: cluster.patch(Node, "n", "", {"spec": {}}), id="PATCH"),
+        pytest.param(lambda cluster: cluster.delete(Node, "n"), id="DELETE"),
+    ],
+)
+def test_permission_is_checked_again_on_the_connection(
+    server: ScriptedServer, write: Callable[[KubernetesCluster], object], is_reused: bool
+) -> None:
+    """A write that waited for its connection is not sent when another may lead by then."""
+    for request in (GET, POST, f"PATCH {NODE_PATH}", f"DELETE {NODE_PATH}"):
+        server.on(request, STORED)
+    leads = iter([True])
+    with server.cluster(may_write=lambda: next(leads, False), lateness_s=5.0) as cluster:
+        if is_reused:
+            cluster.get(Node, "n")
+        with pytest.raises(ClusterError):
+            write(cluster)
+        cluster.get(Node, "n")
+    assert {received.verb for received in server.received} == {"GET"}
+
+
+def test_connections_are_closed_when_the_lead_is_lost_just_before_the_end(
+    server: ScriptedServer, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Connections that are being reset are closed by the end of the client, too."""
+    server.on(POST, STORED)
+    leads = iter([True])
+    cluster = server.cluster(may_write=lambda: next(leads, False), lateness_s=5.0)
+    with pytest.raises(ClusterError):
+        cluster.create(NODE)
+    cluster.close()
+    gc.collect()
+    assert not caplog.records
 
 
 @pytest.mark.parametrize(("lateness_s", "time"), [(None, "30s"), (5.0, "5000ms")])
