@@ -23,7 +23,7 @@ from koordinator.process.termination import FaultMetrics
 from koordinator.scheduler.features.auditor.metrics import AuditorMetrics
 from koordinator.vgpu_monitor.metrics import VgpuCollector
 from koordinator.vgpu_monitor.monitor import VgpuPicture
-from koordinator.yarn.metrics import YarnMetrics
+from koordinator.yarn.app import YarnMetrics
 
 _TYPES = {"Counter": "counter", "Gauge": "gauge", "Histogram": "histogram", "Summary": "summary"}
 _FAMILIES = {

@@ -25,7 +25,7 @@ from koordinator.api.crd import CustomResource
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.registry import KINDS
 from koordinator.koordlet.view.slo import DEFAULT_SLO
-from koordinator.manager.configuration import defaults
+from koordinator.manager.configuration import ranges
 
 #: Sections of the ConfigMap slo-controller-config with the struct of each.
 SECTIONS: Final[Mapping[str, type[Struct]]] = {
@@ -40,7 +40,7 @@ SECTIONS: Final[Mapping[str, type[Struct]]] = {
 }
 #: Values in effect where neither the ConfigMap nor a node's NodeSLO sets a field.
 _IN_EFFECT: Final[Mapping[str, Struct]] = {
-    slo_config.COLOCATION: defaults.COLOCATION,
+    slo_config.COLOCATION: ranges.COLOCATION,
     slo_config.RESOURCE_THRESHOLD: slo_config.ThresholdConfig(
         cluster_strategy=DEFAULT_SLO.resource_used_threshold_with_be
     ),

@@ -31,7 +31,7 @@ EVENTS = (
     ),
     Constants(
         "koord-manager",
-        "koordinator.manager.events",
+        "koordinator.manager.writes",
         ("JOB_NOT_QUEUED", "CREATE_QUOTA_FAILED", "UPDATE_QUOTA_FAILED"),
     ),
     Constants(
@@ -46,7 +46,7 @@ EVENTS = (
         ),
     ),
     Constants("koord-descheduler", "koordinator.descheduler.move_reports", ("NOT_MOVED",)),
-    Constants("koord-descheduler", "koordinator.descheduler.migration.events", ("DESCHEDULED",)),
+    Constants("koord-descheduler", "koordinator.descheduler.migration.jobs", ("DESCHEDULED",)),
     Constants(
         "koord-descheduler",
         "koordinator.descheduler.migration.transitions",
@@ -69,7 +69,7 @@ EVENTS = (
     ),
     Constants(
         "koord-yarn-operator",
-        "koordinator.yarn.events",
+        "koordinator.yarn.app",
         ("BAD_REFERENCE", "REFUSED", "UNREADABLE"),
     ),
     Constants(

@@ -17,9 +17,8 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import NotFoundError
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
-from koordinator.yarn.app import YarnOperator
+from koordinator.yarn.app import YarnMetrics, YarnOperator
 from koordinator.yarn.follower import YarnFollower
-from koordinator.yarn.metrics import YarnMetrics
 
 ORIGIN = "node.koordinator.sh/originExtendedAllocatable"
 

@@ -7,7 +7,8 @@ import datetime as dt
 from typing import ClassVar, Final
 
 from koordinator.api.core import MicroTime, ObjectReference
-from koordinator.api.meta import ApiStruct, KubeObject
+from koordinator.api.meta import ApiStruct, KubeObject, ObjectMeta
+from koordinator.foundation.clock import UTC
 
 _LONGEST_NOTE: Final = 1024  # bytes; limit of the API server
 _CUT: Final = "…"
@@ -75,6 +76,31 @@ def fitting_note(note: str) -> str:
     if len(data) <= _LONGEST_NOTE:
         return note
     return data[: _LONGEST_NOTE - len(_CUT.encode())].decode(errors="ignore") + _CUT
+
+
+def new_event(
+    regarding: ObjectReference,
+    *,
+    name: str,
+    reason: str,
+    action: str,
+    note: str,
+    component: str,
+    now_s: float,
+    is_warning: bool = True,
+) -> Event:
+    """Return an event of a component about an object; it replaces an event of the same name."""
+    return Event(
+        metadata=ObjectMeta(name=name, namespace=regarding.namespace or "default"),
+        event_time=MicroTime.fromtimestamp(now_s, UTC),
+        type="Warning" if is_warning else "Normal",
+        reason=reason,
+        action=action,
+        note=fitting_note(note),
+        regarding=regarding,
+        reporting_controller=component,
+        reporting_instance=component,
+    )
 
 
 def reference_to(obj: KubeObject) -> ObjectReference:

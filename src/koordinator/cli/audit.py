@@ -16,7 +16,7 @@ from rich.table import Table
 
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, Print
-from koordinator.cli.input.times import parse_time
+from koordinator.cli.input.scope import parse_time
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.audit import (
     LONGEST_LINE_BYTES,

@@ -156,7 +156,7 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
         "completion": CommandSource(
             "completion", "completion", "Print the script that completes commands in a shell."
         ),
-        "version": CommandSource("version", "version", "Print the version."),
+        "version": CommandSource("main", "version", "Print the version."),
     }
 )
 

@@ -85,8 +85,6 @@ app = typer.Typer(
 
 def _print_version(is_set: bool) -> None:
     if is_set:
-        from koordinator.cli.version import version  # noqa: PLC0415 -- a quarter of --help's time
-
         version()
         raise typer.Exit
 
@@ -191,3 +189,10 @@ def _print_error(text: str) -> None:
     from koordinator.cli.output import console, one_line  # noqa: PLC0415 -- half of --help's time
 
     console(stderr=True).print(one_line(text), style="red", markup=False, soft_wrap=True)
+
+
+def version() -> None:
+    """Print the version."""
+    from importlib import metadata  # noqa: PLC0415 -- a quarter of --help's time
+
+    typer.echo(f"koord {metadata.version('koordinator')}")

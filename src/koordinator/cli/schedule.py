@@ -31,8 +31,7 @@ from koordinator.cli.input.configuration import (
     read_configuration,
 )
 from koordinator.cli.input.live import find_cluster, is_live, read_gates, with_cluster
-from koordinator.cli.input.scope import ScopeFlags
-from koordinator.cli.input.times import parse_time
+from koordinator.cli.input.scope import ScopeFlags, parse_time
 from koordinator.cli.input.unused_objects import unused_objects
 from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
 from koordinator.foundation.clock import SystemClock

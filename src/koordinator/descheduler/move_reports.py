@@ -5,8 +5,7 @@ from typing import Final
 
 from koordinator.cluster.port import Cluster
 from koordinator.descheduler.evictor import MoveVerdict
-from koordinator.descheduler.migration.events import event_about
-from koordinator.descheduler.migration.transitions import JobAnnouncement
+from koordinator.descheduler.migration.jobs import JobAnnouncement, event_about
 from koordinator.descheduler.moves import SkippedMove
 from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, to_lines
 from koordinator.foundation.clock import Clock

@@ -49,27 +49,24 @@ from koordinator.manager.controllers import (
     reconcile_node_slo,
     reconcile_quota_profile,
 )
-from koordinator.manager.events import (
-    CREATE_QUOTA_FAILED,
-    JOB_NOT_QUEUED,
-    UPDATE_QUOTA_FAILED,
-    warning,
-)
 from koordinator.manager.metrics import ManagerMetrics
-from koordinator.manager.mirror import Key, Mirror
+from koordinator.manager.mirror import Key, Mirror, QueueMirror
 from koordinator.manager.node_resources.calculation import ALL_PLUGINS
 from koordinator.manager.node_resources.reconciler import Synced, reconcile_node_resource
 from koordinator.manager.queue_units.controller import QueueUnitOptions, reconcile_queue_units
-from koordinator.manager.queue_units.mirror import QueueMirror
 from koordinator.manager.queue_units.visibility import QueueVisibility
 from koordinator.manager.switches import Controller, NodePlugin
 from koordinator.manager.writes import (
+    CREATE_QUOTA_FAILED,
+    JOB_NOT_QUEUED,
+    UPDATE_QUOTA_FAILED,
     ColocationProfileOptions,
     Create,
     Delete,
     Patch,
     RateLimiter,
     Write,
+    warning,
 )
 
 #: Kinds that only the controller of quota profiles watches.

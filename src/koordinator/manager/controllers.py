@@ -47,7 +47,7 @@ from koordinator.api.strategic_merge import strategic_merge
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.profiles import is_left_out, relabelled, with_entries
-from koordinator.manager.configuration import defaults
+from koordinator.manager.configuration import ranges
 from koordinator.manager.configuration.reader import SloConfig
 from koordinator.manager.configuration.strategies import Strategies, is_valid, render_slo
 from koordinator.manager.writes import Create, Delete, Patch, Write, difference
@@ -145,7 +145,7 @@ def reconcile_node_metric(
 
 def _collect_policy(strategy: ColocationStrategy) -> MetricCollectPolicy:
     if not strategy.enable or not is_valid(strategy):
-        strategy = defaults.COLOCATION
+        strategy = ranges.COLOCATION
     return MetricCollectPolicy(
         aggregate_duration_seconds=strategy.metric_aggregate_duration_seconds,
         report_interval_seconds=strategy.metric_report_interval_seconds,

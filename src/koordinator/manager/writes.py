@@ -1,4 +1,4 @@
-"""Writes of the manager, and their rate limit.
+"""Writes of the manager, their rate limit, and events about failed ones.
 
 Writes are idempotent, and reconciliation repeats a lost write.
 
@@ -9,7 +9,15 @@ from collections.abc import Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from msgspec.structs import replace
+
+from koordinator.api.event import Event, new_event, reference_to
 from koordinator.api.meta import JsonObject, KubeObject
+
+COMPONENT = "koord-manager"
+JOB_NOT_QUEUED = "JobNotQueued"  # job: it is invalid, so that it gets no QueueUnit
+CREATE_QUOTA_FAILED = "CreateQuotaFailed"  # ElasticQuotaProfile: its root quota was refused
+UPDATE_QUOTA_FAILED = "UpdateQuotaFailed"  # ElasticQuotaProfile: a change of its quota was refused
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,3 +109,19 @@ class RateLimiter:
             self._done = {key: at_s for key, at_s in self._done.items() if self.is_done(key, now_s)}
             self._forgot_s = now_s
         self._done[key] = now_s
+
+
+def warning(
+    about: KubeObject, reason: str, note: str, *, action: str, name: str, now_s: float
+) -> Event:
+    """Return a Warning event about an object; an event of the same ``name`` replaces it."""
+    regarding = replace(reference_to(about), resource_version=about.metadata.resource_version)
+    return new_event(
+        regarding,
+        name=name,
+        reason=reason,
+        action=action,
+        note=note,
+        component=COMPONENT,
+        now_s=now_s,
+    )

@@ -2,15 +2,24 @@
 
 One ``step`` processes the events of Kubernetes and YARN and settles the affected nodes.  It never
 blocks on YARN: a ``YarnFollower`` sends the limits and reports their outcome.
-Source: yarn-copilot pkg/controller/noderesource, ``Reconcile``.
+Its gauges of nodes have the original's names.
+
+Source: yarn-copilot pkg/controller/noderesource, ``Reconcile``; pkg/yarn/metrics.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from hashlib import sha256
+from types import MappingProxyType
 from typing import Final
 
+from prometheus_client import CollectorRegistry, Counter
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
 from koordinator.api.annotations.node import YARN_NODE_ID
+from koordinator.api.event import Event, new_event, reference_to
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -25,8 +34,8 @@ from koordinator.foundation.errors import (
     fault_of,
     raise_fault,
 )
-from koordinator.hadoop.amounts import NOTHING, BatchAmounts, YarnResource
-from koordinator.hadoop.port import YarnLimit
+from koordinator.hadoop.amounts import BYTES_PER_MIB, NOTHING, BatchAmounts, YarnResource
+from koordinator.hadoop.port import YarnLimit, YarnNode
 from koordinator.yarn.account import (
     NodeAccount,
     NodeShares,
@@ -36,9 +45,7 @@ from koordinator.yarn.account import (
     read_shares,
     settle,
 )
-from koordinator.yarn.events import BAD_REFERENCE, REFUSED, UNREADABLE, node_warning
 from koordinator.yarn.follower import DOUBT_S, YarnFollower, YarnNews
-from koordinator.yarn.metrics import YarnMetrics
 from koordinator.yarn.mirror import (
     AS_READ,
     NodeManagerRef,
@@ -46,6 +53,69 @@ from koordinator.yarn.mirror import (
     YarnMirror,
     node_as_read,
 )
+
+NodesByCluster = Mapping[str, Mapping[str, YarnNode]]  # by cluster, then by id
+_LABELS = ("instance", "cluster")
+
+
+class YarnMetrics(Collector):
+    """Gauges of NodeManagers, collected at each scrape, and counters of writes."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self._nodes: NodesByCluster = MappingProxyType({})
+        self._readable: Mapping[str, bool] = MappingProxyType({})
+        registry.register(self)
+        self._limits = Counter(
+            "koord_yarn_operator_limits",
+            "Limits of NodeManagers: settled, refused, or failed, which may still take effect.",
+            ("cluster", "status"),
+            registry=registry,
+        )
+        self._promises = Counter(
+            "koord_yarn_operator_promises",
+            "Writes of the annotation thirdPartyAllocations.",
+            ("status",),
+            registry=registry,
+        )
+
+    def show(self, nodes: NodesByCluster, readable: Mapping[str, bool]) -> None:
+        """Set the nodes to export; the caller must not modify them afterwards."""
+        self._nodes, self._readable = nodes, readable
+
+    def limited(self, cluster: str, status: str) -> None:
+        """Count a limit."""
+        self._limits.labels(cluster, status).inc()
+
+    def promised(self, *, succeeded: bool) -> None:
+        """Count a write of an annotation."""
+        self._promises.labels("succeeded" if succeeded else "failed").inc()
+
+    def collect(self) -> Iterable[GaugeMetricFamily]:
+        """Return the metric families for a scrape."""
+        cpu = _gauge("yarn_node_cpu_resource", "vcores that the NodeManager has")
+        memory = _gauge("yarn_node_memory_resource", "bytes that the NodeManager has")
+        used_cpu = _gauge("yarn_node_cpu_allocated_resource", "vcores that containers have")
+        used = _gauge("yarn_node_memory_allocated_resource", "bytes that containers have")
+        for cluster, nodes in self._nodes.items():
+            for node in tuple(nodes.values()):
+                labels = (node.node_id.rpartition(":")[0], cluster)
+                cpu.add_metric(labels, node.limit.vcores)
+                memory.add_metric(labels, node.limit.memory_mb * BYTES_PER_MIB)
+                used_cpu.add_metric(labels, node.used.vcores)
+                used.add_metric(labels, node.used.memory_mb * BYTES_PER_MIB)
+        up = GaugeMetricFamily(
+            "koord_yarn_operator_cluster_up",
+            "Whether the cluster's active ResourceManager was read at the last attempt.",
+            labels=("cluster",),
+        )
+        for cluster, readable in self._readable.items():
+            up.add_metric((cluster,), float(readable))
+        return (cpu, memory, used_cpu, used, up)
+
+
+def _gauge(name: str, text: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=_LABELS)
+
 
 log = logging.getLogger(__name__)
 
@@ -55,6 +125,10 @@ _MILLIS: Final = 1000
 _SELECTORS: Final[Mapping[type[KubeObject], str]] = {
     Pod: "status.phase!=Succeeded,status.phase!=Failed"
 }
+COMPONENT = "koord-yarn-operator"
+BAD_REFERENCE = "YarnNodeManagerUnclear"  # Node: its pods name no or several NodeManagers
+REFUSED = "YarnLimitRefused"  # Node: the ResourceManager refused the limit of its NodeManager
+UNREADABLE = "YarnAccountUnreadable"  # Node: its batch resources or annotation are invalid
 _REFUSED_AGAIN_S: Final = 5.0
 
 
@@ -383,4 +457,18 @@ class YarnOperator:
             return
         self._warned[name] = reason, note
         log.warning("node's YARN account", extra={"node": name, "reason": reason, "error": note})
-        self._cluster.report([node_warning(node, reason, note, self._clock.now_s())])
+        self._cluster.report([_node_warning(node, reason, note, self._clock.now_s())])
+
+
+def _node_warning(node: Node, reason: str, note: str, now_s: float) -> Event:
+    """Return a Warning about a node; a later one with the same reason and text replaces it."""
+    digest = sha256(f"{reason} {note}".encode()).hexdigest()[:16]
+    return new_event(
+        reference_to(node),
+        name=f"{node.metadata.name}.{digest}",
+        reason=reason,
+        action="Settling",
+        note=note,
+        component=COMPONENT,
+        now_s=now_s,
+    )

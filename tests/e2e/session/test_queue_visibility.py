@@ -16,7 +16,7 @@ from tests.e2e.manager_process import ManagerProcess
 from tests.e2e.session.test_held_back_jobs import job, quota
 from tests.e2e.waiting import eventually
 
-from koordinator.cli.manager.visibility_server import API_SERVICE, SERVICE
+from koordinator.cli.manager.visibility_pages import API_SERVICE, SERVICE
 
 GROUP = "visibility.koord-queue.x-k8s.io"
 BASE = f"/apis/{GROUP}/v1alpha1"

@@ -10,7 +10,7 @@ from tests.unit.dashboard.dashboards import crowded, manifests, served
 from tests.worlds import START_S, node, pod
 from typer.testing import CliRunner
 
-from koordinator.cli.dashboard.decision_archives import FileArchive, ServerArchive
+from koordinator.cli.dashboard.flags import FileArchive, ServerArchive
 from koordinator.cli.main import app
 from koordinator.dashboard.access import EVERYTHING, ViewScope
 from koordinator.dashboard.decisions import DecisionQuery, decisions

@@ -14,7 +14,7 @@ from prometheus_client import CollectorRegistry
 from tests.worlds import START_S, node, pod
 
 from koordinator.api.pod import Pod
-from koordinator.cli.scheduler.traces import build_pod_traces
+from koordinator.cli.scheduler.process import build_pod_traces
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Binding
 from koordinator.foundation.clock import VirtualClock

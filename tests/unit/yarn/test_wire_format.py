@@ -22,8 +22,7 @@ from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 from koordinator.hadoop.port import YarnNode
 from koordinator.yarn.account import YarnPolicy, promise_patch, read_shares
-from koordinator.yarn.app import YarnOptions
-from koordinator.yarn.metrics import YarnMetrics
+from koordinator.yarn.app import YarnMetrics, YarnOptions
 
 GIB = 1 << 30
 #: Of nodes: koord-manager writes the first, the operator its entry of the second.

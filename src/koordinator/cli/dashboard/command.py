@@ -16,8 +16,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.policy import PriorityClass
 from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.cli.component.dataclass_flags import with_flags
-from koordinator.cli.dashboard.decision_archives import FileArchive, ServerArchive
-from koordinator.cli.dashboard.flags import DashboardFlags
+from koordinator.cli.dashboard.flags import DashboardFlags, FileArchive, ServerArchive
 from koordinator.cli.descheduler.flags import read_descheduler_configuration
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import extender_connector, plugins_for, read_configuration

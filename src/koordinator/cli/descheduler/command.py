@@ -27,7 +27,7 @@ def run(invocation: typer.Context, flags: DeschedulerFlags) -> None:
         return
     configuration = flags.configuration()
     if flags.once:
-        from koordinator.cli.descheduler.once import run_once  # noqa: PLC0415 -- takes long to load
+        from koordinator.cli.descheduler.plan import run_once  # noqa: PLC0415 -- takes long to load
 
         run_once(configuration, flags)
         return

@@ -1,4 +1,4 @@
-"""Command ``koord descheduler plan``: the moves of a policy as a dry run, or as jobs."""
+"""Dry runs of the descheduler: ``koord descheduler plan``, and ``--once`` on manifests."""
 
 import sys
 from collections.abc import Sequence
@@ -15,16 +15,22 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.policy import PriorityClass
-from koordinator.cli.descheduler.flags import PlanFlags, parse_gates, read_descheduler_configuration
+from koordinator.cli.descheduler.flags import (
+    DeschedulerFlags,
+    PlanFlags,
+    parse_gates,
+    read_descheduler_configuration,
+)
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import plugins_for, read_configuration
 from koordinator.cli.input.live import read_gates, with_cluster
-from koordinator.cli.input.times import parse_time
+from koordinator.cli.input.scope import parse_time
 from koordinator.cli.output import (
     Output,
     check_writable,
     console,
     print_data,
+    print_items,
     print_with_reasons,
     warn,
 )
@@ -34,6 +40,7 @@ from koordinator.descheduler.profile import choose_profiles
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import AlreadyExistsError, ClusterError, InputError
 from koordinator.scheduler.trial import FOLLOWED
+from koordinator.simulator.descheduled import deschedule_once
 from koordinator.simulator.manifests.input_objects import InputObjects
 from koordinator.simulator.manifests.reader import read_input_objects
 from koordinator.simulator.move_plan import MovePlan
@@ -186,3 +193,38 @@ def _apply(flags: PlanFlags, made: MovePlan) -> None:
     sys.stderr.write(f"{created} of {len(made.jobs)} PodMigrationJobs created\n")
     if failed:
         raise ClusterError("; ".join(failed))
+
+
+def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -> None:
+    """Print every object that was created, changed or deleted.
+
+    Raises InputError for wrong flags or manifests and, after the result is printed, BugError for a
+    plugin that failed.
+    """
+    if not flags.files:
+        raise InputError("is required with --once", source="--filename")
+    if flags.output is Output.TABLE:
+        raise InputError("must be json or yaml with --once, got 'table'", source="--output")
+    given = read_input_objects(flags.files)
+    for notice in given.notices():
+        warn(notice)
+    stated = read_configuration(flags.scheduler_config) if flags.scheduler_config else None
+    prover = stated or read_configuration(None)
+    report = deschedule_once(
+        given.objects,
+        configuration,
+        now_s=parse_time(flags.now) if flags.now else SystemClock().now_s(),
+        n_cycles=flags.cycles,
+        out_of_tree=descheduler_plugins_for(configuration),
+        source=flags.source,
+        gates=flags.gates,
+        scheduler_plugins=plugins_for(prover),
+        scheduler=stated,
+        prover=prover,
+        scheduler_gates=read_gates("", flags.kube_version),
+    )
+    for number, cycle in enumerate(report.cycles, 1):
+        for problem in cycle.problems:
+            warn(f"cycle {number} ended early: {problem}")
+    print_items(report.as_data(), flags.output)
+    report.changes.faults.check()

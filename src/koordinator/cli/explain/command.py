@@ -41,8 +41,7 @@ from koordinator.cli.input.configuration import (
     read_configuration,
 )
 from koordinator.cli.input.live import LiveObjects, is_live, read_gates, readable_objects
-from koordinator.cli.input.scope import ScopeFlags
-from koordinator.cli.input.times import parse_time
+from koordinator.cli.input.scope import ScopeFlags, parse_time
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.foundation.clock import SystemClock

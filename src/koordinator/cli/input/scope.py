@@ -1,5 +1,6 @@
-"""Flags that select pods by namespace and labels, as in kubectl."""
+"""Flags that select pods by namespace and labels, as in kubectl, and times that users type."""
 
+import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Annotated
@@ -9,6 +10,7 @@ import typer
 from koordinator.api.meta import KubeObject, LabelSelector
 from koordinator.api.pod import Pod
 from koordinator.api.selectors import matches, parse_label_selector
+from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 
 
@@ -69,3 +71,14 @@ class ScopeFlags:
             return parse_label_selector(self.selector)
         except InputError as error:
             raise error.within(source="--selector") from None
+
+
+def parse_time(text: str, source: str = "--now") -> float:
+    """Return seconds since the epoch, which may be typed as such.  Raises InputError."""
+    if text.isdecimal():
+        return float(text)
+    try:
+        return to_epoch_s(dt.datetime.fromisoformat(text))
+    except ValueError:
+        accepted = "a time such as 2026-01-31T12:00:00Z, or seconds since 1970"
+        raise InputError(f"must be {accepted}, got {text!r}", source=source) from None

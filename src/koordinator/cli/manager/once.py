@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from koordinator.api.core import ConfigMap
 from koordinator.api.meta import KubeObject
-from koordinator.cli.input.times import parse_time
+from koordinator.cli.input.scope import parse_time
 from koordinator.cli.output import Output, print_data, warn
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError

@@ -29,7 +29,7 @@ from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.manager.flags import ManagerFlags
-from koordinator.cli.manager.visibility_server import VisibilityServer
+from koordinator.cli.manager.visibility_pages import VisibilityServer
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, FaultHandler, NotFoundError

@@ -10,8 +10,7 @@ from typing import Any, Final
 
 from koordinator.api.kubescheduler import FeatureGates, did_you_mean
 from koordinator.cli.descheduler.flags import parse_gates as parse_descheduler_gates
-from koordinator.cli.migrate.documents import Document
-from koordinator.cli.migrate.findings import FindingStatus, MigrationFinding
+from koordinator.cli.migrate.documents import Document, FindingStatus, MigrationFinding
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.app.options import parse_gates as parse_agent_gates

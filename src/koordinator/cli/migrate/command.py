@@ -13,12 +13,14 @@ from koordinator.cli.input.live import is_live
 from koordinator.cli.migrate.chart_values import check_values, is_values
 from koordinator.cli.migrate.configurations import DESCHEDULER, SCHEDULER, check_file
 from koordinator.cli.migrate.conversion import converted_values
-from koordinator.cli.migrate.documents import Document, cluster_documents, file_documents
-from koordinator.cli.migrate.findings import (
+from koordinator.cli.migrate.documents import (
     NOTABLE,
+    Document,
     FindingStatus,
     MigrationFinding,
     as_data,
+    cluster_documents,
+    file_documents,
     merged,
     summary,
     table_rows,

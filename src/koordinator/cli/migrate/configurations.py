@@ -16,8 +16,7 @@ from koordinator.api.meta import JsonObject
 from koordinator.api.syntax import join_path
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import plugins_for
-from koordinator.cli.migrate.documents import Document
-from koordinator.cli.migrate.findings import FindingStatus, MigrationFinding
+from koordinator.cli.migrate.documents import Document, FindingStatus, MigrationFinding
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.profile import choose_profiles
 from koordinator.domain.devices.templates import read_templates

@@ -19,8 +19,7 @@ from koordinator.api.registry import BY_NAME
 from koordinator.api.schema import all_crds
 from koordinator.api.validation import validate
 from koordinator.cli.migrate.configurations import check_config_map
-from koordinator.cli.migrate.documents import Document
-from koordinator.cli.migrate.findings import FindingStatus, MigrationFinding
+from koordinator.cli.migrate.documents import Document, FindingStatus, MigrationFinding
 from koordinator.cli.migrate.programs import KINDS as WORKLOADS
 from koordinator.cli.migrate.programs import check_workload
 from koordinator.foundation.errors import InputError

@@ -14,8 +14,7 @@ from koordinator.cli.commands import COMMANDS
 from koordinator.cli.component.original_flags import NO_RENAMES
 from koordinator.cli.descheduler.flags import parse_gates as parse_descheduler_gates
 from koordinator.cli.main import PROGRAMS
-from koordinator.cli.migrate.documents import Document
-from koordinator.cli.migrate.findings import FindingStatus, MigrationFinding
+from koordinator.cli.migrate.documents import Document, FindingStatus, MigrationFinding
 from koordinator.foundation.errors import InputError
 from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.app.options import parse_gates as parse_agent_gates

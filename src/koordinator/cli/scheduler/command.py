@@ -4,7 +4,7 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration, check_gate
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.input.configuration import plugins_for, read_configuration, write_configuration
 from koordinator.cli.input.live import read_gates
-from koordinator.cli.input.times import parse_time
+from koordinator.cli.input.scope import parse_time
 from koordinator.cli.input.unused_objects import unused_objects
 from koordinator.cli.output import Output, print_data, warn
 from koordinator.cli.scheduler.flags import SchedulerFlags

@@ -3,6 +3,8 @@
 The loop runs in the main thread and owns all of the scheduler's data.  Threads beside it: the
 network's, one that keeps the lease, and the server's, whose questions are answered between steps.
 Source of names and ports: kubernetes cmd/kube-scheduler/app.
+
+The export of traces by OTLP over HTTP requires ``koordinator[tracing]``.
 """
 
 import logging
@@ -12,7 +14,8 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
-from typing import Final
+from typing import TYPE_CHECKING, Final
+from urllib.parse import urlsplit
 
 from koordinator.api.kube_version import NEWEST, KubeVersion
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
@@ -30,7 +33,8 @@ from koordinator.cli.component.process import (
 from koordinator.cli.input.configuration import ExtenderRequests, extender_connector, plugins_for
 from koordinator.cli.input.live import level_of_server
 from koordinator.cli.scheduler.flags import SchedulerFlags
-from koordinator.cli.scheduler.traces import build_pod_traces
+from koordinator.foundation.clock import Clock
+from koordinator.foundation.errors import InputError, not_installed
 from koordinator.process.authorization import Authorizer
 from koordinator.process.certificates import (
     context_of_directory,
@@ -355,3 +359,49 @@ class _Process:
 
     def _not_synced(self) -> str:
         return "" if self._is_synced() else "the cluster has not been taken in yet"
+
+
+if TYPE_CHECKING:
+    from koordinator.scheduler.features.traces import PodTraces
+
+ENDPOINT_FLAG: Final = "--tracing-endpoint"
+_EXAMPLE: Final = "http://collector:4318/v1/traces"
+
+
+def build_pod_traces(
+    endpoint: str, sampling_ratio: float, service: str, clock: Clock, cleanup: ExitStack
+) -> "PodTraces | None":
+    """Return the tracing of pods; None without an endpoint.
+
+    Spans are exported in a thread, and the last ones at the end.  Raises InputError for a wrong
+    endpoint, and without the libraries.
+    """
+    if not endpoint:
+        return None
+    if urlsplit(endpoint).scheme not in ("http", "https"):
+        raise InputError(
+            f"must be an http or https URL such as {_EXAMPLE}, got {endpoint!r}",
+            source=ENDPOINT_FLAG,
+        )
+    try:
+        from opentelemetry.exporter.otlp.proto.http.trace_exporter import (  # noqa: PLC0415 -- an extra
+            OTLPSpanExporter,
+        )
+        from opentelemetry.sdk.resources import Resource  # noqa: PLC0415 -- as above
+        from opentelemetry.sdk.trace import TracerProvider  # noqa: PLC0415 -- as above
+        from opentelemetry.sdk.trace.export import BatchSpanProcessor  # noqa: PLC0415 -- as above
+        from opentelemetry.sdk.trace.sampling import TraceIdRatioBased  # noqa: PLC0415 -- as above
+
+        from koordinator.scheduler.features.traces import PodTraces  # noqa: PLC0415 -- as above
+    except ModuleNotFoundError as error:
+        text = f"{error.name} {not_installed('tracing')}"
+        raise InputError(text, source=ENDPOINT_FLAG) from None
+
+    provider = TracerProvider(
+        sampler=TraceIdRatioBased(sampling_ratio),
+        resource=Resource.create({"service.name": service}),
+        shutdown_on_exit=False,
+    )
+    provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter(endpoint)))
+    cleanup.callback(provider.shutdown)
+    return PodTraces(provider.get_tracer("koordinator.scheduler"), clock)

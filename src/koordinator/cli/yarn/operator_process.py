@@ -24,9 +24,8 @@ from koordinator.process.endpoints import Endpoints, application, probes, thread
 from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import STOPPED_WITHIN_S, HttpServer
 from koordinator.process.logs import set_verbosity
-from koordinator.yarn.app import YarnOperator, YarnOptions
+from koordinator.yarn.app import YarnMetrics, YarnOperator, YarnOptions
 from koordinator.yarn.follower import YarnFollower
-from koordinator.yarn.metrics import YarnMetrics
 
 log = logging.getLogger(__name__)
 

@@ -53,13 +53,15 @@ from koordinator.descheduler.migration.decisions import (
     is_usable,
     ttl_s,
 )
-from koordinator.descheduler.migration.events import descheduled, event_about
 from koordinator.descheduler.migration.evictors import evictor_for
 from koordinator.descheduler.migration.filters import MoveFilter
 from koordinator.descheduler.migration.jobs import (
+    JobAnnouncement,
     JobIndex,
     attempt_of,
     condition_of,
+    descheduled,
+    event_about,
     is_live,
     is_newer,
     pod_key,
@@ -78,7 +80,6 @@ from koordinator.descheduler.migration.transitions import (
     LAST_STATES,
     NO_FACTS,
     EventFacts,
-    JobAnnouncement,
     JobEvent,
     JobState,
     apply_event,

@@ -1,10 +1,13 @@
-"""Accessors of PodMigrationJobs, their order, and an index of jobs by pod.
+"""Accessors of PodMigrationJobs, their order, an index of jobs by pod, and events about jobs.
 
 Source: koordinator pkg/descheduler/fieldindex; controllers/migration/arbitrator/filter.go,
-``forEachAvailableMigrationJobs``; evictor/interpreter.go, ``GetEvictionTriggerAndReason``.
+``forEachAvailableMigrationJobs``; evictor/interpreter.go,
+``GetEvictionTriggerAndReason``; ``eventRecorder.Eventf`` of the controller.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from hashlib import sha256
 
 from msgspec.structs import replace
 
@@ -19,6 +22,7 @@ from koordinator.api.annotations.scheduling import (
     ProvenMove,
 )
 from koordinator.api.core import ObjectReference
+from koordinator.api.event import Event, new_event, reference_to
 from koordinator.api.meta import Condition, KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import (
@@ -28,6 +32,10 @@ from koordinator.api.pod_migration_job import (
 )
 from koordinator.foundation.errors import InputError
 
+COMPONENT = "koord-descheduler"
+ACTION = "Migrating"
+DESCHEDULED = "Descheduled"  # Pod: it was evicted; the note has the plugin and the reason
+_LONGEST_NAME = 200
 _NOT_STARTED = ("", PodMigrationJobPhase.PENDING)
 _UNPROVEN = ProvenMove(source="", target="")
 _LIVE = (*_NOT_STARTED, PodMigrationJobPhase.RUNNING)
@@ -215,3 +223,34 @@ class JobIndex:
         if reference.uid:
             places.append((self._by_pod_uid, reference.uid))
         return places
+
+
+@dataclass(frozen=True, slots=True)
+class JobAnnouncement:
+    """Kubernetes event to report about a job."""
+
+    reason: str
+    note: str
+    is_warning: bool = False
+
+
+def event_about(obj: KubeObject, announcement: JobAnnouncement, now_s: float) -> Event:
+    """Return an event; an equal one about the same object replaces it."""
+    meta, note = obj.metadata, announcement.note
+    digest = sha256(f"{meta.uid} {announcement.reason} {note}".encode()).hexdigest()[:16]
+    return new_event(
+        reference_to(obj),
+        name=f"{meta.name[:_LONGEST_NAME]}.{digest}",
+        reason=announcement.reason,
+        action=ACTION,
+        note=note,
+        component=COMPONENT,
+        now_s=now_s,
+        is_warning=announcement.is_warning,
+    )
+
+
+def descheduled(pod: Pod, reason: str, now_s: float) -> Event:
+    """Return the event about an evicted pod."""
+    note = f'Pod evicted from node "{pod.spec.node_name}" by the reason "{reason}"'
+    return event_about(pod, JobAnnouncement(DESCHEDULED, note), now_s)

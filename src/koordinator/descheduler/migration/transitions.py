@@ -40,6 +40,7 @@ from koordinator.api.pod_migration_job import (
 from koordinator.api.pod_migration_job import PodMigrationJobConditionType as Step
 from koordinator.api.pod_migration_job import PodMigrationJobReason as Reason
 from koordinator.descheduler.migration.jobs import (
+    JobAnnouncement,
     condition_of,
     has_passed,
     has_second_reservation,
@@ -115,15 +116,6 @@ class EventFacts:
 
 
 NO_FACTS: Final = EventFacts()
-
-
-@dataclass(frozen=True, slots=True)
-class JobAnnouncement:
-    """Kubernetes event to report about a job."""
-
-    reason: str
-    note: str
-    is_warning: bool = False
 
 
 @dataclass(frozen=True, slots=True)

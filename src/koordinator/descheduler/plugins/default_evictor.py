@@ -13,10 +13,10 @@ from typing import Final
 from msgspec import field
 
 from koordinator.api.annotations.scheduling import PREFERS_NO_EVICTION
-from koordinator.api.core import MicroTime, Namespace
-from koordinator.api.event import Event, fitting_note, reference_to
+from koordinator.api.core import Namespace
+from koordinator.api.event import Event, new_event, reference_to
 from koordinator.api.kubescheduler.structs import ConfigStruct, Count, Int32
-from koordinator.api.meta import LabelSelector, ObjectMeta
+from koordinator.api.meta import LabelSelector
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget, PriorityClass
@@ -47,7 +47,7 @@ from koordinator.descheduler.contract import (
     Handle,
 )
 from koordinator.descheduler.node_fit import fits_beside, is_ready
-from koordinator.foundation.clock import UTC, Duration, to_epoch_s
+from koordinator.foundation.clock import Duration, to_epoch_s
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
 
 _LONGEST_NAME, _SHORT = 200, 8
@@ -249,19 +249,15 @@ class DefaultEvictor:
 
 def _descheduled(pod: Pod, options: EvictOptions, now_s: float) -> Event:
     meta, note = pod.metadata, f"pod evicted by {options.reason or options.plugin}"
-    return Event(
-        metadata=ObjectMeta(
-            name=f"{meta.name[:_LONGEST_NAME]}.descheduled.{meta.uid[:_SHORT]}".rstrip("."),
-            namespace=meta.namespace,
-        ),
-        event_time=MicroTime.fromtimestamp(now_s, UTC),
-        type="Normal",
+    return new_event(
+        reference_to(pod),
+        name=f"{meta.name[:_LONGEST_NAME]}.descheduled.{meta.uid[:_SHORT]}".rstrip("."),
         reason="Descheduled",
         action="Evicting",
-        note=fitting_note(note),
-        regarding=reference_to(pod),
-        reporting_controller=options.profile,
-        reporting_instance=options.profile,
+        note=note,
+        component=options.profile,
+        now_s=now_s,
+        is_warning=False,
     )
 
 

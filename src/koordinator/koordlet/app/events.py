@@ -5,10 +5,9 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/util/evictor.go, helpers/con
 
 import logging
 
-from koordinator.api.core import MicroTime, ObjectReference
-from koordinator.api.event import Event, fitting_note
-from koordinator.api.meta import ObjectMeta
-from koordinator.foundation.clock import UTC, Clock
+from koordinator.api.core import ObjectReference
+from koordinator.api.event import Event, new_event
+from koordinator.foundation.clock import Clock
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.intents import EvictPod
 from koordinator.koordlet.runtime_hooks.outcomes import HookFailure, UnpreparedContainer
@@ -36,7 +35,7 @@ def pod_event(victim: EvictPod, reason: str, note: str, now_s: float) -> Event:
         name=victim.name,
         uid=victim.uid,
     )
-    return _event(regarding, victim.namespace, reason, note, now_s, action="Evict")
+    return _event(regarding, reason, note, now_s, action="Evict")
 
 
 def hook_event(failure: HookFailure, now_s: float) -> Event:
@@ -48,7 +47,7 @@ def hook_event(failure: HookFailure, now_s: float) -> Event:
         name=failure.pod,
         uid=failure.uid,
     )
-    return _event(regarding, failure.namespace, HOOK_FAILED, failure.note, now_s, action="Start")
+    return _event(regarding, HOOK_FAILED, failure.note, now_s, action="Start")
 
 
 def unprepared_event(missed: UnpreparedContainer, what: str, now_s: float) -> Event:
@@ -57,36 +56,26 @@ def unprepared_event(missed: UnpreparedContainer, what: str, now_s: float) -> Ev
         api_version="v1", kind="Pod", namespace=missed.namespace, name=missed.pod, uid=missed.uid
     )
     note = f"container {missed.container} runs without {', '.join(missed.missing)}: {what}"
-    return _event(regarding, missed.namespace, UNPREPARED, note, now_s, action="Start")
+    return _event(regarding, UNPREPARED, note, now_s, action="Start")
 
 
 def node_event(name: str, uid: str, reason: str, note: str, now_s: float) -> Event:
     """Return a warning about the node."""
     regarding = ObjectReference(api_version="v1", kind="Node", name=name, uid=uid)
-    return _event(regarding, "default", reason, note, now_s, action="Configure")
+    return _event(regarding, reason, note, now_s, action="Configure")
 
 
 def _event(
-    regarding: ObjectReference,
-    namespace: str,
-    reason: str,
-    note: str,
-    now_s: float,
-    *,
-    action: str,
+    regarding: ObjectReference, reason: str, note: str, now_s: float, *, action: str
 ) -> Event:
-    return Event(
-        metadata=ObjectMeta(
-            name=f"{regarding.name[:_LONGEST_NAME]}.{int(now_s * 1e6):x}", namespace=namespace
-        ),
-        event_time=MicroTime.fromtimestamp(now_s, UTC),
-        type="Warning",
+    return new_event(
+        regarding,
+        name=f"{regarding.name[:_LONGEST_NAME]}.{int(now_s * 1e6):x}",
         reason=reason,
         action=action,
-        note=fitting_note(note),
-        regarding=regarding,
-        reporting_controller=_COMPONENT,
-        reporting_instance=_COMPONENT,
+        note=note,
+        component=_COMPONENT,
+        now_s=now_s,
     )
 
 

@@ -41,9 +41,8 @@ from koordinator.domain.node_slo import overlaid
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
-from koordinator.manager.configuration import defaults
-from koordinator.manager.configuration.checks import CHECKED, check_section
-from koordinator.manager.configuration.network_qos import check_network_qos
+from koordinator.manager.configuration import ranges
+from koordinator.manager.configuration.checks import CHECKED, check_network_qos, check_section
 from koordinator.manager.configuration.ranges import INVALID, range_problems, refused
 
 SectionT = TypeVar("SectionT", bound=msgspec.Struct)
@@ -152,10 +151,10 @@ class _Reader:
         """Read the section; nodes of an invalid entry get the strategy of the cluster."""
         text = self._data.get(COLOCATION, "")
         if not text:
-            return cluster_fields(defaults.COLOCATION)
+            return cluster_fields(ranges.COLOCATION)
         try:
             document = decode(text.encode(), ColocationConfig)
-            cluster = overlaid(defaults.COLOCATION, document)
+            cluster = overlaid(ranges.COLOCATION, document)
             check_section(CHECKED[COLOCATION], _without_numbers(document), self._source)
             _check_strategy(cluster, "ColocationCfg.ColocationStrategy")
         except InputError as error:
@@ -212,7 +211,7 @@ class _Reader:
         last = self._last.resource_qos
         count = len(self.problems)
         config = self._strategies(
-            RESOURCE_QOS, ResourceQosConfig, defaults.RESOURCE_QOS, last, "ResourceQOS"
+            RESOURCE_QOS, ResourceQosConfig, ranges.RESOURCE_QOS, last, "ResourceQOS"
         )
         text = self._data.get(RESOURCE_QOS, "")
         if len(self.problems) > count or not text:

@@ -38,14 +38,16 @@ from koordinator.api.slo_config import (
 from koordinator.domain import node_slo
 from koordinator.domain.node_slo import overlaid
 from koordinator.foundation.errors import InputError
-from koordinator.manager.configuration import defaults
-from koordinator.manager.configuration.defaults import (
+from koordinator.manager.configuration import ranges
+from koordinator.manager.configuration.ranges import (
     MINUTE_S,
     STATIC,
     USAGE,
+    NodeEntry,
     Strategy,
+    entry_for,
+    range_problems,
 )
-from koordinator.manager.configuration.ranges import NodeEntry, entry_for, range_problems
 from koordinator.manager.configuration.reader import SloConfig
 
 _RATIO_LABELS = (
@@ -65,7 +67,7 @@ def colocation_strategy(config: ColocationConfig, meta: ObjectMeta) -> Colocatio
 
     An annotation that can't be parsed is ignored.
     """
-    strategy = overlaid(defaults.COLOCATION, config)
+    strategy = overlaid(ranges.COLOCATION, config)
     entry = entry_for(config.node_configs, meta.labels)
     if entry is not None:
         strategy = overlaid(strategy, entry)
@@ -90,7 +92,7 @@ def is_colocated(config: ColocationConfig, strategy: ColocationStrategy) -> bool
 
 def resolved(strategy: ColocationStrategy) -> Strategy:
     """Return a strategy with defaults for all fields that it does not set."""
-    known = overlaid(defaults.COLOCATION, strategy)
+    known = overlaid(ranges.COLOCATION, strategy)
     return Strategy(
         cpu_reclaim_percent=known.cpu_reclaim_threshold_percent or 0,
         memory_reclaim_percent=known.memory_reclaim_threshold_percent or 0,
@@ -205,7 +207,7 @@ def render_slo(config: SloConfig, node: Node, old: NodeSloSpec | None) -> Render
     labels = node.metadata.labels
     before = old or NodeSloSpec(
         resource_used_threshold_with_be=node_slo.THRESHOLD,
-        resource_qos_strategy=defaults.RESOURCE_QOS,
+        resource_qos_strategy=ranges.RESOURCE_QOS,
         cpu_burst_strategy=node_slo.CPU_BURST,
         system_strategy=node_slo.SYSTEM,
     )

@@ -4,10 +4,8 @@ Amounts are exact (nanos) and rounded where and how the original rounds them.
 
 ``node``         a node, its pods and their usage, as input of the formulas
 ``batch``        batch resources of a node and of its NUMA nodes
-``mid``          mid resources
 ``ratios``       CPU normalization and resource amplification
-``calculation``  resources that a node should publish, including devices
-``preparation``  the node with these resources
+``calculation``  resources that a node should publish, including mid resources and devices
 ``reconciler``   patches of nodes whose resources differ enough
 
 Source: koordinator pkg/slo-controller/noderesource.

@@ -20,7 +20,7 @@ from koordinator.api.node import Node, NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.qos import PriorityBand
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordinator.foundation.quantity import Notation, Quantity
-from koordinator.manager.configuration.defaults import MAX_USAGE_REQUEST, REQUEST, Strategy
+from koordinator.manager.configuration.ranges import MAX_USAGE_REQUEST, REQUEST, Strategy
 from koordinator.manager.node_resources.node import (
     ZERO,
     CpuMemory,

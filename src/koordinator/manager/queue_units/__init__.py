@@ -6,15 +6,14 @@ until it has no pods.
 ``kinds``          kinds of jobs, as data
 ``jobs``           a job of any kind, as queues see it
 ``pod_sets``       the pods that a job will create, and their requests
-``queues``         order of waiting units, by the strategy of their Queue
-``accounts``       amounts held by units in a quota and its ancestors, and in a namespace
+``ledgers``        amounts held by units in a quota and its ancestors, and in a namespace; order of
+                   waiting units, by the strategy of their Queue
 ``quota_tree``     amounts held by units in a tree of quotas
 ``life``           phases, timeouts and limits of one unit
 ``admission``      units to admit, and units to preempt for them
 ``configuration``  flags and files of koord-queue
-``plugins``        plugins of koord-queue: queue and quota of a unit, its accounts, Queues
+``plugins``        plugins of koord-queue: queue and quota of a unit, its ledgers, Queues
 ``controller``     objects in, writes out
-``mirror``         the objects that the controller reads
 ``visibility``     positions in queues for the aggregated API
 
 Source: koord-queue 1.8 (github.com/koordinator-sh/koord-queue).

@@ -14,8 +14,13 @@ from koordinator.api.queue_unit import QueueUnit, UnitPolicy
 from koordinator.domain.amounts import Amounts
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
-from koordinator.manager.queue_units.accounts import UnitAccount, UnitPlace, UnitResources
 from koordinator.manager.queue_units.jobs import WaitingJob
+from koordinator.manager.queue_units.ledgers import (
+    UnitLedger,
+    UnitPlace,
+    UnitQueue,
+    UnitResources,
+)
 from koordinator.manager.queue_units.life import (
     ADMITTED_PHASES,
     GATED_PHASES,
@@ -25,7 +30,6 @@ from koordinator.manager.queue_units.life import (
     is_counted,
     phase_of,
 )
-from koordinator.manager.queue_units.queues import UnitQueue
 
 _Rank = tuple[int, int, bool, float, str]
 
@@ -78,17 +82,17 @@ class AdmissionPlan:
 
 
 def plan_admission(
-    units: Iterable[WaitingUnit], queues: Mapping[str, UnitQueue], account: UnitAccount
+    units: Iterable[WaitingUnit], queues: Mapping[str, UnitQueue], ledger: UnitLedger
 ) -> AdmissionPlan:
     """Return the units to admit and to preempt now.
 
-    ``account`` must be empty; this function adds the usage of all admitted units.
+    ``ledger`` must be empty; this function adds the usage of all admitted units.
     """
     every = list(units)
-    admission = _Admission(every, queues, account)
+    admission = _Admission(every, queues, ledger)
     waiting = [one for one in every if is_candidate(one.unit, one.job)]
     for one in waiting:
-        account.expect(one.request)
+        ledger.expect(one.request)
     waiting.sort(key=lambda one: _rank(one, queues))
     for one in waiting:
         admission.process(one)
@@ -99,16 +103,16 @@ class _Admission:
     """One pass over the pending units, in order."""
 
     def __init__(
-        self, every: Sequence[WaitingUnit], queues: Mapping[str, UnitQueue], account: UnitAccount
+        self, every: Sequence[WaitingUnit], queues: Mapping[str, UnitQueue], ledger: UnitLedger
     ) -> None:
         self.plan = AdmissionPlan()
-        self._every, self._queues, self._account = every, queues, account
+        self._every, self._queues, self._ledger = every, queues, ledger
         self._blocked: dict[UnitPlace, str] = {}
         #: Highest priority that waits for a scheduler, by queue.
         self._gated_priority: dict[str, int] = {}
         for one in every:
             if is_counted(one.unit, one.job):
-                account.take(one.admitted)
+                ledger.take(one.admitted)
             if phase_of(one.unit) in GATED_PHASES:
                 self._record_gated(one)
 
@@ -130,18 +134,18 @@ class _Admission:
         except InputError as error:
             plan.reasons[key] = f"queue {one.queue}: {error}"
             return
-        reason = self._account.shortfall(one.request)
+        reason = self._ledger.shortfall(one.request)
         if not reason:
-            self._account.take(one.request)
+            self._ledger.take(one.request)
             plan.admitted.append((one, gates))
             if gates.first in GATED_PHASES:
                 self._record_gated(one)
             order.pop()
             return
         plan.reasons[key] = reason
-        preempts = queue.preempts or self._account.preempts(one.request)
-        if preempts and self._account.is_satisfiable(one.request):
-            _preempt(one, self._every, self._account, plan)
+        preempts = queue.preempts or self._ledger.preempts(one.request)
+        if preempts and self._ledger.is_satisfiable(one.request):
+            _preempt(one, self._every, self._ledger, plan)
         if queue.policy is UnitPolicy.BLOCK or (
             queue.policy is UnitPolicy.INTELLIGENT and one.priority >= queue.threshold
         ):
@@ -166,7 +170,7 @@ class _Admission:
 
 
 def _preempt(
-    one: WaitingUnit, every: Sequence[WaitingUnit], account: UnitAccount, plan: AdmissionPlan
+    one: WaitingUnit, every: Sequence[WaitingUnit], ledger: UnitLedger, plan: AdmissionPlan
 ) -> None:
     """Add the units of lowest priority that must be preempted for ``one``, and reserve its room.
 
@@ -195,10 +199,10 @@ def _preempt(
 
     def fits_without(others: Sequence[WaitingUnit]) -> bool:
         for other in others:
-            account.release(other.admitted)
-        fits = not account.shortfall(one.request)
+            ledger.release(other.admitted)
+        fits = not ledger.shortfall(one.request)
         for other in others:
-            account.take(other.admitted)
+            ledger.take(other.admitted)
         return fits
 
     chosen: list[WaitingUnit] = []
@@ -211,7 +215,7 @@ def _preempt(
         if fits_without([*terminating, *rest]):
             chosen = rest
     plan.preempted += [(victim, one.unit.key) for victim in chosen]
-    account.take(one.request)  # reserved: units of lower priority must not use the released room
+    ledger.take(one.request)  # reserved: units of lower priority must not use the released room
 
 
 def _rank(one: WaitingUnit, queues: Mapping[str, UnitQueue]) -> _Rank:

@@ -46,6 +46,7 @@ from koordinator.manager.queue_units.jobs import (
     suspended,
 )
 from koordinator.manager.queue_units.kinds import JobKind
+from koordinator.manager.queue_units.ledgers import UnitQueue
 from koordinator.manager.queue_units.life import (
     PREEMPTED,
     UnitGates,
@@ -58,7 +59,6 @@ from koordinator.manager.queue_units.life import (
 )
 from koordinator.manager.queue_units.plugins import PluginWorld, QueuePlugins, QueuePluginSettings
 from koordinator.manager.queue_units.pod_sets import JobPodSet
-from koordinator.manager.queue_units.queues import UnitQueue
 from koordinator.manager.writes import Create, Delete, Patch, Write
 
 RFC3339: Final = "%Y-%m-%dT%H:%M:%SZ"
@@ -384,7 +384,7 @@ def _admit(every: Sequence[WaitingUnit], current: _Pass) -> AdmissionPlan:
         current.queues.setdefault(
             one.queue, UnitQueue(one.queue, policy=options.default_policy, is_strict=is_strict)
         )
-    plan = plan_admission(every, current.queues, current.plugins.account)
+    plan = plan_admission(every, current.queues, current.plugins.ledger)
     busy = {key for key, _ in done.steps}
     for victim, by in plan.preempted:
         message = f"preempted by unit {by}"

@@ -1,4 +1,4 @@
-"""Plugins of koord-queue over the cluster: places of units, their accounts and their Queues.
+"""Plugins of koord-queue over the cluster: places of units, their ledgers and their Queues.
 
 Source: koord-queue, ``Mapping`` of the plugins ElasticQuota, ElasticQuotaV2 and DefaultGroup, and
 pkg/framework/plugins/elasticquota/consts.go.
@@ -23,22 +23,20 @@ from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.policy import ResourceQuota
 from koordinator.api.queue_unit import Queue, QueueSpec, QueueUnit, UnitPolicy
-from koordinator.manager.queue_units.accounts import (
-    JointAccount,
-    NamespaceAccount,
-    UnitAccount,
-    UnitPlace,
-    UnitQuotas,
-)
 from koordinator.manager.queue_units.configuration import QueueConfiguration, UnitPlugin
-from koordinator.manager.queue_units.queues import (
+from koordinator.manager.queue_units.ledgers import (
     POLICY_LABEL,
     PREFIXES,
+    JointLedger,
+    NamespaceLedger,
+    UnitLedger,
+    UnitPlace,
+    UnitQuotas,
     marked,
     policy_named,
 )
 from koordinator.manager.queue_units.quota_tree import (
-    TreeAccount,
+    TreeLedger,
     TreeQuota,
     UnitQuotaTree,
     chosen_tree,
@@ -215,13 +213,13 @@ class QueuePlugins:
         self._world, self._rules = world, rules
         self._tree = UnitQuotaTree(None)
         self.uses_names = False  # whether a job's queue has the name of its quota
-        accounts: list[UnitAccount] = []
+        ledgers: list[UnitLedger] = []
         plugins = rules.configuration.plugins
         self.places: UnitPlaces = DefaultPlaces()
         if UnitPlugin.ELASTIC_QUOTA_V2 in plugins:
             self.uses_names = True
             self.places = QuotaPlaces()
-            accounts.append(UnitQuotas(world.quotas, rules.oversell_rate))
+            ledgers.append(UnitQuotas(world.quotas, rules.oversell_rate))
         if UnitPlugin.ELASTIC_QUOTA in plugins:
             self._tree = UnitQuotaTree(chosen_tree(world.trees), rules.oversell_rate)
             self.places = TreePlaces(
@@ -231,10 +229,10 @@ class QueuePlugins:
                 checks_available=rules.checks_available,
             )
             checks = rules.configuration.checks_oversold
-            accounts.append(TreeAccount(self._tree, checks_oversold=checks))
+            ledgers.append(TreeLedger(self._tree, checks_oversold=checks))
         if UnitPlugin.RESOURCE_QUOTA in plugins:
-            accounts.append(NamespaceAccount(world.resource_quotas))
-        self.account = JointAccount(accounts)
+            ledgers.append(NamespaceLedger(world.resource_quotas))
+        self.ledger = JointLedger(ledgers)
 
     def quota_names(self) -> set[str]:
         """Return the names of all quotas, as jobs refer to them."""

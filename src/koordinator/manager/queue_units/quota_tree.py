@@ -1,4 +1,4 @@
-"""Account of the quotas of an ElasticQuotaTree.
+"""Ledger of the quotas of an ElasticQuotaTree.
 
 A unit counts in the quota that it names or else the quota of its namespace, and in all ancestors.
 All units together are limited by ``max``, units that can't be preempted also by ``min`` where it is
@@ -27,8 +27,7 @@ from koordinator.domain.amounts import (
 )
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
-from koordinator.manager.queue_units.accounts import UnitResources, times_rate
-from koordinator.manager.queue_units.queues import PREFIXES, marked
+from koordinator.manager.queue_units.ledgers import PREFIXES, UnitResources, marked, times_rate
 
 TREE_NAMESPACE: Final = "kube-system"  # trees in other namespaces are ignored
 ROOT: Final = "root"
@@ -149,11 +148,11 @@ def chosen_tree(trees: Iterable[ElasticQuotaTree]) -> ElasticQuotaTree | None:
     )
 
 
-class TreeAccount:
-    """Account of the quotas of a tree."""
+class TreeLedger:
+    """Ledger of the quotas of a tree."""
 
     def __init__(self, tree: UnitQuotaTree, *, checks_oversold: bool = False) -> None:
-        """Create an account; with ``checks_oversold``, quotas below their minimum go first."""
+        """Create a ledger; with ``checks_oversold``, quotas below their minimum go first."""
         self._tree, self._checks_oversold = tree, checks_oversold
         self._waiting: dict[str, set[str]] = {}
 

@@ -12,8 +12,8 @@ import msgspec
 from koordinator.api.core import ResourceList
 from koordinator.api.queue_unit import QueueUnit, UnitPhase
 from koordinator.foundation.clock import to_epoch_s
-from koordinator.manager.queue_units.accounts import UnitPlace
 from koordinator.manager.queue_units.controller import QueueUnitOptions, QueueWorld, plugins_over
+from koordinator.manager.queue_units.ledgers import UnitPlace
 from koordinator.manager.queue_units.life import phase_of
 
 GROUP: Final = "visibility.koord-queue.x-k8s.io"

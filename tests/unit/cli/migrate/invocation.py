@@ -9,8 +9,7 @@ import yaml
 from typer.testing import CliRunner, Result
 
 from koordinator.cli.main import app
-from koordinator.cli.migrate.documents import Document
-from koordinator.cli.migrate.findings import MigrationFinding
+from koordinator.cli.migrate.documents import Document, MigrationFinding
 
 RUNNER = CliRunner()
 

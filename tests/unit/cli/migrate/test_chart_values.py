@@ -11,7 +11,7 @@ from tests.unit.deploy.installed import CHART
 
 from koordinator.cli.migrate.chart_values import SETTINGS, check_values, is_values
 from koordinator.cli.migrate.conversion import converted_values
-from koordinator.cli.migrate.findings import FindingStatus
+from koordinator.cli.migrate.documents import FindingStatus
 
 CHARTS = os.environ.get("KOORDINATOR_CHARTS", "")  # a checkout of the original's charts
 RELEASES = ("1.4.1", "1.5.0", "1.6.0", "1.7.0", "1.8.0")

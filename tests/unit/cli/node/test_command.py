@@ -16,8 +16,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.pod import Pod
 from koordinator.cli.main import app
-from koordinator.cli.node.command import state_of
-from koordinator.cli.node.diagram import diagram
+from koordinator.cli.node.command import diagram, state_of
 from koordinator.foundation.quantity import Quantity
 
 

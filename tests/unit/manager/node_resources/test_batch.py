@@ -16,7 +16,7 @@ from tests.unit.manager.node_resources.nodes import (
 )
 
 from koordinator.api.node import Node
-from koordinator.manager.configuration.defaults import Strategy
+from koordinator.manager.configuration.ranges import Strategy
 from koordinator.manager.node_resources.batch import BatchTerms, batch_terms
 from koordinator.manager.node_resources.node import NodeUse, milli, units
 

@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 from tests.unit.manager.node_resources.nodes import amounts, metric, node, pod, use
 
-from koordinator.manager.configuration.defaults import Strategy
-from koordinator.manager.node_resources.mid import mid_terms
+from koordinator.manager.configuration.ranges import Strategy
+from koordinator.manager.node_resources.calculation import mid_terms
 
 MACHINE = node(amounts(40, "40Gi"), amounts(36, "36Gi"))
 GIB = 1 << 30

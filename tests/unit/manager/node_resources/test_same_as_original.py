@@ -24,7 +24,7 @@ from koordinator.manager.node_resources.batch import (
     zone_amounts,
     zone_terms,
 )
-from koordinator.manager.node_resources.mid import mid_terms
+from koordinator.manager.node_resources.calculation import mid_terms
 from koordinator.manager.node_resources.node import milli, node_use, units
 
 CASES = json.loads(

@@ -8,7 +8,7 @@ from tests.unit.manager.node_resources.nodes import amounts, metric, node, pod, 
 
 from koordinator.api.codec import decode
 from koordinator.api.node import NodeResourceTopology
-from koordinator.manager.configuration.defaults import Strategy
+from koordinator.manager.configuration.ranges import Strategy
 from koordinator.manager.node_resources.batch import (
     has_zones,
     with_amounts,

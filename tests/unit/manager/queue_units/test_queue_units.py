@@ -24,7 +24,7 @@ from koordinator.foundation.errors import ClusterError
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.queue_units.controller import QueueUnitOptions
 from koordinator.manager.queue_units.kinds import BATCH_JOB, RAY
-from koordinator.manager.queue_units.queues import POLICY_LABEL
+from koordinator.manager.queue_units.ledgers import POLICY_LABEL
 from koordinator.manager.switches import Controller
 
 

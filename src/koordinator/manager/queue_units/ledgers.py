@@ -1,16 +1,21 @@
-"""Amounts held by units in a quota, in its ancestors and in a namespace, and the remaining room.
+"""Ledgers of the amounts that units hold in a quota, its ancestors and a namespace; and queues.
 
 Of several ResourceQuotas of a namespace, the one with the name of the namespace counts. Only units
-are counted, not the pods that the API server counts.
-Source: koord-queue, plugins ElasticQuotaV2 and ResourceQuota.
+are counted, not the pods that the API server counts.  Annotations of a Queue are read with both
+prefixes: ``koord-queue/`` and, as before 1.8, ``kube-queue/``.
+
+Source: koord-queue, plugins ElasticQuotaV2 and ResourceQuota; pkg/queue/queuepolicies.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.policy import ResourceQuota
+from koordinator.api.queue_unit import AdmissionCheckRef, Queue, UnitPolicy
+from koordinator.api.selectors import matches
+from koordinator.api.syntax import invalid_value
 from koordinator.domain.amounts import (
     Amounts,
     add,
@@ -22,6 +27,19 @@ from koordinator.domain.amounts import (
     to_text,
 )
 from koordinator.domain.quota.spec import QuotaSpec
+from koordinator.foundation.errors import InputError
+from koordinator.foundation.yaml_documents import yaml_document
+
+PREFIXES: Final = ("koord-queue/", "kube-queue/")
+POLICY_LABEL: Final = "queue-policy"  # on a quota, with a prefix, as all below on a queue
+WAITS_FOR_PODS: Final = "wait-for-pods-running"
+PREEMPTS: Final = "enable-queueunit-preemption"
+DEPTH: Final = "max-depth"
+THRESHOLD: Final = "priority-threshold"
+ARGUMENTS: Final = "queue-args"  # YAML: backoff times
+DEFAULT_THRESHOLD: Final = 4
+MOST_CHECKS: Final = 8
+_LONGEST_S: Final = 10**6
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,8 +63,8 @@ class UnitResources:
     is_preemptible: bool = True
 
 
-class UnitAccount(Protocol):
-    """Account of the resources that units hold.  A unit may be taken and released repeatedly."""
+class UnitLedger(Protocol):
+    """Ledger of the resources that units hold.  A unit may be taken and released repeatedly."""
 
     def expect(self, unit: UnitResources) -> None:
         """Register a pending unit."""
@@ -61,7 +79,7 @@ class UnitAccount(Protocol):
         ...
 
     def shortfall(self, unit: UnitResources) -> str:
-        """Return why a unit exceeds the account; empty if it fits."""
+        """Return why a unit exceeds the ledger; empty if it fits."""
         ...
 
     def is_satisfiable(self, unit: UnitResources) -> bool:
@@ -73,38 +91,38 @@ class UnitAccount(Protocol):
         ...
 
 
-class JointAccount:
-    """Several accounts; a unit fits if it fits into all of them."""
+class JointLedger:
+    """Several ledgers; a unit fits if it fits into all of them."""
 
-    def __init__(self, accounts: Iterable[UnitAccount]) -> None:
-        self._accounts: Sequence[UnitAccount] = tuple(accounts)
+    def __init__(self, ledgers: Iterable[UnitLedger]) -> None:
+        self._ledgers: Sequence[UnitLedger] = tuple(ledgers)
 
     def expect(self, unit: UnitResources) -> None:
-        """Register a pending unit in all accounts."""
-        for account in self._accounts:
-            account.expect(unit)
+        """Register a pending unit in all ledgers."""
+        for ledger in self._ledgers:
+            ledger.expect(unit)
 
     def take(self, unit: UnitResources) -> None:
-        """Add a unit to all accounts."""
-        for account in self._accounts:
-            account.take(unit)
+        """Add a unit to all ledgers."""
+        for ledger in self._ledgers:
+            ledger.take(unit)
 
     def release(self, unit: UnitResources) -> None:
-        """Subtract a unit from all accounts."""
-        for account in self._accounts:
-            account.release(unit)
+        """Subtract a unit from all ledgers."""
+        for ledger in self._ledgers:
+            ledger.release(unit)
 
     def shortfall(self, unit: UnitResources) -> str:
-        """Return the shortfall of the first account that a unit exceeds; empty if none."""
-        return next(filter(None, (each.shortfall(unit) for each in self._accounts)), "")
+        """Return the shortfall of the first ledger that a unit exceeds; empty if none."""
+        return next(filter(None, (each.shortfall(unit) for each in self._ledgers)), "")
 
     def is_satisfiable(self, unit: UnitResources) -> bool:
-        """Return whether a unit can fit into every account after preemption."""
-        return all(account.is_satisfiable(unit) for account in self._accounts)
+        """Return whether a unit can fit into every ledger after preemption."""
+        return all(ledger.is_satisfiable(unit) for ledger in self._ledgers)
 
     def preempts(self, unit: UnitResources) -> bool:
-        """Return whether any account permits preemption."""
-        return any(account.preempts(unit) for account in self._accounts)
+        """Return whether any ledger permits preemption."""
+        return any(ledger.preempts(unit) for ledger in self._ledgers)
 
 
 _PRECISION: Final = 1 << 20
@@ -117,10 +135,10 @@ def times_rate(amounts: Amounts, rate: float) -> dict[str, int]:
 
 
 class UnitQuotas:
-    """Account of the ElasticQuotas of a cluster, by name."""
+    """Ledger of the ElasticQuotas of a cluster, by name."""
 
     def __init__(self, quotas: Iterable[ElasticQuota], oversell_rate: float = 1.0) -> None:
-        """Create an empty account; limits are ``max`` of a quota times ``oversell_rate``."""
+        """Create an empty ledger; limits are ``max`` of a quota times ``oversell_rate``."""
         self._quotas: dict[str, ElasticQuota] = {}
         self._rate = oversell_rate
         self._used: dict[str, dict[str, int]] = {}
@@ -205,8 +223,8 @@ class UnitQuotas:
 _REQUESTS: Final = "requests."  # requests.cpu is the same as cpu
 
 
-class NamespaceAccount:
-    """Account of ResourceQuotas, by namespace."""
+class NamespaceLedger:
+    """Ledger of ResourceQuotas, by namespace."""
 
     def __init__(self, quotas: Iterable[ResourceQuota]) -> None:
         self._quotas: dict[str, list[ResourceQuota]] = {}
@@ -268,3 +286,98 @@ def _limit(quota: ResourceQuota) -> Amounts:
         for resource, amount in amounts_of({name.removeprefix(_REQUESTS): quantity}).items():
             limit[resource] = min(amount, limit.get(resource, amount))
     return limit
+
+
+def marked(marks: Mapping[str, str], name: str) -> str:
+    """Return the value of an annotation or label with one of the prefixes; empty without any."""
+    return next((marks[key] for key in (f"{it}{name}" for it in PREFIXES) if key in marks), "")
+
+
+def policy_named(name: str, default: UnitPolicy = UnitPolicy.PRIORITY) -> UnitPolicy:
+    """Return a policy by its name; ``default`` for an unknown name."""
+    try:
+        return UnitPolicy(name)
+    except ValueError:
+        return default
+
+
+@dataclass(frozen=True, slots=True)
+class UnitQueue:
+    """Queueing rules of a queue."""
+
+    name: str
+    priority: int = 0
+    policy: UnitPolicy = UnitPolicy.PRIORITY
+    waits_for_pods: bool = False
+    preempts: bool = False
+    depth: int | None = None  # number of units from the head of the queue that are considered
+    threshold: int = DEFAULT_THRESHOLD  # of Intelligent: units of lower priority do not block
+    initial_backoff_s: float | None = None  # None: the default of all queues
+    longest_backoff_s: float | None = None
+    checks: tuple[AdmissionCheckRef, ...] = ()
+    is_strict: bool = False  # a scheduler must confirm its units
+
+    @classmethod
+    def of(
+        cls,
+        queue: Queue,
+        default_policy: UnitPolicy = UnitPolicy.PRIORITY,
+        *,
+        is_strict: bool = False,
+    ) -> "UnitQueue":
+        """Return the rules of a queue; invalid annotations are ignored."""
+        marks = queue.metadata.annotations
+        arguments = _arguments(marked(marks, ARGUMENTS))
+        return cls(
+            queue.metadata.name,
+            queue.spec.priority or 0,
+            policy_named(queue.spec.queue_policy, default_policy),
+            marked(marks, WAITS_FOR_PODS) == "true",
+            marked(marks, PREEMPTS) == "true",
+            _number(marked(marks, DEPTH)),
+            _number(marked(marks, THRESHOLD)) or DEFAULT_THRESHOLD,
+            _seconds(arguments.get("podInitialBackoffSeconds")),
+            _seconds(arguments.get("podMaxBackoffSeconds")),
+            queue.spec.admission_checks,
+            is_strict,
+        )
+
+    def checks_of(self, labels: Mapping[str, str]) -> tuple[str, ...]:
+        """Return the admission checks that a unit with these labels must pass.
+
+        Raises InputError for an invalid selector, and for more checks than a unit can have.
+        """
+        names: dict[str, None] = {}
+        for check in self.checks:
+            try:
+                applies = check.label_selector is None or matches(check.label_selector, labels)
+            except InputError as error:
+                path = f"spec.admissionChecks[{check.name}].labelSelector"
+                raise error.within(path=path) from None
+            if applies:
+                names[check.name] = None
+        if len(names) > MOST_CHECKS:
+            raise invalid_value(
+                "spec.admissionChecks", f"{len(names)} checks", f"at most {MOST_CHECKS}"
+            )
+        return tuple(names)
+
+
+def _arguments(text: str) -> Mapping[str, object]:
+    try:
+        arguments = yaml_document(text, ARGUMENTS)
+    except InputError:
+        return {}
+    return arguments if isinstance(arguments, dict) else {}
+
+
+def _seconds(value: object) -> float | None:
+    """Return whole seconds, given as a number or as text."""
+    text = str(value)
+    is_number = text.isascii() and text.isdigit() and len(text) <= len(str(_LONGEST_S))
+    return float(text) if is_number else None
+
+
+def _number(text: str) -> int | None:
+    is_number = text.isascii() and text.isdigit() and len(text) < 10  # noqa: PLR2004 -- of 32 bits
+    return int(text) if is_number and int(text) > 0 else None
