@@ -9,6 +9,7 @@ from typing import Self
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.scheduler.contract import AllocationResult
 from koordinator.scheduler.snapshot import (
     NO_ALLOCATION,
     ClusterState,
@@ -48,6 +49,17 @@ class Transaction:
         """Put a pod on a row."""
         placed = self._state.place(key, pod, pod_class, row, pod_allocation)
         self._undo.append(lambda: self._state.give_back(placed))
+        return placed
+
+    def assume(
+        self, key: str, pod: Pod, pod_class: PodClass, row: int, allocation: AllocationResult
+    ) -> PlacedPod:
+        """Put a pod on a row with all that it takes there, claims and volumes included."""
+        placed = self.place(key, pod, pod_class, row, allocation.pod_allocation)
+        for item in allocation.objects:
+            self.put_object(item)
+        for change in allocation.changes:
+            self.change_object(change)
         return placed
 
     def displace(self, placed: PlacedPod) -> None:

@@ -22,7 +22,7 @@ from koordinator.domain.transforms import as_scheduled, reserve_pod_as_scheduled
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import FaultHandler, InputError, raise_fault
 from koordinator.scheduler.assembly import build_scheduler
-from koordinator.scheduler.contract import PluginSpec
+from koordinator.scheduler.contract import AllocationResult, PluginSpec
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.features.explanation import ExplanationFeature
 from koordinator.scheduler.features.gangs import GangFeature
@@ -185,14 +185,16 @@ class ForkedState:
             offer = offer_of(available)
         except InputError as error:
             return Landing(pod.key, why=str(error))
-        held = choice.allocation.pod_allocation.joined(PodAllocation(offer=offer))
+        offered = AllocationResult(pod_allocation=PodAllocation(offer=offer))
         self._transaction.put_object(available)
         holder = reserve_pod_as_scheduled(available)
-        self._transaction.place(
-            holder.key, holder, self._state.classes.of(holder), choice.row, held
+        self._transaction.assume(
+            holder.key,
+            holder,
+            self._state.classes.of(holder),
+            choice.row,
+            choice.allocation.joined(offered),
         )
-        for item in choice.allocation.objects:
-            self._transaction.put_object(item)
         return Landing(pod.key, choice.node)
 
     # -- parts -------------------------------------------------------------------------------
@@ -229,10 +231,7 @@ class ForkedState:
         return Landing(pod.key, choice.node)
 
     def _put(self, pod: Pod, pod_class: PodClass, choice: NodeChoice) -> None:
-        held = choice.allocation.pod_allocation
-        self._transaction.place(pod.key, pod, pod_class, choice.row, held)
-        for item in choice.allocation.objects:
-            self._transaction.put_object(item)
+        self._transaction.assume(pod.key, pod, pod_class, choice.row, choice.allocation)
 
     def _choose(
         self, cycle: SchedulingCycle, pod: Pod, pod_class: PodClass

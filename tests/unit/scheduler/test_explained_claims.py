@@ -143,3 +143,31 @@ def test_gate_of_extended_resources_is_the_remedy() -> None:
     assert not remedies[0].tried
 
     assert "enable-gate" not in {one.kind for one in explained(asks).remedies}
+
+
+def test_no_new_node_is_offered_to_a_pod_whose_claim_is_allocated_elsewhere() -> None:
+    """Its devices are on a node that is full; another node like it does not reach them."""
+    on_n = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": ["n"]}]}
+    device = {"request": "r", "driver": "gpu.example.com", "pool": "n", "device": "d0"}
+    claim = made(
+        "ResourceClaim",
+        "c",
+        DEVICES,
+        metadata={"namespace": "default"},
+        spec={"devices": {"requests": [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]}},
+        status={
+            "allocation": {
+                "devices": {"results": [device]},
+                "nodeSelector": {"nodeSelectorTerms": [on_n]},
+            }
+        },
+    )
+    wanted = pod("p", 2, resourceClaims=[{"name": "g", "resourceClaimName": "c"}])
+    busy = pod("busy", 7, on="n")
+
+    with_claim = explained(device_class("gpu"), claim, wanted, busy)
+    without = explained(pod("p", 2), busy)
+
+    assert [one.kind for one in without.remedies].count("add-node") == 1
+    assert [one.kind for one in with_claim.remedies].count("add-node") == 0
+    assert any("default/busy" in one.text for one in with_claim.remedies)

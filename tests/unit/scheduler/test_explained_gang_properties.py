@@ -1,4 +1,4 @@
-"""Remedies of gangs and quotas, applied on random clusters as their texts say."""
+"""Remedies of gangs, applied on random clusters as their texts say."""
 
 import re
 from collections.abc import Mapping
@@ -8,11 +8,13 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.examples import examples
+from tests.reservations import reservation
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.test_gangs_in_quotas import BOTH
-from tests.worlds import embedded
+from tests.worlds import configuration, device, embedded, made
 
-from koordinator.api.codec import decode_object
+from koordinator.api.codec import decode_object, to_manifest
+from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.pod import Pod
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.explain import Explanation, Remedy
@@ -27,6 +29,17 @@ LIMITS = st.fixed_dictionaries(
         "memory": st.tuples(st.integers(0, 6), st.integers(0, 6)),
     }
 )
+
+WITH_DEVICES = configuration(
+    plugins={
+        "multiPoint": {
+            "enabled": [{"name": n} for n in ("Coscheduling", "Reservation", "DeviceShare")]
+        },
+        "queueSort": {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]},
+    }
+)
+DEVICES = "resource.k8s.io/v1"
+HALF = {"koordinator.sh/gpu-core": "50", "koordinator.sh/gpu-memory-ratio": "50"}
 
 
 @settings(max_examples=examples(40), deadline=None)
@@ -84,15 +97,78 @@ def test_gang_starts_after_every_sufficient_remedy(
             assert bound(after) >= int(after["PodGroup/g"]["spec"]["minMember"]), (remedy, world)
 
 
-def explained(world: World, count: int) -> list[Explanation]:
-    one = embedded(*map(decode_object, world.values()), config=BOTH)
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    nodes=st.lists(
+        st.tuples(st.integers(1, 6), st.integers(0, 4), st.integers(0, 3)), min_size=1, max_size=3
+    ),
+    reserved=st.lists(
+        st.tuples(st.integers(1, 2), st.integers(0, 2), st.sampled_from(["gang", "x"])), max_size=2
+    ),
+    running=st.lists(st.integers(0, 2), max_size=2),
+    members=st.lists(
+        st.tuples(
+            st.integers(1, 3),
+            st.sampled_from([{}, HALF, {"nvidia.com/gpu": "2"}, {"koordinator.sh/gpu": "200"}]),
+            st.integers(0, 3),
+        ),
+        min_size=1,
+        max_size=3,
+    ),
+    missing=st.sampled_from([0, 0, 1]),
+)
+def test_gang_with_devices_starts_after_every_sufficient_remedy(
+    *,
+    nodes: list[tuple[int, int, int]],
+    reserved: list[tuple[int, int, str]],
+    running: list[int],
+    members: list[tuple[int, dict[str, str], int]],
+    missing: int,
+) -> None:
+    """Members use GPUs, claims and reservations."""
+    world: World = {}
+    put(world, to_manifest(made("DeviceClass", "dra", DEVICES, spec={})))
+    for index, (cpus, gpus, claimable) in enumerate(nodes):
+        put(world, with_gpus(node(f"n{index}", {"cpu": cpus, "memory": 32}), gpus))
+        put(world, to_manifest(device(f"n{index}", gpus)))
+        put(world, resource_slice(f"n{index}", claimable))
+    for index, (cpus, where, app) in enumerate(reserved):
+        on = f"n{where % len(nodes)}"
+        put(world, to_manifest(reservation(f"r{index}", cpus, on=on, for_app=app)))
+    for index, where in enumerate(running):
+        put(world, pod(f"r{index}", {"cpu": 1}, "d", on=f"n{where % len(nodes)}"))
+    for index, (cpus, devices, claimed) in enumerate(members):
+        member = pod(f"g-{index}", {"cpu": cpus}, "d", gang="g")
+        member["metadata"]["labels"]["app"] = "gang"
+        member["spec"]["containers"][0]["resources"]["requests"].update(devices)
+        if claimed:
+            put(world, resource_claim(f"c{index}", claimed))
+            member["spec"]["resourceClaims"] = [{"name": "d", "resourceClaimName": f"c{index}"}]
+        put(world, member)
+    put(world, group(len(members) + missing))
+
+    found = explained(world, len(members), WITH_DEVICES)
+    first = found[0]
+    assert len({one.gang for one in found}) == 1
+    assert first.causes or first.verdict != "waits"
+    for remedy in first.remedies:
+        if remedy.sufficient and remedy.tried and "more have ended" not in remedy.text:
+            after = applied(world, remedy)
+            least = after["PodGroup/g"]["spec"]["minMember"]
+            assert bound(after, WITH_DEVICES) >= least, (remedy, world)
+
+
+def explained(
+    world: World, count: int, config: KubeSchedulerConfiguration = BOTH
+) -> list[Explanation]:
+    one = embedded(*map(decode_object, world.values()), config=config)
     one.run_to_fixed_point()
     return [explain(one.scheduler.handle, f"default/g-{index}") for index in range(count)]
 
 
-def bound(world: World) -> int:
+def bound(world: World, config: KubeSchedulerConfiguration = BOTH) -> int:
     """Return how many members get a node."""
-    one = embedded(*map(decode_object, world.values()), config=BOTH)
+    one = embedded(*map(decode_object, world.values()), config=config)
     one.run_to_fixed_point()
     pods = one.cluster.list(Pod).items
     return sum(bool(p.spec.node_name) for p in pods if p.metadata.name.startswith("g-"))
@@ -191,23 +267,42 @@ def add_weight(after: World, step: re.Match[str]) -> None:
 
 
 def add_nodes(after: World, step: re.Match[str]) -> None:
+    """Add nodes with the devices of the named one."""
     like = after[f"Node/{step[2]}"]
     for index in range(int(step[1]) if step[1] else 1):
-        more = renamed(like, f"more-{index}")
-        for size, name in re.findall(r"(\S+) of (cpu|memory) \(it has", step.string):
-            more["status"]["allocatable"][name] = size
+        name = f"more-{index}"
+        more = renamed(like, name)
+        if f"Device/{step[2]}" in after:
+            larger = re.search(r"(\d+) GPUs \(it has", step.string)
+            gpus = (
+                int(larger[1])
+                if larger
+                else len(after[f"Device/{step[2]}"]["spec"].get("devices", []))
+            )
+            put(after, to_manifest(device(name, gpus)))
+            with_gpus(more, gpus)
+        if (offered := after.get(f"ResourceSlice/{step[2]}")) is not None:
+            put(after, resource_slice(name, len(offered["spec"]["devices"])))
+        for size, resource in re.findall(r"(\S+) of (\S+) \(it has", step.string):
+            more["status"]["allocatable"][resource] = size
         put(after, more)
 
 
 def end_pods(after: World, step: re.Match[str]) -> None:
     for name in step[1].split(", "):
-        del after[f"Pod/{name.removeprefix('default/')}"]
+        kind, _, own = name.rpartition("/")
+        del after[f"{'Reservation' if kind == 'reservation' else 'Pod'}/{own}"]
 
 
 def ask_less(after: World, step: re.Match[str]) -> None:
     requests = after[f"Pod/{step[1]}"]["spec"]["containers"][0]["resources"]["requests"]
-    for size, name in re.findall(r"(\S+) of (cpu|memory)", step[2]):
+    for size, name in re.findall(r"(\S+) of (\S+)", step[2]):
         requests[name] = size
+
+
+def replace_request(after: World, step: re.Match[str]) -> None:
+    requests = after[f"Pod/{step[1]}"]["spec"]["containers"][0]["resources"]["requests"]
+    requests[step[2]] = requests.pop(step[3])
 
 
 STEPS = (
@@ -221,6 +316,7 @@ STEPS = (
     (r"(?<!\d )add (?:a|(\d+)) nodes? like (\w+)", add_nodes),
     (r"takes it when (\S+(?:, \S+)*) ha(?:s|ve) ended", end_pods),
     (r"(?:for default/)?(g-\d+): request at most (.+): ", ask_less),
+    (r"(?:for default/)?(g-\d+): request (\S+) instead of (\S+): ", replace_request),
 )
 
 
@@ -284,6 +380,44 @@ def pod(
             "containers": [{"name": "c", "resources": {"requests": written(size)}}],
         },
         **({"status": {"phase": "Running"}} if on else {}),
+    }
+
+
+def with_gpus(manifest: dict[str, Any], gpus: int) -> dict[str, Any]:
+    """Return the node with what koordlet reports of its GPUs."""
+    if gpus:
+        percent = str(100 * gpus)
+        manifest["status"]["allocatable"] |= {
+            "koordinator.sh/gpu": percent,
+            "koordinator.sh/gpu-core": percent,
+            "koordinator.sh/gpu-memory-ratio": percent,
+            "koordinator.sh/gpu-memory": f"{80 * gpus}Gi",
+            "nvidia.com/gpu": str(gpus),
+        }
+    return manifest
+
+
+def resource_slice(on: str, count: int) -> dict[str, Any]:
+    return {
+        "apiVersion": DEVICES,
+        "kind": "ResourceSlice",
+        "metadata": {"name": on},
+        "spec": {
+            "driver": "gpu.example.com",
+            "nodeName": on,
+            "pool": {"name": on, "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"d{index}"} for index in range(count)],
+        },
+    }
+
+
+def resource_claim(name: str, count: int) -> dict[str, Any]:
+    request = {"name": "r", "exactly": {"deviceClassName": "dra", "count": count}}
+    return {
+        "apiVersion": DEVICES,
+        "kind": "ResourceClaim",
+        "metadata": {"name": name, "namespace": "default"},
+        "spec": {"devices": {"requests": [request]}},
     }
 
 

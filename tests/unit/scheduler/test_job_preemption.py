@@ -8,7 +8,7 @@ from tests.keywords import as_keywords
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_gangs import condition, group, member, members, placed
-from tests.worlds import budget, configuration, device, embedded, gpu_pod, node, pod
+from tests.worlds import budget, configuration, device, embedded, gpu_pod, made, node, pod
 
 from koordinator.api.event import Event
 from koordinator.api.pod import Pod
@@ -74,6 +74,46 @@ def test_no_eviction_if_the_gang_would_not_fit(config: Any) -> None:
     assert set(placed(one)) == {"low-0", "low-1"}
     said = condition(one, "g-0")[1]
     assert "3 members do not fit even without all pods of lower priority" in said
+
+
+@BOTH
+@pytest.mark.parametrize(("devices", "victims"), [(3, []), (4, ["low-0"])])
+def test_no_eviction_if_devices_serve_only_some_claims(
+    config: Any, devices: int, victims: list[str]
+) -> None:
+    """The claims of all members count: two of 2 devices each on a node with 3 or 4 of them."""
+    kind = "resource.k8s.io/v1"
+    offered = made(
+        "ResourceSlice",
+        "n0",
+        kind,
+        spec={
+            "driver": "gpu.example.com",
+            "nodeName": "n0",
+            "pool": {"name": "n0", "generation": 1, "resourceSliceCount": 1},
+            "devices": [{"name": f"d{index}"} for index in range(devices)],
+        },
+    )
+    exactly = {"deviceClassName": "gpu", "count": 2}
+    claims = [
+        made(
+            "ResourceClaim",
+            f"c-{index}",
+            kind,
+            metadata={"namespace": "default"},
+            spec={"devices": {"requests": [{"name": "r", "exactly": exactly}]}},
+        )
+        for index in range(2)
+    ]
+    gang = [
+        member(f"g-{index}", "g", 2, priority=HIGH, resourceClaims=[used])
+        for index in range(2)
+        for used in [{"name": "d", "resourceClaimName": f"c-{index}"}]
+    ]
+    classes = made("DeviceClass", "gpu", kind, spec={})
+    one = world(*full(1), offered, classes, *claims, group("g", 2), *gang, config=config)
+
+    assert settled(one) == victims
 
 
 @BOTH

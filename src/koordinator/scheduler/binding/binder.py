@@ -175,8 +175,8 @@ class Binder:
             self.assumed.append(assumed)
             return assumed
         transaction = Transaction(self._state)
-        placed = transaction.place(
-            queued.key, queued.pod, pod_class, choice.row, choice.allocation.pod_allocation
+        placed = transaction.assume(
+            queued.key, queued.pod, pod_class, choice.row, choice.allocation
         )
         assumed = Assumed(
             queued,
@@ -187,10 +187,6 @@ class Binder:
             transaction=transaction,
         )
         self.assumed.append(assumed)
-        for item in choice.allocation.objects:
-            transaction.put_object(item)
-        for change in choice.allocation.changes:
-            transaction.change_object(change)
         assumed.attempt = self._attempt
         return assumed
 

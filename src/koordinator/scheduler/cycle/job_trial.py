@@ -104,9 +104,7 @@ class StateDryRun:
         if not isinstance(held, AllocationResult):
             return False
         key = f"member:{len(self._state.pods.by_key)}"
-        transaction.place(key, shape.pod, shape.pod_class, row, held.pod_allocation)
-        for item in held.objects:
-            transaction.put_object(item)
+        transaction.assume(key, shape.pod, shape.pod_class, row, held)
         return True
 
     def _place_rivals(self, transaction: Transaction, rows: IntArray) -> None:

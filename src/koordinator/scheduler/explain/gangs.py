@@ -40,7 +40,7 @@ def nodes_for_all(question: Question, members: Sequence[Member]) -> Iterator[Rem
         return
     for row in question.hopeful_rows(TRIED):
         count = 0 if question.is_blocked_cluster_wide(row) else _nodes_like(question, members, row)
-        if count:
+        if count == 1 or (count and not _share_claims(members)):
             node = question.state.nodes.names[row]
             what = f"a node like {node}" if count == 1 else f"{count} nodes like {node}"
             text = f"add {what}: empty ones take the {len(members)} members that find no place"
@@ -69,16 +69,18 @@ def _nodes_like(question: Question, members: Sequence[Member], row: int) -> int:
         for placed in list(question.state.pods.on_row[row].values()):
             transaction.displace(placed)
         while left:
-            here = []
-            while left and _place(question, transaction, left[0][1], row, left[0][0]):
-                here.append(left.pop(0))
-            if not here:
+            emptied, count = transaction.mark(), 0
+            for number, member in left:
+                if not _place(question, transaction, member, row, number):
+                    break
+                count += 1
+            if not count:
                 return 0
             if alike:
-                return -(-len(members) // len(here))
+                return -(-len(members) // count)
             nodes += 1
-            for number, _ in here:
-                transaction.displace(question.state.pods.by_key[_key(number)])
+            left = left[count:]
+            transaction.rollback(emptied)
     return nodes
 
 
@@ -94,12 +96,23 @@ def _place(
     held = reserve(other.active_profile, snapshot, pod_class, row)
     if not isinstance(held, AllocationResult):
         return False
-    transaction.place(_key(number), pod, pod_class, row, held.pod_allocation)
+    transaction.assume(_key(number), pod, pod_class, row, held)
     return True
 
 
 def _key(number: int) -> str:
     return f"\0member/{number}"
+
+
+def _share_claims(members: Sequence[Member]) -> bool:
+    """Return whether some members name the same ResourceClaim, whose devices are on one node."""
+    names = [
+        claim.resource_claim_name
+        for pod, _ in members
+        for claim in pod.spec.resource_claims
+        if claim.resource_claim_name
+    ]
+    return len(set(names)) < len(names)
 
 
 def _is_cluster_scoped(pod: Pod) -> bool:

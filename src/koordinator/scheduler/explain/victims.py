@@ -4,11 +4,13 @@ from collections.abc import Iterator, Sequence
 
 from koordinator.api.annotations.scheduling import SCHEDULING_HINT
 from koordinator.api.core import NodeSelector
+from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.reservation import Reservation, ReservationOwner
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.reserve_pod import display_name, is_reserve_pod, reservation_name
 from koordinator.scheduler.diagnosis import spoken
 from koordinator.scheduler.explain.question import Question
@@ -142,7 +144,7 @@ def _owner_text(owner: ReservationOwner) -> str:
 
 
 def is_pinned(pod: PodClass, objects: ObjectTable) -> bool:
-    """Return whether the pod names its nodes, or its volumes do."""
+    """Return whether the pod names its nodes, or its volumes or allocated claims do."""
     affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
     required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     return (
@@ -150,6 +152,7 @@ def is_pinned(pod: PodClass, objects: ObjectTable) -> bool:
         or _names_nodes(required)
         or SCHEDULING_HINT.is_in(pod.annotations)
         or any(_volume_names_nodes(objects, claim) for claim in _claims(pod, objects))
+        or any(map(_is_allocated_on_nodes, _device_claims(pod, objects)))
     )
 
 
@@ -167,6 +170,19 @@ def _claims(pod: PodClass, objects: ObjectTable) -> Iterator[PersistentVolumeCla
         claim = objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
         if claim is not None:
             yield claim
+
+
+def _device_claims(pod: PodClass, objects: ObjectTable) -> Iterator[ResourceClaim]:
+    for _, name in claim_names(pod.spec.resource_claims, pod.claims_made):
+        claim = objects.get(ResourceClaim, f"{pod.namespace}/{name}")
+        if claim is not None:
+            yield claim
+
+
+def _is_allocated_on_nodes(claim: ResourceClaim) -> bool:
+    """Return whether the claim has devices that only named nodes reach."""
+    allocation = claim.status.allocation
+    return allocation is not None and _names_nodes(allocation.node_selector)
 
 
 def _volume_names_nodes(objects: ObjectTable, claim: PersistentVolumeClaim) -> bool:

@@ -320,9 +320,7 @@ class _Explainer:
         choice = self._choose(pod, pod_class)
         if not isinstance(choice, NodeChoice):
             return False
-        transaction.place(key, pod, pod_class, choice.row, choice.allocation.pod_allocation)
-        for item in choice.allocation.objects:
-            transaction.put_object(item)
+        transaction.assume(key, pod, pod_class, choice.row, choice.allocation)
         return True
 
     def _nominations(self) -> Nominations:
