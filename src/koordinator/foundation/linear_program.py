@@ -12,7 +12,7 @@ from koordinator.foundation.errors import BugError
 
 @dataclass(frozen=True, slots=True)
 class LinearSolution:
-    """An optimum: ``value == limits @ prices`` up to rounding."""
+    """An optimum: ``value == limits @ prices`` up to rounding, unless amounts have a highest."""
 
     value: float
     amounts: FloatArray  # (n_columns,), >= 0
@@ -41,15 +41,24 @@ class LinearProgram:
         )
 
     def add_columns(
-        self, values: FloatArray, starts: IntArray, rows: IntArray, coefficients: FloatArray
+        self,
+        values: FloatArray,
+        starts: IntArray,
+        rows: IntArray,
+        coefficients: FloatArray,
+        *,
+        highest: float = highspy.kHighsInf,
     ) -> None:
-        """Add sparse columns: column j touches ``rows[starts[j]:starts[j + 1]]``."""
+        """Add sparse columns: column j touches ``rows[starts[j]:starts[j + 1]]``.
+
+        Their amounts are at most ``highest``.
+        """
         columns = len(values)
         self._solver.addCols(
             columns,
             -values,
             np.zeros(columns),
-            np.full(columns, highspy.kHighsInf),
+            np.full(columns, highest),
             len(rows),
             starts.astype(np.int32),
             rows.astype(np.int32),

@@ -298,8 +298,11 @@ def schedule(
     return schedule_objects(objects, with_plugins(configuration or STOCK, own), **more)
 
 
-def proven_bound(simulation: Simulation) -> "AllocationBound":
+def proven_bound(simulation: Simulation, *, conserving: bool = False) -> "AllocationBound":
     """Return a proven upper bound of the GPU milli that any placement could allocate.
+
+    ``conserving``: that any policy could allocate that places every pod that fits a node, which
+    requires ``simulation.is_conserving``.
 
     Raises InputError unless all pods arrive and stay.
     """
@@ -308,7 +311,10 @@ def proven_bound(simulation: Simulation) -> "AllocationBound":
         raise InputError(text, source="--bound")
     from koordinator.simulator.research.plan_bound import bound_of_plan  # noqa: PLC0415 -- optional
 
-    return bound_of_plan(simulation.plan)
+    if conserving and not simulation.is_conserving:
+        text = "requires openb with arrivals, without a descheduler"
+        raise InputError(text, source="conserving")
+    return bound_of_plan(simulation.plan, conserving=conserving)
 
 
 def _seconds(until: float | str) -> float:

@@ -216,6 +216,11 @@ class Simulation:
                 node_managers=plan.node_managers,
             )
 
+    @property
+    def is_conserving(self) -> bool:
+        """Whether a pod that is refused has no room on any node, then and later."""
+        return bool(self.source.only_requests and self.source.endless and self._descheduler is None)
+
     def expected_pods(self) -> list[dict[str, Any]]:
         """Return the mix of the source's pods, as policies that know it expect it."""
         if self.source.expected is not None:

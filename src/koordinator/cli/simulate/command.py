@@ -4,7 +4,7 @@ import enum
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass, replace
-from math import isfinite
+from math import ceil, isfinite
 from pathlib import Path
 from typing import Annotated, Any, Final
 
@@ -205,7 +205,7 @@ class SimulateFlags:
         bool,
         typer.Option(
             "--bound",
-            help="Add a proven upper bound of the GPU allocation. Requires the protocol arrivals.",
+            help="Add proven upper bounds of the GPU allocation. Requires the protocol arrivals.",
             rich_help_panel=FILES,
         ),
     ] = False
@@ -426,8 +426,17 @@ def _bound(simulation: Simulation) -> dict[str, Any]:
     if not gpus:
         raise InputError("requires a cluster with GPUs", source="--bound")
     proven = proven_bound(simulation)
-    percent = 100 * proven.gpu_milli / (gpus * WHOLE_GPU)
-    return {"gpuAllocatedPercent": round(percent, 2), "method": proven.method}
+    percent = 100 / (gpus * WHOLE_GPU)
+    found = {"gpuAllocatedPercent": _rounded_up(percent * proven.gpu_milli)}
+    if simulation.is_conserving:
+        conserving = proven_bound(simulation, conserving=True)
+        found["workConservingPercent"] = _rounded_up(percent * conserving.gpu_milli)
+    return {**found, "method": proven.method}
+
+
+def _rounded_up(percent: float) -> float:
+    """Round a bound to two digits without making it too low; 1e-6 is for the arithmetic's error."""
+    return ceil(100 * percent - 1e-6) / 100
 
 
 def _print(

@@ -67,6 +67,11 @@ def print_arrivals(result: SimulationResult, figures: dict[str, Any]) -> None:
             f"no placement of these arrivals can exceed {proven['gpuAllocatedPercent']} % "
             f"({proven['method']})"
         )
+        if "workConservingPercent" in proven:
+            printer.print(
+                "no policy that places every pod that fits a node can exceed "
+                f"{proven['workConservingPercent']} %"
+            )
 
 
 def print_runs(

@@ -2,5 +2,5 @@
 
 ``openb``           files, nodes, pods and orders of arrival of the trace
 ``openb_objects``   nodes and pods of the trace as objects of the API
-``bound``           proven upper bound of the allocation for any placement
+``bound``           proven upper bounds of the allocation for any placement
 """

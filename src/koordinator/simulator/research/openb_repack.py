@@ -14,7 +14,8 @@ import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.linear_program import IntegerProgram, LinearProgram
-from koordinator.simulator.research.bound import NodeShape, useful_fillings
+from koordinator.simulator.research.bound import useful_fillings
+from koordinator.simulator.research.node_packing import NodeShape
 from koordinator.simulator.research.openb import OpenbTrace
 from koordinator.simulator.research.openb_departures import DepartureWeek
 from koordinator.simulator.research.openb_layout import Laid, lay_out, places_of

@@ -44,11 +44,12 @@ def arriving_openb(
         )
         return arriving(plan)
 
-    return _source(
-        trace,
-        generate,
+    source = _source(trace, generate)
+    return changed(
+        source,
         timeless="pods arrive one per second, in their order",
         endless="pods that arrive never leave",
+        only_requests=True,
     )
 
 
@@ -72,13 +73,7 @@ def timed_openb(trace: OpenbTrace, *, with_topology: bool = False) -> Source:
     return changed(source, horizon_s=horizon_s, sample_every_s=max(60.0, horizon_s // 500))
 
 
-def _source(
-    trace: OpenbTrace,
-    generate: Callable[[int, float], SimulationPlan],
-    *,
-    timeless: str = "",
-    endless: str = "",
-) -> Source:
+def _source(trace: OpenbTrace, generate: Callable[[int, float], SimulationPlan]) -> Source:
     return Source(
         title=f"openb, list {trace.name}",
         kind="trace",
@@ -89,8 +84,6 @@ def _source(
         configuration_name="the trace's default",
         expected=lambda _plan: expected_pods(trace),
         name=trace.name,
-        timeless=timeless,
-        endless=endless,
     )
 
 

@@ -33,6 +33,8 @@ class Source:
     timeless: str = ""
     #: Why pods that end mean nothing; empty if they do.
     endless: str = ""
+    #: Whether only requests and GPU models keep its pods from nodes.
+    only_requests: bool = False
     notices: tuple[str, ...] = ()  # about objects that the run leaves out
     name: str = ""  # of the pods' list, for figures
 

@@ -71,6 +71,18 @@ def test_the_same_seed_repeats_and_the_bound_is_not_exceeded(folder: Path) -> No
     assert runs[0]["gpuAllocatedPercent"] <= runs[0]["bound"]["gpuAllocatedPercent"]
 
 
+def test_bound_of_work_conserving_policies_is_between(folder: Path) -> None:
+    """A descheduler could free room for pods that arrive later, so there is none with moves."""
+    figures = json.loads(simulate(folder, "--bound", "-o", "json").stdout)
+    moved = json.loads(simulate(folder, "--bound", "--migrate", "50", "-o", "json").stdout)
+
+    bound = figures["bound"]
+    assert figures["gpuAllocatedPercent"] <= bound["workConservingPercent"]
+    assert bound["workConservingPercent"] <= bound["gpuAllocatedPercent"]
+    assert "workConservingPercent" not in moved["bound"]
+    assert "places every pod that fits a node can exceed" in simulate(folder, "--bound").stdout
+
+
 @pytest.mark.parametrize(
     ("more", "told"),
     [

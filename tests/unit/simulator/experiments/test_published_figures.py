@@ -12,7 +12,8 @@ from statistics import fmean
 
 import pytest
 
-from koordinator.simulator import simulate
+from koordinator.simulator import proven_bound, simulate
+from koordinator.simulator.api import build_simulation
 from koordinator.simulator.experiments import experiment, read_experiment
 from koordinator.simulator.research.openb import read_trace
 from koordinator.simulator.sources.openb import arriving_openb
@@ -61,6 +62,19 @@ def test_fgd_allocates_what_was_published(tmp_path: Path) -> None:
     assert result.curve is not None
     found = {mark: result.curve.allocation_at(mark) for mark in MARKS}
     assert found == published()["default", "FGD", 42]
+
+
+@needs_openb
+@pytest.mark.slow
+def test_no_published_policy_exceeds_the_bound(tmp_path: Path) -> None:
+    """At 130 % demand, where policies have most choice; it is closer than half of the old gap."""
+    source = arriving_openb(read_trace(OPENB), 1.3, tmp_path)
+    simulation = build_simulation(source, policy="fgd", seed=42)
+
+    bound = proven_bound(simulation, conserving=True)
+
+    percent = 100 * bound.gpu_milli / read_trace(OPENB).gpu_milli
+    assert max(published()["default", policy, 42][130] for policy in PAPER) <= percent < 97
 
 
 @needs_openb

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import simulate
-from koordinator.simulator.research.bound import NodeShape, repacked_bound
+from koordinator.simulator.research.bound import repacked_bound
+from koordinator.simulator.research.node_packing import NodeShape
 from koordinator.simulator.research.openb import OpenbTrace, TraceNode, TracePod, arrivals
 from koordinator.simulator.research.openb_departures import (
     DepartureWeek,
