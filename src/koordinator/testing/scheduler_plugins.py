@@ -446,7 +446,7 @@ def check_usage_follows_sums(case: PluginCase) -> None:
 
 
 def check_arithmetic_matches_plugin(case: PluginCase) -> None:
-    """Check that ``compares``, ``formula`` and ``judge`` equal filter and score."""
+    """Check that ``compares``, ``formula``, ``judge`` and ``rate`` equal filter and score."""
     state, plugin, classes = case.shared
     active, snapshot = ActivePlugin.of("", plugin), Snapshot(state)
     for pod in classes:
@@ -469,6 +469,12 @@ def check_arithmetic_matches_plugin(case: PluginCase) -> None:
             active.hints.judge(snapshot, pod, 2, fits, total)
             assert np.array_equal(fits, accepted)
             assert np.array_equal(total[fits], expected[fits])
+        if active.hints.rate is not None and active.hints.filters(snapshot, pod):
+            fits = np.arange(len(snapshot)) % 3 > 0
+            accepted = fits & (plugin.filter(snapshot, pod).codes == 0)
+            raw = active.hints.rate(snapshot, pod, fits)
+            assert np.array_equal(fits, accepted)
+            assert np.array_equal(raw[fits], plugin.score(snapshot, pod)[fits])
 
 
 CHECKS: tuple[PluginCheck, ...] = (

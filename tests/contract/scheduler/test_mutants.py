@@ -90,7 +90,7 @@ def faulty(spec: PluginSpec[Any], fault: Fault, **more: Any) -> PluginSpec[Any]:
 def without_short_cuts(plugin: Any) -> PluginHints:
     """Return a plugin's ``hints`` without shortcuts that would bypass the fault."""
     hints: PluginHints = getattr(plugin, "hints", PluginHints())
-    return replace(hints, compares=None, formula=None, judge=None, spread=None)
+    return replace(hints, compares=None, formula=None, judge=None, rate=None, spread=None)
 
 
 def _passed_on(name: str, is_method: bool) -> Any:

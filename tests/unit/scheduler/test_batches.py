@@ -307,10 +307,11 @@ def chosen(state: ClusterState, *asked: Pod, **profile: Any) -> tuple[Scheduling
     ids=["port", "huge", "plain"],
 )
 def test_batch_ends_before_a_pod_that_is_not_decided_by_amounts(
-    last: Pod, compiled: bool, world: Any
+    last: Pod, compiled: bool, world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A pod that fits nowhere ends it, too; the pods before it have their nodes."""
     del compiled
+    monkeypatch.setattr(run_decisions, "_LONG_STREAK", 1)
     state = world(node("a"), node("b"))
 
     _, rows = chosen(state, KINDS[0], KINDS[1], last, KINDS[0])

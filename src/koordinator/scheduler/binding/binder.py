@@ -157,17 +157,20 @@ class Binder:
 
     def assume(self, queued: QueuedPod, pod_class: PodClass, choice: NodeChoice) -> Assumed:
         """Put one pod on its node, with everything it holds there."""
+        allocation = choice.allocation
         if (
-            choice.allocation is NOTHING
+            (allocation is NOTHING or allocation.is_on_node)
             and not choice.profile.pre_bind
             and queued.pod.status.extended_resource_claim_status is None
             and not queued.pod.status.node_allocatable_resource_claim_statuses
         ):  # as a pod of a batch: nothing to prepare, and nothing to undo but the place itself
-            placed = self._state.place(queued.key, queued.pod, pod_class, choice.row)
+            placed = self._state.place(
+                queued.key, queued.pod, pod_class, choice.row, allocation.pod_allocation
+            )
             assumed = Assumed(
                 queued,
                 choice.node,
-                NOTHING,
+                allocation,
                 placed,
                 profile=choice.profile,
                 attempt=self._attempt,

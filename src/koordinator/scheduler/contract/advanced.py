@@ -84,6 +84,9 @@ class PluginHints:
     #: filter and score in one pass: sets ``fits``, ``(n,)``, to False where the filter rejects, and
     #: adds the weight times the score to ``total``, ``(n,)``, at least on the other rows
     judge: Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None] | None = None
+    #: filter and raw score in one pass: sets ``fits``, ``(n,)``, to False where the filter rejects,
+    #: and returns the raw scores, ``(n,)``
+    rate: Callable[[Snapshot, PodClass, BoolArray], IntArray] | None = None
     #: ``judge`` as arithmetic on columns of its own, for these classes on the rows of the snapshot,
     #: so that batches may have such pods
     columns: Callable[[Snapshot, Sequence[PodClass]], PluginColumns] | None = None
@@ -128,6 +131,19 @@ class AllocationResult:
     node_lock: str = ""
     #: placed pods that use the reservation of this reserve pod from now on
     takes_over: tuple[Pod, ...] = ()
+
+    @property
+    def is_on_node(self) -> bool:
+        """Whether it consists of devices and CPUs of the node, so that its place is all to undo."""
+        held = self.pod_allocation
+        return held.offer is None and not (
+            held.uses
+            or self.objects
+            or self.changes
+            or self.node_lock
+            or self.takes_over
+            or self.device_claim
+        )
 
     def joined(self, other: "AllocationResult") -> "AllocationResult":
         """Return both together."""

@@ -276,10 +276,7 @@ class NodeChooser:
         ]
         best, preferred = evaluation.best, preferred_rows(program.profile, snapshot, pod_class)
         if not scorers and not preferred and extended is None:
-            if feasible is None and all(evaluation.flat):
-                return self._highest(best)
-            if snapshot.is_large and evaluation.spreads:
-                return self._best_of_many(evaluation, best, feasible)
+            return self._best_locally(evaluation, snapshot, feasible)
         rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
         if len(rows) <= 1:
             return int(rows[0]) if len(rows) else None
@@ -292,6 +289,21 @@ class NodeChooser:
             total = total + self._cluster_score(active, snapshot, pod_class, rows)
         if extended is not None:
             total = total + self.extenders.scores(extended, rows)
+        return self._lowest_rank(rows[total == total.max()])
+
+    def _best_locally(
+        self, evaluation: Evaluation, snapshot: Snapshot, feasible: BoolArray | None
+    ) -> int | None:
+        """Return the best row by the scores of the evaluation alone."""
+        best = evaluation.best
+        if feasible is None and all(evaluation.flat):
+            return self._highest(best)
+        if snapshot.is_large and evaluation.spreads:
+            return self._best_of_many(evaluation, best, feasible)
+        rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
+        if len(rows) <= 1:
+            return int(rows[0]) if len(rows) else None
+        total = self._with_relative(evaluation, rows)
         return self._lowest_rank(rows[total == total.max()])
 
     @staticmethod

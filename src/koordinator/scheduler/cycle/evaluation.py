@@ -119,6 +119,16 @@ class Evaluation(Scores):
         self._layout, self._versions = state.layout, versions
         self._node_position, self.usage_position = facts.position, usage.position
 
+    def follow(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
+        """Apply the changes since the last call, where pods have been placed and nothing else."""
+        usage = evaluator.state.usage_log
+        changed = usage.since(self.usage_position)
+        if changed is None:
+            self.refresh(evaluator, snapshot)
+        elif len(changed):
+            self._update(snapshot, changed)
+            self.usage_position = usage.position
+
     def _rebuild(self, evaluator: "Evaluator", snapshot: Snapshot) -> None:
         program, pod = self.program, self.pod
         ok = snapshot.alive.copy()
@@ -127,14 +137,16 @@ class Evaluation(Scores):
         total = np.zeros(len(ok), np.int64)
         for part in program.node_scores:
             total += part.active.weight * evaluator.node_facts("score", part, pod)
+        fixed = np.where(ok, total, UNFIT)
+        best, raw = self._score(snapshot, fixed)
         for index, part in enumerate(program.relative):
             if part.active.plugin.reads is Reads.NODE:
                 self.raw[index] = evaluator.node_facts("score", part, pod).astype(np.int64)
             else:
-                self.raw[index] = np.array(part.active.plugin.score(snapshot, pod), np.int64)
+                own = raw[index] if index in raw else part.active.plugin.score(snapshot, pod)
+                self.raw[index] = np.array(own, np.int64)
         self.flat = [not raw.any() for raw in self.raw]
-        fixed = np.where(ok, total, UNFIT)
-        evaluator.table.put(self, self._score(snapshot, fixed), fixed)
+        evaluator.table.put(self, best, fixed)
 
     def _update(self, snapshot: Snapshot, rows: IntArray) -> None:
         if len(rows) * 4 > len(self.best):
@@ -143,15 +155,18 @@ class Evaluation(Scores):
             rows = np.flatnonzero(changed)
         view = snapshot[rows]
         with view.restoring():
+            self.best[rows], raw = self._score(view, self.fixed[rows])
             for index, part in enumerate(self.program.relative):
                 if part.active.plugin.reads is not Reads.NODE:
-                    raw = part.active.plugin.score(view, self.pod)
-                    self.raw[index][rows] = raw
-                    self.flat[index] = not (raw.any() or self.raw[index].any())
-            self.best[rows] = self._score(view, self.fixed[rows])
+                    own = raw[index] if index in raw else part.active.plugin.score(view, self.pod)
+                    self.raw[index][rows] = own
+                    self.flat[index] = not (own.any() or self.raw[index].any())
 
-    def _score(self, view: Snapshot, fixed: IntArray) -> IntArray:
-        """Return ``best`` of the rows of a view, from their ``fixed``."""
+    def _score(self, view: Snapshot, fixed: IntArray) -> tuple[IntArray, dict[int, IntArray]]:
+        """Return ``best`` of the rows of a view, from their ``fixed``, and raw relative scores.
+
+        These are scores that a plugin computes with its verdicts, by index in ``relative``.
+        """
         program, pod, ok, total = self.program, self.pod, fixed != UNFIT, fixed.copy()
         if program.judge is None:
             view.judge(program.arithmetic.asked, ok, total)
@@ -164,7 +179,8 @@ class Evaluation(Scores):
         for part in program.other_scores:
             score = part.active.plugin.score(view, pod)
             total += score if part.active.weight == 1 else part.active.weight * score
-        return np.where(ok, total, UNFIT)
+        raw = {index: rate(view, pod, ok) for index, rate in program.rated} if program.rated else {}
+        return np.where(ok, total, UNFIT), raw
 
     def fits(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> BoolArray:
         """Return where ``rows[i]`` takes another such pod after ``times[i]`` of them."""
@@ -174,7 +190,7 @@ class Evaluation(Scores):
     def trajectory(self, snapshot: Snapshot, rows: IntArray, times: IntArray) -> IntArray:
         """Return ``best`` of ``rows[i]`` as it would be after ``times[i]`` more such pods."""
         view = snapshot[rows].after(self.pod, times)
-        return self._score(view, self.fixed[rows])
+        return self._score(view, self.fixed[rows])[0]
 
 
 class EvaluationKey:

@@ -11,6 +11,7 @@ from koordinator.scheduler.rules.usage_kernels import judgements
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 JudgePlugin = Callable[[Snapshot, PodClass, int, BoolArray, IntArray], None]
+RatePlugin = Callable[[Snapshot, PodClass, BoolArray], IntArray]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +44,8 @@ class Program:
     joint: tuple[
         tuple[PluginPart, JudgePlugin], ...
     ]  # of plugins that filter and score in one call
+    #: of plugins whose relative score comes with the filter, by index in ``relative``
+    rated: tuple[tuple[int, RatePlugin], ...]
     other_filters: tuple[PluginPart, ...]  # those that are more
     other_scores: tuple[PluginPart, ...]
     relative: tuple[PluginPart, ...]  # scores to be normalised over the feasible nodes
@@ -57,6 +60,7 @@ class Program:
             self.linear
             and not self.other_filters
             and not self.other_scores
+            and not self.rated
             and len(self.joint) <= 1
             and all(part.active.hints.columns is not None for part, _ in self.joint)
         )
@@ -120,7 +124,14 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         for part in lists["usage_s"]
         if (judge := part.active.hints.judge) is not None and part.active.name in filtering
     }
-    others = [part for part in lists["usage_f"] if part.active.name not in joint]
+    rated = {
+        part.active.name: (at, rate)
+        for at, part in enumerate(lists["relative"])
+        if (rate := part.active.hints.rate) is not None and part.active.name in filtering
+    }
+    others = [
+        p for p in lists["usage_f"] if p.active.name not in joint and p.active.name not in rated
+    ]
     return Program(
         profile=profile,
         cluster_filters=reading_cluster(filters),
@@ -145,6 +156,7 @@ def compile_program(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Prog
         ),
         judge=profile.judge,
         joint=tuple(joint.values()),
+        rated=tuple(rated.values()),
         other_filters=tuple(part for part in others if part not in compared or part in more),
         other_scores=tuple(p for p, one in scores if one is None and p.active.name not in joint),
         relative=tuple(lists["relative"]),

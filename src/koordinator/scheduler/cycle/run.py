@@ -1,32 +1,40 @@
-"""Pods decided together with the outcome of deciding them one by one: batches and runs.
+"""Pods decided together with the outcome of deciding them one by one: batches, runs, sequences.
 
 For plugins that evaluate each node alone, the score of a node after j more pods of a class does not
 depend on the other nodes: it is a *trajectory*.  Taking the best node again and again is a merge of
 trajectories.  An entry is taken when its node is the best, and a node whose score rises with a pod
 is taken again immediately, so the order is by the running minimum of each trajectory, best first,
 ties by rank and then by j.
+
+Pods that take devices or CPUs of their nodes are decided in sequence: each choice sees the pods
+before it placed, but plugins, programs and evaluations are looked up once per class.
 """
 
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
+    NOTHING,
     ActivePlugin,
+    AllocationResult,
     Profile,
     SchedulerExtender,
 )
 from koordinator.scheduler.cycle.batch import MOST_CLASSES, Batch, choose_batch
-from koordinator.scheduler.cycle.choose import NodeChooser, preferred_rows
+from koordinator.scheduler.cycle.choose import NodeChoice, NodeChooser, preferred_rows
 from koordinator.scheduler.cycle.evaluation import Evaluation
+from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.cycle.scorecard import prefilter
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 _LONG_RUN = 8  # pods
+_LONG_STREAK = 64  # pods that a batch may take, for which a sequence ends
 #: Cost of a batch against decisions one by one, which update only changed rows.  A batch copies the
 #: amounts of all rows, as costly as reading the scores of so many classes, and reads the scores of
 #: each class once; a decision takes as long as reading so many rows.
@@ -149,7 +157,8 @@ class RunChooser(NodeChooser):
         if not self.runs_with_others(pod):
             return None
         snapshot = self._evaluator.snapshot
-        if self._may_be_in_batch(snapshot, pod) and not self.permits((pod,)):
+        is_free = self._may_be_in_batch(snapshot, pod) or not self._must_choose_alone(snapshot, pod)
+        if is_free and not self.permits((pod,)):
             return self._batch_key
         return self.run_key(pod)
 
@@ -217,30 +226,86 @@ class RunChooser(NodeChooser):
     ) -> Batch | None:
         """Return the rows for pods of several classes, the first ``length`` of one run key.
 
-        None if the first one is not arithmetic, or the pods are few for so many nodes and classes.
+        None if the first ones are not arithmetic, or few for so many nodes and classes.
         """
-        different = dict.fromkeys(pods)
-        rows_read = len(self.state.nodes) * (len(different) + _ROWS_COPIED)
-        if rows_read > len(pods) * _ROWS_PER_DECISION:
-            return None
-        members: dict[PodClass, Evaluation] = {}
-        for pod_class in different:
-            evaluation = self._evaluation_for_batch(snapshot, pod_class)
-            if evaluation is None or len(members) == MOST_CLASSES:
-                break
-            members[pod_class] = evaluation
-        number = {pod_class: at for at, pod_class in enumerate(members)}
+        number: dict[PodClass, int] = {}
         kinds: list[int] = []
         for pod_class in pods:
             kind = number.get(pod_class)
             if kind is None:
-                break
+                if len(number) == MOST_CLASSES or not self._may_be_in_batch(snapshot, pod_class):
+                    break
+                kind = number[pod_class] = len(number)
             kinds.append(kind)
+        rows_read = len(self.state.nodes) * (len(number) + _ROWS_COPIED)
+        is_short = len(kinds) < min(len(pods), _LONG_STREAK)
+        if is_short or rows_read > len(kinds) * _ROWS_PER_DECISION:
+            return None
+        members = []
+        for pod_class in number:
+            evaluation = self._evaluator.of(pod_class, snapshot, rows=False)
+            if not all(evaluation.flat):
+                kinds = kinds[: kinds.index(number[pod_class])]
+                break
+            members.append((pod_class, evaluation))
         if not kinds:
             return None
         if self.limiting and not self._are_admitted(snapshot, pods[: len(kinds)]):
             kinds = kinds[: self.limit(pods[0], min(length, len(kinds)))]
-        return choose_batch(self._evaluator, [*members.items()], np.array(kinds, np.int64))
+        return choose_batch(self._evaluator, members, np.array(kinds, np.int64))
+
+    def choose_in_sequence(self, pods: Sequence[PodClass]) -> Iterator[NodeChoice]:
+        """Yield the choices for the first of these pods, with the outcome of ``choose`` for each.
+
+        The caller assumes each pod before the next choice is made, and does nothing else
+        meanwhile.  Ends before a pod that has to be decided alone: most likely it fits nowhere.
+        """
+        snapshot, evaluator = self._evaluator.snapshot, self._evaluator
+        pods = pods[: self._sequence_length(snapshot, pods)]
+        is_limited = bool(self.limiting) and not self._are_admitted(snapshot, pods)
+        evaluations: dict[PodClass, Evaluation] = {}
+        names = self.state.nodes.names
+        for pod_class in pods:
+            evaluation = evaluations.get(pod_class)
+            if evaluation is None:
+                if len(evaluations) == MOST_CLASSES or self._must_choose_alone(snapshot, pod_class):
+                    return
+                evaluation = evaluations[pod_class] = evaluator.of(pod_class, snapshot)
+            else:
+                evaluation.follow(evaluator, snapshot)
+            if is_limited and any(self.refuses(active, pod_class) for active in self.limiting):
+                return
+            program = evaluation.program
+            row = self._best_locally(evaluation, snapshot, None)
+            if row is None:
+                return
+            allocation = NOTHING
+            if program.reserve:
+                held = reserve(program.profile, snapshot, pod_class, row, program.reserve)
+                if not isinstance(held, AllocationResult) or not held.is_on_node:
+                    return
+                allocation = held
+            yield NodeChoice(row, names[row], allocation, program.profile)
+
+    def _sequence_length(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> int:
+        """Return the number of pods before the first later streak for a batch."""
+        kinds = dict.fromkeys(pods)
+        fit_batch = {pod_class: self._may_be_in_batch(snapshot, pod_class) for pod_class in kinds}
+        streak = 0
+        for at, pod_class in enumerate(pods):
+            streak = streak + 1 if fit_batch[pod_class] else 0
+            if _LONG_STREAK <= streak <= at:
+                return at + 1 - streak
+        return len(pods)
+
+    def _must_choose_alone(self, snapshot: Snapshot, pod: PodClass) -> bool:
+        """Return whether such pods cannot be decided in sequence, as things are."""
+        return (
+            bool(self.profile.find_one_node or self._learning)
+            or RESERVE_POD in pod.annotations
+            or bool(self.applicable_plugins(pod).pre_bind)
+            or self._must_schedule_individually(snapshot, pod)
+        )
 
     def _run_length(self, pods: Sequence[PodClass]) -> int:
         """Return how many of the first pods have one run key."""
@@ -259,13 +324,6 @@ class RunChooser(NodeChooser):
             and not self.profile.find_one_node
             and not self._must_schedule_individually(snapshot, pod)
         )
-
-    def _evaluation_for_batch(self, snapshot: Snapshot, pod: PodClass) -> Evaluation | None:
-        """Return the evaluation of a class that a batch may take now."""
-        if not self._may_be_in_batch(snapshot, pod):
-            return None
-        evaluation = self._evaluator.of(pod, snapshot, rows=False)
-        return evaluation if all(evaluation.flat) else None
 
     def _are_admitted(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> bool:
         """Return whether no plugin that limits pods across nodes refuses one of all these."""

@@ -325,22 +325,27 @@ class SchedulerMetrics(Feature):
             if name in active.has:
                 call = self._timed_call(getattr(active.plugin, name), active.name, point, profile)
                 setattr(timed, name, call)
-        if active.hints.judge is not None:
-            joint = self._timed_joint(active.hints.judge, active.name, profile)
-            timed.hints = replace(active.hints, judge=joint)
+        joint = {
+            name: self._timed_joint(call, active.name, profile)
+            for name in ("judge", "rate")
+            if (call := getattr(active.hints, name)) is not None
+        }
+        if joint:
+            timed.hints = replace(active.hints, **joint)
         return timed
 
     def _timed_joint(
-        self, call: Callable[..., None], plugin: str, profile: str
-    ) -> Callable[..., None]:
+        self, call: Callable[..., Any], plugin: str, profile: str
+    ) -> Callable[..., Any]:
         """Return a timed joint filter and score; each counts half of the time."""
 
-        def timed(*args: object) -> None:
+        def timed(*args: object) -> Any:
             began_s = perf_counter()
-            call(*args)
+            answer = call(*args)
             took_s = perf_counter() - began_s
             for point in ("Filter", "Score"):
                 self._took(took_s / 2, plugin, point, profile)
+            return answer
 
         return timed
 

@@ -3,6 +3,7 @@
 from collections.abc import Collection, Sequence
 
 from koordinator.foundation.errors import ExtenderError
+from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.cycle import (
     NodeChoice,
     Nominations,
@@ -49,16 +50,24 @@ class PodRun:
         """Decide the first of these pods together; return how many."""
         if len(pods) <= 1 or not self._are_independent(pods, classes):
             return 0
+        handle = self._handle
         batch = self._cycle.choose_batch(classes)
         count = len(batch.rows)
         if count:
-            handle, placed = self._handle, pods[:count]
             handle.attempts.chosen(classes[0])
-            assumed = handle.binder.assume_run(placed, classes[:count], batch.rows)
+            assumed = handle.binder.assume_run(pods[:count], classes[:count], batch.rows)
             batch.settle()
+        else:
+            choices, assumed = self._cycle.choose_in_sequence(classes), list[Assumed]()
+            for queued, pod_class, choice in zip(pods, classes, choices, strict=False):
+                if handle.attempts.is_measured:
+                    handle.attempts.chosen(pod_class)
+                assumed.append(handle.binder.assume(queued, pod_class, choice))
+            count = len(assumed)
+        if count:
             handle.bindings.permit_all(assumed)
             for note_placed in handle.hooks.placed:
-                note_placed(placed)
+                note_placed(pods[:count])
         return count
 
     def _are_independent(self, pods: Sequence[QueuedPod], classes: Sequence[PodClass]) -> bool:

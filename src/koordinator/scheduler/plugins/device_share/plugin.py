@@ -83,6 +83,7 @@ from koordinator.scheduler.plugins.device_share.rows import (
     add_shortages,
     add_unplaced,
     hints_of,
+    rate_rows,
     scores_of,
 )
 from koordinator.scheduler.rules.numa.align import ResourceHints, TopologyHint
@@ -120,6 +121,7 @@ class DeviceShare:
             version=lambda snapshot: snapshot.objects.version(ConfigMap),
             filters=self._filters,
             scores=self._filters,
+            rate=self._rate,
             spread=Spread.HIGHEST,
         )
 
@@ -209,6 +211,23 @@ class DeviceShare:
         )
         return scores if served is None else np.where(served, 0, scores)
 
+    def _rate(self, view: Snapshot, pod: PodClass, fits: BoolArray) -> IntArray:
+        """Filter and score in one pass; see ``PluginHints.rate``."""
+        entry = self.templates.pod_request(view, pod)
+        if not isinstance(entry, RequestEntry) or self._depends_on_labels(pod, entry) or pod.served:
+            fits &= self.filter(view, pod).codes == 0
+            return self.score(view, pod)
+        zones = None
+        if self.aligner is not None and self.aligner.aligns(view, pod):
+            zones = self.aligner.numa_nodes(view, pod)
+        return rate_rows(view, entry, self.scorer, zones, fits, aligns=self.aligns)
+
+    def _depends_on_labels(self, pod: PodClass, entry: RequestEntry) -> bool:
+        """Return whether labels of nodes decide if they can serve the pod."""
+        gpu = entry.pod_request.gpu
+        required = pod.labels.get(GPU_ISOLATION_PROVIDER) or self.unsupported
+        return gpu is not None and gpu.is_share and bool(required)
+
     def normalize(self, raw: IntArray) -> IntArray:
         """Return 0..MAX_SCORE, with the highest raw score mapped to MAX_SCORE."""
         return spread_of(raw)
@@ -217,9 +236,7 @@ class DeviceShare:
         self, verdicts: Verdicts, snapshot: Snapshot, pod: PodClass, entry: RequestEntry
     ) -> None:
         """Reject nodes whose GPUs cannot be shared, or not with the required isolation."""
-        gpu = entry.pod_request.gpu
-        provider = pod.labels.get(GPU_ISOLATION_PROVIDER)
-        if gpu is None or not gpu.is_share or not (provider or self.unsupported):
+        if not self._depends_on_labels(pod, entry):
             return
         keys = (GPU_ISOLATION_PROVIDER, GPU_VENDOR, GPU_MODEL)
         columns = [snapshot.label(key) for key in keys]

@@ -148,6 +148,41 @@ def scores_of(
     return scores
 
 
+def rate_rows(
+    view: Snapshot,
+    entry: RequestEntry,
+    scorer: Scorer,
+    zones: IntArray | None,
+    fits: BoolArray,
+    *,
+    aligns: bool,
+) -> IntArray:
+    """Set ``fits``, ``(n,)``, to False on rows with too few devices; return the raw scores.
+
+    ``zones`` as for ``scores_of``.  ``aligns``: devices come from these NUMA nodes; if they are on
+    none, rows are rejected as by ``add_unplaced``.
+    """
+    scores: IntArray = np.zeros(len(view), np.int64)
+    for group in by_model(view):
+        on_model, where = entry.on(view, group.model), group.where
+        if on_model.never:
+            fits[where] = False
+            continue
+        states, found = judged_of(view, entry, scorer, group)
+        short = on_model.shortages(states)
+        if any(short):
+            fits[where] &= np.array(short, np.int64) == 0
+        if zones is not None:
+            if aligns and not on_model.plan.model.numa_sets:
+                anywhere = np.array(on_model.shortages_anywhere(states), np.int64)
+                fits[where] &= (anywhere == 0) | (zones[where] == 0)
+            found = on_model.scores(view, group.rows, zones[where], scorer)
+        if isinstance(where, slice):
+            return found
+        scores[where] = found
+    return scores
+
+
 def hints_of(
     view: Snapshot, entry: RequestEntry, scorer: Scorer, sets: Sequence[int]
 ) -> OtherHints:
