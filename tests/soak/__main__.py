@@ -4,6 +4,7 @@ import argparse
 import subprocess
 import sys
 import time
+from functools import partial
 
 from tests.fuzz.__main__ import fuzz
 from tests.soak import age, churn
@@ -38,12 +39,16 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.soak")
     parser.add_argument("names", nargs="*", choices=[*SOAKS, []], metavar="NAME")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the full amounts")
+    parser.add_argument(
+        "--rest", type=float, default=0.0, help="seconds without load in each round of age"
+    )
     parser.add_argument("--alone", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.alone:
         churn.run_alone(arguments.alone, arguments.scale)
         return 0
-    passed = [SOAKS[name](arguments.scale) for name in arguments.names or SOAKS]
+    soaks = SOAKS | {"age": partial(age.soak, rest_s=arguments.rest)}
+    passed = [soaks[name](arguments.scale) for name in arguments.names or soaks]
     return 0 if all(passed) else 1
 
 

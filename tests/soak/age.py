@@ -1,16 +1,17 @@
 """Age: two replicas of each component on a real API server, disturbed while objects pass.
 
-Each round creates one object of every kind under new names, waits for the decisions about them, and
-deletes them.  Between the rounds one disturbance after the other happens.  At the end every process
-has its first pid, no pod was seen on two nodes, and resident memory may be a tenth more than at a
-tenth of the way.
+Two node agents run beside them, on machines of files.  Each round creates one object of every kind
+under new names, waits for the decisions about them, and deletes them.  Between the rounds one
+disturbance after the other happens.  At the end every process has its first pid, no pod was seen on
+two nodes, and resident memory may be a tenth more than at a tenth of the way.  Threads, open files
+and the watches that the API server serves are counted after each round, too.
 """
 
 import os
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from itertools import cycle
@@ -23,6 +24,7 @@ from tests.e2e import network
 from tests.e2e.controlplane import ApiError, ControlPlane
 from tests.e2e.fleet import node, pod
 from tests.e2e.koord_process import KoordProcess
+from tests.e2e.koordlet.node_agents import BoundPod
 from tests.e2e.manager_process import NAMESPACE
 from tests.e2e.real_node.colocation import install
 from tests.e2e.waiting import eventually
@@ -38,24 +40,41 @@ _SIGS = "/apis/scheduling.sigs.k8s.io/v1alpha1"
 _KOORDINATOR = "/apis/scheduling.koordinator.sh/v1alpha1"
 _SLOS = "/apis/slo.koordinator.sh/v1alpha1/nodeslos"
 _CLAIMS = "/apis/resource.k8s.io/v1"
+_AGENT_PODS = "/api/v1/namespaces/default/pods"
+#: Requests that the API server is serving, such as watches, by verb and kind.
+_SERVED = "apiserver_longrunning_requests{"
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Resources of a process after a round."""
+
+    mib: float  # resident
+    threads: int
+    files: int
 
 
 @dataclass(slots=True)
 class Course:
-    """Result of a soak: resident MiB of each process over time, and the time of each round."""
+    """Result of a soak: usage of each process, watches and duration, after each round."""
 
     rounds: int = 0
     seconds: list[float] = field(default_factory=list)
-    mib: dict[str, list[float]] = field(default_factory=dict)
+    watches: list[int] = field(default_factory=list)  # of all clients, and the server's own
+    usage: dict[str, list[Usage]] = field(default_factory=dict)
     disturbances: list[str] = field(default_factory=list)
 
     def growth(self) -> dict[str, float]:
         """Return memory at the end divided by memory at a tenth of the way, by process."""
-        return {name: each[-1] / each[len(each) // 10] for name, each in self.mib.items()}
+        return {name: each[-1].mib / each[len(each) // 10].mib for name, each in self.usage.items()}
 
 
-def run(cluster: ControlPlane, seconds: float, least_rounds: int = 0) -> Course:
+def run(
+    cluster: ControlPlane, seconds: float, least_rounds: int = 0, rest_s: float = 0.0
+) -> Course:
     """Pass rounds for so many seconds, and at least so many of them, on an empty cluster.
+
+    ``rest_s`` is a pause after each disturbance.
 
     Raises AssertionError if a decision is missing, or if an invariant does not hold at the end.
     """
@@ -66,10 +85,15 @@ def run(cluster: ControlPlane, seconds: float, least_rounds: int = 0) -> Course:
             cluster.api.request("POST", "/api/v1/nodes", node(f"kept-{number}", cpu="16"))
         replicas = start_replicas(cluster, cleanup)
         witness = cleanup.enter_context(Witness(cluster.api))
+        disturbances = cycle(Disturbances(cluster, replicas).all())
         try:
             for each in replicas.all:
                 eventually(lambda it=each: it.get("/readyz") == "ok", _PATIENCE_S)  # type: ignore[misc]
-            _pass_rounds(cluster, replicas, course, seconds, least_rounds)
+            ends_s = time.monotonic() + seconds
+            while time.monotonic() < ends_s or course.rounds < least_rounds:
+                _pass_round(cluster, replicas, course, next(disturbances))
+                time.sleep(rest_s)
+            _Round(cluster, replicas, course.rounds).run()
             witness.check_nobody_moved()
             assert overcommitted(cluster.api) == {}
             replicas.check_alive()
@@ -80,33 +104,27 @@ def run(cluster: ControlPlane, seconds: float, least_rounds: int = 0) -> Course:
     return course
 
 
-def _pass_rounds(
-    cluster: ControlPlane,
-    replicas: Replicas,
-    course: Course,
-    seconds: float,
-    least_rounds: int,
+def _pass_round(
+    cluster: ControlPlane, replicas: Replicas, course: Course, disturb: Callable[[], None]
 ) -> None:
-    disturbances = cycle(Disturbances(cluster, replicas).all())
-    ends_s = time.monotonic() + seconds
-    while time.monotonic() < ends_s or course.rounds < least_rounds:
-        began_s = time.monotonic()
-        _Round(cluster, course.rounds).run()
-        course.rounds += 1
-        course.seconds.append(time.monotonic() - began_s)
-        for each in replicas.all:
-            course.mib.setdefault(each.log.stem, []).append(_resident_mib(each))
-        disturb = next(disturbances)
-        course.disturbances.append(disturb.__name__)
-        disturb()
-    _Round(cluster, course.rounds).run()
+    """Pass a round, measure, and disturb."""
+    began_s = time.monotonic()
+    _Round(cluster, replicas, course.rounds).run()
+    course.rounds += 1
+    course.seconds.append(time.monotonic() - began_s)
+    course.watches.append(_watches(cluster))
+    for each in replicas.all:
+        course.usage.setdefault(each.log.stem, []).append(_usage(each))
+    course.disturbances.append(disturb.__name__)
+    disturb()
 
 
 class _Round:
     """Objects of one round, in a namespace of their own."""
 
-    def __init__(self, cluster: ControlPlane, number: int) -> None:
+    def __init__(self, cluster: ControlPlane, replicas: Replicas, number: int) -> None:
         self._api, self._own = cluster.api, f"round-{number}"
+        self._agents = replicas.agents
         self._pods = f"/api/v1/namespaces/{self._own}/pods"
         self._created: list[str] = []
 
@@ -117,10 +135,14 @@ class _Round:
         self._create("/api/v1/nodes", node(own, cpu="8"))
         for path, body in self._objects():
             self._create(path, body)
+        on_agents = [BoundPod(each, self._api, _AGENT_PODS) for each in self._agents]
         eventually(self._are_bound, _PATIENCE_S)
         eventually(lambda: self._get(f"{_SLOS}/{own}"), _PATIENCE_S)
         eventually(lambda: self._phase(f"absent-{own}") == "Failed", _PATIENCE_S)
         eventually(lambda: self._phase(f"late-{own}") == "Failed", _PATIENCE_S)
+        eventually(lambda: all(each.has_its_cpus() for each in on_agents), _PATIENCE_S)
+        for each in on_agents:
+            each.end()
         for path in reversed(self._created):
             self._delete(path)
         eventually(lambda: not self._get(f"{_SLOS}/{own}"), _PATIENCE_S)
@@ -194,22 +216,46 @@ def _typed(body: dict[str, Any], kind: str) -> dict[str, Any]:
     return {"apiVersion": "scheduling.sigs.k8s.io/v1alpha1", "kind": kind, **body}
 
 
-def _resident_mib(process: KoordProcess) -> float:
-    pages = int(Path(f"/proc/{process.pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+def _usage(process: KoordProcess) -> Usage:
+    folder = Path(f"/proc/{process.pid}")
+    pages = int((folder / "statm").read_text().split()[1])
+    mib = pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+    threads, files = (sum(1 for _ in (folder / each).iterdir()) for each in ("task", "fd"))
+    return Usage(mib, threads, files)
 
 
-def soak(scale: float) -> bool:
+def _watches(cluster: ControlPlane) -> int:
+    lines = cluster.api.request("GET", "/metrics").splitlines()
+    served = [line for line in lines if line.startswith(_SERVED) and 'verb="WATCH"' in line]
+    return sum(int(float(line.rpartition(" ")[2])) for line in served)
+
+
+def soak(scale: float, rest_s: float = 0.0) -> bool:
     """Run for a share of eight hours; print a table; return whether memory stayed in bounds."""
     network.enter()
     with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as cluster:
         install(cluster)
-        course = run(cluster, HOURS_S * scale, least_rounds=20)
-    table = Table("process", "rounds", "MiB at 1/10", "MiB at the end", "ratio", box=None)
-    for name, ratio in course.growth().items():
-        mib = course.mib[name]
-        first = mib[len(mib) // 10]
-        row = (name, str(course.rounds), f"{first:.0f}", f"{mib[-1]:.0f}", f"{ratio:.2f}")
-        table.add_row(*row)
-    Console().print(table)
+        course = run(cluster, HOURS_S * scale, least_rounds=20, rest_s=rest_s)
+    print_course(course)
     return all(ratio <= ALLOWED for ratio in course.growth().values())
+
+
+def print_course(course: Course) -> None:
+    """Print usage at a tenth of the way and at the end."""
+    tenth = course.rounds // 10
+    table = Table("process", "MiB", "at the end", "ratio", "threads", "files", box=None)
+    for name, ratio in course.growth().items():
+        first, last = course.usage[name][tenth], course.usage[name][-1]
+        table.add_row(
+            name,
+            f"{first.mib:.0f}",
+            f"{last.mib:.0f}",
+            f"{ratio:.2f}",
+            f"{first.threads} → {last.threads}",
+            f"{first.files} → {last.files}",
+        )
+    console = Console()
+    console.print(f"{course.rounds} rounds; usage at a tenth of the way, and at the end")
+    console.print(table)
+    for what, of_round in (("watches", course.watches), ("seconds of a round", course.seconds)):
+        console.print(f"{what}: {of_round[tenth]:.0f} → {of_round[-1]:.0f}")

@@ -13,15 +13,18 @@ from tests.e2e.controlplane import ControlPlane
 from tests.e2e.controlplane.endpoint import Endpoint
 from tests.e2e.descheduler_process import DeschedulerProcess
 from tests.e2e.koord_process import KoordProcess
+from tests.e2e.koordlet.node_agents import NodeAgent
 from tests.e2e.manager_process import ManagerProcess
-from tests.e2e.replicas import LEASE_S, RENEW_S, RETRY_S
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.waiting import eventually
 
 HOUR_S = 3600.0
 STEPPED_S = 10.0  # for which a clock is wrong
-MANAGER_LEASE_S = 15.0
-DISTURBANCES = 9  # kinds of them
+#: Lease of all components by default.  With a short one, on a machine so busy that the API server
+#: takes seconds for an answer, leaders change all the time and nothing is decided.
+LEASE_S = 15.0
+AGENT_SUSPENDED_S = 20.0  # longer than a round of any timer but reports
+DISTURBANCES = 10  # kinds of them
 _PATIENCE_S = 120.0
 _ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
@@ -39,14 +42,7 @@ time.time = stepped
 from koordinator.cli.main import main
 main()
 """
-_ELECTION = {
-    "leaderElection": {
-        "leaderElect": True,
-        "leaseDuration": f"{LEASE_S}s",
-        "renewDeadline": f"{RENEW_S}s",
-        "retryPeriod": f"{RETRY_S}s",
-    }
-}
+_ELECTION = {"leaderElection": {"leaderElect": True}}
 _COSCHEDULING = {"enabled": [{"name": "Coscheduling"}]}
 _PROFILE = {
     "plugins": {
@@ -59,11 +55,12 @@ _PROFILE = {
 
 @dataclass(slots=True)
 class Replicas:
-    """Two replicas of each component, with their credentials and clocks."""
+    """Two replicas of each component and two node agents, with their credentials and clocks."""
 
     schedulers: list[KoordProcess]
     managers: list[KoordProcess]
     deschedulers: list[KoordProcess]
+    agents: list[NodeAgent]
     token: Path
     clock: Path
     pids: dict[str, int]
@@ -71,7 +68,7 @@ class Replicas:
     @property
     def all(self) -> list[KoordProcess]:
         """All processes."""
-        return [*self.schedulers, *self.managers, *self.deschedulers]
+        return [*self.schedulers, *self.managers, *self.deschedulers, *self.agents]
 
     def check_alive(self) -> None:
         """Raise AssertionError unless every process runs on without an unexpected exception."""
@@ -82,7 +79,7 @@ class Replicas:
 
 
 def start_replicas(cluster: ControlPlane, cleanup: ExitStack) -> Replicas:
-    """Start two replicas of each component, which end with ``cleanup``."""
+    """Start two replicas of each component and two agents, which end with ``cleanup``."""
     state = cluster.state_dir
     token, clock = state / "soak.token", state / "soak.clock"
     clock.write_text("0")
@@ -123,6 +120,7 @@ def start_replicas(cluster: ControlPlane, cleanup: ExitStack) -> Replicas:
             )
             for it, way in enumerate(ways)
         ],
+        [NodeAgent(cluster, f"agent-{it}", way, program) for it, way in enumerate(ways)],
         token,
         clock,
         {},
@@ -180,6 +178,7 @@ class Disturbances:
             self.set_clocks_forward,
             self.replace_the_certificate,
             self.suspend_the_descheduler,
+            self.suspend_the_agents,
             self.set_clocks_back,
         )
 
@@ -205,11 +204,15 @@ class Disturbances:
 
     def suspend_the_manager(self) -> None:
         """Stop each replica for longer than its lease, so that the leader changes."""
-        self._suspend(self._replicas.managers, MANAGER_LEASE_S + 2)
+        self._suspend(self._replicas.managers, LEASE_S + 2)
 
     def suspend_the_descheduler(self) -> None:
         """Stop each replica for longer than its lease, so that the leader changes."""
         self._suspend(self._replicas.deschedulers, LEASE_S + 2)
+
+    def suspend_the_agents(self) -> None:
+        """Stop each agent for longer than its timers wait."""
+        self._suspend(self._replicas.agents, AGENT_SUSPENDED_S)
 
     def set_clocks_forward(self) -> None:
         """Set all clocks an hour forward for some seconds."""
