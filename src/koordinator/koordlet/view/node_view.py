@@ -81,35 +81,25 @@ class NodeView:
     def runtime_has_own_weights(self) -> bool:
         """Whether the container runtime converts shares to weights unlike the kubelet (cgroup v2).
 
-        The weight of a container with a native CPU request shows it.  On a node without such
-        containers, a batch container shows it that NRI has given its shares.
+        The weight of one container shows it, which the runtime gave for a native request, or for
+        the shares that NRI passed.  Older containers keep their weights when a runtime is replaced.
         """
-        if self.cgroups.version is CgroupVersion.V1:
-            return False
-        for shares, folder in self._native_shares():
-            weight = self._weight(folder)
-            if weight in {weight_of_shares(shares), runtime_weight_of_shares(shares)}:
-                return weight != weight_of_shares(shares)
-        return any(
+        return self.cgroups.version is CgroupVersion.V2 and any(
             self._weight(folder) == runtime_weight_of_shares(shares) != weight_of_shares(shares)
-            for shares, folder in self._batch_shares()
+            for shares, folder in self._requested_shares()
         )
 
-    def _native_shares(self) -> Iterator[tuple[int, str]]:
-        """Yield the shares that the kubelet requests for a container, and its cgroup."""
+    def _requested_shares(self) -> Iterator[tuple[int, str]]:
+        """Yield the shares that a container requests from the runtime, and its cgroup."""
         for pod in self.active_pods:
             for container in pod.containers:
-                request = container.requests.get(CPU) or container.limits.get(CPU)
-                shares = shares_of_milli(0 if request is None else request.milli())
-                if weight_of_shares(shares) != runtime_weight_of_shares(shares):
-                    yield shares, container.folder
-
-    def _batch_shares(self) -> Iterator[tuple[int, str]]:
-        for pod in self.active_pods:
-            for container in pod.containers:
+                native = container.requests.get(CPU) or container.limits.get(CPU)
                 amounts = pod.batch_resources.get(container.name)
-                if amounts is not None and (request := amounts.requests.get(BATCH_CPU)) is not None:
-                    yield shares_of_milli(request.value()), container.folder
+                batch = None if amounts is None else amounts.requests.get(BATCH_CPU)
+                if native is not None:
+                    yield shares_of_milli(native.milli()), container.folder
+                elif batch is not None:
+                    yield shares_of_milli(batch.value()), container.folder
 
     def _weight(self, folder: str) -> int | None:
         lines = self.cgroups.lines(CgroupFile.CPU_SHARES, folder)

@@ -79,6 +79,18 @@ def test_containers_with_and_without_the_hook_weigh_the_same() -> None:
     assert tree.get(_CPU, missed.containers[0].folder) == _RUNTIME
 
 
+def test_weight_from_a_newer_runtime_stays_beside_older_containers() -> None:
+    """Containers that an older runtime started keep their weights when it is replaced."""
+    tree = Tree(version=V2)
+    job, server = tree.add_pod(_batch_pod()), tree.add_pod(_native_pod())
+    tree.set(_CPU, server.containers[0].folder, _KUBELET)
+    tree.set(_CPU, job.containers[0].folder, _RUNTIME)
+
+    _apply(tree, job, server)
+
+    assert tree.get(_CPU, job.containers[0].folder) == _RUNTIME
+
+
 def test_pod_weighs_as_the_kubelet_converts() -> None:
     """Pods compete with pods whose weight the kubelet has written."""
     tree = Tree(version=V2)
