@@ -1,6 +1,8 @@
 """Promises of the node agent on cgroup v2, as containers of a real kubelet see them."""
 
+import os
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pytest
@@ -13,6 +15,8 @@ from tests.vm.node import CGROUPS, PATIENCE_S, NodeInside
 
 MIB = 1 << 20
 _PAGE = 4096
+#: CPU time of a service divided by that of an idle pod; 1 without cpu.idle.
+_PRECEDENCE = 1.5
 _QOS = "koordinator.sh/qosClass"
 _DISK = {"type": "device", "name": "/dev/vda"}
 _SPEC = {
@@ -95,7 +99,7 @@ def pods(agent: NodeInside, controlplane: ControlPlane) -> Iterator[Pods]:
                 "ls",
                 labels={_QOS: "LS"},
                 resources={
-                    "requests": {"cpu": "200m", "memory": "64Mi"},
+                    "requests": {"cpu": "500m", "memory": "64Mi"},
                     "limits": {"cpu": "500m", "memory": "128Mi"},
                 },
             )
@@ -148,10 +152,32 @@ def test_memory_above_the_throttling_limit_is_reclaimed(agent: NodeInside, pods:
     assert events["oom_kill"] == "0"
 
 
+def test_memory_above_the_throttling_limit_slows_a_container_down(
+    agent: NodeInside, pods: Pods
+) -> None:
+    """Memory that cannot be reclaimed: the container waits, which its memory pressure shows."""
+    script = "for i in $(seq 60); do dd if=/dev/zero of=/dev/null bs=112M count=1; done"
+    with _running(agent, pods.ls, script):
+        eventually(lambda: _stalled(agent.inside(pods.ls, "memory.pressure")) > 0, PATIENCE_S)
+        for kind in ("pod", "container"):
+            eventually(lambda it=kind: _measured(agent, it, pods.ls, "mem") > 0, PATIENCE_S)  # type: ignore[misc]
+    events = dict(line.split() for line in agent.inside(pods.ls, "memory.events").splitlines())
+    assert events["oom_kill"] == "0"
+
+
 def test_cpu_bursts_up_to_the_quota(agent: NodeInside, pods: Pods) -> None:
     """The kernel accepts a burst no larger than the quota."""
     _becomes(lambda: agent.inside(pods.ls, "cpu.max.burst"), "50000")
     assert agent.inside(pods.ls, "cpu.max") == "50000 100000"
+
+
+def test_cpu_time_of_idle_periods_is_used_in_bursts(agent: NodeInside, pods: Pods) -> None:
+    """A container that works and pauses in turn exceeds its quota in single periods."""
+    _becomes(lambda: agent.inside(pods.ls, "cpu.max.burst"), "50000")
+    busy = "i=0; while [ $i -lt 3000 ]; do i=$((i+1)); done"
+    with _running(agent, pods.ls, f"for j in $(seq 400); do {busy}; usleep 300000; done"):
+        eventually(lambda: _statistics(agent, pods.ls)["nr_bursts"] > 0, PATIENCE_S)
+    assert _statistics(agent, pods.ls)["burst_usec"] > 0
 
 
 def test_batch_resources_are_limits(agent: NodeInside, pods: Pods) -> None:
@@ -161,12 +187,45 @@ def test_batch_resources_are_limits(agent: NodeInside, pods: Pods) -> None:
     _becomes(lambda: agent.of_pod(pods.batch, "cpu.max"), "50000 100000")
 
 
+def test_batch_container_weighs_as_much_as_a_native_one(agent: NodeInside, pods: Pods) -> None:
+    """Both request half a CPU; the runtime converts the shares of one, and the agent the other's.
+
+    The pods' weights are those that the kubelet computes.
+    """
+    weight = agent.inside(pods.ls, "cpu.weight")
+    assert weight in {"20", "59"}  # of runc before 1.3.2, and from it on
+    _becomes(lambda: agent.inside(pods.batch, "cpu.weight"), weight)
+    assert agent.of_pod(pods.ls, "cpu.weight") == "20"
+    _becomes(lambda: agent.of_pod(pods.batch, "cpu.weight"), "20")
+
+
+def test_best_effort_pods_are_idle_beside_a_service(agent: NodeInside, pods: Pods) -> None:
+    """The kernel has no group identity: a service of the same tier goes before them by cpu.idle."""
+    spin = "for i in 1 2 3; do while :; do :; done & done; wait"
+    service = agent.run(pod("service", labels={_QOS: "LS"}))  # without requests
+    try:
+        for each in (pods.be, pods.batch):
+            _becomes(lambda it=each: agent.of_pod(it, "cpu.idle"), "1")  # type: ignore[misc]
+        assert agent.of_pod(service, "cpu.idle") == "0"
+        for tier in ("", "/burstable", "/besteffort"):
+            assert agent.machine.read(f"{CGROUPS}/kubepods{tier}/cpu.idle") == "0"
+        with _running(agent, pods.be, spin), _running(agent, service, spin):
+            eventually(lambda: _ratio(agent, service, pods.be) > _PRECEDENCE, PATIENCE_S)
+    finally:
+        agent.delete(service)
+    for each, weight in ((pods.be, "1"), (pods.batch, "20")):
+        _becomes(lambda it=each: agent.of_pod(it, "cpu.idle"), "0")  # type: ignore[misc]
+        _becomes(lambda it=each: agent.of_pod(it, "cpu.weight"), weight)  # type: ignore[misc]
+
+
 def test_cpus_of_an_lsr_pod_are_its_own(agent: NodeInside, pods: Pods) -> None:
     """It runs on the CPU of its annotation without a quota, the others run elsewhere."""
     _becomes(lambda: agent.inside(pods.lsr, "cpuset.cpus.effective"), "3")
     assert agent.inside(pods.lsr, "cpu.max").startswith("max ")
     _becomes(lambda: agent.inside(pods.ls, "cpuset.cpus.effective"), "0-2")
     eventually(lambda: "3" not in agent.inside(pods.be, "cpuset.cpus.effective"), PATIENCE_S)
+    for each in (pods.lsr, pods.ls, pods.be):
+        assert agent.inside(each, "cpuset.cpus.partition") == "member"
 
 
 @pytest.mark.usefixtures("pods")
@@ -180,34 +239,68 @@ def test_disks_of_best_effort_pods_are_limited(agent: NodeInside) -> None:
     assert "rlat=5000" in machine.read(f"{CGROUPS}/io.cost.qos")
 
 
-def test_pressure_of_containers_is_measured(agent: NodeInside, pods: Pods) -> None:
-    """PSI of v2 becomes a metric."""
+def test_reads_of_a_best_effort_container_take_their_time(agent: NodeInside, pods: Pods) -> None:
+    """At a MiB a second the container waits for its disk, which its I/O pressure shows."""
+    tier = f"{CGROUPS}/kubepods/besteffort"
+    eventually(lambda: f"rbps={MIB}" in agent.machine.read(f"{tier}/io.max"), PATIENCE_S)
+    agent.execute(pods.be, "dd if=/dev/zero of=/tmp/file bs=1M count=4 conv=fsync")
 
-    def measured() -> bool:
-        text = agent.metrics()
-        uid = f'pod_uid="{pods.be["metadata"]["uid"]}"'
-        return any(line.startswith("koordlet_container_psi{") and uid in line for line in text)
+    read = "dd if=/tmp/file of=/dev/null bs=64k iflag=direct"
+    now = "cut -d. -f1 /proc/uptime"
+    began_s, ended_s = agent.execute(pods.be, f"{now}; {read} 2>/dev/null; {now}").split()
 
-    eventually(measured, PATIENCE_S)
+    assert int(ended_s) - int(began_s) >= 3
+    with _running(agent, pods.be, f"for i in $(seq 60); do {read}; done"):
+        for kind in ("pod", "container"):
+            eventually(lambda it=kind: _measured(agent, it, pods.be, "io") > 0, PATIENCE_S)  # type: ignore[misc]
 
 
 def test_pressure_of_a_throttled_container_is_its_own(agent: NodeInside, pods: Pods) -> None:
-    """A container above its CPU quota reads its stalls, and the metric of its pod has them."""
-    busy = "sh -c 'while :; do :; done'"
-    agent.execute(pods.ls, f"for i in 1 2; do timeout 300 {busy} >/dev/null 2>&1 & done")
-    try:
+    """A container above its CPU quota reads its stalls, and the metrics of its pod have them."""
+    with _running(agent, pods.ls, "for i in 1 2; do while :; do :; done & done; wait"):
         eventually(lambda: _stalled(agent.inside(pods.ls, "cpu.pressure")) > 0, PATIENCE_S)
-        uid = f'pod_uid="{pods.ls["metadata"]["uid"]}"'
+        for kind in ("pod", "container"):
+            eventually(lambda it=kind: _measured(agent, it, pods.ls, "cpu") > 0, PATIENCE_S)  # type: ignore[misc]
+    assert _measured(agent, "container", pods.lsr, "cpu") == 0
 
-        def measured() -> bool:
-            text = agent.metrics()
-            rows = [it for it in text if it.startswith("koordlet_container_psi{") and uid in it]
-            some = [it for it in rows if 'cpu"' in it and "avg10" in it and 'some"' in it]
-            return any(float(it.rpartition(" ")[2]) > 0 for it in some)
 
-        eventually(measured, PATIENCE_S)
+@contextmanager
+def _running(agent: NodeInside, pod_: Manifest, script: str) -> Iterator[None]:
+    """Run a script in a pod's container meanwhile."""
+    mark = f"/tmp/running-{os.urandom(4).hex()}"  # noqa: S108 -- in the container
+    started = f"setsid sh -c 'echo $$ > {mark}; {script}' </dev/null >/dev/null 2>&1 &"
+    agent.execute(pod_, started)
+    try:
+        yield
     finally:
-        agent.execute(pods.ls, "pkill -f 'while :' || true")
+        agent.execute(pod_, f"kill -9 -$(cat {mark}); rm {mark}")
+
+
+def _statistics(agent: NodeInside, pod_: Manifest) -> dict[str, int]:
+    lines = agent.inside(pod_, "cpu.stat").splitlines()
+    return {name: int(value) for name, value in (line.split() for line in lines)}
+
+
+def _ratio(agent: NodeInside, one: Manifest, other: Manifest) -> float:
+    """Return the CPU time of one container divided by that of another one, over some seconds."""
+    before = [_statistics(agent, each)["usage_usec"] for each in (one, other)]
+    agent.machine.run("sleep 20")
+    after = [_statistics(agent, each)["usage_usec"] for each in (one, other)]
+    first, second = (then - now for now, then in zip(before, after, strict=True))
+    return first / max(second, 1)
+
+
+def _measured(agent: NodeInside, kind: str, pod_: Manifest, resource: str) -> float:
+    """Return the highest average of pressure that the agent's metrics have; 0 without any."""
+    series = f"koordlet_{kind}_psi{{"
+    wanted = (
+        f'pod_uid="{pod_["metadata"]["uid"]}"',
+        f'psi_resource_type="{resource}"',
+        'psi_degree="some"',
+    )
+    rows = [it for it in agent.metrics() if it.startswith(series)]
+    values = [float(it.rpartition(" ")[2]) for it in rows if all(each in it for each in wanted)]
+    return max(values, default=0.0)
 
 
 def _stalled(pressure: str) -> float:
