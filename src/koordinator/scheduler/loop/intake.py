@@ -4,6 +4,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from koordinator.api.codec import subject_of
 from koordinator.api.pod import TERMINAL_PHASES, Pod
+from koordinator.api.pod_groups import (
+    CompositePodGroup,
+    SchedulingPodGroup,
+    SchedulingPodGroupV1Alpha2,
+    SchedulingPodGroupV1Alpha3,
+)
 from koordinator.cluster.port import EventType, WatchEvent
 from koordinator.cluster.reconcile import SyncedWatch
 from koordinator.domain.transforms import as_scheduled
@@ -219,3 +225,27 @@ class PodIntake:
 
     def _publish(self, event: ClusterEvent) -> None:
         self._queue.on_event(event, self._clock.now_s())
+
+
+#: Kinds that trees of PodGroups are made of.
+_GROUPS = (
+    CompositePodGroup,
+    SchedulingPodGroup,
+    SchedulingPodGroupV1Alpha2,
+    SchedulingPodGroupV1Alpha3,
+)
+
+
+def groups_first(events: Iterable[WatchEvent]) -> Iterable[WatchEvent]:
+    """Return a batch of events with those of PodGroups first, which a client of Kubernetes does.
+
+    The order among kinds has no meaning, since each has a watch of its own.  A tree is derived
+    again when a pod comes after a change of it, so alternating events would cost the square of
+    their number.  Events that are still being listed keep their order.
+    """
+    if not isinstance(events, list):
+        return events
+    groups = [event for event in events if isinstance(event.object, _GROUPS)]
+    if not groups:
+        return events
+    return groups + [event for event in events if not isinstance(event.object, _GROUPS)]

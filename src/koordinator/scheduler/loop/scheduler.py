@@ -15,6 +15,7 @@ from types import CodeType
 from typing import TypeVar
 
 from koordinator.api.codec import subject_of
+from koordinator.api.kubescheduler.gates import COMPOSITE_POD_GROUPS
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import TERMINAL_PHASES, Pod, PodSpec
 from koordinator.api.pod import Container as PodContainer
@@ -26,6 +27,7 @@ from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
 from koordinator.scheduler.loop.feature_kinds import Unit
 from koordinator.scheduler.loop.handle import SchedulerHandle
+from koordinator.scheduler.loop.intake import groups_first
 from koordinator.scheduler.loop.outcomes import EventApplied, Outcome
 from koordinator.scheduler.loop.quarantine import LimitedPods, Quarantine, stripped
 from koordinator.scheduler.loop.units import PodRun
@@ -60,6 +62,7 @@ class Scheduler:
         )
         self._has_limits = any(cycle.limiting for cycle in handle.cycles.values())
         self._merges = handle.options.merges
+        self._has_trees = COMPOSITE_POD_GROUPS in handle.options.gates
         self._logged_faults: set[tuple[CodeType, int]] = set()  # places that failed runs
         self._next_pod = tuple(a for c in handle.cycles.values() for a in c.profile.next_pod)
         self._now_s = handle.clock.now_s()  # of the last exchange
@@ -89,6 +92,8 @@ class Scheduler:
             is_same = self._wall_clock is self._clock
             self._handle.state.advance(self._now_s if is_same else self._wall_clock.now_s())
             events = self._handle.watch.events()
+            if self._has_trees:
+                events = groups_first(events)
             if not (self._hooks.observe[EventApplied] or self._quarantine.events):
                 events = self._handle.intake.unconfirmed(events)
             for event in events:
