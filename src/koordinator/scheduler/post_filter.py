@@ -116,3 +116,4 @@ class PostFilterResult:
     keeps_nomination: bool = False
     places: Mapping[str, str] = field(default_factory=dict)  # of a gang: nodes by pod key
     changes: tuple[ObjectChange, ...] = ()  # of other objects, to be written at once
+    violations: int = 0  # victims whose disruption budget is used up

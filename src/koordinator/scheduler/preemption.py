@@ -4,7 +4,7 @@ Source: kubernetes pkg/scheduler/framework/preemption, plugins/defaultpreemption
 """
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -111,7 +111,7 @@ def cheapest(
     best = min(candidates, key=lambda candidate: candidate.cost)
     if attempt.what_if.breaks_gang(best.victims):
         return headroom_for_pod(attempt, allows)
-    return PostFilterResult(node=best.node, victims=best.victims)
+    return PostFilterResult(node=best.node, victims=best.victims, violations=best.violations)
 
 
 def _approved(
@@ -264,6 +264,13 @@ def minimal(
         elif pod in violating:
             violations += 1
     return PreemptionCandidate(node, tuple(victims), violations)
+
+
+def violations_of(victims: Sequence[PlacedPod], budgets: Iterable[PodDisruptionBudget]) -> int:
+    """Return the number of victims whose eviction, one after the other, breaks a budget."""
+    pods = [placed.pod for placed in sorted(victims, key=by_importance)]
+    ordered = sorted(budgets, key=lambda budget: budget.key)
+    return len(split_by_budget(pods, ordered, to_first_exhausted=True)[0])
 
 
 def split_by_budget(

@@ -15,7 +15,7 @@ from tests.unit.scheduler.plugins.test_extended_resources import gpu_class, requ
 from tests.unit.scheduler.test_gangs import config
 from tests.unit.scheduler.test_scheduling_pod_groups import later, member, pod_group
 from tests.unit.scheduler.test_topology_placements import RACK, rack
-from tests.worlds import START_S, configuration, node, pod
+from tests.worlds import START_S, budget, configuration, node, pod
 
 from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.kube_version import V1_35, V1_36, V1_37, KubeVersion
@@ -94,6 +94,54 @@ def test_attempts_of_a_pod_group_that_preempts_are_counted(
     assert one.value("scheduler_workload_preemption_victims_sum") == 1
     done = {"preemptor": "podgroup", "result": "Success"}
     assert one.value("scheduler_preemption_evaluation_duration_seconds_count", **done) == 1
+    evicted = {"preemptor": "podgroup", "result": "success"}
+    assert one.value("scheduler_preemption_execution_duration_seconds_count", **evicted) == 1
+    assert one.value("scheduler_preemption_attempts_total") == 0
+    assert one.value("scheduler_preemption_victims_count") is None
+    assert (
+        one.value("scheduler_preemption_workload_disruptions_count", preemptor="podgroup") is None
+    )
+
+
+def test_groups_that_go_as_a_whole_are_counted_as_disruptions() -> None:
+    """Two pods of one group are one, and break a budget that allows one of them to go."""
+    low = [member(f"l{at}", group="low", cpu=2, on="n", labels={"app": "low"}) for at in range(2)]
+    groups = (pod_group("low", least=2, disruptionMode={"all": {}}), pod_group(least=2, priority=9))
+    high = [member(f"m{at}", cpu=2, priority=9) for at in range(2)]
+    one = Measured(
+        node("n", cpu=4),
+        budget("low", 1, app="low"),
+        *groups,
+        *low,
+        *high,
+        gates="GenericWorkload=true",
+    )
+    later(one.cluster, 60)
+
+    by = {"preemptor": "podgroup"}
+    assert one.value("scheduler_preemption_workload_disruptions_sum", **by) == 1
+    assert one.value("scheduler_preemption_pdb_violations_total", **by) == 1
+    assert one.value("scheduler_workload_preemption_victims_sum") == 2
+
+
+@pytest.mark.parametrize("gates", ["", "GenericWorkload=true"])
+def test_preemption_for_a_pod_is_measured_with_the_gate(gates: str) -> None:
+    """One victim has a budget that is used up; the second pod is too large for any node."""
+    low = pod("low", 4, on="n", priority=1, labels={"app": "low"})
+    pods = (pod("high", 4, priority=9), pod("large", 5, priority=9))
+    one = Measured(node("n", cpu=4), budget("low", 0, app="low"), low, *pods, gates=gates)
+
+    found = "scheduler_preemption_evaluation_duration_seconds_count"
+    evicted = {"preemptor": "pod", "result": "success"}
+    values = [
+        one.value(found, preemptor="pod", result="Success"),
+        one.value(found, preemptor="pod", result="Unschedulable"),
+        one.value("scheduler_preemption_execution_duration_seconds_count", **evicted),
+        one.value("scheduler_preemption_pdb_violations_total", preemptor="pod"),
+    ]
+    assert values == ([1, 1, 1, 1] if gates else [None] * 4)
+    assert one.value("scheduler_preemption_attempts_total") == 2
+    assert one.value("scheduler_preemption_victims_sum") == 1
 
 
 def test_a_pod_group_without_capacity_and_a_contradictory_one_are_counted() -> None:

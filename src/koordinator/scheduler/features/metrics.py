@@ -14,6 +14,7 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 
 from koordinator.api.device import Device
 from koordinator.api.kube_version import DEFAULT_LEVEL, V1_36, V1_37, KubeVersion
+from koordinator.api.kubescheduler.gates import GENERIC_WORKLOAD
 from koordinator.api.labels import SECONDARY_DEVICE_WELL_PLANNED
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
@@ -33,6 +34,7 @@ from koordinator.scheduler.loop.feature import Feature
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.instruments import Counter, Histogram, exponential
 from koordinator.scheduler.loop.outcomes import (
+    POD,
     AttemptEnded,
     DevicesAwaited,
     EventApplied,
@@ -42,6 +44,7 @@ from koordinator.scheduler.loop.outcomes import (
     PodRejected,
     PodsBound,
     RoomSought,
+    VictimsEvicted,
 )
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import Snapshot
@@ -162,6 +165,31 @@ class SchedulerMetrics(Feature):
             ["profile", "driver", "status"],
             exponential(0.1, 2, 14),
         )
+        preemption = exponential(0.001, 2, 16)
+        self._preemption_seconds = Histogram(
+            "preemption_evaluation_duration_seconds",
+            "Time to choose the victims of a preemption.",
+            ["preemptor", "result"],
+            preemption,
+        )
+        self._eviction_seconds = Histogram(
+            "preemption_execution_duration_seconds",
+            "Time to delete the victims of a preemption.",
+            ["preemptor", "result"],
+            preemption,
+        )
+        self._budget_violations = Counter(
+            "preemption_pdb_violations",
+            "Victims whose disruption budget was used up.",
+            ["preemptor"],
+        )
+        self._disruptions = Histogram(
+            "preemption_workload_disruptions",
+            "Groups that a preemption evicted as a whole.",
+            ["preemptor"],
+            exponential(1, 2, 11),
+        )
+        self._has_groups = False  # whether the gate of PodGroups is on
         self._spent: dict[
             tuple[str, str], float
         ] = {}  # seconds in this attempt, by profile and point
@@ -179,6 +207,13 @@ class SchedulerMetrics(Feature):
 
     def _has(self, metric: Histogram | Counter) -> bool:
         """Return whether kube-scheduler of the level has a metric."""
+        if metric in (
+            self._preemption_seconds,
+            self._eviction_seconds,
+            self._budget_violations,
+            self._disruptions,
+        ):
+            return self._has_groups
         added = (self._after_flush, self._device_waits, self._device_wait_seconds)
         return self.level >= V1_36 or metric not in added
 
@@ -192,6 +227,7 @@ class SchedulerMetrics(Feature):
         PermitWaited,
         DevicesAwaited,
         RoomSought,
+        VictimsEvicted,
         EventApplied,
     )
 
@@ -213,8 +249,22 @@ class SchedulerMetrics(Feature):
                 self._permit_seconds.observe(fact.waited_s, fact.result)
             case DevicesAwaited():
                 self._devices_awaited(fact)
-            case RoomSought():
-                self.preempted(fact.victims)
+            case RoomSought() | VictimsEvicted():
+                self._preemption(fact)
+
+    def _preemption(self, fact: RoomSought | VictimsEvicted) -> None:
+        if isinstance(fact, VictimsEvicted):
+            result = "success" if fact.succeeded else "error"
+            self._eviction_seconds.observe(fact.took_s, fact.preemptor, result)
+            return
+        if fact.preemptor == POD:
+            self.preempted(fact.victims)
+        result = "Success" if fact.found else "Unschedulable"
+        self._preemption_seconds.observe(fact.took_s, fact.preemptor, result)
+        if fact.violations:
+            self._budget_violations.inc(fact.preemptor, times=fact.violations)
+        if fact.disruptions:
+            self._disruptions.observe(fact.disruptions, fact.preemptor)
 
     def _devices_awaited(self, fact: DevicesAwaited) -> None:
         for driver in fact.drivers:
@@ -389,6 +439,7 @@ class SchedulerMetrics(Feature):
         """Register gauges of the sizes of queue and state, in place of an earlier loop's."""
         if self._sizes is not None:
             self.registry.unregister(self._sizes)
+        self._has_groups = GENERIC_WORKLOAD in handle.options.gates
         self._sizes = _Sizes(handle, self.level)
         self.registry.register(self._sizes)
 

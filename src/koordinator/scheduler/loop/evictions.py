@@ -7,6 +7,7 @@ from msgspec import structs
 from koordinator.api.kube_version import DEFAULT_LEVEL, V1_36, KubeVersion
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.api.pod_groups import CompositePodGroup
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import ClusterError, ConflictError, NotFoundError
@@ -14,7 +15,13 @@ from koordinator.scheduler.binding import Bindings, write_change
 from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.loop.attempts import Attempts
 from koordinator.scheduler.loop.nominations import Nominations
-from koordinator.scheduler.loop.outcomes import Evicted
+from koordinator.scheduler.loop.outcomes import (
+    COMPOSITE_POD_GROUP,
+    POD,
+    POD_GROUP,
+    Evicted,
+    VictimsEvicted,
+)
 from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.post_filter import PostFilterResult
 from koordinator.scheduler.queue import SchedulingQueue
@@ -61,11 +68,16 @@ class PreemptionExecutor:
     def _evict_for(self, pod: Pod, victims: Sequence[PlacedPod]) -> ClusterError | None:
         """Delete victims up to the first that can't be deleted; return why."""
         self._bindings.settle(victims)
+        began_s, error = self._attempts.now_s(), None
+        is_pending = any(map(_is_to_delete, victims))
         for victim in victims:
             error = self._evict(victim, pod, f"pod {pod.key}")
             if error is not None:
-                return error
-        return None
+                break
+        if is_pending:
+            took_s = self._attempts.now_s() - began_s
+            self._attempts.note(VictimsEvicted(POD, took_s, succeeded=error is None))
+        return error
 
     def change(self, changes: Iterable[ObjectChange]) -> ClusterError | None:
         """Write the changes of other objects that make room; return the error, if any.
@@ -107,11 +119,16 @@ class PreemptionExecutor:
         """
         self._nominations.nominate(places)
         self._bindings.settle(victims)
-        errors = []
+        errors, began_s = [], self._attempts.now_s()
+        is_pending = any(map(_is_to_delete, victims))
         for victim in victims:
             error = self._evict(victim, by, job, group)
             if error is not None:
                 errors.append(error)
+        if is_pending and group is not None:
+            took_s = self._attempts.now_s() - began_s
+            kind = preemptor_of(group)
+            self._attempts.note(VictimsEvicted(kind, took_s, succeeded=not errors))
         return errors[0] if errors else None
 
     def _evict(
@@ -148,3 +165,12 @@ class PreemptionExecutor:
             meta = structs.replace(victim.pod.metadata, deletion_timestamp=now)
             leaving = structs.replace(victim.pod, metadata=meta)
             self._state.update_placed(victim, leaving, self._state.classes.of(leaving))
+
+
+def preemptor_of(group: KubeObject) -> str:
+    """Return the kind of preemptor that a group of scheduling.k8s.io is."""
+    return COMPOSITE_POD_GROUP if isinstance(group, CompositePodGroup) else POD_GROUP
+
+
+def _is_to_delete(victim: PlacedPod) -> bool:
+    return victim.pod.metadata.deletion_timestamp is None

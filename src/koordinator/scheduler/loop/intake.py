@@ -237,7 +237,7 @@ _GROUPS = (
 
 
 def groups_first(events: Iterable[WatchEvent]) -> Iterable[WatchEvent]:
-    """Return a batch of events with those of PodGroups first, which a client of Kubernetes does.
+    """Return a batch of events with PodGroups first, as the client of Kubernetes delivers them.
 
     The order among kinds has no meaning, since each has a watch of its own.  A tree is derived
     again when a pod comes after a change of it, so alternating events would cost the square of

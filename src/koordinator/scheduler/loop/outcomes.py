@@ -122,10 +122,27 @@ class DevicesAwaited(Struct, frozen=True, gc=False):
     waited_s: float
 
 
+#: Kinds of preemptors, as kube-scheduler's metrics call them.
+POD, POD_GROUP, COMPOSITE_POD_GROUP = "pod", "podgroup", "compositepodgroup"
+
+
 class RoomSought(Struct, frozen=True, gc=False):
-    """Room was to be made for one pod; without victims that came to nothing."""
+    """Room was to be made for a pod or a group; without victims that came to nothing."""
 
     victims: int
+    took_s: float = 0.0  # by the stopwatch
+    found: bool = False  # there is a place, maybe without victims that are still there
+    preemptor: str = POD  # or one of a group of scheduling.k8s.io
+    violations: int = 0  # victims whose disruption budget is used up
+    disruptions: int = 0  # groups among the victims that go as a whole
+
+
+class VictimsEvicted(Struct, frozen=True, gc=False):
+    """The victims of a pod or a group of scheduling.k8s.io were deleted, or one could not be."""
+
+    preemptor: str
+    took_s: float  # by the stopwatch
+    succeeded: bool
 
 
 class PodEvicted(Struct, frozen=True, gc=False):
@@ -160,6 +177,7 @@ Fact = (
     | PermitWaited
     | DevicesAwaited
     | RoomSought
+    | VictimsEvicted
     | PodEvicted
     | OutcomesTaken
     | EventApplied

@@ -175,6 +175,7 @@ class PodRun:
         nominated, own = handle.diagnoses.nominated(), handle.nominator.node_of(queued.key)
         attempt = cycle.attempt(queued.pod, pod_class, diagnosis, nominated, nominated_node=own)
         found, keeps_nomination, said = PostFilterResult(), False, list[str]()
+        began_s = handle.attempts.now_s()
         for active in cycle.profile.post_filter:
             result = active.plugin.postfilter(attempt)
             if result.node:
@@ -188,5 +189,9 @@ class PodRun:
             elif result.message:
                 said.append(result.message)
         if cycle.profile.post_filter:
-            handle.attempts.note(RoomSought(len(found.victims)))
+            took_s = handle.attempts.now_s() - began_s
+            sought = RoomSought(
+                len(found.victims), took_s, bool(found.node), violations=found.violations
+            )
+            handle.attempts.note(sought)
         return found, keeps_nomination, said

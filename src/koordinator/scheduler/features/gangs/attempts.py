@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache
 from koordinator.foundation.errors import ClusterError, ExtenderError
@@ -53,7 +52,6 @@ from koordinator.scheduler.features.gangs.tree_placement import TreePlacer, has_
 from koordinator.scheduler.features.gangs.tree_preemption import TreePreemption
 from koordinator.scheduler.features.gangs.waiting_gangs import WaitingGangs
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.loop.outcomes import RoomSought
 from koordinator.scheduler.queue import Need, QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
@@ -418,10 +416,12 @@ class GangScheduler:
                 nominations=self._nominations,
             )
         if self._metrics is not None and headroom.was_tried:
-            self._handle.attempts.note(RoomSought(len(headroom.victims)))
             took_s = self._handle.attempts.now_s() - began_s
+            gangs = cycle.profile.gangs[0].plugin.gangs
+            sought = self._pod_groups.sought(gangs, group_attempt.head, headroom, took_s)
+            self._handle.attempts.note(sought)
             self._metrics.preempted(attempt.group_id, headroom.result, took_s)
-            self._pod_groups.note_preemption(cycle, group_attempt.head, headroom, took_s)
+            self._pod_groups.note_preemption(cycle, group_attempt.head, headroom)
         return headroom
 
     def _start_gang(
@@ -484,12 +484,7 @@ class GangScheduler:
         if not headroom.places:
             return None
         job = f"gang group {attempt.group_id}"
-        gang = self._pod_groups.gang_of(gangs, by)
-        group: KubeObject | None = None
-        if gang is not None and gang.terms is not None and gang.terms.tree is not None:
-            group = gangs.forest.composite(gang.terms.tree.key)
-        elif gang is not None:
-            group = gangs.pod_group(gang.pod_group)
+        group = self._pod_groups.preemptor(gangs, by)
         evictions = self._handle.evictions
         return evictions.free_headroom(headroom.pods, headroom.victims, by, job, group)
 

@@ -5,7 +5,6 @@ kubernetes pkg/scheduler/metrics/metrics.go, profile_metrics.go.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
 
 from prometheus_client import CollectorRegistry
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -14,8 +13,6 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.kubescheduler.gates import GENERIC_WORKLOAD, TOPOLOGY_PLACEMENTS
 from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.loop.instruments import Counter, Histogram, exponential
-
-_PREEMPTOR: Final = "podgroup"
 
 
 class PodGroupMetrics:
@@ -52,12 +49,6 @@ class PodGroupMetrics:
             [],
             exponential(1, 2, 11),
         )
-        self._preemption_seconds = Histogram(
-            "preemption_evaluation_duration_seconds",
-            "Time to choose the victims of a preemption for a pod group.",
-            ["preemptor", "result"],
-            exponential(0.001, 2, 16),
-        )
         self._placements = Counter(
             "generated_placements", "Number of placements to try for pod groups.", ["profile"]
         )
@@ -82,11 +73,9 @@ class PodGroupMetrics:
         self._attempts.inc(result, profile)
         self._attempt_seconds.observe(took_s, result, profile)
 
-    def preempted(self, victims: int, took_s: float, *, found: bool) -> None:
+    def preempted(self, victims: int, *, found: bool) -> None:
         """Record an attempt to preempt for a group."""
-        result = "Success" if found else "Unschedulable"
-        self._preemptions.inc(result)
-        self._preemption_seconds.observe(took_s, _PREEMPTOR, result)
+        self._preemptions.inc("Success" if found else "Unschedulable")
         if victims:
             self._victims.observe(victims)
 
@@ -108,7 +97,6 @@ class PodGroupMetrics:
             yield self._algorithm_seconds.collect()
             yield self._preemptions.collect()
             yield self._victims.collect()
-            yield self._preemption_seconds.collect()
         if TOPOLOGY_PLACEMENTS in self._gates:
             yield self._placements.collect()
             yield self._evaluations.collect()

@@ -4,13 +4,15 @@ Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``validatePodGroup``,
 ``submitPodGroupAlgorithmResult``.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from koordinator.api.kube_version import V1_37
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, TOPOLOGY_PLACEMENTS
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache, PodGroupTerms
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.contract import ActivePlugin
@@ -40,9 +42,12 @@ from koordinator.scheduler.features.gangs.preemption import (
     GangPreemption,
     headroom_message,
 )
+from koordinator.scheduler.loop.evictions import preemptor_of
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.preemption import PREEMPT_NEVER
+from koordinator.scheduler.loop.outcomes import RoomSought
+from koordinator.scheduler.preemption import PREEMPT_NEVER, violations_of
 from koordinator.scheduler.queue import QueuedPod
+from koordinator.scheduler.snapshot import PlacedPod
 
 if TYPE_CHECKING:  # the metrics client is optional
     from koordinator.scheduler.features.gangs.metrics import PodGroupMetrics
@@ -178,13 +183,37 @@ class PodGroupAttempts:
         result = "waiting_on_preemption" if headroom.pods else "unschedulable"
         self._note_attempt(gangs, head, result)
 
+    def preemptor(self, gangs: GangCache, head: Pod) -> KubeObject | None:
+        """Return the topmost group of scheduling.k8s.io of a pod; None for other gangs."""
+        gang = self.gang_of(gangs, head)
+        if gang is not None and gang.terms is not None and gang.terms.tree is not None:
+            return gangs.forest.composite(gang.terms.tree.key)
+        return gangs.pod_group(gang.pod_group) if gang is not None else None
+
+    def sought(
+        self, gangs: GangCache, head: QueuedPod, headroom: GangHeadroom, took_s: float
+    ) -> RoomSought:
+        """Return the record of preemption for a gang."""
+        group, victims = self.preemptor(gangs, head.pod), headroom.victims
+        if group is None:
+            return RoomSought(len(victims), took_s, bool(headroom.pods))
+        budgets = self._handle.state.objects.all(PodDisruptionBudget)
+        return RoomSought(
+            len(victims),
+            took_s,
+            bool(headroom.pods),
+            preemptor_of(group),
+            violations_of(victims, budgets),
+            len(set(_units_of(gangs, victims))),
+        )
+
     def note_preemption(
-        self, cycle: SchedulingCycle, head: QueuedPod, headroom: GangHeadroom, took_s: float
+        self, cycle: SchedulingCycle, head: QueuedPod, headroom: GangHeadroom
     ) -> None:
         """Record preemption for a PodGroup; other gangs have metrics of their own."""
         gangs: GangCache = cycle.profile.gangs[0].plugin.gangs
         if self._metrics is not None and self.gang_of(gangs, head.pod) is not None:
-            self._metrics.preempted(len(headroom.victims), took_s, found=bool(headroom.pods))
+            self._metrics.preempted(len(headroom.victims), found=bool(headroom.pods))
 
     def _note_attempt(self, gangs: GangCache, head: QueuedPod, result: str) -> None:
         if self._metrics is not None and self.gang_of(gangs, head.pod) is not None:
@@ -323,3 +352,13 @@ def order_as_kube_scheduler(
 def verdict_reason(verdict: Verdict) -> str:
     """Return why a member fits no node."""
     return verdict.reason if isinstance(verdict, ReserveRefusal) else verdict.message()
+
+
+def _units_of(gangs: GangCache, victims: Iterable[PlacedPod]) -> Iterator[tuple[str, ...]]:
+    """Yield the groups that go as a whole among the victims, by the ids of their gangs."""
+    for victim in victims:
+        gang = gangs.home_of(victim.key)
+        terms = gang.terms if gang is not None else None
+        if terms is None or terms.pod_group is None or not terms.pod_group.goes_as_whole:
+            continue
+        yield terms.tree.units[terms.id] if terms.tree is not None else (terms.id,)
