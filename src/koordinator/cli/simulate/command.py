@@ -281,7 +281,8 @@ class SimulateFlags:
                 protocol=protocol,
                 on_notice=warn,
             )
-        self.refuse("requires --trace", "data", "tune")
+        self.refuse("requires --trace", "data")
+        self.refuse("requires --trace openb", "tune")
         if not self.workload:
             problem = "is required: a YAML file, or --trace with --data"
             raise InputError(problem, source="--workload")

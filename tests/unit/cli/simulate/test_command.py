@@ -127,7 +127,7 @@ def test_a_wrong_workload_is_refused_with_its_place(
     ("args", "message"),
     [
         (["simulate"], "--workload: is required"),
-        (["simulate", "-w", "x.yaml", "--tune", "1"], "--tune: requires --trace"),
+        (["simulate", "-w", "x.yaml", "--tune", "1"], "--tune: requires --trace openb"),
         (
             ["simulate", "-w", EXAMPLE, "--policy", "best"],
             "--policy: must be one of random, dotprod, clustering, packing, bestfit, fgd, price",

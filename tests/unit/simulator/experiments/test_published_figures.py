@@ -52,16 +52,17 @@ def published() -> dict[tuple[str, str, int], dict[int, float]]:
 
 @needs_openb
 @pytest.mark.slow
-def test_fgd_allocates_what_was_published(tmp_path: Path) -> None:
+@pytest.mark.parametrize("pods", ["default", "multigpu50"])  # figures 9 and 12
+def test_fgd_allocates_what_was_published(pods: str, tmp_path: Path) -> None:
     """From the CSV files alone, without a file that lists the order of arrival."""
-    source = arriving_openb(read_trace(OPENB), 1.3, tmp_path)
+    source = arriving_openb(read_trace(OPENB, pods), 1.3, tmp_path)
 
     result = simulate(source, policy="fgd", seed=42)
 
     assert result.order == "generated from seed 42"
     assert result.curve is not None
     found = {mark: result.curve.allocation_at(mark) for mark in MARKS}
-    assert found == published()["default", "FGD", 42]
+    assert found == published()[pods, "FGD", 42]
 
 
 @needs_openb
