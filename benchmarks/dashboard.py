@@ -25,6 +25,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.dashboard.access import (
     EVERYTHING,
+    NOTHING_PRIVATE,
     AccessPolicy,
     NamespaceLister,
     OpenAccess,
@@ -34,7 +35,6 @@ from koordinator.dashboard.access import (
 from koordinator.dashboard.feed import TIME_SHARE, Feed
 from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.overview import OverviewBuilder
-from koordinator.dashboard.redaction import NOTHING_PRIVATE
 from koordinator.dashboard.server import dashboard_application
 from koordinator.dashboard.sources import Pause, SourcePhase, SourceStatus
 from koordinator.dashboard.sources.cluster import LiveClusterSource

@@ -42,9 +42,9 @@ from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.trial import follow_cluster
-from koordinator.simulator.configurations import BY_NAME, default_configuration
 from koordinator.simulator.descheduled import Descheduled
 from koordinator.simulator.evictions import Eviction
+from koordinator.simulator.policies import BY_NAME, default_configuration
 
 MOVES = 200
 _ROUNDS = 3

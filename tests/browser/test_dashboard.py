@@ -18,8 +18,8 @@ from koordinator.dashboard.sources.manifests import ManifestSource
 from koordinator.dashboard.sources.simulation import SimulationSource
 from koordinator.foundation.clock import SystemClock
 from koordinator.simulator import Simulation, read_workload
-from koordinator.simulator.configurations import default_profile
 from koordinator.simulator.embedded import STOCK
+from koordinator.simulator.policies import default_profile
 
 pytestmark = pytest.mark.slow
 

@@ -12,7 +12,7 @@ from koordinator.cli.interruption import INTERRUPTED
 from koordinator.cli.output import Output, check_writable, console
 from koordinator.cli.simulate.reports import print_report, run_watched, write_html
 from koordinator.simulator import Simulation, demo_workload
-from koordinator.simulator.configurations import default_profile
+from koordinator.simulator.policies import default_profile
 
 if TYPE_CHECKING:
     from koordinator.dashboard.sources.simulation import SimulationSource

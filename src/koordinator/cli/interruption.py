@@ -5,7 +5,7 @@ from types import FrameType, TracebackType
 from typing import Final, Self
 
 from koordinator.cli.output import warn
-from koordinator.simulator.interruption import RunInterrupted
+from koordinator.simulator.run import RunInterrupted
 
 INTERRUPTED: Final = 130  # the status that a shell reports for a program ended by SIGINT
 

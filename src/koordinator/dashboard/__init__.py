@@ -11,7 +11,7 @@ two steps.  Each change goes to all readers as one encoded frame.
 ``broadcast`` delivery of frames to readers, each at its own speed
 ``queries``   queries of the page: explanations, gangs, quotas, nodes
 ``attention`` problems that need an administrator
-``whatif``    the same cluster with some objects changed
-``access``    namespaces and nodes that a user may see
+``whatif``    the same cluster with some objects changed, or with the moves of a policy
+``access``    namespaces and nodes that a user may see; other names are redacted
 ``server``    pages, queries and the event stream over HTTP
 """

@@ -10,11 +10,10 @@ import msgspec
 
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.reservation import Reservation
-from koordinator.dashboard.access import ViewScope
+from koordinator.dashboard.access import Redactor, ViewScope
 from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.queries import is_waiting, objects_of, quota_rules
-from koordinator.dashboard.redaction import Redactor
 from koordinator.dashboard.timeline import ClusterChanges
 from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
 from koordinator.domain.quota.figures import counted_quotas

@@ -12,10 +12,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from koordinator.dashboard.access import EVERYTHING, ViewScope
+from koordinator.dashboard.access import EVERYTHING, NOTHING_PRIVATE, PrivateNames, ViewScope
 from koordinator.dashboard.frames import SCOPES_PER_FRAME, FrameEncoder, Published, SharedWork
 from koordinator.dashboard.overview import ClusterOverview
-from koordinator.dashboard.redaction import NOTHING_PRIVATE, PrivateNames
 
 MAX_QUEUED_FRAMES = 8  # of a reader; beyond it a full frame replaces the queue
 MAX_READERS = 192  # of the server's 256 connections; the rest is for the readers' queries

@@ -11,8 +11,7 @@ from typing import Any, Protocol
 import msgspec
 from msgspec.structs import replace
 
-from koordinator.dashboard.access import ViewScope
-from koordinator.dashboard.redaction import REDACTED, Redactor
+from koordinator.dashboard.access import REDACTED, Redactor, ViewScope
 from koordinator.domain.audit import AuditEntry, AuditOutcome, summarise
 from koordinator.foundation.errors import InputError
 

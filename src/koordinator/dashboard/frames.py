@@ -11,19 +11,19 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from koordinator.dashboard.access import ViewScope
+from koordinator.dashboard.access import (
+    PrivateNames,
+    Redactor,
+    ViewScope,
+    visible_nodes,
+    visible_pods,
+)
 from koordinator.dashboard.overview import (
     COLUMNS,
     ClusterOverview,
     ClusterTotals,
     IntColumns,
     NodeColumns,
-)
-from koordinator.dashboard.redaction import (
-    PrivateNames,
-    Redactor,
-    visible_nodes,
-    visible_pods,
 )
 from koordinator.dashboard.sources import SourceStatus
 from koordinator.dashboard.waiting_pods import IntColumn, WaitingPod, WaitingPods

@@ -19,10 +19,9 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.registry import KINDS
-from koordinator.dashboard.access import ViewScope
+from koordinator.dashboard.access import PrivateNames, Redactor, ViewScope, visible_pods
 from koordinator.dashboard.frames import NamedPod
 from koordinator.dashboard.overview import ClusterOverview
-from koordinator.dashboard.redaction import PrivateNames, Redactor, visible_pods
 from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
 from koordinator.domain.quota import QuotaRules
 from koordinator.domain.quota.figures import counted_quotas, quotas_as_data

@@ -35,6 +35,7 @@ from koordinator.dashboard.access import (
     AccessDeniedError,
     AccessPolicy,
     OpenAccess,
+    Redactor,
     ViewRights,
     ViewScope,
 )
@@ -48,11 +49,9 @@ from koordinator.dashboard.decisions import (
     no_archive,
 )
 from koordinator.dashboard.feed import Feed
-from koordinator.dashboard.move_planner import MovePlanner, unfollowed_objects
 from koordinator.dashboard.node_details import node_details
 from koordinator.dashboard.overview import ClusterOverview
 from koordinator.dashboard.queries import AnswerCache
-from koordinator.dashboard.redaction import Redactor
 from koordinator.dashboard.sources import (
     ReportedSource,
     SourceControl,
@@ -61,9 +60,11 @@ from koordinator.dashboard.sources import (
 )
 from koordinator.dashboard.timeline import MAX_MARKS
 from koordinator.dashboard.whatif import (
+    MovePlanner,
     QuotaGrant,
     changed_objects,
     expected_start,
+    unfollowed_objects,
     what_if,
     with_grants,
 )

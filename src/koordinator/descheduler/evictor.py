@@ -19,8 +19,12 @@ from koordinator.descheduler.contract import (
     ClusterView,
     DeferringEvictPlugin,
     EvictOptions,
+    MoveGain,
+    MoveGoal,
+    MoveProof,
+    SkippedMove,
+    SkipReason,
 )
-from koordinator.descheduler.moves import MoveGain, MoveGoal, MoveProof, SkippedMove, SkipReason
 from koordinator.descheduler.profile import RunningProfile
 from koordinator.descheduler.proof import MoveProver, lineage_of
 from koordinator.foundation.errors import InputError

@@ -4,9 +4,9 @@ from collections.abc import Callable
 from typing import Final
 
 from koordinator.cluster.port import Cluster
+from koordinator.descheduler.contract import SkippedMove
 from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.descheduler.migration.jobs import JobAnnouncement, event_about
-from koordinator.descheduler.moves import SkippedMove
 from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, to_lines
 from koordinator.foundation.clock import Clock
 

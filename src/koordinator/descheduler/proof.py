@@ -23,7 +23,7 @@ from koordinator.api.annotations.scheduling import PROVEN_MOVE
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.reservation import Reservation
-from koordinator.descheduler.moves import (
+from koordinator.descheduler.contract import (
     MoveGain,
     MoveGoal,
     MoveProof,

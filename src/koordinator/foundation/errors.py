@@ -22,6 +22,8 @@ KeyboardInterrupt, SystemExit and MemoryError are never caught.
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from importlib import import_module
+from typing import Any
 
 
 class KoordinatorError(Exception):
@@ -172,3 +174,11 @@ class FaultLog:
 def not_installed(extra: str) -> str:
     """Return the end of a message about a library that comes with an extra of this package."""
     return f"is not installed; run: pip install 'koordinator[{extra}]'"
+
+
+def library(name: str) -> Any:
+    """Return an optional module.  Raises InputError with the command that installs it."""
+    try:
+        return import_module(name)
+    except ModuleNotFoundError:
+        raise InputError(not_installed("research"), source=name.partition(".")[0]) from None

@@ -23,11 +23,14 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from koordinator.simulator.api import load_source, proven_bound, schedule, simulate
-    from koordinator.simulator.configurations import default_configuration, shipped_configuration
     from koordinator.simulator.embedded import Embedded, ScheduleResult
     from koordinator.simulator.manifests.reader import read_manifests
     from koordinator.simulator.plugin_files import PluginError, load_plugins
-    from koordinator.simulator.policies import POLICIES
+    from koordinator.simulator.policies import (
+        POLICIES,
+        default_configuration,
+        shipped_configuration,
+    )
     from koordinator.simulator.results import PodPlacement, RunPlots, SimulationResult, plot_runs
     from koordinator.simulator.run import MoveSettings, Simulation
     from koordinator.simulator.sources import Source
@@ -79,7 +82,7 @@ _MODULES = {
     "Submission": "world",
     "Workload": "workload",
     "World": "world",
-    "default_configuration": "configurations",
+    "default_configuration": "policies",
     "demo_workload": "workload_file",
     "load_plugins": "plugin_files",
     "load_source": "api",
@@ -89,7 +92,7 @@ _MODULES = {
     "read_manifests": "manifests.reader",
     "read_workload": "workload_file",
     "schedule": "api",
-    "shipped_configuration": "configurations",
+    "shipped_configuration": "policies",
     "simulate": "api",
 }
 

@@ -19,15 +19,13 @@ from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
-from koordinator.simulator.configurations import BY_NAME
 from koordinator.simulator.embedded import STOCK, ScheduleResult
 from koordinator.simulator.embedded import schedule as schedule_objects
 from koordinator.simulator.manifests.reader import read_manifests
 from koordinator.simulator.plugin_files import load_plugins
-from koordinator.simulator.policies import with_plugins
+from koordinator.simulator.policies import BY_NAME, with_plugins
 from koordinator.simulator.results import SimulationResult
 from koordinator.simulator.run import MoveSettings, Simulation
-from koordinator.simulator.sources.arrivals import as_arrivals
 from koordinator.simulator.sources.google import google_source
 from koordinator.simulator.sources.gpu_clusters import (
     alibaba_2025_source,
@@ -36,7 +34,7 @@ from koordinator.simulator.sources.gpu_clusters import (
 )
 from koordinator.simulator.sources.manifests import manifest_source, object_source
 from koordinator.simulator.sources.recordings import recording_source
-from koordinator.simulator.sources.source import Source, workload_source
+from koordinator.simulator.sources.source import Source, as_arrivals, workload_source
 from koordinator.simulator.workload import Workload
 from koordinator.simulator.workload_file import read_workload
 

@@ -5,7 +5,7 @@ Times are virtual; CPU is in shares of the cluster or in core hours.
 
 import msgspec
 
-from koordinator.simulator.waiting_times import WaitingTimes
+from koordinator.simulator.job_metrics import WaitingTimes
 
 
 class ColocationColumns(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):

@@ -1,4 +1,4 @@
-"""Metrics of jobs: completion, queueing, restarts, fairness, utilization, cost and energy.
+"""Metrics of jobs: waiting, completion, restarts, fairness, utilization, cost and energy.
 
 A job is a gang, or a pod outside of gangs, with the pods that replaced it.
 """
@@ -10,7 +10,24 @@ import msgspec
 import numpy as np
 
 from koordinator.foundation.arrays import FloatArray
-from koordinator.simulator.waiting_times import WaitingTimes, waiting_times
+
+
+class WaitingTimes(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
+    """Virtual seconds from submission to scheduling."""
+
+    mean_s: float
+    p50_s: float
+    p95_s: float
+    p99_s: float
+
+
+def waiting_times(waits_s: Sequence[float]) -> WaitingTimes | None:
+    """Return the mean and percentiles; None for an empty sequence."""
+    if not waits_s:
+        return None
+    p50_s, p95_s, p99_s = np.percentile(waits_s, (50, 95, 99)).tolist()
+    return WaitingTimes(mean_s=float(np.mean(waits_s)), p50_s=p50_s, p95_s=p95_s, p99_s=p99_s)
+
 
 _HOUR_S = 3600.0
 _KILO = 1000.0

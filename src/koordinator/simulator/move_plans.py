@@ -30,9 +30,8 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.qos import band_of, qos_of
 from koordinator.api.selectors import matches
 from koordinator.descheduler.configuration import DeschedulerConfiguration
-from koordinator.descheduler.contract import DeschedulerPluginSpec
+from koordinator.descheduler.contract import DeschedulerPluginSpec, SkippedMove
 from koordinator.descheduler.evictor import MoveVerdict
-from koordinator.descheduler.moves import SkippedMove
 from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.domain.resized_pods import DEFAULT_RULES, effective_requests
 from koordinator.foundation.errors import FaultLog

@@ -1,6 +1,8 @@
-"""Placement policies: configurations in which one plugin scores the nodes."""
+"""Named configurations: kube-scheduler's defaults, the chart's, and placement policies."""
 
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib.resources import files
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -14,10 +16,15 @@ from koordinator.api.kubescheduler import (
     PluginConfig,
     Plugins,
     PluginSet,
+    decode_configuration,
 )
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.scheduler.contract import PluginSpec
+from koordinator.simulator.embedded import STOCK
 
+SHIPPED = "data/koordinator-scheduler.yaml"
+PROFILE = "data/demo-profile.yaml"
 #: Score plugins by name of the policy.
 POLICIES: Mapping[str, str] = MappingProxyType(
     {
@@ -122,3 +129,28 @@ def _with_devices(lists: Plugins, at: PluginSet) -> PluginSet:
     if any(plugin.name == _DEVICES.name for plugin in (*lists.multi_point.enabled, *at.enabled)):
         return at
     return replace(at, enabled=(*at.enabled, _DEVICES))
+
+
+@cache
+def shipped_configuration() -> KubeSchedulerConfiguration:
+    """Return the chart's configuration: profile ``koord-scheduler`` with Koordinator's plugins."""
+    text = files("koordinator.simulator").joinpath(SHIPPED).read_bytes()
+    return decode_configuration(yaml_document(text, SHIPPED), SHIPPED)
+
+
+def default_configuration() -> KubeSchedulerConfiguration:
+    """Return a configuration with kube-scheduler's default profile and the shipped one."""
+    shipped = shipped_configuration()
+    return replace(shipped, profiles=(*STOCK.profiles, *shipped.profiles))
+
+
+def default_profile() -> KubeSchedulerConfiguration:
+    """Return the configuration of ``koord demo``: ``data/demo-profile.yaml`` of this package."""
+    text = files("koordinator.simulator").joinpath(PROFILE).read_bytes()
+    return decode_configuration(yaml_document(text, PROFILE), PROFILE)
+
+
+#: Names that ``--config`` accepts besides files.
+BY_NAME: Mapping[str, Callable[[], KubeSchedulerConfiguration]] = MappingProxyType(
+    {"koordinator": shipped_configuration, "kubernetes": lambda: STOCK}
+)

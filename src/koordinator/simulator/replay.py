@@ -41,7 +41,7 @@ from koordinator.simulator.recording import (
     RecordingHeader,
     compare,
 )
-from koordinator.simulator.recording.reports import read_report
+from koordinator.simulator.recording.batch import read_report
 
 #: A pod whose bind differs by less keeps its recorded end: the difference is network latency.
 JITTER_S = 1.0

@@ -11,10 +11,9 @@ import numpy as np
 
 from koordinator.cluster.port import Reader
 from koordinator.foundation.arrays import FloatArray, IntArray
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import InputError, library
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.job_metrics import JobRun, PodLifeTimes, job_runs
-from koordinator.simulator.optional import library
 from koordinator.simulator.run_report import RunReport
 from koordinator.simulator.stages import PodStage
 

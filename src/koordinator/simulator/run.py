@@ -37,7 +37,6 @@ from koordinator.simulator.colocation.objects import (
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.embedded import DEFAULT_ADMISSION
 from koordinator.simulator.gauge import WorldGauge
-from koordinator.simulator.interruption import RunInterrupted
 from koordinator.simulator.job_metrics import JobMetrics, NodeRates, PoolCapacity, job_metrics
 from koordinator.simulator.plugin_files import guarded, naming_plugins
 from koordinator.simulator.pod_demand import PodDemands
@@ -56,6 +55,10 @@ from koordinator.simulator.world import SimulatedPod, Submission, World
 if TYPE_CHECKING:  # imported only for runs that use them
     from koordinator.descheduler.configuration import DeschedulerConfiguration
     from koordinator.hadoop.port import ResourceManager
+
+
+class RunInterrupted(Exception):  # noqa: N818 -- not an error: the run returns its result so far
+    """Raised by a callback of a run to end it early, with the result so far."""
 
 
 @dataclass(frozen=True, slots=True)

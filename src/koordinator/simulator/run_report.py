@@ -14,8 +14,7 @@ import numpy as np
 
 from koordinator.foundation.errors import BugError
 from koordinator.simulator.colocation_report import ColocationReport
-from koordinator.simulator.job_metrics import JobMetrics
-from koordinator.simulator.waiting_times import WaitingTimes, waiting_times
+from koordinator.simulator.job_metrics import JobMetrics, WaitingTimes, waiting_times
 
 #: Number of reasons with their own column; the others are summed as ``OTHER``.
 TOP_REASONS = 6

@@ -24,7 +24,7 @@ from tests.e2e.yarn.real_yarn import Amounts, RealYarn
 from tests.e2e.yarn.test_yarn_operator import Machine
 
 from koordinator.host.linux.runtime_sockets import SocketCopilot
-from koordinator.yarn import events
+from koordinator.yarn.app import BAD_REFERENCE
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "docs/how-to/run-yarn.md").read_text("utf-8")
@@ -208,9 +208,7 @@ def test_commands_of_the_page_have_the_documented_results(
         controlplane.api.request("POST", pods, node_manager("node-manager-1", "n2", "n2"))
         told = eventually(
             lambda: (
-                found
-                if events.BAD_REFERENCE in (found := kubectl(*inline("kubectl get events")))
-                else ""
+                found if BAD_REFERENCE in (found := kubectl(*inline("kubectl get events"))) else ""
             ),
             60,
         )

@@ -14,11 +14,11 @@ from koordinator.api.meta import KubeObject
 from koordinator.cli.dashboard.command import read_text
 from koordinator.dashboard.access import AccessPolicy
 from koordinator.dashboard.feed import Feed
-from koordinator.dashboard.move_planner import MovePlanner, example_policy
 from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder
 from koordinator.dashboard.server import ComparedRun, dashboard_application
 from koordinator.dashboard.sources import ClusterSource, SourcePhase, SourceStatus
 from koordinator.dashboard.sources.manifests import ManifestSource
+from koordinator.dashboard.whatif import MovePlanner, example_policy
 from koordinator.foundation.clock import SystemClock
 from koordinator.process.http_server import HttpServer
 from koordinator.simulator.embedded import STOCK, Embedded

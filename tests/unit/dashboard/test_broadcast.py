@@ -10,11 +10,10 @@ from hypothesis import strategies as st
 from tests.unit.dashboard.dashboards import HOSTILE, crowded, overview, settled
 from tests.worlds import node, pod
 
-from koordinator.dashboard.access import EVERYTHING, ViewScope
+from koordinator.dashboard.access import EVERYTHING, NOTHING_PRIVATE, ViewScope
 from koordinator.dashboard.broadcast import MAX_QUEUED_FRAMES, Broadcast, OverviewReader
 from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.overview import ClusterOverview
-from koordinator.dashboard.redaction import NOTHING_PRIVATE
 
 
 def applied(frames: Sequence[bytes]) -> Any:

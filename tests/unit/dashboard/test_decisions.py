@@ -12,9 +12,8 @@ from typer.testing import CliRunner
 
 from koordinator.cli.dashboard.flags import FileArchive, ServerArchive
 from koordinator.cli.main import app
-from koordinator.dashboard.access import EVERYTHING, ViewScope
+from koordinator.dashboard.access import EVERYTHING, PrivateNames, Redactor, ViewScope
 from koordinator.dashboard.decisions import DecisionQuery, decisions
-from koordinator.dashboard.redaction import PrivateNames, Redactor
 from koordinator.domain.audit import AuditedPod, AuditEntry, AuditOutcome, ScoredNode, to_lines
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.features.audit import Audit, audit_services

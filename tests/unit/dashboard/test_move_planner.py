@@ -14,7 +14,7 @@ from tests.worlds import metric, node, used
 from koordinator.api.meta import KubeObject
 from koordinator.cli.input.configuration import read_configuration
 from koordinator.dashboard.access import ReviewedAccess
-from koordinator.dashboard.move_planner import UNFOLLOWED, MovePlanner, example_policy
+from koordinator.dashboard.whatif import UNFOLLOWED, MovePlanner, example_policy
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import ClusterError
 

@@ -12,13 +12,12 @@ from tests.unit.dashboard.dashboards import settled
 from tests.worlds import configuration, made, node, pod
 
 from koordinator.api.meta import KubeObject
-from koordinator.dashboard.access import ViewScope
+from koordinator.dashboard.access import REDACTED, PrivateNames, Redactor, ViewScope
 from koordinator.dashboard.attention import attention
 from koordinator.dashboard.frames import FrameEncoder
 from koordinator.dashboard.node_details import node_details
 from koordinator.dashboard.overview import OverviewBuilder
 from koordinator.dashboard.queries import explanation, gang_report, quota_report, waiting_pods
-from koordinator.dashboard.redaction import REDACTED, PrivateNames, Redactor
 from koordinator.dashboard.sources import SourcePhase, SourceStatus
 from koordinator.simulator.embedded import STOCK, Embedded
 

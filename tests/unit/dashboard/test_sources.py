@@ -27,8 +27,8 @@ from koordinator.domain.audit import AuditChoice
 from koordinator.foundation.clock import SystemClock, VirtualClock
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.simulator import Simulation, read_workload
-from koordinator.simulator.configurations import default_profile
 from koordinator.simulator.embedded import STOCK
+from koordinator.simulator.policies import default_profile
 from koordinator.simulator.recording import Recording
 from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.replay import ReplayRun

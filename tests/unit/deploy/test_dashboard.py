@@ -17,7 +17,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.cli.commands import COMMANDS
-from koordinator.dashboard.move_planner import UNFOLLOWED
+from koordinator.dashboard.whatif import UNFOLLOWED
 from koordinator.domain.component_health import LEASES
 from koordinator.scheduler.profile import WATCHED
 

@@ -28,8 +28,8 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.descheduler.configuration import decode_descheduler_configuration
-from koordinator.simulator.configurations import default_configuration
 from koordinator.simulator.descheduled import CycleReport, deschedule_once
+from koordinator.simulator.policies import default_configuration
 
 SHARED = Path(os.environ.get("KOORD_SHARED", Path(__file__).resolve().parents[4] / "shared"))
 PARITY = SHARED / "parity/descheduler"

@@ -18,11 +18,11 @@ from koordinator.api.node import Node
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
+from koordinator.descheduler.contract import SkippedMove, SkipReason
 from koordinator.descheduler.metrics import DeschedulerMetrics
-from koordinator.descheduler.moves import SkippedMove, SkipReason
 from koordinator.descheduler.proof import MoveMemory
 from koordinator.foundation.clock import to_datetime
-from koordinator.simulator.configurations import default_configuration
+from koordinator.simulator.policies import default_configuration
 
 AT_ONCE = {"consecutiveAbnormalities": 1, "consecutiveNormalities": 1}
 THRESHOLDS = {"lowThresholds": {"cpu": 30}, "highThresholds": {"cpu": 60}}

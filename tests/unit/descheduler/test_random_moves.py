@@ -22,8 +22,8 @@ from koordinator.api.reservation import Reservation
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.simulator.configurations import default_configuration
 from koordinator.simulator.descheduled import Descheduled
+from koordinator.simulator.policies import default_configuration
 
 QUOTA = "quota.scheduling.koordinator.sh/name"
 GANG = "pod-group.scheduling.sigs.k8s.io"

@@ -8,13 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordinator.foundation import yaml_lists
+from koordinator.foundation import yaml_documents as module
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.yaml_documents import to_yaml, yaml_document, yaml_documents
-from koordinator.foundation.yaml_lists import (
+from koordinator.foundation.yaml_documents import (
     YamlList,
     documents_and_lists,
     long_yaml_list,
+    to_yaml,
+    yaml_document,
+    yaml_documents,
 )
 
 TEXT = st.text(st.sampled_from("ab: -#'\"\n&*|>items"), max_size=12)
@@ -132,7 +134,7 @@ def test_several_long_lists_in_one_file_take_the_memory_of_a_part(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Nodes and pods of a cluster in one file; a whole document takes 50 times its text."""
-    monkeypatch.setattr(yaml_lists, "PART_BYTES", 1 << 12)
+    monkeypatch.setattr(module, "PART_BYTES", 1 << 12)
     item = "- metadata: {name: a, namespace: b}\n  spec: {containers: [{name: c, image: d}]}\n"
     text = "---\n".join(["kind: List\nitems:\n" + 500 * item] * 2).encode()
     tracemalloc.start()

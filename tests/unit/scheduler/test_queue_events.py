@@ -24,7 +24,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueGate, QueueingHint
 from koordinator.scheduler.queue import pod_changes
-from koordinator.scheduler.queue.event_log import EventLog
+from koordinator.scheduler.queue.pools import EventLog
 
 # Hints.
 

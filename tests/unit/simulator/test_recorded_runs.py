@@ -13,7 +13,7 @@ from koordinator.domain.audit import AuditChoice, AuditOutcome
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, parse_workload
-from koordinator.simulator.configurations import BY_NAME, default_profile
+from koordinator.simulator.policies import BY_NAME, default_profile
 from koordinator.simulator.recording import read_recording
 from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.replay import ReplayOutcomes, replay

@@ -6,9 +6,8 @@ from typing import Any
 
 import pytest
 
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import InputError, library
 from koordinator.simulator import SimulationResult, plot_runs, simulate
-from koordinator.simulator.optional import library
 
 NOTEBOOK = Path("examples/policy.ipynb")
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.manifests import shared_specs
+from koordinator.simulator.manifests import known_fields
 from koordinator.simulator.manifests.input_objects import InputObjects
 from koordinator.simulator.manifests.reader import read_input_objects
 
@@ -81,7 +81,7 @@ def test_pods_with_shared_specs_are_those_read_one_by_one(
 
     shared = read(folder, items, strict=strict)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shared_specs.SharedSpecs, "pod", lambda *_: None)
+        patch.setattr(known_fields.SharedSpecs, "pod", lambda *_: None)
         alone = read(folder, items, strict=strict)
 
     assert shared == alone
@@ -110,8 +110,8 @@ def test_pods_of_one_owner_share_one_spec(tmp_path: Path) -> None:
 
 def test_known_specs_are_limited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods that all differ do not fill the memory with their texts."""
-    monkeypatch.setattr(shared_specs, "MOST_SPECS", 2)
-    specs = shared_specs.SharedSpecs()
+    monkeypatch.setattr(known_fields, "MOST_SPECS", 2)
+    specs = known_fields.SharedSpecs()
     for number in range(5):
         spec = {"containers": [CONTAINER], "priority": number}
         text = json.dumps({"metadata": {"name": "a"}, "spec": spec}).encode()

@@ -28,13 +28,13 @@ from koordinator.dashboard.access import AccessPolicy, ReviewedAccess
 from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.decisions import DecisionArchive
 from koordinator.dashboard.feed import Feed
-from koordinator.dashboard.move_planner import ClusterReader, MovePlanner, example_policy
 from koordinator.dashboard.server import ComparedRun, dashboard_application
 from koordinator.dashboard.sources import ClusterSource
 from koordinator.dashboard.sources.cluster import LiveClusterSource
 from koordinator.dashboard.sources.manifests import ManifestSource
 from koordinator.dashboard.sources.recording import RecordingSource
 from koordinator.dashboard.sources.simulation import SimulationSource
+from koordinator.dashboard.whatif import ClusterReader, MovePlanner, example_policy
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.process.certificates import context_of_files, self_signed_context
@@ -43,9 +43,9 @@ from koordinator.process.http_server import HttpServer, is_loopback
 from koordinator.process.termination import stop_on_signals
 from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, demo_workload, read_workload
-from koordinator.simulator.configurations import default_profile
 from koordinator.simulator.generation import unsimulated
 from koordinator.simulator.manifests.reader import STDIN, files_below, read_manifests
+from koordinator.simulator.policies import default_profile
 from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.replay import ReplayRun
 

@@ -18,9 +18,8 @@ from koordinator.foundation.yaml_documents import to_yaml, yaml_document
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.extenders import Connect, ExtenderTransport
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
-from koordinator.simulator.configurations import BY_NAME, default_configuration
 from koordinator.simulator.plugin_files import load_plugins
-from koordinator.simulator.policies import with_plugins
+from koordinator.simulator.policies import BY_NAME, default_configuration, with_plugins
 
 if TYPE_CHECKING:  # metrics and HTTP are only loaded where they are used
     from prometheus_client import CollectorRegistry

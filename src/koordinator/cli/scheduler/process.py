@@ -61,7 +61,7 @@ from koordinator.scheduler.features.metrics import SchedulerMetrics
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions
 from koordinator.scheduler.profile import build_profiles, watched_kinds
 from koordinator.scheduler.snapshot import ClusterState
-from koordinator.simulator.configurations import shipped_configuration
+from koordinator.simulator.policies import shipped_configuration
 
 log = logging.getLogger(__name__)
 

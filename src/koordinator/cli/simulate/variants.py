@@ -5,8 +5,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.configurations import BY_NAME
-from koordinator.simulator.policies import POLICIES
+from koordinator.simulator.policies import BY_NAME, POLICIES
 
 COLOCATION = "colocation"
 DESCHEDULER = "descheduler"

@@ -8,7 +8,6 @@ from rich.progress import Progress
 
 from koordinator.cli.interruption import INTERRUPTED, Interruption, warn_interrupted
 from koordinator.cli.output import Output, console, print_data
-from koordinator.simulator.interruption import RunInterrupted
 from koordinator.simulator.research.openb import OpenbTrace, read_trace
 from koordinator.simulator.research.openb_departures import (
     WEEK_S,
@@ -17,6 +16,7 @@ from koordinator.simulator.research.openb_departures import (
 )
 from koordinator.simulator.research.openb_fleet import FleetClasses, GpuFleet
 from koordinator.simulator.research.openb_moves import LimitedMoves, MoveBudget
+from koordinator.simulator.run import RunInterrupted
 
 DEFAULT_SEED = 42
 

@@ -18,10 +18,10 @@ from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator import Simulation
 from koordinator.simulator.device_bars import DeviceBars
-from koordinator.simulator.interruption import RunInterrupted
 from koordinator.simulator.page import ResultPage
 from koordinator.simulator.report import run_page
 from koordinator.simulator.results import SimulationResult
+from koordinator.simulator.run import RunInterrupted
 
 _SLICE_S = 0.05
 

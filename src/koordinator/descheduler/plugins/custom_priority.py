@@ -26,8 +26,7 @@ from koordinator.descheduler.configuration import (
     check_selector,
     field_error,
 )
-from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
-from koordinator.descheduler.moves import MoveGain, Relocation
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle, MoveGain, Relocation
 from koordinator.descheduler.node_fit import fits, free_on
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.errors import ClusterError

@@ -24,8 +24,13 @@ from koordinator.descheduler.configuration import (
     check_selector,
     field_error,
 )
-from koordinator.descheduler.contract import ClusterView, DeschedulerPluginSpec, Handle
-from koordinator.descheduler.moves import MoveGain, Relocation
+from koordinator.descheduler.contract import (
+    ClusterView,
+    DeschedulerPluginSpec,
+    Handle,
+    MoveGain,
+    Relocation,
+)
 from koordinator.descheduler.node_fit import fits_elsewhere
 from koordinator.domain.pod_requests import canonical, pod_requests
 

@@ -24,8 +24,7 @@ from koordinator.descheduler.configuration import (
     check_selector,
     field_error,
 )
-from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
-from koordinator.descheduler.moves import MoveGain, Relocation
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle, MoveGain, Relocation
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ClusterError

@@ -26,7 +26,7 @@ from koordinator.scheduler.job_preemption import (
     make_plan,
     victims_of,
 )
-from koordinator.scheduler.job_preemption.problem import NO_LIMIT
+from koordinator.scheduler.job_preemption.victims import NO_LIMIT
 from koordinator.scheduler.post_filter import (
     Allows,
     Member,

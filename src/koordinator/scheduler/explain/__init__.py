@@ -8,13 +8,12 @@
 ``gangs``         capacity that all unplaced members of a gang need; remedies for incomplete gangs
 ``resizes``       resizes that a node has not carried out
 ``sentences``     reasons as plain sentences
-``explanation``   the explanation as data: causes, remedies, position in the queue
-``cause_groups``  groups of pods with the same cause
+``explanation``   the explanation as data: causes, remedies, position in the queue; groups of pods
+                  with the same cause
 
 The package changes nothing in the cluster and restores the state that it tries remedies on.
 """
 
-from koordinator.scheduler.explain.cause_groups import by_cause, group_text, in_short, words_of
 from koordinator.scheduler.explain.explanation import (
     CauseReport,
     EmptyCluster,
@@ -23,8 +22,12 @@ from koordinator.scheduler.explain.explanation import (
     NearNode,
     QueueStatus,
     Remedy,
+    by_cause,
     changed_object,
+    group_text,
+    in_short,
     queue_status,
+    words_of,
 )
 from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, together
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles

@@ -1,8 +1,7 @@
 """Scheduler extenders: HTTP services that filter and score nodes, select victims and bind pods.
 
-``messages``  requests and responses as JSON; opens no connections
-``service``   one configured extender, called through a transport; construction of extenders from a
-              configuration
+``service``  one configured extender, called through a transport, with its requests and responses as
+             JSON; construction of extenders from a configuration
 
 ``koordinator.process.extender_transport`` is the HTTP transport.
 """

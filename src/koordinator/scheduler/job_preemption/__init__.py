@@ -2,16 +2,18 @@
 
 Pure arithmetic over arrays, except for a ``PreemptionDryRun``, which runs the real filters.
 
-``problem``       the input: kinds of members, nodes, shortfall of their quota
-``victims``       eviction candidates, what they free, and gangs evicted as a whole
+``victims``       the input: kinds of members, nodes, shortfall of their quota; eviction candidates,
+                  what they free, and gangs evicted as a whole
 ``victim_choice`` the cheapest victims that make enough room, node by node
 ``reprieve``      reprieve of victims that are not needed
 ``planner``       all of it together, and the plan
 """
 
 from koordinator.scheduler.job_preemption.planner import PreemptionDryRun, PreemptionPlan, make_plan
-from koordinator.scheduler.job_preemption.problem import PreemptionProblem, QuotaShortage, Shape
 from koordinator.scheduler.job_preemption.victims import (
+    PreemptionProblem,
+    QuotaShortage,
+    Shape,
     VictimJob,
     VictimTable,
     breaks_gang,

@@ -16,7 +16,6 @@ from typing import Protocol
 import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.scheduler.job_preemption.problem import PreemptionProblem
 from koordinator.scheduler.job_preemption.reprieve import broken_jobs, close, spare
 from koordinator.scheduler.job_preemption.victim_choice import (
     VictimChoice,
@@ -25,6 +24,7 @@ from koordinator.scheduler.job_preemption.victim_choice import (
     might_fit,
     spare_left,
 )
+from koordinator.scheduler.job_preemption.victims import PreemptionProblem
 from koordinator.scheduler.snapshot import PlacedPod
 
 MOST_TRIES = 8  # with what the real filters say about the nodes chosen before

@@ -9,9 +9,8 @@ from collections.abc import Callable
 import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.scheduler.job_preemption.problem import PreemptionProblem
 from koordinator.scheduler.job_preemption.victim_choice import VictimChoice
-from koordinator.scheduler.job_preemption.victims import VictimJob
+from koordinator.scheduler.job_preemption.victims import PreemptionProblem, VictimJob
 
 #: ``(evicted, rows)``: rows that don't fit their members after those pods are evicted.
 Rejects = Callable[[BoolArray, IntArray], IntArray]

@@ -14,8 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
-from koordinator.scheduler.job_preemption.problem import NO_LIMIT, PreemptionProblem, Shape
-from koordinator.scheduler.job_preemption.victims import VictimTable
+from koordinator.scheduler.job_preemption.victims import (
+    NO_LIMIT,
+    PreemptionProblem,
+    Shape,
+    VictimTable,
+)
 
 
 @dataclass(slots=True)

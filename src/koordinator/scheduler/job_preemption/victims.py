@@ -1,7 +1,9 @@
-"""Eviction candidates for a job, what they free, and gangs evicted as a whole.
+"""Eviction candidates for a job, with the amounts that they free, and the job as input.
 
 A gang that keeps fewer members than it needs is evicted as a whole, with all gangs of its group,
 wherever their pods run.  Members beyond the minimum of a gang are evicted alone.
+
+A job has kinds of members, nodes, and the shortfall of its quota.
 
 Source: koordinator pkg/scheduler/plugins/coscheduling/core/preemption.go.  Unlike there, gangs
 count as a whole and disruption budgets are respected where possible.
@@ -25,6 +27,7 @@ from koordinator.scheduler.post_filter import Allows
 from koordinator.scheduler.preemption import covers
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 
+NO_LIMIT = 1 << 40
 GONE = -1  # the level of pods that are being deleted already
 _VIOLATES = 1 << 33  # above every priority
 _SHIFT = 1 << 31  # makes every priority positive
@@ -385,3 +388,33 @@ def _started_s(placed: PlacedPod) -> float:
     """Return when the pod started; one that has not started counts as later than all others."""
     start = placed.pod.status.start_time
     return inf if start is None else to_epoch_s(start)
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """Members with equal requests, each with a need for a place."""
+
+    pod: Pod  # one of them
+    pod_class: PodClass
+    count: int
+    amounts: IntArray  # (n_columns,) of each member, in the columns of the problem
+    most: IntArray  # (n_rows,) how many the row takes at most, whatever its room; 0: it never does
+
+
+@dataclass(frozen=True, slots=True)
+class QuotaShortage:
+    """What victims have to free besides room on nodes: what the quota of the job lacks."""
+
+    missing: IntArray  # (n_missing,) > 0, by resource
+    frees: IntArray  # (n_victims, n_missing)
+
+
+@dataclass(frozen=True, slots=True)
+class PreemptionProblem:
+    """A job and the nodes that it may use."""
+
+    rows: IntArray  # (n_rows,) numbers of the rows in the cluster, ascending
+    free: IntArray  # (n_rows, n_columns) what no pod has taken; negative where there is too little
+    shapes: tuple[Shape, ...]  # largest requests first
+    victims: VictimTable
+    shortage: QuotaShortage | None = None

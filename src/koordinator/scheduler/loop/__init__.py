@@ -2,13 +2,13 @@
 
 ``scheduler``  the loop itself, over a list of features
 ``feature``    the hooks of a feature
-``handle``     the parts below the loop, which features use
+``handle``     the parts below the loop, which features use; gates of waiting pods
 ``intake``     events of pods
 ``units``      decision of a pod or of a run of equal pods
 ``attempts``   the ends of attempts; ``outcomes``: their results as data
 ``reporter``   conditions and events of pods
 ``nominations``, ``evictions``  preemption
-``gates``, ``quarantine``, ``diagnoses``  pods that wait, and their reasons
+``quarantine``, ``diagnoses``  pods that wait, and their reasons
 
 Beside ``binding``, the only part of the scheduler with a loop, a clock and a cluster.
 """

@@ -1,8 +1,9 @@
-"""Handle of a scheduler for its features, and its options."""
+"""Handle of a scheduler for its features, its options, and PreEnqueue gates."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from koordinator.api.codec import subject_of
 from koordinator.api.kube_version import V1_37
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.kubescheduler.gates import (
@@ -18,8 +19,9 @@ from koordinator.cluster.reconcile import SyncedWatch
 from koordinator.domain.resized_pods import DEFAULT_RULES, ResizeRules
 from koordinator.domain.transforms import replaced_resources, with_priority
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.memo import Memo
 from koordinator.scheduler.binding import Binder, Bindings
-from koordinator.scheduler.contract import Action, EventHint
+from koordinator.scheduler.contract import Action, ActivePlugin, EventHint, QueueGate
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.diagnosis import NODE_COUNT
 from koordinator.scheduler.ingest import Ingest
@@ -27,13 +29,80 @@ from koordinator.scheduler.isolation import PluginIsolation
 from koordinator.scheduler.loop.attempts import Attempts
 from koordinator.scheduler.loop.diagnoses import Diagnoses, NodeRefusals
 from koordinator.scheduler.loop.evictions import PreemptionExecutor
-from koordinator.scheduler.loop.gates import Gates
 from koordinator.scheduler.loop.hooks import Hooks
 from koordinator.scheduler.loop.intake import PodIntake
 from koordinator.scheduler.loop.nominations import Nominations
 from koordinator.scheduler.loop.reporter import Reporter
 from koordinator.scheduler.queue import Nominator, SchedulingQueue
-from koordinator.scheduler.snapshot import ClusterState
+from koordinator.scheduler.snapshot import ClusterState, PodClass
+
+
+class Gates:
+    """Gates of one scheduler.  A gate that fails is closed, and called again after a delay."""
+
+    def __init__(
+        self,
+        clock: Clock,
+        isolation: PluginIsolation,
+        reporter: Reporter,
+        cycles: Mapping[str, SchedulingCycle],
+        hooks: Hooks,
+        *,
+        state: ClusterState,
+        again_after_s: float,
+    ) -> None:
+        self._clock, self._isolation, self._reporter = clock, isolation, reporter
+        self._cycles, self._hooks = cycles, hooks
+        self._state = state
+        self._plugins: Memo[tuple[ActivePlugin, ...]] = Memo()  # per pod class, which has a profile
+        self._again_after_s = again_after_s
+        self.broken: dict[str, float] = {}  # pods by key: when their gates are asked again
+
+    def ask(self, pod: Pod) -> QueueGate | None:
+        """Return what keeps a pod out of the queue; None: nothing does."""
+        name, gate = "PreEnqueue", None
+        try:
+            plugins = self._cycles[pod.spec.scheduler_name].profile.pre_enqueue
+            known = self._state.unbound.get(pod.key)
+            if known is not None and known[0] is pod:
+                plugins = self._plugins.of(known[1], _applicable, plugins, known[1])
+            for active in plugins:
+                name = active.name
+                refusal = active.plugin.pre_enqueue(pod, self._state.objects)
+                if refusal is not None:
+                    gate = QueueGate(name, refusal.reason)
+                    break
+            for answered in self._hooks.on_gate_result:
+                answered(pod, gate)
+            for name, pre_enqueue in self._hooks.pre_enqueue if gate is None else ():
+                refusal = pre_enqueue(pod)
+                if refusal is not None:
+                    return QueueGate(name, refusal.reason)
+        except Exception as error:  # noqa: BLE001 -- reported
+            fault = self._isolation.note("pre_enqueue", error, subject_of(pod))
+            self.broken[pod.key] = self._clock.now_s() + self._again_after_s
+            with self._isolation.barrier("report", pod):
+                self._reporter.failed(pod, fault.problem, "SchedulerError")
+            return QueueGate(name, fault.problem)
+        return gate
+
+    def take_due(self) -> list[str]:
+        """Return the pods whose gates broke some time ago, to be asked again."""
+        if not self.broken:
+            return []
+        now_s = self._clock.now_s()
+        due = [key for key, due_s in self.broken.items() if due_s <= now_s]
+        for key in due:
+            del self.broken[key]
+        return due
+
+    def next_wakeup_s(self) -> float | None:
+        """Return when the next one is to be asked again."""
+        return min(self.broken.values(), default=None)
+
+
+def _applicable(plugins: Sequence[ActivePlugin], pod: PodClass) -> tuple[ActivePlugin, ...]:
+    return tuple(active for active in plugins if active.applies(pod))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,19 +2,16 @@
 
 ``queued_pod``        ``QueuedPod``, its states and the allowed moves between them
 ``scheduling_queue``  ``SchedulingQueue``: the transitions of pods
-``pools``             the pods of each state, and every index over them
-``event_log``         events during attempts
+``pools``             the pods of each state, every index over them, and events during attempts
 ``needs``             ``Need``: pods that wait for room for a whole gang, by amount
-``hints``             listeners of events and their queueing hints
-``pod_changes``       the meaning of a pod's update for scheduling
+``hints``             listeners of events and their queueing hints; the meaning of a pod's update
 ``nominator``         ``Nominator``: pods nominated to nodes by preemption
 
 Source: kubernetes v1.35 pkg/scheduler/backend/queue.
 """
 
-from koordinator.scheduler.queue.hints import EVERYTHING
+from koordinator.scheduler.queue.hints import EVERYTHING, pod_changes
 from koordinator.scheduler.queue.nominator import Nominator
-from koordinator.scheduler.queue.pod_changes import pod_changes
 from koordinator.scheduler.queue.queued_pod import MOVES, Need, QueuedPod, QueueState
 from koordinator.scheduler.queue.scheduling_queue import SchedulingQueue
 

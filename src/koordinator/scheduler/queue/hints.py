@@ -1,13 +1,23 @@
-"""Listeners of events, and queueing hints for the pods that they rejected.
+"""Listeners of events, queueing hints for the pods that they rejected, and updates of pods.
 
-Source: kubernetes pkg/scheduler/backend/queue/scheduling_queue.go ``isPodWorthRequeuing``.
+Source: kubernetes pkg/scheduler/backend/queue/scheduling_queue.go ``isPodWorthRequeuing``;
+kubernetes pkg/scheduler/framework/events.go ``PodSchedulingPropertiesChange``.
 """
 
 from collections.abc import Mapping, Sequence
 from enum import IntEnum
 
-from koordinator.api.pod import Pod
-from koordinator.scheduler.contract import ClusterEvent, EventHint, HintFunction, QueueingHint
+import msgspec
+
+from koordinator.api.pod import Pod, PodSpec
+from koordinator.domain.pod_requests import pod_requests
+from koordinator.scheduler.contract import (
+    Action,
+    ClusterEvent,
+    EventHint,
+    HintFunction,
+    QueueingHint,
+)
 from koordinator.scheduler.queue.queued_pod import QueuedPod
 
 EVERYTHING = "*"  # an event of it wakes all pods; a hint for it receives every event
@@ -81,3 +91,30 @@ class HintTable:
 
 def _matches(hint: EventHint, event: ClusterEvent) -> bool:
     return hint.resource in (EVERYTHING, event.resource) and bool(hint.action & event.action)
+
+
+def pod_changes(old: Pod, new: Pod) -> Action:
+    """Return all that changed; nothing when only bookkeeping did."""
+    changes = Action(0)
+    if old.metadata.labels != new.metadata.labels:
+        changes |= Action.UPDATE_LABELS
+    if old.metadata.annotations != new.metadata.annotations:
+        changes |= Action.UPDATE_ANNOTATIONS
+    if old.status.resource_claim_statuses != new.status.resource_claim_statuses:
+        changes |= Action.UPDATE_GENERATED_CLAIMS
+    return changes if old.spec == new.spec else changes | _spec_changes(old.spec, new.spec)
+
+
+def _spec_changes(old: PodSpec, new: PodSpec) -> Action:
+    changes = Action(0)
+    if old.tolerations != new.tolerations:
+        changes |= Action.UPDATE_TOLERATIONS
+    if old.scheduling_gates and not new.scheduling_gates:
+        changes |= Action.UPDATE_GATES_ELIMINATED
+    after = pod_requests(new)
+    if any(amount > after.get(name, 0) for name, amount in pod_requests(old).items()):
+        changes |= Action.UPDATE_SCALE_DOWN
+    rest = msgspec.structs.replace(
+        old, tolerations=new.tolerations, scheduling_gates=new.scheduling_gates
+    )
+    return changes if rest == new else changes | Action.UPDATE_OTHER

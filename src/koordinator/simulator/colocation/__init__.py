@@ -2,8 +2,7 @@
 
 ``fleet``       pods by node, their usage and the progress of their work
 ``objects``     objects of a cluster with and without a manager
-``thresholds``  best-effort thresholds of the NodeSLOs
-``suppression`` the node agent's CPU suppression, vectorised over nodes
+``suppression`` the node agent's CPU suppression, vectorised over nodes, and its thresholds
 ``reporters``   reports of the node agents
 ``evictors``    the node agent's evictions, for the nodes above a threshold
 ``tally``       sums for the report

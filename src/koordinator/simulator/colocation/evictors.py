@@ -27,7 +27,7 @@ from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView, pod_view
 from koordinator.simulator.colocation.fleet import Fleet, Loads
-from koordinator.simulator.colocation.thresholds import NodeThresholds
+from koordinator.simulator.colocation.suppression import NodeThresholds
 
 _LAYOUT = CgroupLayout(CgroupDriver.CGROUPFS)
 _FEATURES = (SATISFACTION, BEST_EFFORT)  # the gates that the chart switches on

@@ -26,9 +26,8 @@ from koordinator.manager.switches import Controller
 from koordinator.simulator.colocation.evictors import Evictors, Moment
 from koordinator.simulator.colocation.fleet import DONE_S, Fleet, Loads
 from koordinator.simulator.colocation.reporters import Reporters
-from koordinator.simulator.colocation.suppression import Suppressor
+from koordinator.simulator.colocation.suppression import NodeThresholds, Suppressor
 from koordinator.simulator.colocation.tally import Sums, Tally
-from koordinator.simulator.colocation.thresholds import NodeThresholds
 from koordinator.simulator.colocation_report import ColocationReport
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.usage import Spike, UsageKinds

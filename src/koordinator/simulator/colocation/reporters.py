@@ -29,12 +29,12 @@ from koordinator.foundation.arrays import FloatArray
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import NotFoundError
 from koordinator.foundation.quantity import Quantity
-from koordinator.koordlet.prediction.histogram import (
+from koordinator.koordlet.prediction.models import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     DecayingHistogram,
+    PredictionOptions,
 )
-from koordinator.koordlet.prediction.models import PredictionOptions
 from koordinator.simulator.colocation.fleet import Fleet, Loads, Resident
 
 _DEFAULT_INTERVAL_S = 60.0

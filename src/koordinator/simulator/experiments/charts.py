@@ -12,10 +12,10 @@ from typing import Any, Final
 import numpy as np
 
 from koordinator.foundation.arrays import FloatArray
+from koordinator.foundation.errors import library
 from koordinator.simulator.experiments.definition import as_file_name
 from koordinator.simulator.experiments.store import RunRecord
 from koordinator.simulator.experiments.tables import FIGURE_LABELS, Panel, figure_value
-from koordinator.simulator.optional import library
 from koordinator.simulator.results import DEMAND_AXIS, blank_chart
 
 _DASHES: Final = (

@@ -21,8 +21,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.simulator.api import OPENB, PROTOCOLS, TRACES
-from koordinator.simulator.configurations import BY_NAME
-from koordinator.simulator.policies import POLICIES
+from koordinator.simulator.policies import BY_NAME, POLICIES
 from koordinator.simulator.workload_file import read_workload
 
 #: Part of the keys of runs; a new number makes the results of former versions unused.

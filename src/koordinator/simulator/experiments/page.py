@@ -10,14 +10,15 @@ from math import floor, log10
 from typing import Final
 
 from koordinator.simulator.experiments.charts import Chart
-from koordinator.simulator.experiments.statistics import SampleStatistics, sample_statistics
 from koordinator.simulator.experiments.store import RunRecord
 from koordinator.simulator.experiments.tables import (
     FIGURE_LABELS,
     Panel,
+    SampleStatistics,
     figure_value,
     numeric_figures,
     paired_differences,
+    sample_statistics,
 )
 from koordinator.simulator.numerals import UNKNOWN
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from koordinator.foundation.clock import Clock, SystemClock
-from koordinator.foundation.errors import InputError, KoordinatorError
+from koordinator.foundation.errors import InputError, KoordinatorError, library
 from koordinator.simulator.experiments.charts import Chart, draw_charts, missing_bars
 from koordinator.simulator.experiments.definition import Experiment, planned_runs, read_experiment
 from koordinator.simulator.experiments.page import experiment_page
@@ -22,7 +22,6 @@ from koordinator.simulator.experiments.tables import (
     write_table,
 )
 from koordinator.simulator.numerals import duration
-from koordinator.simulator.optional import library
 
 _LINE_EVERY_S: Final = 2.0
 REPORT: Final = "report.html"

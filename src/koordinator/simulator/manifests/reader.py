@@ -32,9 +32,11 @@ from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.decoders import check_keys, convert, decoder_of, split_stream
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import MEBI, PACKED, read_file, read_stream, unpacked
-from koordinator.foundation.yaml_lists import YamlList, documents_and_lists
+from koordinator.foundation.yaml_documents import YamlList, documents_and_lists
 from koordinator.simulator.manifests.input_objects import InputObjects
 from koordinator.simulator.manifests.known_fields import (
+    PodText,
+    SharedSpecs,
     UnknownField,
     check_is_manifest,
     groups_of_kubernetes,
@@ -43,7 +45,6 @@ from koordinator.simulator.manifests.known_fields import (
     named_yaml_problem,
     unknown_fields,
 )
-from koordinator.simulator.manifests.shared_specs import PodText, SharedSpecs
 from koordinator.simulator.operator_workloads import OPERATOR_GROUPS, read_operator_workload
 from koordinator.simulator.pod_controllers import CONTROLLER_KINDS, check_controller
 

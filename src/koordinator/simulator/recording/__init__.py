@@ -1,7 +1,7 @@
 """Recordings of a scheduler's watch events, and comparison of the outcomes of pods.
 
-``batch``       lines of a recording: header and batches of events
-``reports``     usage reports, whose time windows are decoded on access
+``batch``       lines of a recording: header and batches of events, with usage reports, whose time
+                windows are decoded on access
 ``anonymous``   replacement of names by pseudonyms
 ``comparison``  decisions of two runs, by pod and in total
 """

@@ -1,7 +1,7 @@
 """Sources of simulations: what a cluster is and which pods come.
 
-``source``    what every source provides; workload files
-``arrivals``  protocol of arrivals: pods come one after another, and never leave
+``source``    what every source provides; workload files; protocol of arrivals: pods come one after
+              another, and never leave
 ``openb``     Alibaba's GPU trace of 2023
 ``gpu_clusters``, ``google``  further traces in their published formats; ``trace_jobs`` has what
               their readers share

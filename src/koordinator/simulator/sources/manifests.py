@@ -18,9 +18,9 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod, is_terminal
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.configurations import default_configuration, shipped_configuration
 from koordinator.simulator.generation import SimulationPlan
 from koordinator.simulator.manifests.reader import read_input_objects
+from koordinator.simulator.policies import default_configuration, shipped_configuration
 from koordinator.simulator.sources.queues import Queues, is_queue_kind
 from koordinator.simulator.sources.source import Source
 from koordinator.simulator.stages import PodLife

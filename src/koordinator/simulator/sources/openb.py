@@ -17,8 +17,7 @@ from koordinator.simulator.generation import SimulationPlan
 from koordinator.simulator.policies import TRACE_CONFIGURATION
 from koordinator.simulator.research.openb import Arrivals, OpenbTrace, TracePod, arrivals
 from koordinator.simulator.research.openb_objects import expected_pods, node_objects, pod_spec
-from koordinator.simulator.sources.arrivals import ARRIVING, arriving
-from koordinator.simulator.sources.source import Source
+from koordinator.simulator.sources.source import ARRIVING, Source, arriving
 from koordinator.simulator.stages import PodLife
 from koordinator.simulator.world import Submission
 

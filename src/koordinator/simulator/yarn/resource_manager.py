@@ -24,7 +24,7 @@ from koordinator.foundation.clock import Clock
 from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.port import UnknownYarnNodeError, YarnLimit, YarnNode, YarnRefusedError
 from koordinator.simulator.colocation_report import YarnQueueTotals
-from koordinator.simulator.waiting_times import waiting_times
+from koordinator.simulator.job_metrics import waiting_times
 from koordinator.simulator.yarn.applications import (
     SimulatedApplication,
     SimulatedContainer,

@@ -15,9 +15,9 @@ from koordinator.api.codec import to_manifest
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.main import app
+from koordinator.descheduler.contract import MoveGain, SkippedMove, SkipReason
 from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.descheduler.move_reports import entry_of
-from koordinator.descheduler.moves import MoveGain, SkippedMove, SkipReason
 from koordinator.domain.audit import to_lines
 from koordinator.foundation.errors import InputError
 

@@ -13,8 +13,8 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration, decode_con
 from koordinator.cli.input.configuration import plugins_for, read_configuration
 from koordinator.cli.main import app
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.configurations import shipped_configuration
 from koordinator.simulator.embedded import STOCK
+from koordinator.simulator.policies import shipped_configuration
 
 ROOT = Path(__file__).parents[4]
 

@@ -18,8 +18,8 @@ from koordinator.api.pod_migration_job import (
 from koordinator.api.reservation import Reservation
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.migration.arguments import EvictionGate
-from koordinator.simulator.configurations import default_configuration
 from koordinator.simulator.descheduled import Descheduled
+from koordinator.simulator.policies import default_configuration
 
 
 class ReservedWorld(Descheduled):

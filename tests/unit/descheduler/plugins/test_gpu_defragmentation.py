@@ -30,7 +30,7 @@ from koordinator.descheduler.plugins.gpu_defragmentation.plugin import GPUDefrag
 from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.trial import follow_cluster
-from koordinator.simulator.configurations import default_configuration
+from koordinator.simulator.policies import default_configuration
 from koordinator.simulator.research.openb import TraceNode
 from koordinator.simulator.research.openb_objects import node_objects
 

@@ -32,8 +32,7 @@ from koordinator.domain.devices.adaptation import (
 )
 from koordinator.domain.devices.allocation import DeviceShortage
 from koordinator.domain.devices.pod_request import sharing_shortage
-from koordinator.domain.devices.vendor import AdaptationError
-from koordinator.domain.devices.vendors import VENDORS, vendor_named
+from koordinator.domain.devices.vendors import VENDORS, AdaptationError, vendor_named
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 

@@ -7,8 +7,9 @@ from typing import Self
 
 from koordinator.foundation.protobuf import decode_message, encode_message
 from koordinator.host.nri.messages import ConfigureRequest, RegisterPluginRequest
-from koordinator.host.nri.session import PLUGIN_STREAM, RUNTIME_STREAM
-from koordinator.host.nri.ttrpc import (
+from koordinator.host.nri.session import (
+    PLUGIN_STREAM,
+    RUNTIME_STREAM,
     FrameReader,
     TtrpcKind,
     TtrpcMessage,

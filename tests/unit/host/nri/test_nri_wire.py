@@ -21,11 +21,14 @@ from koordinator.host.nri.messages import (
     NriPod,
     RegisterPluginRequest,
 )
-from koordinator.host.nri.session import PLUGIN_STREAM, RUNTIME_STREAM, NriCall, NriSession
-from koordinator.host.nri.ttrpc import (
+from koordinator.host.nri.session import (
     MOST_DATA,
     MOST_SENT,
+    PLUGIN_STREAM,
+    RUNTIME_STREAM,
     FrameReader,
+    NriCall,
+    NriSession,
     TtrpcKind,
     TtrpcMessage,
     TtrpcReader,

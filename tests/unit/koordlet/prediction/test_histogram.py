@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from koordinator.foundation.errors import InputError
-from koordinator.koordlet.prediction.histogram import (
+from koordinator.koordlet.prediction.models import (
     CPU_BUCKETS,
     MEMORY_BUCKETS,
     DecayingHistogram,

@@ -21,9 +21,10 @@ from koordinator.host.nri.messages import (
     NriPod,
     NriPodLinux,
 )
-from koordinator.host.nri.session import PLUGIN_STREAM, NriSession
-from koordinator.host.nri.ttrpc import (
+from koordinator.host.nri.session import (
+    PLUGIN_STREAM,
     FrameReader,
+    NriSession,
     TtrpcKind,
     TtrpcMessage,
     TtrpcReader,

@@ -24,7 +24,7 @@ from koordinator.scheduler.job_preemption import (
     make_plan,
     victims_of,
 )
-from koordinator.scheduler.job_preemption.problem import NO_LIMIT
+from koordinator.scheduler.job_preemption.victims import NO_LIMIT
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.scheduler.snapshot.axis import CPU, PODS
 

@@ -33,7 +33,7 @@ from koordinator.api.volume import (
 from koordinator.scheduler.contract import AllocationResult, NoArgs
 from koordinator.scheduler.plugins.node_volume_limits import PLUGIN as LIMITS_PLUGIN
 from koordinator.scheduler.plugins.volume_binding import PLUGIN as BINDING_PLUGIN
-from koordinator.scheduler.plugins.volume_binding.matches import match_volumes, reach
+from koordinator.scheduler.plugins.volume_binding.claims import match_volumes, reach
 from koordinator.scheduler.plugins.volume_restrictions import PLUGIN as RESTRICTIONS_PLUGIN
 from koordinator.scheduler.rules.volumes import (
     SELECTED_NODE,

@@ -12,12 +12,12 @@ from koordinator.domain.cgroups.files import UNLIMITED
 from koordinator.foundation.arrays import IntArray
 from koordinator.koordlet.qos.cpu_suppress import CpuDemand, wanted_cpus, wanted_quota_us
 from koordinator.simulator.colocation.suppression import (
+    NodeThresholds,
     Suppressor,
     headroom_milli,
     next_cpus,
     next_quota_us,
 )
-from koordinator.simulator.colocation.thresholds import NodeThresholds
 
 percents = st.integers(0, 100)
 capacities = st.integers(1, 256).map(lambda cpus: cpus * 1000)

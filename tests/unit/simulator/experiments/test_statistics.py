@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordinator.simulator.experiments.statistics import (
+from koordinator.simulator.experiments.tables import (
     sample_statistics,
     t_probability,
     t_quantile,

@@ -14,9 +14,9 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.experiments import experiment, sweep
 from koordinator.simulator.experiments.definition import planned_runs, read_experiment
+from koordinator.simulator.experiments.pool import execute, failed
 from koordinator.simulator.experiments.store import RunStore
 from koordinator.simulator.experiments.sweep import SweepProgress
-from koordinator.simulator.experiments.worker import execute, failed
 
 ROOT = Path(__file__).parents[4]
 TABLES = ("runs", "samples", "summary")

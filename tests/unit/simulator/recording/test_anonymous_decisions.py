@@ -10,8 +10,8 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.cli.input.configuration import read_configuration
 from koordinator.simulator import schedule
-from koordinator.simulator.configurations import default_configuration
 from koordinator.simulator.manifests.reader import read_manifests
+from koordinator.simulator.policies import default_configuration
 from koordinator.simulator.recording import Anonymiser
 
 EXAMPLES = Path(__file__).parents[4] / "examples"

@@ -12,7 +12,7 @@ from koordinator.api.codec import decode_object, encode, spelt_out, to_manifest
 from koordinator.api.meta import JsonObject
 from koordinator.api.node_metric import NodeMetric, NodeUsage
 from koordinator.foundation.errors import InputError
-from koordinator.simulator.recording.reports import read_report
+from koordinator.simulator.recording.batch import read_report
 
 
 def text(manifest: JsonObject) -> msgspec.Raw:

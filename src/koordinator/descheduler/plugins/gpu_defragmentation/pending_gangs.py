@@ -14,8 +14,7 @@ from koordinator.api.annotations.numa import NUMA_TOPOLOGY_SPEC
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.pod import Pod
 from koordinator.api.pod_groups import PodGroup
-from koordinator.descheduler.contract import ClusterView
-from koordinator.descheduler.moves import MoveGain, Relocation
+from koordinator.descheduler.contract import ClusterView, MoveGain, Relocation
 from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster, SlotGroups
 from koordinator.descheduler.plugins.gpu_defragmentation.room import (
     RoomLedger,

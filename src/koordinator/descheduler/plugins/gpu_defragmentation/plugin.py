@@ -29,8 +29,7 @@ from koordinator.descheduler.configuration import (
     check_selector,
     field_error,
 )
-from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
-from koordinator.descheduler.moves import MoveGain, Relocation
+from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle, MoveGain, Relocation
 from koordinator.descheduler.plugins.gpu_defragmentation.gpu_cluster import GpuCluster
 from koordinator.descheduler.plugins.gpu_defragmentation.pending_gangs import (
     PendingGang,

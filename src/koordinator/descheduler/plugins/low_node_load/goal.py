@@ -19,8 +19,7 @@ from koordinator.api.annotations.scheduling import PROVEN_MOVE
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobPhase
-from koordinator.descheduler.contract import ClusterView
-from koordinator.descheduler.moves import MoveGain, Relocation
+from koordinator.descheduler.contract import ClusterView, MoveGain, Relocation
 from koordinator.descheduler.node_fit import acceptance_key, accepts, has_headroom
 from koordinator.descheduler.plugins.low_node_load.usage import (
     CPU,

@@ -1,11 +1,11 @@
 """Elastic quotas: job queues, statuses and revocation.
 
-``feature``     hooks of the loop
+``feature``     hooks of the loop, and pages
 ``queues``      job queues of quotas, with ``queue_rules``
 ``places``      reports of queue positions
 ``status``      statuses of ElasticQuota objects
 ``revocation``  evictions from quotas with sustained overuse; terminating pods that no longer count
-``pages``, ``gauges``, ``metrics``  what is shown
+``gauges``, ``metrics``  what is shown
 """
 
 from koordinator.scheduler.features.quotas.feature import (

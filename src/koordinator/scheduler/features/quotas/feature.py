@@ -1,19 +1,26 @@
-"""Features for quotas: job queues, statuses and revocation of overuse."""
+"""Features for quotas: job queues, statuses and revocation of overuse.
+
+Pages of quotas are under /apis/v1/plugins/ElasticQuota.
+
+Source: koordinator pkg/scheduler/plugins/elasticquota/plugin_service.go, core/quota_summary.go.
+"""
 
 from collections.abc import Iterable, Mapping, Sequence
 from math import inf
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import WatchEvent
+from koordinator.domain.amounts import to_texts
 from koordinator.domain.gangs import GangCache
+from koordinator.domain.quota import QuotaTree, figures_of
+from koordinator.foundation.errors import NotFoundError
 from koordinator.scheduler.contract import (
     EventHint,
     Refusal,
 )
 from koordinator.scheduler.features.quotas.gauges import QuotaGauges
-from koordinator.scheduler.features.quotas.pages import quota_page, quotas_page
 from koordinator.scheduler.features.quotas.places import QueuePlaces
 from koordinator.scheduler.features.quotas.queues import EVENTS, GATE, JobQueues, QueuedQuotas
 from koordinator.scheduler.features.quotas.revocation import QuotaRevoke, TerminatingPods
@@ -208,11 +215,11 @@ class QuotaFeature(Feature):
 
         def one(given: Mapping[str, str]) -> object:
             with_pods, name = given.get("includePods") == "true", given["name"]
-            return ask(lambda: quota_page(self._ledger(), name, with_pods=with_pods))
+            return ask(lambda: _quota_page(self._ledger(), name, with_pods=with_pods))
 
         def every(given: Mapping[str, str]) -> object:
             with_pods, tree = given.get("includePods") == "true", given.get("tree") or None
-            return ask(lambda: quotas_page(self._ledger(), tree, with_pods=with_pods))
+            return ask(lambda: _quotas_page(self._ledger(), tree, with_pods=with_pods))
 
         return {"/plugins/ElasticQuota/quotas/{name}": one, "/plugins/ElasticQuota/quotas": every}
 
@@ -221,3 +228,61 @@ class QuotaFeature(Feature):
 
     def _ledger(self) -> QuotaLedger:
         return self._plugin.ledger(Snapshot(self._handle.state))
+
+
+def _quota_page(ledger: QuotaLedger, name: str, *, with_pods: bool) -> dict[str, Any]:
+    """Return the page of a quota.  Raises NotFoundError."""
+    if name not in ledger.trees:
+        raise NotFoundError(f"cannot find quota {name}")
+    tree_id = next((t for t in ledger.trees.tree_ids if name in ledger.trees.tree(t)), "")
+    return _summary(ledger, ledger.trees.tree(tree_id), tree_id, name, with_pods=with_pods)
+
+
+def _quotas_page(ledger: QuotaLedger, tree_id: str | None, *, with_pods: bool) -> dict[str, Any]:
+    """Return the quotas of a tree, or all (None), by name.  Raises NotFoundError."""
+    if tree_id is not None and tree_id not in ledger.trees.tree_ids:
+        raise NotFoundError(f"cannot find quota tree {tree_id}")
+    return {
+        name: _summary(ledger, ledger.trees.tree(one), one, name, with_pods=with_pods)
+        for one in (ledger.trees.tree_ids if tree_id is None else [tree_id])
+        for name in sorted(ledger.trees.tree(one).names)
+    }
+
+
+def _summary(
+    ledger: QuotaLedger, tree: QuotaTree, tree_id: str, name: str, *, with_pods: bool
+) -> dict[str, Any]:
+    figures, node = figures_of(tree, name), tree.node(name)
+    spec = node.spec
+    shown = {
+        "max": figures.max,
+        "min": figures.min,
+        "autoScaleMin": figures.scaled_min,
+        "used": figures.used,
+        "nonPreemptibleUsed": figures.non_preemptible_used,
+        "request": figures.request,
+        "nonPreemptibleRequest": figures.non_preemptible_request,
+        "sharedWeight": figures.weight,
+        "runtime": figures.runtime,
+        "childRequest": figures.child_request,
+        "allocated": figures.allocated,
+        "guaranteed": figures.guaranteed,
+        "selfUsed": figures.self_used,
+        "selfNonPreemptibleUsed": figures.self_non_preemptible_used,
+        "selfRequest": figures.self_request,
+        "selfNonPreemptibleRequest": figures.self_non_preemptible_request,
+    }
+    pods = sorted(node.pods.items()) if with_pods else ()
+    return {
+        "name": name,
+        "parentName": spec.parent if spec else ROOT_QUOTA,
+        "isParent": spec.is_parent if spec else False,
+        "runtimeVersion": ledger.changes,
+        "allowLentResource": node.lends,
+        "tree": tree_id,
+        **{key: to_texts(amounts) for key, amounts in shown.items()},
+        "podCache": {
+            key: {"isAssigned": key in node.assigned, "resource": to_texts(node.counted(pod))}
+            for key, pod in pods
+        },
+    }

@@ -1,8 +1,8 @@
 """Reservations: capacity held for future pods.
 
-``feature``     hooks of the loop
+``feature``     hooks of the loop, and pages
 ``controller``  statuses, expiry and removal
-``pages``, ``gauges``  what is shown
+``gauges``      values of the metrics
 """
 
 from koordinator.scheduler.features.reservations.feature import ReservationFeature

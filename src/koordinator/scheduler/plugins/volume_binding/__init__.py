@@ -1,9 +1,8 @@
 """Volume binding: placement of pods together with their volumes.
 
-``claims``   bound claims of a pod, and claims that wait for its node; events that may help a
-             rejected pod
-``matches``  existing volumes for waiting claims, on every node at once; the nodes that a volume can
-             be used on; nodes where a new volume can be provisioned
+``claims``   bound claims of a pod, and claims that wait for its node; existing volumes for them, on
+             every node at once; the nodes that a volume can be used on, or where a new one can be
+             provisioned; events that may help a rejected pod
 ``outcome``  verdicts and scores by node, and the objects to assume on the chosen one
 ``plugin``   the extension points
 """

@@ -1,42 +1,69 @@
-"""Claims of a pod, and queueing hints about them.
+"""Claims of a pod, the volumes that match them, and queueing hints.
 
 A controller creates the claim of an ephemeral volume after its pod; until then the pod waits.
 
-Source: kubernetes pkg/scheduler/framework/plugins/volumebinding: volume_binding.go
-``podHasPVCs``, binder.go ``GetPodVolumeClaims``; kubernetes
-pkg/scheduler/framework/plugins/volumebinding/volume_binding.go ``EventsToRegister``.
+Most volumes select nodes by one label, often one node each: those rows are looked up instead of
+searched.
+
+On a node a claim gets the smallest volume that is large enough, usable there and not taken by a
+smaller claim of the same pod; among equal ones the first.  A volume pre-bound to the claim comes
+first, and then the claim gets no other volume: not even a new one, which the original would
+provision on nodes out of that volume's reach.
+
+Source: kubernetes pkg/scheduler/framework/plugins/volumebinding: volume_binding.go ``podHasPVCs``,
+``EventsToRegister``; binder.go ``GetPodVolumeClaims``, ``findMatchingVolumes``,
+``checkVolumeProvisions``, ``hasEnoughCapacity``; k8s.io/component-helpers
+storage/volume/pv_helpers.go ``CheckNodeAffinity``, ``FindMatchingVolume``.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
-from koordinator.api.meta import KubeObject
+import numpy as np
+
+from koordinator.api.core import NodeSelector, NodeSelectorRequirement, NodeSelectorTerm
+from koordinator.api.meta import KubeObject, LabelSelector
 from koordinator.api.pod import Pod
 from koordinator.api.volume import (
     CsiDriver,
     CsiNode,
     CsiStorageCapacity,
+    PersistentVolume,
     PersistentVolumeClaim,
     StorageClass,
     Volume,
 )
+from koordinator.domain.pod_requests import bounded
+from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.memo import Memo
+from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint, Refusal
-from koordinator.scheduler.plugins.volume_binding.matches import volume_limit
 from koordinator.scheduler.rules.volumes import (
+    NO_PROVISIONER,
+    STORAGE,
     UNBOUND,
+    capacity,
     claim_name,
     claim_not_created,
     claim_not_found,
     claim_of_another,
     class_not_found,
+    is_available_for,
     is_bound,
+    is_large_enough,
     is_made_for,
+    is_meant_for,
     migrated_plugins,
+    requested,
     storage_class_name,
     uses_claim,
     waits_for_pod,
 )
-from koordinator.scheduler.snapshot import PodClass
+from koordinator.scheduler.snapshot import PodClass, Snapshot
 from koordinator.scheduler.snapshot.objects import ObjectTable
+from koordinator.scheduler.snapshot.selection import matches_selector
+
+_NOWHERE = np.zeros(0, np.int64)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +160,7 @@ def _on_storage_capacity(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     old, new = event.old, event.new
     if not isinstance(old, CsiStorageCapacity) or not isinstance(new, CsiStorageCapacity):
         return QueueingHint.QUEUE
-    before, after = volume_limit(old), volume_limit(new)
+    before, after = _volume_limit(old), _volume_limit(new)
     return _if(after is not None and (before is None or after > before))
 
 
@@ -146,3 +173,222 @@ EVENTS = (
     EventHint("CSIDriver", Action.UPDATE, _on_csi_driver),
     EventHint("CSIStorageCapacity", Action.ADD | Action.UPDATE, _on_storage_capacity),
 )
+
+
+class Reach:
+    """Rows by volume or selector for the current nodes, cached until a node changes."""
+
+    def __init__(self, cluster: Snapshot) -> None:
+        self.everywhere: IntArray = np.arange(len(cluster))
+        self._whole = cluster
+        self._rows: dict[NodeSelector, IntArray] = {}
+        self._by_label: dict[str, dict[str, IntArray]] = {}
+
+    def of_volume(self, volume: PersistentVolume) -> IntArray:
+        """Return the rows on which the volume is usable."""
+        affinity = volume.spec.node_affinity
+        if affinity is None or affinity.required is None:
+            return self.everywhere
+        return self.of_selector(affinity.required)
+
+    def of_topology(self, selector: LabelSelector) -> IntArray:
+        """Return the rows of nodes whose labels are selected."""
+        requirements = (
+            *(
+                NodeSelectorRequirement(key=key, operator="In", values=(value,))
+                for key, value in selector.match_labels.items()
+            ),
+            *(
+                NodeSelectorRequirement(
+                    key=wanted.key, operator=wanted.operator, values=wanted.values
+                )
+                for wanted in selector.match_expressions
+            ),
+        )
+        if not requirements:
+            return self.everywhere
+        term = NodeSelectorTerm(match_expressions=requirements)
+        return self.of_selector(NodeSelector(node_selector_terms=(term,)))
+
+    def of_selector(self, selector: NodeSelector) -> IntArray:
+        """Return the rows of nodes that some term selects."""
+        rows = self._rows.get(selector)
+        if rows is None:
+            rows = self._rows[selector] = self._find(selector)
+        return rows
+
+    def _find(self, selector: NodeSelector) -> IntArray:
+        terms = selector.node_selector_terms
+        if len(terms) == 1 and len(terms[0].match_expressions) == 1 and not terms[0].match_fields:
+            only = terms[0].match_expressions[0]
+            if only.operator == "In":
+                by_value = self._with_label(only.key)
+                found = [by_value[v] for v in dict.fromkeys(only.values) if v in by_value]
+                return np.concatenate(found) if found else _NOWHERE
+        return np.flatnonzero(matches_selector(self._whole, selector))
+
+    def _with_label(self, key: str) -> dict[str, IntArray]:
+        """Return the rows by value of a label."""
+        known = self._by_label.get(key)
+        if known is None:
+            ids, values = self._whole.label(key)
+            order = np.argsort(ids, kind="stable")
+            starts = np.searchsorted(ids[order], np.arange(len(values) + 1))
+            known = self._by_label[key] = {
+                value: order[starts[i] : starts[i + 1]] for i, value in enumerate(values)
+            }
+        return known
+
+
+_REACH: Memo[Reach] = Memo()
+
+
+def reach(cluster: Snapshot) -> Reach:
+    """Return the cached rows for the current nodes."""
+    return _REACH.as_of(cluster.shared, cluster.node_version, Reach, cluster)
+
+
+NONE = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """Volume of a claim by node: ``choice[n]`` is an index into the volumes, or NONE."""
+
+    claim: PersistentVolumeClaim
+    choice: IntArray  # (n,)
+    is_prebound: bool  # a volume is pre-bound to the claim, which then cannot use others
+
+
+@dataclass(frozen=True, slots=True)
+class Matches:
+    """Matches of all waiting claims of a pod."""
+
+    volumes: tuple[PersistentVolume, ...] = ()
+    matches: tuple[Match, ...] = ()  # smallest claim first
+
+    def on(self, row: int) -> list[tuple[PersistentVolumeClaim, PersistentVolume]]:
+        """Return the claims with a volume on that row, and the volume."""
+        return [
+            (match.claim, self.volumes[match.choice[row]])
+            for match in self.matches
+            if match.choice[row] != NONE
+        ]
+
+
+def match_volumes(
+    objects: ObjectTable, claims: Sequence[PersistentVolumeClaim], reach: Reach
+) -> Matches:
+    """Return a volume for each claim and node, where there is one."""
+    if not claims:
+        return Matches()
+    classes = {storage_class_name(claim) for claim in claims}
+    volumes = tuple(
+        volume for volume in objects.all(PersistentVolume) if storage_class_name(volume) in classes
+    )
+    matches: list[Match] = []
+    for claim in sorted(claims, key=requested):
+        fitting = [i for i, volume in enumerate(volumes) if is_large_enough(volume, claim)]
+        candidates = [i for i in fitting if is_meant_for(volumes[i], claim)][:1]
+        is_prebound = bool(candidates)
+        if not is_prebound:
+            free = (i for i in fitting if is_available_for(volumes[i], claim))
+            candidates = sorted(free, key=lambda index: capacity(volumes[index]))
+        taken = [match.choice for match in matches]
+        choice = _first_usable(candidates, volumes, reach, taken)
+        matches.append(Match(claim, choice, is_prebound))
+    return Matches(volumes, tuple(matches))
+
+
+def _first_usable(
+    candidates: Sequence[int],
+    volumes: Sequence[PersistentVolume],
+    reach: Reach,
+    taken: Sequence[IntArray],
+) -> IntArray:
+    """Return ``(n,)``: the first candidate that is usable there and not in ``taken``."""
+    considered: list[int] = []
+    where: list[IntArray] = []
+    spare = len(taken)  # volumes usable on all nodes that earlier claims may have taken
+    for index in candidates:
+        rows = reach.of_volume(volumes[index])
+        considered.append(index)
+        where.append(rows)
+        if len(rows) == len(reach.everywhere):
+            if not spare:
+                break  # every node has a candidate by now
+            spare -= 1
+    choice = np.full(len(reach.everywhere), NONE, np.int64)
+    if considered:
+        rows = np.concatenate(where)
+        chosen = np.repeat(np.array(considered), [len(part) for part in where])
+        for earlier in taken:
+            free = earlier[rows] != chosen
+            rows, chosen = rows[free], chosen[free]
+        choice[rows[::-1]] = chosen[::-1]  # in reverse, so that the best candidate is written last
+    return choice
+
+
+@dataclass(frozen=True, slots=True)
+class ProvisioningCapacity:
+    """Rows that can provision a volume, ``(n,)`` each."""
+
+    allowed: BoolArray  # the class provisions volumes for the node
+    enough: BoolArray  # the known capacity suffices
+    capacity: IntArray  # bytes available to the node; 0 if unknown
+
+
+def find_headroom(
+    objects: ObjectTable, claim: PersistentVolumeClaim, reach: Reach
+) -> ProvisioningCapacity:
+    """Return the rows for which the claim's class can provision the volume."""
+    storage_class = objects.get(StorageClass, storage_class_name(claim))
+    rows = len(reach.everywhere)
+    if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
+        return ProvisioningCapacity(
+            np.zeros(rows, bool), np.ones(rows, bool), np.zeros(rows, np.int64)
+        )
+    allowed = np.zeros(rows, bool)
+    allowed[_allowed(storage_class, reach)] = True
+    capacity = np.zeros(rows, np.int64)
+    if not _is_checked(objects, storage_class, claim):
+        return ProvisioningCapacity(allowed, np.ones(rows, bool), capacity)
+    enough = np.zeros(rows, bool)
+    for place in objects.all(CsiStorageCapacity):
+        limit = _volume_limit(place)
+        if (
+            place.storage_class_name != storage_class.metadata.name
+            or place.node_topology is None
+            or limit is None
+            or limit < requested(claim)
+        ):
+            continue
+        near = reach.of_topology(place.node_topology)
+        if place.capacity is not None:
+            capacity[near[~enough[near]]] = bounded(STORAGE, place.capacity)
+        enough[near] = True
+    return ProvisioningCapacity(allowed, enough, capacity)
+
+
+def _volume_limit(place: CsiStorageCapacity) -> Quantity | None:
+    """Return the largest size that can be provisioned there; None if unknown."""
+    return place.capacity if place.maximum_volume_size is None else place.maximum_volume_size
+
+
+def _allowed(storage_class: StorageClass, reach: Reach) -> IntArray:
+    if not storage_class.allowed_topologies:
+        return reach.everywhere
+    terms = tuple(
+        NodeSelectorTerm(match_expressions=term.as_node_requirements())
+        for term in storage_class.allowed_topologies
+    )
+    return reach.of_selector(NodeSelector(node_selector_terms=terms))
+
+
+def _is_checked(
+    objects: ObjectTable, storage_class: StorageClass, claim: PersistentVolumeClaim
+) -> bool:
+    """Return whether the driver publishes capacities that limit the claim."""
+    driver = objects.get(CsiDriver, storage_class.provisioner)
+    has_size = STORAGE in claim.spec.resources.requests
+    return has_size and driver is not None and bool(driver.spec.storage_capacity)
