@@ -157,8 +157,11 @@ class RunChooser(NodeChooser):
         if not self.runs_with_others(pod):
             return None
         snapshot = self._evaluator.snapshot
-        is_free = self._may_be_in_batch(snapshot, pod) or not self._must_choose_alone(snapshot, pod)
-        if is_free and not self.permits((pod,)):
+        if (
+            (self._is_arithmetic(pod) or not self._has_own_attempt(pod))
+            and not self._must_schedule_individually(snapshot, pod)
+            and not self.permits((pod,))
+        ):
             return self._batch_key
         return self.run_key(pod)
 
@@ -268,7 +271,8 @@ class RunChooser(NodeChooser):
         for pod_class in pods:
             evaluation = evaluations.get(pod_class)
             if evaluation is None:
-                if len(evaluations) == MOST_CLASSES or self._must_choose_alone(snapshot, pod_class):
+                is_alone = self._has_own_attempt(pod_class) or len(evaluations) == MOST_CLASSES
+                if is_alone or self._must_schedule_individually(snapshot, pod_class):
                     return
                 evaluation = evaluations[pod_class] = evaluator.of(pod_class, snapshot)
             else:
@@ -298,14 +302,18 @@ class RunChooser(NodeChooser):
                 return at + 1 - streak
         return len(pods)
 
-    def _must_choose_alone(self, snapshot: Snapshot, pod: PodClass) -> bool:
-        """Return whether such pods cannot be decided in sequence, as things are."""
+    def _has_own_attempt(self, pod: PodClass) -> bool:
+        """Return whether a plugin handles each such pod, or the pod's place is of use to others."""
         return (
             bool(self.profile.find_one_node or self._learning)
             or RESERVE_POD in pod.annotations
             or bool(self.applicable_plugins(pod).pre_bind)
-            or self._must_schedule_individually(snapshot, pod)
         )
+
+    def _is_arithmetic(self, pod: PodClass) -> bool:
+        """Return whether arithmetic and facts of nodes are all that chooses a node."""
+        program = self._evaluator.program(pod, self._evaluator.view(pod))[0]
+        return program.is_arithmetic and not self.profile.find_one_node
 
     def _run_length(self, pods: Sequence[PodClass]) -> int:
         """Return how many of the first pods have one run key."""
@@ -318,12 +326,7 @@ class RunChooser(NodeChooser):
 
     def _may_be_in_batch(self, snapshot: Snapshot, pod: PodClass) -> bool:
         """Return whether the nodes of such pods are chosen by arithmetic alone, as things are."""
-        program = self._evaluator.program(pod, self._evaluator.view(pod))[0]
-        return (
-            program.is_arithmetic
-            and not self.profile.find_one_node
-            and not self._must_schedule_individually(snapshot, pod)
-        )
+        return self._is_arithmetic(pod) and not self._must_schedule_individually(snapshot, pod)
 
     def _are_admitted(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> bool:
         """Return whether no plugin that limits pods across nodes refuses one of all these."""

@@ -375,7 +375,7 @@ class SchedulerMetrics(Feature):
             if name in active.has:
                 call = self._timed_call(getattr(active.plugin, name), active.name, point, profile)
                 setattr(timed, name, call)
-        joint = {
+        joint: dict[str, Any] = {
             name: self._timed_joint(call, active.name, profile)
             for name in ("judge", "rate")
             if (call := getattr(active.hints, name)) is not None
