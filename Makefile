@@ -11,7 +11,7 @@ READY_E2E := $(VENV)/.ready-e2e
 READY_DOCS := $(VENV)/.ready-docs
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check docs figures fuzz hostile e2e e2e-older vm suites browser page bench soak lock sbom release changelog clean
+.PHONY: demo test check docs figures fuzz hostile e2e e2e-older vm suites browser page bench soak lock sbom release base changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -73,10 +73,15 @@ e2e: $(READY_E2E)
 	$(BIN)/python -m pytest -q tests/e2e -n 2
 
 # A part of them on the release before: KUBERNETES_VERSION names one whose go.mod is in
-# tests/e2e/controlplane/kubernetes. It is built once, as above.
+# tests/e2e/controlplane/kubernetes. It is built once, as above. Decisions and claims as
+# kube-scheduler's, contracts, the chart, webhooks, admission, the descheduler, the node agent: less
+# than eight minutes. build/e2e-VERSION.xml is for tests/e2e/compatibility.py.
 KUBERNETES_VERSION ?= 1.35
+OLDER := stock contract test_install.py descheduler/test_low_node_load.py koordlet/test_koordlet.py \
+  $(addprefix session/test_,claims.py gangs.py manager.py placing.py quota_admission.py validation.py) \
+  $(addprefix suites/test_,workloads.py device_taint_rules.py kubernetes_predicates.py koordinator_devices.py)
 e2e-older: $(READY_E2E)
-	KUBERNETES_VERSION=$(KUBERNETES_VERSION) $(BIN)/python -m pytest -q tests/e2e/stock tests/e2e/suites/test_workloads.py tests/e2e/suites/test_device_taint_rules.py
+	KUBERNETES_VERSION=$(KUBERNETES_VERSION) $(BIN)/python -m pytest -q -n 2 --junitxml=build/e2e-$(KUBERNETES_VERSION).xml $(addprefix tests/e2e/,$(OLDER))
 
 # The node agent on cgroup v2, with a real kubelet and containerd in a virtual machine: QEMU and kernel
 # are Debian's, downloaded once.  Two minutes with KVM, a quarter of an hour with an emulated CPU.
@@ -151,13 +156,19 @@ sbom: $(READY)
 	$(BIN)/cyclonedx-py requirements --output-reproducible --pyproject pyproject.toml --mc-type application --of JSON --output-file dist/koordinator.cdx.json requirements/image.txt
 
 # Writes wheel, source distribution, OCI layouts of the image and of the charts to dist/; equal commits
-# give equal bytes.  REPOSITORY_URL is what links of the README name; BASE is LAYOUT@sha256:DIGEST of
-# a base image with Python 3.13, as skopeo copy docker://… oci:LAYOUT makes it, or scratch.
-BASE ?= scratch
+# give equal bytes.  REPOSITORY_URL is what links of the README name.  The base image is the one that
+# release/base.txt pins, or BASE: LAYOUT@sha256:DIGEST of one with Python 3.13, as skopeo copy
+# docker://… oci:LAYOUT makes it, or scratch.
+BASE ?=
 REPOSITORY_URL ?=
 release: sbom
 	@test -n "$(REPOSITORY_URL)" || { echo "REPOSITORY_URL is required, such as https://example.com/koordinator"; exit 2; }
 	$(BIN)/python -m release --repository-url "$(REPOSITORY_URL)" --sbom dist/koordinator.cdx.json --base "$(BASE)"
+
+# Pins the base image: writes the digest that its tag has at the registry to release/base.txt and
+# Containerfile.
+base: $(READY)
+	$(BIN)/python -m release.base
 
 # Moves changes/*.md into CHANGELOG.md, for the release that VERSION names.
 changelog: $(READY)

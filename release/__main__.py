@@ -1,4 +1,4 @@
-"""Build a release: ``python -m release --repository-url URL --sbom FILE --base PATH@sha256:...``.
+"""Build a release: ``python -m release --repository-url URL --sbom FILE``.
 
 The result depends on the commit, the locked dependencies and the base image only.
 """
@@ -11,13 +11,15 @@ import tomllib
 from pathlib import Path
 from typing import Final
 
+from release.base import BaseError, pull, read_reference
 from release.chart import write_chart
 from release.distributions import build, copy_tracked, install_dependencies, prepare
 from release.image import Base, ImageParts, write_image
-from release.layout import Layout, digest_of
+from release.layout import Layout, LayoutError, digest_of
 
 ROOT: Final = Path(__file__).parents[1]
 _SCRATCH: Final = "scratch"
+_PULLED: Final = ROOT / "build/base"  # layout of the pinned base image
 _CHARTS: Final = ("hami-daemon", "koordinator", "koordinator-yarn-copilot")
 _PYTHON: Final = "3.13"  # of the base image
 _PLATFORMS: Final = {"amd64": "x86_64-manylinux_2_28", "arm64": "aarch64-manylinux_2_28"}
@@ -36,6 +38,14 @@ def parse_base(text: str) -> Base | None:
     return Base(Layout(Path(path)), digest)
 
 
+def _base(text: str, architecture: str) -> Base | None:
+    """Return the base that an argument names; without one, the pinned image."""
+    if text:
+        return parse_base(text)
+    layout = Layout(_PULLED)
+    return Base(layout, pull(read_reference(), layout, architecture))
+
+
 def commit_time_s(repository: Path) -> int:
     """Return the time of the current commit."""
     command = ["git", "-C", str(repository), "log", "-1", "--format=%ct"]
@@ -49,13 +59,17 @@ def main() -> None:
     parser.add_argument("--repository-url", required=True, help="URL that links in README name")
     parser.add_argument("--sbom", type=Path, required=True, help="bill of materials, CycloneDX")
     parser.add_argument(
-        "--base", type=parse_base, required=True, help="LAYOUT@sha256:DIGEST, or scratch"
+        "--base", default="", help="LAYOUT@sha256:DIGEST, or scratch; default: release/base.txt"
     )
     parser.add_argument("--architecture", choices=sorted(_PLATFORMS), default="amd64")
     parser.add_argument(
         "--without-dependencies", action="store_true", help="the base image has them already"
     )
     flags = parser.parse_args()
+    try:
+        base = _base(flags.base, flags.architecture)
+    except (BaseError, LayoutError, ValueError) as error:
+        parser.error(f"--base: {error}")
     project = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"]
     time_s, url = commit_time_s(ROOT), flags.repository_url.rstrip("/")
     flags.dist.mkdir(parents=True, exist_ok=True)
@@ -81,7 +95,7 @@ def main() -> None:
             architecture=flags.architecture,
             annotations={"org.opencontainers.image.source": url},
         )
-        print(f"image {write_image(flags.dist / 'image', parts, flags.base)}")
+        print(f"image {write_image(flags.dist / 'image', parts, base)}")
         for chart in _CHARTS:
             folder = flags.dist / f"chart-{chart}"
             print(f"chart {chart} {write_chart(folder, source / 'charts' / chart, time_s)}")
