@@ -11,7 +11,7 @@ READY_E2E := $(VENV)/.ready-e2e
 READY_DOCS := $(VENV)/.ready-docs
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check docs figures fuzz hostile e2e e2e-older vm suites browser page bench soak lock sbom release base changelog clean
+.PHONY: demo test check docs figures fuzz hostile e2e e2e-older vm suites browser page bench soak lock sbom release base since changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -174,6 +174,13 @@ base: $(READY)
 changelog: $(READY)
 	$(INSTALL) requirements/release.txt
 	$(BIN)/towncrier build --yes --version $(VERSION)
+	$(BIN)/python -m docs.since --release $(VERSION)
+
+# Records new names of the reference in docs/since/names.json.  UPSTREAM is a folder with clones of
+# the repositories that docs/since/__main__.py names: names of theirs get their releases.
+UPSTREAM ?=
+since: $(READY)
+	$(BIN)/python -m docs.since $(if $(UPSTREAM),--upstream "$(UPSTREAM)")
 
 clean:
 	rm -rf $(VENV) build dist demo-report.html .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -4,7 +4,8 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
-from docs.generate.markdown import cell, code, page, table
+from docs.generate.dated import ABOUT_SINCE, SINCE, Row, dated_table
+from docs.generate.markdown import cell, code, page
 
 from koordinator.cli.commands import COMMANDS
 
@@ -12,7 +13,8 @@ from koordinator.cli.commands import COMMANDS
 def commands() -> Iterator[tuple[str, str]]:
     """Yield name and page of every command of ``koord``."""
     for name, source in COMMANDS.items():
-        yield name, page(f"koord {name}", *_parts(source.load(), f"koord {name}"))
+        usage = f"koord {name}"
+        yield name, page(usage, *_parts(source.load(), usage), ABOUT_SINCE)
 
 
 def environment_variables() -> str:
@@ -22,11 +24,11 @@ def environment_variables() -> str:
         for parameter in getattr(source.load(), "params", ()):
             for variable in _variables(parameter):
                 flag = code(max(parameter.opts, key=len))
-                rows.append((code(variable), code(f"koord {name}"), flag))
+                rows.append(Row(variable, (code(variable), code(f"koord {name}"), flag)))
     return page(
         "Environment variables",
-        "A flag that is given wins over its environment variable.",
-        table(("variable", "command", "flag"), sorted(rows)),
+        f"A flag that is given wins over its environment variable. {ABOUT_SINCE}",
+        dated_table("environment variable", ("variable", "command", "flag"), sorted(rows)),
     )
 
 
@@ -34,15 +36,17 @@ def _parts(command: Any, usage: str) -> Iterator[str]:
     context = command.make_context(usage, [], resilient_parsing=True)
     yield _prose(command.help or "")
     usage_line = " ".join((usage, *command.collect_usage_pieces(context)))
-    yield f"```text\n{usage_line}\n```"
-    sections: dict[str, list[tuple[str, str]]] = {}
+    yield f"```text\n{usage_line}\n```\n\nSince: {SINCE.release('command', usage)}."
+    sections: dict[str, list[Row]] = {}
     for parameter in command.get_params(context):
         record = parameter.get_help_record(context)
         if record is not None:
             section = getattr(parameter, "rich_help_panel", None) or "Options"
-            sections.setdefault(section, []).append((code(record[0]), cell(record[1])))
+            name = max(parameter.opts, key=len).lstrip("-")
+            row = Row(name, (code(record[0]), cell(record[1])))
+            sections.setdefault(section, []).append(row)
     for title, rows in sections.items():
-        yield f"**{title}**\n\n{table(('flag', 'meaning'), rows)}"
+        yield f"**{title}**\n\n{dated_table(f'flag {usage}', ('flag', 'meaning'), rows)}"
     for name, inner in getattr(command, "commands", {}).items():
         yield f"## {usage} {name}"
         yield from _parts(inner, f"{usage} {name}")

@@ -7,8 +7,9 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from docs.generate.dated import ABOUT_SINCE, Row, dated_table, deprecation
 from docs.generate.declarations import PACKAGE
-from docs.generate.markdown import cell, code, page, table
+from docs.generate.markdown import cell, code, page
 from docs.generate.users import COMPONENTS
 from prometheus_client import CollectorRegistry, Gauge
 
@@ -83,21 +84,23 @@ def metrics() -> str:
         by_component.setdefault(metric.component, []).append(metric)
     parts = [
         f"## {component}\n\n"
-        + table(
-            ("metric", "type", "labels", "meaning"),
-            [
-                (code(each.name), each.type, ", ".join(map(code, each.labels)), cell(each.help))
-                for each in found
-            ],
+        + dated_table(
+            f"metric {component}", ("metric", "type", "labels", "meaning"), map(_row, found)
         )
         for component, found in by_component.items()
     ]
     return page(
         "Metrics",
         "Metrics of `/metrics` by component. A histogram has the series `…_bucket`, `…_sum` and "
-        "`…_count`.",
+        f"`…_count`. {ABOUT_SINCE}",
         *parts,
     )
+
+
+def _row(metric: Metric) -> Row:
+    meaning, replacement = deprecation(metric.help)
+    labels = ", ".join(map(code, metric.labels))
+    return Row(metric.name, (code(metric.name), metric.type, labels, cell(meaning)), replacement)
 
 
 def declared_metrics() -> Iterator[Metric]:

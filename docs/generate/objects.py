@@ -9,6 +9,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Final
 
+from docs.generate.dated import ABOUT_SINCE, SINCE, Row, dated_table, deprecation
 from docs.generate.declarations import Declaration, declarations
 from docs.generate.markdown import cell, code, first_paragraph, page, table
 from docs.generate.structs import field_table, type_text
@@ -74,6 +75,7 @@ def custom_resources() -> Iterator[tuple[str, str]]:
             ("scope", "namespaced" if kind.NAMESPACED else "cluster"),
             ("short names", ", ".join(map(code, kind.SHORT_NAMES)) or "none"),
             ("status subresource", "yes" if kind.SUBRESOURCE_STATUS else "no"),
+            ("since", SINCE.release("kind", kind.KIND)),
         ]
         is_slo = kind is NodeSlo
         text = page(
@@ -82,7 +84,10 @@ def custom_resources() -> Iterator[tuple[str, str]]:
             _OF_NODE_SLO if is_slo else "",
             table(("property", "value"), facts),
             "## Fields",
-            field_table(kind, NodeSlo(spec=DEFAULT_SLO) if is_slo else None),
+            ABOUT_SINCE,
+            field_table(
+                kind, f"resource {kind.KIND}", NodeSlo(spec=DEFAULT_SLO) if is_slo else None
+            ),
         )
         yield kind.KIND.lower(), text
 
@@ -91,11 +96,12 @@ def labels() -> str:
     """Return the page of labels."""
     return page(
         "Labels",
-        f"Keys of labels that a component reads or writes. {_USERS}",
-        table(
+        f"Keys of labels that a component reads or writes. {_USERS} {ABOUT_SINCE}",
+        dated_table(
+            "label",
             ("label", "group", "meaning", "read by", "written by"),
             [
-                (code(key), cell(each.group), *_meaning(label_keys, each))
+                _key_row(key, cell(each.group), label_keys, each)
                 for each in declarations(label_keys)
                 if _is_key(key := getattr(label_keys, each.name))
             ],
@@ -105,24 +111,32 @@ def labels() -> str:
 
 def annotations() -> str:
     """Return the page of annotations, and of the JSON that an annotation holds."""
-    rows, formats = [], []
+    rows: list[Row] = []
+    formats: list[str] = []
     for module in _annotation_modules():
         for each in declarations(module):
             value = getattr(module, each.name)
             if isinstance(value, AnnotationCodec):
                 node = inspect.type_info(value.type)
-                rows.append((code(value.key), type_text(node), *_meaning(module, each)))
+                rows.append(_key_row(value.key, type_text(node), module, each))
+                if value.former_key:
+                    cells = (code(value.former_key), type_text(node), "former key", "", "")
+                    rows.append(Row(value.former_key, cells, value.key))
                 if isinstance(node, inspect.StructType):
                     struct = node.cls
                     about = f"### {code(value.key)}\n\n{first_paragraph(struct.__doc__)}"
-                    formats.append(f"{about}\n\n{field_table(struct)}")
+                    formats.append(f"{about}\n\n{field_table(struct, f'format {value.key}')}")
             elif _is_key(value):
-                rows.append((code(value), "text", *_meaning(module, each)))
+                rows.append(_key_row(value, "text", module, each))
     return page(
         "Annotations",
         "Annotations that a component reads or writes. A value of another type than text is JSON. "
-        + _USERS,
-        table(("annotation", "type", "meaning", "read by", "written by"), sorted(set(rows))),
+        f"{_USERS} {ABOUT_SINCE}",
+        dated_table(
+            "annotation",
+            ("annotation", "type", "meaning", "read by", "written by"),
+            sorted(set(rows)),
+        ),
         "## Formats",
         *sorted(set(formats)),
     )
@@ -132,13 +146,23 @@ def resource_names() -> str:
     """Return the page of names of extended resources."""
     return page(
         "Resource names",
-        "Names of resources that a component reads or writes.",
-        table(
+        f"Names of resources that a component reads or writes. {ABOUT_SINCE}",
+        dated_table(
+            "resource name",
             ("resource", "unit or meaning"),
             [
-                (code(name), cell(each.comment))
-                for each in declarations(names)
-                if isinstance(name := getattr(names, each.name), str)
+                *(
+                    Row(name, (code(name), cell(each.comment)))
+                    for each in declarations(names)
+                    if isinstance(name := getattr(names, each.name), str)
+                ),
+                *(
+                    Row(name, (code(name), "former name"), current)
+                    for name, current in (
+                        *names.CURRENT_BATCH_NAMES.items(),
+                        *names.CURRENT_DEVICE_NAMES.items(),
+                    )
+                ),
             ],
         ),
     )
@@ -148,7 +172,8 @@ def slo_controller_config() -> str:
     """Return the page of the ConfigMap ``slo-controller-config``."""
     parts = [
         f"## {key}\n\n{first_paragraph(struct.__doc__)}\n\n"
-        + field_table(struct, _IN_EFFECT.get(key))
+        f"Since: {SINCE.release('section', key)}.\n\n"
+        + field_table(struct, f"section {key}", _IN_EFFECT.get(key))
         for key, struct in SECTIONS.items()
     ]
     name = f"`{slo_config.CONFIG_NAMESPACE}/{slo_config.CONFIG_NAME}`"
@@ -157,7 +182,7 @@ def slo_controller_config() -> str:
         f"koord-manager reads the ConfigMap {name}. Each key below holds a JSON document. The "
         "defaults are the values in effect where no field sets another one. An entry for selected "
         "nodes (`nodeConfigs`, `nodeStrategies`) takes the cluster's value for a field that it "
-        "does not set.",
+        f"does not set. {ABOUT_SINCE}",
         *parts,
     )
 
@@ -167,11 +192,13 @@ def _is_key(value: object) -> bool:
     return isinstance(value, str) and ("/" in value or "." in value)
 
 
-def _meaning(module: ModuleType, constant: Declaration) -> tuple[str, str, str]:
-    """Return meaning, readers and writers; names of enumerations become their values."""
+def _key_row(key: str, second: str, module: ModuleType, constant: Declaration) -> Row:
+    """Return a key with its meaning, readers and writers; enumerations become their values."""
     users = users_of(module.__name__, constant.name)
-    meaning = _ENUMERATION.sub(_values_of, constant.comment)
-    return cell(meaning), _listed(users.readers), _listed(users.writers)
+    comment, replacement = deprecation(constant.comment)
+    meaning = cell(_ENUMERATION.sub(_values_of, comment))
+    cells = (code(key), second, meaning, _listed(users.readers), _listed(users.writers))
+    return Row(key, cells, replacement)
 
 
 def _values_of(named: re.Match[str]) -> str:

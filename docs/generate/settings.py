@@ -3,6 +3,7 @@
 from collections.abc import Container, Iterable, Mapping
 from importlib import import_module
 
+from docs.generate.dated import ABOUT_SINCE, SINCE, Row, dated_table, deprecation
 from docs.generate.declarations import declarations, element_comments, member_comments
 from docs.generate.markdown import cell, code, first_paragraph, page, table
 from docs.generate.structs import field_table
@@ -11,7 +12,9 @@ from msgspec import Struct
 from koordinator.api.kube_version import SERVED
 from koordinator.api.kubescheduler import gates as scheduler_gates
 from koordinator.api.kubescheduler.config import KubeSchedulerConfiguration
+from koordinator.api.kubescheduler.former_versions import FORMER_VERSIONS
 from koordinator.api.kubescheduler.kubernetes_gates import GateSpec, kubernetes_gates
+from koordinator.api.kubescheduler.structs import API_VERSION
 from koordinator.cli.descheduler import flags as descheduler_gates
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
@@ -34,8 +37,21 @@ def scheduler_configuration() -> str:
     """Return the page of the scheduler's configuration file."""
     return page(
         "KubeSchedulerConfiguration",
-        "The file that `koord scheduler --config` and `koord schedule --config` read.",
-        field_table(KubeSchedulerConfiguration),
+        "The file that `koord scheduler --config` and `koord schedule --config` read. "
+        f"{ABOUT_SINCE}",
+        "## Versions",
+        table(
+            ("version", "read", "deprecated by"),
+            [
+                (code(API_VERSION), "as it is", ""),
+                *(
+                    (code(version), "with a warning, converted", code(API_VERSION))
+                    for version in FORMER_VERSIONS
+                ),
+            ],
+        ),
+        "## Fields",
+        field_table(KubeSchedulerConfiguration, "configuration KubeSchedulerConfiguration"),
     )
 
 
@@ -43,9 +59,9 @@ def scheduler_plugins() -> str:
     """Return the page of the scheduler's plugins and their arguments."""
     return page(
         "Scheduler plugins",
-        "Plugins of a profile, with the fields of `pluginConfig[].args`.",
+        f"Plugins of a profile, with the fields of `pluginConfig[].args`. {ABOUT_SINCE}",
         *(
-            _plugin(spec.name, spec.args, spec.build, points_of(spec))
+            _plugin("scheduler", spec.name, spec.args, spec.build, points_of(spec))
             for spec in sorted(BUILTIN_PLUGINS, key=lambda each: each.name)
         ),
     )
@@ -55,8 +71,8 @@ def descheduler_configuration() -> str:
     """Return the page of the descheduler's configuration file."""
     return page(
         "DeschedulerConfiguration",
-        "The file that `koord descheduler --config` reads.",
-        field_table(DeschedulerConfiguration),
+        f"The file that `koord descheduler --config` reads. {ABOUT_SINCE}",
+        field_table(DeschedulerConfiguration, "configuration DeschedulerConfiguration"),
     )
 
 
@@ -64,9 +80,9 @@ def descheduler_plugins() -> str:
     """Return the page of the descheduler's plugins and their arguments."""
     return page(
         "Descheduler plugins",
-        "Plugins of a profile, with the fields of `pluginConfig[].args`.",
+        f"Plugins of a profile, with the fields of `pluginConfig[].args`. {ABOUT_SINCE}",
         *(
-            _plugin(spec.name, spec.args, spec.build, spec.points)
+            _plugin("descheduler", spec.name, spec.args, spec.build, spec.points)
             for spec in sorted(DESCHEDULER_PLUGINS, key=lambda each: each.name)
         ),
     )
@@ -97,26 +113,33 @@ def feature_gates() -> str:
     levels = [str(level) for level in SERVED]
     return page(
         "Feature gates",
-        "Names for `--feature-gates`. Each component refuses a name that it does not know.",
+        "Names for `--feature-gates`. Each component refuses a name that it does not know. "
+        f"{ABOUT_SINCE}",
         "## koord scheduler: gates of Koordinator",
-        table(
+        dated_table(
+            "gate koord-scheduler",
             head,
             _gate_rows(scheduler_gates.OF_KOORDINATOR, scheduler_gates.ON_BY_DEFAULT, of_scheduler),
         ),
         "## koordlet",
-        table(head, _gate_rows(of_koordlet, koordlet_gates.ON, of_koordlet)),
+        dated_table("gate koordlet", head, _gate_rows(of_koordlet, koordlet_gates.ON, of_koordlet)),
         "## koord manager",
-        table(
+        dated_table(
+            "gate koord-manager",
             head,
             _gate_rows(manager_gates.ManagerFeature, manager_gates.DEFAULT_GATES, of_manager),
         ),
         "## koord descheduler",
-        table(head, _gate_rows(of_descheduler, (), of_descheduler)),
+        dated_table("gate koord-descheduler", head, _gate_rows(of_descheduler, (), of_descheduler)),
         "## Gates without effect",
         "Gates of the original that a component accepts and that switch nothing.",
-        table(
+        dated_table(
+            "gate without effect",
             ("component", "gate", "reason"),
-            [(each, code(name), cell(reason)) for each, name, reason in sorted(without_effect)],
+            [
+                Row(name, (each, code(name), cell(reason)))
+                for each, name, reason in sorted(without_effect)
+            ],
         ),
         "## koord scheduler: gates of Kubernetes",
         "Stage and default by compatibility level (`--emulated-version`, `--kube-version`). "
@@ -127,11 +150,10 @@ def feature_gates() -> str:
 
 def _gate_rows(
     names: Iterable[str], is_on: Container[str], meanings: Mapping[str, str]
-) -> list[tuple[str, str, str]]:
-    return [
-        (code(name), "on" if name in is_on else "off", cell(meanings.get(name, "")))
-        for name in sorted(map(str, names))
-    ]
+) -> Iterable[Row]:
+    for name in sorted(map(str, names)):
+        meaning, replacement = deprecation(meanings.get(name, ""))
+        yield Row(name, (code(name), "on" if name in is_on else "off", cell(meaning)), replacement)
 
 
 def _kubernetes_rows() -> Iterable[tuple[str, ...]]:
@@ -147,7 +169,9 @@ def _gate_text(gate: GateSpec | None) -> str:
     return f"{_STAGES[gate.stage]}, {state}{', locked' if gate.is_locked else ''}"
 
 
-def _plugin(name: str, args: type[Struct], build: object, points: Iterable[str]) -> str:
+def _plugin(
+    component: str, name: str, args: type[Struct], build: object, points: Iterable[str]
+) -> str:
     module = import_module(getattr(build, "__module__", ""))
     if module.__name__.endswith(".plugin"):  # its package describes the plugin
         module = import_module(module.__name__.rpartition(".")[0])
@@ -156,7 +180,9 @@ def _plugin(name: str, args: type[Struct], build: object, points: Iterable[str])
         (
             f"## {name}",
             first_paragraph(module.__doc__),
-            f"Extension points: {listed}.",
-            field_table(args, hidden=_OF_EVERY_ARGUMENT) if args.__struct_fields__ else "",
+            f"Extension points: {listed}. Since: {SINCE.release(component, name)}.",
+            field_table(args, f"{component} args of {name}", hidden=_OF_EVERY_ARGUMENT)
+            if args.__struct_fields__
+            else "",
         )
     )

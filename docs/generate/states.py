@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from importlib import import_module
 
+from docs.generate.dated import ABOUT_SINCE, Row, dated_table
 from docs.generate.declarations import declarations, member_comments
-from docs.generate.markdown import cell, code, page, table
+from docs.generate.markdown import cell, code, page
 
 from koordinator.api import pod_migration_job, reservation
 
@@ -128,22 +129,25 @@ ENUMERATIONS: Sequence[tuple[str, type[StrEnum], type[StrEnum]]] = (
 
 def event_reasons() -> str:
     """Return the page of event reasons by component."""
-    parts: dict[str, list[tuple[str, str, str]]] = {}
+    parts: dict[str, list[Row]] = {}
     for constants in EVENTS:
         module = import_module(constants.module)
         for name, meaning in _meanings(constants):
             value = getattr(module, name)
             severity, reason = value[:2] if isinstance(value, tuple) else (_type(name), value)
-            row = (code(_pattern(name, reason)), severity, cell(meaning))
+            pattern = _pattern(name, reason)
+            row = Row(pattern, (code(pattern), severity, cell(meaning)))
             parts.setdefault(constants.title, []).append(row)
     sections = [
-        f"## {title}\n\n{table(('reason', 'type', 'object, and meaning'), rows)}"
+        f"## {title}\n\n"
+        + dated_table(f"event {title}", ("reason", "type", "object, and meaning"), rows)
         for title, rows in parts.items()
     ]
     return page(
         "Event reasons",
         "Reasons of the events that the components write, with the kind of the object. Events of a "
-        "PodMigrationJob also have the reasons of its [conditions](conditions.md).",
+        "PodMigrationJob also have the reasons of its [conditions](conditions.md). "
+        f"{ABOUT_SINCE}",
         *sections,
     )
 
@@ -158,30 +162,31 @@ def conditions() -> str:
     return page(
         "Conditions",
         "Conditions that the components write into the status of objects, and their reasons. A "
-        "condition whose status is True and that has no reason of its own has its type as reason.",
+        "condition whose status is True and that has no reason of its own has its type as reason. "
+        f"{ABOUT_SINCE}",
         *parts,
     )
 
 
-def _section(
-    kind: str, types: Sequence[tuple[str, str]], reasons: Sequence[tuple[str, str]]
-) -> str:
-    text = f"## {kind}\n\n{table(('type', 'meaning'), types)}"
-    return f"{text}\n{table(('reason', 'meaning'), reasons)}" if reasons else text
+def _section(kind: str, types: Sequence[Row], reasons: Sequence[Row]) -> str:
+    text = f"## {kind}\n\n{dated_table(f'condition {kind}', ('type', 'meaning'), types)}"
+    if not reasons:
+        return text
+    return f"{text}\n{dated_table(f'reason {kind}', ('reason', 'meaning'), reasons)}"
 
 
-def _rows(constants: Constants) -> Iterator[tuple[str, str]]:
+def _rows(constants: Constants) -> Iterator[Row]:
     module = import_module(constants.module)
     for name, meaning in _meanings(constants):
         value = getattr(module, name)
-        reason = value[1] if isinstance(value, tuple) else value
-        yield code(_pattern(name, reason)), cell(meaning)
+        reason = _pattern(name, value[1] if isinstance(value, tuple) else value)
+        yield Row(reason, (code(reason), cell(meaning)))
 
 
-def _members(enumeration: type[StrEnum]) -> Iterator[tuple[str, str]]:
+def _members(enumeration: type[StrEnum]) -> Iterator[Row]:
     comments = member_comments(enumeration)
     for member in enumeration:
-        yield code(member.value), cell(comments.get(member.name, ""))
+        yield Row(member.value, (code(member.value), cell(comments.get(member.name, ""))))
 
 
 def _meanings(constants: Constants) -> Iterator[tuple[str, str]]:

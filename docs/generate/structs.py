@@ -7,8 +7,9 @@ from typing import Any
 
 import msgspec
 from docs.generate.common_fields import COMMON_FIELDS
+from docs.generate.dated import Row, dated_table, deprecation
 from docs.generate.declarations import field_comments
-from docs.generate.markdown import code, table
+from docs.generate.markdown import code
 from msgspec import NODEFAULT, inspect
 
 from koordinator.api.bounds import ANY, Accepted, Bounds, accepted_by
@@ -45,6 +46,7 @@ class StructField:
     default: str | None
     accepted: str
     text: str
+    replacement: str  # what replaces a deprecated field
 
 
 def struct_fields(
@@ -61,26 +63,31 @@ def struct_fields(
 
 def field_table(
     struct: type[msgspec.Struct],
+    scope: str,
     in_effect: msgspec.Struct | None = None,
     hidden: Container[str] = (),
 ) -> str:
     """Return the fields of a struct as a Markdown table, or a sentence if it has none.
 
-    ``hidden`` names paths that are left out.
+    ``scope`` has the recorded releases; ``hidden`` names paths that are left out.
     """
     rows = [
-        (
-            code(each.path),
-            ", ".join(filter(None, (each.type, each.accepted))),
-            "required" if each.default is None else code(each.default),
-            each.text,
+        Row(
+            each.path,
+            (
+                code(each.path),
+                ", ".join(filter(None, (each.type, each.accepted))),
+                "required" if each.default is None else code(each.default),
+                each.text,
+            ),
+            each.replacement,
         )
         for each in struct_fields(struct, in_effect)
         if each.path not in hidden
     ]
     if not rows:
         return "It has no fields.\n"
-    return table(("field", "type", "default", "meaning"), rows)
+    return dated_table(scope, ("field", "type", "default", "meaning"), rows)
 
 
 def type_text(node: Any) -> str:
@@ -117,7 +124,8 @@ def _fields(
         path = f"{prefix}{field.encode_name}"
         inner, suffix = _inner_struct(field.type)
         limits = accepted.get(field.name)
-        meaning = comments.get(field.name) or COMMON_FIELDS.get(field.name, "")
+        comment = comments.get(field.name) or COMMON_FIELDS.get(field.name, "")
+        meaning, replacement = deprecation(comment)
         value = getattr(given, field.name, None)
         default = _default(field) if value is None else _default_text(value)
         yield StructField(
@@ -128,6 +136,7 @@ def _fields(
             f"{meaning}; must be more than {code(limits.exceeds)}"
             if limits is not None and limits.exceeds
             else meaning,
+            replacement,
         )
         if inner is not None and _is_shown(inner.cls, outer):
             within = _default_value(field) if value is None else value

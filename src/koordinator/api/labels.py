@@ -48,8 +48,10 @@ RESERVATION_IGNORED: Final = "scheduling.koordinator.sh/reservation-ignored"
 #: true: a reservation may take the place of the pod; clusterLabelKey of Reservation names it
 PRE_ALLOCATABLE: Final = "pod.koordinator.sh/is-pre-allocatable"
 POD_GROUP: Final = "pod-group.scheduling.sigs.k8s.io"  # the PodGroup; a bare domain, no slash
-LIGHTWEIGHT_POD_GROUP: Final = "pod-group.scheduling.sigs.k8s.io/name"  # a gang without object
-#: members that a gang without object needs
+#: deprecated: use gang.scheduling.koordinator.sh/name; a gang without object
+LIGHTWEIGHT_POD_GROUP: Final = "pod-group.scheduling.sigs.k8s.io/name"
+#: deprecated: use gang.scheduling.koordinator.sh/min-available; members that a gang without object
+#: needs
 LIGHTWEIGHT_MIN_AVAILABLE: Final = "pod-group.scheduling.sigs.k8s.io/min-available"
 VGPU_NODE: Final = "hami.io/vgpu-node"  # node whose HAMi devices the pod uses
 

@@ -78,7 +78,7 @@ class DeleteOptions(ApiStruct, frozen=True, kw_only=True):
     kind: str = ""
     grace_period_seconds: int | None = None  # time that the pod gets to terminate
     preconditions: Preconditions | None = None  # identity that the pod must have
-    #: deprecated: whether dependents stay; see propagationPolicy
+    #: deprecated: use propagationPolicy; whether dependents stay
     orphan_dependents: bool | None = None
     propagation_policy: str | None = None  # Orphan, Background or Foreground
     dry_run: tuple[str, ...] = ()  # All: the API server checks the deletion and does nothing

@@ -31,6 +31,11 @@ _OLD_CONTAINER = ("podnamespace", "podname", "ctrname", "vdeviceid", "deviceuuid
 _PARTS = ("context", "module", "data", "offset")
 
 
+def _deprecated(successor: str, text: str) -> str:
+    """Return the help of a metric under its older name."""
+    return f"Deprecated: use {successor}; {text[0].lower()}{text[1:]}"
+
+
 class _Row(NamedTuple):
     """Usage of one GPU by a container; ``last_kernel_s`` is since the epoch, 0 for never."""
 
@@ -78,14 +83,14 @@ _HOST_FAMILIES: Final = (
     ),
     _HostFamily(
         "HostGPUMemoryUsage",
-        "Used memory of a GPU in bytes.",
+        _deprecated("hami_host_gpu_memory_used_bytes", "Used memory of a GPU in bytes."),
         _OLD_HOST,
         lambda use: use.memory_bytes,
         is_old=True,
     ),
     _HostFamily(
         "HostCoreUtilization",
-        "Utilization of a GPU's cores, 0 to 100.",
+        _deprecated("hami_host_gpu_utilization_ratio", "Utilization of a GPU's cores, 0 to 100."),
         _OLD_HOST,
         lambda use: use.core_percent,
         is_old=True,
@@ -94,6 +99,7 @@ _HOST_FAMILIES: Final = (
 _USED = "GPU memory used by a container in bytes."
 _LIMIT = "GPU memory limit of a container in bytes; 0 for none."
 _CORES = "Utilization of a GPU's cores by a container."
+_LAST_KERNEL = "hami_container_last_kernel_elapsed_seconds"
 _LAST = "Seconds since the last kernel of a container."
 _CONTAINER_FAMILIES: Final = (
     _ContainerFamily("hami_vgpu_memory_used_bytes", _USED, lambda use: use.total),
@@ -118,20 +124,29 @@ _CONTAINER_FAMILIES: Final = (
         lambda use: use.data,
     ),
     _ContainerFamily(
-        "vGPU_device_memory_usage_in_bytes", _USED, lambda use: use.total, is_old=True
+        "vGPU_device_memory_usage_in_bytes",
+        _deprecated("hami_vgpu_memory_used_bytes", _USED),
+        lambda use: use.total,
+        is_old=True,
     ),
     _ContainerFamily(
-        "vGPU_device_memory_limit_in_bytes", _LIMIT, lambda use: use.memory_limit, is_old=True
+        "vGPU_device_memory_limit_in_bytes",
+        _deprecated("hami_vgpu_memory_limit_bytes", _LIMIT),
+        lambda use: use.memory_limit,
+        is_old=True,
     ),
     _ContainerFamily(
         "Device_memory_desc_of_container",
-        _USED,
+        _deprecated("hami_container_device_memory_bytes", _USED),
         lambda use: use.total,
         is_old=True,
         has_parts=True,
     ),
     _ContainerFamily(
-        "Device_utilization_desc_of_container", _CORES, lambda use: use.core_percent, is_old=True
+        "Device_utilization_desc_of_container",
+        _deprecated("hami_container_device_utilization_ratio", _CORES),
+        lambda use: use.core_percent,
+        is_old=True,
     ),
 )
 
@@ -193,11 +208,12 @@ class VgpuCollector(Collector):
 
     def _last_kernels(self, rows: list[_Row]) -> Iterator[GaugeMetricFamily]:
         now_s = self._clock.now_s()
-        names = {"hami_container_last_kernel_elapsed_seconds": _CONTAINER}
+        names = {_LAST_KERNEL: (_LAST, _CONTAINER)}
         if self._with_old_names:
-            names["Device_last_kernel_of_container"] = _OLD_CONTAINER
-        for name, labels in names.items():
-            metric = _family(name, _LAST, labels)
+            old = (_deprecated(_LAST_KERNEL, _LAST), _OLD_CONTAINER)
+            names["Device_last_kernel_of_container"] = old
+        for name, (text, labels) in names.items():
+            metric = _family(name, text, labels)
             for owner, use, last_kernel_s in rows:
                 if last_kernel_s > 0:
                     elapsed_s = max(int(now_s) - last_kernel_s, 0)

@@ -10,7 +10,8 @@ from tests.e2e.waiting import eventually
 
 Manifest = dict[str, Any]
 #: The version of DeviceTaintRules that the release has.
-TAINT_RULES = "resource.k8s.io/" + {35: "v1alpha3", 36: "v1beta2"}.get(kubernetes_minor(), "v1")
+_RULES = {33: "v1alpha3", 34: "v1alpha3", 35: "v1alpha3", 36: "v1beta2"}
+TAINT_RULES = f"resource.k8s.io/{_RULES.get(kubernetes_minor(), 'v1')}"
 
 
 HOST, ZONE = "kubernetes.io/hostname", "topology.kubernetes.io/zone"

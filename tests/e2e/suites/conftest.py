@@ -17,18 +17,24 @@ from tests.e2e.leftovers import Leftovers
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.suites.cluster import SuiteCluster
 
-_RULES = "DRADeviceTaints=true,DRADeviceTaintRules=true"
-_ALPHA = (
-    "TopologyAwareWorkloadScheduling=true,CompositePodGroup=true,"
-    "InPlacePodVerticalScalingSchedulerPreemption=true,DRANodeAllocatableResources=true"
-)
-#: Of the API server; the scheduler of releases before 1.37 has one more.
-SERVER_GATES = ",".join(
-    ("GenericWorkload=true", *((_ALPHA,) if kubernetes_minor() >= 37 else ()), _RULES)
-)
-GATES = SERVER_GATES + (",GangScheduling=true" if kubernetes_minor() < 37 else "")
+_MINOR = kubernetes_minor()
+#: Gates by the first release that the suites use them in.
+_SINCE = {
+    "DRADeviceTaints": 33,
+    "DRADeviceTaintRules": 35,
+    "GenericWorkload": 35,
+    "TopologyAwareWorkloadScheduling": 37,
+    "CompositePodGroup": 37,
+    "DRANodeAllocatableResources": 37,
+    "InPlacePodVerticalScalingSchedulerPreemption": 37,
+}
+#: Of the API server; the scheduler of 1.35 and 1.36 has one more.
+SERVER_GATES = ",".join(f"{gate}=true" for gate, since in _SINCE.items() if since <= _MINOR)
+GATES = SERVER_GATES + (",GangScheduling=true" if _MINOR in (35, 36) else "")
 #: Where each release has the Workloads or PodGroups of pods, and DeviceTaintRules.
 APIS = {
+    33: "resource.k8s.io/v1alpha3=true",
+    34: "resource.k8s.io/v1alpha3=true",
     35: "scheduling.k8s.io/v1alpha1=true,resource.k8s.io/v1alpha3=true",
     36: "scheduling.k8s.io/v1alpha2=true,resource.k8s.io/v1beta2=true",
 }
@@ -41,7 +47,7 @@ def controlplane(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[ControlPlane]:
     """Run a control plane with alpha APIs."""
-    apis = APIS.get(kubernetes_minor(), APIS_SINCE_37)
+    apis = APIS.get(_MINOR, APIS_SINCE_37)
     flags = (f"--feature-gates={SERVER_GATES}", f"--runtime-config={apis}")
     with running_controlplane(request, tmp_path_factory.mktemp("suites"), flags) as running:
         yield running

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from docs.generate.__main__ import pages, write_pages
+from docs.generate.dated import SINCE, deprecation
 from docs.generate.metrics import declared_metrics
 from docs.generate.structs import struct_fields
 from docs.generate.users import users_of
@@ -81,6 +82,47 @@ def test_every_flag_of_a_command_is_on_its_page(reference: Mapping[str, str]) ->
             for parameter in each.params:
                 if parameter.param_type_name == "option" and not parameter.hidden:
                     assert parameter.opts[0] in reference[f"commands/{name}.md"], name
+
+
+def test_every_name_has_its_release_recorded(reference: Mapping[str, str]) -> None:
+    """``make since`` records new names; with ``UPSTREAM`` also names of Koordinator."""
+    assert reference
+    assert not SINCE.missing(), "run make since"
+    assert not SINCE.unused(), "run make since"
+
+
+def test_every_deprecated_name_has_a_replacement_in_the_reference(
+    reference: Mapping[str, str],
+) -> None:
+    """Comments that do not have the form of a deprecation would be shown as a meaning."""
+    whole = "\n".join(reference.values())
+    replaced = {}
+    for head, *rows in (
+        block.splitlines()
+        for text in reference.values()
+        for block in re.findall(r"(?:^\|.*\n)+", text, re.MULTILINE)
+    ):
+        names = _cells(head)
+        for row in map(_cells, rows[1:]):
+            if "meaning" in names:
+                assert "deprecated" not in row[names.index("meaning")].lower(), row
+            if "deprecated by" in names and row[-1]:
+                replaced[row[0]] = row[-1]
+    for name, replacement in replaced.items():
+        assert f"| {replacement} |" in whole, f"{name}: {replacement}"
+    assert replaced["`scheduling.koordinator.sh/scheduling-hint`"] == (
+        "`internal.scheduling.koordinator.sh/scheduling-hint`"
+    )
+    assert replaced["`kubernetes.io/gpu-core`"] == "`koordinator.sh/gpu-core`"
+    assert replaced["`kubescheduler.config.k8s.io/v1beta2`"] == "`kubescheduler.config.k8s.io/v1`"
+    assert replaced["`evictLocalStoragePods`"] == "`podProtections`"
+
+
+def test_a_deprecation_names_the_replacement_first() -> None:
+    """Other comments are meanings."""
+    assert deprecation("deprecated: use x.y; old form") == ("old form", "x.y")
+    assert deprecation("Deprecated: use x; old.") == ("old.", "x")
+    assert deprecation("use x; old") == ("use x; old", "")
 
 
 class Inner(Struct, rename="camel", kw_only=True):

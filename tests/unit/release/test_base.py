@@ -1,4 +1,4 @@
-"""Base image: its pin in release/base.txt, and pulls from a registry that asks for a token."""
+"""Base image: its pin in release/base.txt, and pulls from a registry that requires a token."""
 
 import json
 from collections.abc import Iterator

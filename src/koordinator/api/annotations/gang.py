@@ -38,9 +38,9 @@ NETWORK_TOPOLOGY_SELECTOR: Final = "scheduling.koordinator.sh/network-topology-s
 BIND_GANG_GROUP_ID: Final = "internal.scheduling.koordinator.sh/bind-gang-group-id"
 #: of a bound pod: members bound together
 BIND_GANG_MEMBER_COUNT: Final = "internal.scheduling.koordinator.sh/bind-gang-member-count"
-#: former key of the same
+#: deprecated: use internal.scheduling.koordinator.sh/bind-gang-group-id; former key of the same
 FORMER_BIND_GANG_GROUP_ID: Final = "scheduling.koordinator.sh/bind-gang-group-id"
-#: former key of the same
+#: deprecated: use internal.scheduling.koordinator.sh/bind-gang-member-count; former key
 FORMER_BIND_GANG_MEMBER_COUNT: Final = "scheduling.koordinator.sh/bind-gang-member-count"
 QUEUE_POSITION: Final = "gang.scheduling.koordinator.sh/queue-position"  # on a PodGroup; ours
 QUEUE_REASON: Final = "gang.scheduling.koordinator.sh/queue-reason"  # written by the scheduler

@@ -129,15 +129,17 @@ class DefaultEvictorArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
     min_pod_age: Duration | None = None  # least age of pods that may be evicted
     no_eviction_policy: str = ""  # Preferred or Mandatory
     pod_protections: PodProtections = PodProtections()  # protected pods
-    #: deprecated: whether pods with local storage may be evicted
+    #: deprecated: use podProtections; whether pods with local storage may be evicted
     evict_local_storage_pods: bool = False
-    evict_daemon_set_pods: bool = False  # deprecated: whether pods of DaemonSets may be evicted
-    #: deprecated: whether pods of system-critical priority may be evicted
+    #: deprecated: use podProtections; whether pods of DaemonSets may be evicted
+    evict_daemon_set_pods: bool = False
+    #: deprecated: use podProtections; whether pods of system-critical priority may be evicted
     evict_system_critical_pods: bool = False
-    ignore_pvc_pods: bool = False  # deprecated: whether pods with volume claims are protected
-    #: deprecated: whether pods without disruption budget are protected
+    #: deprecated: use podProtections; whether pods with volume claims are protected
+    ignore_pvc_pods: bool = False
+    #: deprecated: use podProtections; whether pods without disruption budget are protected
     ignore_pods_without_pdb: bool = field(name="ignorePodsWithoutPDB", default=False)
-    #: deprecated: whether failed pods without owner may be evicted
+    #: deprecated: use podProtections; whether failed pods without owner may be evicted
     evict_failed_bare_pods: bool = False
 
     def validate(self) -> None:
