@@ -41,7 +41,7 @@ from koordinator.descheduler.configuration import decode_descheduler_configurati
 from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.trial import follow_cluster
+from koordinator.scheduler.fork import follow_cluster
 from koordinator.simulator.descheduled import Descheduled
 from koordinator.simulator.evictions import Eviction
 from koordinator.simulator.policies import BY_NAME, default_configuration

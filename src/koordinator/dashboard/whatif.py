@@ -29,8 +29,8 @@ from koordinator.foundation.quantity import Quantity
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.explain import Forecast
+from koordinator.scheduler.fork import FOLLOWED
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.trial import FOLLOWED
 from koordinator.simulator import ScheduleResult, schedule
 from koordinator.simulator.explanations import explain_pods
 from koordinator.simulator.move_plans import plan_moves

@@ -2,7 +2,7 @@
 
 A ``PlacementFork`` follows the cluster like a scheduler that binds nothing. Its ``world`` is a
 fork of that state: all changes are undone on exit. Results come from the scheduler's own core and
-configuration: every filter, score, quota, reservation and device. ``scheduler.trial`` implements
+configuration: every filter, score, quota, reservation and device. ``scheduler.fork`` implements
 it; components that evict pods use it.
 
 To try a move::

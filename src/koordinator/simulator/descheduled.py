@@ -32,7 +32,7 @@ from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import FaultHandler, FaultLog, raise_fault
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.scheduler.trial import follow_cluster
+from koordinator.scheduler.fork import follow_cluster
 from koordinator.simulator.embedded import Embedded, keep_or_resolve_priority
 from koordinator.simulator.once import ChangeRecorder, Changes
 from koordinator.simulator.stages import RUNNING_CONDITIONS

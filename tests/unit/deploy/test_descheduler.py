@@ -23,7 +23,7 @@ from koordinator.descheduler.configuration import (
     decode_descheduler_configuration,
 )
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS, choose_profiles
-from koordinator.scheduler.trial import FOLLOWED
+from koordinator.scheduler.fork import FOLLOWED
 
 NAME = "koord-descheduler"
 ADDRESSES = {"healthzBindAddress", "metricsBindAddress"}  # the chart's own

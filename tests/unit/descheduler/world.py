@@ -15,7 +15,7 @@ from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.foundation.clock import VirtualClock
-from koordinator.scheduler.trial import follow_cluster
+from koordinator.scheduler.fork import follow_cluster
 
 DEFAULT_EVICTOR = {"disabled": [{"name": "*"}], "enabled": [{"name": "DefaultEvictor"}]}
 

@@ -24,8 +24,8 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.clock import VirtualClock
+from koordinator.scheduler.fork import follow_cluster
 from koordinator.scheduler.loop import Bound
-from koordinator.scheduler.trial import follow_cluster
 from koordinator.simulator import Embedded
 
 API = "scheduling.koordinator.sh/v1alpha1"

@@ -39,7 +39,7 @@ from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.profile import choose_profiles
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import AlreadyExistsError, ClusterError, InputError
-from koordinator.scheduler.trial import FOLLOWED
+from koordinator.scheduler.fork import FOLLOWED
 from koordinator.simulator.descheduled import deschedule_once
 from koordinator.simulator.manifests.input_objects import InputObjects
 from koordinator.simulator.manifests.reader import read_input_objects

@@ -30,7 +30,7 @@ from koordinator.process.health import PING, Check, shutdown_check
 from koordinator.process.http_server import HttpServer
 from koordinator.process.logs import RotatedFile, set_verbosity
 from koordinator.scheduler.features.audit import AUDIT_FILE
-from koordinator.scheduler.trial import follow_cluster
+from koordinator.scheduler.fork import follow_cluster
 
 NAME = "koord-descheduler"
 LEAD_AT_ONCE_S = 1.0  # a free lease is taken faster than this

@@ -11,7 +11,7 @@
 ``scorecard``    the same results computed from scratch: diagnosis, ``--scores``, reference of tests
 ``what_if``      simulated states without some pods, for preemption
 ``job_headroom`` places for all members of a job, with the victims
-``job_trial``    dry run of such a plan with the real filters
+``job_dry_run``  dry run of such a plan with the real filters
 ``extenders``    filters and scores of extenders
 ``nominated_pods``       nominated pods with at least the pod's priority
 ``reserve``      allocations of the reserve plugins

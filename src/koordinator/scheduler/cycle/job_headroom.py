@@ -14,7 +14,7 @@ from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import Profile, Reads, Refusal
 from koordinator.scheduler.cycle.evaluation import view_for
-from koordinator.scheduler.cycle.job_trial import StateDryRun, applicable, reads_other_nodes
+from koordinator.scheduler.cycle.job_dry_run import StateDryRun, applicable, reads_other_nodes
 from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.cycle.program import compared, compile_program
 from koordinator.scheduler.job_preemption import (

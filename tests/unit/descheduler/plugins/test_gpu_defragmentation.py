@@ -29,7 +29,7 @@ from koordinator.descheduler.configuration import decode_plugin_args
 from koordinator.descheduler.plugins.gpu_defragmentation.plugin import GPUDefragmentationArgs
 from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.trial import follow_cluster
+from koordinator.scheduler.fork import follow_cluster
 from koordinator.simulator.policies import default_configuration
 from koordinator.simulator.research.openb import TraceNode
 from koordinator.simulator.research.openb_objects import node_objects

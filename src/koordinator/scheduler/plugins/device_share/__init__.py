@@ -1,9 +1,9 @@
 """Devices, whole or in parts: candidate nodes and the devices that a pod gets.
 
-``claims``  device request of a pod in view of the cluster's virtual templates; labels and
-            annotations written with the bind
-``rows``    a request on many nodes at once
-``plugin``  the extension points
+``requests``  device request of a pod in view of the cluster's virtual templates; labels and
+              annotations written with the bind
+``rows``      a request on many nodes at once
+``plugin``    the extension points
 
 The rules are in ``domain.devices``.
 Source: koordinator pkg/scheduler/plugins/deviceshare.

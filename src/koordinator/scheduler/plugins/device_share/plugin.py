@@ -64,12 +64,6 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.diagnosis import reasons_of
-from koordinator.scheduler.plugins.device_share.claims import (
-    RequestEntry,
-    Templates,
-    marks,
-    resized,
-)
 from koordinator.scheduler.plugins.device_share.messages import (
     fewer_devices,
     shortage_in_words,
@@ -78,6 +72,12 @@ from koordinator.scheduler.plugins.device_share.messages import (
     together_in_words,
 )
 from koordinator.scheduler.plugins.device_share.on_model import KEEP
+from koordinator.scheduler.plugins.device_share.requests import (
+    RequestEntry,
+    Templates,
+    marks,
+    resized,
+)
 from koordinator.scheduler.plugins.device_share.rows import (
     Verdicts,
     add_shortages,

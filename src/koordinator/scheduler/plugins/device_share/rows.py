@@ -10,7 +10,7 @@ from koordinator.domain.devices.scorer import Scorer
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import Rejections
-from koordinator.scheduler.plugins.device_share.claims import RequestEntry
+from koordinator.scheduler.plugins.device_share.requests import RequestEntry
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import Snapshot
 

@@ -1,4 +1,4 @@
-"""The real filters and reserve plugins, asked about worlds without a job's victims."""
+"""Dry runs of filters and reserve plugins on states without the victims of a job."""
 
 from collections.abc import Iterable, Sequence
 

@@ -16,7 +16,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.domain.placement_fork import PlacementFork, replacement_of
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
-from koordinator.scheduler.trial import SchedulerFork, follow_cluster
+from koordinator.scheduler.fork import SchedulerFork, follow_cluster
 
 GANGS: dict[str, Any] = {
     "plugins": {

@@ -1,7 +1,7 @@
-"""A scheduler that is asked where pods would go, and decides nothing.
+"""Forks of a scheduler, which place pods in dry runs and bind nothing.
 
-It follows the cluster as a standby does.  A question changes its state and changes it back, with
-the cycles, plugins and features that would decide in earnest; nothing is written.
+A fork follows the cluster as a standby does.  A dry run changes its state and changes it back, with
+the cycles, plugins and features of the real scheduler; nothing is written.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
