@@ -1,13 +1,14 @@
 """PodGroups of scheduling.k8s.io, on a server that has them: Kubernetes 1.36 and later.
 
-Source: kubernetes 1.37 test/e2e/scheduling/workload.go; test/integration/scheduler/podgroup.
+Source: kubernetes 1.37 test/e2e/scheduling/workload.go, gang_scheduling.go,
+workload_aware_preemption.go; test/integration/scheduler/podgroup.
 """
 
 from typing import Any
 
 import pytest
 from tests.e2e.controlplane.binaries import kubernetes_minor
-from tests.e2e.suites.cluster import SOON_S, Manifest, SuiteCluster, node
+from tests.e2e.suites.cluster import SOON_S, Manifest, SuiteCluster, node, priority_class
 from tests.e2e.waiting import eventually
 
 MINOR = kubernetes_minor()
@@ -121,3 +122,35 @@ def test_gang_starts_after_its_minimum_is_lowered(cluster: SuiteCluster) -> None
     merge = "application/merge-patch+json"
     cluster.api.request("PATCH", path(cluster, "train"), change, content_type=merge)
     eventually(lambda: len(bound(cluster)) == 2, SOON_S)
+
+
+@PROFILES
+@pytest.mark.skipif(MINOR < 37, reason="groups are preempted and preempt in Kubernetes 1.37")
+@pytest.mark.parametrize(
+    ("mode", "by_group", "left"),
+    [({"all": {}}, True, 0), ({"single": {}}, True, 1), ({"single": {}}, False, 1)],
+    ids=["all by group", "single by group", "single by pod"],
+)
+def test_members_go_together_or_alone_as_their_group_says(
+    cluster: SuiteCluster, profile: str, mode: Manifest, *, by_group: bool, left: int
+) -> None:
+    """WorkloadAwarePreemption of Kubernetes' suite: room for one of two members is wanted."""
+    cluster.scheduler_name = profile
+    kinds = {name: f"{name}-{cluster.namespace}" for name in ("low", "high")}
+    cluster.create(priority_class(kinds["low"], 100), priority_class(kinds["high"], 1000))
+    cluster.create(node("n0", "4"))
+    low = {"priorityClassName": kinds["low"]}
+    make_group(cluster, 2, disruptionMode=mode, **low)
+    cluster.create(*(member(cluster, name, "2", **low) for name in "ab"))
+    assert {cluster.node_of(name) for name in "ab"} == {"n0"}
+
+    high: Manifest = {"priorityClassName": kinds["high"]}
+    if by_group:
+        policy = {"schedulingPolicy": {"gang": {"minCount": 1}}}
+        body = {"apiVersion": VERSION, "kind": "PodGroup", "metadata": {"name": "urgent"}}
+        single = {"disruptionMode": {"single": {}}}
+        cluster.api.request("POST", path(cluster), {**body, "spec": {**policy, **single, **high}})
+        high["schedulingGroup"] = {"podGroupName": "urgent"}
+    cluster.create(cluster.pod("urgent", {"cpu": "2"}, **high))
+    assert cluster.node_of("urgent") == "n0"
+    assert sum(not cluster.is_going(name) for name in "ab") == left
