@@ -52,6 +52,11 @@ class Kernel(Generic[Parameters, Result]):
         self._loop = loop
         self._signature = signature
 
+    @property
+    def is_compiled(self) -> bool:
+        """Whether ``compiled`` has been used, so that it costs nothing to load."""
+        return "compiled" in vars(self)
+
     @functools.cached_property
     def compiled(self) -> Callable[Parameters, Result]:
         """The loop as machine code."""

@@ -1,9 +1,9 @@
-"""Arrays that grow."""
+"""Arrays that grow, and kernels."""
 
 import numpy as np
 import pytest
 
-from koordinator.foundation.arrays import extended
+from koordinator.foundation.arrays import IntArray, Kernel, extended
 
 
 @pytest.mark.parametrize("axis", [0, 1])
@@ -19,3 +19,25 @@ def test_what_was_there_stays_and_the_rest_is_filled(axis: int, more: int, fill:
     assert np.array_equal(result, np.pad(array, by, constant_values=fill))
     assert result.dtype == array.dtype
     assert not np.shares_memory(result, array)
+
+
+def _sum(amounts: IntArray) -> int:
+    return int(amounts.sum())
+
+
+def _sum_loop(amounts: IntArray) -> int:
+    total = 0
+    for amount in amounts:
+        total += amount
+    return total
+
+
+def test_a_kernel_is_compiled_from_its_first_compiled_call() -> None:
+    """What runs the reference for little work may switch once loading costs nothing."""
+    kernel = Kernel(_sum, _sum_loop, lambda types: (types.Array(types.int64, 1, "C"),))
+    amounts = np.arange(4)
+    kernel.reference(amounts)
+    before = kernel.is_compiled
+
+    assert kernel.compiled(amounts) == kernel.reference(amounts)
+    assert (before, kernel.is_compiled) == (False, True)

@@ -147,8 +147,10 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     size = max(int(sqrt(n)), 1)
     blocks = (n + size - 1) // size
     # Best row of each block of ``size`` rows by evaluation, so that one changed row costs the scan
-    # of a block and not of all rows; UNFIT if no row of the block takes such a pod.
+    # of a block and not of all rows; UNFIT if no row of the block takes such a pod.  The values of
+    # these rows lie side by side: to gather them from ``best`` would miss the processor's caches.
     tops = np.full((len(slots), blocks), _DIRTY, np.int64)
+    top_values = np.full((len(slots), blocks), UNFIT, np.int64)
     # Amounts of a row after each change, in the order of the log: what a class reads is contiguous.
     # A row that changed twice is evaluated twice, the second time with the amounts that count.
     # They are exact as floating point numbers, see ``EXACT_BELOW``.
@@ -167,7 +169,8 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     for at in range(len(kinds)):
         kind = kinds[at]
         which = scored[kind]
-        own_best, own_fixed, own_tops = best[slots[which]], fixed[slots[which]], tops[which]
+        own_best, own_fixed = best[slots[which]], fixed[slots[which]]
+        own_tops, own_values = tops[which], top_values[which]
         begin = since[which]
         changed = log[begin:filled]
         count = len(changed)
@@ -284,40 +287,37 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
             own_best[row] = value
             block = row // size
             top = own_tops[block]
+            if top == _DIRTY:
+                continue
             if top == row:
                 if value < earlier_value:
                     own_tops[block] = _DIRTY
-            elif (
-                top != _DIRTY
-                and value != UNFIT
-                and (
-                    top == UNFIT
-                    or value > own_best[top]
-                    or (value == own_best[top] and rank[row] < rank[top])
-                )
+                else:
+                    own_values[block] = value
+            elif value != UNFIT and (
+                value > own_values[block] or (value == own_values[block] and rank[row] < rank[top])
             ):
-                own_tops[block] = row
+                own_tops[block], own_values[block] = row, value
         since[which] = filled
+        highest = UNFIT
+        for block in range(blocks):
+            if own_tops[block] == _DIRTY:
+                begin, end = block * size, min((block + 1) * size, n)
+                value = UNFIT
+                for row in range(begin, end):
+                    value = max(value, own_best[row])
+                top = UNFIT
+                for row in range(begin, end if value != UNFIT else begin):
+                    if own_best[row] == value and (top == UNFIT or rank[row] < rank[top]):
+                        top = row
+                own_tops[block], own_values[block] = top, value
+            highest = max(highest, own_values[block])
         chosen = UNFIT
         for block in range(blocks):
-            top = own_tops[block]
-            if top == _DIRTY:
-                top = UNFIT
-                for row in range(block * size, min((block + 1) * size, n)):
-                    value = own_best[row]
-                    if value != UNFIT and (
-                        top == UNFIT
-                        or value > own_best[top]
-                        or (value == own_best[top] and rank[row] < rank[top])
-                    ):
-                        top = row
-                own_tops[block] = top
-            if top != UNFIT and (
-                chosen == UNFIT
-                or own_best[top] > own_best[chosen]
-                or (own_best[top] == own_best[chosen] and rank[top] < rank[chosen])
+            if own_values[block] == highest and (
+                chosen == UNFIT or rank[own_tops[block]] < rank[chosen]
             ):
-                chosen = top
+                chosen = own_tops[block]
         if chosen == UNFIT:
             return at
         rows[at] = chosen
