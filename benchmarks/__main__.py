@@ -17,6 +17,7 @@ from benchmarks.benchmark import Benchmark
 
 MODULES = [
     "throughput",
+    "curves",
     "gangs",
     "topology",
     "job_preemption",
@@ -36,6 +37,7 @@ MODULES = [
     "openb_curve",
     "room",
     "cluster",
+    "peers",
     "recovery",
     "colocation",
     "koordlet",

@@ -1,14 +1,11 @@
-"""The scheduler against a real kube-apiserver, next to a bare client and to the stock scheduler.
+"""The scheduler against a real kube-apiserver: memory, start and latency.
 
-All run on one machine, one after the other, on the same server: what counts are the ratios.  When
-a pod was bound is read from its condition, which the server writes with the bind; only whole
-seconds in the middle of a run are counted.  The control plane is that of ``make e2e``.
+The control plane is that of ``make e2e``.  ``benchmarks.peers`` compares the rates of binding.
 """
 
 import asyncio
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from itertools import pairwise
@@ -25,60 +22,14 @@ from benchmarks.benchmark import Benchmark
 IN_FLIGHT = 64  # requests of the bare client; more are not faster
 PODS = "/api/v1/namespaces/default/pods"
 NODES = 5_000
-UNLIMITED = {"qps": 10_000, "burst": 20_000}
 
 Call = tuple[str, str, dict[str, Any] | None]  # verb, path, body
-
-
-def binds(scale: float) -> dict[str, Any]:
-    """Return binds per second: bare client, koord scheduler, stock scheduler.
-
-    The bare client runs before and after, since the server warms up; the mean of both counts.
-    """
-    pods = int(10_000 * scale)
-    with _cluster(NODES) as cluster:
-        before = _bare(cluster.api, "before", pods)
-        send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(pods)))
-        with _koord(cluster) as process:
-            _wait_until_bound(process, pods)
-            koord = _rate(cluster.api, "koord", pods)
-        _clear(cluster.api)
-        after = _bare(cluster.api, "after", pods)
-        stock_pods = pods // 4
-        send(cluster.api, (("POST", PODS, _pod(i, "stock")) for i in range(stock_pods)))
-        cluster.start_scheduler(
-            {
-                "apiVersion": "kubescheduler.config.k8s.io/v1",
-                "kind": "KubeSchedulerConfiguration",
-                "leaderElection": {"leaderElect": False},
-                "clientConnection": UNLIMITED,
-                "profiles": [{"schedulerName": "stock"}],
-            }
-        )
-        stock = _rate(cluster.api, "stock", stock_pods)
-    bare = (before + after) / 2
-    return {
-        "bare binds/s before and after": f"{before:.0f}, {after:.0f}",
-        "koord binds/s": round(koord),
-        "of bare": f"{koord / bare:.0%}",
-        "stock binds/s": round(stock),
-        "times stock": f"{koord / stock:.1f}",
-    }
-
-
-def _bare(api: Endpoint, name: str, pods: int) -> float:
-    """Return how many pods a client that does nothing else binds in a second."""
-    send(api, (("POST", PODS, _pod(i, name)) for i in range(pods)))
-    send(api, (_binding(i, name, i % NODES) for i in range(pods)))
-    rate = _rate(api, name)
-    _clear(api)
-    return rate
 
 
 def memory(scale: float) -> dict[str, Any]:
     """Return the memory of the scheduler at 5,000 nodes and 20,000 pods, half of them its own."""
     pods = int(20_000 * scale)
-    with _cluster(NODES) as cluster:
+    with running_cluster(NODES) as cluster:
         bound = (("POST", PODS, _pod(i, "other", i % NODES)) for i in range(pods // 2))
         send(cluster.api, bound)
         send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(pods - pods // 2)))
@@ -95,7 +46,7 @@ def memory(scale: float) -> dict[str, Any]:
 def start(scale: float) -> dict[str, Any]:
     """Return the seconds from the start of the process to its first bind."""
     pods = int(50_000 * scale)
-    with _cluster(NODES) as cluster:
+    with running_cluster(NODES) as cluster:
         send(cluster.api, (("POST", PODS, _pod(i, "other", i % NODES)) for i in range(pods - 1000)))
         send(cluster.api, (("POST", PODS, _pod(i, "koord")) for i in range(1000)))
         began = time.perf_counter()
@@ -112,7 +63,7 @@ def start(scale: float) -> dict[str, Any]:
 def latency(scale: float) -> dict[str, Any]:
     """Return how long a decision takes while pods come one by one."""
     pods = int(1_000 * scale)
-    with _cluster(NODES) as cluster, _koord(cluster) as process:
+    with running_cluster(NODES) as cluster, _koord(cluster) as process:
         for i in range(pods):
             send(cluster.api, [("POST", PODS, _pod(i, "koord"))])
         _wait_until_bound(process, pods)
@@ -152,7 +103,8 @@ def _quantile(buckets: list[tuple[float, float]], share: float) -> float:
 
 
 @contextmanager
-def _cluster(nodes: int) -> Iterator[ControlPlane]:
+def running_cluster(nodes: int) -> Iterator[ControlPlane]:
+    """Run a control plane with so many nodes that nothing plays."""
     with tempfile.TemporaryDirectory() as folder, ControlPlane(Path(folder)) as cluster:
         send(cluster.api, (("POST", "/api/v1/nodes", _node(i)) for i in range(nodes)))
         yield cluster
@@ -190,50 +142,6 @@ def _pod(number: int, scheduler: str, node: int | None = None) -> dict[str, Any]
     }
 
 
-def _binding(number: int, scheduler: str, node: int) -> Call:
-    name = f"{scheduler}-{number:05}"
-    target = {"apiVersion": "v1", "kind": "Node", "name": f"n{node:05}"}
-    body = {
-        "apiVersion": "v1",
-        "kind": "Binding",
-        "metadata": {"name": name},
-        "target": target,
-    }
-    return "POST", f"{PODS}/{name}/binding", body
-
-
-def _clear(api: Endpoint) -> None:
-    """Delete all pods and events, and wait until they no longer exist."""
-    for path in (PODS, "/api/v1/namespaces/default/events"):
-        send(api, [("DELETE", path, None)])
-
-
-def _rate(api: Endpoint, scheduler: str, pods: int = 0) -> float:
-    """Wait until so many pods of a scheduler are bound; return how many were in a second.
-
-    Asking is expensive for the server, so that is done seldom.
-    """
-    while True:
-        when = _bound_at(api, scheduler)
-        if sum(when.values()) >= pods:
-            break
-        time.sleep(15.0)
-    seconds = sorted(when)
-    middle = [when[second] for second in seconds[1:-1]]
-    return sum(middle) / max(seconds[-1] - seconds[0] - 1, 1) if middle else sum(when.values())
-
-
-def _bound_at(api: Endpoint, scheduler: str) -> Counter[int]:
-    """Return how many pods were bound in each second."""
-    (answer,) = send(api, [("GET", f"{PODS}?labelSelector=app%3D{scheduler}", None)])
-    return Counter(
-        int(time.mktime(time.strptime(condition["lastTransitionTime"], "%Y-%m-%dT%H:%M:%SZ")))
-        for pod in answer["items"]
-        for condition in pod["status"].get("conditions", ())
-        if condition["type"] == "PodScheduled" and condition["status"] == "True"
-    )
-
-
 def send(api: Endpoint, calls: Iterable[Call]) -> list[Any]:
     """Send requests, many at a time; return the answers to those that only read."""
     return asyncio.run(_send_all(api, iter(calls)))
@@ -260,11 +168,6 @@ async def _send_all(api: Endpoint, calls: Iterator[Call]) -> list[Any]:
 
 
 BENCHMARKS = {
-    "binds": Benchmark(
-        "kube-apiserver, 5,000 nodes, 10,000 pods",
-        "80 % of bare, 8 times Go koord-scheduler",
-        binds,
-    ),
     "memory": Benchmark("kube-apiserver, 5,000 nodes, 20,000 pods", "400 MiB", memory),
     "start": Benchmark("kube-apiserver, 5,000 nodes, 50,000 pods", "15 s", start),
     "latency": Benchmark("kube-apiserver, 5,000 nodes, short queue", "p99 5 ms", latency),

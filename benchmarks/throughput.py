@@ -88,10 +88,10 @@ def in_runs(count: int) -> Iterator[Pod]:
         )
 
 
-def interleaved(count: int) -> Iterator[Pod]:
-    """Make pods of 200 classes in random order."""
-    specs = [spec_of(c) for c in range(CLASSES)]
-    for i, c in enumerate(np.random.default_rng(2).integers(0, CLASSES, count).tolist()):
+def interleaved(count: int, classes: int = CLASSES) -> Iterator[Pod]:
+    """Make pods of so many classes in random order."""
+    specs = [spec_of(c) for c in range(classes)]
+    for i, c in enumerate(np.random.default_rng(2).integers(0, classes, count).tolist()):
         yield Pod(
             metadata=ObjectMeta(name=f"p{i}", namespace="default", labels={"app": f"a{c}"}),
             spec=specs[c],

@@ -67,6 +67,13 @@ class Program:
             self._process.wait()
             self._process = None
 
+    @property
+    def pid(self) -> int:
+        """The process id; only while it runs."""
+        if self._process is None:
+            raise ControlPlaneError(f"{self.name} is not running")
+        return self._process.pid
+
     def is_running(self) -> bool:
         """Whether it was started and hasn't ended."""
         return self._process is not None and self._process.poll() is None
