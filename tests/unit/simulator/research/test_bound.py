@@ -84,6 +84,20 @@ def test_order_matters_only_between_comparable_requests() -> None:
     assert conserving_bound(arriving, [node]).gpu_milli == pytest.approx(1_000)
 
 
+@pytest.mark.parametrize(
+    "refused",
+    [GpuClass(1_000, 1, 600, memory_mib=9_000), GpuClass(1_000, 1, 600, models=0b10)],
+    ids=["memory", "models"],
+)
+def test_a_refusal_for_memory_or_models_says_nothing_about_others(refused: GpuClass) -> None:
+    """The node has neither that memory nor that model, and takes the pod with a whole GPU."""
+    node = NodeShape(gpus=1, cpu_milli=16_000, model_bit=1)
+
+    bound = conserving_bound([refused, GpuClass(1_000, 1, 1_000)], [node])
+
+    assert bound.gpu_milli == pytest.approx(1_000)
+
+
 pods = st.builds(
     GpuClass,
     cpu_milli=st.integers(0, 120).map(lambda n: 130 * n),
