@@ -168,7 +168,7 @@ def _kubernetes_flags(release: Release, command: str) -> Found:
     """Return the flags of whole releases: declarations have moved between repositories."""
     if not release.has("kubernetes"):
         return {}
-    folders = ("apiserver", "component-base/logs")
+    folders: Sequence[str] = ("apiserver", "component-base/logs")
     if command == "koord scheduler":
         folders = (*STAGED, "kubernetes/cmd/kube-scheduler")
     return _names(release.sources.flags(*folders))
