@@ -29,7 +29,7 @@ from koordinator.manager.lookups import WatchLookup
 from koordinator.process.admission_reviews import review_application
 from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.http_server import HttpServer
-from koordinator.process.self_signed import self_signed
+from koordinator.process.serving_secret import self_signed
 
 RATE, SECONDS, CONNECTIONS, PROFILES = 500, 10, 8, 20
 PATH = "/mutate-pod"

@@ -2,20 +2,21 @@
 
 msgspec does the work; only when it refuses is the input walked again, to name the field as
 Kubernetes does and to show what was found there.
+``LazySequence`` is decoded at the first access.
+
 Source: RFC 7396 (merge patches); apimachinery pkg/util/json for null meaning absent.
 """
 
 import datetime as dt
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, overload
 
 import msgspec
 from msgspec import inspect
 
 from koordinator.api.core import MicroTime
-from koordinator.api.lazy import LazySequence
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.nesting import TOO_DEEP, check_nesting
 from koordinator.api.registry import find_kind
@@ -25,6 +26,7 @@ from koordinator.foundation.decoders import JsonDecoder, convert, decode_json, d
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Quantity
 
+ItemT = TypeVar("ItemT")
 KindT = TypeVar("KindT", bound=KubeObject)
 ValueT = TypeVar("ValueT")
 
@@ -427,3 +429,45 @@ def _subject(kind: str, namespace: str, name: str, namespaced: bool) -> str:
 def _show(value: object) -> str:
     shown = msgspec.json.encode(value, enc_hook=str).decode()
     return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+
+
+class LazySequence(Sequence[ItemT]):
+    """A tuple as JSON text until then: equal to it, and written as it was read.
+
+    ``read`` decodes it.  Invalid content is reported at that time.
+    """
+
+    __slots__ = ("_items", "_read", "text")
+
+    def __init__(self, text: msgspec.Raw, read: Callable[[], tuple[ItemT, ...]]) -> None:
+        self.text = text
+        self._read = read
+        self._items: tuple[ItemT, ...] | None = None
+
+    @property
+    def items(self) -> tuple[ItemT, ...]:
+        """The tuple.  Raises InputError if it can't be read."""
+        if self._items is None:
+            self._items = self._read()
+        return self._items
+
+    @overload
+    def __getitem__(self, index: int) -> ItemT: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[ItemT, ...]: ...
+    def __getitem__(self, index: Any) -> Any:
+        return self.items[index]
+
+    def __len__(self) -> int:
+        return len(self.items)
+
+    def __eq__(self, other: object) -> bool:
+        if isinstance(other, LazySequence):
+            return self.text == other.text or self.items == other.items
+        return self.items == other
+
+    def __hash__(self) -> int:
+        return hash(self.items)
+
+    def __repr__(self) -> str:
+        return repr(self.items)

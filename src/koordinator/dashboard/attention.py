@@ -11,8 +11,7 @@ import msgspec
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.reservation import Reservation
 from koordinator.dashboard.access import Redactor, ViewScope
-from koordinator.dashboard.components import ComponentHealth
-from koordinator.dashboard.overview import ClusterOverview
+from koordinator.dashboard.overview import ClusterOverview, ComponentHealth
 from koordinator.dashboard.queries import is_waiting, objects_of, quota_rules
 from koordinator.dashboard.timeline import ClusterChanges
 from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries

@@ -18,9 +18,13 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.reservation import Reservation
 from koordinator.dashboard.access import PrivateNames
 from koordinator.dashboard.broadcast import Broadcast
-from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.explained_causes import ExplainedCauses
-from koordinator.dashboard.overview import ClusterOverview, OverviewBuilder, empty_overview
+from koordinator.dashboard.overview import (
+    ClusterOverview,
+    ComponentHealth,
+    OverviewBuilder,
+    empty_overview,
+)
 from koordinator.dashboard.sources import (
     ClusterSource,
     ControllableSource,

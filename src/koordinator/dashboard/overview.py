@@ -2,18 +2,32 @@
 
 Reads the arrays of a scheduler's state.  An overview is built after every change, so each must take
 only a few milliseconds with thousands of nodes.
+
+The health of Koordinator's components is derived from their Leases and webhook configurations.  A
+separate thread checks it at intervals, as each check sends several requests.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 
+from koordinator.api.control_plane import Lease
+from koordinator.api.meta import KubeObject
 from koordinator.api.resource_names import BATCH_CPU, MID_CPU
+from koordinator.cluster.port import Cluster
 from koordinator.dashboard.node_facts import NodeFacts, NodeRoster
 from koordinator.dashboard.sources import SourceStatus
 from koordinator.dashboard.waiting_pods import WaitingPods, WaitingSurvey
+from koordinator.domain.component_health import (
+    LEASES,
+    WEBHOOKS,
+    ComponentFinding,
+    lease_findings,
+    webhook_findings,
+)
+from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.nodes import RATIO_OF_GPU
@@ -157,3 +171,36 @@ def _shares(part: npt.NDArray[np.int64], whole: npt.NDArray[np.int64]) -> npt.ND
     known = whole > 0
     ratio = np.divide(part, whole, out=np.zeros(len(whole)), where=known)
     return np.where(known, np.rint(np.clip(ratio, 0, 30) * _WHOLE), UNKNOWN).astype(np.int64)
+
+
+class ComponentHealth:
+    """Result of the last check; ``unread`` is the reason where there is none."""
+
+    def __init__(self, cluster: Cluster, namespace: str) -> None:
+        self._cluster, self._namespace = cluster, namespace
+        self.findings: tuple[ComponentFinding, ...] = ()
+        self.unread = "the first check has not finished"
+
+    def check(self, now_s: float) -> None:
+        """Read the objects and update ``findings``; may block on the API server."""
+        try:
+            leases = [*self._existing(Lease, LEASES, self._namespace)]
+            webhooks = [
+                one for kind, name in WEBHOOKS.items() for one in self._existing(kind, (name,), "")
+            ]
+        except ClusterError as error:
+            self.findings, self.unread = (), str(error)
+            return
+        self.findings = (*lease_findings(leases, now_s), *webhook_findings(webhooks))
+        self.unread = (
+            "" if leases or webhooks else f"no component is installed in {self._namespace}"
+        )
+
+    def _existing(
+        self, kind: type[KubeObject], names: Iterable[str], namespace: str
+    ) -> Iterator[KubeObject]:
+        for name in names:
+            try:
+                yield self._cluster.get(kind, name, namespace)
+            except NotFoundError:
+                continue

@@ -280,7 +280,13 @@ def _write_pair(certificate: Path, key: Path, names: Sequence[str], clock: Clock
 
 def _make(names: Sequence[str], clock: Clock) -> Pair:
     """Make a pair in a process of its own: the library takes 12 MiB that would stay."""
-    command = [sys.executable, "-m", "koordinator.process.self_signed", str(clock.now_s()), *names]
+    command = [
+        sys.executable,
+        "-m",
+        "koordinator.process.serving_secret",
+        str(clock.now_s()),
+        *names,
+    ]
     try:
         made = subprocess.run(  # noqa: S603 -- this program, with names of our own
             command, stdout=subprocess.PIPE, check=True, timeout=_MADE_WITHIN_S

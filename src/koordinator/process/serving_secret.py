@@ -1,18 +1,25 @@
-"""A serving certificate that all replicas share: made by one, kept in a Secret, renewed in time.
+"""Serving certificates: one that all replicas share in a Secret, and a self-signed one.
 
 Who trusts it is given the certificate itself, and the one before it, so that a replica that still
 shows the old one is trusted, too.
-Source: koordinator pkg/webhook/util/generator/selfsigned.go, util/writer/secret.go.
+
+Source: koordinator pkg/webhook/util/generator/selfsigned.go, util/writer/secret.go; client-go
+util/cert/cert.go ``GenerateSelfSignedCertKey``: one year, from an hour ago on.
 """
 
 import binascii
 import datetime as dt
 import logging
+import sys
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from dataclasses import dataclass
+from ipaddress import ip_address
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 from msgspec.structs import replace
 
 from koordinator.api.core import Secret
@@ -21,8 +28,9 @@ from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import AlreadyExistsError, ConflictError, NotFoundError
 from koordinator.process.certificates import Pair
-from koordinator.process.self_signed import self_signed
 
+SELF_SIGNED_LIFETIME = dt.timedelta(days=365)
+CLOCK_SKEW = dt.timedelta(hours=1)
 LIFETIME = dt.timedelta(days=3650)
 RENEWED_BEFORE = dt.timedelta(days=182)
 _CERTIFICATE, _KEY, _TRUSTED = "cert.pem", "key.pem", "ca-cert.pem"
@@ -104,3 +112,59 @@ def read_pair(secret: Secret) -> ServingPair | None:
     except (KeyError, ValueError, binascii.Error):
         return None
     return ServingPair(Pair(parts[0], parts[1]), parts[2])
+
+
+def self_signed(
+    names: Sequence[str], now_s: float, lifetime: dt.timedelta = SELF_SIGNED_LIFETIME
+) -> Pair:
+    """Return a new P-256 pair for the host names and IP addresses; the first gives its name."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    subject = x509.Name(
+        [x509.NameAttribute(NameOID.COMMON_NAME, f"{names[0]}@{int(now_s)}")],
+    )
+    start = to_datetime(now_s) - CLOCK_SKEW
+    certificate = (
+        x509.CertificateBuilder(subject, subject, key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(start)
+        .not_valid_after(start + lifetime)
+        .add_extension(x509.SubjectAlternativeName([_name(name) for name in names]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_USAGE, critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(
+        certificate.public_bytes(serialization.Encoding.PEM),
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        ),
+    )
+
+
+_USAGE = x509.KeyUsage(
+    digital_signature=True,
+    key_cert_sign=True,  # of itself: who pins it as an authority expects that
+    content_commitment=False,
+    key_encipherment=False,
+    data_encipherment=False,
+    key_agreement=False,
+    crl_sign=False,
+    encipher_only=False,
+    decipher_only=False,
+)
+
+
+def _name(name: str) -> x509.GeneralName:
+    try:
+        return x509.IPAddress(ip_address(name))
+    except ValueError:
+        return x509.DNSName(name)
+
+
+if __name__ == "__main__":  # for who doesn't want to load this: the time, then the names
+    made = self_signed(sys.argv[2:], float(sys.argv[1]))
+    sys.stdout.buffer.write(made.certificate + made.key)

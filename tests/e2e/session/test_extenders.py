@@ -14,7 +14,7 @@ from tests.e2e.session.manifests import node, pod
 from tests.e2e.session.user import User
 from tests.extender_server import extender_server
 
-from koordinator.process.self_signed import self_signed
+from koordinator.process.serving_secret import self_signed
 
 
 @dataclass

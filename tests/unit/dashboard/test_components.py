@@ -12,7 +12,7 @@ from koordinator.api.control_plane import Lease
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.dashboard.access import EVERYTHING, ViewScope
 from koordinator.dashboard.attention import attention
-from koordinator.dashboard.components import ComponentHealth
+from koordinator.dashboard.overview import ComponentHealth
 from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.foundation.errors import ClusterError
 

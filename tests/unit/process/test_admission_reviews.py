@@ -16,8 +16,7 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.process.admission_reviews import Answer, Review, ReviewMetrics, review_application
 from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.http_server import HttpServer
-from koordinator.process.self_signed import self_signed
-from koordinator.process.serving_secret import ServingSecret
+from koordinator.process.serving_secret import ServingSecret, self_signed
 
 NAMES = ("localhost", "127.0.0.1")
 NOW_S = 1_767_225_600.0

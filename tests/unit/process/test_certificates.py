@@ -19,7 +19,7 @@ from koordinator.process.certificates import (
     context_of_files,
     self_signed_context,
 )
-from koordinator.process.self_signed import self_signed
+from koordinator.process.serving_secret import self_signed
 
 NAMES = ("localhost", "127.0.0.1", "::1")
 NOW_S = 1_700_000_000.0

@@ -15,7 +15,7 @@ from tests.unit.process.clients import PATIENCE_S
 from koordinator.foundation.errors import InputError
 from koordinator.process.certificates import Pair, ReplaceableContext
 from koordinator.process.http_server import HttpServer
-from koordinator.process.self_signed import self_signed
+from koordinator.process.serving_secret import self_signed
 
 NOW_S = 1_767_225_600.0
 SERVER = self_signed(("localhost",), NOW_S)

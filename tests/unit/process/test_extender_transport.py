@@ -14,7 +14,7 @@ from koordinator.api.kubescheduler import Extender, ExtenderTLSConfig
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import ExtenderError, InputError, SilentExtenderError
 from koordinator.process.extender_transport import HttpExtenderTransport, unverified
-from koordinator.process.self_signed import self_signed
+from koordinator.process.serving_secret import self_signed
 
 OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}"
 Serve = Callable[[socket.socket], None]

@@ -25,9 +25,9 @@ from koordinator.cli.output import console, warn
 from koordinator.cli.recording import recorded_configuration
 from koordinator.cluster.port import Cluster
 from koordinator.dashboard.access import AccessPolicy, ReviewedAccess
-from koordinator.dashboard.components import ComponentHealth
 from koordinator.dashboard.decisions import DecisionArchive
 from koordinator.dashboard.feed import Feed
+from koordinator.dashboard.overview import ComponentHealth
 from koordinator.dashboard.server import ComparedRun, dashboard_application
 from koordinator.dashboard.sources import ClusterSource
 from koordinator.dashboard.sources.cluster import LiveClusterSource

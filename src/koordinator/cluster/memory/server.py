@@ -30,14 +30,19 @@ from koordinator.cluster.memory.admission import (
     Admission,
     WriteOperation,
 )
-from koordinator.cluster.memory.disruption import DisruptionBudgets, needs_no_budget
 from koordinator.cluster.memory.fields import (
     IdentityGenerator,
     Manifest,
     Manifests,
     parse_field_selector,
 )
-from koordinator.cluster.memory.rules import bound, scheduled_at, with_condition
+from koordinator.cluster.memory.rules import (
+    DisruptionBudgets,
+    bound,
+    needs_no_budget,
+    scheduled_at,
+    with_condition,
+)
 from koordinator.cluster.memory.store import MemoryWatch, Store, snapshot_events
 from koordinator.cluster.port import (
     NO_SELECTORS,

@@ -7,7 +7,7 @@
 ``choice``        joint choice over all types, from bit masks alone
 ``free_devices``  devices in use, and devices that a pod may take
 ``parts``, ``plan``  a request on nodes of one model: feasibility and allocation
-``allocation``, ``adaptation``  annotations written about an allocation
+``allocation``  annotations written about an allocation
 ``scorer``        order of devices, and score of nodes
 
 **Feasibility over many nodes.**  Whether a node has room for a request depends on the node's model

@@ -7,7 +7,6 @@ references (``library`` lists them).
 ``types``      types, and values that Python has none for; visitor of syntax trees
 ``checker``    static types; the paths of variables that an expression reads
 ``library``    the functions of every environment
-``addresses``  functions of IP addresses and CIDR ranges
 ``program``    the tree as nested functions, evaluated within a number of steps
 """
 

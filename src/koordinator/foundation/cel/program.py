@@ -14,7 +14,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from koordinator.foundation.cel.addresses import ADDRESSES
 from koordinator.foundation.cel.checker import TYPE_NAMES, Checker, Path, qualified_name, reads_of
 from koordinator.foundation.cel.library import (
     STANDARD,
@@ -36,6 +35,7 @@ from koordinator.foundation.cel.syntax import (
 )
 from koordinator.foundation.cel.types import (
     ABSENT,
+    ADDRESSES,
     CelCostError,
     CelError,
     CelType,

@@ -21,7 +21,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import NodeAllocatableResourceClaimStatus, Pod
 from koordinator.cluster.port import Binding, Binds, Cluster
 from koordinator.domain.audit import AuditEntry
-from koordinator.domain.devices.adaptation import is_locked, lock_text, locked
+from koordinator.domain.devices.vendors import is_locked, lock_text, locked
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import (

@@ -14,8 +14,7 @@ from typing import Any, Literal, cast
 
 import msgspec
 
-from koordinator.api.codec import decode, decode_object, json_decoder
-from koordinator.api.lazy import LazySequence
+from koordinator.api.codec import LazySequence, decode, decode_object, json_decoder
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node_metric import (
     AggregatedUsage,

@@ -13,7 +13,7 @@ from tests.unit.deploy.installed import NAMESPACE, OBJECTS
 from koordinator.api.registry import KINDS
 from koordinator.api.schema import all_crds
 from koordinator.foundation.clock import WallClock, to_datetime
-from koordinator.process.self_signed import self_signed
+from koordinator.process.serving_secret import self_signed
 
 APPS: Final = f"GET /apis/apps/v1/namespaces/{NAMESPACE}"
 CRDS: Final = "GET /apis/apiextensions.k8s.io/v1/customresourcedefinitions"

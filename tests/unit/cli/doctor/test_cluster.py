@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 from koordinator.api.schema import all_crds
 from koordinator.cli.main import app
 from koordinator.foundation.errors import InputError
-from koordinator.process.self_signed import self_signed
+from koordinator.process.serving_secret import self_signed
 
 FORBIDDEN = fail(403, "Forbidden", "may not")
 

@@ -23,16 +23,18 @@ from koordinator.api.annotations.devices import (
     DeviceAllocationExtension,
     DeviceAllocations,
 )
-from koordinator.domain.devices.adaptation import (
+from koordinator.domain.devices.allocation import DeviceShortage
+from koordinator.domain.devices.pod_request import sharing_shortage
+from koordinator.domain.devices.vendors import (
+    VENDORS,
     Adaptation,
+    AdaptationError,
     adaptation,
     is_locked,
     lock_text,
     locked,
+    vendor_named,
 )
-from koordinator.domain.devices.allocation import DeviceShortage
-from koordinator.domain.devices.pod_request import sharing_shortage
-from koordinator.domain.devices.vendors import VENDORS, AdaptationError, vendor_named
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 

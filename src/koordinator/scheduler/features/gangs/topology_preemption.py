@@ -13,7 +13,7 @@ from koordinator.domain.network import OUTSIDE
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.binding import Binder
 from koordinator.scheduler.cycle import Nominations, SchedulingCycle, priority_of
-from koordinator.scheduler.cycle.job_reasons import MOST_MEMBERS, MOST_PODS
+from koordinator.scheduler.cycle.what_if import MOST_MEMBERS, MOST_PODS
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.features.gangs.placement import GangDecision, GangGroupAttempt, Wanted
 from koordinator.scheduler.features.gangs.preemption import GangHeadroom, GangPreemption

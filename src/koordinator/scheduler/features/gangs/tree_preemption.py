@@ -16,8 +16,7 @@ from koordinator.domain.gangs import GangCache
 from koordinator.scheduler.binding import Assumed, Binder
 from koordinator.scheduler.cycle import SchedulingCycle, priority_of
 from koordinator.scheduler.cycle.job_dry_run import reads_other_nodes
-from koordinator.scheduler.cycle.job_reasons import MOST_MEMBERS, MOST_PODS
-from koordinator.scheduler.cycle.what_if import rejection
+from koordinator.scheduler.cycle.what_if import MOST_MEMBERS, MOST_PODS, rejection
 from koordinator.scheduler.features.gangs.placement import GangGroupAttempt, Wanted
 from koordinator.scheduler.features.gangs.preemption import GangHeadroom
 from koordinator.scheduler.features.gangs.topology_placements import PlacementConflict
