@@ -3,11 +3,10 @@
 Two node agents run beside them, on machines of files.  Each round creates one object of every kind
 under new names, waits for the decisions about them, and deletes them.  Between the rounds one
 disturbance after the other happens.  At the end every process has its first pid, no pod was seen on
-two nodes, and resident memory may be a tenth more than at a tenth of the way.  Threads, open files
+two nodes, and anonymous memory may be a tenth more than at a tenth of the way.  Threads, open files
 and the watches that the API server serves are counted after each round, too.
 """
 
-import os
 import sys
 import tempfile
 import time
@@ -49,7 +48,7 @@ _SERVED = "apiserver_longrunning_requests{"
 class Usage:
     """Resources of a process after a round."""
 
-    mib: float  # resident
+    mib: float  # resident and of no file: the kernel may drop pages of files at any time
     threads: int
     files: int
 
@@ -218,8 +217,8 @@ def _typed(body: dict[str, Any], kind: str) -> dict[str, Any]:
 
 def _usage(process: KoordProcess) -> Usage:
     folder = Path(f"/proc/{process.pid}")
-    pages = int((folder / "statm").read_text().split()[1])
-    mib = pages * os.sysconf("SC_PAGE_SIZE") / (1 << 20)
+    status = dict(it.split(":", 1) for it in (folder / "status").read_text().splitlines())
+    mib = int(status["RssAnon"].split()[0]) / 1024
     threads, files = (sum(1 for _ in (folder / each).iterdir()) for each in ("task", "fd"))
     return Usage(mib, threads, files)
 
