@@ -78,7 +78,7 @@ def serving() -> Iterator[Registry]:
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            status, headers, body = registry.answer(self.path, self.headers.get("Authorization"))
+            status, headers, body = served.answer(self.path, self.headers.get("Authorization"))
             self.send_response(status)
             for name, value in {**headers, "Content-Length": str(len(body))}.items():
                 self.send_header(name, value)
@@ -89,11 +89,11 @@ def serving() -> Iterator[Registry]:
             pass
 
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as server:
-        registry = Registry(f"127.0.0.1:{server.server_port}")
+        served = Registry(f"127.0.0.1:{server.server_port}")
         thread = Thread(target=server.serve_forever)
         thread.start()
         try:
-            yield registry
+            yield served
         finally:
             server.shutdown()
             thread.join()
@@ -101,8 +101,8 @@ def serving() -> Iterator[Registry]:
 
 @pytest.fixture
 def registry() -> Iterator[Registry]:
-    with serving() as served:
-        yield served
+    with serving() as running:
+        yield running
 
 
 def test_update_writes_the_digest_of_the_tag_to_both_files(
