@@ -1,7 +1,7 @@
 """Devices of nodes: requests of pods, devices of nodes, and allocation.
 
 ``requests``, ``pod_request``  requests of pods per device, with the settings in annotations
-``vendors``, ``templates``  specifics of single makers of accelerators
+``vendor``, ``vendors``, ``templates``  specifics of single makers of accelerators
 ``report``, ``model``  Device objects as ``NodeDevices``; equal machines share a model
 ``partitions``    the three ways to choose devices
 ``choice``        joint choice over all types, from bit masks alone

@@ -21,7 +21,8 @@ from koordinator.api.resource_names import (
     WHOLE_DEVICE,
 )
 from koordinator.domain.devices.allocation import NAMES, RATIO, DeviceAmounts, current_names
-from koordinator.domain.devices.vendors import COMMON, VENDORS, Combinations, anything, percentages
+from koordinator.domain.devices.vendor import COMMON, Combinations, anything, percentages
+from koordinator.domain.devices.vendors import VENDORS
 
 _WHOLE_CARDS = tuple(vendor.whole_card for vendor in VENDORS if vendor.whole_card)
 

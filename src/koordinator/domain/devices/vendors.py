@@ -1,4 +1,4 @@
-"""Vendors of accelerators: labels, resource names, device plugins, and requests that are valid.
+"""Vendors of accelerators: their labels, resource names and device plugins.
 
 A vendor without specifics needs no entry.
 
@@ -6,14 +6,13 @@ Allocations are adapted to the vendors' device plugins: annotations, and the loc
 scheduler locks a node by an annotation; the device plugin unlocks it after serving the pod.
 
 Source: koordinator pkg/scheduler/plugins/deviceshare: device_plugin_adapter.go, utils.go,
-allocator_gpu_helper.go, ``GetDesignatedGPUPartitionIndexer``, ``ValidateDeviceRequest``,
-``lockNode``.
+allocator_gpu_helper.go, ``GetDesignatedGPUPartitionIndexer``, ``lockNode``.
 """
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, Protocol
+from dataclasses import dataclass
+from typing import Final
 
 from koordinator.api.annotations.devices import (
     BIND_TIMESTAMP,
@@ -43,8 +42,6 @@ from koordinator.api.labels import (
 )
 from koordinator.api.resource_names import (
     AMD_GPU,
-    FPGA,
-    GPU,
     GPU_CORE,
     GPU_MEMORY,
     GPU_MEMORY_RATIO,
@@ -54,86 +51,10 @@ from koordinator.api.resource_names import (
     NPU_CPU,
     NPU_DVPP,
     NVIDIA_GPU,
-    RDMA,
     WHOLE_DEVICE,
 )
+from koordinator.domain.devices.vendor import AdaptationError, Vendor, percentages
 from koordinator.foundation.errors import InputError
-
-#: Maps non-zero requests to the name whose amount is invalid; None: all are valid.
-AmountCheck = Callable[[Mapping[str, int]], str | None]
-#: Valid sets of names, with the check of their amounts.
-Combinations = Mapping[frozenset[str], AmountCheck]
-
-
-def percentages(amounts: Mapping[str, int]) -> str | None:
-    """AmountCheck for a part of one device or a number of whole devices."""
-    for name in (GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA):
-        amount = amounts.get(name, 0)
-        if amount > WHOLE_DEVICE and amount % WHOLE_DEVICE:
-            return name
-    return None
-
-
-def shares(amounts: Mapping[str, int]) -> str | None:
-    """AmountCheck for equal parts of ``gpu.shared`` devices, none larger than a device."""
-    count = amounts[GPU_SHARED]
-    for name in (GPU_CORE, GPU_MEMORY_RATIO):
-        amount = amounts.get(name, 0)
-        if amount % count or amount // count > WHOLE_DEVICE:
-            return name
-    return None
-
-
-def anything(_amounts: Mapping[str, int]) -> str | None:
-    """Accept every amount."""
-    return None
-
-
-COMMON: Final[Combinations] = {
-    frozenset({GPU}): percentages,
-    frozenset({GPU_MEMORY}): percentages,
-    frozenset({GPU_MEMORY_RATIO}): percentages,
-    frozenset({GPU_CORE, GPU_MEMORY}): percentages,
-    frozenset({GPU_CORE, GPU_MEMORY_RATIO}): percentages,
-    frozenset({GPU_SHARED, GPU_MEMORY}): shares,
-    frozenset({GPU_SHARED, GPU_MEMORY_RATIO}): shares,
-    frozenset({GPU_SHARED, GPU_CORE, GPU_MEMORY}): shares,
-    frozenset({GPU_SHARED, GPU_CORE, GPU_MEMORY_RATIO}): shares,
-    frozenset({RDMA}): percentages,
-    frozenset({FPGA}): percentages,
-}
-
-
-class AdaptationError(ValueError):
-    """An allocation that the vendor's device plugin can't represent."""
-
-
-class Adapter(Protocol):
-    """Conversion of an allocation to the annotations of the vendor's device plugin."""
-
-    def __call__(
-        self, devices: Sequence[DeviceAllocation], *, model: str, now_ns: int
-    ) -> dict[str, str]:
-        """Return annotations for the pod; there is at least one device.
-
-        ``model`` is the node's label gpu-model, ``now_ns`` counts from the epoch. Raises
-        AdaptationError.
-        """
-
-
-@dataclass(frozen=True, slots=True)
-class Vendor:
-    """Specifics of a vendor; all but ``labels`` are optional."""
-
-    labels: tuple[str, ...]  # values of the node label gpu-vendor
-    whole_card: str = ""  # the resource that counts whole cards
-    amounts: tuple[str, ...] = ()  # resources of a card beside core, memory and memory ratio
-    combinations: Combinations = field(default_factory=dict)  # in addition to the common ones
-    partitions: Mapping[str, GpuPartitionTable] = field(default_factory=dict)  # by model
-    adapt: Adapter | None = None
-    #: node annotation that locks the node for one pending pod
-    node_lock: str = ""
-
 
 AMD = Vendor(labels=("amd",), whole_card=AMD_GPU)
 

@@ -25,10 +25,10 @@ from koordinator.api.annotations.devices import (
 )
 from koordinator.domain.devices.allocation import DeviceShortage
 from koordinator.domain.devices.pod_request import sharing_shortage
+from koordinator.domain.devices.vendor import AdaptationError
 from koordinator.domain.devices.vendors import (
     VENDORS,
     Adaptation,
-    AdaptationError,
     adaptation,
     is_locked,
     lock_text,

@@ -13,7 +13,8 @@ from koordinator.domain.devices.allocation import NO_TEMPLATE, Allocation, Devic
 from koordinator.domain.devices.pod_request import WISHES, PodDeviceRequest, pod_device_request
 from koordinator.domain.devices.requests import DEVICE_NAMES, DeviceRequestError
 from koordinator.domain.devices.templates import TemplateTable, read_templates
-from koordinator.domain.devices.vendors import Adaptation, AdaptationError, adaptation
+from koordinator.domain.devices.vendor import AdaptationError
+from koordinator.domain.devices.vendors import Adaptation, adaptation
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
 from koordinator.foundation.quantity import Quantity
