@@ -18,7 +18,8 @@ import numpy as np
 
 from benchmarks.benchmark import Benchmark
 from koordinator.simulator import simulate
-from koordinator.simulator.research.bound import NodeShape, repacked_bound
+from koordinator.simulator.research.bound import repacked_bound
+from koordinator.simulator.research.node_packing import NodeShape
 from koordinator.simulator.research.openb import OpenbTrace, read_trace
 from koordinator.simulator.research.openb_departures import (
     WEEK_S,

@@ -148,7 +148,7 @@ def test_members_go_together_or_alone_as_their_group_says(
     if by_group:
         policy = {"schedulingPolicy": {"gang": {"minCount": 1}}}
         body = {"apiVersion": VERSION, "kind": "PodGroup", "metadata": {"name": "urgent"}}
-        single = {"disruptionMode": {"single": {}}}
+        single: Manifest = {"disruptionMode": {"single": {}}}
         cluster.api.request("POST", path(cluster), {**body, "spec": {**policy, **single, **high}})
         high["schedulingGroup"] = {"podGroupName": "urgent"}
     cluster.create(cluster.pod("urgent", {"cpu": "2"}, **high))

@@ -16,7 +16,7 @@ from koordinator.api.node import Node
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES, PriorityBand, QosClass
-from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.foundation.arrays import BoolArray, FloatArray
 from koordinator.koordlet.intents import EndContainers, EvictPod
@@ -38,6 +38,8 @@ _PERCENT = 100
 
 class _NoCgroups:
     """Cgroup reader without data; the eviction strategies read none."""
+
+    version = CgroupVersion.V2
 
     def number(self, file: CgroupFile, folder: str) -> int | None: ...
 
