@@ -50,6 +50,7 @@ FOR_PEOPLE = {
     "_in_words",
     "_matching_instead",
     "_missing_claims",
+    "room_detail",
     "template_to_create",
     "_missing_classes",
     "_toleration_in_words",

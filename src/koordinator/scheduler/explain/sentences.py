@@ -329,6 +329,19 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
         "its claim has devices that are out of reach of the node",
     ),
     (
+        r"node allocatable resource claim (\S+) has a mapped device and cannot be .*",
+        "a device of its claim {0} takes resources of the node for one pod, and another pod uses it",
+    ),
+    (
+        r"devices for extended resources take resources of the node, which needs a .*",
+        "devices that serve its extended resources take resources of the node, which is possible "
+        "only for a claim that the pod references",
+    ),
+    (
+        r"claim (\S+), device (\S+), driver (\S+): device \S+ not found in pool (\S+) .*",
+        "its claim {0} has device {1} of driver {2}, which pool {3} offers no longer",
+    ),
+    (
         r"ResourceClaim (\S+) was replaced by another of that name",
         "its resource claim {0} was recreated in the meantime",
     ),

@@ -32,14 +32,16 @@ from koordinator.scheduler.contract import (
 )
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.plugins.volume_binding.claims import EVENTS, has_claims, read_claims
+from koordinator.scheduler.plugins.volume_binding.messages import (
+    claim_details,
+    claim_to_make,
+    volume_to_make,
+)
 from koordinator.scheduler.plugins.volume_binding.outcome import (
     REASON_NONE,
     VolumeOutcome,
-    claim_details,
-    claim_to_make,
     find_outcome,
     score,
-    volume_to_make,
 )
 from koordinator.scheduler.rules.curves import Curve, piecewise
 from koordinator.scheduler.rules.volumes import (
