@@ -330,12 +330,11 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
     ),
     (
         r"node allocatable resource claim (\S+) has a mapped device and cannot be .*",
-        "a device of its claim {0} takes resources of the node for one pod, and another pod uses it",
+        "its claim {0} has a device that takes resources of the node, and another pod uses it",
     ),
     (
         r"devices for extended resources take resources of the node, which needs a .*",
-        "devices that serve its extended resources take resources of the node, which is possible "
-        "only for a claim that the pod references",
+        "only a claim that the pod references may have devices that take resources of the node",
     ),
     (
         r"claim (\S+), device (\S+), driver (\S+): device \S+ not found in pool (\S+) .*",
