@@ -64,13 +64,15 @@ class SocketLoop(uvloop.Loop):
 
 
 def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """Report an error of a callback, unless uvloop read from a connection that was closed before.
+    """Report an error of a callback, unless uvloop used a connection that was closed before.
 
-    uvloop (0.23) reads once more from a connection that is closed when its handshake is complete.
+    uvloop (0.23) reads once more from a connection that is closed when its handshake is complete,
+    and reads or writes when TLS ends after the connection, which has no transport then.
     """
     transport = context.get("transport")
-    is_closed = transport is not None and transport.is_closing()
-    if not (is_closed and isinstance(context.get("exception"), RuntimeError)):
+    is_lost = transport is None and "protocol" in context
+    is_closed = is_lost or (transport is not None and transport.is_closing())
+    if not (is_closed and isinstance(context.get("exception"), RuntimeError | AttributeError)):
         loop.default_exception_handler(context)
 
 

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from koordinator.api.pod import Pod
-from koordinator.cluster.kubernetes.background import Background
+from koordinator.cluster.kubernetes.background import Background, SocketLoop
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.connection import ApiServer, Connection, Identity
 from koordinator.cluster.kubernetes.credentials import Credentials
@@ -211,3 +211,20 @@ def test_cluster_closes_while_its_watch_connects(
         gc.collect()
 
     assert [it for it in caplog.records if it.name == "asyncio"] == []
+
+
+@pytest.mark.parametrize("error", [AttributeError("'NoneType'"), RuntimeError("is closed")])
+def test_late_reads_of_a_lost_connection_are_not_reported(
+    error: Exception, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The TLS layer of uvloop reads or writes once more, and has no transport then."""
+    loop = SocketLoop()
+    context = {"message": "Fatal error on SSL protocol", "exception": error, "protocol": object()}
+    try:
+        loop.call_exception_handler({**context, "transport": None})
+        assert not caplog.records
+
+        loop.call_exception_handler({"message": "callback failed", "exception": error})
+        assert len(caplog.records) == 1
+    finally:
+        loop.close()
