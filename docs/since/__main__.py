@@ -35,8 +35,8 @@ def main() -> None:
         }
         names |= released
     write_names(names)
-    new, gone = names.keys() - recorded.keys(), recorded.keys() - names.keys()
-    print(f"{len(names)} names, {len(new)} of them new, {len(gone)} gone")
+    new, removed = names.keys() - recorded.keys(), recorded.keys() - names.keys()
+    print(f"{len(names)} names, {len(new)} of them new, {len(removed)} removed")
 
 
 def _looked_up(

@@ -170,11 +170,11 @@ def test_a_watch_delivers_what_its_transform_makes(cluster: Cluster) -> None:
     (modified,) = poll(cluster, watch)
     assert (modified.object, modified.previous) == (bare(changed), added.object)
     cluster.delete(Pod, "a", "default", grace_period_s=0)
-    gone = modified
-    while gone.type is not EventType.DELETED:  # a real API server marks the pod before
-        (*_, gone) = poll(cluster, watch)
-    assert gone.object.metadata.labels == {}
-    assert gone.object.key == "default/a"
+    deleted = modified
+    while deleted.type is not EventType.DELETED:  # a real API server marks the pod before
+        (*_, deleted) = poll(cluster, watch)
+    assert deleted.object.metadata.labels == {}
+    assert deleted.object.key == "default/a"
 
 
 def test_a_closed_watch_is_silent(cluster: Cluster) -> None:

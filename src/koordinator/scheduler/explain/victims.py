@@ -174,7 +174,7 @@ def _claims(pod: PodClass, objects: ObjectTable) -> Iterator[PersistentVolumeCla
 
 def _device_claims(pod: PodClass, objects: ObjectTable) -> Iterator[ResourceClaim]:
     for _, name in claim_names(pod.spec.resource_claims, pod.claims_made):
-        claim = objects.get(ResourceClaim, f"{pod.namespace}/{name}")
+        claim = objects.get(ResourceClaim, f"{pod.namespace}/{name}") if name else None
         if claim is not None:
             yield claim
 
