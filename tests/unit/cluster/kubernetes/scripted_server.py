@@ -69,7 +69,7 @@ class ScriptedServer:
         trace: TracebackType | None,
     ) -> None:
         """Stop."""
-        self._run(self._runner.cleanup())
+        self._run(self._end())
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
@@ -117,8 +117,18 @@ class ScriptedServer:
         self._site = web.TCPSite(self._runner, "127.0.0.1", port)
         await self._site.start()
 
-    async def _leave(self) -> None:
+    async def _end(self) -> None:
+        await self._stop_listening()
+        await self._runner.cleanup()
+        await _run_callbacks()
+
+    async def _stop_listening(self) -> None:
+        """Stop listening while no connection is being accepted: asyncio never closes such a one."""
+        await _run_callbacks()
         await self._site.stop()
+
+    async def _leave(self) -> None:
+        await self._stop_listening()
         assert self._runner.server is not None
         for connection in self._runner.server.connections:
             if connection.transport is not None:
@@ -143,6 +153,12 @@ class ScriptedServer:
             self.received.append(received)
             self._arrived.notify_all()
         return await answer(request)
+
+
+async def _run_callbacks() -> None:
+    """Run what the event loop has scheduled: it opens and closes transports in several steps."""
+    for _ in range(5):
+        await asyncio.sleep(0)
 
 
 def eventually(holds: Callable[[], bool]) -> bool:
