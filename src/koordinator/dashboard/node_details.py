@@ -97,7 +97,7 @@ def _pod(placed: PlacedPod, scope: ViewScope) -> dict[str, Any]:
     allocation, spec = placed.pod_allocation, placed.pod.spec
     requests = {
         name: quantity(name, amount)
-        for name, amount in placed.pod_class.held.requests.items()
+        for name, amount in placed.pod_class.effective.requests.items()
         if amount
     }
     is_own = scope.sees(placed.pod.metadata.namespace)

@@ -57,7 +57,7 @@ HIGHEST_PRIORITY: Final = 2**31 - 1  # default of reservations: never preempted
 DEFAULT_NAMESPACE: Final = "default"
 NAME_PREFIX: Final = "reservation:"  # a colon is invalid in pod names
 OVER: Final = (ReservationPhase.SUCCEEDED, ReservationPhase.FAILED)
-_HELD = "__internal_fake_container__"  # carries amounts that differ from the template
+_FAKE_CONTAINER = "__internal_fake_container__"  # carries amounts that differ from the template
 
 
 def without_internal_keys(pod: Pod) -> Pod:
@@ -186,7 +186,7 @@ def _allocation(spec: PodSpec, allocated: ResourceList) -> PodSpec:
     """Return a spec that requests exactly the amounts in the status."""
     if pod_requests(spec) == {name: canonical(name, amount) for name, amount in allocated.items()}:
         return spec
-    fake = Container(name=_HELD, resources=ResourceRequirements(requests=allocated))
+    fake = Container(name=_FAKE_CONTAINER, resources=ResourceRequirements(requests=allocated))
     empty = ResourceRequirements()
     return replace(
         spec,

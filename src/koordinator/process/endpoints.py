@@ -256,7 +256,7 @@ def _exposition(registry: CollectorRegistry, on_fault: FaultHandler) -> _Handler
 def _apart(path: str, show: _Handler, on_fault: FaultHandler) -> _Handler:
     """Wrap a handler so that an exception is reported and answered with 500."""
 
-    def show_or_tell(request: Request) -> Response:
+    def respond(request: Request) -> Response:
         try:
             return show(request)
         except (InputError, NotFoundError, TimeoutError):
@@ -265,7 +265,7 @@ def _apart(path: str, show: _Handler, on_fault: FaultHandler) -> _Handler:
             on_fault(fault_of("page", error, path))
             return PlainTextResponse("internal error, see the log\n", 500)
 
-    return show_or_tell
+    return respond
 
 
 def _page(answer: Answer) -> _Handler:

@@ -87,8 +87,8 @@ class Diagnosis:
         for (_, reason), count in self.counts.items():
             reasons[reason] += count
         listed = ", ".join(sorted(f"{count} {reason}" for reason, count in reasons.items()))
-        said = ", ".join(text for text in (self.refusal, listed) if text)
-        text = f"0/{self.node_count} nodes are available: {said}."
+        causes = ", ".join(text for text in (self.refusal, listed) if text)
+        text = f"0/{self.node_count} nodes are available: {causes}."
         return f"{text} {after}" if after else text
 
 
@@ -104,8 +104,8 @@ def never_fits(diagnosis: Diagnosis, state: ClusterState, pod: PodClass) -> str:
     for column, amount in pod.demand:
         if amount > largest[column] and column not in served:
             name, most = state.axis.names[column], int(largest[column])
-            asked, there = (quantity(name, number) for number in (amount, most))
-            return f"no node can ever hold it: it asks for {asked} of {name}, the most is {there}"
+            request, there = (quantity(name, number) for number in (amount, most))
+            return f"no node can ever hold it: it requests {request} of {name}, the most is {there}"
     return "no node can ever hold it as they are, not even an empty one"
 
 
@@ -117,8 +117,8 @@ def quantity(name: str, amount: int) -> str:
     return Quantity.from_int(amount, binary=binary).canonical()
 
 
-def spoken(name: str, amount: int) -> str:
-    """Return an amount of a resource as people say it: batch and mid CPU are counted in milli."""
+def amount_text(name: str, amount: int) -> str:
+    """Return an amount of a resource for messages: batch and mid CPU are counted in milli."""
     if name in _MILLI_CPU:
         return f"{amount / 1000:g} CPU{'' if amount == CPU_IN_MILLI else 's'} ({amount}m)"
     return quantity(name, amount)
@@ -136,7 +136,7 @@ def did_you_mean(name: str, known: Iterable[str]) -> str:
 
 
 def place(key: str, values: Sequence[str]) -> str:
-    """Return the value of a label of a node as people say it: ``zone b``."""
+    """Return the value of a label of a node for messages: ``zone b``."""
     return f"{_KINDS.get(key, key)} {' or '.join(values)}"
 
 

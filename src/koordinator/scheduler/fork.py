@@ -124,7 +124,7 @@ class ForkedState:
         self._transaction.displace(placed)
         self._removed[key] = placed
         self._undo(lambda: self._removed.pop(key, None))
-        self._hear(placed.pod, deleted=True)
+        self._notify_gangs(placed.pod, deleted=True)
         return True
 
     def put_back(self, key: str) -> None:
@@ -133,12 +133,12 @@ class ForkedState:
         if placed is None or key in self._state.pods.by_key:
             return
         self._state.put_back(placed)
-        self._hear(placed.pod, deleted=False)
+        self._notify_gangs(placed.pod, deleted=False)
 
         def undo() -> None:
             self._state.displace(key)
             self._removed[key] = placed
-            self._tell_gangs(placed.pod, deleted=True)
+            self._update_gangs(placed.pod, deleted=True)
 
         self._undo(undo)
 
@@ -157,7 +157,7 @@ class ForkedState:
         prepared = [self._prepared(as_scheduled(pod)) for pod in pods]
         classes = [self._wait(pod) for _, pod in prepared]
         for _, pod in prepared:
-            self._hear(pod, deleted=False)
+            self._notify_gangs(pod, deleted=False)
         if self._gangs is not None and pods:
             members = [(pod, kind) for (_, pod), kind in zip(prepared, classes, strict=True)]
             planned = self._gangs.try_together(prepared[0][0], members)
@@ -262,11 +262,11 @@ class ForkedState:
             Landing(pod.key, choice.node) for (pod, _), choice in zip(members, planned, strict=True)
         ]
 
-    def _hear(self, pod: Pod, *, deleted: bool) -> None:
-        self._tell_gangs(pod, deleted=deleted)
-        self._undo(lambda: self._tell_gangs(pod, deleted=not deleted))
+    def _notify_gangs(self, pod: Pod, *, deleted: bool) -> None:
+        self._update_gangs(pod, deleted=deleted)
+        self._undo(lambda: self._update_gangs(pod, deleted=not deleted))
 
-    def _tell_gangs(self, pod: Pod, *, deleted: bool) -> None:
+    def _update_gangs(self, pod: Pod, *, deleted: bool) -> None:
         for cache in self._gangs.caches if self._gangs is not None else ():
             (cache.drop_pod if deleted else cache.put_pod)(pod)
 

@@ -160,8 +160,8 @@ class Ingest:
         state = self._state
         if placed is None:
             state.displace(new.key)  # it may wait for its node to appear
-            held = self._pod_allocation_of(new)
-            state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, held)
+            allocation = self._pod_allocation_of(new)
+            state.place_on(new.key, new, state.classes.of(new), new.spec.node_name, allocation)
             return ClusterEvent("AssignedPod", Action.ADD, None, new)
         before = placed.pod
         if state.nodes.names[placed.row] == new.spec.node_name and not self._holds_otherwise(
@@ -178,11 +178,11 @@ class Ingest:
             if state.update_placed(placed, new, pod_class):
                 return _updated(old or before, new, before_class, pod_class)
         state.displace(new.key)
-        held = self._pod_allocation_of(new)
+        allocation = self._pod_allocation_of(new)
         if placed.pod_allocation.takes_over:  # until these pods say so themselves
-            held = replace(held, takes_over=placed.pod_allocation.takes_over)
+            allocation = replace(allocation, takes_over=placed.pod_allocation.takes_over)
         before_class, pod_class = placed.pod_class, state.classes.of(new)
-        state.place_on(new.key, new, pod_class, new.spec.node_name, held)
+        state.place_on(new.key, new, pod_class, new.spec.node_name, allocation)
         return _updated(old or before, new, before_class, pod_class)
 
     def is_bare_bind(self, placed: PlacedPod, new: Pod) -> bool:
@@ -210,27 +210,27 @@ class Ingest:
 
     def _holds_otherwise(self, placed: PlacedPod, new: Pod) -> bool:
         """Return whether the annotations say something else than what is charged."""
-        said, known = new.metadata.annotations, placed.pod_allocation
+        annotations, known = new.metadata.annotations, placed.pod_allocation
         if known.offer != self._offer_of(new, []):
             return True
-        if known is NO_ALLOCATION and said.keys().isdisjoint(KEYS):
+        if known is NO_ALLOCATION and annotations.keys().isdisjoint(KEYS):
             return False
-        if all(said.get(key) == known.annotations.get(key) for key in KEYS):
+        if all(annotations.get(key) == known.annotations.get(key) for key in KEYS):
             return False
-        what_is_said = replace(known, offer=None, takes_over=frozenset())
-        return read_pod_allocation(new.metadata, []) != what_is_said
+        charged = replace(known, offer=None, takes_over=frozenset())
+        return read_pod_allocation(new.metadata, []) != charged
 
     def _pod_allocation_of(self, pod: Pod) -> PodAllocation:
         """Return what the pod holds inside its node; what can't be read is complained about."""
         problems: list[InputError] = []
-        held = read_pod_allocation(pod.metadata, problems)
+        allocation = read_pod_allocation(pod.metadata, problems)
         offer = self._offer_of(pod, problems)
         if offer is not None:
-            held = replace(held, offer=offer)
+            allocation = replace(allocation, offer=offer)
         self.warnings += (ObjectWarning(pod, f"pod {pod.key}: {problem}") for problem in problems)
-        if held.devices:
-            self._check_devices(pod, held)
-        return held
+        if allocation.devices:
+            self._check_devices(pod, allocation)
+        return allocation
 
     def _offer_of(self, pod: Pod, problems: list[InputError]) -> ReservationOffer | None:
         """Return what others may use of what the pod holds; None: nothing."""
@@ -252,13 +252,13 @@ class Ingest:
             return None
         return offer
 
-    def _check_devices(self, pod: Pod, held: PodAllocation) -> None:
+    def _check_devices(self, pod: Pod, allocation: PodAllocation) -> None:
         """Complain about devices that the pod's node lacks; they count as taken nevertheless."""
         row = self._state.nodes.rows.get(pod.spec.node_name)
         report = None if row is None else self._state.nodes.devices.reports.get(row)
         if report is None:
             return
-        for kind, devices in held.devices.items():
+        for kind, devices in allocation.devices.items():
             group = report.model.group(kind)
             there = group.mask if group else 0
             lacking = [taken.minor for taken in devices if not there >> taken.minor & 1]

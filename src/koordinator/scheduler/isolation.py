@@ -22,10 +22,10 @@ class PluginIsolation:
         self._plugins = {id(active.plugin): active.name for active in actives}
         #: functions of plugins' ``hints`` that know no plugin: (plugin, what they say)
         self._functions = {
-            said.__code__: (active.name, name)
+            hint.__code__: (active.name, name)
             for active in actives
-            for name, said in active.hints.overrides().items()
-            if isinstance(said, FunctionType)
+            for name, hint in active.hints.overrides().items()
+            if isinstance(hint, FunctionType)
         }
         self._kept_alive = tuple(profiles)  # ids of freed objects would be reused
 
@@ -34,27 +34,27 @@ class PluginIsolation:
         fault = fault_of(stage, error, about=about)
         for frame in _frames(error.__traceback__):
             if frame.f_code in self._functions:
-                name, said = self._functions[frame.f_code]
-                return Fault(said, error, name, about)
+                name, hint = self._functions[frame.f_code]
+                return Fault(hint, error, name, about)
             found = self._plugins.get(id(frame.f_locals.get("self")))
             if found is not None:
                 return Fault(frame.f_code.co_name.lstrip("_"), error, found, about)
         return fault
 
-    def tell(self, fault: Fault) -> None:
+    def report(self, fault: Fault) -> None:
         """Report a fault to the handler, after the state has been restored."""
         self._handler(fault)
 
     def note(self, stage: str, error: Exception, about: str = "") -> Fault:
         """Report a fault after which there is nothing to restore; return it."""
         fault = self.fault(stage, error, about)
-        self.tell(fault)
+        self.report(fault)
         return fault
 
-    def tell_of_hints(self, queue: SchedulingQueue) -> None:
+    def report_hint_errors(self, queue: SchedulingQueue) -> None:
         """Report queueing hints that raised; the pods were requeued regardless."""
         for plugin, error in queue.take_hint_errors().items():
-            self.tell(Fault("hint", error, plugin))
+            self.report(Fault("hint", error, plugin))
 
     def barrier(self, stage: str, about: str | KubeObject = "") -> "Barrier":
         """Continue after an exception inside; ``about`` is the object, or its name."""

@@ -42,8 +42,8 @@ class PolicyOfLabel:
 
     def transform(self, pod: Pod) -> Pod:
         """Return the pod with the policy of its label."""
-        said = pod.metadata.labels.get(PREEMPTION_POLICY, "")
-        policy = said if said in (PREEMPT_NEVER, PREEMPT_LOWER_PRIORITY) else PREEMPT_NEVER
+        label = pod.metadata.labels.get(PREEMPTION_POLICY, "")
+        policy = label if label in (PREEMPT_NEVER, PREEMPT_LOWER_PRIORITY) else PREEMPT_NEVER
         if pod.spec.preemption_policy == policy:
             return pod
         return structs.replace(pod, spec=structs.replace(pod.spec, preemption_policy=policy))

@@ -172,7 +172,7 @@ def job_metrics(
     jobs = job_runs(pods)
     cpu = sum(pool.cpu_milli for pool in pools.values())
     gpu = sum(pool.gpu_milli for pool in pools.values())
-    held_s = np.array([_held_s(pod, ends_s) for pod in pods])
+    occupied_s = np.array([_occupied_s(pod, ends_s) for pod in pods])
     cost, used_cost = _costs(pods, pools, ends_s)
     finished = sum(job.ended_s is not None for job in jobs)
     return JobMetrics(
@@ -182,14 +182,14 @@ def job_metrics(
         completion=waiting_times([t for job in jobs if (t := job.completion_s) is not None]),
         queueing=waiting_times([t for job in jobs if (t := job.queued_s) is not None]),
         fairness=_fairness(jobs, cpu, gpu, ends_s),
-        gpu_utilization=_utilization(held_s, [pod.gpu_milli for pod in pods], gpu * ends_s),
-        cpu_utilization=_utilization(held_s, [pod.cpu_milli for pod in pods], cpu * ends_s),
+        gpu_utilization=_utilization(occupied_s, [pod.gpu_milli for pod in pods], gpu * ends_s),
+        cpu_utilization=_utilization(occupied_s, [pod.cpu_milli for pod in pods], cpu * ends_s),
         gpu_fragmentation=gpu_fragmentation,
         pools_per_gang=_pools_per_gang(jobs, pools),
         cost=cost,
         used_node_cost=used_cost,
         cost_per_job=None if cost is None or not finished else cost / finished,
-        energy_kwh=_energy_kwh(pods, held_s, pools, ends_s),
+        energy_kwh=_energy_kwh(pods, occupied_s, pools, ends_s),
     )
 
 
@@ -204,17 +204,17 @@ def _pools_per_gang(jobs: Sequence[JobRun], pools: Mapping[str, PoolCapacity]) -
     return float(np.mean(counts)) if counts else None
 
 
-def _held_s(pod: PodLifeTimes, ends_s: float) -> float:
+def _occupied_s(pod: PodLifeTimes, ends_s: float) -> float:
     """Return how long a pod held its node's resources."""
     if pod.bound_s is None:
         return 0.0
     return max((ends_s if pod.ended_s is None else pod.ended_s) - pod.bound_s, 0.0)
 
 
-def _utilization(held_s: FloatArray, amounts: Sequence[int], capacity_s: float) -> float | None:
+def _utilization(occupied_s: FloatArray, amounts: Sequence[int], capacity_s: float) -> float | None:
     if not capacity_s:
         return None
-    return float(held_s @ np.array(amounts, float)) / capacity_s if len(held_s) else 0.0
+    return float(occupied_s @ np.array(amounts, float)) / capacity_s if len(occupied_s) else 0.0
 
 
 def _fairness(jobs: Sequence[JobRun], cpu: float, gpu: float, ends_s: float) -> Fairness | None:
@@ -265,7 +265,7 @@ def _costs(
             end_s = ends_s if pod.ended_s is None else pod.ended_s
             spans.setdefault(pod.node, []).append((pod.bound_s, end_s))
     hours = ends_s / _HOUR_S
-    used = sum(price[node] * _union_s(held) / _HOUR_S for node, held in spans.items())
+    used = sum(price[node] * _union_s(span) / _HOUR_S for node, span in spans.items())
     return sum(price.values()) * hours, used
 
 
@@ -280,7 +280,7 @@ def _union_s(spans: list[tuple[float, float]]) -> float:
 
 def _energy_kwh(
     pods: Sequence[PodLifeTimes],
-    held_s: FloatArray,
+    occupied_s: FloatArray,
     pools: Mapping[str, PoolCapacity],
     ends_s: float,
 ) -> float | None:
@@ -289,7 +289,7 @@ def _energy_kwh(
         return None
     by_node = {name: pool for pool in pools.values() for name in pool.nodes}
     joules = sum(pool.rates.idle_watts * len(pool.nodes) * ends_s for pool in pools.values())
-    for pod, span_s in zip(pods, held_s.tolist(), strict=True):
+    for pod, span_s in zip(pods, occupied_s.tolist(), strict=True):
         pool = by_node.get(pod.node)
         if pool is None:
             continue

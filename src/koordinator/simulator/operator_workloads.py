@@ -185,13 +185,17 @@ def _is_idle(tree: JsonObject) -> bool:
     manager = next(filter(None, (spec.text(*path) for path in _MANAGED)), "")
     if manager and manager not in _OWN_CONTROLLERS:
         return True
-    said = {status.text("phase"), status.text("jobDeploymentStatus"), status.text("state", "phase")}
-    said |= {
+    phases = {
+        status.text("phase"),
+        status.text("jobDeploymentStatus"),
+        status.text("state", "phase"),
+    }
+    phases |= {
         condition.text("type")
         for _, condition in status.items("conditions")
         if condition.text("status") == "True"
     }
-    return not said.isdisjoint(_ENDED)
+    return not phases.isdisjoint(_ENDED)
 
 
 def _describes_pods(tree: object, depth: int) -> bool:

@@ -15,7 +15,7 @@ from koordinator.cli.audit import read_entries
 from koordinator.domain.audit import AuditEntry, AuditOutcome
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.diagnosis import spoken
+from koordinator.scheduler.diagnosis import amount_text
 from koordinator.scheduler.explain import (
     Explanation,
     QueueStatus,
@@ -161,7 +161,7 @@ def _nearest(one: Explanation) -> Iterator[IndentedLine]:
         return
     yield 2, "nearest nodes:"
     for near in one.nearest:
-        shortfall = ", ".join(f"{_spoken(name, n)} {name}" for name, n in near.lacks.items())
+        shortfall = ", ".join(f"{_format_amount(name, n)} {name}" for name, n in near.lacks.items())
         what = f"{near.node} lacks {shortfall}" if shortfall else near.node
         others = [sentence(text) for text in near.details]
         yield 4, f"{what} ({'; '.join(others)})" if others else what
@@ -241,8 +241,8 @@ def _pods(count: int) -> str:
     return "1 pod" if count == 1 else f"{count} pods"
 
 
-def _spoken(name: str, amount: str) -> str:
-    return amount if name == "cpu" else spoken(name, Quantity.parse(amount).value())
+def _format_amount(name: str, amount: str) -> str:
+    return amount if name == "cpu" else amount_text(name, Quantity.parse(amount).value())
 
 
 def _print(printer: Console, lines: Iterable[IndentedLine]) -> None:

@@ -420,7 +420,7 @@ class QuotaTree:
 
     def _siblings(self, children: list[QuotaNode], resource: str) -> Siblings:
         """Build the group of one resource; children that don't limit it request nothing."""
-        limited = [child if resource in child.max else _NOBODY for child in children]
+        limited = [child if resource in child.max else _UNLIMITED_CHILD for child in children]
         return Siblings(
             request=[child.limited_request.get(resource, 0) for child in limited],
             least=[child.min.get(resource, 0) for child in limited],
@@ -528,4 +528,4 @@ def _add_request(lowest: QuotaNode, amounts: Amounts, protected: Amounts) -> Non
 
 
 #: Placeholder for a child in the group of a resource that the child does not limit.
-_NOBODY = QuotaNode("")
+_UNLIMITED_CHILD = QuotaNode("")

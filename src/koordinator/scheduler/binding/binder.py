@@ -114,7 +114,7 @@ def move_all(batch: Iterable[Assumed], event: LifeEvent) -> None:
             assumed.state = state
 
 
-_ASK_AGAIN_S = 10.0  # between reads of an unknown write: a server that hangs delays every bind
+_RESOLVE_AGAIN_S = 10.0  # between reads of an unknown write: a server that hangs delays every bind
 #: What the server has answered is no doubt: it has not done it.
 _ANSWERS = (NotFoundError, ConflictError, AlreadyExistsError, InvalidError, TooManyRequestsError)
 
@@ -135,8 +135,8 @@ class Binder:
         self._answered: list[tuple[Assumed, ClusterError | None]] = []  # not settled yet
         self.settled: list[Ended] = []  # to be returned by ``ended``, beside those in flight
         self._attempt: AttemptRecord | None = None
-        self._doubts: list[ObjectChange] = []  # writes with an unknown outcome
-        self._asked_s = 0.0  # when they were last read
+        self._unknown_writes: list[ObjectChange] = []  # writes with an unknown outcome
+        self._resolved_s = 0.0  # when they were last read
         self.creations: Counter[str] = Counter()  # of ResourceClaims, by result
         self.assumed: list[Assumed] = []  # in the attempt that began last
 
@@ -152,7 +152,7 @@ class Binder:
         """Note to which attempt belongs what is assumed from now on."""
         self._attempt = attempt
         self.assumed.clear()
-        if self._doubts and self._clock.now_s() >= self._asked_s + _ASK_AGAIN_S:
+        if self._unknown_writes and self._clock.now_s() >= self._resolved_s + _RESOLVE_AGAIN_S:
             self._resolve_unknown_binds()
 
     def assume(self, queued: QueuedPod, pod_class: PodClass, choice: NodeChoice) -> Assumed:
@@ -256,7 +256,7 @@ class Binder:
             self.forget(assumed)
             if writing is not None and not isinstance(error, _ANSWERS):
                 self._state.objects.assume(writing)
-                self._doubts.append(writing)
+                self._unknown_writes.append(writing)
                 self._resolve_unknown_binds()
             return error
         return None
@@ -289,9 +289,9 @@ class Binder:
 
     def _resolve_unknown_binds(self) -> None:
         """Ask what became of changes whose answers got lost; what can't be asked stays in doubt."""
-        self._asked_s = self._clock.now_s()
+        self._resolved_s = self._clock.now_s()
         objects = self._state.objects
-        for change in self._doubts.copy():
+        for change in self._unknown_writes.copy():
             namespace, _, name = change.key.rpartition("/")
             known = objects.get(change.kind, change.key)
             try:
@@ -303,7 +303,7 @@ class Binder:
             except ClusterError:
                 continue
             objects.withdraw(change)
-            self._doubts.remove(change)
+            self._unknown_writes.remove(change)
 
     def begin(self, batch: Sequence[Assumed]) -> None:
         """Begin to bind; ``ended`` returns the outcomes."""

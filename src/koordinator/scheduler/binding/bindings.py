@@ -167,7 +167,7 @@ class Bindings:
             fault = self._isolation.fault("bind", error, subject_of(assumed.queued.pod))
         finally:
             self._undo(assumed, fault.problem if fault is not None else str(error))
-        self._isolation.tell(fault)
+        self._isolation.report(fault)
 
     def _undo(self, assumed: Assumed, problem: str) -> None:
         if assumed.state in (LifeState.BOUND, LifeState.UNDONE):
@@ -362,13 +362,13 @@ class Bindings:
         return found
 
     def _take_out(self, key: str) -> Assumed | None:
-        for held in (self.waiting, self.preparing, self._beginning):
-            if key in held:
-                return held.pop(key)
-        found = next((a for a in self.permitted if a.queued.key == key), None)
-        if found is not None:
-            self.permitted.remove(found)
-        return found
+        for attempts in (self.waiting, self.preparing, self._beginning):
+            if key in attempts:
+                return attempts.pop(key)
+        permitted = next((a for a in self.permitted if a.queued.key == key), None)
+        if permitted is not None:
+            self.permitted.remove(permitted)
+        return permitted
 
     def forget(self, key: str, *, gone: bool) -> bool:
         """Give back the place of a pod that waits; return whether there was one.

@@ -135,9 +135,9 @@ class AllocationResult:
     @property
     def is_on_node(self) -> bool:
         """Whether it consists of devices and CPUs of the node, so that its place is all to undo."""
-        held = self.pod_allocation
-        return held.offer is None and not (
-            held.uses
+        allocation = self.pod_allocation
+        return allocation.offer is None and not (
+            allocation.uses
             or self.objects
             or self.changes
             or self.node_lock

@@ -106,13 +106,13 @@ class ActivePlugin:
 class Arithmetic:
     """Filters and scores that are arithmetic on amounts, evaluated in one kernel."""
 
-    asked: Judgements
+    judgements: Judgements
     filters: tuple[str, ...]  # names of the plugins
     scores: tuple[str, ...]
 
     def judge(self, view: Snapshot, fits: BoolArray, total: IntArray) -> None:
         """Set ``fits`` to False where a filter rejects; add the weighted scores elsewhere."""
-        view.judge(self.asked, fits, total)
+        view.judge(self.judgements, fits, total)
 
 
 @dataclass(frozen=True, slots=True)

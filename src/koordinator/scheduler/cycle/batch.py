@@ -78,22 +78,22 @@ def choose_batch(
     demand = np.zeros((len(members), width), np.int64)
     for at, (pod_class, _) in enumerate(members):
         demand[at, pod_class.columns] = pod_class.amounts
-    held_by = [pod_class.held for pod_class, _ in members]
-    nonzero = np.array([(held.nonzero_cpu, held.nonzero_memory) for held in held_by], np.int64)
+    effective = [pod_class.effective for pod_class, _ in members]
+    nonzero = np.array([(each.nonzero_cpu, each.nonzero_memory) for each in effective], np.int64)
     read = (arithmetic.checks[:, 0], arithmetic.terms[:, 0], np.flatnonzero(demand.any(axis=0)))
     # Not by ``np.unique``, whose first call imports NumPy's masked arrays.
     own = np.array(sorted({CPU, MEMORY, *np.concatenate(read).tolist()}))
     own = own[own < width]
-    columns = np.concatenate((own, width + np.arange(more.held.shape[1])))
+    columns = np.concatenate((own, width + np.arange(more.used.shape[1])))
     for entries in (arithmetic.checks, arithmetic.terms):
         entries[:, 0] = np.searchsorted(columns, entries[:, 0])
-    demand = _beside(demand[:, own], np.zeros((len(members), more.held.shape[1]), np.int64))
-    held = _beside(nodes.requested[own, :n].T, more.held)
+    demand = _beside(demand[:, own], np.zeros((len(members), more.used.shape[1]), np.int64))
+    requested = _beside(nodes.requested[own, :n].T, more.used)
     capacity = _beside(nodes.allocatable[own, :n].T, more.capacity)
     most = max(
         int(array.max(initial=0)) for array in (demand, nonzero, more.added, arithmetic.terms)
     )
-    reached = np.abs(held)
+    reached = np.abs(requested)
     sums = int(reached[reached < FAR].max(initial=0)) + most * (len(kinds) + 1)
     if int(capacity.max(initial=0)) >= EXACT_BELOW or sums >= FAR:
         return None
@@ -117,7 +117,7 @@ def choose_batch(
         *arithmetic,
         table.best,
         table.fixed,
-        held,
+        requested,
         nodes.nonzero[:, :n].T.copy(),
         capacity,
         more.case,
@@ -147,7 +147,7 @@ def _columns_of_plugins(
 
 def _with_columns(evaluation: Evaluation, more: PluginColumns, at: int, width: int) -> Judgements:
     """Return what an evaluation asks, with what class ``at`` asks of the columns from ``width``."""
-    judgements = evaluation.program.arithmetic.asked
+    judgements = evaluation.program.arithmetic.judgements
     for part, _ in evaluation.program.joint:
         amounts = more.amounts[at]
         checks = np.stack((width + more.checked[at], amounts), axis=1)

@@ -12,7 +12,7 @@ classes  ``demand`` ``(k, n_columns)``, ``demand_nonzero`` ``(k, 2)``: what a po
 scores   by evaluation: ``slots`` in ``best`` and ``fixed`` ``(slots, n)``; ``since``: the
          position in the log up to which ``best`` is current; the ends of the entries in
          ``checks`` and ``formulas`` (see ``Judgements``)
-rows     ``held``, ``capacity`` ``(n, n_columns)``, ``nonzero`` ``(n, 2)``, ``case`` and
+rows     ``requested``, ``capacity`` ``(n, n_columns)``, ``nonzero`` ``(n, 2)``, ``case`` and
          ``rank`` ``(n,)``
 log      ``log``: the rows changed before, ``filled`` of them, with space for one per pod
 ======== ============================================================================
@@ -57,7 +57,7 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
     terms: IntArray,
     best: IntArray,
     fixed: IntArray,
-    held: IntArray,
+    requested: IntArray,
     nonzero: IntArray,
     capacity: IntArray,
     case: IntArray,
@@ -76,14 +76,14 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
             own, own_terms = _formulas_of(int(which), formulas, formula_ends, terms)
             last = own[-1] if len(own) and own[-1, 0] == FREE_OF_ALL else None
             judge.reference(
-                *(held.T, nonzero.T, capacity.T, changed, _NONE, _NONE, _NONE),
+                *(requested.T, nonzero.T, capacity.T, changed, _NONE, _NONE, _NONE),
                 checks[check_ends[which - 1] if which else 0 : check_ends[which]],
                 *(own if last is None else own[:-1], own_terms, fits, total),
             )
             if last is not None:
                 last_terms = own_terms[own[-2, 3] if len(own) > 1 else 0 : last[3]]
                 total += last[1] * _free_of_all(
-                    held[changed], capacity[changed], last_terms, last[2]
+                    requested[changed], capacity[changed], last_terms, last[2]
                 )
             best[slot, changed] = np.where(fits, total, UNFIT)
         row = best_row.reference(best[slot], rank)
@@ -91,17 +91,19 @@ def _choose(  # noqa: PLR0917 (numba takes no keywords)
             return at
         rows[at] = log[filled] = row
         filled += 1
-        held[row] += demand[kind]
-        held[row, held.shape[1] - added.shape[2] :] += added[kind, case[row]]
+        requested[row] += demand[kind]
+        requested[row, requested.shape[1] - added.shape[2] :] += added[kind, case[row]]
         nonzero[row] += demand_nonzero[kind]
     return len(kinds)
 
 
-def _free_of_all(held: IntArray, capacity: IntArray, terms: IntArray, dominant: int) -> IntArray:
+def _free_of_all(
+    requested: IntArray, capacity: IntArray, terms: IntArray, dominant: int
+) -> IntArray:
     """Return ``(n,)``: the score of ``PluginColumns`` by its terms."""
     columns, amounts, weights = terms.T
     has = capacity[:, columns]
-    scores = percent_floor(np.maximum(has - held[:, columns] - amounts, 0), has) * (has > 0)
+    scores = percent_floor(np.maximum(has - requested[:, columns] - amounts, 0), has) * (has > 0)
     points = scores @ weights + dominant * scores.min(axis=1, initial=MAX_SCORE)
     mean: IntArray = points // max(int(weights.sum()) + dominant, 1)
     return mean
@@ -134,7 +136,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     terms: IntArray,
     best: IntArray,
     fixed: IntArray,
-    held: IntArray,
+    requested: IntArray,
     nonzero: IntArray,
     capacity: IntArray,
     case: IntArray,
@@ -142,7 +144,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     log: IntArray,
     filled: int,
 ) -> int:
-    n, columns = held.shape
+    n, columns = requested.shape
     beside = added.shape[2]
     size = max(int(sqrt(n)), 1)
     blocks = (n + size - 1) // size
@@ -154,15 +156,15 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     # Amounts of a row after each change, in the order of the log: what a class reads is contiguous.
     # A row that changed twice is evaluated twice, the second time with the amounts that count.
     # They are exact as floating point numbers, see ``EXACT_BELOW``.
-    held_then = np.empty((columns + 2, len(log)))
+    requested_then = np.empty((columns + 2, len(log)))
     capacity_then = np.empty((columns + 2, len(log)))
     for position in range(filled):
         row = log[position]
         for column in range(columns):
-            held_then[column, position] = held[row, column]
+            requested_then[column, position] = requested[row, column]
             capacity_then[column, position] = capacity[row, column]
         for column in range(2):
-            held_then[columns + column, position] = nonzero[row, column]
+            requested_then[columns + column, position] = nonzero[row, column]
             capacity_then[columns + column, position] = capacity[row, column]
     totals, points, weights = np.empty(len(log)), np.empty(len(log)), np.empty(len(log))
     is_fit = np.empty(len(log), np.bool_)
@@ -180,7 +182,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
             fits[i] = total[i] != UNFIT
         first = check_ends[which - 1] if which > 0 else 0
         for check in range(first, check_ends[which]):
-            used = held_then[checks[check, 0], begin:filled]
+            used = requested_then[checks[check, 0], begin:filled]
             has = capacity_then[checks[check, 0], begin:filled]
             amount = float(checks[check, 1])
             for i in range(count):
@@ -191,9 +193,9 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
             mode, end = formulas[formula, 0], formulas[formula, 3]
             times = float(formulas[formula, 1])
             if mode >= BALANCE and end - start == 2 and mode != BALANCE_CHANGE:  # noqa: PLR2004 (cpu, memory)
-                used = held_then[terms[start, 0], begin:filled]
+                used = requested_then[terms[start, 0], begin:filled]
                 has = capacity_then[terms[start, 0], begin:filled]
-                other_used = held_then[terms[start + 1, 0], begin:filled]
+                other_used = requested_then[terms[start + 1, 0], begin:filled]
                 other_has = capacity_then[terms[start + 1, 0], begin:filled]
                 amount, other_amount = float(terms[start, 1]), float(terms[start + 1, 1])
                 for i in range(count):
@@ -209,7 +211,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                 dominant = float(formulas[formula, 2])
                 whole = dominant
                 for term in range(start, end):
-                    used = held_then[terms[term, 0], begin:filled]
+                    used = requested_then[terms[term, 0], begin:filled]
                     has = capacity_then[terms[term, 0], begin:filled]
                     amount, each = float(terms[term, 1]), float(terms[term, 2])
                     whole += each
@@ -230,7 +232,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                     for term in range(start, end):
                         limit = capacity_then[terms[term, 0], position]
                         if limit > 0:
-                            before = held_then[terms[term, 0], position]
+                            before = requested_then[terms[term, 0], position]
                             now = min((before + terms[term, 1]) / limit, 1.0)
                             before = min(before / limit, 1.0)
                             one_now, two_now = two_now, now
@@ -248,7 +250,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                         for term in range(start, end):
                             limit = capacity_then[terms[term, 0], position]
                             if limit > 0:
-                                before = held_then[terms[term, 0], position]
+                                before = requested_then[terms[term, 0], position]
                                 now = min((before + terms[term, 1]) / limit, 1.0) - mean_now
                                 before = min(before / limit, 1.0) - mean_before
                                 squares_now += now * now
@@ -266,7 +268,7 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                     column = terms[term, 0]
                     if formulas[formula, 2] != 0 and column < 2:  # noqa: PLR2004 (cpu, memory)
                         column += columns
-                    used = held_then[column, begin:filled]
+                    used = requested_then[column, begin:filled]
                     has = capacity_then[column, begin:filled]
                     amount, each = float(terms[term, 1]), float(terms[term, 2])
                     for i in range(count):
@@ -323,14 +325,14 @@ def _choose_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
         rows[at] = chosen
         log[filled] = chosen
         for column in range(beside):
-            held[chosen, columns - beside + column] += added[kind, case[chosen], column]
+            requested[chosen, columns - beside + column] += added[kind, case[chosen], column]
         for column in range(columns):
-            held[chosen, column] += demand[kind, column]
-            held_then[column, filled] = held[chosen, column]
+            requested[chosen, column] += demand[kind, column]
+            requested_then[column, filled] = requested[chosen, column]
             capacity_then[column, filled] = capacity[chosen, column]
         for column in range(2):
             nonzero[chosen, column] += demand_nonzero[kind, column]
-            held_then[columns + column, filled] = nonzero[chosen, column]
+            requested_then[columns + column, filled] = nonzero[chosen, column]
             capacity_then[columns + column, filled] = capacity[chosen, column]
         filled += 1
     return len(kinds)
@@ -349,5 +351,5 @@ def _signature(types: Any) -> Any:
 
 
 #: Writes the rows to ``rows``, in order, and returns for how many pods; the next one fits nowhere.
-#: Updates ``best``, ``since``, ``log``, ``held`` and ``nonzero``.
+#: Updates ``best``, ``since``, ``log``, ``requested`` and ``nonzero``.
 choose_rows = Kernel(_choose, _choose_loop, _signature)

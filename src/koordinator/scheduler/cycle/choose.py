@@ -190,12 +190,14 @@ class NodeChooser:
         if extended:
             feasible = evaluation.best != UNFIT if feasible is None else feasible
             feasible = self.extenders.accepted(pod, feasible)
-        asked = pod if extended else None
+        extended_pod = pod if extended else None
         while True:
             if skipped := [*refused]:
                 feasible = np.array(evaluation.best != UNFIT if feasible is None else feasible)
                 feasible[skipped] = False
-            row = self._best(program, evaluation, snapshot, pod_class, feasible, extended=asked)
+            row = self._best(
+                program, evaluation, snapshot, pod_class, feasible, extended=extended_pod
+            )
             if row is None:
                 return
             yield row
@@ -364,10 +366,10 @@ class NodeChooser:
     ) -> NodeChoice | ReserveRefusal:
         if not program.reserve and not snapshot.has_restorable:
             return NodeChoice(row, self.state.nodes.names[row], NOTHING, program.profile)
-        held = reserve(program.profile, snapshot, pod_class, row, program.reserve)
-        if isinstance(held, AllocationResult):
-            return NodeChoice(row, self.state.nodes.names[row], held, program.profile)
-        plugin, refusal = held
+        reserved = reserve(program.profile, snapshot, pod_class, row, program.reserve)
+        if isinstance(reserved, AllocationResult):
+            return NodeChoice(row, self.state.nodes.names[row], reserved, program.profile)
+        plugin, refusal = reserved
         return ReserveRefusal(plugin, refusal.reason)
 
     def is_refused(self, pod: PodClass) -> bool:

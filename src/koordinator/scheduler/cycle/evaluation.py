@@ -47,7 +47,7 @@ class NodeFactResult:
     layout: int
     position: int  # in the node log
     values: BoolArray | IntArray
-    asked_in: int = 0  # the generation of classes of the last use
+    used_in: int = 0  # the generation of classes of the last use
 
 
 class Evaluation(Scores):
@@ -57,20 +57,20 @@ class Evaluation(Scores):
         "_layout",
         "_node_position",
         "_versions",
-        "asked_in",
         "charged",
         "flat",
         "pod",
         "program",
         "raw",
         "usage_position",
+        "used_in",
     )
 
     def __init__(self, program: Program, pod: PodClass) -> None:
         super().__init__()
         self.program = program
         self.pod = pod  # any pod of that kind: plugins see no difference
-        self.asked_in = 0  # the generation of classes of the last use
+        self.used_in = 0  # the generation of classes of the last use
         self.charged = 0  # bytes that it counts with while it is kept
         self.raw: list[IntArray] = [np.zeros(0, np.int64) for _ in program.relative]
         self.flat: list[bool] = []  # per relative plugin: raw scores are 0 everywhere
@@ -169,7 +169,7 @@ class Evaluation(Scores):
         """
         program, pod, ok, total = self.program, self.pod, fixed != UNFIT, fixed.copy()
         if program.judge is None:
-            view.judge(program.arithmetic.asked, ok, total)
+            view.judge(program.arithmetic.judgements, ok, total)
         else:
             program.judge(program.arithmetic, view, ok, total)
         for part, judge in program.joint:
@@ -262,15 +262,15 @@ class Evaluator:
         else:
             self._kept.move_to_end(key)
             kept.refresh(self, view, rows=rows)
-        kept.asked_in = generation
+        kept.used_in = generation
         return kept
 
     def _drop_idle(self, generation: int) -> None:
         """Drop evaluations unused in the last generation of classes: many have come since."""
         self._generation = generation
-        while self._kept and next(iter(self._kept.values())).asked_in < generation - 1:
+        while self._kept and next(iter(self._kept.values())).used_in < generation - 1:
             self._drop_oldest()
-        while self._facts and next(iter(self._facts.values())).asked_in < generation - 1:
+        while self._facts and next(iter(self._facts.values())).used_in < generation - 1:
             self._facts.popitem(last=False)
 
     def _drop_oldest(self) -> None:
@@ -332,7 +332,7 @@ class Evaluator:
             facts.values[rows] = self._ask(method, active, snapshot[rows], pod)
             facts.position = state.node_log.position
         self._facts.move_to_end(key)
-        facts.asked_in = state.classes.generation
+        facts.used_in = state.classes.generation
         return facts.values
 
     @staticmethod

@@ -62,7 +62,7 @@ class ExtenderChain:
         """
         self._record = record = ExtenderRecord(pod.key)
         left = feasible.copy()
-        for extender in self._asked("filter", pod):
+        for extender in self._applicable("filter", pod):
             nodes = self._nodes(left)
             if not nodes:
                 break
@@ -84,14 +84,14 @@ class ExtenderChain:
     def scores(self, pod: Pod, rows: IntArray) -> IntArray:
         """Return ``(k,)``: what extenders add to the totals of feasible rows."""
         total = np.zeros(len(rows), np.int64)
-        for extender in self._asked("prioritize", pod):
+        for extender in self._applicable("prioritize", pod):
             nodes = self._nodes_at(rows)
             try:
-                said = extender.prioritize(pod, nodes)
+                priorities = extender.prioritize(pod, nodes)
             except ExtenderError as error:
                 extender.record_failure(error)
                 continue
-            raw = np.array([said.get(node.metadata.name, 0) for node in nodes], np.int64)
+            raw = np.array([priorities.get(node.metadata.name, 0) for node in nodes], np.int64)
             weighted = raw * extender.weight * (MAX_SCORE // MAX_EXTENDER_SCORE)
             total += weighted
             by_row = zip(rows.tolist(), weighted.tolist(), strict=True)
@@ -102,7 +102,7 @@ class ExtenderChain:
         self, pod: Pod, victims: Mapping[str, ProposedVictims]
     ) -> Mapping[str, ProposedVictims]:
         """Return the nodes and victims that all extenders agree to.  Raises ExtenderError."""
-        for extender in self._asked("preempt", pod):
+        for extender in self._applicable("preempt", pod):
             if not victims:
                 break
             try:
@@ -130,8 +130,8 @@ class ExtenderChain:
         """Return the diagnosis of the pod decided last, with what extenders had against nodes."""
         if self._record.pod != pod.key or diagnosis.refused_by:
             return diagnosis
-        told = set(diagnosis.rejected.tolist())
-        more = {row: it for row, it in self._record.rejected.items() if row not in told}
+        diagnosed = set(diagnosis.rejected.tolist())
+        more = {row: it for row, it in self._record.rejected.items() if row not in diagnosed}
         if not more:
             return diagnosis
         found = diagnosis.with_rejections(
@@ -150,7 +150,7 @@ class ExtenderChain:
             self._record.scores,
         )
 
-    def _asked(self, verb: str, pod: Pod) -> list[SchedulerExtender]:
+    def _applicable(self, verb: str, pod: Pod) -> list[SchedulerExtender]:
         return [one for one in self.members if verb in one.verbs and one.is_interested(pod.spec)]
 
     def _nodes(self, mask: BoolArray) -> dict[int, Node]:

@@ -81,10 +81,10 @@ def _accepted(sample: SamplePod, state: ClusterState) -> BoolArray:
 def _by_requests(evaluator: Evaluator, pod_class: PodClass, rows: IntArray) -> IntArray:
     """Return how many such pods each row takes at most, for what they request."""
     amounts = compared(evaluator.profile, evaluator.state, pod_class)
-    asked, nodes = np.flatnonzero(amounts), evaluator.state.nodes
-    at = np.ix_(asked, rows)
+    columns, nodes = np.flatnonzero(amounts), evaluator.state.nodes
+    at = np.ix_(columns, rows)
     free = nodes.allocatable[at] - nodes.requested[at]
-    most: IntArray = (free // amounts[asked][:, None]).min(axis=0, initial=UNLIMITED)
+    most: IntArray = (free // amounts[columns][:, None]).min(axis=0, initial=UNLIMITED)
     return most
 
 
@@ -184,14 +184,14 @@ class GangOffers(RunChooser):
                 row = self.state.nodes.rows.get(node)
                 for other, other_class in nominated_pods if row is not None else ():
                     transaction.place(f"nominated:{other.key}", other, other_class, row or 0)
-            sample = SamplePod(pod, pod_class, cluster, self._held_on)
+            sample = SamplePod(pod, pod_class, cluster, self._allocation_on)
             slots[among] = offers(self._evaluator, sample, among, most)
         return slots
 
-    def _held_on(self, pod: PodClass, row: int) -> AllocationResult | None:
+    def _allocation_on(self, pod: PodClass, row: int) -> AllocationResult | None:
         view = self._evaluator.view(pod)
-        found = self._reserve(view, pod, row, self._evaluator.program(pod, view)[0])
-        return found.allocation if isinstance(found, NodeChoice) else None
+        reserved = self._reserve(view, pod, row, self._evaluator.program(pod, view)[0])
+        return reserved.allocation if isinstance(reserved, NodeChoice) else None
 
     def bound(self, *pods: PodClass) -> HeadroomBound | None:
         """Return an upper bound of the pods of these classes together; None: unknown."""

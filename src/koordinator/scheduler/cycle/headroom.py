@@ -85,11 +85,11 @@ class HeadroomTable:
     ) -> int:
         """Keep what requests say of a kind on the rows that accept one such pod."""
         self._advance()
-        asked, below = np.flatnonzero(amounts), line[1]
-        free = self._free(np.arange(len(accepted)), asked)
+        columns, below = np.flatnonzero(amounts), line[1]
+        free = self._free(np.arange(len(accepted)), columns)
         if below is not None:
-            free += self._taken_below(below)[asked]
-        most = (np.maximum(free, 0) // amounts[asked][:, None]).min(axis=0, initial=PER_ROW)
+            free += self._taken_below(below)[columns]
+        most = (np.maximum(free, 0) // amounts[columns][:, None]).min(axis=0, initial=PER_ROW)
         return self.put(line, versions, amounts, np.where(accepted, most, 0))
 
     def _add(self, line: Line, amounts: IntArray) -> int:

@@ -42,9 +42,9 @@ class StateDryRun:
         """Return how many of the planned members the nodes take: see ``PreemptionDryRun``."""
         victims = self._problem.victims
         taken = [np.zeros_like(planned) for planned in places]
-        asked = np.zeros(len(self._problem.rows), bool)
-        asked[rows] = True
-        there = asked[victims.row] if self.is_local else np.ones(len(evicted), bool)
+        selected = np.zeros(len(self._problem.rows), bool)
+        selected[rows] = True
+        there = selected[victims.row] if self.is_local else np.ones(len(evicted), bool)
         with Transaction(self._state) as transaction:
             for at in np.flatnonzero(evicted & there).tolist():
                 transaction.displace(victims.pods[at])
@@ -52,7 +52,7 @@ class StateDryRun:
             later = np.sum(places, axis=0)
             for shape, planned, count in zip(self._problem.shapes, places, taken, strict=True):
                 later = later - planned
-                wanted = np.where(asked, planned, 0)
+                wanted = np.where(selected, planned, 0)
                 for number in range(int(wanted.max(initial=0))):
                     these = np.flatnonzero((wanted > number) & (count == number))
                     is_last = wanted[these] + later[these] == number + 1
@@ -100,11 +100,11 @@ class StateDryRun:
 
     def _put(self, transaction: Transaction, shape: Shape, row: int) -> bool:
         """Put a member on a node with all that it takes there."""
-        held = reserve(self._profile, self._view(shape.pod_class), shape.pod_class, row)
-        if not isinstance(held, AllocationResult):
+        reserved = reserve(self._profile, self._view(shape.pod_class), shape.pod_class, row)
+        if not isinstance(reserved, AllocationResult):
             return False
         key = f"member:{len(self._state.pods.by_key)}"
-        transaction.assume(key, shape.pod, shape.pod_class, row, held)
+        transaction.assume(key, shape.pod, shape.pod_class, row, reserved)
         return True
 
     def _place_rivals(self, transaction: Transaction, rows: IntArray) -> None:

@@ -149,8 +149,8 @@ def _problem(
     alive = np.flatnonzero(nodes.alive[: len(nodes)])
     usable = alive if rows is None else np.intersect1d(rows, alive)
     there = usable if lack is None else alive
-    asked = {key: compared(profile, state, members[0][1]) for key, members in kinds.items()}
-    columns = np.flatnonzero(np.any(list(asked.values()), axis=0))
+    requests = {key: compared(profile, state, members[0][1]) for key, members in kinds.items()}
+    columns = np.flatnonzero(np.any(list(requests.values()), axis=0))
     free = (nodes.allocatable[columns][:, there] - nodes.requested[columns][:, there]).T.copy()
     index_of = {int(row): index for index, row in enumerate(there.tolist())}
     for name, pods in nominated_pods.items():
@@ -168,7 +168,7 @@ def _problem(
             members[0][0],
             members[0][1],
             len(members),
-            asked[key][columns],
+            requests[key][columns],
             _most(profile, state, members[0][1])[there] * is_usable,
         )
         for key, members in kinds.items()

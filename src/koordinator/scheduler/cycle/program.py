@@ -180,6 +180,6 @@ def compared(profile: Profile, state: ClusterState, pod: PodClass) -> IntArray:
     amounts = np.zeros(len(state.axis), np.int64)
     for active in profile.filter:
         if active.hints.compares is not None:
-            columns, asked = active.hints.compares(pod)
-            amounts[columns] = asked
+            columns, requests = active.hints.compares(pod)
+            amounts[columns] = requests
     return amounts

@@ -139,8 +139,8 @@ class RunChooser(NodeChooser):
             pod.demand,
             pod.nonzero_cpu,
             pod.nonzero_memory,
-            pod.held.nonzero_cpu,
-            pod.held.nonzero_memory,
+            pod.effective.nonzero_cpu,
+            pod.effective.nonzero_memory,
             tuple(a.hints.key(pod) for a in self.limiting),
         )
         return self._run_keys.setdefault(shared, RunKey())
@@ -285,10 +285,10 @@ class RunChooser(NodeChooser):
                 return
             allocation = NOTHING
             if program.reserve:
-                held = reserve(program.profile, snapshot, pod_class, row, program.reserve)
-                if not isinstance(held, AllocationResult) or not held.is_on_node:
+                reserved = reserve(program.profile, snapshot, pod_class, row, program.reserve)
+                if not isinstance(reserved, AllocationResult) or not reserved.is_on_node:
                     return
-                allocation = held
+                allocation = reserved
             yield NodeChoice(row, names[row], allocation, program.profile)
 
     def _sequence_length(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> int:

@@ -93,10 +93,10 @@ def _place(
     if not other.takes_without(row, ()):
         return False
     snapshot = view_for(other.active_profile, question.state, pod_class)
-    held = reserve(other.active_profile, snapshot, pod_class, row)
-    if not isinstance(held, AllocationResult):
+    reserved = reserve(other.active_profile, snapshot, pod_class, row)
+    if not isinstance(reserved, AllocationResult):
         return False
-    transaction.assume(_key(number), pod, pod_class, row, held)
+    transaction.assume(_key(number), pod, pod_class, row, reserved)
     return True
 
 

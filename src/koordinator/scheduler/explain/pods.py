@@ -6,11 +6,11 @@ from msgspec.structs import replace
 
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import pod_requests
-from koordinator.scheduler.diagnosis import quantity, spoken
+from koordinator.scheduler.diagnosis import amount_text, quantity
 from koordinator.scheduler.explain.explanation import CauseReport, EmptyCluster, NearNode, Remedy
 from koordinator.scheduler.explain.obstacles import Cause, Way
 from koordinator.scheduler.explain.question import Question
-from koordinator.scheduler.explain.resizes import held_by_resizes
+from koordinator.scheduler.explain.resizes import pending_resizes
 from koordinator.scheduler.explain.sentences import sentence
 from koordinator.scheduler.explain.victims import ReservedRoom
 from koordinator.scheduler.rules.smaller_pods import asking_at_most, overhead_of
@@ -69,7 +69,7 @@ def _resizing(question: Question, cause: Cause, index: int) -> str:
     if cause.plugin != FIT or not cause.reason.startswith(SHORT):
         return ""
     row = int(question.found.rows[index])
-    return held_by_resizes(question, row, cause.reason.removeprefix(SHORT))
+    return pending_resizes(question, row, cause.reason.removeprefix(SHORT))
 
 
 def _reserved(room: ReservedRoom, cause: Cause, indices: Sequence[int]) -> tuple[str, str]:
@@ -127,7 +127,7 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
         name = question.state.axis.names[column]
         most = int(nodes.allocatable[column, found.rows].max())
         if amount > most:
-            request, there = spoken(name, amount), spoken(name, most)
+            request, there = amount_text(name, amount), amount_text(name, most)
             why = f"it requests {request} of {name}; the most that a node has is {there}"
             return EmptyCluster(fits=False, why=why)
     hopeful = question.hopeful_rows(HOMES_TRIED + 1)
@@ -207,9 +207,9 @@ def smaller_request_remedy(
     reduced = {name: most for name, most in amounts.items() if most < wanted.get(name, 0)}
     overhead = {name: overhead_of(spec, name) for name in reduced}
     listed = " and ".join(
-        f"{spoken(name, most - overhead[name])} of {name}" for name, most in reduced.items()
+        f"{amount_text(name, most - overhead[name])} of {name}" for name, most in reduced.items()
     )
-    besides = " and ".join(f"{spoken(name, n)} of {name}" for name, n in overhead.items() if n)
+    besides = " and ".join(f"{amount_text(name, n)} of {name}" for name, n in overhead.items() if n)
     node = question.state.nodes.names[row]
     text = f"request at most {listed}"
     if len(spec.containers) + len(spec.init_containers) > 1:

@@ -247,8 +247,8 @@ class Question:
             for placed in gone:
                 transaction.displace(placed)
             snapshot = view_for(self.active_profile, self.state, self.pod_class)
-            held = reserve(self.active_profile, snapshot, self.pod_class, row)
-        return () if isinstance(held, AllocationResult) else (held[1].reason,)
+            reserved = reserve(self.active_profile, snapshot, self.pod_class, row)
+        return () if isinstance(reserved, AllocationResult) else (reserved[1].reason,)
 
     def reserved(self, row: int) -> frozenset[str]:
         """Return the keys of holds on a node that the pod may use."""

@@ -221,9 +221,9 @@ def _changed_nodes(question: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
         relieved = question.assuming(plugins)
         alike: dict[str, list[int]] = {}
         for row in question.nearest(question.found.only(way), NAMED):
-            steps_told = [question.node_remedy(name, row) for name in plugins]
-            if all(steps_told) and relieved.takes_without(row, ()):
-                text = _all_of(steps_told)
+            node_remedies = [question.node_remedy(name, row) for name in plugins]
+            if all(node_remedies) and relieved.takes_without(row, ()):
+                text = _all_of(node_remedies)
                 alike.setdefault(text.replace(names[row], "\0"), []).append(row)
         for pattern, rows in alike.items():
             first, *others = (names[row] for row in rows)
@@ -253,8 +253,8 @@ def _changed_nodes_with_fewer_pods(question: Question) -> Iterator[Remedy]:
     for index in question.order[:TRIED].tolist():
         row = int(question.found.rows[index])
         plugins = {cause.plugin for cause in question.found.against(index)}
-        steps_told = {name: question.node_remedy(name, row) for name in sorted(plugins)}
-        steps = {name: text for name, text in steps_told.items() if text}
+        node_remedies = {name: question.node_remedy(name, row) for name in sorted(plugins)}
+        steps = {name: text for name, text in node_remedies.items() if text}
         leaving = _leaving(question.assuming(steps), row) if steps else ()
         if leaving:
             first = _all_of(list(steps.values()))
@@ -473,14 +473,14 @@ def _takes_without(question: Question, row: int, gone: Sequence[PlacedPod]) -> b
 
 
 def _price(question: Question, pods: Sequence[PlacedPod]) -> tuple[bool, int, int]:
-    is_held = bool(budgets_against(question, pods))
-    return is_held, max(placed.priority for placed in pods), len(pods)
+    is_protected = bool(budgets_against(question, pods))
+    return is_protected, max(placed.priority for placed in pods), len(pods)
 
 
 def _ended(question: Question, pods: Sequence[PlacedPod]) -> str:
     """Return the condition that pods have ended, with budgets that block their eviction."""
-    held = budgets_against(question, pods)
-    return f"{_listed(pods)} {_have(pods)} ended" + (f" ({held})" if held else "")
+    budgets = budgets_against(question, pods)
+    return f"{_listed(pods)} {_have(pods)} ended" + (f" ({budgets})" if budgets else "")
 
 
 def _listed(pods: Sequence[PlacedPod]) -> str:

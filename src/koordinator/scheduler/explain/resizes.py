@@ -7,7 +7,7 @@ from koordinator.api.pod import RESIZE_PENDING, Pod
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.reserve_pod import display_name
 from koordinator.domain.resized_pods import granted_requests, least_requests, with_least_requests
-from koordinator.scheduler.diagnosis import spoken
+from koordinator.scheduler.diagnosis import amount_text
 from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.snapshot import PlacedPod
@@ -44,7 +44,7 @@ def pending_resize(pod: Pod) -> str:
 def _changes(pod: Pod) -> str:
     requested, granted = pod_requests(pod.spec), granted_requests(pod)
     return ", ".join(
-        f"{name} from {spoken(name, granted.get(name, 0))} to {spoken(name, amount)}"
+        f"{name} from {amount_text(name, granted.get(name, 0))} to {amount_text(name, amount)}"
         for name, amount in requested.items()
         if amount != granted.get(name, 0)
     )
@@ -54,14 +54,14 @@ TRIED: Final = 3  # nearest nodes whose resizes are tried
 NAMED: Final = 3  # pods of a node that are listed
 
 
-def held_by_resizes(question: Question, row: int, resource: str) -> str:
+def pending_resizes(question: Question, row: int, resource: str) -> str:
     """Return which pods on a node hold more of a resource because of their resizes."""
     holding = [
         (placed, amount)
         for placed in question.state.pods.on_row[row].values()
         if (amount := _excess(question, placed).get(resource))
     ]
-    named = (_held(placed, resource, amount) for placed, amount in holding[:NAMED])
+    named = (_describe(placed, resource, amount) for placed, amount in holding[:NAMED])
     return ", ".join(named) + _more(len(holding))
 
 
@@ -75,19 +75,19 @@ def _excess(question: Question, placed: PlacedPod) -> dict[str, int]:
     if not placed.pod.status.container_statuses and not placed.pod.status.allocated_resources:
         return {}
     names, least = question.state.axis.names, least_requests(placed.pod)
-    held = {names[column]: amount for column, amount in placed.pod_class.demand}
-    return {n: held[n] for n, amount in least.items() if held.get(n, 0) > amount}
+    charged = {names[column]: amount for column, amount in placed.pod_class.demand}
+    return {n: charged[n] for n, amount in least.items() if charged.get(n, 0) > amount}
 
 
-def _held(placed: PlacedPod, resource: str, amount: int) -> str:
+def _describe(placed: PlacedPod, resource: str, amount: int) -> str:
     name, wanted = display_name(placed.pod), pod_requests(placed.pod.spec).get(resource, 0)
     if amount > wanted:
-        until = f"until its resize to {spoken(resource, wanted)} is carried out"
-        return f"{name} holds {spoken(resource, amount)} of {resource} {until}"
+        until = f"until its resize to {amount_text(resource, wanted)} is carried out"
+        return f"{name} holds {amount_text(resource, amount)} of {resource} {until}"
     granted = granted_requests(placed.pod).get(resource, 0)
     return (
-        f"{spoken(resource, amount)} of {resource} count for {name}, whose resize from "
-        f"{spoken(resource, granted)} is not carried out yet"
+        f"{amount_text(resource, amount)} of {resource} count for {name}, whose resize from "
+        f"{amount_text(resource, granted)} is not carried out yet"
     )
 
 

@@ -12,7 +12,7 @@ from koordinator.api.reservation import Reservation, ReservationOwner
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
 from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.reserve_pod import display_name, is_reserve_pod, reservation_name
-from koordinator.scheduler.diagnosis import spoken
+from koordinator.scheduler.diagnosis import amount_text
 from koordinator.scheduler.explain.question import Question
 from koordinator.scheduler.preemption import covers
 from koordinator.scheduler.rules.volumes import NO_PROVISIONER, named_claims, storage_class_name
@@ -92,7 +92,7 @@ class ReservedRoom:
     def text(self, index: int, resource: str) -> str:
         """Return the reservations of a resource on a node with owners; empty without any."""
         parts = [
-            f"{spoken(resource, amount)} of {resource} kept by reservation {name}"
+            f"{amount_text(resource, amount)} of {resource} kept by reservation {name}"
             + (self._why_not(name) or self._owners(name))
             for name, amount in self._kept(index, resource)
         ]

@@ -97,13 +97,13 @@ def _summary(state: ClusterState, row: int) -> dict[str, Any]:
 
 def _allocate_set(state: ClusterState, row: int) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the allocations by type, pod and minor."""
-    held: dict[str, dict[str, dict[str, Any]]] = {}
+    allocations: dict[str, dict[str, dict[str, Any]]] = {}
     for key, placed in sorted(state.pods.on_row[row].items()):
         for kind, devices in placed.pod_allocation.devices.items():
-            held.setdefault(str(kind), {})[key] = {
+            allocations.setdefault(str(kind), {})[key] = {
                 str(taken.minor): _texts(_named(kind, taken.amounts)) for taken in devices
             }
-    return held
+    return allocations
 
 
 def _named(kind: DeviceType, amounts: Iterable[int]) -> PageAmounts:
@@ -335,15 +335,15 @@ def _zones(zones: ZoneAmounts) -> list[Any]:
 
 def _pods(state: ClusterState, row: int) -> Iterator[dict[str, Any]]:
     for _, placed in sorted(state.pods.on_row[row].items()):
-        held, meta = placed.pod_allocation.numa, placed.pod.metadata
-        if held is not None:
+        numa, meta = placed.pod_allocation.numa, placed.pod.metadata
+        if numa is not None:
             yield {
                 "uid": meta.uid,
                 "namespace": meta.namespace,
                 "name": meta.name,
-                "cpuset": format_cpu_list(held.cpus),
-                "cpuExclusivePolicy": held.exclusive_policy,
-                "numaNodeResources": _zones(held.zones),
+                "cpuset": format_cpu_list(numa.cpus),
+                "cpuExclusivePolicy": numa.exclusive_policy,
+                "numaNodeResources": _zones(numa.zones),
             }
 
 

@@ -129,9 +129,9 @@ def _short(
     pairs = zip(choice.places, taken, strict=True)
     lacking = np.logical_or.reduce([count < planned for planned, count in pairs])
     if rows is not None:
-        asked = np.zeros(len(lacking), bool)
-        asked[rows] = True
-        lacking &= asked
+        selected = np.zeros(len(lacking), bool)
+        selected[rows] = True
+        lacking &= selected
     return np.flatnonzero(lacking)
 
 
@@ -166,11 +166,11 @@ def _spared(
     if dry_run is None:
         spare(problem, spared, None)
         return spared
-    asked = dry_run
+    bound_run = dry_run
 
     def rejects(evicted: BoolArray, rows: IntArray) -> IntArray:
         rows = np.intersect1d(rows, used)
-        return _short(choice, asked.taken(evicted, rows, choice.places), rows)
+        return _short(choice, bound_run.taken(evicted, rows, choice.places), rows)
 
     used = _used(choice)
     spare(problem, spared, rejects)

@@ -33,11 +33,11 @@ class VictimChoice:
 
 def slots(free: IntArray, shape: Shape, used: IntArray | int = 0) -> IntArray:
     """Return ``(n,)``: the number of further such members that fit besides ``used``."""
-    asked = np.flatnonzero(shape.amounts)
+    columns = np.flatnonzero(shape.amounts)
     headroom = np.maximum(shape.most - used, 0)
-    if not len(asked):
+    if not len(columns):
         return np.asarray(headroom)
-    fits = (free[:, asked] // shape.amounts[asked]).min(axis=1)
+    fits = (free[:, columns] // shape.amounts[columns]).min(axis=1)
     out: IntArray = np.clip(fits, 0, headroom)
     return out
 
@@ -185,9 +185,9 @@ def _options(
     row = victims.row[at]
     first = np.flatnonzero(np.diff(row, prepend=-1))
     length = np.diff(first, append=len(row))
-    asked = np.flatnonzero(shape.amounts)
-    there = _summed(victims.amounts[at][:, asked], first, length) + choice.free[row][:, asked]
-    gain = (there // shape.amounts[asked]).min(axis=1, initial=NO_LIMIT)
+    columns = np.flatnonzero(shape.amounts)
+    there = _summed(victims.amounts[at][:, columns], first, length) + choice.free[row][:, columns]
+    gain = (there // shape.amounts[columns]).min(axis=1, initial=NO_LIMIT)
     gain = np.minimum(np.minimum(gain, headroom[row]), need)
     helps = np.flatnonzero(gain > 0)
     if not len(helps):

@@ -26,8 +26,8 @@ from koordinator.scheduler.loop.outcomes import (
     PodFailed,
     PodRejected,
     PodsBound,
-    PodTold,
     Unschedulable,
+    UnschedulableReported,
 )
 from koordinator.scheduler.loop.reporter import Reporter, stands_for
 from koordinator.scheduler.queue import Need, QueuedPod, SchedulingQueue
@@ -115,7 +115,7 @@ class Attempts:
         with self._isolation.barrier("report", queued.pod):
             self.note(PodRejected(now_s, queued, *main, nominated, took_s=self.elapsed_s()))
             self._outcomes.append(_unschedulable(queued, main, message, nominated, scorecard))
-            self.tell(queued.pod, message)
+            self.report_waiting(queued.pod, message)
         self._queue.reject(queued, frozenset(plugins), frozenset(), message, now_s, need=need)
 
     def wait(self, queued: QueuedPod, main: tuple[str, str], message: str) -> None:
@@ -137,10 +137,10 @@ class Attempts:
                 self._reporter.failed(queued.pod, message, "SchedulerError")
         self._queue.fail(queued, message, self._clock.now_s())
 
-    def tell(self, pod: Pod, message: str) -> None:
+    def report_waiting(self, pod: Pod, message: str) -> None:
         """Report to a pod why it waits."""
         self._reporter.failed(pod, message)
-        self.note(PodTold(pod, message))
+        self.note(UnschedulableReported(pod, message))
 
     def note(self, fact: Fact) -> None:
         """Pass a fact to the features that observe facts of its kind."""

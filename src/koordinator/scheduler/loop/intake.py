@@ -108,8 +108,8 @@ class PodIntake:
             self._publish(ClusterEvent("AssignedPod", Action.DELETE, old, None))
         if used or uses:
             for uid in {used, uses} - {""}:
-                for heard in self._hooks.on_reservation_use:
-                    heard(uid)
+                for hook in self._hooks.on_reservation_use:
+                    hook(uid)
 
     def _transformed(self, event: WatchEvent, pod: Pod) -> tuple[WatchEvent, Pod]:
         """Return an event and its pod as pods are to be seen."""
@@ -125,8 +125,8 @@ class PodIntake:
         gone = deleted or pod.status.phase in TERMINAL_PHASES
         waited = (gone or bool(pod.spec.node_name)) and self._bindings.forget(key, gone=gone)
         ready: list[str] = []
-        for heard in self._hooks.on_pod_event:
-            ready += heard(pod, previous, deleted=deleted)
+        for hook in self._hooks.on_pod_event:
+            ready += hook(pod, previous, deleted=deleted)
         placed = self._state.pods.by_key.get(key)
         if gone or pod.spec.node_name:
             self._state.drop_unbound(key)
@@ -182,7 +182,7 @@ class PodIntake:
         is_other = known is not None and known[1] is not pod_class
         self._queue.update(old, pod, run_key, self._arrived_s(pod), is_other=is_other)
         if not has_place and (pod.status.nominated_node_name or self._nominations.known):
-            self._nominations.heard(pod)
+            self._nominations.follow(pod)
 
     def _is_known_bind(self, event: WatchEvent, placed: PlacedPod, pod: Pod) -> bool:
         """Apply an event that only confirms a bind of this scheduler; return whether it does.

@@ -42,7 +42,7 @@ class Nominations:
         if nominated and nominated != node:
             self._queue.on_nomination_ended(pod, self._clock.now_s())
 
-    def heard(self, pod: Pod) -> None:
+    def follow(self, pod: Pod) -> None:
         """Follow what events say about the node to which a waiting pod is nominated."""
         if self._nominator.update(pod):
             self._queue.on_nomination_ended(pod, self._clock.now_s())

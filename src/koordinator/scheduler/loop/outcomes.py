@@ -99,7 +99,7 @@ class PodFailed(Struct, frozen=True, gc=False):
     message: str
 
 
-class PodTold(Struct, frozen=True, gc=False):
+class UnschedulableReported(Struct, frozen=True, gc=False):
     """The report to a pod of why it waits."""
 
     pod: Pod
@@ -173,7 +173,7 @@ Fact = (
     | PodsBound
     | PodRejected
     | PodFailed
-    | PodTold
+    | UnschedulableReported
     | PermitWaited
     | DevicesAwaited
     | RoomSought

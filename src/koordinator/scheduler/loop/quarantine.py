@@ -52,7 +52,7 @@ class Quarantine:
             anew = WatchEvent(EventType.ADDED, obj)
             self.events[type(obj), obj.key] = (anew, self._clock.now_s() + wait_s, wait_s)
         self._quarantine_object(obj, fault)
-        self._isolation.tell(fault)
+        self._isolation.report(fault)
 
     def step(self) -> None:
         """Try again what is due."""
@@ -89,7 +89,7 @@ class LimitedPods:
         self._clock, self._state, self._queue, self._cycles = clock, state, queue, cycles
         self._isolation = isolation
         #: by scheduler name and plugin: the version of the plugin when it was asked last
-        self._asked_at: dict[tuple[str, str], Hashable] = {}
+        self._seen_versions: dict[tuple[str, str], Hashable] = {}
 
     def wake(self) -> None:
         """Ask plugins that limit pods across nodes whom the events have given room.
@@ -104,11 +104,11 @@ class LimitedPods:
                     self._isolation.note("run_limit", error)
 
     def _wake_if_changed(self, cycle: SchedulingCycle, active: ActivePlugin) -> None:
-        asked = (cycle.profile.scheduler_name, active.name)
+        key = (cycle.profile.scheduler_name, active.name)
         version = cycle.version(active)
-        if version != self._asked_at.get(asked):
+        if version != self._seen_versions.get(key):
             self._wake_limited_by(cycle, active)
-            self._asked_at[asked] = version
+            self._seen_versions[key] = version
 
     def _wake_limited_by(self, cycle: SchedulingCycle, active: ActivePlugin) -> None:
         """Wake as many pods of a kind as the plugin has room for; gangs are many in one."""

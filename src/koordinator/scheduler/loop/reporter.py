@@ -105,8 +105,8 @@ class Reporter:
     def forget(self, gone: KubeObject) -> None:
         """Forget the reports about an object that was deleted."""
         key = _identity(gone)
-        for told in (self._reported, self._ignored, self._judged):
-            told.pop(key, None)
+        for records in (self._reported, self._ignored, self._judged):
+            records.pop(key, None)
         if isinstance(gone, Pod):
             self._reported.pop(gone.metadata.uid + FAILED_RESERVATION[1], None)
         elif isinstance(gone, Reservation):  # its pod has its uid
@@ -119,9 +119,9 @@ class Reporter:
         if AFFINITY.key in pod.metadata.annotations:
             about_reservations = reservation_message(message)
             if about_reservations:
-                self._tell(pod, shortened(about_reservations), FAILED_RESERVATION)
+                self._report_failure(pod, shortened(about_reservations), FAILED_RESERVATION)
         message = shortened(message)
-        self._tell(pod, message)
+        self._report_failure(pod, message)
         if is_reserve_pod(pod.metadata):
             return  # its condition is the reservation's
         known = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
@@ -173,10 +173,10 @@ class Reporter:
         text = shortened(problem)
         if not self._enabled or (known is None and not problem):
             return
-        key, said = _identity(about), (status, text)
-        if self._judged.get(key) == said or (known and (known.status, known.message) == said):
+        key, verdict = _identity(about), (status, text)
+        if self._judged.get(key) == verdict or (known and (known.status, known.message) == verdict):
             return
-        self._judged[key] = said
+        self._judged[key] = verdict
         since = known.last_transition_time if known and known.status == status else None
         condition = StandardCondition(
             type=VALID,
@@ -254,36 +254,38 @@ class Reporter:
         meta = pod.metadata
         self._cluster.report([PodReport(meta.namespace, meta.name, meta.uid, condition=condition)])
 
-    def _tell(self, pod: Pod, message: str, what: tuple[str, str, str] | None = None) -> None:
+    def _report_failure(
+        self, pod: Pod, message: str, what: tuple[str, str, str] | None = None
+    ) -> None:
         """Write an event about a failure, or count it in the series of the same ones."""
         now_s, uid = self._clock.now_s(), pod.metadata.uid
         if what is not None:
             uid += what[1]  # a series of its own
-        told = self._reported.get(uid)
-        if told is None or told.event.note != message or now_s > told.last_s + SERIES_S:
+        record = self._reported.get(uid)
+        if record is None or record.event.note != message or now_s > record.last_s + SERIES_S:
             scheduler = pod.spec.scheduler_name
             event = self._event(pod, scheduler, what or FAILED, message)
             self._remember(uid, _Reported(event, 1, now_s, now_s))
             self._cluster.report([event])
             return
-        told.count += 1
-        told.last_s = now_s
-        if told.event.series is None or now_s >= told.written_s + SERIES_WRITE_S:
-            told.written_s = now_s
+        record.count += 1
+        record.last_s = now_s
+        if record.event.series is None or now_s >= record.written_s + SERIES_WRITE_S:
+            record.written_s = now_s
             series = EventSeries(
-                count=told.count, last_observed_time=MicroTime.fromtimestamp(now_s, UTC)
+                count=record.count, last_observed_time=MicroTime.fromtimestamp(now_s, UTC)
             )
-            told.event = replace(told.event, series=series)
-            self._cluster.report([told.event])
+            record.event = replace(record.event, series=series)
+            self._cluster.report([record.event])
 
-    def _remember(self, uid: str, told: _Reported) -> None:
+    def _remember(self, uid: str, record: _Reported) -> None:
         if len(self._reported) >= self._prune_at:
-            over_s = told.last_s - SERIES_S
+            over_s = record.last_s - SERIES_S
             self._reported = {
                 key: old for key, old in self._reported.items() if old.last_s >= over_s
             }
             self._prune_at = max(_KEPT, 2 * len(self._reported))
-        self._reported[uid] = told
+        self._reported[uid] = record
 
     def _event(
         self, about: KubeObject, scheduler: str, what: tuple[str, str, str], note: str

@@ -223,7 +223,7 @@ class Scheduler:
         self._call_each("wake", self._hooks.wake)  # a failed bind may have freed room
         if self._queue.hint_errors:
             with self._isolation.barrier("hint"):
-                self._isolation.tell_of_hints(self._queue)
+                self._isolation.report_hint_errors(self._queue)
         if not leads:
             self._call_each("following", self._hooks.follow)
             return
@@ -358,7 +358,7 @@ class Scheduler:
         finally:
             for queued in left:
                 self._handle.attempts.fail(queued, fault.problem if fault else str(error))
-        self._isolation.tell(fault)
+        self._isolation.report(fault)
 
     def _failing_with(self, head: QueuedPod, lost: Sequence[QueuedPod]) -> list[QueuedPod]:
         """Return the pods without places that were decided with the first of a run."""

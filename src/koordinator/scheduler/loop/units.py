@@ -142,10 +142,10 @@ class PodRun:
         scorecard: Scorecard | None,
     ) -> None:
         """Run the PostFilter plugins, then reject the pod."""
-        handle, nomination, said = self._handle, PostFilterResult(), list[str]()
+        handle, nomination, messages = self._handle, PostFilterResult(), list[str]()
         keeps_nomination = False
         if diagnosis.node_count:
-            nomination, keeps_nomination, said = self._post_filter(queued, pod_class, diagnosis)
+            nomination, keeps_nomination, messages = self._post_filter(queued, pod_class, diagnosis)
         if nomination.node:
             error = handle.evictions.preempt(queued.pod, nomination)
             if error is not None:
@@ -159,7 +159,7 @@ class PodRun:
             queued,
             (plugin, f"{reason}; {never}" if never else reason),
             diagnosis.plugins,
-            diagnosis.message(", ".join(said)),
+            diagnosis.message(", ".join(messages)),
             scorecard,
             nominated=nomination.node,
         )
@@ -174,24 +174,27 @@ class PodRun:
         handle, cycle = self._handle, self._cycle
         nominated, own = handle.diagnoses.nominated(), handle.nominator.node_of(queued.key)
         attempt = cycle.attempt(queued.pod, pod_class, diagnosis, nominated, nominated_node=own)
-        found, keeps_nomination, said = PostFilterResult(), False, list[str]()
+        nomination, keeps_nomination, messages = PostFilterResult(), False, list[str]()
         began_s = handle.attempts.now_s()
         for active in cycle.profile.post_filter:
             result = active.plugin.postfilter(attempt)
             if result.node:
-                found = result
-                said[:] = [result.message] if result.message else []
+                nomination = result
+                messages[:] = [result.message] if result.message else []
                 break
             keeps_nomination |= result.keeps_nomination
             error = handle.evictions.change(result.changes)
             if error is not None:
-                said.append(f"{active.name}: {error}")
+                messages.append(f"{active.name}: {error}")
             elif result.message:
-                said.append(result.message)
+                messages.append(result.message)
         if cycle.profile.post_filter:
             took_s = handle.attempts.now_s() - began_s
             sought = RoomSought(
-                len(found.victims), took_s, bool(found.node), violations=found.violations
+                len(nomination.victims),
+                took_s,
+                bool(nomination.node),
+                violations=nomination.violations,
             )
             handle.attempts.note(sought)
-        return found, keeps_nomination, said
+        return nomination, keeps_nomination, messages

@@ -98,8 +98,10 @@ class InterPodAffinity:
         for term in terms.anti_affinity:
             conflicting |= _around(cluster, cluster.count_pods(term.scope), term.topology_key) > 0
         excluded = np.zeros(len(cluster), bool)
-        for held in cluster.terms_about(pod, TermKind.ANTI_AFFINITY):
-            excluded |= _around(cluster, held.counts[: len(cluster)], held.topology_key) > 0
+        for placed_term in cluster.terms_about(pod, TermKind.ANTI_AFFINITY):
+            excluded |= (
+                _around(cluster, placed_term.counts[: len(cluster)], placed_term.topology_key) > 0
+            )
         conflicting &= ~unmatched
         excluded &= ~unmatched & ~conflicting
         codes = (
@@ -166,8 +168,8 @@ class InterPodAffinity:
     @staticmethod
     def _excluding(cluster: Snapshot, pod: PodClass) -> list[tuple[str, IntArray]]:
         """Return topology keys and pod counts, ``(n,)``, of placed terms that exclude the pod."""
-        held = cluster.terms_about(pod, TermKind.ANTI_AFFINITY)
-        return [(one.topology_key, one.counts[: len(cluster)]) for one in held]
+        terms = cluster.terms_about(pod, TermKind.ANTI_AFFINITY)
+        return [(one.topology_key, one.counts[: len(cluster)]) for one in terms]
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return ``(n,)``: the summed weights of matching pairs of term and pod in its domains."""
@@ -177,9 +179,11 @@ class InterPodAffinity:
             total += term.weight * _around(
                 cluster, cluster.count_pods(term.scope), term.topology_key
             )
-        for held in self._existing(cluster, pod):
-            weight = self.hard_weight if held.kind is TermKind.AFFINITY else 1
-            total += weight * _around(cluster, held.counts[: len(cluster)], held.topology_key)
+        for placed_term in self._existing(cluster, pod):
+            weight = self.hard_weight if placed_term.kind is TermKind.AFFINITY else 1
+            total += weight * _around(
+                cluster, placed_term.counts[: len(cluster)], placed_term.topology_key
+            )
         return total if snapshot.rows is None else total[snapshot.rows]
 
     def normalize(self, raw: IntArray) -> IntArray:

@@ -155,26 +155,26 @@ class LoadAwareScheduling:
             self.options[Option.REFUSE_EXPIRED]
         )
         limits = facts[:, Fact.HAS_LIMITS] != 0
-        held = np.zeros((len(rows), 4 * r), np.int64)
-        capacity = np.zeros_like(held)
+        used = np.zeros((len(rows), 4 * r), np.int64)
+        capacity = np.zeros_like(used)
         for place, margin, refuses in (
             (0, Margin.HEADROOM, limits),
             (r, Margin.PROD_HEADROOM, limits | has_own),
         ):
             exceeded = np.where(is_judged[:, None], -margins[:, margin], -FAR)
             exceeded[is_refused & refuses] = FAR
-            held[:, place : place + r] = np.clip(exceeded, -FAR, FAR)
+            used[:, place : place + r] = np.clip(exceeded, -FAR, FAR)
         for place, margin in ((2 * r, Margin.FREE), (3 * r, Margin.PROD_FREE)):
             has = margins[:, Margin.HAS] * is_fresh[:, None]
             capacity[:, place : place + r] = has
-            held[:, place : place + r] = has - margins[:, margin] * is_fresh[:, None]
+            used[:, place : place + r] = has - margins[:, margin] * is_fresh[:, None]
         loads = [class_load(pod, self.rules) for pod in pods]
         by_prod = np.array([own.load.is_prod for own in loads], np.int64)[:, None]
         scores_prod = by_prod * int(self.options[Option.SCORE_BY_PROD])
         which = [Margin.HEADROOM, Margin.PROD_HEADROOM, Margin.FREE, Margin.PROD_FREE]
         added = np.array([own.takes[:CASES, which] for own in loads])
         return PluginColumns(
-            held=held,
+            used=used,
             capacity=capacity,
             case=facts[:, Fact.CASE].astype(np.int64),
             added=added.reshape(len(pods), CASES, 4 * r),

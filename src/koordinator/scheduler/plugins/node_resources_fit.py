@@ -36,7 +36,7 @@ from koordinator.scheduler.contract import (
     find_device_counter,
     served_usage,
 )
-from koordinator.scheduler.diagnosis import did_you_mean, spoken
+from koordinator.scheduler.diagnosis import amount_text, did_you_mean
 from koordinator.scheduler.rules.curves import Curve, piecewise
 from koordinator.scheduler.rules.smaller_pods import with_renamed_resource
 from koordinator.scheduler.rules.usage_kernels import MeanShare, RowUsage, shortfalls
@@ -127,7 +127,7 @@ class NodeResourcesFit:
     def is_overcommitted(self, view: Snapshot, pod: PodClass) -> bool:
         """Return whether the only row has too little of what one of its own pods holds."""
         delegated = self._delegated(pod)
-        for name, amount in pod.held.requests.items():
+        for name, amount in pod.effective.requests.items():
             column = self.axis.index(name)
             there = int(view.allocatable[0, column])
             is_checked = (there or column not in delegated) and not self._is_ignored(column)
@@ -139,7 +139,7 @@ class NodeResourcesFit:
         """Return per missing resource the request, the free and the allocatable amount."""
         parts = []
         for name, amount, free, there in self._short(view, pod):
-            request, left, total = (spoken(name, n) for n in (amount, free, there))
+            request, left, total = (amount_text(name, n) for n in (amount, free, there))
             band = _BANDS.get(name, "")
             parts.append(f"{name}: requests {request}{band}, {left} of {total} free")
             intended = self._similar_name(view, pod, name)
@@ -184,7 +184,7 @@ class NodeResourcesFit:
         if any(name in _BANDS for name, *_ in short):
             return ""
         return " and ".join(
-            f"{spoken(name, request)} of {name} (it has {spoken(name, there)})"
+            f"{amount_text(name, request)} of {name} (it has {amount_text(name, there)})"
             for name, request, there in short
         )
 

@@ -14,7 +14,7 @@ class NominatedNode:
     """The node for which a pod was nominated; empty: none, and events may still say otherwise."""
 
     node: str
-    unheard: bool = False  # our own write, not confirmed by an event yet
+    is_unconfirmed: bool = False  # our own write, not confirmed by an event yet
 
 
 class Nominator:
@@ -27,30 +27,32 @@ class Nominator:
 
     def add(self, pod: Pod, node: str = "") -> None:
         """Nominate a pod, replacing an earlier nomination; by default to the node in its status."""
-        self._put(pod, NominatedNode(node or pod.status.nominated_node_name, unheard=bool(node)))
+        self._put(
+            pod, NominatedNode(node or pod.status.nominated_node_name, is_unconfirmed=bool(node))
+        )
 
     def update(self, pod: Pod) -> bool:
         """Follow the pod's status; what is older than our last word does not count.
 
         Returns whether it has left the node that it was nominated to.
         """
-        told, key = pod.status.nominated_node_name, pod.key
+        reported, key = pod.status.nominated_node_name, pod.key
         before = self.known.get(key)
         if before is None:
-            if told:
-                self._put(pod, NominatedNode(told))
+            if reported:
+                self._put(pod, NominatedNode(reported))
             return False
-        if before.unheard and before.node != told:
+        if before.is_unconfirmed and before.node != reported:
             if before.node:
                 self._put(pod, before)
             return False
-        self._put(pod, NominatedNode(told))
-        return before.node not in ("", told)
+        self._put(pod, NominatedNode(reported))
+        return before.node not in ("", reported)
 
     def withdraw(self, key: str) -> None:
         """Take the pod's nomination back, although events still say that it has one."""
         self.remove(key)
-        self.known[key] = NominatedNode("", unheard=True)
+        self.known[key] = NominatedNode("", is_unconfirmed=True)
 
     def remove(self, key: str) -> str:
         """Remove the nomination of a pod; return its node, empty if there was none."""
@@ -88,7 +90,7 @@ class Nominator:
     def validate(self) -> None:
         """Raise BugError unless both directions say the same."""
         derived = {key: node for node, pods in self._pods_on.items() for key in pods}
-        nodes = {key: said.node for key, said in self.known.items() if said.node}
+        nodes = {key: nomination.node for key, nomination in self.known.items() if nomination.node}
         if derived != nodes:
             raise BugError(f"nominations by node are {derived}. By pod: {nodes}.")
         if not all(self._pods_on.values()):

@@ -22,7 +22,7 @@ from koordinator.scheduler.queue.needs import Counts, Group
 from koordinator.scheduler.queue.pools import WAITING, Delays, Pools
 from koordinator.scheduler.queue.queued_pod import MOVES, Need, QueuedPod, QueueState
 
-NOBODY: frozenset[str] = frozenset()
+NO_PLUGINS: frozenset[str] = frozenset()
 
 
 class SchedulingQueue:
@@ -461,7 +461,7 @@ class SchedulingQueue:
     def _close_gate(self, queued: QueuedPod, gate: QueueGate, cause: str) -> None:
         queued.gated_by, queued.message = gate.plugin, gate.message
         queued.was_flushed = False
-        queued.rejected_by, queued.pending_on = frozenset((gate.plugin,)), NOBODY
+        queued.rejected_by, queued.pending_on = frozenset((gate.plugin,)), NO_PLUGINS
         self._enter(queued, QueueState.GATED, cause)
 
     def _enter(self, queued: QueuedPod, state: QueueState, cause: str) -> None:
@@ -488,4 +488,4 @@ def _attempt(queued: QueuedPod) -> tuple[int, float, int]:
 
 def _begin(queued: QueuedPod) -> None:
     queued.attempts += 1
-    queued.rejected_by = queued.pending_on = NOBODY
+    queued.rejected_by = queued.pending_on = NO_PLUGINS

@@ -84,8 +84,8 @@ def is_put_by_control_plane(taint: str) -> bool:
 
 def what_ends(taint: str, node: str) -> str:
     """Return the event after which the control plane removes a taint, such as "n becomes Ready"."""
-    told = _ENDS.get(taint.rpartition("/")[2], "its cause on {node} has gone")
-    return told.format(node=node)
+    ending = _ENDS.get(taint.rpartition("/")[2], "its cause on {node} has gone")
+    return ending.format(node=node)
 
 
 RESTART_ALL: Final = "RestartAllContainersOnContainerExits"

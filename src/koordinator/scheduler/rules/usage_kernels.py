@@ -115,7 +115,7 @@ class PluginColumns(NamedTuple):
     that it scores; a resource without capacity counts as full.
     """
 
-    held: IntArray  # (n, n_columns); beyond ``FAR``: no amount matters
+    used: IntArray  # (n, n_columns); beyond ``FAR``: no amount matters
     capacity: IntArray  # (n, n_columns)
     case: IntArray  # (n,): which of the ``added`` amounts a placed pod adds
     added: IntArray  # (k, n_cases, n_columns)
@@ -171,16 +171,16 @@ def _judge(  # noqa: PLR0917 (numba takes no keywords)
     total: IntArray,
 ) -> None:
     where = rows if len(rows) else np.arange(len(fits))
-    held, more, capacity = requested[:, where], nonzero[:, where], allocatable[:, where]
+    charged, more, capacity = requested[:, where], nonzero[:, where], allocatable[:, where]
     if len(times):
-        held += each[:, None] * times
+        charged += each[:, None] * times
         more += each_nonzero[:, None] * times
     for column, amount in checks.tolist():
-        fits &= held[column] + amount <= capacity[column]
+        fits &= charged[column] + amount <= capacity[column]
     start = 0
     for kind, weight, counts_nonzero, end in formulas.tolist():
         columns, amounts, weights = terms[start:end].T
-        start, used = end, held[columns]
+        start, used = end, charged[columns]
         if counts_nonzero:
             used = np.where((columns < 2)[:, None], more[np.minimum(columns, 1)], used)  # noqa: PLR2004 (cpu, memory)
         before = used
@@ -248,10 +248,14 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
     n, more, some = len(fits), len(times) > 0, len(rows) > 0
     for check in range(len(checks)):
         column, amount = checks[check, 0], checks[check, 1]
-        held, capacity, step = requested[column], allocatable[column], each[column] if more else 0
+        charged, capacity, step = (
+            requested[column],
+            allocatable[column],
+            each[column] if more else 0,
+        )
         for i in range(n):
             row = rows[i] if some else i
-            used = held[row] + amount + (times[i] * step if more else 0)
+            used = charged[row] + amount + (times[i] * step if more else 0)
             fits[i] &= used <= capacity[row]
     points, weights = np.zeros(n, np.int64), np.zeros(n, np.int64)
     most = 0  # maximum number of terms of a balance without the fast path for pairs
@@ -269,7 +273,7 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
         if kind >= BALANCE and end - start == 2:  # noqa: PLR2004 (cpu and memory, nearly always)
             one, other = terms[start, 0], terms[start + 1, 0]
             amount, other_amount = terms[start, 1], terms[start + 1, 1]
-            held, other_held = requested[one], requested[other]
+            charged, other_charged = requested[one], requested[other]
             capacity, other_capacity = allocatable[one], allocatable[other]
             step, other_step = (each[one], each[other]) if more else (0, 0)
             start = end
@@ -280,8 +284,8 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                 score = MAX_SCORE
                 before = MAX_SCORE
                 if capacity[row] > 0 and other_capacity[row] > 0:
-                    used = held[row] + (times[i] * step if more else 0)
-                    other_used = other_held[row] + (times[i] * other_step if more else 0)
+                    used = charged[row] + (times[i] * step if more else 0)
+                    other_used = other_charged[row] + (times[i] * other_step if more else 0)
                     fraction = min((used + amount) / capacity[row], 1.0)
                     other_fraction = min((other_used + other_amount) / other_capacity[row], 1.0)
                     deviation = abs(fraction - other_fraction) / 2
@@ -300,9 +304,9 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
             sums[:], earlier_sums[:] = 0.0, 0.0
         for term in range(start, end):
             column, amount, weight = terms[term, 0], terms[term, 1], terms[term, 2]
-            held, capacity, step = requested[column], allocatable[column], 0
+            charged, capacity, step = requested[column], allocatable[column], 0
             if formulas[formula, 2] and column < 2:  # noqa: PLR2004 (cpu, memory)
-                held = nonzero[column]
+                charged = nonzero[column]
                 step = each_nonzero[column] if more else 0
             elif more:
                 step = each[column]
@@ -311,7 +315,7 @@ def _judge_loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop for numba)
                 has = capacity[row]
                 if has <= 0:
                     continue
-                used = held[row] + (times[i] * step if more else 0)
+                used = charged[row] + (times[i] * step if more else 0)
                 if kind >= BALANCE:
                     fraction = min(used / has, 1.0)
                     earlier[weights[i], i] = fraction

@@ -55,11 +55,11 @@ class ResourceAxis:
         Of a pod that requests too many resources, those without a column become one: no node has
         them, and so none has room for the pod.
         """
-        asked = {name: amount for name, amount in requests.items() if amount > 0}
-        if len(asked) > MOST_OF_A_POD:
-            known = {name: amount for name, amount in asked.items() if name in self._columns}
-            asked = known if len(known) == len(asked) else {**known, UNKNOWN_OF_TOO_MANY: 1}
-        return {self.transient_index(name): amount for name, amount in asked.items()}
+        positive = {name: amount for name, amount in requests.items() if amount > 0}
+        if len(positive) > MOST_OF_A_POD:
+            known = {name: amount for name, amount in positive.items() if name in self._columns}
+            positive = known if len(known) == len(positive) else {**known, UNKNOWN_OF_TOO_MANY: 1}
+        return {self.transient_index(name): amount for name, amount in positive.items()}
 
     def _add(self, name: str) -> int:
         if self._free:

@@ -88,7 +88,7 @@ class PodClass:
     demand: tuple[tuple[int, int], ...]  # the same as pairs
     nonzero_cpu: int  # of a pod to be placed, with the defaults for containers without requests
     nonzero_memory: int
-    held: (
+    effective: (
         EffectiveAmounts  # what a placed pod counts with; may differ from the spec during a resize
     )
     host_ports: tuple[tuple[str, str, int], ...]  # (ip, protocol, port)
@@ -100,7 +100,7 @@ class PodClass:
     served: tuple[tuple[int, str], ...] = ()
     nbytes: int = 0  # what it takes, about, as the encoded spec with the texts beside it
     memory: Memory = field(default_factory=dict)  # what memos keep with it
-    asked_in: int = 0  # the generation in which a pod was last found to be one of it
+    used_in: int = 0  # the generation in which a pod was last found to be one of it
 
     def amount(self, column: int) -> int:
         """Return the request in one column, 0 when there is none."""
@@ -170,10 +170,10 @@ class PodClasses:
             known = self._by_key[key] = self._build(pod, spec, dict(annotations or ()), served)
             known.nbytes = len(key[1]) + _size(meta.labels.items()) + _size(annotations or ())
             self._new_bytes += known.nbytes
-        held = effective_amounts(pod, self.resize, known.held)
-        if held is not known.held and held != known.held:
-            known = self._resized(key, known, held)
-        known.asked_in = self.generation
+        effective = effective_amounts(pod, self.resize, known.effective)
+        if effective is not known.effective and effective != known.effective:
+            known = self._resized(key, known, effective)
+        known.used_in = self.generation
         return known
 
     def _encoded(self, own: PodSpec) -> tuple[PodSpec, PodSpec, bytes]:
@@ -189,19 +189,21 @@ class PodClasses:
             self._specs[id(own)] = found
         return found
 
-    def _resized(self, key: tuple[Any, ...], base: PodClass, held: EffectiveAmounts) -> PodClass:
-        """Return the class of pods whose held amounts differ from their specs' requests."""
-        key = (*key, held.key)
+    def _resized(
+        self, key: tuple[Any, ...], base: PodClass, effective: EffectiveAmounts
+    ) -> PodClass:
+        """Return the class of pods whose effective amounts differ from their specs' requests."""
+        key = (*key, effective.key)
         known = self._by_key.get(key)
         if known is None:
-            demand = self._demand(held.requests)
+            demand = self._demand(effective.requests)
             known = self._by_key[key] = replace(
                 base,
                 id=next(self._numbers),
                 columns=np.array([column for column, _ in demand], np.int64),
                 amounts=np.array([amount for _, amount in demand], np.int64),
                 demand=demand,
-                held=held,
+                effective=effective,
                 memory={},
             )
         return known
@@ -223,11 +225,11 @@ class PodClasses:
         numbers that may be reused.
         """
         recent = [
-            c for c in self._by_key.values() if c.asked_in == self.generation and c.nbytes < _LARGE
+            c for c in self._by_key.values() if c.used_in == self.generation and c.nbytes < _LARGE
         ]
         found = [(key, weakref.ref(c)) for key, c in self._by_key.items()]
         self._by_key.clear()
-        self._by_key = {key: c for key, held in found if (c := held()) is not None}
+        self._by_key = {key: c for key, reference in found if (c := reference()) is not None}
         self.generation += 1
         kept = len(self._by_key)
         self._sweep_at = kept + max(self._least_new, kept // _SHARE)
@@ -290,7 +292,7 @@ class PodClasses:
             demand=demand,
             nonzero_cpu=nonzero.get("cpu", 0),
             nonzero_memory=nonzero.get("memory", 0),
-            held=EffectiveAmounts(
+            effective=EffectiveAmounts(
                 requests, pod_limits(spec), placed.get("cpu", 0), placed.get("memory", 0)
             ),
             host_ports=tuple(

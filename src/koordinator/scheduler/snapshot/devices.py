@@ -126,19 +126,21 @@ class DeviceTable:
         if group is None:
             raise BugError(f"row {row} has no {kind} devices")
         free = np.maximum(columns.left[row, : group.width], 0).tolist()
-        held = mask_of([m for m, count in enumerate(columns.holders[row].tolist()) if count > 0])
+        in_use = mask_of([m for m, count in enumerate(columns.holders[row].tolist()) if count > 0])
         functions: dict[int, set[str]] = {}
         for minor, bus_id in columns.function_sets.get(row, ()):
             functions.setdefault(minor, set()).add(bus_id)
-        return FreeDevices(free, group.mask, held, held, functions)
+        return FreeDevices(free, group.mask, in_use, in_use, functions)
 
-    def standing(self, row: int, asked: Iterable[tuple[DeviceType, IntArray | None]]) -> Hashable:
+    def standing(
+        self, row: int, requests: Iterable[tuple[DeviceType, IntArray | None]]
+    ) -> Hashable:
         """Return what is equal for rows where the same devices have the requested amounts left.
 
         Also those in use are the same.  None: just as much is left.
         """
         parts: list[Hashable] = [int(self.model[row])]
-        for kind, amounts in asked:
+        for kind, amounts in requests:
             columns = self.columns[kind]
             left = columns.left[row]
             parts += (

@@ -76,8 +76,8 @@ class ExtendedResources:
             return {}
         return {
             name: self.classes[name]
-            for asked in _requests(spec)
-            for name, amount in asked.items()
+            for requests in _requests(spec)
+            for name, amount in requests.items()
             if name in self.classes and amount.nanos > 0
         }
 

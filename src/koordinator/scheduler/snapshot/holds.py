@@ -248,8 +248,8 @@ _NONZERO_CPU, _NONZERO_MEMORY = -1, -2  # in place of columns
 
 
 def _nonzero(placed: PlacedPod) -> tuple[tuple[int, int], ...]:
-    held = placed.pod_class.held
-    return (_NONZERO_CPU, held.nonzero_cpu), (_NONZERO_MEMORY, held.nonzero_memory)
+    effective = placed.pod_class.effective
+    return (_NONZERO_CPU, effective.nonzero_cpu), (_NONZERO_MEMORY, effective.nonzero_memory)
 
 
 def _left(placed: PlacedPod, taken: Mapping[int, int], users: Iterable[PlacedPod]) -> HoldCharge:
@@ -263,12 +263,14 @@ def _left(placed: PlacedPod, taken: Mapping[int, int], users: Iterable[PlacedPod
     if devices:
         devices = devices_left(devices, (user.pod_allocation.devices for user in users))
     if numa is not None:
-        held = [user.pod_allocation.numa for user in users if user.pod_allocation.numa is not None]
-        numa = numa_left(numa, held)
+        allocations = [
+            user.pod_allocation.numa for user in users if user.pod_allocation.numa is not None
+        ]
+        numa = numa_left(numa, allocations)
     return HoldCharge(
         demand,
-        max(pod_class.held.nonzero_cpu - taken.get(_NONZERO_CPU, 0), 0),
-        max(pod_class.held.nonzero_memory - taken.get(_NONZERO_MEMORY, 0), 0),
+        max(pod_class.effective.nonzero_cpu - taken.get(_NONZERO_CPU, 0), 0),
+        max(pod_class.effective.nonzero_memory - taken.get(_NONZERO_MEMORY, 0), 0),
         devices,
         numa,
     )

@@ -103,7 +103,7 @@ class LoadTable:
         elif node.metadata.annotations:
             self._read(row, node.metadata)
         for ledger in self.charged.values():
-            self._tell(ledger, row, node)
+            self._put_node(ledger, row, node)
 
     def _read(self, row: int, meta: ObjectMeta) -> None:
         problems: list[InputError] = []
@@ -197,13 +197,13 @@ class LoadTable:
     def _derived(self, rules: LoadRules) -> LoadLedger:
         ledger = LoadLedger(rules, self._nodes)
         for row, node in enumerate(self._nodes.objects):
-            self._tell(ledger, row, node)
+            self._put_node(ledger, row, node)
         reports = [(row, metric, self._pods_on(row)) for row, metric in self.metrics.items()]
         if reports:
             ledger.report(reports, self.now_s)
         return ledger
 
-    def _tell(self, ledger: LoadLedger, row: int, node: Node | None) -> None:
+    def _put_node(self, ledger: LoadLedger, row: int, node: Node | None) -> None:
         amounts = {} if node is None else node.status.allocatable
         raw = self._raw.get(row)
         if raw is not None:

@@ -257,6 +257,6 @@ def class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
 
 
 def _class_load(pod: PodClass, rules: LoadRules) -> ClassLoad:
-    load = pod_load(pod.labels, pod.annotations, pod.spec, rules, pod.held)
+    load = pod_load(pod.labels, pod.annotations, pod.spec, rules, pod.effective)
     unreported = load.unreported()
     return ClassLoad(load, unreported, load.settled(), takes_of(unreported, load.estimate))

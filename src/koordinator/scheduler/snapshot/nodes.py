@@ -40,7 +40,7 @@ class LabelColumn:
     ids: LabelIds  # (capacity,)
     values: list[str]
     index: dict[str, int]
-    is_asked: bool = True  # since the last sweep
+    was_read: bool = True  # since the last sweep
     most: int = SPARE  # values before those are looked for that no node has any more
 
     def set(self, row: int, value: str | None) -> None:
@@ -161,7 +161,7 @@ class NodeTable:
                 if node is not None:
                     column.set(row, node.metadata.labels.get(key))
             self.labels[key] = column
-        column.is_asked = True
+        column.was_read = True
         return column
 
     def annotation(self, key: str) -> LabelColumn:
@@ -173,7 +173,7 @@ class NodeTable:
                 if node is not None:
                     column.set(row, node.metadata.annotations.get(key))
             self.annotations[key] = column
-        column.is_asked = True
+        column.was_read = True
         return column
 
     def port(self, port: tuple[str, str, int]) -> IntArray:
@@ -185,8 +185,8 @@ class NodeTable:
 
     def sweep(self) -> None:
         """Drop columns of node facts that were not read lately, and ports that no pod holds."""
-        self.labels = _asked(self.labels)
-        self.annotations = _asked(self.annotations)
+        self.labels = _read_since_sweep(self.labels)
+        self.annotations = _read_since_sweep(self.annotations)
         self.ports = {port: counts for port, counts in self.ports.items() if counts.any()}
 
     @property
@@ -327,11 +327,11 @@ class NodeTable:
                     del self.images[name]
 
 
-def _asked(columns: Mapping[str, LabelColumn]) -> dict[str, LabelColumn]:
+def _read_since_sweep(columns: Mapping[str, LabelColumn]) -> dict[str, LabelColumn]:
     """Return the columns read since the last call."""
-    kept = {key: column for key, column in columns.items() if column.is_asked}
+    kept = {key: column for key, column in columns.items() if column.was_read}
     for column in kept.values():
-        column.is_asked = False
+        column.was_read = False
     return kept
 
 

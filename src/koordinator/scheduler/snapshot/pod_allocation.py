@@ -76,5 +76,5 @@ def read_pod_allocation(meta: ObjectMeta, problems: list[InputError]) -> PodAllo
         problems.append(error)
     if not devices and numa is None and not uses:
         return NO_ALLOCATION
-    said = {key: meta.annotations[key] for key in KEYS if key in meta.annotations}
-    return PodAllocation(devices, numa, uses, annotations=said)
+    annotations = {key: meta.annotations[key] for key in KEYS if key in meta.annotations}
+    return PodAllocation(devices, numa, uses, annotations=annotations)

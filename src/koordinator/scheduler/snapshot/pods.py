@@ -84,7 +84,7 @@ class PodCounter:
     topology_key: str = ""
     kind: TermKind | None = None
     total: int = 0  # sum of counts in absolute value: 0 means no pod holds the term
-    is_asked: bool = True  # since the last sweep
+    was_read: bool = True  # since the last sweep
 
 
 @dataclass(slots=True, eq=False)
@@ -222,24 +222,24 @@ class PodTable:
         ``classes`` are all classes.
         """
         used: set[int] = set()
-        held: set[int] = set()
+        live_terms: set[int] = set()
         for pod_class in classes:
             used.add(pod_class.labelset)
-            held.update(id(term) for term, _ in _TERMS.peek(pod_class) or ())
+            live_terms.update(id(term) for term, _ in _TERMS.peek(pod_class) or ())
         for key, number in [*self._labelset_index.items()]:
             if number not in used:
                 del self._labelset_index[key]
                 self._forget_labelset(number)
         dropped: set[int] = set()
-        for asked, counter in [*self._counters.items()]:
-            if not counter.is_asked:
-                del self._counters[asked]
+        for counter_key, counter in [*self._counters.items()]:
+            if not counter.was_read:
+                del self._counters[counter_key]
                 self._counters_by_label.remove(counter.scope, counter)
                 dropped.add(id(counter))
-            counter.is_asked = False
-        for spoken, term in [*self._terms.items()]:
-            if id(term) not in held:
-                del self._terms[spoken]
+            counter.was_read = False
+        for term_key, term in [*self._terms.items()]:
+            if id(term) not in live_terms:
+                del self._terms[term_key]
                 self._terms_by_label.remove(term.scope, term)
                 dropped.add(id(term))
         self.has_terms = bool(self._terms)
@@ -370,7 +370,7 @@ class PodTable:
                 if self._counts(counter, entry):
                     entry.counters.append(counter)
             self._recount(counter)
-        counter.is_asked = True
+        counter.was_read = True
         return counter.counts
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
@@ -388,12 +388,14 @@ class PodTable:
         """Return the terms without these holders; terms without holders are left out."""
         lessened = {id(term): term for term in terms}
         for placed in holders:
-            for held, weight in self.terms_of(placed.pod_class):
-                term = lessened.get(id(held))
+            for term_of_pod, weight in self.terms_of(placed.pod_class):
+                term = lessened.get(id(term_of_pod))
                 if term is None:
                     continue
-                if term is held:
-                    term = lessened[id(held)] = replace(held, counts=held.counts.copy())
+                if term is term_of_pod:
+                    term = lessened[id(term_of_pod)] = replace(
+                        term_of_pod, counts=term_of_pod.counts.copy()
+                    )
                 term.counts[placed.row] -= weight
                 term.total -= abs(weight)
         return [term for term in lessened.values() if term.total]
@@ -481,16 +483,16 @@ class PodTable:
             lowest = min((placed.priority for placed in pods.values()), default=NO_PODS)
             if lowest != self.lowest_priority[row]:
                 raise BugError(f"the lowest priority on row {row} is off")
-        held: dict[int, IntArray] = {
+        recounted: dict[int, IntArray] = {
             id(term): np.zeros(self._capacity, np.int64) for term in self._terms.values()
         }
         for placed in self.by_key.values():
             if self.on_row[placed.row].get(placed.key) is not placed:
                 raise BugError(f"pod {placed.key} is not on its row")
             for term, weight in self.terms_of(placed.pod_class):
-                held[id(term)][placed.row] += weight
+                recounted[id(term)][placed.row] += weight
         for term in self._terms.values():
-            if not np.array_equal(held[id(term)], term.counts):
+            if not np.array_equal(recounted[id(term)], term.counts):
                 raise BugError(f"holders of {term.scope} are off")
 
 

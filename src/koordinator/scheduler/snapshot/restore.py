@@ -146,14 +146,14 @@ def _devices_beside(state: ClusterState, hold: Hold) -> Allocation:
 
 
 def _numa_beside(state: ClusterState, hold: Hold) -> NumaAllocation | None:
-    held = hold.placed.pod_allocation.numa
-    if held is None:
+    allocation = hold.placed.pod_allocation.numa
+    if allocation is None:
         return None
     node, left = state.nodes.numa.node(hold.row, pack=False), hold.left.numa or NumaAllocation()
     cpus = 0
-    if held.cpus and node.layout is not None:
-        cpus = node.layout.cpus & ~left.cpus & ~node.ledger.cpus.held
-    names = {name for amounts in held.zones.values() for name in amounts}
+    if allocation.cpus and node.layout is not None:
+        cpus = node.layout.cpus & ~left.cpus & ~node.ledger.cpus.in_use
+    names = {name for amounts in allocation.zones.values() for name in amounts}
     zones = {
         zone: {
             name: rest

@@ -263,8 +263,8 @@ class ClusterState:
         for column in np.flatnonzero(amounts.any(axis=1)).tolist():
             np.add.at(requested[column], rows, amounts[column, kind])
         for column, each in (
-            (CPU, [pod_class.held.nonzero_cpu for pod_class in kinds]),
-            (MEMORY, [pod_class.held.nonzero_memory for pod_class in kinds]),
+            (CPU, [pod_class.effective.nonzero_cpu for pod_class in kinds]),
+            (MEMORY, [pod_class.effective.nonzero_memory for pod_class in kinds]),
         ):
             np.add.at(nodes.nonzero[column], rows, np.array(each, np.int64)[kind])
         self.load.charge_all(placed, rows, kinds, kind)
@@ -309,7 +309,7 @@ class ClusterState:
         old = placed.pod_class
         if (
             (old.demand, old.host_ports) != (pod_class.demand, pod_class.host_ports)
-            or (old.held != pod_class.held)
+            or (old.effective != pod_class.effective)
             or placed.priority != (pod.spec.priority or 0)
             or (placed.pod_allocation.uses and self.holds.is_strict)  # it may be no owner any more
         ):
@@ -331,23 +331,23 @@ class ClusterState:
             self.usage_log.append(placed.row)
 
     def _charge(self, placed: PlacedPod, sign: int) -> None:
-        pod_class, held = placed.pod_class, placed.pod_allocation
+        pod_class, allocation = placed.pod_class, placed.pod_allocation
         if self.load.charged:
             self.load.charge(placed, sign)
-        if held.offer is not None:
-            hold = self.holds.open(placed, held.offer) if sign > 0 else None
-            self._charge_hold(hold or self.holds.close(held.offer.uid), sign)
+        if allocation.offer is not None:
+            hold = self.holds.open(placed, allocation.offer) if sign > 0 else None
+            self._charge_hold(hold or self.holds.close(allocation.offer.uid), sign)
             return
-        counted = pod_class.held
+        counted = pod_class.effective
         self._charge_sums(
             placed.row, pod_class.demand, counted.nonzero_cpu, counted.nonzero_memory, sign
         )
         for port in pod_class.host_ports:
             self.nodes.port(port)[placed.row] += sign
-        if held is not NO_ALLOCATION:
-            self._charge_parts(placed, held.devices, held.numa, sign)
-            if held.uses:
-                self._use(placed, held.uses, sign)
+        if allocation is not NO_ALLOCATION:
+            self._charge_parts(placed, allocation.devices, allocation.numa, sign)
+            if allocation.uses:
+                self._use(placed, allocation.uses, sign)
 
     def _charge_sums(
         self, row: int, demand: Iterable[tuple[int, int]], cpu: int, memory: int, sign: int
@@ -464,9 +464,13 @@ class ClusterState:
     def allocations_on(self, row: int) -> Iterable[Allocation]:
         """Yield the devices of the pods on a row; users of holds include their own."""
         for placed in self.pods.on_row[row].values():
-            held = placed.pod_allocation
-            if held.devices:
-                yield self.holds.by_uid[held.offer.uid].left.devices if held.offer else held.devices
+            allocation = placed.pod_allocation
+            if allocation.devices:
+                yield (
+                    self.holds.by_uid[allocation.offer.uid].left.devices
+                    if allocation.offer
+                    else allocation.devices
+                )
 
     def pod_named(self, key: str) -> Pod | None:
         """Return a pod, with a node or without; None if unknown."""
@@ -523,8 +527,8 @@ class ClusterState:
             left, pod_class = left_of.get(placed.key), placed.pod_class
             for column, amount in (left or pod_class).demand:
                 requested[column, placed.row] += amount
-            nonzero[CPU, placed.row] += (left or pod_class.held).nonzero_cpu
-            nonzero[1, placed.row] += (left or pod_class.held).nonzero_memory
+            nonzero[CPU, placed.row] += (left or pod_class.effective).nonzero_cpu
+            nonzero[1, placed.row] += (left or pod_class.effective).nonzero_memory
         for name, kept, derived in (
             ("requested", nodes.requested, requested),
             ("non-zero requested", nodes.nonzero, nonzero),
@@ -534,8 +538,8 @@ class ClusterState:
         pods = self.pods.by_key.values()
         parts = [(p.row, p.key, left_of.get(p.key, p.pod_allocation)) for p in pods]
         self.load.validate()
-        held = [(row, charged.devices) for row, _, charged in parts]
-        nodes.devices.validate([*held, *self.claimed_gpus.charged()])
+        charged_devices = [(row, charged.devices) for row, _, charged in parts]
+        nodes.devices.validate([*charged_devices, *self.claimed_gpus.charged()])
         nodes.numa.validate(
             (row, key, charged.numa) for row, key, charged in parts if charged.numa is not None
         )

@@ -197,8 +197,8 @@ class Snapshot:
             amounts = self._rows_of(self._state.nodes.nonzero)
             if self._added is not None:
                 pod_class, times = self._added
-                held = pod_class.held
-                each = np.array((held.nonzero_cpu, held.nonzero_memory), np.int64)
+                effective = pod_class.effective
+                each = np.array((effective.nonzero_cpu, effective.nonzero_memory), np.int64)
                 amounts = amounts + times[:, None] * each
             self._nonzero = amounts
         return self._nonzero
@@ -211,8 +211,8 @@ class Snapshot:
             pod_class, times = self._added
             each = np.zeros(len(nodes.requested), np.int64)
             each[pod_class.columns] = pod_class.amounts
-            held = pod_class.held
-            each_nonzero = np.array((held.nonzero_cpu, held.nonzero_memory), np.int64)
+            effective = pod_class.effective
+            each_nonzero = np.array((effective.nonzero_cpu, effective.nonzero_memory), np.int64)
         return RowUsage(
             nodes.requested,
             nodes.nonzero,
@@ -225,7 +225,7 @@ class Snapshot:
 
     def judge(
         self,
-        asked: Judgements,
+        judgements: Judgements,
         fits: BoolArray,
         total: IntArray,
         usage: RowUsage | None = None,
@@ -235,7 +235,7 @@ class Snapshot:
         ``usage`` replaces the usage of the view.
         """
         kernel = judge.compiled if self.is_large else judge.reference
-        kernel(*(usage or self.usage), *asked, fits, total)
+        kernel(*(usage or self.usage), *judgements, fits, total)
 
     def score(self, formula: Formula, usage: RowUsage | None = None) -> IntArray:
         """Return ``(n,)``: the values of a formula; ``usage`` replaces the usage of the view."""
@@ -383,9 +383,9 @@ class Snapshot:
         """
         taken = np.zeros(len(self), bool)
         ip, protocol, number = port
-        for (held_ip, held_protocol, held_number), counts in self._state.nodes.ports.items():
-            same = (held_protocol, held_number) == (protocol, number)
-            if same and (ip == held_ip or "0.0.0.0" in (ip, held_ip)):  # noqa: S104 (the wildcard of the API)
+        for (used_ip, used_protocol, used_number), counts in self._state.nodes.ports.items():
+            same = (used_protocol, used_number) == (protocol, number)
+            if same and (ip == used_ip or "0.0.0.0" in (ip, used_ip)):  # noqa: S104 (the wildcard of the API)
                 taken |= self._select(counts) > 0
         return taken
 

@@ -140,10 +140,10 @@ class Reporters:
             if resident.band in _PROTECTED and now_s - resident.since_s > self._options.cold_start_s
         ]
         cpu_peak, memory_peak = forecast.peak()
-        asked_cpu = sum(resident.cpu_milli for resident in known)
-        asked_memory = sum(resident.memory_bytes for resident in known)
-        cpu = min(asked_cpu, int(fleet.cpu[row])) - cpu_peak
-        memory = min(asked_memory, int(fleet.memory[row])) - memory_peak
+        requested_cpu = sum(resident.cpu_milli for resident in known)
+        requested_memory = sum(resident.memory_bytes for resident in known)
+        cpu = min(requested_cpu, int(fleet.cpu[row])) - cpu_peak
+        memory = min(requested_memory, int(fleet.memory[row])) - memory_peak
         return ResourceEstimate(resource=_amounts(max(int(cpu), 0), max(int(memory), 0)))
 
 

@@ -39,17 +39,17 @@ SINGLE = {NUMA_SPEC: {"numaTopologyPolicy": "SingleNUMANode"}}
 def status(state: ClusterState, asked: Pod, on: str = "m", **args: Any) -> Any:
     """Return the ``resource-status`` of the pod, or why it has none."""
     view = Snapshot(state)[np.array([state.nodes.rows[on]])]
-    held: AllocationResult | Refusal = built(PLUGIN, state, **args).reserve(
+    in_use: AllocationResult | Refusal = built(PLUGIN, state, **args).reserve(
         view, state.classes.of(asked), None
     )
-    if isinstance(held, Refusal):
-        return held.reason
-    return json.loads(held.annotations[STATUS]) if STATUS in held.annotations else None
+    if isinstance(in_use, Refusal):
+        return in_use.reason
+    return json.loads(in_use.annotations[STATUS]) if STATUS in in_use.annotations else None
 
 
-def running(name: str, on: str = "m", **held: Any) -> Pod:
+def running(name: str, on: str = "m", **in_use: Any) -> Pod:
     """Return a pod with the allocation in its ``resource-status``."""
-    return bound_pod(name, 1, on=on, annotations={STATUS: held})
+    return bound_pod(name, 1, on=on, annotations={STATUS: in_use})
 
 
 # -- whose CPUs are bound --------------------------------------------------------------------
@@ -90,10 +90,10 @@ def test_node_may_bind_the_cpus_of_every_pod(world: World) -> None:
     state = world(*machine("m", labels={BIND: "SpreadByPCPUs"}))
     plugin = built(PLUGIN, state)
     view, asked = Snapshot(state)[np.array([0])], state.classes.of(pod("p", cpu=2))
-    held = plugin.reserve(view, asked, None)
+    in_use = plugin.reserve(view, asked, None)
 
-    assert json.loads(held.annotations[STATUS])["cpuset"] == "0-1"
-    assert json.loads(held.annotations[SPEC])["requiredCPUBindPolicy"] == "SpreadByPCPUs"
+    assert json.loads(in_use.annotations[STATUS])["cpuset"] == "0-1"
+    assert json.loads(in_use.annotations[SPEC])["requiredCPUBindPolicy"] == "SpreadByPCPUs"
     assert refused(plugin, state, pod("p", cpu="1500m")) == {
         "m": "the requested CPUs must be integer"
     }
@@ -418,7 +418,7 @@ def test_changed_annotations_of_bound_pods_are_charged(world: World) -> None:
     state = world(*machine("m"), running("a", cpuset="0-1"))
     add(state, running("a", cpuset="2-3"))
 
-    assert state.nodes.numa.ledger(0).cpus.held == 0b1100
+    assert state.nodes.numa.ledger(0).cpus.in_use == 0b1100
 
 
 def test_vendors_table_of_templates() -> None:

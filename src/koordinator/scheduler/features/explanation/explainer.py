@@ -181,13 +181,13 @@ class _Explainer:
                 choice = self._choose(who, who_class)
             if isinstance(choice, ReserveRefusal):
                 refused = refused or choice
-            held = [] if refused is None else [Cause(refused.plugin, refused.reason)]
-            reports = tuple(causes(question, [*gates, *held]))
+            refusals = [] if refused is None else [Cause(refused.plugin, refused.reason)]
+            reports = tuple(causes(question, [*gates, *refusals]))
             if line is not None:
                 reports = tuple(
                     replace(c, detail=line[1].detail) if c.plugin == line[0] else c for c in reports
                 )
-            fits = isinstance(choice, NodeChoice) and not gates and not held
+            fits = isinstance(choice, NodeChoice) and not gates and not refusals
             node = choice.node if isinstance(choice, NodeChoice) and fits else ""
             headroom = empty_cluster(question)
             if gang is not None and headroom is not None and headroom.fits:
@@ -203,7 +203,7 @@ class _Explainer:
                 gang=gang.text if gang else "",
                 nearest=tuple(nearest_nodes(question)) if not fits else (),
                 empty_cluster=headroom,
-                remedies=() if fits else self._remedies(question, gates, held, gang, line),
+                remedies=() if fits else self._remedies(question, gates, refusals, gang, line),
                 queue=self._queue_status(line),
                 last_message=queued.message,
             )
@@ -243,18 +243,18 @@ class _Explainer:
         self,
         question: Question,
         gates: Sequence[Cause],
-        held: Sequence[Cause],
+        refusals: Sequence[Cause],
         gang: "_GangDryRun | None",
         line: tuple[str, GateReport] | None,
     ) -> tuple[Remedy, ...]:
-        """Return the remedies; ``held`` are causes without a known remedy."""
+        """Return the remedies; ``refusals`` are causes without a known remedy."""
         found = tuple(remedies(question, gang.left if gang is not None and gang.is_short else ()))
-        if gang is not None and not gates and not held:
+        if gang is not None and not gates and not refusals:
             found += tuple(smaller_gang(gang.group, gang.count))
         if gang is not None and not gang.is_found:
             found = tuple(replace(one, sufficient=False) for one in found)
         if line is not None:
-            enough = question.found.fits and len(gates) == 1 and not held
+            enough = question.found.fits and len(gates) == 1 and not refusals
             found = (
                 *(
                     Remedy(kind=kind, text=text, sufficient=enough)
@@ -264,16 +264,16 @@ class _Explainer:
             )
             if enough:
                 return found
-        if not gates and not held:
+        if not gates and not refusals:
             return found
         rest = tuple(replace(one, sufficient=False) for one in found)
-        opening = tuple(self._openings(question, gates, held))
+        opening = tuple(self._openings(question, gates, refusals))
         if opening and any(one.sufficient for one in opening):
             return (*opening, *rest)
         first = next((one for one in found if one.sufficient), None)
         gangs = {active.name for active in self._profile.gangs}
         is_whole = gang is not None and not gang.is_complete  # tried with its missing members
-        waits_for_others = bool(held) or (
+        waits_for_others = bool(refusals) or (
             not is_whole and any(gate.plugin in gangs for gate in gates)
         )
         if first is None or waits_for_others or len(gates) != 1 or not opening:
@@ -283,11 +283,11 @@ class _Explainer:
         return (*opening, *rest, both)
 
     def _openings(
-        self, question: Question, gates: Sequence[Cause], held: Sequence[Cause]
+        self, question: Question, gates: Sequence[Cause], refusals: Sequence[Cause]
     ) -> Iterator[Remedy]:
         """Yield the remedies that admit the pod to the queue."""
         closed = " ".join(gate.name for gate in self._queued.pod.spec.scheduling_gates)
-        alone = len(gates) == 1 and not held
+        alone = len(gates) == 1 and not refusals
         if closed:
             text = f"remove the scheduling gates [{closed}]: a task of their controller"
             yield Remedy(kind="open-gates", text=text, sufficient=alone and question.found.fits)

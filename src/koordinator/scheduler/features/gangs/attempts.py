@@ -618,7 +618,7 @@ class GangScheduler:
         if not keeps_nomination:
             self._handle.nominations.end(queued.pod)
         if gate.plugin.gangs.defaults.notifies_all_members:
-            self._handle.attempts.tell(queued.pod, message)
+            self._handle.attempts.report_waiting(queued.pod, message)
         if queued.state is QueueState.IN_FLIGHT:
             self._handle.queue.postpone(queued, self._handle.clock.now_s())
         self._reports.mark_reported(queued.pod)

@@ -108,8 +108,8 @@ class TopologyPlacer:
             placed = by_key.get(key)
             if placed is not None:
                 own.setdefault(gang, np.zeros(count, np.int64))[placed.row] += 1
-        held = sum(own.values(), np.zeros(count, np.int64))
-        near = held.copy()
+        existing = sum(own.values(), np.zeros(count, np.int64))
+        near = existing.copy()
         keys = {queued.key for queued, _ in members}
         for node, pods in nominated.items():
             if node in rows:
@@ -118,7 +118,7 @@ class TopologyPlacer:
         for placed in by_key.values() if selector else ():
             if placed.pod_class.annotations.get(NETWORK_TOPOLOGY_SELECTOR) == selector:
                 near[placed.row] += 1
-        return Surroundings(held, own, near)
+        return Surroundings(existing, own, near)
 
     def place(
         self,

@@ -71,11 +71,11 @@ class PlacementPlacer:
         Raises PlacementConflict.
         """
         generator = cycle.profile.placement_generate[0].plugin
-        held = self._held(placed, key)
+        domain = self._domain_of(placed, key)
         return [
             TopologyPlacement(value, rows)
             for value, rows in generator.placements(Snapshot(self._state), key).items()
-            if held is None or value == held
+            if domain is None or value == domain
         ]
 
     def place(
@@ -113,7 +113,7 @@ class PlacementPlacer:
             return first
         return self._try(cycle, group_attempt, members, able[best_placement(cycle, scores)])
 
-    def _held(self, members: Iterable[str], key: str) -> str | None:
+    def _domain_of(self, members: Iterable[str], key: str) -> str | None:
         """Return the label value of placed members' nodes; None without any."""
         found: dict[str, None] = {}
         for member in members:

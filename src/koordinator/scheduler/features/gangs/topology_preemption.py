@@ -114,10 +114,10 @@ class TopologyPreemption:
             return
         count, nodes = len(self._state.nodes), self._state.nodes
         of_row = tree.of_row(demand.must, count)
-        held = self._topology_placer.surroundings(gangs, members, {}).existing
+        existing = self._topology_placer.surroundings(gangs, members, {}).existing
         inside = (of_row != OUTSIDE) & nodes.alive[:count]
-        if held.any():
-            inside &= np.isin(of_row, of_row[held > 0])
+        if existing.any():
+            inside &= np.isin(of_row, of_row[existing > 0])
         free = np.maximum(nodes.allocatable[0, :count] - nodes.requested[0, :count], 0)
         total = np.bincount(of_row[inside], free[inside])
         domains = np.unique(of_row[inside])

@@ -73,9 +73,12 @@ class WaitingGangs:
             return None
         order = sorted(least, key=str)
         class_of = {run_keys[key]: one for key, (_, one) in members.items()}
-        asked = members[representative.key][1]
+        own_class = members[representative.key][1]
         kind = _Kind(
-            (run_keys[representative.key], None if cycle.takes_amounts_only(asked) else asked.id),
+            (
+                run_keys[representative.key],
+                None if cycle.takes_amounts_only(own_class) else own_class.id,
+            ),
             tuple(order),
             max(priority_of(pod) for pod, _ in members.values()),
             level,

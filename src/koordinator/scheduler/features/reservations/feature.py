@@ -29,7 +29,7 @@ from koordinator.scheduler.loop.feature import Ask, Page
 from koordinator.scheduler.loop.feature_kinds import BindingFeature, HolderFeature
 from koordinator.scheduler.loop.go_amounts import go_amounts
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.loop.outcomes import Fact, PodTold
+from koordinator.scheduler.loop.outcomes import Fact, UnschedulableReported
 from koordinator.scheduler.rules.reservations.match import remaining
 from koordinator.scheduler.rules.reservations.offer import (
     ReservationOffer,
@@ -98,10 +98,10 @@ class ReservationFeature(HolderFeature, BindingFeature):
             reservation = state.objects.get(Reservation, reservation.key) or reservation
         old = reserve_pod_as_scheduled(previous) if isinstance(previous, Reservation) else None
         new = reserve_pod_as_scheduled(reservation)
-        held = state.placed(new.key)
+        placed = state.placed(new.key)
         waits = not new.spec.node_name and not is_terminal(new)
-        if waits and held is not None and held.pod.spec.node_name:
-            self._put_holder(EventType.DELETED, held.pod, None)  # it needs a node again
+        if waits and placed is not None and placed.pod.spec.node_name:
+            self._put_holder(EventType.DELETED, placed.pod, None)  # it needs a node again
         self._put_holder(event.type, new, old)
         self._controller.touch(reservation.metadata.name)
         if deleted:
@@ -138,12 +138,12 @@ class ReservationFeature(HolderFeature, BindingFeature):
         if error is None and available is not None:
             self._put_holder(EventType.MODIFIED, reserve_pod_as_scheduled(available), pod)
 
-    observed: ClassVar[tuple[type[Fact], ...]] = (PodTold,)
+    observed: ClassVar[tuple[type[Fact], ...]] = (UnschedulableReported,)
 
     def observe(self, fact: Fact) -> None:
         """Write why a reservation is pending."""
         if (
-            isinstance(fact, PodTold)
+            isinstance(fact, UnschedulableReported)
             and is_reserve_pod(fact.pod.metadata)
             and self._handle.options.report
         ):

@@ -172,11 +172,11 @@ def with_extended(
     if not columns:
         return claims
     names, objects = snapshot.resources, snapshot.objects
-    asked = extended_requests(
+    extended = extended_requests(
         pod.spec, {names[column]: by for column, by in pod.served if column in columns}
     )
     meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
-    claim = made_claim(UNNAMED, meta, asked.requests)
+    claim = made_claim(UNNAMED, meta, extended.requests)
     # Shares of devices are named after the uid, which the claim does not have yet.
     claim = replace(claim, metadata=replace(claim.metadata, uid=pod.uid))
     pending = pending_claim(claim, lambda name: objects.get(DeviceClass, name))
@@ -186,23 +186,23 @@ def with_extended(
         claims,
         pending=(*claims.pending, pending),
         avoids=_avoided(snapshot, pod, columns),
-        extended=asked,
+        extended=extended,
     )
 
 
 def one_of_class(snapshot: Snapshot, device_class: str) -> PendingClaim | str:
     """Return a claim for one device of a class, or why it is invalid."""
     exactly = ExactDeviceRequest(device_class_name=device_class, count=1)
-    asked = DeviceClaimRequest(name=device_class, exactly=exactly)
-    claim = made_claim(UNNAMED, ObjectMeta(), (asked,))
+    request = DeviceClaimRequest(name=device_class, exactly=exactly)
+    claim = made_claim(UNNAMED, ObjectMeta(), (request,))
     return pending_claim(claim, lambda name: snapshot.objects.get(DeviceClass, name))
 
 
 def _avoided(snapshot: Snapshot, pod: PodClass, but: Collection[int]) -> str:
     """Return the driver whose devices the pod requests in columns other than ``but``."""
     names = snapshot.resources
-    asked = (names[column] for column, _ in pod.demand if column not in but)
-    return DRIVER if any(name in _GPU_NAMES for name in asked) else ""
+    requested = (names[column] for column, _ in pod.demand if column not in but)
+    return DRIVER if any(name in _GPU_NAMES for name in requested) else ""
 
 
 def delegations(snapshot: Snapshot, pod: PodClass) -> list[tuple[tuple[int, ...], BoolArray]]:

@@ -268,8 +268,8 @@ class DeviceLedger:
     def _recount(self, state: ClusterState, name: str) -> None:
         row, after = state.nodes.rows.get(name), dict[DeviceId, Consumed]()
         if row is not None and self._slices.has_pool((DRIVER, name)):
-            held = usage_by_minor(state.allocations_on(row))
-            after = {device_id(name, minor): dict(has) or None for minor, has in held.items()}
+            usage = usage_by_minor(state.allocations_on(row))
+            after = {device_id(name, minor): dict(has) or None for minor, has in usage.items()}
         before = self._by_pods.pop(name, {})
         if after:
             self._by_pods[name] = after
@@ -290,10 +290,10 @@ class DeviceLedger:
             self._touch_use(None)
 
     def _forget_if_free(self, device: DeviceId) -> None:
-        held = self._holders[device[:2]]
-        if not held[device]:
-            del held[device]
-        if not held:
+        holders = self._holders[device[:2]]
+        if not holders[device]:
+            del holders[device]
+        if not holders:
             del self._holders[device[:2]]
 
     def _count(self, device: DeviceId) -> None:

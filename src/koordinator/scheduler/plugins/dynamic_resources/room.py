@@ -32,7 +32,7 @@ from koordinator.domain.dynamic_resources.node_amounts import (
 from koordinator.domain.dynamic_resources.requests import AllocationError
 from koordinator.domain.pod_requests import Requests, claimed_amounts
 from koordinator.foundation.arrays import BoolArray, IntArray
-from koordinator.scheduler.diagnosis import spoken
+from koordinator.scheduler.diagnosis import amount_text
 from koordinator.scheduler.plugins.dynamic_resources.claims import PodDeviceClaims
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
 from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
@@ -193,8 +193,9 @@ def room_detail(view: Snapshot, request: NodeRequest | None) -> str:
         return "" if request is None else request.problem
     claimed = claimed_amounts(request.statuses)
     return "; ".join(
-        f"{name}: requests {spoken(name, amount)}, {spoken(name, claimed.get(name, 0))} of it by "
-        f"claims, {spoken(name, free)} of {spoken(name, there)} free"
+        f"{name}: requests {amount_text(name, amount)}, "
+        f"{amount_text(name, claimed.get(name, 0))} of it by claims, "
+        f"{amount_text(name, free)} of {amount_text(name, there)} free"
         for name, amount, free, there in _shortfalls(view, request)
     )
 

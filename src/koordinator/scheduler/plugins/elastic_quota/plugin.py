@@ -245,7 +245,7 @@ class _Search:
         plugin: ElasticQuotaPlugin,
     ) -> None:
         self._attempt = attempt
-        self._asked = own
+        self._preemptor = own
         self._quota = quota
         self._spares_budgets = plugin.spares_budgets
         self._spares_default_quota = plugin.args.disable_default_quota_preemption
@@ -283,7 +283,7 @@ class _Search:
     def _evictable(self, snapshot: Snapshot, rows: IntArray) -> dict[int, list[PlacedPod]]:
         """Return the pods that may be evicted, by row."""
         by_row: dict[int, list[PlacedPod]] = {}
-        if not len(rows) or snapshot.lowest_priority[rows].min() >= self._asked.priority:
+        if not len(rows) or snapshot.lowest_priority[rows].min() >= self._preemptor.priority:
             return by_row  # shortcut for long queues of pods with equal priority
         wanted = frozenset(rows.tolist())
         for key in self._assigned:
@@ -294,7 +294,7 @@ class _Search:
                 and is_allowed_victim(
                     self._pods[key],
                     self._quota,
-                    self._asked,
+                    self._preemptor,
                     self._quota,
                     spares_default_quota=self._spares_default_quota,
                 )

@@ -251,15 +251,15 @@ def policy_at(row: int, view: Snapshot, needs: NumaRequirements) -> NumaTopology
     return needs.policy if policy is None else policy
 
 
-def held_for_pod(node: Snapshot) -> Reusable:
+def reusable_for_pod(node: Snapshot) -> Reusable:
     """Return the free CPUs held for the pod on the only row of a view."""
     cpus = 0
     for hold in node.restored:
         cpus |= hold.left.numa.cpus if hold.left.numa is not None else 0
     if not cpus:
         return NOTHING
-    held = node.numa.node(int(node.row_numbers[0]), pack=False).ledger.cpus.held
-    return Reusable(preferred_cpus=cpus & ~held)
+    in_use = node.numa.node(int(node.row_numbers[0]), pack=False).ledger.cpus.in_use
+    return Reusable(preferred_cpus=cpus & ~in_use)
 
 
 @dataclass(frozen=True, slots=True)
@@ -267,7 +267,7 @@ class NumaPlacement:
     """NUMA nodes of a pod on one row (0: any of them)."""
 
     zones: int
-    held: NumaAllocation | None = None  # the allocation, if already computed
+    allocation: NumaAllocation | None = None  # the allocation, if already computed
 
 
 def align_at(
@@ -283,7 +283,7 @@ def align_at(
         return (MISSING_ZONES,)
     refusals, hints = list[str](), list[ResourceHints]()
     alone = view if len(view) == 1 else view[np.array([place])]
-    trial = NumaTrial(node, request, held_for_pod(alone))
+    trial = NumaTrial(node, request, reusable_for_pod(alone))
     for provider in settings.providers:
         offered = provider.numa_hints_at(alone, pod)
         if isinstance(offered, Refusal):
@@ -299,8 +299,8 @@ def align_at(
         own = resource_hints(trial, policy, settings.zone_scorer, largest=largest)
         answer = align(policy, [own, *hints], machine, needs.exclusive)
         if answer.admitted:
-            held = trial.allocate(answer.zones)
-            if isinstance(held, NumaShortage):
-                return held.reasons
-            return NumaPlacement(answer.zones or 0, held)
+            allocation = trial.allocate(answer.zones)
+            if isinstance(allocation, NumaShortage):
+                return allocation.reasons
+            return NumaPlacement(answer.zones or 0, allocation)
     return answer.reasons

@@ -28,9 +28,9 @@ from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.plugins.node_numa_resource.alignment import (
-    held_for_pod,
     policy_at,
     request_at,
+    reusable_for_pod,
 )
 from koordinator.scheduler.plugins.node_numa_resource.requirements import NumaRequirements
 from koordinator.scheduler.rules.cpus.binding import CpuBinding
@@ -205,7 +205,7 @@ def _trial(view: Snapshot, needs: NumaRequirements) -> NumaTrial | None:
     request = request_at(row, view, needs)
     if request is None:
         return None
-    return NumaTrial(view.numa.node(row, pack=False), request, held_for_pod(view))
+    return NumaTrial(view.numa.node(row, pack=False), request, reusable_for_pod(view))
 
 
 def _of_zones(

@@ -35,9 +35,9 @@ from koordinator.scheduler.plugins.node_numa_resource.alignment import (
     NumaPlacement,
     align_at,
     align_view,
-    held_for_pod,
     policy_at,
     request_at,
+    reusable_for_pod,
 )
 from koordinator.scheduler.plugins.node_numa_resource.messages import (
     numa_in_words,
@@ -203,27 +203,27 @@ class NodeNumaResource:
         found = self._aligned_at(node, pod, needs)
         if not isinstance(found, NumaPlacement):
             return Refusal(", ".join(found), resolvable=True)
-        return self._held(node, found, needs, request)
+        return self._cached_allocation(node, found, needs, request)
 
-    def _held(
+    def _cached_allocation(
         self, node: Snapshot, found: NumaPlacement, needs: NumaRequirements, request: NumaRequest
     ) -> AllocationResult | Refusal:
         """Return the allocation of a pod, cached for nodes in the same state."""
-        if found.held is not None:
-            return _allocation(found.held, needs, request)
-        row, reusable = int(node.row_numbers[0]), held_for_pod(node)
+        if found.allocation is not None:
+            return _allocation(found.allocation, needs, request)
+        row, reusable = int(node.row_numbers[0]), reusable_for_pod(node)
         state = node.numa.state(row, found.zones)
         key = (found.zones, int(node.numa.bind_policy[row]), state, reusable.preferred_cpus)
-        known = needs.held.get(key)
-        if known is None:
+        cached = needs.allocations.get(key)
+        if cached is None:
             numa_node = node.numa.node(row, pack=self.settings.pack)
-            held = NumaTrial(numa_node, request, reusable).allocate(found.zones or None)
-            if isinstance(held, NumaShortage):
-                return Refusal(", ".join(held.reasons), resolvable=True)
-            if len(needs.held) >= KEEP:
-                needs.held.clear()
-            known = needs.held[key] = _allocation(held, needs, request)
-        return known
+            allocation = NumaTrial(numa_node, request, reusable).allocate(found.zones or None)
+            if isinstance(allocation, NumaShortage):
+                return Refusal(", ".join(allocation.reasons), resolvable=True)
+            if len(needs.allocations) >= KEEP:
+                needs.allocations.clear()
+            cached = needs.allocations[key] = _allocation(allocation, needs, request)
+        return cached
 
     # -- cached results ------------------------------------------------------------------------
 
@@ -276,16 +276,16 @@ def _key(pod: PodClass) -> Hashable:
 
 
 def _allocation(
-    held: NumaAllocation, needs: NumaRequirements, request: NumaRequest
+    allocation: NumaAllocation, needs: NumaRequirements, request: NumaRequest
 ) -> AllocationResult:
     """Return the allocation of a pod with its annotations."""
-    annotations = RESOURCE_STATUS.entry(held.status(needs.notations))
+    annotations = RESOURCE_STATUS.entry(allocation.status(needs.notations))
     if request.binding is not None:
         spec = completed_spec(needs.spec, request.binding)
         annotations |= RESOURCE_SPEC.entry(spec) if spec is not None else {}
     pod_allocation = NO_ALLOCATION
-    if held.cpus or held.zones:
-        pod_allocation = PodAllocation(numa=held, annotations=annotations)
+    if allocation.cpus or allocation.zones:
+        pod_allocation = PodAllocation(numa=allocation, annotations=annotations)
     return AllocationResult(pod_allocation, annotations)
 
 

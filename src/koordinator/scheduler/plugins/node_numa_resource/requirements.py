@@ -88,7 +88,7 @@ class NumaRequirements:
     #: NUMA nodes of its pods by row, from the last comparison
     known_zones: KnownZones = field(default_factory=KnownZones)
     #: allocations by NUMA nodes, bind policy of the node and state of the row
-    held: dict[Hashable, AllocationResult] = field(default_factory=dict)
+    allocations: dict[Hashable, AllocationResult] = field(default_factory=dict)
     _formula: tuple[int, MeanShare] | None = None
     _prepared: dict[tuple[object, ...], KernelRequest] = field(default_factory=dict)
     _requests: dict[CpuBindPolicy | None, NumaRequest | None] = field(default_factory=dict)

@@ -263,7 +263,7 @@ class PreAllocation:
         short: set[str] = set()
         reasons: list[str] = []
         for hold in ranked:
-            own = hold.placed.pod_class.held.requests
+            own = hold.placed.pod_class.effective.requests
             if not any(own.get(name) for name in self.offer.restricted if name != PODS):
                 continue
             trial = {n: together.get(n, 0) + own.get(n, 0) for n in {*together, *own}}
@@ -292,7 +292,7 @@ class PreAllocation:
 
     def score(self, hold: Hold) -> int:
         """Return the utilisation of the reservation with one pod, 0..100."""
-        return score(self.offer, {}, hold.placed.pod_class.held.requests)
+        return score(self.offer, {}, hold.placed.pod_class.effective.requests)
 
     def score_of(self, plan: PreAllocationPlan) -> int:
         """Return the score of a plan: few pods to take over, or the pod that fills most."""
@@ -331,9 +331,9 @@ def short_of_parts(
                 if isinstance(part, Refusal):
                     return (part.reason,)
                 allocation = allocation.joined(part)
-    held = allocation.pod_allocation
+    pod_allocation = allocation.pod_allocation
     return missing_parts(
-        held.devices,
-        held.numa,
+        pod_allocation.devices,
+        pod_allocation.numa,
         [(hold.placed.pod_allocation.devices, hold.placed.pod_allocation.numa) for hold in taken],
     )

@@ -54,7 +54,7 @@ class HolderCounts:
         self._layers = [layer for layer in layers if layer]
 
     @property
-    def held(self) -> int:
+    def in_use(self) -> int:
         """The CPUs with at least one holder."""
         return self._layers[0] if self._layers else 0
 
@@ -108,23 +108,23 @@ class CpuLedger:
         self._numa_exclusive = HolderCounts()
 
     @property
-    def held(self) -> int:
+    def in_use(self) -> int:
         """All CPUs with holders."""
-        return self._counts.held
+        return self._counts.in_use
 
     def state(self, cpus: int) -> Hashable:
         """Return a key that is equal for ledgers with the same free CPUs among ``cpus``.
 
         Valid for pods that do not share CPUs.
         """
-        held = self._counts.held & cpus
-        return held, self._core_exclusive.held & held, self._numa_exclusive.held & held
+        in_use = self._counts.in_use & cpus
+        return in_use, self._core_exclusive.in_use & in_use, self._numa_exclusive.in_use & in_use
 
-    def held_without(self, given_back: int) -> int:
+    def in_use_without(self, given_back: int) -> int:
         """Return the CPUs still held after removing one holder of ``given_back``."""
         counts = self._counts.copy()
         counts.remove(given_back)
-        return counts.held
+        return counts.in_use
 
     def __iter__(self) -> Iterator[ExclusiveCpus]:
         return iter(self._allocations.values())
@@ -161,15 +161,15 @@ class CpuLedger:
             if cpus:
                 counts = self._counts.copy() if counts is self._counts else counts
                 counts.remove(cpus)
-        usable, held = layout.cpus & ~unusable, counts.held
+        usable, in_use = layout.cpus & ~unusable, counts.in_use
         shared = [
             counts.at_least(number) & usable & ~counts.at_least(number + 1)
             for number in range(1, max_holders)
         ]
         return FreeCpus(
-            (usable & ~held, *shared),
-            self._core_exclusive.held & held,
-            self._numa_exclusive.held & held,
+            (usable & ~in_use, *shared),
+            self._core_exclusive.in_use & in_use,
+            self._numa_exclusive.in_use & in_use,
         )
 
     def validate(self) -> None:

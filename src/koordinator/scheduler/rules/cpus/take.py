@@ -54,17 +54,17 @@ class CpuAccumulator:
         """Return the CPUs of cores to avoid: exclusive pods of the same policy use them."""
         if self.preference.exclusive_policy != CpuExclusivePolicy.PCPU_LEVEL:
             return 0
-        held = self.free.core_exclusive | self.taken
-        return self.layout.cpus_of(self.layout.cores_of(held)) if held else 0
+        exclusive = self.free.core_exclusive | self.taken
+        return self.layout.cpus_of(self.layout.cores_of(exclusive)) if exclusive else 0
 
     def barred_numa_nodes(self) -> int:
         """Return the CPUs of NUMA nodes to avoid: exclusive pods of the same policy use them."""
         if self.preference.exclusive_policy != CpuExclusivePolicy.NUMA_NODE_LEVEL:
             return 0
-        held = self.free.numa_exclusive | self.taken
+        exclusive = self.free.numa_exclusive | self.taken
         barred = 0
         for cpus in self.layout.numa_nodes.values():
-            if cpus & held:
+            if cpus & exclusive:
                 barred |= cpus
         return barred
 

@@ -134,9 +134,9 @@ def taken(addends: Addends, case: int) -> IntArray:
 
 def takes_of(addends: Addends, estimate: LoadAmounts) -> IntArray:
     """Return ``takes`` of a pod: the reduction by case once placed, then by its estimate."""
-    asked = np.zeros((MARGINS, len(estimate)), np.int64)
-    asked[[_HEADROOM, _FREE, _PROD_HEADROOM, _PROD_FREE]] = estimate
-    return np.array([*(taken(addends, case) for case in range(CASES)), asked])
+    by_estimate = np.zeros((MARGINS, len(estimate)), np.int64)
+    by_estimate[[_HEADROOM, _FREE, _PROD_HEADROOM, _PROD_FREE]] = estimate
+    return np.array([*(taken(addends, case) for case in range(CASES)), by_estimate])
 
 
 def _weigh(
@@ -270,7 +270,7 @@ def _judged_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
     fits: BoolArray,
     total: IntArray,
 ) -> None:
-    width, tells, adds = margins.shape[2], len(codes) > 0, len(times) > 0
+    width, explains, adds = margins.shape[2], len(codes) > 0, len(times) > 0
     refuse, use = options[_REFUSE_EXPIRED] != 0, options[_USE_EXPIRED] != 0
     free_at = _PROD_FREE if is_prod and options[_SCORE_BY_PROD] != 0 else _FREE
     dominant = options[_DOMINANT]
@@ -283,7 +283,7 @@ def _judged_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
     for i in range(len(rows)):
         row = rows[i]
         status, case = facts[row, _STATUS], facts[row, _CASE]
-        if tells:
+        if explains:
             codes[i] = 0
         if status == 0:
             continue
@@ -312,7 +312,7 @@ def _judged_loop(  # noqa: C901, PLR0912, PLR0917 (one loop for numba)
             lowest = min(lowest, score)
         if code != 0:
             fits[i] = False
-            if tells:
+            if explains:
                 codes[i] = code
         if status == _FRESH:
             total[i] += weight * ((points + lowest * dominant) // whole)

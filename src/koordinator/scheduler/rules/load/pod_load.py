@@ -134,14 +134,14 @@ def pod_load(
     annotations: Mapping[str, str],
     spec: PodSpec,
     rules: LoadRules,
-    held: EffectiveAmounts | None = None,
+    effective: EffectiveAmounts | None = None,
 ) -> PodLoad:
     """Return the load parameters of a pod; invalid annotations are ignored.
 
-    ``held`` are the amounts of a pod during a resize, in place of the spec's.
+    ``effective`` are the amounts of a pod during a resize, in place of the spec's.
     """
-    requests = pod_requests(spec) if held is None else held.requests
-    limits = pod_limits(spec) if held is None else held.limits
+    requests = pod_requests(spec) if effective is None else effective.requests
+    limits = pod_limits(spec) if effective is None else effective.limits
     band = band_of(Pod(metadata=ObjectMeta(labels=dict(labels)), spec=spec))
     factors, after_scheduled_s, after_initialized_s = dict(rules.factors), None, None
     if rules.customised:

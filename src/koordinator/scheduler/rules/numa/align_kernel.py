@@ -40,7 +40,7 @@ class AlignedScores:
 class KernelRequest:
     """A request under a policy in the loop's format, specific to the width of the rows."""
 
-    asked: tuple[IntArray, IntArray]  # (columns, amounts)
+    requested: tuple[IntArray, IntArray]  # (columns, amounts)
     settings: IntArray  # see ``_loop``
     zone_weights: IntArray  # by resource; 0 if not scored
     weights: IntArray
@@ -98,7 +98,7 @@ def align_and_score(
         (rows.capacity, rows.used, rows.bindable),
         (rows.cpus_per_core, rows.bound_cpus, rows.cpu_ratio),
         chosen,
-        (*wanted.asked, wanted.pod, wanted.zone_weights, wanted.weights),
+        (*wanted.requested, wanted.pod, wanted.zone_weights, wanted.weights),
         wanted.settings,
         wanted.sets,
         (others.prefers, others.named, others.scores),
@@ -126,12 +126,12 @@ def _loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop: numba calls nothi
     others: Any,
     out: Any,
 ) -> None:
-    exists, reported, single_held, shared_held = flags
+    exists, reported, single_taken, shared_taken = flags
     capacity, used, bindable = amounts
     per_core, bound_cpus, ratios = facts
-    columns, asked, pod_amounts, zone_weights, weights = pod
+    columns, requests, pod_amounts, zone_weights, weights = pod
     prefers, named, other_scores = others
-    cpu_asked, cpu, count, required = settings[0], settings[1], settings[2], settings[3]
+    cpu_kind, cpu, count, required = settings[0], settings[1], settings[2], settings[3]
     single, exclusive = settings[4] > 0, settings[5] > 0
     zones, resources, kinds = exists.shape[1], reported.shape[1], len(columns)
     available = np.zeros((zones, resources), np.int64)
@@ -168,12 +168,12 @@ def _loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop: numba calls nothi
                 if not fits:
                     break
                 column = columns[kind]
-                is_bound = kind == cpu_asked and count >= 0
+                is_bound = kind == cpu_kind and count >= 0
                 unit = 1
                 if is_bound:
                     unit = 1000 * (per_core[row] if required == _FULL else 1)
                 whole = 1000 if unit > 1 else 1
-                left = asked[kind] if reported[row, column] else 0
+                left = requests[kind] if reported[row, column] else 0
                 number = 0
                 for zone in range(zones):
                     if mask >> zone & 1:
@@ -234,7 +234,7 @@ def _loop(  # noqa: C901, PLR0912, PLR0915, PLR0917 (one loop: numba calls nothi
             if agreed and exclusive:
                 for zone in range(zones):
                     if mask >> zone & 1:
-                        barred = single_held[row, zone] if size > 1 else shared_held[row, zone]
+                        barred = single_taken[row, zone] if size > 1 else shared_taken[row, zone]
                         agreed = agreed and not barred
             if not agreed:
                 continue

@@ -155,10 +155,10 @@ class NumaLedger:
             return states
         own = {zone: layout.numa_nodes.get(zone, 0) for zone in states}
         everywhere = sum(own.values())
-        held = [allocation.cpus for allocation in self.cpus]
+        cpu_sets = [allocation.cpus for allocation in self.cpus]
         for zone, here in own.items():
             elsewhere = everywhere & ~here
-            on_it = [cpus for cpus in held if cpus & here]
+            on_it = [cpus for cpus in cpu_sets if cpus & here]
             if on_it:
                 shared = [cpus for cpus in on_it if cpus & elsewhere]
                 states[zone] = ZoneState.SHARED if shared else ZoneState.SINGLE

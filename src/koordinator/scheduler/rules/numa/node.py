@@ -103,7 +103,7 @@ class NumaNode(Struct, frozen=True):
             charged = of_pods.get(zone, {})
             if self.cpu_ratio > 1 and self.layout is not None:
                 own_cpus = self.layout.numa_nodes.get(zone, 0)
-                bound = (self.ledger.cpus.held & own_cpus).bit_count() * MILLI
+                bound = (self.ledger.cpus.in_use & own_cpus).bit_count() * MILLI
                 if bound:
                     extra = amplified(bound, self.cpu_ratio) - bound
                     charged = {**charged, CPU: charged.get(CPU, 0) + extra}

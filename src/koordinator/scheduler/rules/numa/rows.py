@@ -54,8 +54,10 @@ def short_of_cpu(
     """
     adjusted = amplified_request(requested, bound, ratios)
     used = np.where((bound > 0) & (requested >= bound), adjusted, requested)
-    asked = np.where(binds, amplified_rows(np.full_like(requested, cpu_milli), ratios), cpu_milli)
-    short: BoolArray = (ratios > 1) & (asked > allocatable - used)
+    requests = np.where(
+        binds, amplified_rows(np.full_like(requested, cpu_milli), ratios), cpu_milli
+    )
+    short: BoolArray = (ratios > 1) & (requests > allocatable - used)
     return short & (cpu_milli > 0)
 
 
@@ -168,18 +170,18 @@ class NumaRows:
         if zones:
             used, states = node.used({}), ledger.states(layout, zones)
             amounts = [used.get(zone, {}).get(name, 0) for zone in columns for name in names]
-            held = [states.get(zone) is state for state in _HELD for zone in columns]
+            taken = [states.get(zone) is state for state in _TAKEN_STATES for zone in columns]
         else:
-            amounts, held = [0] * (len(columns) * len(names)), [False] * (2 * len(columns))
+            amounts, taken = [0] * (len(columns) * len(names)), [False] * (2 * len(columns))
         if layout is not None:
             free = node.free_cpus(NOTHING).cpus
             bindable = _bindable(layout, free, zones, len(columns))
         else:
             bindable = (0,) * ((len(columns) + 1) * len(POLICIES))
-        usage = (*amounts, *bindable, ledger.cpus.held.bit_count())
+        usage = (*amounts, *bindable, ledger.cpus.in_use.bit_count())
         self.numbers[row, -len(usage) :] = usage
-        if held:
-            self.flags[row, -len(held) :] = held
+        if taken:
+            self.flags[row, -len(taken) :] = taken
 
 
 @lru_cache(maxsize=1 << 14)  # many nodes have equal free CPUs
@@ -192,7 +194,7 @@ def _bindable(
     return tuple((cpus & part).bit_count() for part in (*parts, layout.cpus) for cpus in usable)
 
 
-_HELD: Final = (ZoneState.SINGLE, ZoneState.SHARED)
+_TAKEN_STATES: Final = (ZoneState.SINGLE, ZoneState.SHARED)
 
 
 def _split(array: npt.NDArray[Any], widths: Sequence[int]) -> list[npt.NDArray[Any]]:
@@ -225,8 +227,8 @@ def fits_of(rows: NumaRows, request: NumaRequest, *, largest: int = MAX_COMBINED
 
     SingleNUMANode needs sets of one only.
     """
-    asked = [name for name in request.amounts if name in rows.resources]
-    columns = [rows.resources.index(name) for name in asked]
+    names = [name for name in request.amounts if name in rows.resources]
+    columns = [rows.resources.index(name) for name in names]
     available = np.maximum(rows.capacity - rows.used, 0)
     required = request.required_policy
     bindable = rows.bindable[:, :, POLICIES.index(required)]
@@ -234,7 +236,7 @@ def fits_of(rows: NumaRows, request: NumaRequest, *, largest: int = MAX_COMBINED
         cpu = rows.resources.index(CPU)
         available[:, :, cpu] = np.minimum(available[:, :, cpu], bindable * MILLI)
     reported = rows.reported[:, columns]
-    amounts = np.array([request.amounts[name] for name in asked], np.int64) * reported
+    amounts = np.array([request.amounts[name] for name in names], np.int64) * reported
     sets = []
     for zones in subsets(tuple(range(rows.exists.shape[1]))):
         if zones.bit_count() > largest:
@@ -243,7 +245,7 @@ def fits_of(rows: NumaRows, request: NumaRequest, *, largest: int = MAX_COMBINED
         has = available[:, members][:, :, columns]
         touched = np.zeros(rows.exists.shape, bool)
         fits: BoolArray = np.logical_and.reduce(rows.exists[:, members], axis=1)
-        for index, name in enumerate(asked):
+        for index, name in enumerate(names):
             unit = _unit(rows, request, name)
             shares, left = _divide(has[:, :, index], amounts[:, index], unit)
             fits &= left == 0

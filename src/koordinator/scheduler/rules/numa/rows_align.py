@@ -102,8 +102,8 @@ def score_rows(
             bound = amplified_rows(rows.bound_cpus[chosen] * MILLI, rows.cpu_ratio[chosen])
             requested[:, rows.resources.index(CPU)] = bound
         allocatable = (rows.capacity[chosen] * taken).sum(axis=1)
-        asked = _counted(rows, request, chosen)
-        scores[chosen] = _score(rows.resources, requested, allocatable, asked, scorer)
+        requests = _counted(rows, request, chosen)
+        scores[chosen] = _score(rows.resources, requested, allocatable, requests, scorer)
     return scores
 
 
@@ -113,8 +113,8 @@ def _set_score(
     members = [zone for zone in range(rows.exists.shape[1]) if zones >> zone & 1]
     allocatable = rows.capacity[:, members].sum(axis=1)
     requested = np.maximum(allocatable - fits.available[:, members].sum(axis=1), 0)
-    asked = _counted(rows, request, np.arange(len(rows.exists)))
-    return _score(rows.resources, requested, allocatable, asked, scorer)
+    requests = _counted(rows, request, np.arange(len(rows.exists)))
+    return _score(rows.resources, requested, allocatable, requests, scorer)
 
 
 def _counted(rows: NumaRows, request: NumaRequest, chosen: IntArray) -> Mapping[str, IntArray]:
@@ -130,16 +130,16 @@ def _score(
     resources: tuple[str, ...],
     requested: IntArray,
     allocatable: IntArray,
-    asked: Mapping[str, IntArray],
+    requests: Mapping[str, IntArray],
     scorer: ZoneScorer,
 ) -> IntArray:
     points, weights = (np.zeros(len(requested), np.int64) for _ in range(2))
     for name, weight in scorer.weights.items():
-        if name not in resources or (name not in asked and name not in ALWAYS_SCORED):
+        if name not in resources or (name not in requests and name not in ALWAYS_SCORED):
             continue
         column = resources.index(name)
         capacity = allocatable[:, column]
-        used = requested[:, column] + asked.get(name, 0)
+        used = requested[:, column] + requests.get(name, 0)
         part = np.minimum(used, capacity) if scorer.pack else np.maximum(capacity - used, 0)
         points += part * MAX_SCORE // np.maximum(capacity, 1) * weight
         weights += np.where(capacity > 0, weight, 0)

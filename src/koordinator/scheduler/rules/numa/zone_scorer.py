@@ -43,9 +43,9 @@ class ZoneScorer:
         """
         points = weights = 0
         for name, weight in self.weights.items():
-            capacity, asked = allocatable.get(name, 0), pod.get(name, 0)
-            if capacity and (asked or name in ALWAYS_SCORED):
-                used = requested.get(name, 0) + asked
+            capacity, request = allocatable.get(name, 0), pod.get(name, 0)
+            if capacity and (request or name in ALWAYS_SCORED):
+                used = requested.get(name, 0) + request
                 part = min(used, capacity) if self.pack else max(capacity - used, 0)
                 points += part * MAX_SCORE // capacity * weight
                 weights += weight

@@ -42,12 +42,12 @@ def available(reservation: Reservation, node: str, now: dt.datetime) -> Reservat
     Raises InputError if the annotation with resized amounts can't be parsed.
     """
     resized = RESIZE_ALLOCATABLE.read(reservation.metadata)
-    held = template_requests(reservation.spec.template.spec)
+    requests = template_requests(reservation.spec.template.spec)
     return replace(
         reservation.status,
         phase=ReservationPhase.AVAILABLE,
         node_name=node,
-        allocatable={**held, **(resized.resources if resized else {})},
+        allocatable={**requests, **(resized.resources if resized else {})},
         conditions=(
             _condition(SCHEDULED, ReservationReason.SCHEDULED, now, status="True"),
             _condition(READY, ReservationReason.AVAILABLE, now, status="True"),

@@ -213,8 +213,8 @@ def offer_of(reservation: Reservation) -> ReservationOffer:
     Raises InputError if an annotation can't be parsed: then there is no offer.
     """
     meta, spec = reservation.metadata, reservation.spec
-    held = reservation.status.allocatable or template_requests(spec.template.spec)
-    amounts, policy = _canonical(held), AllocatePolicy(spec.allocate_policy or "")
+    allocatable = reservation.status.allocatable or template_requests(spec.template.spec)
+    amounts, policy = _canonical(allocatable), AllocatePolicy(spec.allocate_policy or "")
     return ReservationOffer(
         uid=meta.uid,
         name=meta.name,

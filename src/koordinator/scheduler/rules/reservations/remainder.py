@@ -9,7 +9,7 @@ from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.rules.numa.trial import NOT_ENOUGH_CPUS
 
 
-def devices_left(held: Allocation, users: Iterable[Allocation]) -> Allocation:
+def devices_left(allocated: Allocation, users: Iterable[Allocation]) -> Allocation:
     """Return the devices with their remaining amounts; exhausted devices are left out.
 
     Usage of other devices, or beyond the held amounts, is charged to the users.
@@ -20,14 +20,14 @@ def devices_left(held: Allocation, users: Iterable[Allocation]) -> Allocation:
             for device in devices:
                 taken.setdefault((kind, device.minor), []).append(device)
     if not taken:
-        return held
+        return allocated
     left = {
         kind: tuple(
             rest
             for device in devices
             if (rest := _rest(device, taken.get((kind, device.minor), ()))) is not None
         )
-        for kind, devices in held.items()
+        for kind, devices in allocated.items()
     }
     return {kind: devices for kind, devices in left.items() if devices}
 
@@ -47,29 +47,29 @@ def _rest(device: Taken, taken: Iterable[Taken]) -> Taken | None:
 
 
 def numa_left(
-    held: NumaAllocation | None, users: Iterable[NumaAllocation]
+    allocated: NumaAllocation | None, users: Iterable[NumaAllocation]
 ) -> NumaAllocation | None:
     """Return the remaining CPUs and amounts by NUMA node; None if nothing is left."""
-    if held is None:
+    if allocated is None:
         return None
-    cpus, taken = held.cpus, list(users)
+    cpus, taken = allocated.cpus, list(users)
     if not taken:
-        return held
+        return allocated
     for user in taken:
         cpus &= ~user.cpus
     zones = {
         zone: remaining(amounts, total(user.zones.get(zone, {}) for user in taken))
-        for zone, amounts in held.zones.items()
+        for zone, amounts in allocated.zones.items()
     }
     zones = {zone: {n: a for n, a in amounts.items() if a} for zone, amounts in zones.items()}
     zones = {zone: amounts for zone, amounts in zones.items() if amounts}
     if not cpus and not zones:
         return None
-    return NumaAllocation(cpus, zones, held.exclusive_policy)
+    return NumaAllocation(cpus, zones, allocated.exclusive_policy)
 
 
 def missing_parts(
-    held: Allocation,
+    allocated: Allocation,
     numa: NumaAllocation | None,
     users: Iterable[tuple[Allocation, NumaAllocation | None]],
 ) -> tuple[str, ...]:
@@ -79,7 +79,7 @@ def missing_parts(
     """
     reasons: dict[str, None] = {}
     for devices, cpus in users:
-        for kind, taken in held.items():
+        for kind, taken in allocated.items():
             minors = {device.minor for device in devices.get(kind, ())}
             if not minors <= {device.minor for device in taken}:
                 reasons[NO_DEVICE[kind].reason] = None

@@ -59,7 +59,7 @@ def test_what_all_pods_give_back_is_whole_again(pods: dict[str, ExclusiveCpus]) 
         ledger.remove(uid)
 
     assert states(ledger) == states(CpuLedger())
-    assert ledger.held == 0
+    assert ledger.in_use == 0
 
 
 @given(
@@ -70,18 +70,18 @@ def test_no_cpu_is_held_more_often_than_allowed(
     max_holders: int, wishes: list[tuple[int, CpuBindPolicy]]
 ) -> None:
     """Pods come as long as there is room; every CPU is counted."""
-    ledger, held = CpuLedger(), dict.fromkeys(range(16), 0)
+    ledger, in_use = CpuLedger(), dict.fromkeys(range(16), 0)
     for number, (count, policy) in enumerate(wishes):
         free = ledger.free(LAYOUT, max_holders=max_holders)
         cpus = take_cpus(LAYOUT, free, count, CpuPreference(policy))
         if cpus is None:
-            assert sum(n < max_holders for n in held.values()) < count
+            assert sum(n < max_holders for n in in_use.values()) < count
             continue
         ledger.add(str(number), ExclusiveCpus(cpus))
-        for cpu in held:
-            held[cpu] += cpus >> cpu & 1
+        for cpu in in_use:
+            in_use[cpu] += cpus >> cpu & 1
 
-    assert max(held.values()) <= max_holders
+    assert max(in_use.values()) <= max_holders
 
 
 def test_a_holder_less_makes_room_for_a_pod_of_the_reservation() -> None:
@@ -94,7 +94,7 @@ def test_a_holder_less_makes_room_for_a_pod_of_the_reservation() -> None:
     assert free() == "3-15"
     assert free(0b111) == "0,2-15"
     assert free(0b111, 0b010) == "0-15"
-    assert format_cpu_list(ledger.held_without(0b111)) == "1"
+    assert format_cpu_list(ledger.in_use_without(0b111)) == "1"
 
 
 def test_cpus_out_of_bounds_are_never_free() -> None:

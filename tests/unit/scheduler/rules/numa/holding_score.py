@@ -19,7 +19,7 @@ def bound_cpu_milli(trial: NumaTrial, allocation: NumaAllocation) -> int:
     """
     node = trial.node
     given_back = trial.reusable.preferred_cpus & ~allocation.cpus
-    bound = node.ledger.cpus.held_without(given_back).bit_count()
+    bound = node.ledger.cpus.in_use_without(given_back).bit_count()
     return amplified(bound * MILLI, node.cpu_ratio)
 
 

@@ -77,7 +77,7 @@ def test_nothing_is_given_twice_and_everything_comes_back(ledger: NumaLedger) ->
     node = numa_node(LAYOUT, ledger, memory_gib=8)
     allocations = list(ledger.allocations.items())
     all_cpus = [allocation.cpus for _, allocation in allocations]
-    assert sum(cpus.bit_count() for cpus in all_cpus) == ledger.cpus.held.bit_count()
+    assert sum(cpus.bit_count() for cpus in all_cpus) == ledger.cpus.in_use.bit_count()
     for zone, amounts in ledger.zones.items():
         assert all(amount <= node.zones[zone][name] for name, amount in amounts.items())
 
@@ -85,7 +85,7 @@ def test_nothing_is_given_twice_and_everything_comes_back(ledger: NumaLedger) ->
         ledger.remove(uid)
         ledger.validate()
 
-    assert (ledger.zones, ledger.cpus.held) == ({}, 0)
+    assert (ledger.zones, ledger.cpus.in_use) == ({}, 0)
     assert node.available({}) == node.zones
 
 

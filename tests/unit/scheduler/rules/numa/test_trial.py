@@ -37,7 +37,7 @@ def ledger_of(*allocations: NumaAllocation) -> NumaLedger:
     return ledger
 
 
-def held(cpus: str = "", **zones: int) -> NumaAllocation:
+def in_use(cpus: str = "", **zones: int) -> NumaAllocation:
     """Return CPUs, and milli-CPU by NUMA node (``n0``, ``n1``)."""
     return NumaAllocation(
         parse_cpu_list(cpus), {int(z[1:]): {"cpu": cpu} for z, cpu in zones.items()}
@@ -46,7 +46,7 @@ def held(cpus: str = "", **zones: int) -> NumaAllocation:
 
 def test_amounts_are_divided_evenly_the_emptier_node_takes_the_rest() -> None:
     """24 CPU where 20 and 7 are left: 17 and 7; memory in halves."""
-    node = numa_node(machine(2, 1, 10, 2), ledger_of(held(n1=13_000)))
+    node = numa_node(machine(2, 1, 10, 2), ledger_of(in_use(n1=13_000)))
     request = NumaRequest({"cpu": 24_000, "memory": 30 * GIB})
 
     got = NumaTrial(node, request).allocate(BOTH)
@@ -61,7 +61,7 @@ def test_amounts_are_divided_evenly_the_emptier_node_takes_the_rest() -> None:
 
 def test_the_emptier_of_any_two_nodes_takes_the_rest() -> None:
     """Of NUMA nodes 2 and 3, whatever is free on 0 and 1: the original mixes them up."""
-    node = numa_node(machine(2, 2, 5, 2), ledger_of(held(n1=9_000, n3=8_000)))
+    node = numa_node(machine(2, 2, 5, 2), ledger_of(in_use(n1=9_000, n3=8_000)))
 
     got = NumaTrial(node, NumaRequest({"cpu": 11_000})).allocate(0b1100)
 
@@ -104,7 +104,7 @@ def test_cpus_come_from_the_numa_nodes_that_are_charged(
 
 def test_a_required_policy_is_kept_or_the_pod_stays_out() -> None:
     """Every core of NUMA node 0 is broken up."""
-    node = numa_node(machine(2, 1, 4, 2), ledger_of(held("0,2,4,6", n0=4_000)))
+    node = numa_node(machine(2, 1, 4, 2), ledger_of(in_use("0,2,4,6", n0=4_000)))
 
     refused = NumaTrial(node, bound(4, FULL, required=True)).allocate(0b01)
     assert refused == NumaShortage(("Insufficient NUMA cpu",))
@@ -116,12 +116,14 @@ def test_a_required_policy_is_kept_or_the_pod_stays_out() -> None:
 
 def test_cpus_of_a_reservation_are_free_for_its_pod_and_taken_first() -> None:
     """The reservation holds 4-7 and their amounts."""
-    node = numa_node(machine(2, 1, 4, 2), ledger_of(held("4-7", n0=4_000), held("0-3", n0=4_000)))
+    node = numa_node(
+        machine(2, 1, 4, 2), ledger_of(in_use("4-7", n0=4_000), in_use("0-3", n0=4_000))
+    )
     reservation = Reusable(preferred_cpus=parse_cpu_list("4-7"), zones={0: {"cpu": 4_000}})
 
     got = NumaTrial(node, bound(2), reservation).allocate(0b01)
 
-    assert got == held("4-5", n0=2_000)
+    assert got == in_use("4-5", n0=2_000)
     assert isinstance(NumaTrial(node, bound(2)).allocate(0b01), NumaShortage)
     only = replace(reservation, only={0: {"cpu": 1_000}})
     assert isinstance(NumaTrial(node, bound(2), only).allocate(0b01), NumaShortage)
@@ -134,13 +136,13 @@ def test_an_unknown_layout_binds_nothing() -> None:
     assert NumaTrial(node, bound(2)).allocate(0b1) == NumaShortage(
         ("node(s) invalid CPU Topology",)
     )
-    assert NumaTrial(node, NumaRequest({"cpu": 2_000})).allocate(0b1) == held(n0=2_000)
+    assert NumaTrial(node, NumaRequest({"cpu": 2_000})).allocate(0b1) == in_use(n0=2_000)
 
 
 def test_bound_cpus_use_up_more_of_an_amplified_node() -> None:
     """8 CPUs shown as 12: four bound ones count 6, so 6 are left to others."""
     node = replace(
-        numa_node(machine(2, 1, 4, 2), ledger_of(held("0-3", n0=4_000))),
+        numa_node(machine(2, 1, 4, 2), ledger_of(in_use("0-3", n0=4_000))),
         zones={0: {"cpu": 12_000}, 1: {"cpu": 12_000}},
         cpu_ratio=1.5,
     )
@@ -227,7 +229,7 @@ def test_an_allocation_is_whole_and_counting_foresees_it(trial: NumaTrial, some:
                 assert all(n <= trial.available[zone][name] for name, n in share.items())
         binding = trial.request.binding
         assert got.cpus.bit_count() == (binding.count if binding else 0)
-        assert got.cpus & trial.node.ledger.cpus.held == 0
+        assert got.cpus & trial.node.ledger.cpus.in_use == 0
 
 
 def recorded(file: str) -> list[Any]:
