@@ -320,7 +320,8 @@ def test_failed_source_is_reported_and_followed_again(
 ) -> None:
     """The status has the error; queries are answered meanwhile."""
     monkeypatch.setitem(globals(), "source_error", error)
-    monkeypatch.setattr("koordinator.dashboard.feed.RETRY_S", 0.0)
+    for interval in ("RETRY_S", "MAX_WAIT_S", "UNWATCHED_INTERVAL_S"):
+        monkeypatch.setattr(f"koordinator.dashboard.feed.{interval}", 0.02)
     source = BrittleSource("brittle", crowded, lambda: 1, STOCK, lambda: 2e9)
     with followed(source) as feed:
         seen = set()
