@@ -11,13 +11,17 @@ READY_E2E := $(VENV)/.ready-e2e
 READY_DOCS := $(VENV)/.ready-docs
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test check docs figures fuzz hostile e2e e2e-older vm suites browser page bench soak lock sbom release base since changelog clean
+.PHONY: demo test integration check docs figures fuzz hostile e2e e2e-older vm suites browser page bench soak lock sbom release base since changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
 
 test: $(READY)
-	$(BIN)/python -m pytest -q -n auto --dist worksteal
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not integration"
+
+# Whole programs, kills, growth, hostile strings of every object: a minute or two.
+integration: $(READY)
+	$(BIN)/python -m pytest -q -n auto --dist worksteal -m integration
 
 check: $(READY)
 	$(BIN)/ruff format --check .

@@ -9,6 +9,8 @@ from tests.fuzz.play import Play
 from tests.fuzz.script import script_of
 from tests.fuzz.search import played
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.fixture(autouse=True)
 def _quiet() -> None:

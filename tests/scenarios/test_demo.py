@@ -6,6 +6,8 @@ import pytest
 from koordinator.foundation.clock import VirtualClock
 from koordinator.simulator import Simulation, demo_workload
 
+pytestmark = pytest.mark.integration
+
 
 @pytest.mark.slow
 def test_the_demo_has_something_to_show() -> None:

@@ -14,6 +14,8 @@ import yaml
 
 import koordinator
 
+pytestmark = pytest.mark.integration
+
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/add-a-vendor.md"
 DEVICES = "koordinator/domain/devices"
 KOORD = "from koordinator.cli.main import main; main()"

@@ -42,6 +42,8 @@ from koordinator.manager.admission.gates import DEFAULT_GATES
 from koordinator.manager.admission.hooks import HookOptions, enabled_hooks
 from koordinator.manager.admission.lookup import AdmissionRequest, Denial
 
+pytestmark = pytest.mark.integration
+
 KEYS = keys()
 KOORD = "koord-scheduler"
 KINDS = ("pending", "running", "ended", "node", "device", "held", "asked", "group", "quota")

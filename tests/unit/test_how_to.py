@@ -21,6 +21,8 @@ from koordinator.scheduler.snapshot import ResourceAxis
 from koordinator.simulator import schedule
 from koordinator.testing.scheduler_plugins import plugin_contract
 
+pytestmark = pytest.mark.integration
+
 HOW_TO = Path(__file__).parents[2] / "docs/how-to/add-a-plugin.md"
 
 

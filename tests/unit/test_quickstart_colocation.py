@@ -18,6 +18,8 @@ from koordinator.manager.configuration.reader import SloConfig, read_config
 from koordinator.simulator import Simulation, read_workload
 from koordinator.simulator.managed_cluster import manage_once
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs/quickstart-colocation.md"
 EXAMPLE = ROOT / "examples/colocation.yaml"

@@ -9,6 +9,8 @@ import pytest
 from release.__main__ import parse_base
 from tests.unit.deploy.installed import ROOT
 
+pytestmark = pytest.mark.integration
+
 
 def build(folder: Path, sbom: Path) -> str:
     command = [

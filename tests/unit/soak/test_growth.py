@@ -16,6 +16,8 @@ from koordinator.api.pod import Pod
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
 
+pytestmark = pytest.mark.integration
+
 ROUNDS = 48
 
 

@@ -186,6 +186,7 @@ def test_options_that_do_not_go_together_are_refused(
     assert message in done.stderr
 
 
+@pytest.mark.integration
 def test_a_workload_is_compared_with_itself_without_colocation(
     koord: Koord, tmp_path: Path
 ) -> None:
@@ -295,7 +296,7 @@ def test_the_end_of_a_run_says_where_the_report_is(
     assert f"Report: {path.as_uri()}" in done.stderr
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_ctrl_c_keeps_what_there_is(tmp_path: Path) -> None:
     """The report and the figures are of the time until then; the exit code is that of SIGINT."""
     workload, path = tmp_path / "w.yaml", tmp_path / "r.html"
@@ -508,7 +509,7 @@ def _write_manifests(folder: Path) -> None:
     )
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_week_of_a_trace_with_departures_and_moves(koord: Koord, tmp_path: Path) -> None:
     """Pods come and go; what belongs to replays without departures is refused."""
     _write_trace(tmp_path)

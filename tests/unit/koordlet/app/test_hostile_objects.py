@@ -379,7 +379,7 @@ def variants(tree: Any, kind: type[KindT], hostile: Sequence[str], share: int) -
             continue
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_no_string_of_an_object_leads_out(
     node: TrappedNode, caplog: pytest.LogCaptureFixture
 ) -> None:

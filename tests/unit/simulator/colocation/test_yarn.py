@@ -147,6 +147,7 @@ def test_only_nodes_of_named_pools_run_node_managers() -> None:
 
 
 @pytest.mark.parametrize("seed", range(2))
+@pytest.mark.integration
 def test_nothing_is_given_twice_at_any_time(seed: int) -> None:
     """Whatever comes, goes and fails: YARN's limit and what pods are shown fit in the node."""
     job = pods("batch", 0, 2, usage={"cpu": 90})

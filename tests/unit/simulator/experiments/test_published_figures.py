@@ -18,6 +18,8 @@ from koordinator.simulator.experiments import experiment, read_experiment
 from koordinator.simulator.research.openb import read_trace
 from koordinator.simulator.sources.openb import arriving_openb
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[4]
 EXAMPLES = ROOT / "examples" / "experiments"
 SHARED = Path(os.environ.get("KOORD_SHARED", ROOT.parent / "shared"))

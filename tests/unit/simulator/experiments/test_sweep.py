@@ -132,6 +132,7 @@ def _ended(pid: int) -> bool:
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_without_charts")
+@pytest.mark.integration
 def test_killed_and_resumed_experiment_has_the_same_tables(
     definition: Path, tmp_path: Path
 ) -> None:
@@ -176,6 +177,7 @@ def test_killed_and_resumed_experiment_has_the_same_tables(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("_without_charts")
+@pytest.mark.integration
 def test_run_that_kills_its_process_fails_alone(tmp_path: Path) -> None:
     """It is repeated once, then has an error in the tables, and is missing for the next call."""
     definition = _write(tmp_path, [{"policy": "Fatal", "plugins": ["own.py:FATAL"]}])
