@@ -208,6 +208,7 @@ class Election:
 @given(st.lists(clocks, min_size=2, max_size=3), st.lists(moves, min_size=10, max_size=60))
 @example(SAME_CLOCKS, SLOW_ANSWER)
 @example(SAME_CLOCKS, BOTH_SEE_IT_FREE)
+@pytest.mark.integration
 def test_never_two_may_act(
     clocks: list[tuple[float, float]], moves: list[tuple[str, int, float]]
 ) -> None:

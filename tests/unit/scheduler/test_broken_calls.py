@@ -23,6 +23,7 @@ def undisturbed() -> tuple[tuple[CallSite, ...], frozenset[str]]:
 @pytest.mark.slow
 @settings(max_examples=10)
 @given(st.data())
+@pytest.mark.integration
 def test_raising_call_costs_no_pod_its_node(data: st.DataObject) -> None:
     """No exception leaves a step, the fault is reported, and invariants hold afterwards."""
     sites, expected = undisturbed()

@@ -4,6 +4,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -140,6 +141,7 @@ def test_pod_starts_after_every_sufficient_remedy(
 
 @settings(max_examples=examples(120), deadline=None)
 @given(there=reserved_rooms(), wanted=reserving_pods())
+@pytest.mark.integration
 def test_explanations_are_right_with_reservations(there: list[KubeObject], wanted: Pod) -> None:
     """It covers remedies, shortages, and the result without other pods."""
     stays = {_key(o) for o in _reservations_after(*there) if is_available(o)}

@@ -91,6 +91,7 @@ def happen(one: Embedded, number: int, event: tuple[str, str, int]) -> None:
 @pytest.mark.parametrize("profile", PROFILES, ids=["GangScheduling", "Coscheduling"])
 @settings(max_examples=15)
 @given(tree=trees())
+@pytest.mark.integration
 def test_every_level_of_a_tree_starts_whole_and_in_its_domain(
     profile: Any, tree: dict[str, Any]
 ) -> None:

@@ -182,6 +182,7 @@ def test_runs_equal_decisions_one_by_one(
     order=st.lists(st.integers(0, 3), min_size=8, max_size=30),
     args=arguments,
 )
+@pytest.mark.integration
 def test_mixed_pods_in_batches_equal_decisions_one_by_one(
     cluster: list[KubeObject],
     kinds: Sequence[Pod],

@@ -41,7 +41,7 @@ NOW_S = 1_767_225_610.0  # 2026-01-01T00:00:10Z
 Part = Callable[[str], object]  # what of a message has to be the same
 
 pytestmark = [
-    pytest.mark.slow,
+    pytest.mark.integration,
     pytest.mark.skipif(not PARITY.is_dir(), reason=f"{PARITY} is not there"),
 ]
 

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 import numpy as np
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.reservations import affinity, config, reservation
@@ -67,6 +68,7 @@ def pods(draw: st.DrawFn, name: str) -> Pod:
 
 @quickly
 @given(cluster=clusters(), data=st.data())
+@pytest.mark.integration
 def test_reservations_are_held_and_released(cluster: list[KubeObject], data: st.DataObject) -> None:
     """Pods and reservations are created, deleted and expire in any order."""
     one = embedded(*cluster, config=config(), report=False)

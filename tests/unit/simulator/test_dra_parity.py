@@ -23,9 +23,12 @@ from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.simulator import ScheduleResult, schedule
 
 RECORDED = Path(__file__).parents[4] / "shared" / "parity" / "dra"
-pytestmark = pytest.mark.skipif(
-    not RECORDED.is_dir(), reason="the recorded decisions are not part of the repository"
-)
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        not RECORDED.is_dir(), reason="the recorded decisions are not part of the repository"
+    ),
+]
 
 #: Placed here, on a node that can serve the claims: elsewhere an error ended the attempt.
 ONE_NODE = frozenset(((20, "p1"), (27, "p3"), (1008, "p0"), (1009, "p0")))

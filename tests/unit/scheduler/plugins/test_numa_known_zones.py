@@ -175,6 +175,7 @@ def test_refusals_are_equal_for_equal_and_mixed_nodes() -> None:
     cluster=st.tuples(machines("a"), machines("b"), machines("c")),
     pods=st.lists(machine_pods(), min_size=1, max_size=12),
 )
+@pytest.mark.integration
 def test_caches_and_compiled_kernels_change_no_decision(
     cluster: tuple[list[KubeObject], ...], pods: list[Pod]
 ) -> None:
