@@ -25,6 +25,8 @@ from koordinator.foundation.clock import Duration
 from koordinator.manager.admission.hooks import HookOptions, all_hooks
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
 
+pytestmark = pytest.mark.integration
+
 ROOT = Path(__file__).parents[3]
 #: Series that every process has in Prometheus.
 _OF_RUNTIMES = frozenset({"process_cpu_seconds_total", "process_resident_memory_bytes"})
