@@ -22,7 +22,8 @@ from tests.worlds import embedded, pod, renamed
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle
-from koordinator.scheduler.loop import Bound
+from koordinator.scheduler.cycle.batch import Batch
+from koordinator.scheduler.loop import Bound, units
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.snapshot import nodes as node_table
 from koordinator.scheduler.snapshot import view as snapshot_view
@@ -161,3 +162,28 @@ def test_pod_that_fits_nowhere_ends_a_sequence(sequences: list[int]) -> None:
         (False, "default/p1"),
     ]
     assert sequences[0] == 1
+
+
+def pods_read(count: int, monkeypatch: pytest.MonkeyPatch) -> int:
+    """Return how many pods all attempts read, where every second of them fits nowhere."""
+    read = 0
+    choose = SchedulingCycle.choose_batch
+
+    def counted(cycle: SchedulingCycle, pods: Sequence[PodClass]) -> Batch:
+        nonlocal read
+        read += len(pods)
+        return choose(cycle, pods)
+
+    pending = [pod(f"p{at:02}", requests={GPU: 1 + 999 * (at % 2)}) for at in range(count)]
+    one = embedded(*machine("m", gpus=count), *pending, config=PLACES, report=False)
+    with monkeypatch.context() as patch:
+        patch.setattr(SchedulingCycle, "choose_batch", counted)
+        assert sum(outcome[0] for outcome in step(one)) == count // 2
+    return read
+
+
+def test_attempts_read_pods_in_proportion_to_their_number(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A pod that fits nowhere ends a sequence; the next attempt does not read all pods behind."""
+    monkeypatch.setattr(units, "_LEAST_WINDOW", 2)
+
+    assert pods_read(32, monkeypatch) <= 2.5 * pods_read(16, monkeypatch)

@@ -18,6 +18,11 @@ from koordinator.scheduler.post_filter import PostFilterResult
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import PodClass
 
+#: Pods given to an attempt to decide several, after one that decided few; and how many times as
+#: many as the last attempt decided.  Then all attempts together read a multiple of the pods.
+_LEAST_WINDOW = 64
+_WINDOW_GROWTH = 8
+
 
 class PodRun:
     """Pods that stood next to each other in the queue and share a run key, or one pod."""
@@ -31,13 +36,16 @@ class PodRun:
         """Decide as many pods as possible in batches, the others one by one.
 
         After a pod without a place, batches are tried again ever more rarely: in a full cluster
-        each pod would end one.
+        each pod would end one.  An attempt reads all pods that it is given, so it is given the more
+        the more pods the attempts before it decided.
         """
         pods = self._pods
         classes = [self._handle.intake.class_of(queued) for queued in pods]
-        done = alone = 0
+        done, alone, window = 0, 0, len(pods)
         while done < len(pods):
-            count = self._decide_batch(pods[done:], classes[done:])
+            end = done + window
+            count = self._decide_batch(pods[done:end], classes[done:end])
+            window = max(_LEAST_WINDOW, _WINDOW_GROWTH * count, window // 2)
             alone = 1 if count else max(1, 2 * alone)
             done += count
             end = min(done + alone, len(pods))
