@@ -34,7 +34,6 @@ from koordinator.scheduler.rules.usage_kernels import (
 )
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot import nodes as node_table
-from koordinator.scheduler.snapshot import view as snapshot_view
 from koordinator.simulator import Embedded
 
 quickly = settings(
@@ -60,7 +59,6 @@ def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     """Use the compiled kernels for small clusters, or do not."""
     if request.param:
         monkeypatch.setattr(node_table, "LARGE", 1)
-        monkeypatch.setattr(snapshot_view, "LARGE", 1)
     return bool(request.param)
 
 

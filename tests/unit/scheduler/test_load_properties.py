@@ -41,7 +41,6 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.clock import to_datetime
 from koordinator.scheduler.cycle.score_table import UNFIT
 from koordinator.scheduler.snapshot import nodes as node_table
-from koordinator.scheduler.snapshot import view as snapshot_view
 from koordinator.simulator import Embedded
 
 pytestmark = pytest.mark.slow
@@ -193,7 +192,7 @@ def test_mixed_pods_in_batches_equal_decisions_one_by_one(
     """Nodes report or not, their reports are expired or not, with limits of their own or not."""
     pods = [renamed(kinds[at % len(kinds)], f"b{index}") for index, at in enumerate(order)]
     found: list[dict[str, Any]] = []
-    with patch.object(node_table, "LARGE", large), patch.object(snapshot_view, "LARGE", large):
+    with patch.object(node_table, "LARGE", large):
         for merge in (True, False):
             one = embedded(*cluster, *pods, config=load_aware(args), report=False, merge_runs=merge)
             one.scheduler.step()

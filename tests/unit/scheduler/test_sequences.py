@@ -22,11 +22,11 @@ from tests.worlds import embedded, pod, renamed
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle
+from koordinator.scheduler.cycle import run as run_decisions
 from koordinator.scheduler.cycle.batch import Batch
 from koordinator.scheduler.loop import Bound, units
 from koordinator.scheduler.snapshot import PodClass
 from koordinator.scheduler.snapshot import nodes as node_table
-from koordinator.scheduler.snapshot import view as snapshot_view
 from koordinator.simulator import Embedded
 
 GPU = "nvidia.com/gpu"
@@ -41,13 +41,14 @@ OTHERS = [
 ]
 
 
-@pytest.fixture(params=[False, True], ids=["arrays", "compiled"])
+@pytest.fixture(params=["arrays", "compiled", "compiled after a long sequence"])
 def compiled(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> bool:
-    """Use the compiled kernels for small clusters, or do not."""
-    if request.param:
+    """Use the compiled kernels for small clusters, do not, or after a sequence of five pods."""
+    if request.param == "compiled":
         monkeypatch.setattr(node_table, "LARGE", 1)
-        monkeypatch.setattr(snapshot_view, "LARGE", 1)
-    return bool(request.param)
+    elif request.param != "arrays":
+        monkeypatch.setattr(run_decisions, "COMPILED_FROM", 5)
+    return bool(request.param != "arrays")
 
 
 @pytest.fixture
@@ -116,8 +117,9 @@ def test_sequences_equal_one_by_one(data: st.DataObject) -> None:
         assert np.array_equal(columns.left, single.devices.columns[kind].left)
 
 
-@pytest.mark.usefixtures("compiled")
-def test_pods_with_devices_and_cpus_are_decided_in_sequence(sequences: list[int]) -> None:
+def test_pods_with_devices_and_cpus_are_decided_in_sequence(
+    sequences: list[int], compiled: bool
+) -> None:
     """Whole GPUs, shares, bound CPUs and plain pods of one priority form one sequence."""
     nodes = [
         obj
@@ -138,6 +140,7 @@ def test_pods_with_devices_and_cpus_are_decided_in_sequence(sequences: list[int]
     assert step(both[0]) == step(both[1])
     assert contents(both[0]) == contents(both[1])
     assert sequences == [16]
+    assert both[0].state.nodes.uses_kernels is compiled
 
 
 def test_sequence_ends_before_a_long_streak_for_a_batch(sequences: list[int]) -> None:

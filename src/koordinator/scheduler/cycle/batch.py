@@ -20,8 +20,9 @@ from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 
 #: Classes in one call: each has a row of all nodes in the table of scores.
 MOST_CLASSES = 512
-#: Pods of a batch from which compiled code saves more than loading it takes, if it is not loaded.
-_COMPILED_FROM = 2_000
+#: Pods of a batch or sequence from which compiled code saves more than loading it takes, if it is
+#: not loaded.
+COMPILED_FROM = 2_000
 
 
 class Batch:
@@ -103,7 +104,8 @@ def choose_batch(
     changed = state.usage_log.since(start)
     before = changed if changed is not None else np.zeros(0, np.int64)
     rows = np.zeros(len(kinds), np.int64)
-    pays = nodes.is_large or len(kinds) >= _COMPILED_FROM or choose_rows.is_compiled
+    nodes.had_many_pods |= len(kinds) >= COMPILED_FROM
+    pays = nodes.uses_kernels or choose_rows.is_compiled
     kernel = choose_rows.compiled if pays else choose_rows.reference
     count = kernel(
         kinds,

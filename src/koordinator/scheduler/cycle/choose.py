@@ -300,7 +300,7 @@ class NodeChooser:
         best = evaluation.best
         if feasible is None and all(evaluation.flat):
             return self._highest(best)
-        if snapshot.is_large and evaluation.spreads:
+        if snapshot.uses_kernels and evaluation.spreads:
             return self._best_of_many(evaluation, best, feasible)
         rows = np.flatnonzero(best != UNFIT if feasible is None else feasible)
         if len(rows) <= 1:

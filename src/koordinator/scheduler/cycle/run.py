@@ -25,7 +25,7 @@ from koordinator.scheduler.contract import (
     Profile,
     SchedulerExtender,
 )
-from koordinator.scheduler.cycle.batch import MOST_CLASSES, Batch, choose_batch
+from koordinator.scheduler.cycle.batch import COMPILED_FROM, MOST_CLASSES, Batch, choose_batch
 from koordinator.scheduler.cycle.choose import NodeChoice, NodeChooser, preferred_rows
 from koordinator.scheduler.cycle.evaluation import Evaluation
 from koordinator.scheduler.cycle.reserve import reserve
@@ -217,7 +217,9 @@ class RunChooser(NodeChooser):
         """
         snapshot = self._evaluator.snapshot
         length = self._run_length(pods)
-        is_long = length >= _LONG_RUN and not snapshot.is_large  # without kernels a merge is faster
+        is_long = (
+            length >= _LONG_RUN and not snapshot.uses_kernels
+        )  # without kernels a merge is faster
         batch = None if is_long else self._choose_mixed(snapshot, pods, length)
         if batch is None and length > 1:
             rows = self.choose_run(pods[:length])
@@ -265,6 +267,7 @@ class RunChooser(NodeChooser):
         """
         snapshot, evaluator = self._evaluator.snapshot, self._evaluator
         pods = pods[: self._sequence_length(snapshot, pods)]
+        self.state.nodes.had_many_pods |= len(pods) >= COMPILED_FROM
         is_limited = bool(self.limiting) and not self._are_admitted(snapshot, pods)
         evaluations: dict[PodClass, Evaluation] = {}
         names = self.state.nodes.names

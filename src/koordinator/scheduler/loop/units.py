@@ -36,8 +36,8 @@ class PodRun:
         """Decide as many pods as possible in batches, the others one by one.
 
         After a pod without a place, batches are tried again ever more rarely: in a full cluster
-        each pod would end one.  An attempt reads all pods that it is given, so it is given the more
-        the more pods the attempts before it decided.
+        each pod would end one.  An attempt reads all pods of its window, which grows with the
+        number of pods that the attempts before it decided.
         """
         pods = self._pods
         classes = [self._handle.intake.class_of(queued) for queued in pods]

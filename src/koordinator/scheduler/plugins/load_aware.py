@@ -202,7 +202,7 @@ class LoadAwareScheduling:
             others, times = added
             if others is not pod:
                 takes = np.concatenate((class_load(others, self.rules).takes[:-1], takes[-1:]))
-        kernel = judged.compiled if snapshot.is_large else judged.reference
+        kernel = judged.compiled if snapshot.uses_kernels else judged.reference
         kernel(
             snapshot.row_numbers,
             times,

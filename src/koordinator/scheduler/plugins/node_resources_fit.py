@@ -112,7 +112,7 @@ class NodeResourcesFit:
         """Reject nodes with too little free; unresolvable where allocatable is too small."""
         checked = self._checked(pod)
         allocatable = snapshot.allocatable
-        kernel = shortfalls.compiled if snapshot.is_large else shortfalls.reference
+        kernel = shortfalls.compiled if snapshot.uses_kernels else shortfalls.reference
         codes = kernel(snapshot.requested, allocatable, checked.columns, checked.amounts)
         delegated = self._delegated(pod)
         for bit, column in enumerate(checked.columns.tolist() if delegated else ()):

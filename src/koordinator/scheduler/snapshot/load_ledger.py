@@ -178,14 +178,14 @@ class LoadLedger:
             added = self.added_by(placed)
             self.margins[row] -= sign * taken(added, int(self.facts[row, Fact.CASE]))
             return
-        kernel = charged.compiled if self._nodes.is_large else charged.reference
+        kernel = charged.compiled if self._nodes.uses_kernels else charged.reference
         takes = class_load(placed.pod_class, self.rules).takes
         kernel(row, sign, takes, self.margins, self.facts)
 
     def charge_all(self, rows: IntArray, classes: Sequence[PodClass], kind: IntArray) -> None:
         """Charge pods without measurements to rows; ``kind`` are indices of ``classes``."""
         takes = np.array([class_load(one, self.rules).takes for one in classes])
-        kernel = charged_all.compiled if self._nodes.is_large else charged_all.reference
+        kernel = charged_all.compiled if self._nodes.uses_kernels else charged_all.reference
         kernel(rows, kind, takes, self.margins, self.facts)
 
     def expire(self, now_s: float) -> IntArray:
@@ -243,7 +243,7 @@ class LoadLedger:
         facts = self.facts
         facts[where, _CASE] = facts[where, _CASE] & _HAS_PROD_LIMITS | knows
         amounts = np.array(used, np.int64).reshape(len(rows), USED, -1)
-        kernel = weigh.compiled if self._nodes.is_large else weigh.reference
+        kernel = weigh.compiled if self._nodes.uses_kernels else weigh.reference
         kernel(where, amounts, self.figures, facts, self.margins)
 
 

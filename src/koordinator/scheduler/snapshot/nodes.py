@@ -83,6 +83,7 @@ class NodeTable:
         self.objects: list[Node | None] = []
         self.rows: dict[str, int] = {}
         self.count = 0  # nodes alive
+        self.had_many_pods = False  # enough in one batch or sequence to load compiled kernels
         self.capacity = 0
         self._free: list[int] = []
         self._allocatable = np.zeros((len(axis), 0), np.int64)
@@ -116,9 +117,9 @@ class NodeTable:
         return len(self.names)
 
     @property
-    def is_large(self) -> bool:
-        """Whether the cluster has enough nodes for compiled kernels."""
-        return len(self.names) >= LARGE
+    def uses_kernels(self) -> bool:
+        """Whether compiled kernels pay: there are many nodes, or were many pods at once."""
+        return self.had_many_pods or len(self.names) >= LARGE
 
     @property
     def allocatable(self) -> IntArray:

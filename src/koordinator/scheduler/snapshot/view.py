@@ -27,7 +27,7 @@ from koordinator.scheduler.snapshot.devices import DeviceTable
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources
 from koordinator.scheduler.snapshot.holds import Hold, HoldTable
 from koordinator.scheduler.snapshot.load_ledger import LoadLedger
-from koordinator.scheduler.snapshot.nodes import LARGE, LabelIds, Network
+from koordinator.scheduler.snapshot.nodes import LabelIds, Network
 from koordinator.scheduler.snapshot.numa import NumaTable
 from koordinator.scheduler.snapshot.objects import ObjectTable
 from koordinator.scheduler.snapshot.pods import PlacedPod, PodCounter, TermKind
@@ -87,9 +87,9 @@ class Snapshot:
         return len(self._state.nodes.names) if self.rows is None else len(self.rows)
 
     @property
-    def is_large(self) -> bool:
-        """Whether the cluster has enough nodes for compiled kernels."""
-        return len(self._state.nodes.names) >= LARGE
+    def uses_kernels(self) -> bool:
+        """Whether compiled kernels pay, see ``NodeTable.uses_kernels``."""
+        return self._state.nodes.uses_kernels
 
     def __getitem__(self, rows: IntArray) -> "Snapshot":
         """Return a view of some rows, which may repeat."""
@@ -234,7 +234,7 @@ class Snapshot:
 
         ``usage`` replaces the usage of the view.
         """
-        kernel = judge.compiled if self.is_large else judge.reference
+        kernel = judge.compiled if self.uses_kernels else judge.reference
         kernel(*(usage or self.usage), *judgements, fits, total)
 
     def score(self, formula: Formula, usage: RowUsage | None = None) -> IntArray:

@@ -62,7 +62,7 @@ class PartRows:
         """Run the kernel on ``out``, ``(3, k)``; ``out[1]`` is 0 before and after."""
         kind = self.part.kind
         columns = view.devices.columns[kind]
-        kernel = judge_devices.compiled if view.is_large else judge_devices.reference
+        kernel = judge_devices.compiled if view.uses_kernels else judge_devices.reference
         kernel(
             columns.total,
             columns.left,

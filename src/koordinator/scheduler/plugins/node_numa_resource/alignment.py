@@ -201,7 +201,7 @@ def _align_rows(
     sets = _sets(table.exists.shape[1], single=single)
     hints = [provider.numa_hints(view, pod, sets) for provider in settings.providers]
     others = _merge_hints([each for each in hints if each is not None])
-    if view.is_large:
+    if view.uses_kernels:
         prepared = needs.prepared(table, request, policy, (settings.zone_scorer, settings.scorer))
         return align_and_score(table, chosen, prepared, others)
     rows = table.select(chosen)
