@@ -11,7 +11,7 @@ READY_E2E := $(VENV)/.ready-e2e
 READY_DOCS := $(VENV)/.ready-docs
 READY_BROWSER := $(VENV)/.ready-browser
 
-.PHONY: demo test integration check docs figures fuzz hostile e2e e2e-older vm suites browser page bench soak lock sbom release base since changelog clean
+.PHONY: demo test integration check check-code check-types check-texts docs figures fuzz fuzz-first hostile e2e e2e-older vm suites browser page bench soak lock sbom release base since changelog clean
 
 demo: $(READY)
 	$(BIN)/koord demo --report demo-report.html
@@ -23,12 +23,18 @@ test: $(READY)
 integration: $(READY)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m integration
 
-check: $(READY)
+check: check-code check-types check-texts
+
+check-code: $(READY)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/python -m tests.names_check
+
+check-types: $(READY)
+	$(BIN)/mypy
+
+check-texts: $(READY)
 	$(BIN)/python -m tests.prose_check
 	$(BIN)/python -m tests.sources_check
 	$(BIN)/python -m tests.pages_check
@@ -65,6 +71,10 @@ fuzz: $(READY)
 	$(BIN)/python -m tests.fuzz --seconds $(FUZZ_SECONDS) --seed $(SEED)
 	$(BIN)/python -m tests.fuzz.devices --worlds $(DEVICE_WORLDS) --seed $(SEED)
 	$(BIN)/python -m pytest -q -n auto -m hypothesis --hypothesis-profile=explore --hypothesis-seed=$(SEED)
+
+# The first worlds of make fuzz, the same at each run and on any machine.
+fuzz-first: $(READY)
+	$(BIN)/python -m tests.fuzz --seed 0 --count 80 --seconds 900
 
 # Attacks on the programs as users run them: tests/hostile/README.md.  Less than five minutes.
 hostile: $(READY_E2E)
