@@ -13,6 +13,7 @@ from typing import Any
 
 from koordinator.api.codec import subject_of
 from koordinator.api.core import Namespace
+from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
@@ -121,7 +122,7 @@ class Descheduler:
             self._prover = MoveProver(fork, self._memory, clock)
         self.view = ClusterMirror(kind for profile in chosen for kind in profile.watches)
         self._evictors: dict[tuple[str, str], ProfileEvictor] = {}  # by profile and plugin
-        self.profiles = tuple(map(self._build, chosen))
+        self.profiles = tuple(self._build(profile, chosen) for profile in chosen)
         self._controllers: tuple[PluginController, ...] = tuple(
             each for profile in self.profiles for each in profile.controllers
         )
@@ -199,13 +200,16 @@ class Descheduler:
                 self.view.put(obj)
             if isinstance(obj, PodMigrationJob) and not deleted:
                 self._memory.observe(obj)
-            for controller in self._controllers:
-                controller.observe(obj, deleted=deleted)
+            self._announce(obj, deleted=deleted)
         except Exception as error:  # noqa: BLE001 -- reported
             fault = fault_of("news", error, obj.KIND, subject_of(obj))
             with suppress(Exception):
                 self.view.drop(obj)
             self._on_fault(fault)
+
+    def _announce(self, obj: KubeObject, *, deleted: bool = False) -> None:
+        for controller in self._controllers:
+            controller.observe(obj, deleted=deleted)
 
     # -- work --------------------------------------------------------------------------------
 
@@ -295,7 +299,7 @@ class Descheduler:
 
     # -- parts -------------------------------------------------------------------------------
 
-    def _build(self, chosen: ChosenProfile) -> RunningProfile:
+    def _build(self, chosen: ChosenProfile, profiles: Sequence[ChosenProfile]) -> RunningProfile:
         evictors: list[ProfileEvictor] = []
 
         def handle_for(profile: ChosenProfile, plugin: str) -> Handle:
@@ -315,13 +319,14 @@ class Descheduler:
             return Handle(
                 profile=profile.name,
                 plugin=plugin,
-                profiles=tuple(each.name for each in self.configuration.profiles),
+                profiles=tuple(each.name for each in profiles if plugin in each.plugins),
                 view=self.view,
                 evictor=evictor,
                 writer=self._cluster,
                 clock=self._clock,
                 wall_clock=self._wall_clock,
                 count=self._count,
+                announce=self._announce,
                 gates=self._gates,
                 is_dry_run=self.configuration.dry_run,
                 interval_s=self._interval_s,

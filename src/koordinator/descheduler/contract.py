@@ -341,19 +341,29 @@ class Evictor(Protocol):
 EvictionCounter = Callable[[str, Pod, str], None]
 
 
+class WriteAnnouncer(Protocol):
+    """Passes an object that a plugin has written to the controllers of all profiles.
+
+    They would count it only when its event arrives, and could exceed a common limit before.
+    """
+
+    def __call__(self, obj: KubeObject, *, deleted: bool = False) -> None: ...
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handle:
     """Services that a plugin is built with."""
 
     profile: str
     plugin: str
-    profiles: tuple[str, ...] = ()  # all profiles in their order
+    profiles: tuple[str, ...] = ()  # profiles with this plugin, in their order
     view: ClusterView
     evictor: Evictor
     writer: ClusterWriter
     clock: Clock
     wall_clock: Clock | None = None  # comparable with times of API objects; None: ``clock``
     count: EvictionCounter
+    announce: WriteAnnouncer
     gates: frozenset[str] = frozenset()  # enabled feature gates
     is_dry_run: bool = False
     interval_s: float = 0.0  # between two cycles; 0: a single cycle

@@ -100,7 +100,7 @@ class MigrationController:
             log.info("pod not moved", extra={**extra, "why": "objectLimiters", "until_s": next_s})
             return False
         try:
-            self._work.put_job(self._writer.create(self._job_for(pod, options, now_s)))
+            self._handle.announce(self._writer.create(self._job_for(pod, options, now_s)))
         except ClusterError as error:
             log.warning("job not created", extra={**extra, "error": str(error)})
             return False
@@ -175,7 +175,7 @@ class MigrationController:
         except ClusterError as error:
             log.warning("job not deleted", extra={"job": name, "error": str(error)})
         else:
-            self._work.drop_job(job)
+            self._handle.announce(job, deleted=True)
 
     def _job_for(self, pod: Pod, options: EvictOptions, now_s: float) -> PodMigrationJob:
         proven, mode = options.proven, self._args.default_job_mode

@@ -411,7 +411,7 @@ class JobWork:
     def _refresh(self, name: str) -> None:
         job = self._get(PodMigrationJob, name)
         if job is not None:
-            self.put_job(job)
+            self._handle.announce(job)
 
     def _get(self, kind: type[KindT], name: str, namespace: str = "") -> KindT | None:
         try:
@@ -452,7 +452,7 @@ class JobWork:
         same = {"uid": meta.uid, "resourceVersion": meta.resource_version}
         patch = {**change, "metadata": {**change.get("metadata", {}), **same}}
         written = self._writer.patch(PodMigrationJob, meta.name, "", patch, subresource)
-        self.put_job(written)
+        self._handle.announce(written)
         return written
 
     def _reserve(self, job: PodMigrationJob, pod: Pod) -> PodMigrationJob:
@@ -681,7 +681,10 @@ class JobWork:
         return state_of(job, self._args.default_job_mode)
 
     def is_mine(self, job: PodMigrationJob) -> bool:
-        """Return whether this profile reconciles the job; the first profile has all others."""
+        """Return whether this profile reconciles the job.
+
+        The first profile with a MigrationController has the jobs of no such profile.
+        """
         made_by, profiles = job.metadata.annotations.get(JOB_CREATED_BY), self._handle.profiles
         own = self._handle.profile
         return made_by == own or (made_by not in profiles and own == (*profiles, own)[0])
