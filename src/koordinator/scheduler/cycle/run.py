@@ -267,6 +267,8 @@ class RunChooser(NodeChooser):
         """
         snapshot, evaluator = self._evaluator.snapshot, self._evaluator
         pods = pods[: self._sequence_length(snapshot, pods)]
+        if not pods:
+            return
         self.state.nodes.had_many_pods |= len(pods) >= COMPILED_FROM
         is_limited = bool(self.limiting) and not self._are_admitted(snapshot, pods)
         evaluations: dict[PodClass, Evaluation] = {}
@@ -274,8 +276,7 @@ class RunChooser(NodeChooser):
         for pod_class in pods:
             evaluation = evaluations.get(pod_class)
             if evaluation is None:
-                is_alone = self._has_own_attempt(pod_class) or len(evaluations) == MOST_CLASSES
-                if is_alone or self._must_schedule_individually(snapshot, pod_class):
+                if self._must_schedule_individually(snapshot, pod_class):
                     return
                 evaluation = evaluations[pod_class] = evaluator.of(pod_class, snapshot)
             else:
@@ -295,11 +296,17 @@ class RunChooser(NodeChooser):
             yield NodeChoice(row, names[row], allocation, program.profile)
 
     def _sequence_length(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> int:
-        """Return the number of pods before the first later streak for a batch."""
-        kinds = dict.fromkeys(pods)
-        fit_batch = {pod_class: self._may_be_in_batch(snapshot, pod_class) for pod_class in kinds}
+        """Return the number of pods before one of its own, or the first later streak for a batch.
+
+        Pods behind are not read: whether they fit a batch may take reading their claims.
+        """
+        fit_batch: dict[PodClass, bool] = {}
         streak = 0
         for at, pod_class in enumerate(pods):
+            if pod_class not in fit_batch:
+                if self._has_own_attempt(pod_class) or len(fit_batch) == MOST_CLASSES:
+                    return at
+                fit_batch[pod_class] = self._may_be_in_batch(snapshot, pod_class)
             streak = streak + 1 if fit_batch[pod_class] else 0
             if _LONG_STREAK <= streak <= at:
                 return at + 1 - streak

@@ -30,9 +30,11 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.scheduler.contract import Refusal
 from koordinator.scheduler.loop import Bound, Unschedulable
+from koordinator.scheduler.plugins.dynamic_resources.plugin import DynamicResources
 from koordinator.scheduler.queue import QueueState
-from koordinator.scheduler.snapshot import ObjectChange, ObjectTable, Snapshot
+from koordinator.scheduler.snapshot import ObjectChange, ObjectTable, PodClass, Snapshot
 from koordinator.simulator import Embedded
 
 V1 = "resource.k8s.io/v1"
@@ -104,6 +106,25 @@ def test_the_claim_is_written_before_the_pod_is_bound(embedded: NewEmbedded) -> 
     assert [(r.resource, r.name, r.uid) for r in got.status.reserved_for] == [("pods", "p", uid)]
     assert got.status.allocation is not None
     assert got.status.allocation.node_selector is not None
+
+
+def test_queued_claims_are_not_read_for_pods_in_front(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods with claims are decided one by one, so each reads its claims in its own turn."""
+    count = 12
+    claims = [claim(f"c{i:02}") for i in range(count)]
+    one = new_embedded(node("n", cpu=99), slice_of("n", count), GPUS, *claims, report=False)
+    one.load(user(f"p{i:02}", f"c{i:02}", cpu="10m") for i in range(count))
+    read: Counter[str] = Counter()
+    prefilter = DynamicResources.prefilter
+
+    def counted(self: DynamicResources, snapshot: Snapshot, pod: PodClass) -> Refusal | None:
+        read[pod.name] += 1
+        return prefilter(self, snapshot, pod)
+
+    monkeypatch.setattr(DynamicResources, "prefilter", counted)
+
+    assert len(places(one)) == count
+    assert sum(read.values()) <= 1.5 * count
 
 
 def test_devices_are_allocated_once(embedded: NewEmbedded) -> None:
