@@ -4,7 +4,7 @@ from collections.abc import Callable, Sequence
 
 from koordinator.api.core import ResourceRequirements, Toleration
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.pod import Container, Pod, PodSchedulingGate, PodSpec
+from koordinator.api.pod import Container, Pod, PodSchedulingGate, PodSpec, SchedulingGroup
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueGate
 from koordinator.scheduler.queue import QueuedPod, QueueState, SchedulingQueue
@@ -37,6 +37,7 @@ def make_pod(
     gates: Sequence[str] = (),
     tolerations: Sequence[Toleration] = (),
     cpu: str = "1",
+    group: str = "",
 ) -> Pod:
     requests = ResourceRequirements(requests={"cpu": Quantity.parse(cpu)})
     return Pod(
@@ -46,6 +47,7 @@ def make_pod(
             priority=priority,
             scheduling_gates=tuple(PodSchedulingGate(name=gate) for gate in gates),
             tolerations=tuple(tolerations),
+            scheduling_group=SchedulingGroup(pod_group_name=group) if group else None,
         ),
     )
 
@@ -61,9 +63,12 @@ def make_queue(
     pre_enqueue: Callable[[Pod], QueueGate | None] = scheduling_gates,
     *,
     pop_from_backoff: bool = True,
+    has_groups: bool = False,
 ) -> SchedulingQueue:
     chosen = HINTS if hints is None else hints
-    return SchedulingQueue(chosen, pre_enqueue, pop_from_backoff=pop_from_backoff)
+    return SchedulingQueue(
+        chosen, pre_enqueue, pop_from_backoff=pop_from_backoff, has_groups=has_groups
+    )
 
 
 def pop(queue: SchedulingQueue, now_s: float = 0.0) -> QueuedPod:

@@ -103,6 +103,34 @@ def test_attempts_of_a_pod_group_that_preempts_are_counted(
     )
 
 
+def test_pod_group_is_one_entity_of_the_queue() -> None:
+    """Moves of its two members from queue to queue count once; a pod without a group counts."""
+    members = [member(f"m{at}", cpu=2) for at in range(2)]
+    objects = (node("n", cpu=3), pod_group(least=2), *members, pod("alone", 9))
+    one = Measured(*objects, gates="GenericWorkload=true")
+
+    def entities(queue: str, event: str = "") -> list[float | None]:
+        name = "scheduler_queue_incoming_entities_total" if event else "scheduler_queued_entities"
+        labels = {"queue": queue, "event": event} if event else {"queue": queue}
+        return [one.value(name, type=type_, **labels) for type_ in ("pod", "podgroup")]
+
+    assert entities("unschedulable") == [1, 1]
+    assert entities("active", "UnscheduledPodAdd") == [1, 1]
+    assert entities("unschedulable", "ScheduleAttemptFailure") == [1, 1]
+
+    one.cluster.load([node("more", cpu=3)])
+    later(one.cluster, 60)
+    assert entities("unschedulable") == [1, 0]
+    assert entities("active", "RoomUpdate") == [None, 1]
+    assert entities("unschedulable", "ScheduleAttemptFailure") == [2, 1]
+
+
+def test_without_the_gate_members_of_groups_are_pods() -> None:
+    one = Measured(node("n", cpu=1), pod_group(least=2), member("m", cpu=2))
+    assert one.value("scheduler_queued_entities", queue="unschedulable", type="pod") == 1
+    assert one.value("scheduler_queued_entities", queue="unschedulable", type="podgroup") is None
+
+
 def test_groups_that_go_as_a_whole_are_counted_as_disruptions() -> None:
     """Two pods of one group are one, and break a budget that allows one of them to go."""
     low = [member(f"l{at}", group="low", cpu=2, on="n", labels={"app": "low"}) for at in range(2)]

@@ -26,6 +26,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint
 from koordinator.scheduler.queue import QueuedPod, QueueState
 
+GROUPS = {"a": "x", "b": "x", "c": "x", "d": "y", "e": "y"}  # pods f, g and h have none
 NAMES = st.sampled_from("abcdefgh")
 RUN_KEYS = st.sampled_from([None, "x", "y"])
 REJECTORS = st.frozensets(st.sampled_from(["Fit", "Taints", "Ports", "Unheard"]), max_size=2)
@@ -46,7 +47,7 @@ class QueueMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.queue = make_queue({**HINTS, **PORTS})
+        self.queue = make_queue({**HINTS, **PORTS}, has_groups=True)
         self.now_s = 0.0
         self.priority: dict[str, int] = {}
         self.queued: dict[str, tuple[float, int]] = {}
@@ -56,13 +57,18 @@ class QueueMachine(RuleBasedStateMachine):
     @rule(name=NAMES, priority=st.integers(0, 2), run_key=RUN_KEYS, gated=st.booleans())
     def add_or_update(self, name: str, priority: int, run_key: str | None, gated: bool) -> None:
         known = self.queue.get(f"ns/{name}")
+        group = GROUPS.get(name, "")
         if known is None:
             gates = ["g"] if gated else []
-            self.queue.add(make_pod(name, priority, gates=gates), run_key, self.now_s)
+            self.queue.add(
+                make_pod(name, priority, gates=gates, group=group),
+                run_key,
+                self.now_s,
+            )
             self.note_queued(f"ns/{name}")
         else:
             tolerations = [Toleration(operator="Exists")] if gated else []
-            new = make_pod(name, priority, tolerations=tolerations)
+            new = make_pod(name, priority, tolerations=tolerations, group=GROUPS.get(name, ""))
             if priority != known.priority:
                 self.queued[known.key] = (known.queued_at_s, next(self.numbers))
             self.queue.update(known.pod, new, run_key, self.now_s)

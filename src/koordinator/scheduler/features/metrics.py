@@ -4,6 +4,7 @@ Sources: kubernetes pkg/scheduler/metrics/metrics.go (names, labels, buckets); k
 pkg/scheduler/metrics.  One call of a plugin covers all nodes here, where the original's covers one.
 """
 
+from collections import Counter as Tally
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from time import perf_counter
@@ -492,22 +493,31 @@ class _Sizes:
         self._level = level
 
     def _entities(self) -> Iterator[Metric]:
-        """Yield queued entities in the form of Kubernetes 1.37."""
+        """Yield queued entities in the form of Kubernetes 1.37: groups, and pods without one."""
+        groups = self._queue.groups
+        pods = Tally(self._queue.counts())
+        entities = {"pod": pods}
+        moves = {"pod": self._queue.incoming}
+        if groups is not None:
+            pods.subtract(groups.members_by_state())
+            entities["podgroup"] = groups.groups_by_queue()
+            moves = {"pod": groups.incoming_pods, "podgroup": groups.incoming_groups}
         queued = GaugeMetricFamily(
             "scheduler_queued_entities", "Pending entities by queue.", labels=["queue", "type"]
         )
-        for state, number in self._queue.counts().items():
-            if state in _QUEUES:
-                queued.add_metric([_QUEUES[state], "pod"], number)
-        yield queued
+        for entity, numbers in entities.items():
+            for state, name in _QUEUES.items():
+                queued.add_metric([name, entity], numbers[state])
         incoming = CounterMetricFamily(
             "scheduler_queue_incoming_entities",
             "Entities added to a queue, by event.",
             labels=["queue", "event", "type"],
         )
-        for (state, event), times in list(self._queue.incoming.items()):
-            name = event_name(event, self._level)
-            incoming.add_metric([_QUEUES[state], name, "pod"], times)
+        for entity, counts in moves.items():
+            for (state, event), times in list(counts.items()):
+                name = event_name(event, self._level)
+                incoming.add_metric([_QUEUES[state], name, entity], times)
+        yield queued
         yield incoming
 
     def _claim_creations(self) -> Metric:

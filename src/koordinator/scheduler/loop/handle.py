@@ -9,6 +9,7 @@ from koordinator.api.kubescheduler import NO_GATES, FeatureGates
 from koordinator.api.kubescheduler.gates import (
     CROSS_SCHEDULER_NOMINATION,
     DRA_NODE_ALLOCATABLE,
+    GENERIC_WORKLOAD,
     POD_LEVEL_RESIZE,
     PRIORITY_TRANSFORMER,
     REPLACE_RESOURCES_TRANSFORMER,
@@ -207,6 +208,7 @@ class SchedulerHandle:
             initial_backoff_s=options.initial_backoff_s,
             max_backoff_s=options.max_backoff_s,
             max_unschedulable_s=options.max_unschedulable_s,
+            has_groups=GENERIC_WORKLOAD in options.gates,
         )
         nominator = Nominator()
         nominations = Nominations(clock, state, queue, nominator, reporter=reporter, hooks=hooks)

@@ -15,6 +15,7 @@ from math import floor, inf, ldexp
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.contract import ClusterEvent
 from koordinator.scheduler.queue.needs import Needs
+from koordinator.scheduler.queue.queued_groups import QueuedGroups
 from koordinator.scheduler.queue.queued_pod import MOVES, Entry, QueuedPod, QueueState
 
 CAPACITY = 1 << 14
@@ -142,8 +143,9 @@ def _continues(head: QueuedPod, queued: QueuedPod) -> bool:
 class Pools:
     """Every pod of the queue, in exactly one state."""
 
-    def __init__(self, delays: Delays) -> None:
+    def __init__(self, delays: Delays, groups: QueuedGroups | None) -> None:
         self.delays = delays
+        self.groups = groups
         self.pods: dict[str, QueuedPod] = {}
         self.counts = dict.fromkeys(QueueState, 0)
         self.active = PodHeap()
@@ -160,6 +162,8 @@ class Pools:
         self._check_move(queued, state)
         queued.state = state
         self.counts[state] += 1
+        if self.groups is not None:
+            self.groups.move(queued, None, state)
         heap = self._heap(queued)
         if heap is not None:
             heap.push(queued, self.delays.due_s(queued))
@@ -175,6 +179,8 @@ class Pools:
         """Put a pod that was in no state among the active ones."""
         queued.state = QueueState.ACTIVE
         self.counts[QueueState.ACTIVE] += 1
+        if self.groups is not None:
+            self.groups.move(queued, None, QueueState.ACTIVE)
         self.active.push(queued, 0.0)
 
     def leave(self, queued: QueuedPod) -> None:
@@ -182,6 +188,8 @@ class Pools:
         if queued.state is None:
             return
         self.counts[queued.state] -= 1
+        if self.groups is not None:
+            self.groups.move(queued, queued.state, None)
         heap = self._heap(queued)
         if heap is not None:
             heap.discard(queued)
@@ -204,6 +212,9 @@ class Pools:
             self.counts[run[0].state] -= len(run)
         self.counts[QueueState.IN_FLIGHT] += len(run)
         position = self.log.open(len(run))
+        if self.groups is not None:
+            for queued in run:
+                self.groups.move(queued, queued.state, QueueState.IN_FLIGHT)
         for queued in run:
             queued.state = QueueState.IN_FLIGHT
             queued.log_position = position
@@ -212,6 +223,10 @@ class Pools:
     def end_flights(self, pods: Sequence[QueuedPod]) -> None:
         """Forget pods in flight."""
         self.counts[QueueState.IN_FLIGHT] -= len(pods)
+        if self.groups is not None:
+            for queued in pods:
+                self.groups.move(queued, QueueState.IN_FLIGHT, None)
+                self.groups.forget(queued)
         for queued in pods:
             del self.pods[queued.key]
             queued.state = None
@@ -249,6 +264,8 @@ class Pools:
         counts = Counter(queued.state for queued in self.pods.values())
         if any(counts[state] != self.counts[state] for state in QueueState):
             raise BugError(f"there are {counts} pods. Counted {self.counts}.")
+        if self.groups is not None:
+            self.groups.validate(self.pods.values())
         in_flight = (q for q in self.pods.values() if q.state is QueueState.IN_FLIGHT)
         self.log.validate(queued.log_position for queued in in_flight)
 

@@ -20,6 +20,7 @@ from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, Queu
 from koordinator.scheduler.queue.hints import EVERYTHING, HintTable, Listeners, Wake, pod_changes
 from koordinator.scheduler.queue.needs import Counts, Group
 from koordinator.scheduler.queue.pools import WAITING, Delays, Pools
+from koordinator.scheduler.queue.queued_groups import QueuedGroups
 from koordinator.scheduler.queue.queued_pod import MOVES, Need, QueuedPod, QueueState
 
 NO_PLUGINS: frozenset[str] = frozenset()
@@ -37,14 +38,22 @@ class SchedulingQueue:
         max_backoff_s: float = 10.0,
         max_unschedulable_s: float = 300.0,
         pop_from_backoff: bool = True,
+        has_groups: bool = False,
     ) -> None:
-        """``pop_from_backoff``: with none active, try rejected pods before their time."""
+        """Queue pods.
+
+        ``pop_from_backoff``: with none active, try rejected pods before their time;
+        ``has_groups``: count pod groups in ``groups``.
+        """
         self._hints = HintTable(hints)
         #: last exception of each plugin's hints; the pods were requeued regardless
         self.hint_errors: Mapping[str, Exception] = self._hints.errors
         self._pre_enqueue = pre_enqueue
         self._pop_from_backoff = pop_from_backoff
-        self._pools = Pools(Delays(initial_backoff_s, max_backoff_s, max_unschedulable_s))
+        #: pod groups, each one entity of the metrics
+        self.groups = QueuedGroups() if has_groups else None
+        delays = Delays(initial_backoff_s, max_backoff_s, max_unschedulable_s)
+        self._pools = Pools(delays, self.groups)
         self._sequence = count()
         self.needs = self._pools.needs
         #: number of pods by state; read only
@@ -72,10 +81,12 @@ class SchedulingQueue:
             sequence=next(self._sequence),
         )
         gate = self._pre_enqueue(pod)
+        if self.groups is not None:
+            self.groups.add(queued)
         if gate is None:
             queued.first_attempt_s = now_s
             self._pools.enter_active(queued)
-            self.incoming[QueueState.ACTIVE, "PodAdd"] += 1
+            self._count(queued, QueueState.ACTIVE, "PodAdd")
         else:
             self._close_gate(queued, gate, "PodAdd")
         self._pools.pods[key] = queued
@@ -127,6 +138,8 @@ class SchedulingQueue:
         if queued is not None:
             self._pools.leave(queued)
             queued.state = None
+            if self.groups is not None:
+                self.groups.forget(queued)
 
     def pop(self, now_s: float) -> QueuedPod | None:
         """Return the next pod; it is in flight until ``done``, ``reject``, ``fail``, ``remove``."""
@@ -467,7 +480,12 @@ class SchedulingQueue:
     def _enter(self, queued: QueuedPod, state: QueueState, cause: str) -> None:
         """Put a pod, which has left its state, into one of the pools; why is counted."""
         self._pools.enter(queued, state)
+        self._count(queued, state, cause)
+
+    def _count(self, queued: QueuedPod, state: QueueState, cause: str) -> None:
         self.incoming[state, cause] += 1
+        if self.groups is not None:
+            self.groups.arrived(queued, state, cause)
 
     def _flush_backoff(self, now_s: float) -> list[str]:
         woken: list[str] = []
