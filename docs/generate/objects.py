@@ -25,6 +25,7 @@ from koordinator.api.annotations.codec import AnnotationCodec
 from koordinator.api.crd import CustomResource
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.registry import KINDS
+from koordinator.api.schema import documented
 from koordinator.koordlet.view.slo import DEFAULT_SLO
 from koordinator.manager.configuration import ranges
 
@@ -80,7 +81,7 @@ def custom_resources() -> Iterator[tuple[str, str]]:
         is_slo = kind is NodeSlo
         text = page(
             kind.KIND,
-            first_paragraph(kind.__doc__),
+            first_paragraph(documented(kind)),
             _OF_NODE_SLO if is_slo else "",
             table(("property", "value"), facts),
             "## Fields",
@@ -124,7 +125,7 @@ def annotations() -> str:
                     rows.append(Row(value.former_key, cells, value.key))
                 if isinstance(node, inspect.StructType):
                     struct = node.cls
-                    about = f"### {code(value.key)}\n\n{first_paragraph(struct.__doc__)}"
+                    about = f"### {code(value.key)}\n\n{first_paragraph(documented(struct))}"
                     formats.append(f"{about}\n\n{field_table(struct, f'format {value.key}')}")
             elif _is_key(value):
                 rows.append(_key_row(value, "text", module, each))
@@ -171,7 +172,7 @@ def resource_names() -> str:
 def slo_controller_config() -> str:
     """Return the page of the ConfigMap ``slo-controller-config``."""
     parts = [
-        f"## {key}\n\n{first_paragraph(struct.__doc__)}\n\n"
+        f"## {key}\n\n{first_paragraph(documented(struct))}\n\n"
         f"Since: {SINCE.release('section', key)}.\n\n"
         + field_table(struct, f"section {key}", _IN_EFFECT.get(key))
         for key, struct in SECTIONS.items()

@@ -25,7 +25,7 @@ _WHOLE = 100
 
 
 class ClusterColocationProfileSpec(ApiStruct, frozen=True, kw_only=True):
-    """Selectors of None match everything; a probability of None is 100%.
+    """A missing selector matches everything; a missing ``probability`` is 100%.
 
     The mappings copy the value of one label or annotation to another, the suffixes are appended
     to labels that are there.

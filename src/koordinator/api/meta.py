@@ -61,7 +61,7 @@ class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
 
 
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
-    """ANDed; an empty selector matches everything, a missing one (None) nothing."""
+    """ANDed; an empty selector matches everything, a missing one nothing."""
 
     match_labels: dict[str, str] = {}
     match_expressions: tuple[LabelSelectorRequirement, ...] = ()

@@ -37,7 +37,7 @@ class AggregatePolicy(ApiStruct, frozen=True, kw_only=True):
 
 
 class MetricCollectPolicy(ApiStruct, frozen=True, kw_only=True):
-    """How koordlet measures.  What is None is up to koordlet."""
+    """How koordlet measures; koordlet decides about missing fields."""
 
     aggregate_duration_seconds: int | None = None  # time window of the averages
     report_interval_seconds: int | None = None  # time between two reports

@@ -81,7 +81,7 @@ class PreAllocationPolicy(ApiStruct, frozen=True, kw_only=True):
 class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
     """What is kept, and for whom.
 
-    An ``allocate_policy`` of None is Aligned that shares no node with reservations of the other
+    Without ``allocate_policy`` it is Aligned, and shares no node with reservations of the other
     policies.  A ``ttl`` of 0 means no expiry, even if ``expires`` is set; else the earlier of both
     applies.
     """

@@ -8,6 +8,7 @@ pkg/apis/apiextensions/v1/types.go.
 """
 
 import inspect
+import re
 
 import msgspec
 from msgspec import NODEFAULT
@@ -51,6 +52,7 @@ _INT_OR_STRING: JsonObject = {
 }
 _INT32 = (-(2**31), 2**31 - 1)
 _INT64 = (-(2**63), 2**63 - 1)
+_CODE = re.compile(r"`(\w+)`")
 _APPROVAL = "api-approved.kubernetes.io"
 
 
@@ -180,6 +182,13 @@ def _custom(node: CustomType) -> JsonObject:
     raise BugError(f"no schema for {node.cls}")
 
 
+def documented(struct: type[msgspec.Struct]) -> str:
+    """Return the docstring of a struct as Markdown, with the JSON names of its fields."""
+    names = {each.name: each.encode_name for each in msgspec.structs.fields(struct)}
+    text = (inspect.getdoc(struct) or "").replace("``", "`")
+    return _CODE.sub(lambda code: f"`{names.get(code[1], code[1])}`", text)
+
+
 def _annotated(node: Metadata) -> JsonObject:
     extra = node.extra_json_schema or {}
     if extra.get(_KEEPS_UNKNOWN):
@@ -198,8 +207,8 @@ def _union(node: UnionType) -> JsonObject:
 
 def _struct(node: StructType) -> JsonObject:
     schema: JsonObject = {"type": "object"}
-    if documentation := inspect.getdoc(node.cls):
-        schema["description"] = " ".join(documentation.replace("``", "`").split())
+    if documentation := documented(node.cls):
+        schema["description"] = " ".join(documentation.split())
     schema["properties"] = {field.encode_name: _field(field) for field in node.fields}
     if required := [field.encode_name for field in node.fields if field.required]:
         schema["required"] = required

@@ -1,5 +1,6 @@
 """CRDs as a real API server accepts them."""
 
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -87,6 +88,15 @@ def test_schemas_are_structural(name: str) -> None:
             is_either = node.get("x-kubernetes-int-or-string") is True
             assert is_either != ("type" in node), path
             assert is_either == ("anyOf" in node), path
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_descriptions_name_fields_as_manifests_do(name: str) -> None:
+    """``kubectl explain`` shows them to users, who write JSON or YAML and not Python."""
+    for schema in schemas(CRDS[name]):
+        for path, node in nodes(schema):
+            text = node.get("description", "")
+            assert not re.search(r"`[a-z]+_\w+`|\bNone\b", text), f"{path}: {text}"
 
 
 @pytest.mark.parametrize("name", NAMES)

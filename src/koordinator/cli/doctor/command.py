@@ -64,7 +64,7 @@ def check_cluster(flags: ClusterFlags) -> None:
             f"must be one of {known}, got {flags.as_component!r}", source="--as-component"
         )
     namespace, now_s = flags.namespace, WallClock().now_s()
-    with connected(find_cluster(flags.kubeconfig, flags.context)) as cluster:
+    with connected(find_cluster(flags.kubeconfig, flags.context, or_files=False)) as cluster:
         installation, components = read_installation(cluster, namespace)
         accounts = {flags.as_component} if flags.as_component else set(installation.workloads)
         rights = [each for each in shipped_rights(namespace) if each.account in accounts]

@@ -128,10 +128,10 @@ def server_version(kubeconfig: str, context: str) -> KubeVersion:
         return cluster.server_version()
 
 
-def find_cluster(kubeconfig: str, context: str) -> "Connection":
+def find_cluster(kubeconfig: str, context: str, *, or_files: bool = True) -> "Connection":
     """Return the cluster of the flags, or of KUBECONFIG or the usual file as kubectl finds it.
 
-    Raises InputError if there is none.
+    Raises InputError if there is none; it proposes -f for a command that reads files, too.
     """
     from koordinator.cluster.kubernetes.connection import (  # noqa: PLC0415 -- loading it takes a
         NoClusterError,  # quarter of a second that manifests alone should not pay
@@ -143,10 +143,11 @@ def find_cluster(kubeconfig: str, context: str) -> "Connection":
     except NoClusterError as error:
         if context:
             raise InputError(str(error), source="--context") from None
+        flags = "-f or --kubeconfig" if or_files else "--kubeconfig"
         raise InputError(
-            "is required: set -f or --kubeconfig, or a cluster named by the variable KUBECONFIG "
-            "or the file ~/.kube/config",
-            source="-f",
+            f"is required: set {flags}, or a cluster named by the variable KUBECONFIG or the file "
+            "~/.kube/config",
+            source=flags.split()[0],
         ) from None
 
 

@@ -137,6 +137,7 @@ def _print_table(found: list[MigrationFinding], *, every: bool) -> None:
     shown = [each for each in found if every or each.status in NOTABLE]
     out = console()
     headers = ("STATUS", "OBJECT", "FIELD", "MESSAGE")
-    print_with_reasons(out, headers, table_rows(shown), "everything works unchanged")
+    empty = "everything works unchanged" if found else "nothing of Koordinator was found"
+    print_with_reasons(out, headers, table_rows(shown), empty)
     counts = ", ".join(f"{count} {status}" for status, count in summary(found).items())
     out.print(counts, style="bold")

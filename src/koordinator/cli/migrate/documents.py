@@ -77,6 +77,13 @@ _CONFIG_MAPS: Final = (
     "koord-descheduler-config",
     "gpu-shared-resource-templates",
 )
+#: First line of ``helm get values`` without ``-o yaml``.
+_HELM_TITLES: Final = (b"USER-SUPPLIED VALUES:\n", b"COMPUTED VALUES:\n")
+#: Such as ``helm get values`` prints for a release that has only the chart's values.
+_EMPTY: Final = (
+    "must have a manifest, a configuration or values, got nothing; "
+    "helm get values --all prints the default values, too"
+)
 #: Kinds with the field selectors of the objects that are read.
 _SELECTIONS: Final[Sequence[tuple[type[KubeObject], Sequence[str]]]] = (
     (CustomResourceDefinition, ("",)),
@@ -96,18 +103,23 @@ _SELECTIONS: Final[Sequence[tuple[type[KubeObject], Sequence[str]]]] = (
 def file_documents(paths: Sequence[str], stdin: BinaryIO | None = None) -> Iterator[Document]:
     """Yield the documents of files, of the files below folders, and of ``-``; lists item by item.
 
-    Raises InputError for a file that can't be read and for a document that is no object.
+    Raises InputError for a file that can't be read, for a document that is no object, and if there
+    is no document at all.
     """
+    is_empty = bool(paths)
     for source, text in _texts(paths, stdin or sys.stdin.buffer):
         for index, tree in enumerate(_trees(source, text), start=1):
             if tree is None:
                 continue
+            is_empty = False
             if not isinstance(tree, dict):
                 raise InputError(
                     f"must be an object, got {type(tree).__name__}",
                     source=f"{source}: document {index}",
                 )
             yield from _items(source, tree)
+    if is_empty:
+        raise InputError(_EMPTY, source=", ".join(paths))
 
 
 def cluster_documents(kubeconfig: str, context: str) -> Iterator[Document]:
@@ -144,6 +156,8 @@ def _texts(paths: Iterable[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]
 
 
 def _trees(source: str, text: bytes) -> Iterator[Any]:
+    for title in _HELM_TITLES:
+        text = text.removeprefix(title)
     if text.lstrip()[:1] == b"{":
         try:
             tree = decode_json(text)

@@ -49,6 +49,15 @@ def test_settings_are_converted(original: Any, here: Any) -> None:
     assert converted(original) == here
 
 
+@pytest.mark.parametrize("title", ["USER-SUPPLIED VALUES:", "COMPUTED VALUES:"])
+def test_output_of_helm_get_values_is_read_with_its_title(tmp_path: Path, title: str) -> None:
+    """Helm prints the title unless it is called with ``-o yaml``."""
+    file = tmp_path / "values.yaml"
+    file.write_text(f"{title}\nmanager:\n  replicas: 3\n")
+
+    assert yaml.safe_load(run("values", str(file)).stdout) == {"manager": {"replicas": 3}}
+
+
 @pytest.mark.parametrize(
     "values",
     [

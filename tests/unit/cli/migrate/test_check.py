@@ -241,6 +241,14 @@ def test_lists_are_checked_item_by_item(tmp_path: Path) -> None:
     assert check_trees(tmp_path, listed, typed).findings[0]["count"] == 2
 
 
+def test_list_without_items_does_not_work_unchanged(tmp_path: Path) -> None:
+    """The table says that nothing was found, which may be the wrong cluster or namespace."""
+    file = tmp_path / "a.yaml"
+    file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": []}))
+
+    assert "nothing of Koordinator was found" in run("check", "-f", str(file)).stdout
+
+
 def test_table_has_notable_findings_and_a_summary(tmp_path: Path) -> None:
     """``--all`` adds what works unchanged."""
     file = tmp_path / "a.yaml"
@@ -254,7 +262,9 @@ def test_table_has_notable_findings_and_a_summary(tmp_path: Path) -> None:
     assert "Reservation good" in long
 
 
-@pytest.mark.parametrize("text", ["[1]", "just text", "a: 1", "{"])
+@pytest.mark.parametrize(
+    "text", ["[1]", "just text", "a: 1", "{", "", "null\n", "USER-SUPPLIED VALUES:\nnull\n"]
+)
 def test_input_that_is_nothing_of_the_original_is_rejected(tmp_path: Path, text: str) -> None:
     """The error is one of the input: exit status 2."""
     file = tmp_path / "a.yaml"
