@@ -9,9 +9,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane import ControlPlane, ControlPlaneError
 from tests.e2e.waiting import eventually
 
+_START_TIMEOUT_S = 60.0
 KOORD = Path(sys.executable).with_name("koord")
 
 
@@ -66,7 +67,20 @@ class KoordProcess:
                 process_group=self._controlplane.process_group,
             )
         if wait:
-            eventually(lambda: self.get("/readyz") == "ok", 60)
+            self._wait_until_ready()
+
+    def _wait_until_ready(self) -> None:
+        """Return when /readyz succeeds; otherwise raise with the end of the log."""
+        command = " ".join(Path(word).name for word in self._command[:2])
+        try:
+            eventually(lambda: not self.is_running or self.get("/readyz") == "ok", _START_TIMEOUT_S)
+        except AssertionError:
+            problem = f"is not ready after {_START_TIMEOUT_S:.0f} s"
+        else:
+            if self.is_running:
+                return
+            problem = f"ended with {self.exit_code()} instead of becoming ready"
+        raise ControlPlaneError(f"{command} {problem}. End of {self.log}:\n{self.last_words()}")
 
     def signal(self, number: int) -> None:
         """Send a signal, if it runs."""

@@ -12,10 +12,12 @@ from typer.testing import CliRunner
 from koordinator.cli.main import app
 
 ROOT = Path(__file__).parents[2]
-PAGES = sorted((ROOT / "docs/how-to").glob("*.md"))
+PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 INPUTS = ("-f", "-w", "--workload", "--recording")
 CONFIGURATIONS = ("--config", "--compare-config", "--descheduler-config", "--scheduler-config")
 NAMES = ("-", "FILE", "koordinator", "kubernetes", "demo")  # no files
+#: Commands of Helm about one release, in a code block or within a sentence.
+RELEASE = re.compile(r"helm (?:upgrade|install|uninstall|rollback|get \w+) (?:[^`\n]|\\\n)*")
 
 
 @pytest.fixture(autouse=True)
@@ -67,12 +69,18 @@ def test_every_file_of_a_command_is_there(page: Path) -> None:
     """Shipped, or printed in the page under its name."""
     text = page.read_text("utf-8")
     for arguments, _ in commands(text):
-        if not set(arguments).intersection(INPUTS):
-            continue
         pairs = pairwise(arguments)
         for name in [value for flag, value in pairs if flag in (*INPUTS, *CONFIGURATIONS)]:
-            named = f"`{name}`" in text
-            assert name in NAMES or (ROOT / name).exists() or named, f"{page.name}: {name}"
+            made = f"`{name}`" in text or f" > {name}\n" in text
+            assert name in NAMES or (ROOT / name).exists() or made, f"{page.name}: {name}"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
+def test_commands_of_helm_name_the_namespace(page: Path) -> None:
+    """Otherwise Helm looks for the release in the namespace of the context, and finds none."""
+    found = RELEASE.findall(page.read_text("utf-8"))
+
+    assert [each for each in found if not re.search(r" (?:-n|--namespace) ", each)] == []
 
 
 @pytest.mark.slow

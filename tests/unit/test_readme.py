@@ -15,21 +15,25 @@ PAGE = (ROOT / "docs/how-to/schedule-manifests.md").read_text("utf-8")
 READS_MANIFESTS = re.compile(r"```python\n(from koordinator\.simulator import .*?)```", re.DOTALL)
 
 
-@pytest.fixture
-def cluster(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Write the README's cluster.yaml and go there."""
-    found = re.search(r"\$ cat cluster\.yaml\n(.*?)\n\n", README, re.DOTALL)
+@pytest.fixture(autouse=True)
+def checkout(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Go where the examples are."""
+    monkeypatch.chdir(ROOT)
+
+
+def test_readme_shows_the_example() -> None:
+    """The file that the commands name."""
+    found = re.search(r"\$ cat (examples/cluster\.yaml)\n(.*?\n)\n", README, re.DOTALL)
     assert found is not None
-    path = tmp_path / "cluster.yaml"
-    path.write_text(found[1])
-    monkeypatch.chdir(tmp_path)
-    return path
+
+    assert (ROOT / found[1]).read_text("utf-8") == found[2]
 
 
-@pytest.mark.usefixtures("cluster")
 def test_the_explanation_is_that_of_the_same_cluster() -> None:
     """Where it is shown."""
-    found = re.search(r"\$ koord (explain pod huge -f cluster\.yaml) .*\n((?:.*\n)*?)  …", README)
+    found = re.search(
+        r"\$ koord (explain pod huge -f examples/cluster\.yaml) .*\n((?:.*\n)*?)  …", README
+    )
     assert found is not None
 
     done = CliRunner().invoke(app, shlex.split(found[1]))
@@ -37,10 +41,9 @@ def test_the_explanation_is_that_of_the_same_cluster() -> None:
     assert done.stdout.startswith(found[2])
 
 
-@pytest.mark.usefixtures("cluster")
 def test_the_first_command_prints_what_the_readme_shows() -> None:
     """Literally, but for spaces at the ends of lines."""
-    found = re.search(r"\$ koord (schedule -f cluster\.yaml)\n(.*?)```", README, re.DOTALL)
+    found = re.search(r"\$ koord (schedule -f examples/cluster\.yaml)\n(.*?)```", README, re.DOTALL)
     assert found is not None
 
     done = CliRunner().invoke(app, shlex.split(found[1]))
@@ -50,7 +53,6 @@ def test_the_first_command_prints_what_the_readme_shows() -> None:
     assert done.stderr == ""
 
 
-@pytest.mark.usefixtures("cluster")
 @pytest.mark.parametrize("text", [README, PAGE], ids=["README", "page"])
 def test_scripts_read_manifests_as_shown(text: str, capsys: pytest.CaptureFixture[str]) -> None:
     """The code block runs as it is printed."""

@@ -12,6 +12,7 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from koordinator.api.codec import spelt_out
 from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
     decode_configuration,
@@ -37,6 +38,7 @@ from koordinator.foundation.clock import Duration, SystemClock
 from koordinator.process.termination import stop_on_signals
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.embedded import STOCK
+from koordinator.simulator.policies import BY_NAME
 from koordinator.simulator.recorder import Recorder, RecordingFile
 from koordinator.simulator.recording import (
     Anonymiser,
@@ -78,9 +80,13 @@ def record(
         ),
     ] = False,
     config: Annotated[
-        Path | None,
-        typer.Option(help="Configuration of the scheduler, which is copied into the recording."),
-    ] = None,
+        str,
+        typer.Option(
+            metavar=NAMED_CONFIGURATION,
+            help=f"Configuration of the scheduler, which is copied into the recording. "
+            f"{CONFIGURATION_HELP}",
+        ),
+    ] = "",
 ) -> None:
     """Record what a scheduler reads from a cluster: all objects, and every change with its time."""
     from koordinator.cluster.kubernetes.cluster import (  # noqa: PLC0415 -- loading it takes a
@@ -180,12 +186,12 @@ def recorded_configuration(
     return read_configuration(named, own, plugins)
 
 
-def _raw_configuration(path: Path | None) -> JsonObject | None:
-    """Return the validated configuration as it is written in the file."""
-    if path is None:
+def _raw_configuration(named: str) -> JsonObject | None:
+    """Return the validated configuration as it is written in the file, or the named one."""
+    if not named:
         return None
-    read_configuration(path)
-    data: JsonObject = read_data(path)
+    configuration = read_configuration(named)
+    data: JsonObject = spelt_out(configuration) if named in BY_NAME else read_data(Path(named))
     return data
 
 

@@ -129,7 +129,7 @@ def test_a_recording_ends_by_itself(user: User, controlplane: ControlPlane, tmp_
     path = tmp_path / "short.gz"
     kubeconfig = f"--kubeconfig={controlplane.kubeconfig()}"
 
-    done = koord("record", str(path), kubeconfig, "--for=2s")
+    done = koord("record", str(path), kubeconfig, "--for=2s", "--config=koordinator")
 
     assert done.returncode == 0
     assert json.loads(koord("replay", str(path), "--output=json").stdout)["differences"] == []

@@ -147,7 +147,7 @@ def find_cluster(kubeconfig: str, context: str, *, or_files: bool = True) -> "Co
         raise InputError(
             f"is required: set {flags}, or a cluster named by the variable KUBECONFIG or the file "
             "~/.kube/config",
-            source=flags.split()[0],
+            source=flags.partition(" ")[0],
         ) from None
 
 

@@ -98,7 +98,7 @@ class AbsentKinds:
     def _warn(self) -> None:
         kinds, self._pending = self._pending, set()
         custom = sorted(_name(kind) for kind in kinds if issubclass(kind, CustomResource))
-        others = sorted(_name(kind) for kind in kinds if not issubclass(kind, CustomResource))
+        others = sorted({_name(kind) for kind in kinds if not issubclass(kind, CustomResource)})
         if custom:
             log.warning(
                 "custom resources are not installed; install them with: %s",

@@ -242,7 +242,7 @@ def test_lists_are_checked_item_by_item(tmp_path: Path) -> None:
 
 
 def test_list_without_items_does_not_work_unchanged(tmp_path: Path) -> None:
-    """The table says that nothing was found, which may be the wrong cluster or namespace."""
+    """The table reports that nothing was found, which may be the wrong cluster or namespace."""
     file = tmp_path / "a.yaml"
     file.write_text(yaml.safe_dump({"apiVersion": "v1", "kind": "List", "items": []}))
 

@@ -4,11 +4,16 @@ import pytest
 from tests.unit.cluster.kubernetes.scripted_server import ScriptedServer, eventually
 
 from koordinator.api.device import Device
-from koordinator.api.dynamic_resources import ResourceClaim
+from koordinator.api.dynamic_resources import (
+    DeviceTaintRuleV1Alpha3,
+    DeviceTaintRuleV1Beta2,
+    ResourceClaim,
+)
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_slo import NodeSlo
 from koordinator.cluster.kubernetes.resources import INSTALL_COMMAND
 
+RULES = (DeviceTaintRuleV1Alpha3, DeviceTaintRuleV1Beta2)
 CUSTOM = (Device, NodeMetric, NodeSlo)
 DEVICES = "GET /apis/scheduling.koordinator.sh/v1alpha1/devices"
 
@@ -26,9 +31,12 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
 def test_all_missing_kinds_are_in_one_warning(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Kinds of Kubernetes have a line of their own: no command installs them."""
+    """Kinds of Kubernetes have a line of their own: no command installs them.
+
+    A kind whose versions are all missing is named once.
+    """
     with server.cluster() as cluster:
-        watch = cluster.watch([*CUSTOM, ResourceClaim])
+        watch = cluster.watch([*CUSTOM, ResourceClaim, *RULES])
         server.wait_for(DEVICES)
         watch.refresh()
         server.wait_for(DEVICES, 2)
@@ -41,6 +49,6 @@ def test_all_missing_kinds_are_in_one_warning(
         ),
         (
             "the API server does not serve some kinds of Kubernetes; it works without them",
-            "resourceclaims.resource.k8s.io",
+            "devicetaintrules.resource.k8s.io, resourceclaims.resource.k8s.io",
         ),
     ]
