@@ -27,6 +27,25 @@ _LEFT_OUT: Final = frozenset({"cli", "dashboard", "simulator", "testing"})
 _WRITING: Final = frozenset({"entry", "write"})  # methods of an AnnotationCodec
 #: Lists of all kinds and devices: a component that reads one depends on no particular constant.
 _LISTS: Final = frozenset({"KINDS", "NAMES"})
+#: Keys, by definition, of objects that stay in memory or are shown as a proposal: to build one is
+#: not to write it.
+_IN_MEMORY: Final[Mapping[str, frozenset[str]]] = {
+    "domain.gangs.terms.terms_of_saying": frozenset({"LIGHTWEIGHT_MIN_AVAILABLE"}),
+    "domain.reserve_pod.reserve_pod": frozenset(
+        {"IS_PRE_ALLOCATION", "RESERVATION_NAME", "RESERVATION_NODE", "RESERVE_POD"}
+    ),
+    "manager.admission.quotas.charged": frozenset({"CHILD_REQUEST"}),
+    "manager.lookups.ReaderLookup": frozenset({"QUOTA_NAME"}),
+    "manager.quota_view._as_child": frozenset({"NAMESPACES", "QUOTA_PARENT"}),
+    "manager.quota_view._as_parent": frozenset({"QUOTA_IS_PARENT"}),
+    "scheduler.plugins.node_numa_resource.messages.weaker_policies": frozenset(
+        {"NUMA_TOPOLOGY_SPEC", "RESOURCE_SPEC"}
+    ),
+    "scheduler.plugins.reservation.plugin.Reservations": frozenset({"AFFINITY"}),
+    "scheduler.plugins.reservation.pre_allocation.PreAllocation": frozenset({"NODE_RESERVATION"}),
+    "scheduler.rules.cpus.layout._decoded": frozenset({"CPU_TOPOLOGY"}),
+    "yarn.mirror.pod_as_read": frozenset({"COMPONENT"}),
+}
 _Name = tuple[str, str]  # module, and name on its top level
 
 
@@ -110,9 +129,11 @@ def _uses_in(
         written = set() if is_table else {*_written(parts)}
         names = {(name, part in written) for part in parts if (name := _referred(part, known))}
         for definition in definitions:
+            own = f"{module.partition('.')[2]}.{definition}"
             for name, writes in names:
                 if name != (module, definition):
-                    yield _Use(name, (module, definition), component, writes)
+                    is_write = writes and name[1] not in _IN_MEMORY.get(own, ())
+                    yield _Use(name, (module, definition), component, is_write)
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, _Name]]:

@@ -13,7 +13,7 @@ from docs.generate.users import users_of
 from msgspec import Struct, field
 
 from koordinator.api import labels
-from koordinator.api.annotations import pod_qos
+from koordinator.api.annotations import numa, pod_qos, reservation
 from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.api.crd import CustomResource
 from koordinator.api.kubescheduler.gates import OF_KOORDINATOR
@@ -202,6 +202,13 @@ def test_readers_and_writers_of_a_key_are_components() -> None:
     assert (own.readers, own.writers) == ({"koordlet"}, set())
     assert shared.readers == {"koord-descheduler", "koord-manager", "koord-scheduler", "koordlet"}
     assert shared.writers == {"koord-manager"}
+
+
+def test_an_object_that_stays_in_memory_is_not_written() -> None:
+    """The scheduler decodes a topology from an object of its own; koordlet writes it."""
+    assert users_of(numa.__name__, "CPU_TOPOLOGY").writers == {"koordlet"}
+    assert users_of(labels.__name__, "LIGHTWEIGHT_MIN_AVAILABLE").writers == set()
+    assert users_of(reservation.__name__, "AFFINITY").writers == set()
 
 
 def test_waivers_of_linters_are_no_meaning(reference: Mapping[str, str]) -> None:

@@ -22,12 +22,13 @@ from koordinator.foundation.errors import InputError
 NAME: Final = "gang.scheduling.koordinator.sh/name"  # name of the pod's gang
 #: members that must be placed together
 MIN_AVAILABLE: Final = "gang.scheduling.koordinator.sh/min-available"
-#: members that the gang will have
+#: members that the gang will have; by default the minimum
 TOTAL_NUMBER: Final = "gang.scheduling.koordinator.sh/total-number"
-MODE: Final = "gang.scheduling.koordinator.sh/mode"  # a GangMode
-MATCH_POLICY: Final = "gang.scheduling.koordinator.sh/match-policy"  # a GangMatchPolicy
+MODE: Final = "gang.scheduling.koordinator.sh/mode"  # a GangMode; by default Strict
+#: a GangMatchPolicy; by default defaultMatchPolicy of Coscheduling
+MATCH_POLICY: Final = "gang.scheduling.koordinator.sh/match-policy"
 MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"  # a GangMatchPolicy
-#: time that members wait for each other
+#: time that members wait for each other; by default defaultTimeout of Coscheduling
 WAITING_TIME: Final = "gang.scheduling.koordinator.sh/waiting-time"
 TIMEOUT: Final = "gang.scheduling.koordinator.sh/timeout"  # reserved: no component reads it
 #: rank of the pod in its gang
