@@ -85,12 +85,12 @@ def judging(scale: float) -> dict[str, Any]:
     table = verdict_table(snapshot, NO_GATES)
     quick, plain = [], []
     for kind in range(KINDS):
-        asked = (_pending(world, kind),)
+        pending = (_pending(world, kind),)
         started = time.perf_counter()
-        found = table.of_claims(asked, len(snapshot))
+        found = table.of_claims(pending, len(snapshot))
         between = time.perf_counter()
         for row in range(len(snapshot)):
-            answer = allocate(table.devices.pools(row), asked, table.devices.use)
+            answer = allocate(table.devices.pools(row), pending, table.devices.use)
             if verdict_of(answer) != (found.codes[row], found.scores[row]):
                 raise AssertionError(f"row {row} differs for claims of kind {kind}")
         quick.append(between - started)

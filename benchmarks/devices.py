@@ -217,9 +217,9 @@ def _choose(policy: str, there: int) -> list[float]:
     world.scheduler.step()
     cycle = next(iter(world.scheduler.cycles.values()))
     state = world.state
-    asked = {state.classes.of(pod): None for pod in pods(60, binding=True)}
+    kinds = {state.classes.of(pod): None for pod in pods(60, binding=True)}
     seconds = []
-    for pod in asked:
+    for pod in kinds:
         state.memory.clear()  # what classes share
         view = Snapshot(state)[np.array([0])]
         started = time.perf_counter()

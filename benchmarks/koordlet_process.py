@@ -155,7 +155,7 @@ def _ask(runtime: RuntimePeer, views: list[PodView], stopping: threading.Event) 
         view = views[number % len(views)]
         number += 1
         meta = view.pod.metadata
-        asked = CreateContainerRequest(
+        request = CreateContainerRequest(
             pod=NriPod(
                 id="s",
                 name=meta.name,
@@ -167,7 +167,7 @@ def _ask(runtime: RuntimePeer, views: list[PodView], stopping: threading.Event) 
             ),
             container=NriContainer(id=f"again{number}", name="c0"),
         )
-        runtime.call("CreateContainer", asked)
+        runtime.call("CreateContainer", request)
 
 
 def _measured(agent: KoordProcess, seconds: float) -> dict[str, Any]:

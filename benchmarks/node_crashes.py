@@ -47,7 +47,7 @@ def _crashes(scale: float) -> dict[str, Any]:
         node.start_kubelet()
         proxy = f"--pod-resources-proxy-path={state}/pod-resources"
         agent = parts.enter_context(NodeAgent(cluster, node, state, _GATES, proxy))
-        agent.wait_until_asked(_PATIENCE_S)
+        agent.wait_until_called(_PATIENCE_S)
         socket = f"{state}/pod-resources/kubelet.sock"
         found = _killed(cluster, node, agent, socket, int(KILLS * scale))
         node.stop_kubelet()
@@ -76,7 +76,7 @@ def _killed(
             agent.kill()
             began_s = time.monotonic()
             agent.start(wait=False)
-            agent.wait_until_asked(_PATIENCE_S)
+            agent.wait_until_called(_PATIENCE_S)
             back_s.append(time.monotonic() - began_s)
         else:
             node.kill(victim)
@@ -87,9 +87,9 @@ def _killed(
             except AssertionError:
                 not_started += 1
                 why.append(_why(cluster, node, each, victim))
-        agent.wait_until_asked(_PATIENCE_S)
+        agent.wait_until_called(_PATIENCE_S)
         wrong += _is_never(lambda made=made: are_right(node, made))
-        shared += _is_never(lambda made=made: _told_right(socket, made))
+        shared += _is_never(lambda made=made: _reports_right_devices(socket, made))
         node.delete_pods()
     return {
         "kills": kills,
@@ -107,7 +107,7 @@ def _why(cluster: ControlPlane, node: real_node.RealNode, made: Manifest, victim
     now = node.get(made)
     meta, status = now["metadata"], now["status"]
     found = cluster.api.request("GET", f"/api/v1/namespaces/{meta['namespace']}/events")
-    told = [
+    logged = [
         f"{event['reason']} x{event.get('count') or 1}: {event.get('message', '')}"
         for event in found["items"]
         if event["involvedObject"].get("uid") == meta["uid"]
@@ -120,7 +120,7 @@ def _why(cluster: ControlPlane, node: real_node.RealNode, made: Manifest, victim
         if meta["uid"] in line or meta["name"] in line
     ]
     words = {"killed": victim, "phase": status.get("phase"), "containers": waiting}
-    return json.dumps({"pod": meta["name"], **words, "events": told, "logs": logs[-10:]})
+    return json.dumps({"pod": meta["name"], **words, "events": logged, "logs": logs[-10:]})
 
 
 def _resident_mib(pid: int) -> int:
@@ -145,7 +145,7 @@ def _function(attempt: int) -> dict[str, str]:
     return {_ALLOCATED: json.dumps({"rdma": [card]})}
 
 
-def _told_right(socket: str, made: list[Manifest]) -> bool:
+def _reports_right_devices(socket: str, made: list[Manifest]) -> bool:
     """Return whether exactly the pods that have a device are reported to have it."""
     wanted = {}
     for each in made:
@@ -153,8 +153,9 @@ def _told_right(socket: str, made: list[Manifest]) -> bool:
         if text is not None:
             vfs = json.loads(text)["rdma"][0]["extension"]["vfs"]
             wanted[each["metadata"]["name"]] = [vfs[0]["busID"]]
-    told = {pod.name: fake_multus.devices(pod).get(RDMA) for pod in fake_multus.list_pods(socket)}
-    return {name: ids for name, ids in told.items() if ids} == wanted
+    listed = fake_multus.list_pods(socket)
+    reported = {pod.name: fake_multus.devices(pod).get(RDMA) for pod in listed}
+    return {name: ids for name, ids in reported.items() if ids} == wanted
 
 
 BENCHMARKS = {

@@ -61,12 +61,12 @@ def _answers(scale: float) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
         pods = PodsMachine(Path(folder))
         try:
-            return _asked(pods, Path(folder) / "nri.sock", max(int(CALLS * scale), 100))
+            return _latencies(pods, Path(folder) / "nri.sock", max(int(CALLS * scale), 100))
         finally:
             pods.remove()
 
 
-def _asked(pods: PodsMachine, path: Path, calls: int) -> dict[str, Any]:
+def _latencies(pods: PodsMachine, path: Path, calls: int) -> dict[str, Any]:
     on = {"cpuQOS": {"enable": True}, "memoryQOS": {"enable": True}}
     pods.slo(slo(resourceQOSStrategy={"lsClass": on, "beClass": on}))
     for number in range(PODS):

@@ -28,8 +28,8 @@ EVENTS = 200  # pods of others that come and go while jobs wait
 def quota(policy: str, order: str, cpu: int) -> ElasticQuota:
     """Return the quota ``team`` with so many CPUs."""
     amounts = {"cpu": Quantity.from_int(cpu)}
-    said = {QUEUE + "policy": policy, QUEUE + "order": order}
-    meta = ObjectMeta(name="team", namespace="teams", annotations=said)
+    settings = {QUEUE + "policy": policy, QUEUE + "order": order}
+    meta = ObjectMeta(name="team", namespace="teams", annotations=settings)
     return ElasticQuota(metadata=meta, spec=ElasticQuotaSpec(max=amounts, min=amounts))
 
 

@@ -168,8 +168,8 @@ def _review() -> dict[str, Any]:
         "metadata": {"generateName": "job-", "namespace": "jobs", "labels": {"app": "app7"}},
         "spec": {"containers": [container, {**container, "name": "side"}]},
     }
-    asked = {"uid": "u", "operation": "CREATE", "namespace": "jobs", "object": pod}
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    admission = {"uid": "u", "operation": "CREATE", "namespace": "jobs", "object": pod}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": admission}
 
 
 BENCHMARKS = {

@@ -263,7 +263,7 @@ def machine_rooms(draw: st.DrawFn) -> list[KubeObject]:
     unseen = draw(st.sampled_from((*names, "", "", "")))  # its agent reports nothing of it
     objects = [o for o in objects if isinstance(o, Node) or o.metadata.name != unseen]
     for index in range(draw(st.integers(0, 4))):
-        held = {
+        entries = {
             STATUS: draw(
                 st.sampled_from(
                     (
@@ -279,7 +279,7 @@ def machine_rooms(draw: st.DrawFn) -> list[KubeObject]:
                 )
             ),
         }
-        annotations = {key: json.dumps(value) for key, value in held.items()}
+        annotations = {key: json.dumps(value) for key, value in entries.items()}
         on = draw(st.sampled_from(names))
         objects.append(pod(f"b{index}", cpu=1, on=on, annotations=annotations))
     return objects

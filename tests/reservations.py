@@ -43,8 +43,8 @@ def reservation(
 
     ``template`` are further fields of the template's pod spec.
     """
-    asked = {"cpu": cpu, "memory": memory, **(requests or {})}
-    amounts = {key: str(amount) for key, amount in asked.items() if amount is not None}
+    stated = {"cpu": cpu, "memory": memory, **(requests or {})}
+    amounts = {key: str(amount) for key, amount in stated.items() if amount is not None}
     container = {"name": "hold", "resources": {"requests": amounts}}
     status: JsonObject = {"phase": "Pending"}
     if on:
@@ -95,7 +95,7 @@ def reserved_rooms(draw: st.DrawFn) -> list[KubeObject]:
     made: list[KubeObject] = []
     for index in range(draw(st.integers(0, 4))):
         name, on = f"r{index}", f"n{draw(st.integers(0, len(nodes) - 1))}"
-        held = reservation(
+        reserved = reservation(
             name,
             draw(st.integers(1, 4)),
             "1Gi",
@@ -106,7 +106,7 @@ def reserved_rooms(draw: st.DrawFn) -> list[KubeObject]:
             labels={"pool": draw(st.sampled_from(("a", "b")))},
             unschedulable=draw(st.integers(0, 4)) == 0,
         )
-        made.append(held)
+        made.append(reserved)
         if draw(st.booleans()):
             used = {ALLOCATED.key: json.dumps({"name": name, "uid": uid(name)})}
             made.append(pod(f"u{index}", 1, on=on, labels={"app": "web"}, annotations=used))

@@ -277,8 +277,8 @@ def _allocatable_change(node: Manifest) -> dict[str, str | None]:
 def _stopping_s(pod: Manifest) -> float:
     """Return how long the hooks of a pod hold up its end."""
     hooks = [it.get("lifecycle", {}).get("preStop", {}) for it in pod["spec"]["containers"]]
-    asked = max((hook.get("sleep", {}).get("seconds", 0) for hook in hooks), default=0)
-    return float(min(asked, pod["metadata"]["deletionGracePeriodSeconds"]))
+    sleep_s = max((hook.get("sleep", {}).get("seconds", 0) for hook in hooks), default=0)
+    return float(min(sleep_s, pod["metadata"]["deletionGracePeriodSeconds"]))
 
 
 def _cut(response: aiohttp.ClientResponse) -> None:

@@ -118,17 +118,17 @@ def test_everything_else_needs_a_right(
     user = f"--as=system:serviceaccount:{namespace}:prometheus"
     eventually(lambda: "yes" in kubectl("auth", "can-i", "get", "/metrics", user))
 
-    def asked_by(name: str, path: str) -> int:
+    def status_for(name: str, path: str) -> int:
         token = controlplane.service_account_token(namespace, name)
         return status(replace(anonymous, token=token), path)
 
     stranger = replace(anonymous, token="made-up")  # noqa: S106 -- of no user
     assert status(stranger, "/metrics") == 401
     assert status(anonymous, "/metrics") == 403
-    assert asked_by("nobody", "/metrics") == 403
-    assert asked_by("prometheus", "/metrics") == 200
-    assert asked_by("prometheus", "/configz") == 403
-    assert asked_by("nobody", "/readyz") == 200
+    assert status_for("nobody", "/metrics") == 403
+    assert status_for("prometheus", "/metrics") == 200
+    assert status_for("prometheus", "/configz") == 403
+    assert status_for("nobody", "/readyz") == 200
 
 
 def test_scheduler_is_ready_after_its_caches_synced(controlplane: ControlPlane) -> None:

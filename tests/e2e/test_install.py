@@ -397,7 +397,7 @@ def test_the_token_of_the_service_account_is_enough_and_not_too_much(
     installed: ControlPlane,
 ) -> None:
     """The API server's own answers."""
-    asked = {
+    expected = {
         ("create", "/pods/binding"): True,
         ("patch", "/pods/status"): True,
         ("watch", "/nodes"): True,
@@ -413,4 +413,4 @@ def test_the_token_of_the_service_account_is_enough_and_not_too_much(
         ("create", "/serviceaccounts/token"): False,
     }
 
-    assert {question: is_allowed(installed, *question) for question in asked} == asked
+    assert {question: is_allowed(installed, *question) for question in expected} == expected

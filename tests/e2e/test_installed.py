@@ -133,10 +133,10 @@ def test_it_does_its_work_with_the_rights_that_it_is_given(
     (condition,) = got("huge")["status"]["conditions"]
     assert (condition["type"], condition["reason"]) == ("PodScheduled", "Unschedulable")
 
-    (held,) = api.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases")[
+    (lease,) = api.request("GET", f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases")[
         "items"
     ]
-    assert (held["metadata"]["name"], held["spec"]["leaseTransitions"]) == (NAME, 0)
+    assert (lease["metadata"]["name"], lease["spec"]["leaseTransitions"]) == (NAME, 0)
     assert secure.request("GET", "/livez") == "ok"
     page = secure.request("GET", "/metrics")
     assert 'rest_client_requests_total{code="201"' in page
@@ -160,12 +160,12 @@ def test_devices_are_claimed_with_the_rights_that_it_is_given(
     devices = [{"name": f"gpu-{number}"} for number in range(2)]
     offer = {"driver": "gpu.example.com", "nodeName": "n1", "pool": pool, "devices": devices}
     exactly = {"deviceClassName": "gpu"}
-    asked = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+    claim_spec = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
     api.request("POST", "/api/v1/nodes", node("n1"))
     for path, name, spec in (
         (f"{prefix}/deviceclasses", "gpu", device_class),
         (f"{prefix}/resourceslices", "n1-gpus", offer),
-        (f"{prefix}/namespaces/{namespace}/resourceclaims", "mine", asked),
+        (f"{prefix}/namespaces/{namespace}/resourceclaims", "mine", claim_spec),
     ):
         api.request("POST", path, {"metadata": {"name": name}, "spec": spec})
     pods = [

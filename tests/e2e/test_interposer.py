@@ -49,9 +49,9 @@ def test_a_held_request_is_done_when_the_rule_ends(
 ) -> None:
     """And not before."""
     with ThreadPoolExecutor() as workers:
-        with interposer.hold("POST", NODES) as held:
+        with interposer.hold("POST", NODES) as blocked:
             created = workers.submit(through.request, "POST", NODES, node("n1"))
-            held.wait_for_call()
+            blocked.wait_for_call()
             assert names(controlplane.api.request("GET", NODES)) == []
         assert created.result()["metadata"]["name"] == "n1"
 

@@ -50,8 +50,8 @@ def connect(manager: ManagerProcess) -> HTTPSConnection:
 def review(connection: HTTPSConnection) -> tuple[int, bool]:
     """Send a review of a pod; return the status, and whether the pod is allowed."""
     pod = {"metadata": {"name": "p", "namespace": "default"}, "spec": {"containers": []}}
-    asked = {"uid": "u", "operation": "CREATE", "namespace": "default", "object": pod}
-    body = json.dumps({"kind": "AdmissionReview", "request": asked})
+    admission = {"uid": "u", "operation": "CREATE", "namespace": "default", "object": pod}
+    body = json.dumps({"kind": "AdmissionReview", "request": admission})
     connection.request("POST", "/mutate-pod", body, {"Content-Type": "application/json"})
     response = connection.getresponse()
     text = response.read()

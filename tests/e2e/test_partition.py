@@ -83,7 +83,7 @@ def test_no_device_is_given_twice_when_the_network_of_the_leader_returns(
         time.sleep(RETRANSMITTED_S)
         witness.wait_for(PODS)
         assert not overgiven_gpus(api)
-        witness.check_nobody_moved()
+        witness.check_no_pod_moved()
     assert [reign[0].user for reign in check_binds(controlplane, audit_start)] == [
         leader.user,
         other.user,

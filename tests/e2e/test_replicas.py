@@ -104,8 +104,8 @@ def test_a_leader_that_cannot_renew_stops_before_its_lease_runs_out(
         with running(cut_off), other:
             create(controlplane.api, pods, [pod(f"p{it}") for it in range(250)])
             witness.wait_for(20)
-            with interposer.hold("GET", "/leases/") as held:  # a renewal begins with it
-                held.wait_for_call()
+            with interposer.hold("GET", "/leases/") as blocked:  # a renewal begins with it
+                blocked.wait_for_call()
                 renewed_s = epoch_s(lease(controlplane.api)["renewTime"])
                 eventually(lambda: REJOINS in cut_off.logged)
                 witness.wait_for(250)
@@ -146,11 +146,11 @@ def test_a_leader_that_was_stopped_too_long_wakes_up_and_does_nothing(
         paused = Replica(controlplane, "admin", profile=profile, kubeconfig=way)
         other = Replica(controlplane, "other", binds_per_s=100, profile=profile)
         with running(paused), other:
-            with interposer.hold("POST", BIND) as held:
+            with interposer.hold("POST", BIND) as blocked:
                 created = background.submit(create, api, pods, coming)
-                held.wait_for_call(UNDER_WAY)
+                blocked.wait_for_call(UNDER_WAY)
                 paused.signal(signal.SIGSTOP)
-                sent = len(held.calls)
+                sent = len(blocked.calls)
             witness.wait_for(sent)  # what it had sent is done; the rest is before it still
             eventually(lambda: other.leads)
             witness.wait_for(sent + 60)
@@ -168,7 +168,7 @@ def test_a_leader_that_was_stopped_too_long_wakes_up_and_does_nothing(
     assert written == []
     reigns = check_binds(controlplane, audit_start)
     assert [reign[0].user for reign in reigns] == ["admin", "other"]
-    witness.check_nobody_moved()
+    witness.check_no_pod_moved()
     assert overcommitted(api) == {}
     assert overgiven_gpus(api) == {}
     assert paused.logged.count(REJOINS) == 1
@@ -300,7 +300,7 @@ def test_a_lone_scheduler_goes_on_after_an_outage_of_the_api_server(
         after = lease(api)
         assert after["holderIdentity"] != before["holderIdentity"]
         assert epoch_s(after["acquireTime"]) - epoch_s(before["renewTime"]) >= LEASE_S
-    witness.check_nobody_moved()
+    witness.check_no_pod_moved()
     assert overcommitted(api) == {}
 
 
@@ -325,5 +325,5 @@ def test_rolling_restart_does_not_interrupt_scheduling(
                 assert [it.leads for it in new] == [True, False]
 
     check_binds(controlplane, audit_start)
-    witness.check_nobody_moved()
+    witness.check_no_pod_moved()
     assert overcommitted(api) == {}

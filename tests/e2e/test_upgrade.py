@@ -279,7 +279,7 @@ def test_replacing_every_replica_by_another_release_interrupts_nothing(
         return [it["metadata"]["name"] for it in found if not it["spec"].get("nodeName")]
 
     eventually(lambda: not unbound(), PATIENCE_S)
-    witness.check_nobody_moved()
+    witness.check_no_pod_moved()
     assert len(witness.nodes_of) == load.created + 2
     assert overgiven_gpus(api) == {}
     assert overcommitted(api) == {}

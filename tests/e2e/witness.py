@@ -73,7 +73,7 @@ class Witness:
         """Wait until at least so many pods have a node."""
         eventually(lambda: len(self._bound) >= count, timeout_s)
 
-    def check_nobody_moved(self) -> None:
+    def check_no_pod_moved(self) -> None:
         """Raise AssertionError if a pod was seen on more than one node."""
         moved = {uid: nodes for uid, nodes in self.nodes_of.items() if len(nodes) > 1}
         assert not moved
@@ -124,10 +124,10 @@ def overcommitted(api: Endpoint) -> dict[str, str]:
     nodes = {it["metadata"]["name"]: it for it in api.request("GET", "/api/v1/nodes")["items"]}
     return {
         name: f"{resource}: {float(amount)} of {headroom.get(resource, '0')}"
-        for name, asked in _asked_of_nodes(pods(api)).items()
+        for name, requested in _requested_of_nodes(pods(api)).items()
         if name in nodes
         for headroom in (nodes[name]["status"]["allocatable"],)
-        for resource, amount in asked.items()
+        for resource, amount in requested.items()
         if resource in ("cpu", "memory", "pods") and amount > quantity(headroom.get(resource, "0"))
     }
 
@@ -155,13 +155,15 @@ def quantity(text: str) -> Fraction:
     return Fraction(number) * _SUFFIXES[suffix]
 
 
-def _asked_of_nodes(found: Iterable[Manifest]) -> dict[str, dict[str, Fraction]]:
-    asked: defaultdict[str, defaultdict[str, Fraction]] = defaultdict(lambda: defaultdict(Fraction))
+def _requested_of_nodes(found: Iterable[Manifest]) -> dict[str, dict[str, Fraction]]:
+    requested: defaultdict[str, defaultdict[str, Fraction]] = defaultdict(
+        lambda: defaultdict(Fraction)
+    )
     for pod in found:
         node = pod["spec"].get("nodeName")
         if node:
-            asked[node]["pods"] += 1
+            requested[node]["pods"] += 1
             for container in pod["spec"]["containers"]:
                 for resource, amount in container["resources"].get("requests", {}).items():
-                    asked[node][resource] += quantity(amount)
-    return {node: dict(amounts) for node, amounts in asked.items()}
+                    requested[node][resource] += quantity(amount)
+    return {node: dict(amounts) for node, amounts in requested.items()}

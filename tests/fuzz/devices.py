@@ -197,7 +197,7 @@ class DeviceWorld:
         config = CROWDED if self.is_crowded else CONFIG
         profiles = build_profiles(config, state.axis, gates=self.gates).profiles
         options = SchedulerOptions().with_gates(self.gates)
-        with self.cluster.told_at_once():
+        with self.cluster.without_delay():
             scheduler = build_scheduler(
                 self.cluster, self.clock, profiles, state, WATCHED, options=options
             )
@@ -286,7 +286,7 @@ class DeviceWorld:
 
     def control(self) -> bool:
         """Make and release claims, by a controller that sees every event at once."""
-        with self.cluster.told_at_once():
+        with self.cluster.without_delay():
             return self.controller.step()
 
     def crowd(self) -> None:
@@ -303,8 +303,8 @@ class DeviceWorld:
                     self.ask(name)
             case "reservation":
                 wanted = self.draw.choice(({}, {CORE: 50, RATIO: 50}, {CORE: 100, RATIO: 100}))
-                held = reservation(name, self.draw.choice((1, 8)), requests=wanted, ttl="3000s")
-                self.put(held)
+                reserved = reservation(name, self.draw.choice((1, 8)), requests=wanted, ttl="3000s")
+                self.put(reserved)
             case "unreserve":
                 known = self.cluster.list(Reservation).items
                 if known:
@@ -331,7 +331,7 @@ class DeviceWorld:
             names = self.draw.sample(("c0", "c1", "c2"), self.draw.randint(1, 2))
             for each in names:
                 with suppress(ClusterError):
-                    self.put(made("ResourceClaim", each, V1, spec=_asked(self.draw)))
+                    self.put(made("ResourceClaim", each, V1, spec=_claim_spec(self.draw)))
             spec["resourceClaims"] = [{"name": n, "resourceClaimName": n} for n in names]
         elif kind == "template":
             template = self.draw.choice(("t0", "t1", "t2"))
@@ -360,9 +360,9 @@ class DeviceWorld:
 
     def prepare(self) -> None:
         """Report of some devices that they are ready, or never will be."""
-        self.tell_of_devices(0.5, ("Ready", "Ready", "Broken"))
+        self.report_devices(0.5, ("Ready", "Ready", "Broken"))
 
-    def tell_of_devices(self, share: float, kinds: Sequence[str]) -> None:
+    def report_devices(self, share: float, kinds: Sequence[str]) -> None:
         """Report one of these conditions of a share of the devices that others wait for."""
         for claim in self.cluster.list(ResourceClaim).items:
             allocation = claim.status.allocation
@@ -370,8 +370,8 @@ class DeviceWorld:
                 if result.binding_conditions and self.draw.random() < share:
                     kind = self.draw.choice(kinds)
                     about = {"driver": result.driver, "pool": result.pool, "device": result.device}
-                    said = [{"type": kind, "status": "True", "reason": "Told"}]
-                    over = {"status": {"devices": [{**about, "conditions": said}]}}
+                    conditions = [{"type": kind, "status": "True", "reason": "Told"}]
+                    over = {"status": {"devices": [{**about, "conditions": conditions}]}}
                     meta = claim.metadata
                     self.cluster.patch(ResourceClaim, meta.name, meta.namespace, over, "status")
 
@@ -433,15 +433,20 @@ class DeviceWorld:
                 self._look_for_devices(each)
                 self._charge_requested(given, each.spec.node_name, each.metadata)
         users = {name for each in pods if (name := _reservation_of(each))}
-        for held in self.cluster.list(Reservation).items:
-            if held.status.phase == "Available" and held.metadata.name not in users:
-                self._charge_requested(given, held.status.node_name, held.metadata)
+        for each_reservation in self.cluster.list(Reservation).items:
+            if (
+                each_reservation.status.phase == "Available"
+                and each_reservation.metadata.name not in users
+            ):
+                self._charge_requested(
+                    given, each_reservation.status.node_name, each_reservation.metadata
+                )
 
     def _look_for_devices(self, running: Pod) -> None:
         """Raise AssertionError if a pod runs without the devices of its extended resources."""
-        asked = running.spec.containers[0].resources.requests
-        count = sum(asked[name].value() for name in set(EXTENDED) if name in asked)
-        if not count or (running.spec.node_name == "a" and PART in asked):
+        requests = running.spec.containers[0].resources.requests
+        count = sum(requests[name].value() for name in set(EXTENDED) if name in requests)
+        if not count or (running.spec.node_name == "a" and PART in requests):
             return
         named = running.status.extended_resource_claim_status
         assert named is not None, f"{running.key} has no claim"
@@ -469,8 +474,8 @@ class DeviceWorld:
             claims = read_claims(snapshot, pod_class, groups)
             if not isinstance(claims, PodDeviceClaims) or not claims.pending:
                 continue
-            asked = (claims.pending, len(snapshot), claims.avoids)
-            quick, ledger = table.of_claims(*asked), table.devices
+            arguments = (claims.pending, len(snapshot), claims.avoids)
+            quick, ledger = table.of_claims(*arguments), table.devices
             for row in range(len(snapshot)):
                 pools = ledger.pools(row, claims.avoids)
                 found = allocate(pools, claims.pending, ledger.use, ledger.gates)
@@ -493,7 +498,7 @@ class DeviceWorld:
         lossy: Any = self.scheduler.handle.binder._cluster
         lossy._share = 0.0
         for _ in range(60):
-            self.tell_of_devices(1.0, ("Ready",))
+            self.report_devices(1.0, ("Ready",))
             moved = bool(self.scheduler.step()) | self.control()
             self.look()
             late = self.cluster.late
@@ -515,8 +520,8 @@ class DeviceWorld:
         """Delete all pods.  Raises AssertionError if a device is still in use then."""
         for each in self.cluster.list(Pod).items:
             self.cluster.delete(Pod, each.metadata.name, each.metadata.namespace)
-        for held in self.cluster.list(Reservation).items:
-            self.cluster.delete(Reservation, held.metadata.name)
+        for reserved in self.cluster.list(Reservation).items:
+            self.cluster.delete(Reservation, reserved.metadata.name)
         self.rest()
         for claim in self.cluster.list(ResourceClaim).items:
             assert claim.status.allocation is None, f"{claim.key} keeps its devices"
@@ -584,7 +589,7 @@ def _net() -> list[dict[str, Any]]:
     ]
 
 
-def _asked(draw: random.Random) -> dict[str, Any]:
+def _claim_spec(draw: random.Random) -> dict[str, Any]:
     """Return the spec of a claim of one or two requests."""
     return {"devices": {"requests": [_request(draw, f"r{i}") for i in range(draw.randint(1, 2))]}}
 
@@ -593,26 +598,26 @@ def _request(draw: random.Random, name: str) -> dict[str, Any]:
     if draw.random() < 0.2:
         options = [{"name": f"s{i}", **_exactly(draw)} for i in range(2)]
         return {"name": name, "firstAvailable": options}
-    asked = _exactly(draw)
+    exactly = _exactly(draw)
     if draw.random() < 0.1:
-        asked |= {"allocationMode": "All"}
-        asked.pop("count", None)
-    return {"name": name, "exactly": asked}
+        exactly |= {"allocationMode": "All"}
+        exactly.pop("count", None)
+    return {"name": name, "exactly": exactly}
 
 
 def _exactly(draw: random.Random) -> dict[str, Any]:
     which = draw.choice(("gpu", "gpu", "part", "net", "any", "gone"))
-    asked: dict[str, Any] = {"deviceClassName": which, "count": draw.choice((1, 1, 2))}
+    exactly: dict[str, Any] = {"deviceClassName": which, "count": draw.choice((1, 1, 2))}
     if which == "gpu" and draw.random() < 0.5:
         share = {"core": draw.choice(("30", "50")), "memory": draw.choice(("8Gi", "20Gi"))}
-        asked["capacity"] = {"requests": share}
+        exactly["capacity"] = {"requests": share}
     if which == "net" and draw.random() < 0.7:
-        asked["capacity"] = {"requests": {"slots": draw.choice(("1", "4", "10"))}}
-    return asked
+        exactly["capacity"] = {"requests": {"slots": draw.choice(("1", "4", "10"))}}
+    return exactly
 
 
 def _template(draw: random.Random, name: str) -> KubeObject:
-    return made("ResourceClaimTemplate", name, V1, spec={"spec": _asked(draw)})
+    return made("ResourceClaimTemplate", name, V1, spec={"spec": _claim_spec(draw)})
 
 
 def play(seed: int, steps: int = 40) -> None:

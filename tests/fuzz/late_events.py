@@ -25,8 +25,8 @@ class LateNews:
     def poll(self) -> Sequence[WatchEvent]:
         self._kept += self._watch.poll()
         count = self._draw.randint(0, len(self._kept))
-        told, self._kept = self._kept[:count], self._kept[count:]
-        return told
+        due, self._kept = self._kept[:count], self._kept[count:]
+        return due
 
     @property
     def has_more(self) -> bool:
@@ -59,7 +59,7 @@ class FarCluster(MemoryCluster):
         return self.late
 
     @contextmanager
-    def told_at_once(self) -> Iterator[None]:
+    def without_delay(self) -> Iterator[None]:
         """Deliver events at once to watches that are opened meanwhile."""
         draw, self.draw = self.draw, None
         try:

@@ -40,10 +40,10 @@ class BrokenRuleError(AssertionError):
     """Something that must not be."""
 
 
-def hold(rule: bool, *said: object) -> None:
+def hold(rule: bool, *details: object) -> None:
     """Raise BrokenRuleError unless the rule holds."""
     if not rule:
-        raise BrokenRuleError(" ".join(str(one) for one in said))
+        raise BrokenRuleError(" ".join(str(one) for one in details))
 
 
 class Witness:
@@ -129,9 +129,9 @@ def check_amounts(now: _Now) -> None:
     for name, node in now.nodes.items():
         there = amounts(node.status.allocatable)
         pods = [p for p in now.running if p.spec.node_name == name]
-        held = [r for r in now.reservations.values() if r.status.node_name == name]
+        reserved = [r for r in now.reservations.values() if r.status.node_name == name]
         taken = added([requests(p) for p in pods])
-        for each in held:
+        for each in reserved:
             used = added([requests(p) for p in now.users[each.metadata.uid]])
             for resource, amount in amounts(each.status.allocatable).items():
                 taken[resource] += max(amount - used[resource], 0)
@@ -193,11 +193,11 @@ def check_cpus(now: _Now) -> None:
         for p in now.running:
             if p.spec.node_name != name:
                 continue
-            said = json.loads(p.metadata.annotations.get(CPUS, "{}"))
-            for cpu in cpu_numbers(said.get("cpuset", "")):
+            allocation = json.loads(p.metadata.annotations.get(CPUS, "{}"))
+            for cpu in cpu_numbers(allocation.get("cpuset", "")):
                 hold(cpu not in owner, f"node {name}: CPU {cpu} of {owner.get(cpu)} and {p.key}")
                 owner[cpu] = p.key
-            for zone in said.get("numaNodeResources", ()):
+            for zone in allocation.get("numaNodeResources", ()):
                 for resource, amount in zone.get("resources", {}).items():
                     parsed = Quantity.parse(str(amount))
                     number = parsed.milli() if resource == "cpu" else parsed.value()
@@ -285,10 +285,10 @@ def check_gangs(now: _Now, new: list[Pod]) -> None:
         running = members[name]
         if not running:
             continue
-        said = group.metadata.annotations
+        annotations = group.metadata.annotations
         together = [
             one.partition("/")[2]
-            for one in json.loads(said.get(GANG + "groups", f'["default/{name}"]'))
+            for one in json.loads(annotations.get(GANG + "groups", f'["default/{name}"]'))
         ]
         everybody = [p for one in together for p in members[one]]
         if all(p.metadata.uid in uids for p in everybody):  # it has just started
@@ -298,7 +298,9 @@ def check_gangs(now: _Now, new: list[Pod]) -> None:
                     len(members[one]) >= least,
                     f"gang {one}: {len(members[one])} of {least} started",
                 )
-        rules = json.loads(said.get(GANG + "network-topology-spec", "{}")).get("gatherStrategy", [])
+        rules = json.loads(annotations.get(GANG + "network-topology-spec", "{}")).get(
+            "gatherStrategy", []
+        )
         for rule in rules:
             has_network = self_configured(now)
             if rule["strategy"] == "MustGather" and has_network:
@@ -385,7 +387,7 @@ def check_same_after_restart(cluster: FarCluster, scheduler: Scheduler, script: 
     """Check that a scheduler that restarts has the same state of every node."""
     clock = VirtualClock(scheduler.state.now_s)
     other = restarted(cluster, clock, script.configuration)
-    with cluster.told_at_once():
+    with cluster.without_delay():
         other.step(limit=0)
     other.validate()
     ours, theirs = _known(scheduler.state), _known(other.state)

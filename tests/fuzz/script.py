@@ -280,7 +280,7 @@ class _Writer:
         draw = self.random
         labels: dict[str, str] = {"app": draw.choice(APPS)}
         annotations: dict[str, str] = {}
-        asked: dict[str, Any] = {}
+        requests: dict[str, Any] = {}
         if self.quotas and self.chance(0.7):
             labels[PREFIX + "name"] = draw.choice(self.quotas)
         if self.chance(0.1):
@@ -288,19 +288,19 @@ class _Writer:
         if self.has_reservations and self.chance(0.15):
             annotations |= affinity()
         if self.chance(0.2):
-            asked[FOO] = draw.choice((1, 2))
+            requests[FOO] = draw.choice((1, 2))
         if self.has_parts and self.chance(0.4):
             share = draw.choice((25, 50, 100, 100, 200))
-            asked = {CORE: share, RATIO: share}
+            requests = {CORE: share, RATIO: share}
             if self.chance(0.2):
-                asked["koordinator.sh/rdma"] = 100
+                requests["koordinator.sh/rdma"] = 100
         self.bind_cpus(labels, annotations)
         band = 9000 if "koordinator.sh/qosClass" in labels else 0
         chosen = draw.choice((0, 10, 100)) if priority is None else priority
         return {
             "cpu": draw.choice((1, 1, 2, 3, 4)),
             "memory": draw.choice(("512Mi", "1Gi", "4Gi")),
-            "requests": asked,
+            "requests": requests,
             "labels": labels,
             "annotations": annotations,
             "priority": band + chosen,
@@ -342,13 +342,13 @@ class _Writer:
         draw = self.random
         names = [self.name("g") for _ in range(draw.choice((1, 1, 1, 2)))]
         priority = draw.choice((0, 10, 100))
-        said: dict[str, str] = {}
+        annotations: dict[str, str] = {}
         if len(names) > 1:
-            said[GANG + "groups"] = json.dumps([f"default/{name}" for name in names])
+            annotations[GANG + "groups"] = json.dumps([f"default/{name}" for name in names])
         if self.has_topology and self.chance(0.6):
             layer, strategy = draw.choice(list(LAYERS)), draw.choice(("MustGather", "PreferGather"))
             rule = {"layer": layer, "strategy": strategy}
-            said[GANG + "network-topology-spec"] = json.dumps({"gatherStrategy": [rule]})
+            annotations[GANG + "network-topology-spec"] = json.dumps({"gatherStrategy": [rule]})
         made_here: list[KubeObject] = []
         for gang in names:
             least = draw.randint(1, 4)
@@ -357,7 +357,7 @@ class _Writer:
                     "PodGroup",
                     gang,
                     "scheduling.sigs.k8s.io/v1alpha1",
-                    metadata={"namespace": "default", "annotations": said},
+                    metadata={"namespace": "default", "annotations": annotations},
                     spec={"minMember": least},
                 )
             )
@@ -374,9 +374,9 @@ class _Writer:
     def new_reservation(self) -> KubeObject:
         draw, name = self.random, self.name("r")
         self.reservations.append(name)
-        asked: dict[str, Any] = {}
+        requests: dict[str, Any] = {}
         if self.has_parts and self.chance(0.3):
-            asked = {CORE: 100, RATIO: 100}
+            requests = {CORE: 100, RATIO: 100}
         more: dict[str, Any] = {}
         if self.chance(0.3):
             more["ttl"] = draw.choice(("20s", "300s"))
@@ -389,7 +389,7 @@ class _Writer:
             for_app=draw.choice(APPS),
             once=self.chance(0.4),
             policy=draw.choice(("Aligned", "Restricted", "")),
-            requests=asked,
+            requests=requests,
             template={"priority": draw.choice((0, 10, 100))} if self.chance(0.5) else {},
             **more,
         )

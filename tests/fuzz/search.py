@@ -35,8 +35,8 @@ def played(script: Script) -> Finding | None:
     try:
         Play(script).run()
     except Exception as error:  # noqa: BLE001  # whatever it is, it is a finding
-        said = f"{type(error).__name__}: {error}"
-        return Finding(script, said, traceback.format_exc())
+        problem = f"{type(error).__name__}: {error}"
+        return Finding(script, problem, traceback.format_exc())
     return None
 
 
@@ -47,8 +47,8 @@ def played_in_other_orders(script: Script) -> Finding | None:
     other.run()
     if one.digest() == other.digest():
         return None
-    said = f"OrderError: {one.digest()} in one order, {other.digest()} in another"
-    return Finding(script, said, said)
+    problem = f"OrderError: {one.digest()} in one order, {other.digest()} in another"
+    return Finding(script, problem, problem)
 
 
 def search(seed: int) -> Finding | None:
@@ -119,7 +119,7 @@ def write(found: Finding, folder: Path) -> None:
     objects = _objects(play)
     trace: list[str] = []
     for step in found.script.steps:
-        trace.append(repr(step) if not isinstance(step, Create) else _told(step))
+        trace.append(repr(step) if not isinstance(step, Create) else _source_of(step))
         objects = _after(play, step)
         try:
             play.step(step)
@@ -131,7 +131,7 @@ def write(found: Finding, folder: Path) -> None:
     (folder / "steps.txt").write_text("\n".join(trace) + "\n\n" + found.trace)
 
 
-def _told(step: Create) -> str:
+def _source_of(step: Create) -> str:
     return "\n".join(["Create", *(encode(obj).decode() for obj in step.objects)])
 
 

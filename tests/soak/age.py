@@ -93,7 +93,7 @@ def run(
                 _pass_round(cluster, replicas, course, next(disturbances))
                 time.sleep(rest_s)
             _Round(cluster, replicas, course.rounds).run()
-            witness.check_nobody_moved()
+            witness.check_no_pod_moved()
             assert overcommitted(cluster.api) == {}
             replicas.check_alive()
         except BaseException:

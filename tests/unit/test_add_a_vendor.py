@@ -80,8 +80,8 @@ def test_the_pods_of_the_page_get_what_it_says(package: Path) -> None:
     """A whole card, three slots of the other, and the annotation for the device plugin."""
     command = COMMAND.search(HOW_TO.read_text("utf-8"))
     assert command is not None
-    said = yaml.load(run(package, "-c", KOORD, *command[1].split()), yaml.CSafeLoader)
-    pods = {it["pod"].partition("/")[2]: it["annotations"] for it in said["placements"]}
+    printed = yaml.load(run(package, "-c", KOORD, *command[1].split()), yaml.CSafeLoader)
+    pods = {it["pod"].partition("/")[2]: it["annotations"] for it in printed["placements"]}
     allocated = {
         name: json.loads(annotations["scheduling.koordinator.sh/device-allocated"])["gpu"]
         for name, annotations in pods.items()

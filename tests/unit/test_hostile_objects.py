@@ -114,14 +114,14 @@ def test_the_scheduler_goes_on(marks: dict[tuple[str, str], dict[str, str]]) -> 
     for key in [*handle.state.unbound, *handle.state.pods.by_key]:
         json.dumps(queries.explanation(handle, key, ALL))
     overview = OverviewBuilder(handle).build(NOW)
-    asked = [
+    pages = [
         *(node_details(handle, name, ALL) for name in handle.state.nodes.rows),
         queries.find(handle, "evil", ALL),
         queries.queue(handle, overview, ALL),
         queries.quota_report(handle).visible_to(ALL),
         queries.gang_report(handle).visible_to(ALL),
     ]
-    json.dumps(asked)
+    json.dumps(pages)
     assert time.process_time() - began_s < 5
 
 
@@ -157,9 +157,11 @@ def test_reviews_are_answered(number: int) -> None:
     for hook in enabled_hooks(HookOptions(gates=DEFAULT_GATES)):
         if hook.resource != "pods":
             continue
-        asked = AdmissionRequest(operation="CREATE", namespace="default", name="evil", obj=manifest)
+        admission = AdmissionRequest(
+            operation="CREATE", namespace="default", name="evil", obj=manifest
+        )
         with contextlib.suppress(Denial):
-            (hook.mutate or hook.validate)(asked, lookup())  # type: ignore[misc]
+            (hook.mutate or hook.validate)(admission, lookup())  # type: ignore[misc]
 
 
 @pytest.mark.slow

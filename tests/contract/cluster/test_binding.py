@@ -112,10 +112,10 @@ def test_each_result_of_a_binding_is_polled_once(cluster: Cluster) -> None:
     cluster.create(pod("b"))
     binds = cluster.bind([Binding("default", "a", "n1"), Binding("default", "b", "n1")])
 
-    told = list(binds.finished())
-    while len(told) < 2 and cluster.wait(60):
-        told += binds.finished()
-    assert sorted(told) == [(0, None), (1, None)]
+    results = list(binds.finished())
+    while len(results) < 2 and cluster.wait(60):
+        results += binds.finished()
+    assert sorted(results) == [(0, None), (1, None)]
     assert not binds.finished()
     assert list(binds.results()) == [None, None]
 

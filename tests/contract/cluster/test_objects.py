@@ -292,11 +292,11 @@ def test_finalizers_hold_a_deleted_object(cluster: Cluster) -> None:
     """An object is marked when deleted and goes when the last finalizer is taken off."""
     created = cluster.create(pod("a", finalizers=("koordinator.sh/hold",)))
     cluster.delete(Pod, "a", "default")
-    held = cluster.get(Pod, "a", "default")
+    terminating = cluster.get(Pod, "a", "default")
 
-    assert held.metadata.deletion_timestamp is not None
-    assert held.metadata.uid == created.metadata.uid
-    cluster.update(replace(held, metadata=replace(held.metadata, finalizers=())))
+    assert terminating.metadata.deletion_timestamp is not None
+    assert terminating.metadata.uid == created.metadata.uid
+    cluster.update(replace(terminating, metadata=replace(terminating.metadata, finalizers=())))
     with pytest.raises(NotFoundError):
         cluster.get(Pod, "a", "default")
 

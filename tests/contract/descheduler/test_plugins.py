@@ -164,7 +164,7 @@ def _writes(handle: Handle, pods: Sequence[Pod]) -> None:
     handle.writer.delete(Pod, one.metadata.name, one.metadata.namespace)
 
 
-def _asks_nobody(handle: Handle, pods: Sequence[Pod]) -> None:
+def _asks_no_filter(handle: Handle, pods: Sequence[Pod]) -> None:
     handle.evictor.evict(pods[0])
 
 
@@ -175,15 +175,15 @@ def _takes_the_newest(handle: Handle, _pods: Sequence[Pod]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("act", "told"),
+    ("act", "message"),
     [
         (_silent, "proves nothing"),
         (_writes, "writes in a dry run"),
-        (_asks_nobody, "evicts pods that filters protect"),
+        (_asks_no_filter, "evicts pods that filters protect"),
         (_takes_the_newest, "depends on the order"),
     ],
 )
-def test_suite_rejects_faulty_plugins(act: Any, told: str) -> None:
+def test_suite_rejects_faulty_plugins(act: Any, message: str) -> None:
     """The error names the rule that the plugin breaks."""
-    with pytest.raises(AssertionError, match=told):
+    with pytest.raises(AssertionError, match=message):
         check_plugin(bad(act))

@@ -69,11 +69,11 @@ class RemembersPods:
     reads: ClassVar = Reads.NODE
 
     def __init__(self) -> None:
-        self.asked = 0
+        self.calls = 0
 
     def score(self, snapshot: Snapshot, _pod: PodClass) -> IntArray:
-        self.asked += 1
-        return np.full(len(snapshot), self.asked % 100)
+        self.calls += 1
+        return np.full(len(snapshot), self.calls % 100)
 
 
 class SkipsWhatItRejects:

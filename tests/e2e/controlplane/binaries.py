@@ -72,16 +72,16 @@ def kubernetes_gates(text: str = "") -> FeatureGates:
 def _modfile() -> Path:
     """Return the go.mod of the requested release.  Raises ControlPlaneError."""
     modfiles = [_KUBERNETES / "go.mod", *sorted(_KUBERNETES.glob("v*.mod"))]
-    asked = os.environ.get(VERSION_VARIABLE, "").removeprefix("v")
-    if not asked:
+    requested = os.environ.get(VERSION_VARIABLE, "").removeprefix("v")
+    if not requested:
         return modfiles[0]
     versions = {version_in(it, "k8s.io/kubernetes").removeprefix("v"): it for it in modfiles}
     for version, modfile in versions.items():
-        if f"{version}.".startswith(f"{asked}."):
+        if f"{version}.".startswith(f"{requested}."):
             return modfile
     raise ControlPlaneError(
         f"{VERSION_VARIABLE}: must be one of {', '.join(sorted(versions))}, or its minor release, "
-        f"got {asked!r}"
+        f"got {requested!r}"
     )
 
 

@@ -48,8 +48,8 @@ def test_a_job_by_hand_moves_a_pod_to_a_place_that_the_scheduler_has_reserved(
     assert len(mover.pods()) == REPLICAS
     shown = mover.kubectl("get", "pmj", "by-hand", "--no-headers").split()
     assert shown[:3] == ["by-hand", "Succeeded", "Complete"]
-    told = {it["reason"] for it in mover.events_of(old)}
-    assert "Descheduled" in told
+    reasons = {it["reason"] for it in mover.events_of(old)}
+    assert "Descheduled" in reasons
     labels = {"strategy": "", "namespace": mover.namespace, "node": place, "result": "success"}
     assert evicted(descheduler, labels) == 1.0
 

@@ -17,7 +17,7 @@ def witness(controlplane: ControlPlane) -> Iterator[Witness]:
     """Observe bindings; no pod may be rebound."""
     with Witness(controlplane.api) as watching:
         yield watching
-        watching.check_nobody_moved()
+        watching.check_no_pod_moved()
 
 
 @pytest.fixture

@@ -93,5 +93,5 @@ class Stage:
 
     def reasons(self, name: str) -> list[str]:
         """Return the reasons of the events about a pod."""
-        told = self.api.request("GET", f"{self.inside}/events")["items"]
-        return [it["reason"] for it in told if it["involvedObject"]["name"] == name]
+        events = self.api.request("GET", f"{self.inside}/events")["items"]
+        return [it["reason"] for it in events if it["involvedObject"]["name"] == name]

@@ -52,9 +52,9 @@ def test_a_pod_that_another_has_bound_counts_where_it_is(
     """
     stage.start()
     stage.add_nodes(place("n1"), place("n2"))
-    with stage.interposer.hold("POST", f"/a{BIND}") as held:
+    with stage.interposer.hold("POST", f"/a{BIND}") as blocked:
         stage.add_pods(pod("a"))
-        wanted = held.wait_for_call().manifest["target"]["name"]
+        wanted = blocked.wait_for_call().manifest["target"]["name"]
         other = {"n1": "n2", "n2": "n1"}[wanted]
         let_news_through = stage.interposer.stall_streams(PODS_WATCH)
         if news_comes_first:
@@ -63,7 +63,7 @@ def test_a_pod_that_another_has_bound_counts_where_it_is(
         if news_comes_first:
             stage.add_pods(pod("b"))
             assert stage.witness.node_of("b") == wanted
-    eventually(lambda: held.calls[0].status == 409)
+    eventually(lambda: blocked.calls[0].status == 409)
     if not news_comes_first:
         eventually(lambda: stage.count("error") == 1)
         let_news_through()
@@ -84,9 +84,9 @@ def test_a_pod_that_is_deleted_while_it_is_bound_gives_its_place_back(
     """A new pod of the same name gets it, and counts there."""
     stage.start()
     stage.add_nodes(place("n1"))
-    with stage.interposer.hold("POST", f"/a{BIND}", times=1) as held:
+    with stage.interposer.hold("POST", f"/a{BIND}", times=1) as blocked:
         stage.add_pods(pod("a"))
-        held.wait_for_call()
+        blocked.wait_for_call()
         let_news_through = stage.interposer.stall_streams(PODS_WATCH)
         if news_comes_first:
             let_news_through()
@@ -94,7 +94,7 @@ def test_a_pod_that_is_deleted_while_it_is_bound_gives_its_place_back(
         stage.add_pods(pod("a"))
         if news_comes_first:
             assert stage.witness.node_of("a") == "n1"
-    eventually(lambda: held.calls[0].status in (404, 409))
+    eventually(lambda: blocked.calls[0].status in (404, 409))
     let_news_through()
 
     assert stage.witness.node_of("a") == "n1"
@@ -159,14 +159,14 @@ def test_bind_is_resolved_after_a_false_conflict(stage: Stage, news_comes_first:
     """
     stage.start()
     stage.add_nodes(place("n1"), place("n2"))
-    held = stage.interposer.hold("POST", f"/a{BIND}", times=1)
+    blocked = stage.interposer.hold("POST", f"/a{BIND}", times=1)
     with stage.interposer.hold_answer("POST", f"/a{BIND}", 409, FAILED_HALF_WAY) as done:
         stage.add_pods(pod("a"))
-        held.wait_for_call()
+        blocked.wait_for_call()
         let_news_through = stage.interposer.stall_streams(PODS_WATCH)
         if news_comes_first:
             let_news_through()
-        held.end()
+        blocked.end()
         taken = stage.witness.node_of("a")
         if news_comes_first:
             eventually(lambda: stage.handled("AssignedPodUpdate"))
@@ -189,15 +189,15 @@ def test_an_outage_that_outlasts_our_patience(stage: Stage) -> None:
     everything = [(method, ".") for method in ("GET", "POST", "PATCH")]
     stage.start()
     stage.add_nodes(place("n1"))
-    held = stage.interposer.hold("POST", f"/a{BIND}", times=1)
+    blocked = stage.interposer.hold("POST", f"/a{BIND}", times=1)
     stage.interposer.lose_answer("POST", f"/a{BIND}")
     stage.add_pods(pod("a"))
-    held.wait_for_call()
+    blocked.wait_for_call()
     stage.add_pods(pod("b"))
     stage.wait_for_waiting(1)
     outage = [stage.interposer.drop(*it, times=None) for it in everything]
     stage.interposer.cut_streams()
-    held.end()
+    blocked.end()
     eventually(lambda: stage.count("error"), 90)
 
     with stage.interposer.hold("GET", r"^/api/v1/pods\?") as wakeup:

@@ -34,12 +34,12 @@ def test_node_is_deleted_during_a_bind(stage: Stage, answer: int | None) -> None
     """When the node comes back, the pod counts there if it was bound to it, else where it is."""
     stage.start()
     stage.add_nodes(node("n1", pods=1))
-    held = stage.interposer.hold("POST", f"/a{BIND}", times=1)
+    blocked = stage.interposer.hold("POST", f"/a{BIND}", times=1)
     if answer is not None:
         stage.interposer.answer("POST", f"/a{BIND}", answer)
-    with held:
+    with blocked:
         stage.add_pods(pod("a"))
-        held.wait_for_call()
+        blocked.wait_for_call()
         stage.api.request("DELETE", f"{NODES}/n1")
         stage.add_nodes(node("n2", pods=1))
         eventually(lambda: (stage.handled("NodeAdd"), stage.handled("NodeDelete")) == (2, 1))
@@ -59,11 +59,11 @@ def test_node_is_recreated_before_its_bind_fails(stage: Stage) -> None:
     """The assumed pod is released."""
     stage.start()
     stage.add_nodes(node("n1", pods=1))
-    held = stage.interposer.hold("POST", f"/a{BIND}", times=1)
+    blocked = stage.interposer.hold("POST", f"/a{BIND}", times=1)
     stage.interposer.answer("POST", f"/a{BIND}", 403)
-    with held:
+    with blocked:
         stage.add_pods(pod("a"))
-        held.wait_for_call()
+        blocked.wait_for_call()
         stage.api.request("DELETE", f"{NODES}/n1")
         stage.add_nodes(node("n1", pods=1))
         eventually(lambda: stage.handled("NodeAdd") == 2)

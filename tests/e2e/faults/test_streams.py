@@ -39,9 +39,9 @@ def test_changes_during_a_gap_are_applied(stage: Stage) -> None:
     stage.wait_for_waiting(1)
     lists = len(stage.interposer.lists())
 
-    with stage.interposer.hold("GET", WATCH) as held:
+    with stage.interposer.hold("GET", WATCH) as blocked:
         opened = stage.interposer.cut_streams()
-        held.wait_for_call(opened)  # nothing that happens now is seen
+        blocked.wait_for_call(opened)  # nothing that happens now is seen
         stage.delete_pod("a")
         stage.api.request("DELETE", f"{NODES}/n0")
         stage.add_nodes(node("n3", pods=1))

@@ -91,8 +91,8 @@ class Network:
         assert receiver.stdout is not None
         receiver.stdout.readline()
         self.run(place, sys.executable, "-c", _SEND, WORLD, port, str(_SECONDS))
-        said, _ = receiver.communicate(timeout=60)
-        return float(said)
+        output, _ = receiver.communicate(timeout=60)
+        return float(output)
 
     def sent_bytes(self) -> dict[str, int]:
         """Return the bytes sent by each class."""

@@ -143,13 +143,13 @@ def test_the_life_of_an_agent(
     # What was done can be read, while it runs and afterwards.
     assert "CPU suppress" in agent.get("/events?size=5")
     assert "koordlet_be_suppress_cpu_cores" in agent.get("/metrics")
-    told = subprocess.run(
+    output = subprocess.run(
         [KOORD, "koordlet", "audit", f"--audit-log-dir={agent.audit}", "--type=cgroup"],
         stdout=subprocess.PIPE,
         text=True,
         check=True,
     ).stdout
-    assert "cpu.cfs_quota_us: -1 -> 400000 (CPU suppress: 50 % of 8000m" in told
+    assert "cpu.cfs_quota_us: -1 -> 400000 (CPU suppress: 50 % of 8000m" in output
 
     # A restarted agent keeps the limit.
     cluster.apply(SLO)
@@ -185,7 +185,7 @@ def test_an_agent_reports_on_its_own_node_only(controlplane: ControlPlane, right
             "spec": {"devices": []},
         }
         metric = json.loads(controlplane.kubectl("get", f"nodemetric/{name}", "-o=json"))
-        said = []
+        errors = []
         for command, obj in (("create", device), ("replace --subresource=status", metric)):
             try:
                 controlplane.kubectl(
@@ -196,11 +196,11 @@ def test_an_agent_reports_on_its_own_node_only(controlplane: ControlPlane, right
                     kubeconfig=kubeconfig,
                 )
             except ControlPlaneError as error:
-                said.append(str(error))
-        return "\n".join(said)
+                errors.append(str(error))
+        return "\n".join(errors)
 
-    said = "must be the node of this node agent, n1, got n2"
-    eventually(lambda: refusal(rights, "n2").count(said) == 2)
+    message = "must be the node of this node agent, n1, got n2"
+    eventually(lambda: refusal(rights, "n2").count(message) == 2)
     assert "names no node" in refusal(unbound, "n1")
     assert refusal(rights, "n1") == ""
 
@@ -247,16 +247,16 @@ def test_an_agent_writes_events_of_its_own_only(controlplane: ControlPlane, righ
     where = "/apis/events.k8s.io/v1/namespaces/default/events"
     for one in (event("own"), event("foreign", reporter="kubelet")):
         controlplane.api.request("POST", where, one)
-    said = "events that koordlet reports only"
-    eventually(lambda: said in made(event("a", reporter="kube-scheduler")))
+    message = "events that koordlet reports only"
+    eventually(lambda: message in made(event("a", reporter="kube-scheduler")))
     assert made(event("a")) == ""
     assert made(event("a", kind="Node", about="n1")) == ""
     assert "own node only" in made(event("a", kind="Node", about="n2"))
     assert "own node only" in made(event("a", kind="Secret", about="s"))
     assert changed("own") == ""
-    assert said in changed("foreign")
-    assert said in changed("foreign", reportingComponent="koordlet")
-    assert said in changed("own", reportingComponent="kubelet")
+    assert message in changed("foreign")
+    assert message in changed("foreign", reportingComponent="koordlet")
+    assert message in changed("own", reportingComponent="kubelet")
     patch = '{"message":"by an operator"}'
     controlplane.kubectl(
         "patch", "events", "foreign", "--namespace=default", "--type=merge", f"--patch={patch}"

@@ -60,7 +60,7 @@ class NodeAgent(KoordProcess):
         ]
         super().__init__(controlplane, "koordlet", command, port)
 
-    def wait_until_asked(self, timeout_s: float = 20.0) -> None:
+    def wait_until_called(self, timeout_s: float = 20.0) -> None:
         """Wait until the runtime has taken the plugin."""
         eventually(lambda: self.metric(CONNECTED) == 1, timeout_s)
 
@@ -78,15 +78,15 @@ def start_agent(controlplane: ControlPlane, node: RealNode, tmp_path: Path) -> I
 
     def start(
         *flags: str,
-        asked: bool = True,
+        is_called: bool = True,
         ready: bool = True,
         program: Sequence[str] = (str(KOORD),),
     ) -> NodeAgent:
         made = NodeAgent(controlplane, node, tmp_path, *flags, program=program)
         started.append(made)
         made.start(wait=ready)
-        if asked:
-            made.wait_until_asked()
+        if is_called:
+            made.wait_until_called()
         return made
 
     yield start

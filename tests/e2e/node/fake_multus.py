@@ -74,19 +74,19 @@ def main() -> None:
 
 def _add(settings: dict[str, Any], pod: dict[str, str]) -> None:
     namespace, name = pod["K8S_POD_NAMESPACE"], pod["K8S_POD_NAME"]
-    asked = subprocess.run(
+    response = subprocess.run(
         [*settings["kubectl"], "get", "pod", f"--namespace={namespace}", name, "--output=json"],
         capture_output=True,
         text=True,
         check=True,
     )
-    network = json.loads(asked.stdout)["metadata"].get("annotations", {}).get(NETWORKS)
+    network = json.loads(response.stdout)["metadata"].get("annotations", {}).get(NETWORKS)
     if network is None:
         return
     resource = settings["resourceNames"][network]
-    told = [each for each in list_pods(settings["socket"])
+    reported = [each for each in list_pods(settings["socket"])
             if (each.namespace, each.name) == (namespace, name)]  # fmt: skip
-    ids = devices(told[0]).get(resource, []) if told else []
+    ids = devices(reported[0]).get(resource, []) if reported else []
     if not ids:
         raise RuntimeError(f"VF pci addr is required: no {resource} of {namespace}/{name}")
     _attach(os.environ["CNI_NETNS"], ids[0])

@@ -180,8 +180,8 @@ class _Handlers:
 
     def _allocate(self, request: bytes, context: Any) -> bytes:
         try:
-            asked = decode_message(_AllocateRequest, request)
-            return encode_message(self._plugin.allocate(self._resource, asked))
+            decoded = decode_message(_AllocateRequest, request)
+            return encode_message(self._plugin.allocate(self._resource, decoded))
         except (ApiError, LookupError) as error:
             context.abort(grpc.StatusCode.UNAVAILABLE, str(error))
             raise

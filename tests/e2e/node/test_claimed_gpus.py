@@ -61,7 +61,9 @@ def site(
     describe(tmp_path / "xpus")
     describe_to_runtime(node.var_run / "cdi")
     start_agent(
-        f"--feature-gates={','.join(GATES)}", f"--xpu-device-infos-dir={tmp_path}/xpus", asked=False
+        f"--feature-gates={','.join(GATES)}",
+        f"--xpu-device-infos-dir={tmp_path}/xpus",
+        is_called=False,
     )
     with ManagerProcess(controlplane), SchedulerProcess(controlplane, SCHEDULING):
         eventually(lambda: offered(controlplane, node, CORE) == 100 * GPUS, 60)
@@ -111,10 +113,10 @@ def test_gpu_is_allocated_to_a_claim_or_a_request(
     """Three GPUs, four pods: the last one waits for the first that ends, whichever way it asks."""
     api = controlplane.api
     selectors = [{"cel": {"expression": 'device.driver == "gpu.koordinator.sh"'}}]
-    asked = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpus"}}]}
+    devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpus"}}]}
     for plural, name, spec in (
         ("deviceclasses", "gpus", {"selectors": selectors}),
-        ("namespaces/default/resourceclaimtemplates", "one", {"spec": {"devices": asked}}),
+        ("namespaces/default/resourceclaimtemplates", "one", {"spec": {"devices": devices}}),
     ):
         api.request("POST", f"{PREFIX}/{plural}", {"metadata": {"name": name}, "spec": spec})
 

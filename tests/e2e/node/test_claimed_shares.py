@@ -85,11 +85,11 @@ def test_claimed_share_has_the_limits_of_a_requested_one(
 ) -> None:
     """Two claims of one GPU, and a pod that requests as much: library, limits and regions."""
     share = {"capacity": {"requests": {"core": "25", "memory": "4Gi"}}}
-    asked = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpus", **share}}]}
+    devices = {"requests": [{"name": "gpu", "exactly": {"deviceClassName": "gpus", **share}}]}
     selectors = [{"cel": {"expression": 'device.driver == "gpu.koordinator.sh"'}}]
     for plural, name, spec in (
         ("deviceclasses", "gpus", {"selectors": selectors}),
-        ("namespaces/default/resourceclaimtemplates", "share", {"spec": {"devices": asked}}),
+        ("namespaces/default/resourceclaimtemplates", "share", {"spec": {"devices": devices}}),
     ):
         controlplane.api.request(
             "POST", f"{PREFIX}/{plural}", {"metadata": {"name": name}, "spec": spec}

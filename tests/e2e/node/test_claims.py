@@ -47,11 +47,11 @@ def test_containers_see_the_devices_of_their_claims(
 ) -> None:
     """Each pod another one; who waits gets the device of who has ended."""
     selectors = [{"cel": {"expression": f'device.driver == "{DRIVER}"'}}]
-    asked = {"requests": [{"name": "unit", "exactly": {"deviceClassName": "units"}}]}
+    devices = {"requests": [{"name": "unit", "exactly": {"deviceClassName": "units"}}]}
     api = controlplane.api
     for plural, name, spec in (
         ("deviceclasses", "units", {"selectors": selectors}),
-        ("namespaces/default/resourceclaimtemplates", "one", {"spec": {"devices": asked}}),
+        ("namespaces/default/resourceclaimtemplates", "one", {"spec": {"devices": devices}}),
     ):
         api.request("POST", f"{PREFIX}/{plural}", {"metadata": {"name": name}, "spec": spec})
     pods = [claiming(f"user{i}") for i in range(UNITS)]

@@ -60,7 +60,7 @@ def test_killed_parts_keep_no_container_from_starting(
         node.create(*pods)
         _kill(victim, agent, node)
         made = [node.wait_for(each, "Running") for each in pods]
-        agent.wait_until_asked(_BACK_S)
+        agent.wait_until_called(_BACK_S)
         eventually(lambda made=made: are_right(node, made), _BACK_S)  # type: ignore[misc]
         node.delete_pods()
 
@@ -72,7 +72,7 @@ def _kill(victim: str, agent: NodeAgent, node: RealNode) -> None:
     agent.kill()
     began_s = time.monotonic()
     agent.start()
-    agent.wait_until_asked(_BACK_S)
+    agent.wait_until_called(_BACK_S)
     assert time.monotonic() - began_s < _BACK_S
 
 
@@ -102,5 +102,5 @@ def test_a_stopped_agent_holds_up_no_container(
         assert time.monotonic() - began_s < _BACK_S
     finally:
         agent.signal(signal.SIGCONT)
-    agent.wait_until_asked(_BACK_S)
+    agent.wait_until_called(_BACK_S)
     eventually(lambda: are_right(node, made), _BACK_S)

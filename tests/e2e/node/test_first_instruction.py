@@ -101,7 +101,7 @@ def test_container_starts_unadjusted_without_the_plugin(
     start_agent: StartAgent, node: RealNode
 ) -> None:
     """So the assertions above are the plugin's doing; the reconciler comes a moment later."""
-    start_agent("--enable-nri-runtime-hook=false", asked=False)
+    start_agent("--enable-nri-runtime-hook=false", is_called=False)
     status = {STATUS: json.dumps({"cpuset": "1"})}
     (late,) = node.run(printer("late", "LSR", annotations=status, resources=amounts("1", "32Mi")))
     assert first_words(node, late)["quota"] == "100000"
@@ -145,10 +145,10 @@ def test_hostile_annotations_cost_their_own_pod_no_start(
         "upwards": {EXTENDED: json.dumps({"containers": {"../../..": {"limits": {"a": "1"}}}})},
     }
     one = amounts("1", "32Mi")
-    asked = {"elsewhere": {"resources": one}}  # a pod that requests no CPU gets none of its own
+    requests = {"elsewhere": {"resources": one}}  # a pod that requests no CPU gets none of its own
     made = node.run(
         *(
-            printer(name, "LS", annotations=each, **asked.get(name, {}))
+            printer(name, "LS", annotations=each, **requests.get(name, {}))
             for name, each in hostile.items()
         )
     )
@@ -187,8 +187,10 @@ def test_a_share_of_a_gpu_comes_with_its_limits(
     }
     shares = {"scheduling.koordinator.sh/device-allocated": allocated}
     del resources["koordinator.sh/gpu-memory"]  # a pod requests either bytes or percent
-    asked = {"requests": resources, "limits": resources}
-    (made,) = node.run(pod("shares", script, labels=labels, annotations=shares, resources=asked))
+    requirements = {"requests": resources, "limits": resources}
+    (made,) = node.run(
+        pod("shares", script, labels=labels, annotations=shares, resources=requirements)
+    )
     words = eventually(lambda: text if "done" in (text := node.printed(made)) else "").splitlines()
     assert {
         "NVIDIA_VISIBLE_DEVICES=1",

@@ -65,7 +65,7 @@ def test_pods_of_the_kubelet_get_their_settings(
 ) -> None:
     """Its certificate is its own, as it makes it; who we are it asks the API server."""
     restart_kubelet(node, LOOKS_UP)
-    agent = start_agent(*FLAGS, asked=False)
+    agent = start_agent(*FLAGS, is_called=False)
     (first,) = node.run(bound("first"))
     eventually(lambda: cpus(node, first) == "1")
     node.delete(first)
@@ -88,7 +88,7 @@ def test_static_pods_are_known_without_a_mirror(
         json.dumps({"apiVersion": "v1", "kind": "Pod", **static})
     )
     restart_kubelet(node, {"staticPodPath": str(manifests)})
-    start_agent(*FLAGS, asked=False)
+    start_agent(*FLAGS, is_called=False)
 
     def set_right() -> bool:
         files = (CGROUPS / "cpuset/kubepods").glob("pod*/*/cpuset.cpus")
@@ -102,7 +102,7 @@ def test_hanging_or_restarted_kubelet_affects_no_pod(
     controlplane: ControlPlane, node: RealNode, start_agent: StartAgent
 ) -> None:
     """Its last answer stays in effect, with an event; later pods are known, too."""
-    agent = start_agent(*FLAGS, asked=False)
+    agent = start_agent(*FLAGS, is_called=False)
     (made,) = node.run(bound("made"))
     eventually(lambda: cpus(node, made) == "1")
 
@@ -127,14 +127,14 @@ def test_refusal_by_the_kubelet_is_reported(
     other = tmp_path / "other.crt"
     other.write_text("")
     wrong = f"--kubelet-certificate-authority={other}"
-    agent = start_agent(*FLAGS, wrong, asked=False, ready=False)
+    agent = start_agent(*FLAGS, wrong, is_called=False, ready=False)
     eventually(lambda: any("certificate verify failed" in note for note in notes(controlplane)))
     assert agent.get("/readyz") != "ok"
     agent.kill()
 
-    nobody = {"anonymous": {"enabled": False}, "webhook": {"enabled": False}}
-    restart_kubelet(node, {"authentication": nobody})
-    agent = start_agent(*FLAGS, asked=False, ready=False)
+    no_authentication = {"anonymous": {"enabled": False}, "webhook": {"enabled": False}}
+    restart_kubelet(node, {"authentication": no_authentication})
+    agent = start_agent(*FLAGS, is_called=False, ready=False)
     eventually(lambda: any("answered 401" in note for note in notes(controlplane)))
     assert any("nodes/proxy" in note for note in notes(controlplane))
     assert agent.get("/readyz") != "ok"

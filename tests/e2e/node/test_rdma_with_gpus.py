@@ -154,7 +154,7 @@ class Site:
         lines = map(json.loads, self.log.read_text().splitlines() if self.log.exists() else ())
         return [line for line in lines if line["event"] == event]
 
-    def told(self) -> dict[str, dict[str, list[str]]]:
+    def reported(self) -> dict[str, dict[str, list[str]]]:
         """Return the devices by pod in the answer of List."""
         found = {
             each.name: fake_multus.devices(each) for each in fake_multus.list_pods(self.socket)
@@ -227,7 +227,7 @@ def test_a_pod_gets_its_gpu_its_interface_and_its_device_nodes(site: Site) -> No
         assert words[:3] == [function, "gpu", str(number)]
         assert {"rdma_cm", f"uverbs{verbs}"} <= set(words)
         assert sum(word.startswith("uverbs") for word in words) == 1 + (verbs == 0)
-    assert site.told() == {
+    assert site.reported() == {
         each["metadata"]["name"]: {RDMA: [function], GPU: [gpu]}
         for each, (gpu, function) in zip(made, given, strict=True)
     }
@@ -253,7 +253,7 @@ def test_a_copied_annotation_gets_no_device(site: Site, controlplane: ControlPla
 
     assert [line.strip() for line in printed.splitlines() if line.startswith("gpu")] == ["gpu"]
     assert "rdma_cm" not in printed
-    assert list(site.told()) == ["trainer-a"]
+    assert list(site.reported()) == ["trainer-a"]
     events = eventually(lambda: _warnings(controlplane, "a-thief"))
     assert any("is allocated to pod default/trainer-a on this node" in note for note in events)
     assert not _warnings(controlplane, "trainer-a")
@@ -281,14 +281,14 @@ def test_pods_that_follow_others_of_their_name_get_devices_of_their_own(site: Si
         given = {each["metadata"]["uid"]: allocated(each)[1] for each in made}
         attached = {line["uid"]: line["text"] for line in site.events("ADD")}
         assert {uid: attached[uid] for uid in given} == given
-        told: dict[str, dict[str, list[str]]] = eventually(lambda: _told(site), 60)
-        assert {name: ids[RDMA] for name, ids in told.items()} == {
+        reported: dict[str, dict[str, list[str]]] = eventually(lambda: _reported(site), 60)
+        assert {name: ids[RDMA] for name, ids in reported.items()} == {
             each["metadata"]["name"]: [allocated(each)[1]] for each in made
         }
         site.node.delete_pods()
 
 
-def _told(site: Site) -> dict[str, dict[str, list[str]]]:
+def _reported(site: Site) -> dict[str, dict[str, list[str]]]:
     with suppress(grpc.RpcError):
-        return site.told()
+        return site.reported()
     return {}

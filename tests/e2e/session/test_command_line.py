@@ -16,7 +16,7 @@ from tests.e2e.session.user import User
 CPU = "Insufficient cpu"
 
 
-def asked(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def run_command(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"KUBECONFIG": str(kubeconfig)}
     return subprocess.run(
         [KOORD, *arguments],
@@ -28,8 +28,8 @@ def asked(kubeconfig: Path, *arguments: str) -> subprocess.CompletedProcess[str]
     )
 
 
-def said(kubeconfig: Path, *arguments: str) -> Any:
-    done = asked(kubeconfig, *arguments, "-o", "json")
+def output(kubeconfig: Path, *arguments: str) -> Any:
+    done = run_command(kubeconfig, *arguments, "-o", "json")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -67,18 +67,18 @@ def test_the_cluster_of_the_environment_is_asked(user: User, controlplane: Contr
     admin = in_namespace(controlplane.kubeconfig(), user.namespace)
     large = f"{user.namespace}/large"
 
-    (found,) = said(admin, "explain", "pod", "large")["pods"]
+    (found,) = output(admin, "explain", "pod", "large")["pods"]
     assert (found["pod"], found["verdict"]) == (large, "waits")
     assert {cause["reason"] for cause in found["causes"]} == {CPU}
 
-    assert said(admin, "explain", "pods", "-n", user.namespace)["waiting"] == 2
-    (web,) = said(admin, "explain", "pods", "-n", user.namespace, "-l", "app=web")["causes"]
+    assert output(admin, "explain", "pods", "-n", user.namespace)["waiting"] == 2
+    (web,) = output(admin, "explain", "pods", "-n", user.namespace, "-l", "app=web")["causes"]
     assert web["pods"] == [large]
-    (placed,) = said(admin, "schedule", "--dry-run", "-l", "app=web")["unschedulable"]
+    (placed,) = output(admin, "schedule", "--dry-run", "-l", "app=web")["unschedulable"]
     assert placed["pod"] == large
-    assert asked(admin, "gang", "list").returncode == 0
-    assert asked(admin, "quota", "tree").returncode == 0
-    refused = asked(admin, "schedule")
+    assert run_command(admin, "gang", "list").returncode == 0
+    assert run_command(admin, "quota", "tree").returncode == 0
+    refused = run_command(admin, "schedule")
     assert (refused.returncode, "--dry-run" in refused.stderr) == (2, True)
 
 
@@ -87,13 +87,13 @@ def test_a_tenant_hears_why_own_pods_wait(user: User, tenant: Path) -> None:
     user.apply(node("small", "1"), pod("large", "2"))
     user.refusal_of("large")
 
-    done = asked(tenant, "explain", "pod", "large", "-o", "json")
+    done = run_command(tenant, "explain", "pod", "large", "-o", "json")
     (found,) = json.loads(done.stdout)["pods"]
     assert found["verdict"] == "waits"
     assert CPU in found["causes"][0]["reason"]
     assert "this user may not read" in done.stderr
 
-    assert said(tenant, "explain", "pods")["waiting"] == 1
-    elsewhere = asked(tenant, "explain", "pods", "-n", "kube-system")
+    assert output(tenant, "explain", "pods")["waiting"] == 1
+    elsewhere = run_command(tenant, "explain", "pods", "-n", "kube-system")
     assert elsewhere.returncode == 2
     assert "pods is forbidden" in elsewhere.stderr

@@ -91,8 +91,8 @@ def test_page_follows_pods(user: User, pages: Pages) -> None:
 
     frame = shown(lambda f: key in waiting(f) and f["totals"]["placed"] == 1)
     assert frame["nodes"]["names"] == ["only"]
-    told = pages.plain.request("GET", f"/api/pod?name={key}")
-    assert told["nearest"][0]["node"] == "only"
+    explained = pages.plain.request("GET", f"/api/pod?name={key}")
+    assert explained["nearest"][0]["node"] == "only"
     user.kubectl("delete", "pod", "waits")
     shown(lambda f: key not in waiting(f))
 

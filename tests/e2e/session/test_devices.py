@@ -133,7 +133,7 @@ def user(controlplane: ControlPlane, namespace: str, kubelet: FakeKubelet) -> Us
     return User(controlplane, namespace)
 
 
-def held(user: User, pod: str, key: str) -> Any:
+def annotation_of(user: User, pod: str, key: str) -> Any:
     return json.loads(user.get("pods", pod)["metadata"]["annotations"][key])
 
 
@@ -152,8 +152,8 @@ def assert_nothing_is_given_out_twice(user: User) -> None:
     for each in user.get("pods"):
         on, name = each["spec"].get("nodeName"), each["metadata"]["name"]
         if on:
-            cpus.update((on, cpu) for cpu in cpus_of(held(user, name, STATUS)["cpuset"]))
-            for card in held(user, name, ALLOCATED)["gpu"]:
+            cpus.update((on, cpu) for cpu in cpus_of(annotation_of(user, name, STATUS)["cpuset"]))
+            for card in annotation_of(user, name, ALLOCATED)["gpu"]:
                 cards[on, card["minor"]] += int(card["resources"][f"{GPU}-core"])
     assert not [cpu for cpu, times in cpus.items() if times > 1]
     assert not [card for card, percent in cards.items() if percent > 100]
@@ -168,7 +168,7 @@ def test_a_pod_gets_its_devices_and_cpus_from_one_numa_node(user: User) -> None:
     user.apply(asking("pair", gpu="200", rdma="1", annotations=JOINT))
     user.node_of("pair")
 
-    allocated, status = held(user, "pair", ALLOCATED), held(user, "pair", STATUS)
+    allocated, status = annotation_of(user, "pair", ALLOCATED), annotation_of(user, "pair", STATUS)
     assert [card["minor"] for card in allocated["gpu"]] == [2, 3]
     assert [card["id"] for card in allocated["gpu"]] == ["gpu-2", "gpu-3"]
     assert [nic["minor"] for nic in allocated["rdma"]] == [1]

@@ -90,12 +90,12 @@ def dry_run(kubeconfig: Path, *manifests: Manifest) -> Any:
     return json.loads(done.stdout)
 
 
-def nodes(said: Any) -> dict[str, str]:
-    return {it["pod"].partition("/")[2]: it["node"] for it in said["placements"]}
+def nodes(result: Any) -> dict[str, str]:
+    return {it["pod"].partition("/")[2]: it["node"] for it in result["placements"]}
 
 
-def messages(said: Any) -> dict[str, str]:
-    return {it["pod"].partition("/")[2]: it["message"] for it in said["unschedulable"]}
+def messages(result: Any) -> dict[str, str]:
+    return {it["pod"].partition("/")[2]: it["message"] for it in result["unschedulable"]}
 
 
 def stored(user: User) -> dict[str, str]:
@@ -122,16 +122,16 @@ def test_pending_pods_are_bound_as_the_dry_run_predicted(
         user.apply(each)
     before = stored(user)
 
-    said = dry_run(viewer)
+    result = dry_run(viewer)
 
     assert stored(user) == before
     with start(controlplane):
-        expected = nodes(said)
+        expected = nodes(result)
         assert dict(zip(expected, user.nodes_of(*expected), strict=True)) == expected
         assert set(expected) == {"web-0", "web-1", "web-2", "ssd", "tolerant"}
-        for name, message in messages(said).items():
+        for name, message in messages(result).items():
             user.wait_for_refusal(name, message)
-        assert set(messages(said)) == {"too-large", "nowhere"}
+        assert set(messages(result)) == {"too-large", "nowhere"}
 
 
 @pytest.mark.usefixtures("kubelet")
@@ -145,14 +145,14 @@ def test_a_pod_that_does_not_exist_yet_is_tried(controlplane: ControlPlane, user
     too_many = inside(user, pod("newer", "9", nodeSelector={"disk": "ssd"}))
     before = stored(user)
 
-    said = dry_run(controlplane.kubeconfig(), fits, too_many)
+    result = dry_run(controlplane.kubeconfig(), fits, too_many)
 
     assert stored(user) == before
-    assert [set(nodes(said)), set(messages(said))] == [{"new"}, {"newer"}]
+    assert [set(nodes(result)), set(messages(result))] == [{"new"}, {"newer"}]
     with start(controlplane):
         user.apply(fits, too_many)
-        assert user.node_of("new") == nodes(said)["new"]
-        user.wait_for_refusal("newer", messages(said)["newer"])
+        assert user.node_of("new") == nodes(result)["new"]
+        user.wait_for_refusal("newer", messages(result)["newer"])
 
 
 def inside(user: User, manifest: Manifest) -> Manifest:
@@ -171,10 +171,10 @@ def test_dry_run_predicts_preemption_without_evicting(
     before = stored(user)
     important = inside(user, pod("important", "2", priorityClassName="high"))
 
-    said = dry_run(controlplane.kubeconfig(), important)
+    result = dry_run(controlplane.kubeconfig(), important)
 
-    assert nodes(said) == {"important": "n0"}
-    (evicted,) = said["evicted"]
+    assert nodes(result) == {"important": "n0"}
+    (evicted,) = result["evicted"]
     assert evicted["pod"] == f"{user.namespace}/victim"
     assert evicted["by"] == f"{user.namespace}/important"
     assert stored(user) == before

@@ -44,9 +44,9 @@ def test_a_job_gets_its_places_and_keeps_them(user: User) -> None:
     for name in ("victim-0", "victim-1"):
         note = user.event_of(name, "Preempted")["message"]
         assert note.endswith(f"for gang group {user.namespace}/train")
-        told = user.condition_of(name, DISRUPTED)
-        assert (told["status"], told["reason"]) == ("True", "PreemptionByScheduler")
-        assert f"gang group {user.namespace}/train" in told["message"]
+        condition = user.condition_of(name, DISRUPTED)
+        assert (condition["status"], condition["reason"]) == ("True", "PreemptionByScheduler")
+        assert f"gang group {user.namespace}/train" in condition["message"]
     for name in ("w-0", "w-1"):
         user.wait_for_refusal(name, "evicted for 2 members of the gang; it is nominated to node")
 

@@ -39,9 +39,9 @@ def test_describe_and_get_events_show_the_reason(user: User) -> None:
     condition, event = user.refusal_of("big"), user.event_of("big", "FailedScheduling")
     assert (condition["status"], condition["message"]) == ("False", WHY)
     assert event["message"] == WHY
-    (told,) = user.described_events("big")
-    told[2] = "age"
-    assert told == ["Warning", "FailedScheduling", "age", "default-scheduler", WHY]
+    (row,) = user.described_events("big")
+    row[2] = "age"
+    assert row == ["Warning", "FailedScheduling", "age", "default-scheduler", WHY]
     listed = user.kubectl("get", "events", "--no-headers").split(maxsplit=4)
     assert listed[1:] == ["Warning", "FailedScheduling", "pod/big", WHY + "\n"]
 
@@ -56,9 +56,9 @@ def test_the_events_of_a_scheduled_pod(user: User) -> None:
     message = f"Successfully assigned {user.namespace}/web to n0"
     assert (event["type"], event["message"], event["action"]) == ("Normal", message, "Binding")
     assert event["involvedObject"]["uid"] == user.get("pods", "web")["metadata"]["uid"]
-    (told,) = user.described_events("web")
-    told[2] = "age"
-    assert told == ["Normal", "Scheduled", "age", "default-scheduler", message]
+    (row,) = user.described_events("web")
+    row[2] = "age"
+    assert row == ["Normal", "Scheduled", "age", "default-scheduler", message]
 
 
 def test_a_new_reason_takes_the_place_of_the_old_one(user: User) -> None:

@@ -15,14 +15,16 @@ API = "/apis/scheduling.sigs.k8s.io/v1alpha1"
 STEPS_S = 20.0
 
 
-def quota(name: str, most: str, least: str = "0", **said: str) -> Manifest:
+def quota(name: str, most: str, least: str = "0", **settings: str) -> Manifest:
     """Return an ElasticQuota of so many CPUs; ``said`` has its annotations."""
     return {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "ElasticQuota",
         "metadata": {
             "name": name,
-            "annotations": {f"{PREFIX}{key.replace('_', '-')}": text for key, text in said.items()},
+            "annotations": {
+                f"{PREFIX}{key.replace('_', '-')}": text for key, text in settings.items()
+            },
         },
         "spec": {"max": {"cpu": most}, "min": {"cpu": least}},
     }
@@ -39,7 +41,7 @@ def koord(*arguments: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout
 
 
-def said(user: User, name: str, key: str) -> str:
+def annotation_of(user: User, name: str, key: str) -> str:
     """Return the CPUs that a quota reports under a key."""
     annotations = user.get("elasticquotas", name, API)["metadata"]["annotations"]
     return str(json.loads(annotations.get(PREFIX + key, "{}")).get("cpu", ""))
@@ -56,11 +58,11 @@ def test_a_pod_over_its_quota_waits_until_that_is_raised(user: User) -> None:
         lambda: user.get("elasticquotas", "red", API).get("status", {}).get("used") == {"cpu": "2"},
         STEPS_S,
     )
-    eventually(lambda: said(user, "red", "request") == "3", STEPS_S)
+    eventually(lambda: annotation_of(user, "red", "request") == "3", STEPS_S)
 
     user.apply(quota("red", "3"))
     user.node_of("c", STEPS_S)
-    eventually(lambda: said(user, "red", "runtime") == "3", STEPS_S)
+    eventually(lambda: annotation_of(user, "red", "runtime") == "3", STEPS_S)
     user.kubectl("delete", "elasticquota", "red", "--wait=false")
 
 

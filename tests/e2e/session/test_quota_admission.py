@@ -55,7 +55,7 @@ def quota(name: str, cpu: int, **labels: str) -> dict[str, Any]:
 
 
 @contextmanager
-def asked_replicas(
+def started_replicas(
     controlplane: ControlPlane,
     webhook: Callable[[int, int], dict[str, Any]],
     flags: Sequence[str] = (),
@@ -86,7 +86,7 @@ def asked_replicas(
 @pytest.fixture
 def replicas(controlplane: ControlPlane) -> Iterator[None]:
     """Run two replicas that are asked about quotas."""
-    with asked_replicas(controlplane, entry):
+    with started_replicas(controlplane, entry):
         yield
 
 
@@ -132,10 +132,12 @@ def test_children_that_come_together_get_no_more_than_their_parent_has(
             assert refusal(controlplane, namespace, quota(parent, 10, is_parent="true")) == ""
             children = [quota(f"team{number}-{end}", 6, parent=parent) for end in "ab"]
 
-            said = list(pool.map(lambda child: refusal(controlplane, namespace, child), children))
+            refusals = list(
+                pool.map(lambda child: refusal(controlplane, namespace, child), children)
+            )
 
-            assert sorted(map(bool, said)) == [False, True]
-            assert "checkMinQuotaSum all brothers' MinQuota" in max(said)
+            assert sorted(map(bool, refusals)) == [False, True]
+            assert "checkMinQuotaSum all brothers' MinQuota" in max(refusals)
 
 
 def pod_entry(port: int, replica: int) -> dict[str, Any]:
@@ -171,7 +173,7 @@ def pod_of(name: str, quota_name: str) -> dict[str, Any]:
 @pytest.fixture
 def pod_replicas(controlplane: ControlPlane) -> Iterator[None]:
     """Run two replicas that refuse pods of full quotas; half of all pods is asked of each."""
-    with asked_replicas(controlplane, pod_entry, ["--feature-gates=EnableQuotaAdmission=true"]):
+    with started_replicas(controlplane, pod_entry, ["--feature-gates=EnableQuotaAdmission=true"]):
         yield
 
 
@@ -198,8 +200,8 @@ def test_pods_that_come_together_get_no_more_than_their_quota_has(
         """Create a pod as a controller does: again, until the answer is final."""
 
         def answer() -> str:
-            said = create(name)
-            return "" if "503" in said or "try again" in said else said or "created"
+            response = create(name)
+            return "" if "503" in response or "try again" in response else response or "created"
 
         return eventually(answer, 60)
 
@@ -219,8 +221,8 @@ def test_pods_that_come_together_get_no_more_than_their_quota_has(
 
     names = [f"p{number}-{'ab'[number % 2]}" for number in range(30)]
     with ThreadPoolExecutor(8) as pool:
-        said = list(pool.map(settled, names))
+        responses = list(pool.map(settled, names))
 
-    assert said.count("created") == 10
-    assert all("exceeded quota" in each for each in said if each != "created")
+    assert responses.count("created") == 10
+    assert all("exceeded quota" in each for each in responses if each != "created")
     assert len(controlplane.api.request("GET", pods)["items"]) == 10

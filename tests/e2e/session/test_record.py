@@ -146,10 +146,10 @@ def test_the_trail_is_shown_to_whoever_has_the_right(
     user.node_of("fits")
     server = f"--server=https://127.0.0.1:{secure_port}"
     authority = f"--certificate-authority={controlplane.authority.ca_path}"
-    asked = ("audit", server, f"--pod={user.namespace}/*", "--list", "--output=json")
+    command = ("audit", server, f"--pod={user.namespace}/*", "--list", "--output=json")
 
     def outcomes(*flags: str) -> list[str]:
-        done = koord(*asked, *flags)
+        done = koord(*command, *flags)
         return [it["outcome"] for it in json.loads(done.stdout)["entries"]]
 
     assert outcomes(f"--kubeconfig={controlplane.kubeconfig()}") == ["bound"]
@@ -157,8 +157,8 @@ def test_the_trail_is_shown_to_whoever_has_the_right(
     user.kubectl("create", "serviceaccount", "auditor")
     token = controlplane.service_account_token(user.namespace, "auditor")
     assert outcomes(authority, f"--token={token}") == ["bound"]
-    assert "403" in koord(*asked, authority).stderr
-    assert "401" in koord(*asked, authority, "--token=made-up").stderr
+    assert "403" in koord(*command, authority).stderr
+    assert "401" in koord(*command, authority, "--token=made-up").stderr
 
 
 def test_audit_trail_has_the_deciding_plugins(
@@ -171,8 +171,8 @@ def test_audit_trail_has_the_deciding_plugins(
 
     server = f"--server=http://127.0.0.1:{scheduler.port}"
     mine = f"--pod={user.namespace}/*"
-    asked = koord("audit", server, mine, "--list", "--output=json")
-    entries = json.loads(asked.stdout)["entries"]
+    listing = koord("audit", server, mine, "--list", "--output=json")
+    entries = json.loads(listing.stdout)["entries"]
     (bound,) = (it for it in entries if it["outcome"] == "bound")
     assert bound["pods"][0][:2] == [f"{user.namespace}/fits", "small"]
     refused = [it for it in entries if it["outcome"] == "unschedulable"]
@@ -180,5 +180,5 @@ def test_audit_trail_has_the_deciding_plugins(
     kept = koord("audit", str(audit_folder), mine, "--list", "--output=json")
     assert json.loads(kept.stdout)["entries"][: len(entries)] == entries
 
-    told = json.loads(koord("audit", server, mine, "--output=json").stdout)
-    assert [it["job"] for it in told["rejected"]] == [f"{user.namespace}/large"]
+    summary = json.loads(koord("audit", server, mine, "--output=json").stdout)
+    assert [it["job"] for it in summary["rejected"]] == [f"{user.namespace}/large"]

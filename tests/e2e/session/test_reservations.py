@@ -124,8 +124,8 @@ def test_missing_reservation_is_explained(user: User, controlplane: ControlPlane
     config.write_text(json.dumps({**CONFIGURATION, **kind}))
     cluster = (f"--kubeconfig={controlplane.kubeconfig()}", f"--config={config}", "--output=json")
 
-    asked = koord("explain", "pod", f"{user.namespace}/needs", "reservation/big", *cluster)
-    found = json.loads(asked.stdout)["pods"]
+    explained = koord("explain", "pod", f"{user.namespace}/needs", "reservation/big", *cluster)
+    found = json.loads(explained.stdout)["pods"]
 
     assert [one["verdict"] for one in found] == ["waits", "waits"]
     (short,) = found[0]["causes"]

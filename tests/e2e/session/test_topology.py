@@ -71,8 +71,8 @@ def test_a_job_is_gathered_in_a_block(user: User) -> None:
     user.apply(group("train", 4), *members("train", 4))
 
     def all_know() -> bool:
-        said = [user.condition_of(f"train-{i}", "PodScheduled")["message"] for i in range(4)]
-        return all("BlockLayer/b: 3" in text for text in said)
+        messages = [user.condition_of(f"train-{i}", "PodScheduled")["message"] for i in range(4)]
+        return all("BlockLayer/b: 3" in text for text in messages)
 
     eventually(all_know)
     assert all(user.is_pending(f"train-{i}") for i in range(4))
@@ -96,8 +96,8 @@ def test_a_topology_that_makes_no_sense_gets_an_event(user: User) -> None:
     user.apply(group("train", 2), *members("train", 2))
 
     def warning() -> bool:
-        said = user.condition_of("train-0", "PodScheduled")["message"]
-        return "no cluster network topology" in said
+        message = user.condition_of("train-0", "PodScheduled")["message"]
+        return "no cluster network topology" in message
 
     eventually(warning)
     events = user.kubectl("get", "events", "--all-namespaces", "-o", "json")

@@ -116,7 +116,7 @@ class Provisioner:
     """Makes volumes for claims as an external provisioner does, in a thread."""
 
     def __init__(self, controlplane: ControlPlane, user: User) -> None:
-        self.asked: list[str] = []  # the nodes for which volumes were asked
+        self.requested_nodes: list[str] = []  # the nodes for which volumes were asked
         self.refused: set[str] = set()  # nodes for which there is no more room
         self._api, self._user = controlplane.api, user
         self._stopping = threading.Event()
@@ -147,13 +147,13 @@ class Provisioner:
         if not wanted or asking["status"]["phase"] == "Bound":
             return
         if wanted in self.refused:
-            self.asked.append(wanted)
+            self.requested_nodes.append(wanted)
             none = {"metadata": {"annotations": {SELECTED_NODE: None}}}
             path = self._user.path("persistentvolumeclaims", meta["name"])
             self._api.request("PATCH", path, none, content_type="application/merge-patch+json")
             return
-        if not self.asked or self.asked[-1] != wanted:
-            self.asked.append(wanted)
+        if not self.requested_nodes or self.requested_nodes[-1] != wanted:
+            self.requested_nodes.append(wanted)
             storage = asking["spec"]["resources"]["requests"]["storage"]
             made = local_volume(volume, wanted, storage, "cloud")
             made["spec"]["claimRef"] = {key: meta[key] for key in ("namespace", "name", "uid")}
@@ -176,7 +176,7 @@ def test_volume_is_provisioned_on_the_node_of_the_pod(user: User, provisioner: P
     user.apply(pod("database", "2", volumes=mounted("data")))
 
     assert user.node_of("database") == "n1"
-    assert provisioner.asked == ["n1"]
+    assert provisioner.requested_nodes == ["n1"]
     bound = user.get("persistentvolumeclaims", "data")
     assert bound["metadata"]["annotations"][SELECTED_NODE] == "n1"
     assert bound["status"]["phase"] == "Bound"
@@ -209,7 +209,7 @@ def test_another_node_is_tried_where_no_volume_can_be_made(
             affinity=preferred_node_affinity(having("kubernetes.io/hostname", "n0")),
         )
     )
-    eventually(lambda: "n0" in provisioner.asked)
+    eventually(lambda: "n0" in provisioner.requested_nodes)
 
     user.apply(capacity("n0", "1Gi"))
 

@@ -224,10 +224,10 @@ class Arena:
             return min(items, key=lambda it: str(it["eventTime"])) if items else None
 
         event = eventually(first) or {}
-        said = event["message"].replace(pod["metadata"]["uid"], "<uid>")
+        message = event["message"].replace(pod["metadata"]["uid"], "<uid>")
         is_own = event["reportingComponent"] == pod["spec"]["schedulerName"]
         reporter = "its scheduler" if is_own else event["reportingComponent"]
-        return meta["name"], event["type"], reason, event["action"], reporter, said
+        return meta["name"], event["type"], reason, event["action"], reporter, message
 
     # -- objects -----------------------------------------------------------------------------
 

@@ -56,7 +56,7 @@ class DecidedHere:
     allocations: Manifest  # by name of a claim
 
     @property
-    def told(self) -> str:
+    def summary(self) -> str:
         """What a user sees."""
         if self.bound is not None:
             return f"on {self.bound.node}"
@@ -125,8 +125,8 @@ class DeviceArena:
         selectors = [{"cel": {"expression": f'device.driver == "{PROBE}" && {mine}'}}]
         self._api.request("POST", f"{PREFIX}/deviceclasses", _named(name, {"selectors": selectors}))
         exactly = {"deviceClassName": name}
-        asked = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
-        self._api.request("POST", self._path("resourceclaims"), _named(name, asked))
+        devices = {"devices": {"requests": [{"name": "r", "exactly": exactly}]}}
+        self._api.request("POST", self._path("resourceclaims"), _named(name, devices))
         container = {"name": "main", "image": "none", "resources": {"claims": [{"name": "c"}]}}
         spec = {
             "nodeSelector": {HOST: self._world.nodes[-1]["metadata"]["name"]},
@@ -154,7 +154,7 @@ class DeviceArena:
         ours = self._ours(before, created)
         if not self._is_complete(pod):
             self._api.request("DELETE", _path_of(created), _FORCED)
-            return f"ours {ours.told} though a claim is not there" if ours.bound else ""
+            return f"ours {ours.summary} though a claim is not there" if ours.bound else ""
         theirs = self._theirs(created)
         if theirs.node:
             return self._other_place(before, created, ours, theirs)
@@ -241,9 +241,9 @@ class DeviceArena:
         """Return how a refusal differs; one node's error ends the attempt there, and not here."""
         if SCORE_FAILS in theirs.message and ours.bound:
             return ""
-        difference = f"ours {ours.told}\n  theirs {theirs.message}"
+        difference = f"ours {ours.summary}\n  theirs {theirs.message}"
         if not theirs.message.startswith(ERROR):
-            return "" if ours.bound is None and ours.told == theirs.message else difference
+            return "" if ours.bound is None and ours.summary == theirs.message else difference
         wanted = _in_general(theirs.message.removeprefix(ERROR))
         for node in self._world.nodes:  # each alone: what one node serves changes what others can
             there = self._ours(before, pod, node["metadata"]["name"])
@@ -257,7 +257,7 @@ class DeviceArena:
         totals = ours.totals()
         best = sorted(name for name, total in totals.items() if total == max(totals.values()))
         if theirs.node not in best:
-            return f"ours {ours.told}, best {best}\n  theirs {theirs.node}"
+            return f"ours {ours.summary}, best {best}\n  theirs {theirs.node}"
         was = {
             each["metadata"]["name"]: _allocation(each)
             for each in before
@@ -282,7 +282,7 @@ class DeviceArena:
             for each in self._world.slices
             if each["spec"].get("devices") and each["spec"].get("nodeName", node) == node
         )
-        asked = {
+        names = {
             part["deviceClassName"]
             for claim in self._claims(pod)
             for request in claim["spec"]["devices"]["requests"]
@@ -291,13 +291,13 @@ class DeviceArena:
         text = {each["metadata"]["name"]: str(each["spec"]) for each in self._world.classes}
         drivers = {
             driver
-            for name in asked
+            for name in names
             for driver in sliced
             if "device.driver ==" not in text.get(name, "") or driver in text[name]
         }
         return sum(sliced[driver] for driver in drivers) <= 1 or (
             all(sliced[driver] <= 1 for driver in drivers)
-            and all("device.driver ==" in text.get(name, "") for name in asked)
+            and all("device.driver ==" in text.get(name, "") for name in names)
         )
 
     # -- objects -----------------------------------------------------------------------------
@@ -346,13 +346,13 @@ def _made_ready(status: Manifest) -> list[Manifest]:
     """Return the driver conditions of devices with binding conditions; empty if they are set."""
     if status.get("devices"):
         return []
-    said = {"status": "True", "reason": "Made", "message": ""}
-    said["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+    condition = {"status": "True", "reason": "Made", "message": ""}
+    condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
     names = ("driver", "pool", "device", "shareID")
     return [
         {
             **{name: result[name] for name in names if result.get(name)},
-            "conditions": [{**said, "type": kind} for kind in result["bindingConditions"]],
+            "conditions": [{**condition, "type": kind} for kind in result["bindingConditions"]],
         }
         for result in _allocation({"status": status}).get("devices", {}).get("results", ())
         if result.get("bindingConditions")

@@ -340,34 +340,34 @@ class _Maker:
     def request(self, name: str) -> Manifest:
         if self.often(0.25):
             choices = [
-                {"name": f"s{index}", **self.asked(may_be_all=not index)}
+                {"name": f"s{index}", **self.exact_request(may_be_all=not index)}
                 for index in range(self.pick(2, 2, 3))
             ]
             return {"name": name, "firstAvailable": choices}
-        asked = self.asked()
+        exactly = self.exact_request()
         if self.often(0.08):
-            asked["adminAccess"] = True
-        return {"name": name, "exactly": asked}
+            exactly["adminAccess"] = True
+        return {"name": name, "exactly": exactly}
 
-    def asked(self, *, may_be_all: bool = True) -> Manifest:
+    def exact_request(self, *, may_be_all: bool = True) -> Manifest:
         """Return what an exact request and an alternative have in common."""
         kinds = ["gpu"] * 4 + ["nic"] + ["part"] * 3 * self._counters
         kind = self.pick(*kinds)
-        asked: Manifest = {"deviceClassName": kind}
+        exact_request: Manifest = {"deviceClassName": kind}
         if kind == "gpu" and self.often(0.5):
-            asked["selectors"] = [_cel(self.pick(*SELECTORS))]
+            exact_request["selectors"] = [_cel(self.pick(*SELECTORS))]
         if self._capacity and kind != "part":
             if self.often(0.2):
-                asked.setdefault("selectors", []).append(_cel(SHARED))
+                exact_request.setdefault("selectors", []).append(_cel(SHARED))
             if self.often(0.4):
-                asked["capacity"] = {"requests": self.amounts(kind)}
+                exact_request["capacity"] = {"requests": self.amounts(kind)}
         if may_be_all and kind != "part" and self.often(0.15):
-            asked["allocationMode"] = "All"
+            exact_request["allocationMode"] = "All"
         else:
-            asked |= {"allocationMode": "ExactCount", "count": self.pick(1, 1, 1, 2, 2, 3)}
+            exact_request |= {"allocationMode": "ExactCount", "count": self.pick(1, 1, 1, 2, 2, 3)}
         if self._taints and self.often(0.5):
-            asked["tolerations"] = [self.toleration() for _ in range(self.pick(1, 1, 2))]
-        return asked
+            exact_request["tolerations"] = [self.toleration() for _ in range(self.pick(1, 1, 2))]
+        return exact_request
 
     def amounts(self, kind: str) -> Manifest:
         if kind == "nic":
@@ -419,8 +419,8 @@ def _cel(expression: str) -> Manifest:
     return {"cel": {"expression": expression}}
 
 
-def _config(driver: str, said: str) -> Manifest:
-    return {"opaque": {"driver": driver, "parameters": {"from": said}}}
+def _config(driver: str, source: str) -> Manifest:
+    return {"opaque": {"driver": driver, "parameters": {"from": source}}}
 
 
 def _zone() -> Manifest:

@@ -152,9 +152,9 @@ def pod(draw: Draw, name: str) -> Manifest:
     share = 0.15 if count > 3 else 0.7
 
     def container(name: str, **more: Any) -> Manifest:
-        asked = {"cpu": "700m", "memory": "700Mi"}
-        asked |= {each: str(draw.pick(0, 1, 1, 1, 2)) for each in names if draw.often(share)}
-        resources = {"requests": asked, "limits": asked}
+        requests = {"cpu": "700m", "memory": "700Mi"}
+        requests |= {each: str(draw.pick(0, 1, 1, 1, 2)) for each in names if draw.often(share)}
+        resources = {"requests": requests, "limits": requests}
         return {"name": name, "image": "i", "resources": resources, **more}
 
     init = [
@@ -175,13 +175,13 @@ def decision(cluster: SuiteCluster, name: str) -> Manifest:
     """Return what became of a pod, without names and uids; empty if nothing has yet."""
     stored = cluster.get("Pod", name)
     node, conditions = stored["spec"].get("nodeName", ""), stored["status"].get("conditions", ())
-    told: Manifest = next((c for c in conditions if c["type"] == "PodScheduled"), {})
-    if not node and not told.get("message"):
+    condition: Manifest = next((c for c in conditions if c["type"] == "PodScheduled"), {})
+    if not node and not condition.get("message"):
         return {}
     status = stored["status"].get("extendedResourceClaimStatus", {})
     return {
         "node": node,
-        "message": "" if node else told["message"],
+        "message": "" if node else condition["message"],
         "mappings": status.get("requestMappings"),
         "is its claim": [status.get("resourceClaimName")]
         == [each["metadata"]["name"] for each in cluster.all("ResourceClaim")],
@@ -279,8 +279,8 @@ def test_decisions_and_claims_are_those_of_kube_scheduler(cluster: SuiteCluster)
             placed += bool(theirs["node"] and theirs["claims"])
             if ours != theirs:
                 keys = [key for key in ours if ours[key] != theirs[key]]
-                said = "\n".join(f"  {key}: {ours[key]}\n     or {theirs[key]}" for key in keys)
-                different.append(f"seed {seed} {name}:\n{said}\n{manifest['spec']}")
+                text = "\n".join(f"  {key}: {ours[key]}\n     or {theirs[key]}" for key in keys)
+                different.append(f"seed {seed} {name}:\n{text}\n{manifest['spec']}")
         for each in objects:
             cluster.delete(each["kind"], each["metadata"]["name"])
     sys.stderr.write(

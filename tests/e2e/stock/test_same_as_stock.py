@@ -86,5 +86,5 @@ def without_node(decision: Decision, *, cut: bool = False) -> tuple[object, ...]
 
 
 def head(message: str) -> str:
-    said = message.removesuffix(LOST).partition(". no new claims to deallocate")[0]
-    return said.partition(". preemption: ")[0]
+    text = message.removesuffix(LOST).partition(". no new claims to deallocate")[0]
+    return text.partition(". preemption: ")[0]

@@ -165,12 +165,12 @@ class SuiteCluster:
     def failure_of(self, name: str) -> str:
         """Wait until a pod is reported as unschedulable; return the reason."""
 
-        def said() -> str:
+        def message() -> str:
             conditions = self.get("Pod", name)["status"].get("conditions", ())
             found = (c for c in conditions if (c["type"], c["status"]) == ("PodScheduled", "False"))
             return next((str(c.get("message", "")) for c in found), "")
 
-        why = eventually(said, SOON_S)
+        why = eventually(message, SOON_S)
         assert "nodeName" not in self.get("Pod", name)["spec"]
         return why
 
@@ -179,7 +179,7 @@ class SuiteCluster:
         found = self.get("Pod", name)
         return not found or "deletionTimestamp" in found["metadata"]
 
-    def told(self, name: str, key: str, kind: str = "Pod") -> Any:
+    def annotation(self, name: str, key: str, kind: str = "Pod") -> Any:
         """Return the decoded value of an annotation; None if there is none."""
         text = self.get(kind, name)["metadata"].get("annotations", {}).get(key)
         return None if text is None else json.loads(text)
@@ -248,7 +248,7 @@ class SuiteCluster:
 
     def reservation_of(self, name: str) -> str:
         """Return the name of the reservation that a pod uses; empty if it uses none."""
-        used = self.told(name, ALLOCATED)
+        used = self.annotation(name, ALLOCATED)
         return used["name"] if used else ""
 
     def is_used_by(self, name: str, *pods: str) -> bool:

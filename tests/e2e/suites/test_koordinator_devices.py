@@ -48,9 +48,9 @@ def using(koord: SuiteCluster, names: list[str]) -> Counter[str]:
     return Counter(filter(None, (koord.reservation_of(name) for name in names)))
 
 
-def minor(told: Any) -> int:
+def minor(allocated: Any) -> int:
     """Return the number of the only card."""
-    (card,) = told["gpu"]
+    (card,) = allocated["gpu"]
     number: int = card["minor"]
     return number
 
@@ -68,7 +68,7 @@ def assert_no_card_is_given_twice(koord: SuiteCluster, names: list[str]) -> None
     """Of no card more is taken than it has."""
     taken: Counter[int] = Counter()
     for name in names:
-        for card in koord.told(name, DEVICES)["gpu"]:
+        for card in koord.annotation(name, DEVICES)["gpu"]:
             taken[card["minor"]] += int(card["resources"][f"{GPU}-core"])
     assert max(taken.values()) <= 100
 
@@ -86,8 +86,10 @@ def test_owners_use_half_a_gpu_and_the_node(koord: SuiteCluster) -> None:
 
     names = run_all(koord, "p", 8, 50, **OWNER)
 
-    first = koord.told("half", DEVICES, "Reservation")
-    assert first in [koord.told(name, DEVICES) for name in names if koord.reservation_of(name)]
+    first = koord.annotation("half", DEVICES, "Reservation")
+    assert first in [
+        koord.annotation(name, DEVICES) for name in names if koord.reservation_of(name)
+    ]
     assert_no_card_is_given_twice(koord, names)
     assert koord.is_used_by("half", *(name for name in names if koord.reservation_of(name)))
 
@@ -102,7 +104,7 @@ def test_other_pods_use_unreserved_devices(koord: SuiteCluster) -> None:
 
     assert koord.reservation_of("owner0") == "half"
     assert not using(koord, others)
-    assert koord.told("owner0", DEVICES) == koord.told("half", DEVICES, "Reservation")
+    assert koord.annotation("owner0", DEVICES) == koord.annotation("half", DEVICES, "Reservation")
 
 
 def test_restricted_half_a_gpu(koord: SuiteCluster) -> None:
@@ -124,9 +126,9 @@ def test_restricted_two_gpus(koord: SuiteCluster) -> None:
     """Source: D, … with Restricted Policy, reserves 2 GPU instances, … the third Pod failed."""
     koord.create(*machine(gpus=2))
     koord.reserve("two", share(200), allocateOnce=False, allocatePolicy="Restricted")
-    reserved = {card["minor"] for card in koord.told("two", DEVICES, "Reservation")["gpu"]}
+    reserved = {card["minor"] for card in koord.annotation("two", DEVICES, "Reservation")["gpu"]}
     names = run_all(koord, "p", 2, 60, **OWNER)
-    assert {minor(koord.told(name, DEVICES)) for name in names} == reserved
+    assert {minor(koord.annotation(name, DEVICES)) for name in names} == reserved
 
     koord.fail("other", share(60), on="n0", **OWNER)
 
@@ -144,8 +146,8 @@ def test_aligned_half_a_gpu_and_the_node(koord: SuiteCluster) -> None:
 
     names = run_all(koord, "p", 3, 40, **OWNER)
 
-    card = minor(koord.told("half", DEVICES, "Reservation"))
-    there = [name for name in names if minor(koord.told(name, DEVICES)) == card]
+    card = minor(koord.annotation("half", DEVICES, "Reservation"))
+    there = [name for name in names if minor(koord.annotation(name, DEVICES)) == card]
     assert len(there) == 2
     assert all(koord.reservation_of(name) == "half" for name in there)
     assert_no_card_is_given_twice(koord, names)
@@ -199,10 +201,10 @@ def test_gpus_are_preempted(koord: SuiteCluster, *, reserved: bool) -> None:
 # -- CPUs ------------------------------------------------------------------------------------
 
 
-def cpus_of(told: Any) -> set[int]:
+def cpus_of(status: Any) -> set[int]:
     """Return the CPUs of a set such as 0-2,5."""
     found: set[int] = set()
-    for part in told["cpuset"].split(","):
+    for part in status["cpuset"].split(","):
         first, _, last = part.partition("-")
         found |= set(range(int(first), int(last or first) + 1))
     return found
@@ -217,8 +219,8 @@ def reserve_cpus(koord: SuiteCluster, cpu: int, **spec: Any) -> set[int]:
     template = {"labels": LSR["labels"], "annotations": SPREAD}
     more = {"priority": 9999}
     koord.reserve("cpus", {"cpu": str(cpu)}, template=template, pod=more, **spec)
-    told: Any = eventually(lambda: koord.told("cpus", STATUS, "Reservation"))
-    return cpus_of(told)
+    status: Any = eventually(lambda: koord.annotation("cpus", STATUS, "Reservation"))
+    return cpus_of(status)
 
 
 @pytest.fixture
@@ -235,7 +237,7 @@ def test_cpus_are_bound(numa: SuiteCluster) -> None:
     """Source: N, bind with SpreadByPCPUs: two CPUs, of two cores."""
     numa.run("p", lsr(2, "1Gi"), **LSR)
 
-    cpus = cpus_of(numa.told("p", STATUS))
+    cpus = cpus_of(numa.annotation("p", STATUS))
     assert len(cpus) == len({cpu // 2 for cpu in cpus}) == 2
 
 
@@ -246,7 +248,7 @@ def test_cpus_of_a_reservation(numa: SuiteCluster) -> None:
     numa.run("p", lsr(4), **OWNS)
 
     assert numa.reservation_of("p") == "cpus"
-    assert cpus_of(numa.told("p", STATUS)) == reserved
+    assert cpus_of(numa.annotation("p", STATUS)) == reserved
 
 
 def test_cpus_of_a_reservation_and_the_node(numa: SuiteCluster) -> None:
@@ -256,7 +258,7 @@ def test_cpus_of_a_reservation_and_the_node(numa: SuiteCluster) -> None:
     numa.run("p", lsr(4), **OWNS)
 
     assert numa.reservation_of("p") == "cpus"
-    cpus = cpus_of(numa.told("p", STATUS))
+    cpus = cpus_of(numa.annotation("p", STATUS))
     assert reserved < cpus
     assert len(cpus) == 4
 
@@ -269,7 +271,7 @@ def test_cpus_of_a_reservation_for_many(numa: SuiteCluster) -> None:
         numa.run(name, lsr(2), **OWNS)
 
     assert [numa.reservation_of(name) for name in ("p0", "p1")] == ["cpus"] * 2
-    first, second = (cpus_of(numa.told(name, STATUS)) for name in ("p0", "p1"))
+    first, second = (cpus_of(numa.annotation(name, STATUS)) for name in ("p0", "p1"))
     assert first | second == reserved
     assert not first & second
 
@@ -281,7 +283,7 @@ def percent(of: int) -> dict[str, str]:
 
 def numa_nodes(koord: SuiteCluster, name: str) -> list[int]:
     """Return the NUMA nodes that a pod has something of."""
-    return [part["node"] for part in koord.told(name, STATUS)["numaNodeResources"]]
+    return [part["node"] for part in koord.annotation(name, STATUS)["numaNodeResources"]]
 
 
 def label(koord: SuiteCluster, policy: str) -> None:
@@ -299,12 +301,12 @@ def fill_halves(koord: SuiteCluster, of: int, **more: Any) -> None:
 
 def test_pod_sets_its_numa_policy(numa: SuiteCluster) -> None:
     """Source: N, NUMA topology is set on pod, the pod is scheduled on a node without any policy."""
-    said = {
+    annotations = {
         "scheduling.koordinator.sh/numa-topology-spec": '{"numaTopologyPolicy":"SingleNUMANode"}'
     }
-    fill_halves(numa, 28, annotations=said)
+    fill_halves(numa, 28, annotations=annotations)
 
-    why = numa.fail("third", percent(30), annotations=said, on="n0")
+    why = numa.fail("third", percent(30), annotations=annotations, on="n0")
 
     assert "NUMA" in why
 

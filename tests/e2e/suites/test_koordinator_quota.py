@@ -73,11 +73,11 @@ def managed(koord: SuiteCluster, controlplane: ControlPlane) -> Iterator[SuiteCl
 
 def quota(name: str, least: Manifest, most: Manifest, **labels: str) -> Manifest:
     """Return a quota."""
-    said = {f"{PREFIX}{key.replace('_', '-')}": value for key, value in labels.items()}
+    settings = {f"{PREFIX}{key.replace('_', '-')}": value for key, value in labels.items()}
     return {
         "apiVersion": "scheduling.sigs.k8s.io/v1alpha1",
         "kind": "ElasticQuota",
-        "metadata": {"name": name, "labels": said},
+        "metadata": {"name": name, "labels": settings},
         "spec": {"min": least, "max": most},
     }
 
@@ -135,9 +135,9 @@ def root_of(managed: SuiteCluster, name: str) -> Manifest:
     return {"tree": labels[f"{PREFIX}tree-id"], "min": least}
 
 
-def told(managed: SuiteCluster, name: str, what: str) -> Manifest:
+def amounts_of(managed: SuiteCluster, name: str, what: str) -> Manifest:
     """Return an annotation of a quota; empty if there is none yet."""
-    found: Manifest = managed.told(name, f"{PREFIX}{what}", "ElasticQuota") or {}
+    found: Manifest = managed.annotation(name, f"{PREFIX}{what}", "ElasticQuota") or {}
     return {key: value for key, value in found.items() if key in ("cpu", "memory")}
 
 
@@ -153,7 +153,7 @@ def test_two_trees(managed: SuiteCluster) -> None:
         eventually(lambda child=child: managed.refusal(child) == "")  # type: ignore[misc] # a default
         stored = managed.get("ElasticQuota", f"{name}-child")
         assert stored["metadata"]["labels"][f"{PREFIX}tree-id"] == root["tree"]
-        eventually(lambda name=name: told(managed, f"{name}-child", "runtime") == HALF)  # type: ignore[misc]
+        eventually(lambda name=name: amounts_of(managed, f"{name}-child", "runtime") == HALF)  # type: ignore[misc]
 
     moved = {"metadata": {"labels": {f"{PREFIX}parent": "one-root"}}}
     with pytest.raises(ApiError):
@@ -175,11 +175,11 @@ def test_root_quota_shows_the_usage_of_its_tree(managed: SuiteCluster) -> None:
     root_of(managed, "one")
     child = quota("child", HALF, TOTAL, parent="one-root")
     eventually(lambda: managed.refusal(child) == "")
-    eventually(lambda: told(managed, "one-root", "allocated") == HALF)
+    eventually(lambda: amounts_of(managed, "one-root", "allocated") == HALF)
 
     managed.run("p", POD, **in_quota("child"))
 
-    eventually(lambda: told(managed, "child", "allocated") == POD)
+    eventually(lambda: amounts_of(managed, "child", "allocated") == POD)
 
 
 @pytest.mark.parametrize("nodes", [1, 3])
@@ -197,7 +197,7 @@ def test_used_quota_is_guaranteed(managed: SuiteCluster, nodes: int) -> None:
 
     for name, expected in (("child-1", POD), ("child-2", rest), ("parent", TOTAL)):
         for what in ("guaranteed", "runtime"):
-            eventually(lambda n=name, w=what, e=expected: told(managed, n, w) == e)  # type: ignore[misc]
+            eventually(lambda n=name, w=what, e=expected: amounts_of(managed, n, w) == e)  # type: ignore[misc]
     assert "exceedDimensions" in managed.fail("p2", POD, **in_quota("child-1"))
     managed.run("p3", POD, **in_quota("child-2"))
 

@@ -57,7 +57,7 @@ def test_a_reservation_for_two_pods(koord: SuiteCluster) -> None:
 
     for name in ("p0", "p1"):
         assert koord.run(name, ONE, **OWNER) == where
-        used = koord.told(name, ALLOCATED)
+        used = koord.annotation(name, ALLOCATED)
         assert (used["name"], used["uid"]) == ("simple", uid)
 
     assert koord.is_used_by("simple", "p0", "p1")

@@ -57,8 +57,8 @@ def missing(version: str = VERSION) -> str:
     try:
         class_path(version)
     except subprocess.CalledProcessError as error:
-        said = (error.stdout or "").strip().splitlines()
-        return f"Hadoop cannot be had by Maven: {said[-1] if said else error}"
+        output = (error.stdout or "").strip().splitlines()
+        return f"Hadoop cannot be had by Maven: {output[-1] if output else error}"
     return ""
 
 

@@ -43,13 +43,13 @@ def test_rpc_is_detected(yarn: RealYarn) -> None:
         for user in (getpass.getuser(), "nobody"):
             clients.append(connector(config, YarnClientOptions(user=user, api=YarnApi.AUTO))())
             cleanup.callback(clients[-1].close)
-        admin, nobody = clients
+        admin, unprivileged = clients
         admin.set_limit(YarnLimit(yarn.node_id, YarnResource(4, 2048), -1))
         eventually(lambda: yarn.limit() == Amounts(4, 2048))
         (node,) = admin.nodes()
         assert node.limit == YarnResource(4, 2048)
         with pytest.raises(YarnRefusedError, match="nobody"):
-            nobody.set_limit(YarnLimit(yarn.node_id, YarnResource(8, 8192), -1))
+            unprivileged.set_limit(YarnLimit(yarn.node_id, YarnResource(8, 8192), -1))
 
 
 @pytest.mark.usefixtures("manager")

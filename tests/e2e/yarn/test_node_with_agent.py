@@ -295,9 +295,11 @@ def test_containers_end_when_a_service_needs_the_memory(
                 eventually(lambda newest=tasks[-1]: newest not in yarn.tasks(), 60)  # type: ignore[misc]
                 shared.serves(0.8, GIB)
                 assert tasks[0] in yarn.tasks()
-            said = [line for line in everybody.copilot.log.read_text().splitlines() if way in line]
-            ended = [line for line in said if "container ended" in line]
-            assert any(task in line for line in ended for task in tasks), said
+            logged = [
+                line for line in everybody.copilot.log.read_text().splitlines() if way in line
+            ]
+            ended = [line for line in logged if "container ended" in line]
+            assert any(task in line for line in ended for task in tasks), logged
             eventually(lambda: len(yarn.tasks()) == 3, 60)  # the application requested another one
         assert shared.has_pod("node-manager-0")
         audit = eventually(lambda: everybody.agent.get("/events?size=100"))

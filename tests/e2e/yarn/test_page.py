@@ -192,8 +192,8 @@ def test_commands_of_the_page_have_the_documented_results(
 
         assert "headroom (10 % of all batch resources)" in PAGE
         looked = inline("kubectl get node NAME")
-        said = eventually(lambda: kubectl(*(each.replace("NAME", "n1") for each in looked)))
-        (entry,) = json.loads(said)["allocations"]
+        output = eventually(lambda: kubectl(*(each.replace("NAME", "n1") for each in looked)))
+        (entry,) = json.loads(output)["allocations"]
         assert entry["resources"]["kubernetes.io/batch-cpu"] == "9k"
         etl = {
             "metadata": {"name": "etl"},
@@ -206,13 +206,13 @@ def test_commands_of_the_page_have_the_documented_results(
         pods = f"/api/v1/namespaces/{HADOOP}/pods"
         controlplane.api.request("POST", "/api/v1/nodes", node("n2", "10"))
         controlplane.api.request("POST", pods, node_manager("node-manager-1", "n2", "n2"))
-        told = eventually(
+        message = eventually(
             lambda: (
                 found if BAD_REFERENCE in (found := kubectl(*inline("kubectl get events"))) else ""
             ),
             60,
         )
-        assert "must be host:port" in told
+        assert "must be host:port" in message
 
         # The copilot that the chart installs ends the newest where there are no cgroups.
         app = yarn.run_tasks(2)

@@ -136,7 +136,7 @@ def test_a_tenant_binds_nothing_of_another(
     """Quotas, labels of pods and forged allocations have no effect."""
     is_strict = request.node.callspec.params["tenant"] == "strict"
     annotations = {f"{QUOTA}namespaces": '["bank"]'}
-    for attack, said in (
+    for attack, message in (
         (quota("q", annotations={f"{QUOTA}namespaces": '["kube-system"]'}), "kube-system"),
         (quota("q", annotations=annotations), "bank"),
         (quota("koordinator-default-quota"), "built-in"),
@@ -144,7 +144,7 @@ def test_a_tenant_binds_nothing_of_another(
         (quota("q", labels={f"{QUOTA}parent": "bank"}), "bank/bank"),
         (quota("q", labels={f"{QUOTA}is-root": "true"}), "elasticquotaprofiles"),
     ):
-        assert said in tenant.may(attack)
+        assert message in tenant.may(attack)
     assert ("koordinator-root-quota" in tenant.may(quota("mine", most="1"))) is is_strict
 
     assert bool(tenant.may(pod("p", labels={IGNORED: "true"}))) is is_strict
@@ -156,8 +156,8 @@ def test_a_tenant_binds_nothing_of_another(
     assert found.keys() & GIVEN.keys() == set()
     assert found["mine"] == "1"
     for key, text in GIVEN.items():
-        said = tenant.refusal("annotate", "pod/p", f"{key}={text}", "--namespace=evil")
-        assert "pods/binding" in said, key
+        message = tenant.refusal("annotate", "pod/p", f"{key}={text}", "--namespace=evil")
+        assert "pods/binding" in message, key
     assert tenant.refusal("annotate", "pod/p", "mine=2", "--overwrite", "--namespace=evil") == ""
 
     # Who has the right may: the administrator here, as a scheduler of its own would.

@@ -114,7 +114,7 @@ def test_plugins_profiles_and_extenders_are_decoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fields", "path", "said"),
+    ("fields", "path", "problem"),
     [
         ({"parallelism": 0}, "parallelism", "at least 1"),
         ({"parallelism": "16"}, "parallelism", 'must be an integer of at least 1, got "16"'),
@@ -187,14 +187,14 @@ def test_plugins_profiles_and_extenders_are_decoded() -> None:
     ],
 )
 def test_a_wrong_configuration_is_refused_where_it_is_wrong(
-    fields: dict[str, Any], path: str, said: str
+    fields: dict[str, Any], path: str, problem: str
 ) -> None:
     """The message names the file, the field, what was found and what is accepted."""
     with pytest.raises(InputError) as caught:
         configuration(**fields)
 
     assert (caught.value.source, caught.value.path) == ("koord.yaml", path)
-    assert said in caught.value.problem
+    assert problem in caught.value.problem
 
 
 def test_leader_election_that_is_off_is_not_checked() -> None:

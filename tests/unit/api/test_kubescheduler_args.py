@@ -173,7 +173,7 @@ def test_a_curve_of_utilization_is_decoded() -> None:
 
 
 @pytest.mark.parametrize(
-    ("strategy", "path", "said"),
+    ("strategy", "path", "problem"),
     [
         ({}, "type", "required"),
         ({"type": "MostAllocated", "resources": [{}]}, "resources[0].name", "required"),
@@ -187,9 +187,9 @@ def test_a_curve_of_utilization_is_decoded() -> None:
             (
                 {"type": "RequestedToCapacityRatio", "requestedToCapacityRatio": {"shape": shape}},
                 f"requestedToCapacityRatio.shape{path}",
-                said,
+                problem,
             )
-            for shape, path, said in (
+            for shape, path, problem in (
                 ([], "", "at least one point"),
                 ([point(0, 11)], "[0].score", "0..10"),
                 ([point(101, 0)], "[0].utilization", "0..100"),
@@ -199,17 +199,17 @@ def test_a_curve_of_utilization_is_decoded() -> None:
     ],
 )
 def test_a_wrong_scoring_strategy_is_refused(
-    strategy: dict[str, Any], path: str, said: str
+    strategy: dict[str, Any], path: str, problem: str
 ) -> None:
     """Weights are 1..100; a curve rises in 0..100 and scores 0..10."""
     error = refusal(NodeResourcesFitArgs, {"scoringStrategy": strategy})
 
     assert error.path == f"profiles[0].pluginConfig[2].args.scoringStrategy.{path}"
-    assert said in error.problem
+    assert problem in error.problem
 
 
 @pytest.mark.parametrize(
-    ("args_type", "fields", "path", "said"),
+    ("args_type", "fields", "path", "problem"),
     [
         (NodeResourcesFitArgs, {"ignoredResources": ["a b"]}, "ignoredResources[0]", "a b"),
         (
@@ -287,9 +287,9 @@ def test_a_wrong_scoring_strategy_is_refused(
                 PodTopologySpreadArgs,
                 {"defaultingType": "List", "defaultConstraints": constraints},
                 f"defaultConstraints[{len(constraints) - 1}]{path}",
-                said,
+                problem,
             )
-            for constraints, path, said in (
+            for constraints, path, problem in (
                 ([constraint(maxSkew=0)], ".maxSkew", "at least 1"),
                 ([constraint(topologyKey="")], ".topologyKey", "letter or digit"),
                 ([constraint(whenUnsatisfiable="No")], ".whenUnsatisfiable", "ScheduleAnyway"),
@@ -406,7 +406,7 @@ def test_a_wrong_scoring_strategy_is_refused(
     ],
 )
 def test_wrong_arguments_are_refused_where_they_are_wrong(
-    args_type: type[PluginArgs], fields: dict[str, Any], path: str | None, said: str
+    args_type: type[PluginArgs], fields: dict[str, Any], path: str | None, problem: str
 ) -> None:
     """The message names the field, what was found and what is accepted."""
     error = refusal(args_type, fields)
@@ -414,7 +414,7 @@ def test_wrong_arguments_are_refused_where_they_are_wrong(
     assert error.source == "koord.yaml"
     if path is not None:
         assert error.path == f"profiles[0].pluginConfig[2].args.{path}"
-    assert said in error.problem
+    assert problem in error.problem
 
 
 def test_load_aware_defaults_depend_on_each_other() -> None:

@@ -24,7 +24,7 @@ CHART = Path(__file__).parents[3] / "charts/koordinator"
 ABSENT = object()
 
 
-def told(command: str, parameter: Any) -> str:
+def flag_line(command: str, parameter: Any) -> str:
     """Return a line: command, names, type with bounds, default, variable, and help."""
     kind = str(parameter.type_descriptor.annotation)
     limits = (parameter.min, parameter.max)
@@ -46,7 +46,7 @@ def inventory() -> Iterator[str]:
 
     def lines(path: str, command: Any) -> Iterator[str]:
         for parameter in command.params:
-            yield told(path, parameter)
+            yield flag_line(path, parameter)
         for name, inner in getattr(command, "commands", {}).items():
             yield from lines(f"{path} {name}", inner)
 

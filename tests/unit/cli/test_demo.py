@@ -65,11 +65,11 @@ def test_the_run_is_reported_when_it_has_ended(
     """The dashboard stays until Ctrl-C; the report is there, and shown, before that."""
     monkeypatch.setattr(demo, "SHOWN_SPEED", 0.0)
     report = tmp_path / "report.html"
-    told: Any = output.console
+    console: Any = output.console
 
     def interrupt(**given: bool) -> object:
         signal.raise_signal(signal.SIGINT)
-        return told(**given)
+        return console(**given)
 
     monkeypatch.setattr("koordinator.cli.demo.console", interrupt)
     opened: list[str] = []

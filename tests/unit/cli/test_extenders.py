@@ -101,7 +101,7 @@ def test_an_explanation_asks_the_extender_and_never_binds(tmp_path: Path) -> Non
         extender = {"urlPrefix": url, "nodeCacheCapable": True, **verbs}
         done = invoke(tmp_path, extender, "-o", "json", command=("explain", "pod", "default/p"))
 
-    (told,) = json.loads(done.stdout)["pods"]
-    assert told["verdict"] == "waits"
-    assert [cause["plugin"] for cause in told["causes"]] == ["Extender"]
-    assert "no seats" in told["causes"][0]["reason"]
+    (explained,) = json.loads(done.stdout)["pods"]
+    assert explained["verdict"] == "waits"
+    assert [cause["plugin"] for cause in explained["causes"]] == ["Extender"]
+    assert "no seats" in explained["causes"][0]["reason"]

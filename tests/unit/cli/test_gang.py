@@ -105,12 +105,14 @@ def test_show_tells_where_in_the_network_a_gang_is(manifest: str) -> None:
 def test_a_place_in_a_queue_is_shown(tmp_path: Path) -> None:
     """As the PodGroup spells it, brackets and all."""
     path = tmp_path / "gang.yaml"
-    said = (
+    annotations = (
         'annotations: {gang.scheduling.koordinator.sh/queue-position: "3", '
         "gang.scheduling.koordinator.sh/queue-reason: 'position 3 of 9; exceedDimensions: [cpu]'}"
     )
     path.write_text(
-        MANIFEST.replace("name: train, namespace: ml}", f"name: train, namespace: ml, {said}}}", 1)
+        MANIFEST.replace(
+            "name: train, namespace: ml}", f"name: train, namespace: ml, {annotations}}}", 1
+        )
     )
 
     listed = CliRunner().invoke(app, ["gang", "list", "-f", str(path)], env={"COLUMNS": "150"})

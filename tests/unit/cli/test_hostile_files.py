@@ -165,18 +165,18 @@ def test_random_bytes_are_refused(tmp_path: Path, kind: str, content: bytes) -> 
 
 @pytest.mark.parametrize("kind", ["manifest", "config", "workload"])
 @pytest.mark.parametrize(
-    ("text", "told"),
+    ("text", "message"),
     [
         ("x: 1\nx: 1\n", "x: key must be given only once"),
         ("x: " + "[" * 20_000, "nested too deep"),
         ("x: " + "9" * 5000, "x: a number must have at most 400 characters, got 5,000 in line"),
     ],
 )
-def test_hostile_yaml(tmp_path: Path, kind: str, text: str, told: str) -> None:
+def test_hostile_yaml(tmp_path: Path, kind: str, text: str, message: str) -> None:
     """For every reader."""
     before = VALID[kind] + (b"---\n" if kind == "manifest" else b"")
 
-    refusal(koord(*commands(tmp_path, kind, before + text.encode())), told, tmp_path)
+    refusal(koord(*commands(tmp_path, kind, before + text.encode())), message, tmp_path)
 
 
 def test_hostile_json(tmp_path: Path) -> None:
@@ -185,12 +185,12 @@ def test_hostile_json(tmp_path: Path) -> None:
     twice = b'{"apiVersion":"v1","kind":"Pod",\n"metadata":{"name":"p","name":"q"}}'
 
     refusal(koord("schedule", "-f", write(tmp_path / "d.json", deep)), "d.json", "nested too deep")
-    told = refusal(koord("schedule", "-f", write(tmp_path / "t.json", twice)), "t.json")
-    assert "metadata.name: key must be given only once, got it again in line 2" in told
+    output = refusal(koord("schedule", "-f", write(tmp_path / "t.json", twice)), "t.json")
+    assert "metadata.name: key must be given only once, got it again in line 2" in output
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "message"),
     [
         (lambda: b"0" * (LONGEST_HEADER_BYTES * 3), "r.gz:1: must not have lines longer than"),
         (lambda: HEADER + b"0" * 999 + b"\n", "r.gz:2: must be"),
@@ -213,9 +213,9 @@ def test_hostile_json(tmp_path: Path) -> None:
         ),
     ],
 )
-def test_hostile_recordings(tmp_path: Path, lines: Callable[[], bytes], told: str) -> None:
+def test_hostile_recordings(tmp_path: Path, lines: Callable[[], bytes], message: str) -> None:
     """The line is reported; unpacked data has a bound."""
-    refusal(koord(*commands(tmp_path, "recording", lines())), told)
+    refusal(koord(*commands(tmp_path, "recording", lines())), message)
 
 
 def test_a_recording_of_thousands_of_empty_files_is_refused(tmp_path: Path) -> None:
@@ -236,7 +236,7 @@ def test_hostile_audits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("pods", "told"),
+    ("pods", "message"),
     [
         (PODS.replace(b"1000,1024", b"1e300,1024"), "line 2: cpu_milli: must be at most"),
         (PODS.replace(b"num_gpu", b"name"), "line 1: column 'name' must be given only once"),
@@ -244,9 +244,9 @@ def test_hostile_audits(tmp_path: Path) -> None:
         (PODS + b'"' + b"x\n" * 200_000, "cannot be read: field larger than field limit"),
     ],
 )
-def test_hostile_traces(tmp_path: Path, pods: bytes, told: str) -> None:
+def test_hostile_traces(tmp_path: Path, pods: bytes, message: str) -> None:
     """Amounts that no machine has, columns and cells."""
-    refusal(koord(*commands(tmp_path, "pods", pods)), told, "openb_pod_list_default.csv")
+    refusal(koord(*commands(tmp_path, "pods", pods)), message, "openb_pod_list_default.csv")
 
 
 @pytest.mark.parametrize("options", [(), ("--bound",), ("--departures",), ("--tune", "1.3")])

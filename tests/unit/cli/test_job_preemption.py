@@ -74,16 +74,16 @@ def decided(folder: Path, nodes: int, *arguments: str) -> dict[str, Any]:
 @pytest.mark.parametrize("arguments", [(), ("--scores",)], ids=["plain", "with scores"])
 def test_the_other_job_goes_as_a_whole(tmp_path: Path, arguments: tuple[str, ...]) -> None:
     """One of its nodes would be enough; but one worker less is no job."""
-    said = decided(tmp_path, 4, *arguments)
+    result = decided(tmp_path, 4, *arguments)
 
-    assert {it["pod"] for it in said["evicted"]} == {"ml/old-0", "ml/old-1"}
-    assert all("gang group ml/new" in it["reason"] for it in said["evicted"])
-    assert {it["pod"] for it in said["placements"]} == {f"ml/new-{i}" for i in range(3)}
+    assert {it["pod"] for it in result["evicted"]} == {"ml/old-0", "ml/old-1"}
+    assert all("gang group ml/new" in it["reason"] for it in result["evicted"])
+    assert {it["pod"] for it in result["placements"]} == {f"ml/new-{i}" for i in range(3)}
 
 
 def test_nobody_goes_where_that_is_not_enough(tmp_path: Path) -> None:
     """Two nodes for three members: the old job runs on, and the members get the reason."""
-    said = decided(tmp_path, 2)
+    result = decided(tmp_path, 2)
 
-    assert (said["evicted"], said["placements"]) == ([], [])
-    assert any("3 members do not fit" in it["message"] for it in said["unschedulable"])
+    assert (result["evicted"], result["placements"]) == ([], [])
+    assert any("3 members do not fit" in it["message"] for it in result["unschedulable"])

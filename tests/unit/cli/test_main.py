@@ -185,15 +185,15 @@ def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("asked", [["--help"], ["schedule"], ["schedule", "-o", "json"]])
-def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, asked: list[str]) -> None:
+@pytest.mark.parametrize("command", [["--help"], ["schedule"], ["schedule", "-o", "json"]])
+def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, command: list[str]) -> None:
     """A redirected output that is not whole ends with exit code 1, no traceback."""
     (tmp_path / "cluster.yaml").write_text(NODE)
-    given = ["-f", str(tmp_path / "cluster.yaml")] if asked[0] == "schedule" else []
+    given = ["-f", str(tmp_path / "cluster.yaml")] if command[0] == "schedule" else []
 
     with Path("/dev/full").open("w") as full:
         done = subprocess.run(
-            [KOORD, *asked, *given], stdout=full, stderr=subprocess.PIPE, text=True, check=False
+            [KOORD, *command, *given], stdout=full, stderr=subprocess.PIPE, text=True, check=False
         )
 
     assert done.returncode == 1

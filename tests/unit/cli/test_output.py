@@ -46,19 +46,19 @@ def test_reasons_stand_beside_short_names_and_wrap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "said"),
+    ("command", "output"),
     [
         (["schedule"], "there are no pending pods\n0 placed, 0 unschedulable, 0 evicted\n"),
         (["gang", "list"], "there are no gangs\n"),
         (["explain", "pod"], "no pod waits\n"),
     ],
 )
-def test_nothing_is_said_in_a_sentence(command: list[str], said: str) -> None:
+def test_nothing_is_said_in_a_sentence(command: list[str], output: str) -> None:
     """A bare header would look like a mistake."""
     node = "{apiVersion: v1, kind: Node, metadata: {name: n}}"
     done = CliRunner().invoke(app, [*command, "-f", "-"], input=node)
 
-    assert done.stdout == said
+    assert done.stdout == output
 
 
 def test_quotas_fit_into_eighty_columns_and_know_no_limit() -> None:

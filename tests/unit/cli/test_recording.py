@@ -118,9 +118,11 @@ def test_a_file_compressed_in_pieces_is_one_recording(recording: str, tmp_path: 
     assert done.stderr == ""
 
 
-@pytest.mark.parametrize(("field", "told"), [("type", "'WHAT'"), ("object", "must be an object")])
+@pytest.mark.parametrize(
+    ("field", "message"), [("type", "'WHAT'"), ("object", "must be an object")]
+)
 def test_an_event_that_can_not_be_meant_is_refused(
-    recording: str, tmp_path: Path, field: str, told: str
+    recording: str, tmp_path: Path, field: str, message: str
 ) -> None:
     """With the name of the file."""
     *lines, last = gzip.decompress(Path(recording).read_bytes()).splitlines(keepends=True)
@@ -132,4 +134,4 @@ def test_an_event_that_can_not_be_meant_is_refused(
 
     assert isinstance(done.exception, InputError)
     assert "odd.gz" in str(done.exception)
-    assert told in str(done.exception)
+    assert message in str(done.exception)

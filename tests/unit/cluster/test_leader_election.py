@@ -318,12 +318,12 @@ def test_release_is_over_before_the_lease_is_given_up(bed: Bed) -> None:
     """No process may act while the request is in flight, nor after it failed."""
     elector = bed.candidate("a")
     elector.attempt()
-    held: list[bool] = []
-    bed.before_write = lambda: held.append(elector.is_leader())
+    led: list[bool] = []
+    bed.before_write = lambda: led.append(elector.is_leader())
     bed.after_write = fail
     elector.release()
 
-    assert held == [False]
+    assert led == [False]
     assert elector.problem == "connection reset"
     assert not elector.is_leader()
 

@@ -44,7 +44,7 @@ class Reviews:
 
     def __init__(self, **allowed: tuple[str, ...]) -> None:
         self.allowed = allowed  # namespaces by user; "": all
-        self.asked: list[tuple[str, str]] = []
+        self.requests: list[tuple[str, str]] = []
         self.problem: ClusterError | None = None
         self._lock = Lock()
 
@@ -61,7 +61,7 @@ class Reviews:
             about = obj.spec.resource_attributes
             assert about is not None
             with self._lock:
-                self.asked.append((obj.spec.user, about.namespace))
+                self.requests.append((obj.spec.user, about.namespace))
             if about.namespace:
                 self.take_time(obj.spec.user)
             own = self.allowed.get(obj.spec.user, ())
@@ -120,7 +120,7 @@ def test_user_with_all_namespaces_needs_two_reviews() -> None:
 
     access = ReviewedAccess(reviews, VirtualClock())
     assert access.rights_of("ann", lambda: NAMESPACES).scope.namespaces is None
-    assert len(reviews.asked) == 2
+    assert len(reviews.requests) == 2
 
 
 def rights_with_pending(access: ReviewedAccess, many: list[str], count: int) -> ViewRights:
@@ -167,7 +167,7 @@ def test_own_namespace_of_service_account_is_reviewed_first() -> None:
 
     ReviewedAccess(reviews, VirtualClock()).rights_of(own, lambda: NAMESPACES)
 
-    first, *_ = (namespace for _, namespace in reviews.asked if namespace)
+    first, *_ = (namespace for _, namespace in reviews.requests if namespace)
     assert first == "team-40"
 
 
@@ -177,14 +177,14 @@ def test_cached_rights_are_not_reviewed_again() -> None:
     reviews = Reviews(ann=("team-1",))
     access = ReviewedAccess(reviews, clock)
     first = access.rights_of("ann", lambda: NAMESPACES)
-    asked = len(reviews.asked)
+    count = len(reviews.requests)
 
     clock.advance_to(clock.now_s() + GRANT_TTL_S / 2 - 1)
     assert access.rights_of("ann", lambda: NAMESPACES) == first
-    assert len(reviews.asked) == asked
+    assert len(reviews.requests) == count
     clock.advance_to(clock.now_s() + MIN_REFUSAL_TTL_S)
     access.rights_of("ann", lambda: NAMESPACES)
-    assert len(reviews.asked) == 2 * asked
+    assert len(reviews.requests) == 2 * count
 
 
 def test_a_right_that_was_taken_away_is_gone_soon() -> None:
@@ -221,4 +221,4 @@ def test_request_without_token_sends_no_namespace_reviews() -> None:
     with pytest.raises(AccessDeniedError) as denied:
         ReviewedAccess(reviews, VirtualClock()).rights_of("", lambda: NAMESPACES)
     assert denied.value.status == 403
-    assert len(reviews.asked) == 2
+    assert len(reviews.requests) == 2

@@ -89,8 +89,8 @@ def test_every_argument_is_a_flag_with_the_meaning_of_the_chart() -> None:
     on = gates_of({gate: text == "true" for gate, text in stated.items()})
     assert on - gates_of({}) == set(stated) & OFF
     for probe in ("livenessProbe", "readinessProbe"):
-        asked = agent_container()[probe]["httpGet"]
-        assert (asked["port"], asked["scheme"]) == (port["name"], "HTTPS")
+        http_get = agent_container()[probe]["httpGet"]
+        assert (http_get["port"], http_get["scheme"]) == (port["name"], "HTTPS")
 
 
 def test_the_folders_of_the_machine_are_where_the_agent_looks() -> None:

@@ -140,18 +140,18 @@ def test_follower_evicts_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("plugins", "told"),
+    ("plugins", "message"),
     [
         ({"balance": {"enabled": [{"name": "EvictAl"}]}}, 'did you mean "EvictAll"'),
         ({"balance": {"enabled": [{"name": "EvictAll"}]}}, "does not extend balance"),
         ({"evict": {"disabled": [{"name": "*"}]}}, "no evict plugin is enabled"),
     ],
 )
-def test_invalid_profile_is_rejected(plugins: Any, told: str) -> None:
+def test_invalid_profile_is_rejected(plugins: Any, message: str) -> None:
     """The message names the path and what would be accepted."""
     profile = profile_of("deschedule", "EvictAll")
     profile["plugins"] |= plugins
-    with pytest.raises(InputError, match=told) as refused:
+    with pytest.raises(InputError, match=message) as refused:
         DeschedulerWorld(profile=profile, out_of_tree=[EVICT_ALL])
     assert refused.value.path.startswith("profiles[0].plugins.")
     assert refused.value.source == "test"

@@ -78,7 +78,7 @@ def _differences(
     jobs = {_job(obj) for obj in created if isinstance(obj, PodMigrationJob)}
     wanted_costs = _annotated(expected["annotated"], POD_DELETION_COST)
     costs = {pod.key: pod.metadata.annotations.get(POD_DELETION_COST) for pod in pods}
-    asked = [pod.key for pod in pods if SOFT_EVICTION.key in pod.metadata.annotations]
+    soft_evicted = [pod.key for pod in pods if SOFT_EVICTION.key in pod.metadata.annotations]
     gone = [obj.key for obj in report.changes.deleted if isinstance(obj, Pod)]
     cordoned = [obj.key for obj in changed if isinstance(obj, Node) and obj.spec.unschedulable]
     compared = {
@@ -86,7 +86,7 @@ def _differences(
         "costs": ({key: costs.get(key) for key in wanted_costs}, wanted_costs),
         "evicted": (by(gone), by(expected["evicted"])),
         "asked to go": (
-            by(asked),
+            by(soft_evicted),
             by(_annotated(expected["annotated"], SOFT_EVICTION.key)),
         ),
         "cordoned": (sorted(cordoned), sorted(expected["cordoned"])),

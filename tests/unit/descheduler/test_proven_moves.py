@@ -100,8 +100,8 @@ def migrating(
 
 
 def _only(*pools: str) -> JsonObject:
-    asked = {"key": "pool", "operator": "In", "values": list(pools)}
-    terms = {"nodeSelectorTerms": [{"matchExpressions": [asked]}]}
+    expression = {"key": "pool", "operator": "In", "values": list(pools)}
+    terms = {"nodeSelectorTerms": [{"matchExpressions": [expression]}]}
     return {"requiredDuringSchedulingIgnoredDuringExecution": terms}
 
 
@@ -198,12 +198,14 @@ def test_logged_evictions_are_made_and_skipped_moves_are_reported(
         gone = one.evicted()
         one.descheduler.request_cycle()
         one.descheduler.step()
-    said = {(r.message, r.__dict__.get("pod")) for r in caplog.records if "pod" in r.__dict__}
-    assert {name for what, name in said if what == "pod evicted"} == {f"default/{n}" for n in gone}
+    logged = {(r.message, r.__dict__.get("pod")) for r in caplog.records if "pod" in r.__dict__}
+    assert {name for what, name in logged if what == "pod evicted"} == {
+        f"default/{n}" for n in gone
+    }
     stays = [verdict for verdict in one.verdicts if isinstance(verdict.skipped, SkippedMove)]
     assert stays
-    told = [event for event in one.cluster.list(Event).items if event.reason == "NotMoved"]
-    assert {event.regarding.name for event in told if event.regarding} == {
+    events = [event for event in one.cluster.list(Event).items if event.reason == "NotMoved"]
+    assert {event.regarding.name for event in events if event.regarding} == {
         verdict.pod.metadata.name for verdict in stays
     }
     for verdict in stays:
@@ -308,8 +310,8 @@ def test_moves_of_upstream_plugins_are_proven_only_if_configured() -> None:
     """By default they do as they always did."""
     objects = [*nodes("n1", "n2"), running("old", affinity=ON_N1_IF_POSSIBLE, started="08:30")]
     profile = profile_of("deschedule", "PodLifeTime", {"maxPodLifeTimeSeconds": 1})
-    for said, gone in ((None, {"old"}), (True, set()), (False, {"old"})):
-        more: dict[str, Any] = {} if said is None else {"proveMoves": said}
+    for configured, gone in ((None, {"old"}), (True, set()), (False, {"old"})):
+        more: dict[str, Any] = {} if configured is None else {"proveMoves": configured}
         one = DeschedulerWorld(*objects, profile=profile, prover=STOCK, **more)
         one.clock.advance_to(one.clock.now_s() + 60)
         assert one.evicted() == gone

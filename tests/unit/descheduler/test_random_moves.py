@@ -114,9 +114,9 @@ class RandomWorld:
         """Draw the usage of pods: on hot nodes more than they request."""
         hot = set(self.rng.choice(self.nodes, int(self.rng.integers(1, 3)), replace=False).tolist())
         for each in self.pods.values():
-            asked = pod_requests(each.spec)["cpu"]
+            requested_milli = pod_requests(each.spec)["cpu"]
             most = 2.5 if each.spec.node_name in hot else 0.6
-            milli = int(asked * float(self.rng.uniform(0.2, most)))
+            milli = int(requested_milli * float(self.rng.uniform(0.2, most)))
             self.usage.setdefault(each.spec.node_name, {})[each.metadata.name] = milli
 
     def _policy(self) -> JsonObject:
@@ -222,8 +222,10 @@ def test_proven_moves_have_the_predicted_result(seed: int, mode: str) -> None:
     cpu = [sum(pod_requests(e.spec)["cpu"] for e in group) for group in (of_team, was_team)]
     assert cpu[0] <= max(6000, cpu[1])
     for name in one.nodes:
-        asked = sum(pod_requests(e.spec)["cpu"] for e in after if e.spec.node_name == name)
-        assert asked <= CPU * 1000
+        requested_milli = sum(
+            pod_requests(e.spec)["cpu"] for e in after if e.spec.node_name == name
+        )
+        assert requested_milli <= CPU * 1000
 
 
 @pytest.mark.slow

@@ -93,11 +93,11 @@ class RecordedTools:
     def __init__(self) -> None:
         self.answers: dict[str, str | ToolError] = {}
         self.nodes: dict[str, Sequence[int]] = {}
-        self.asked: list[str] = []
+        self.commands: list[str] = []
 
     def ask(self, *words: str) -> str:
         command = " ".join(words)
-        self.asked.append(command)
+        self.commands.append(command)
         answer = self.answers.get(command, ToolError(f"{command}: No such file or directory"))
         if isinstance(answer, ToolError):
             raise answer

@@ -190,11 +190,11 @@ def test_a_fault_is_in_the_file_within_ten_seconds() -> None:
     """Without a new inventory, which takes long."""
     machine = Machine(metaxes)
     machine.after()
-    machine.tools.asked.clear()
+    machine.tools.commands.clear()
     machine.tools.answers["mx-smi --count-ecc -i 1"] = MX_ECC.format(sram=0, dram=5)
 
     assert [card["status"]["healthy"] for card in machine.after(10)] == [True, False]
-    assert machine.tools.asked == ["mx-smi --count-ecc -i 0", "mx-smi --count-ecc -i 1"]
+    assert machine.tools.commands == ["mx-smi --count-ecc -i 0", "mx-smi --count-ecc -i 1"]
 
 
 def test_a_card_that_does_not_answer_while_others_do_is_broken() -> None:
@@ -252,7 +252,7 @@ def test_machines_without_such_cards_are_left_in_peace() -> None:
     )
 
     assert machine.after() == []
-    assert machine.tools.asked == []
+    assert machine.tools.commands == []
 
 
 def test_removed_cards_disappear_with_the_next_inventory() -> None:

@@ -130,12 +130,12 @@ def test_webhook_of_the_page_labels_a_pod_by_its_author() -> None:
     exec(code(WEBHOOKS)[0], names)  # noqa: S102 -- our own page
 
     def response(labels: dict[str, str], *groups: str) -> dict[str, Any]:
-        asked = {
+        admission = {
             "uid": "1",
             "object": {"metadata": {"labels": labels}},
             "userInfo": {"groups": list(groups)},
         }
-        answered: dict[str, Any] = names["answer"]({"request": asked})["response"]
+        answered: dict[str, Any] = names["answer"]({"request": admission})["response"]
         return answered
 
     changed = response({"app": "a"}, "system:authenticated", "quota:research")

@@ -49,9 +49,9 @@ def test_manifests_of_the_page_are_those_of_the_examples(page: str) -> None:
 def test_pods_of_the_spark_job_request_what_its_application_states(tmp_path: Path) -> None:
     """As the manager counts it when it holds the job back: with the memory overhead of Spark."""
     application = (ROOT / "examples/spark-application.yaml").read_text("utf-8")
-    held = tmp_path / "held.yaml"
-    held.write_text(application.replace("spec:\n", "spec:\n  suspend: true\n", 1))
-    printed = run(f"koord manager --once --enabled-extensions=sparkapp -f {held}")
+    suspended = tmp_path / "held.yaml"
+    suspended.write_text(application.replace("spec:\n", "spec:\n  suspend: true\n", 1))
+    printed = run(f"koord manager --once --enabled-extensions=sparkapp -f {suspended}")
     (unit,) = yaml.load(printed, yaml.CSafeLoader)["created"]
     pods = yaml.load_all((ROOT / "examples/spark-pods.yaml").read_text("utf-8"), yaml.CSafeLoader)
     requests = [pod["spec"]["containers"][0]["resources"]["requests"] for pod in pods]

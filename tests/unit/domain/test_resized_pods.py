@@ -71,7 +71,7 @@ def cpus(pod: Pod) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("spec", "granted", "in_force", "reason", "held"),
+    ("spec", "granted", "in_force", "reason", "effective"),
     [
         (1, 3, 3, "", 3),
         (1, 1, 3, "", 3),
@@ -84,14 +84,14 @@ def cpus(pod: Pod) -> list[int]:
     ],
 )
 def test_a_pod_holds_the_most_unless_its_node_can_never_grant_it(
-    spec: int, granted: int | None, in_force: int | None, reason: str, held: int
+    spec: int, granted: int | None, in_force: int | None, reason: str, effective: int
 ) -> None:
     """Spec, granted and in force, as the schedulers of 1.35.4, 1.36.3 and 1.37.2 count them."""
     conditions = pending(reason) if reason else None
     pod = resized(
         container("c", spec), statuses=[status("c", granted, in_force)], conditions=conditions
     )
-    assert cpus(pod) == [held] * 3
+    assert cpus(pod) == [effective] * 3
 
 
 def test_containers_are_added_up_before_they_are_compared_from_1_37_on() -> None:
@@ -177,11 +177,11 @@ class Plain:
     """The words of the specification, as functions of a pod."""
 
     def __init__(self, pod: JsonObject, defaults: Mapping[str, int]) -> None:
-        self.spec, self.said, self.defaults = pod["spec"], pod["status"], defaults
-        conditions = self.said["conditions"]
+        self.spec, self.status, self.defaults = pod["spec"], pod["status"], defaults
+        conditions = self.status["conditions"]
         reasons = [c["reason"] for c in conditions if c["type"] == "PodResizePending"]
         self.refused = reasons[:1] == ["Infeasible"]
-        listed = self.said["containerStatuses"] + self.said["initContainerStatuses"]
+        listed = self.status["containerStatuses"] + self.status["initContainerStatuses"]
         self.statuses = {status["name"]: status for status in listed}
         self.inits = self.spec["initContainers"]
         self.sidecars = {c["name"] for c in self.inits if c.get("restartPolicy") == "Always"}
@@ -225,26 +225,26 @@ class Plain:
     def sum_of_containers(self, rules: ResizeRules) -> dict[str, int]:
         if not rules.sums_per_pod:
             return self.together(self.greatest)
-        asked = {} if self.refused else self.together(self.wanted)
+        requests = {} if self.refused else self.together(self.wanted)
         if rules.pod_level and all(self.whole):
-            return most(asked, *self.whole)
-        return most(asked, self.together(self.granted), self.together(self.in_force))
+            return most(requests, *self.whole)
+        return most(requests, self.together(self.granted), self.together(self.in_force))
 
     @property
     def whole(self) -> list[dict[str, int]]:
-        in_force = self.said.get("resources", {}).get("requests")
-        return [canonical(self.said.get("allocatedResources")), canonical(in_force)]
+        in_force = self.status.get("resources", {}).get("requests")
+        return [canonical(self.status.get("allocatedResources")), canonical(in_force)]
 
     def of_the_pod(self, rules: ResizeRules) -> dict[str, int]:
         own = only_pod_level(canonical(self.spec.get("resources", {}).get("requests")))
-        if not own or not rules.pod_level or "resources" not in self.said:
+        if not own or not rules.pod_level or "resources" not in self.status:
             return own
         effective = only_pod_level(most(*self.whole, {} if self.refused else own))
         return effective if rules.sums_per_pod else {name: effective.get(name, 0) for name in own}
 
     def requests(self, rules: ResizeRules) -> dict[str, int]:
-        held = {**self.sum_of_containers(rules), **self.of_the_pod(rules)}
-        return added(held, canonical(self.spec["overhead"]))
+        amounts = {**self.sum_of_containers(rules), **self.of_the_pod(rules)}
+        return added(amounts, canonical(self.spec["overhead"]))
 
 
 def only_pod_level(amounts: Mapping[str, int]) -> dict[str, int]:
@@ -273,11 +273,11 @@ def pods(draw: st.DrawFn) -> JsonObject:
         return [{"name": f"{prefix}{at}", "resources": draw(requirements())} for at in range(count)]
 
     def statuses(listed: list[JsonObject]) -> list[JsonObject]:
-        said = draw(st.lists(st.sampled_from(listed), unique_by=id)) if listed else []
+        chosen = draw(st.lists(st.sampled_from(listed), unique_by=id)) if listed else []
         optional = {"allocatedResources": AMOUNTS, "resources": requirements()}
         return [
             {"name": each["name"], **draw(st.fixed_dictionaries({}, optional=optional))}
-            for each in said
+            for each in chosen
         ]
 
     main, inits = containers("c", 1), containers("i", 0)
@@ -317,9 +317,9 @@ def test_requests_follow_the_rules(
 ) -> None:
     """Held against a transcription of the specification, with and without assumed requests."""
     defaults = NONZERO_DEFAULTS if by_default else {}
-    held = effective_requests(decode(manifest, Pod), rules, defaults)
+    effective = effective_requests(decode(manifest, Pod), rules, defaults)
 
-    assert {n: amount for n, amount in held.items() if amount} == {
+    assert {n: amount for n, amount in effective.items() if amount} == {
         n: amount for n, amount in Plain(manifest, defaults).requests(rules).items() if amount
     }
 
@@ -381,7 +381,7 @@ def with_claim(pod: Pod, mapping: str, per_container: str = "0") -> Pod:
 
 
 @pytest.mark.parametrize(
-    ("granted", "in_force", "whole", "reason", "held"),
+    ("granted", "in_force", "whole", "reason", "effective"),
     [
         (None, None, {}, "", 1 + 4 + 2),
         (3, 3, {}, "", 3 + 4 + 2),
@@ -397,7 +397,7 @@ def with_claim(pod: Pod, mapping: str, per_container: str = "0") -> Pod:
     ],
 )
 def test_amounts_of_claims_count_once(
-    granted: int | None, in_force: int | None, whole: JsonObject, reason: str, held: int
+    granted: int | None, in_force: int | None, whole: JsonObject, reason: str, effective: int
 ) -> None:
     """The kubelet includes them in the whole pod's amounts, but not in amounts of containers."""
     bare = resized(
@@ -407,7 +407,7 @@ def test_amounts_of_claims_count_once(
         whole=whole,
     )
 
-    assert effective_requests(with_claim(bare, "4", "1"), CLAIMS)["cpu"] == 1000 * held
+    assert effective_requests(with_claim(bare, "4", "1"), CLAIMS)["cpu"] == 1000 * effective
     without = effective_requests(with_claim(bare, "4", "1"), V1_37)
     assert without == effective_requests(bare, V1_37)
 

@@ -108,7 +108,7 @@ def test_expressions_have_the_value_of_the_specification(text: str, value: objec
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("ip('x')", 'IP Address "x" parse error during conversion from string'),
         ("ip('fe80::1%eth0')", 'IP address "fe80::1%eth0" with zone value is not allowed'),
@@ -143,16 +143,16 @@ def test_expressions_have_the_value_of_the_specification(text: str, value: objec
         ("l.all(i, 6 / (i - 1) > 0)", "division by zero"),
     ],
 )
-def test_failed_evaluation_has_a_reason(text: str, said: str) -> None:
+def test_failed_evaluation_has_a_reason(text: str, message: str) -> None:
     """At run time, since the types were not known before."""
     with pytest.raises(CelError) as raised:
         evaluated(text)
 
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("x.a ==", "line 1, column 7: mismatched input '<EOF>'"),
         ("x.a == 1 1", "column 10"),
@@ -176,12 +176,12 @@ def test_failed_evaluation_has_a_reason(text: str, said: str) -> None:
         ("ip(3)", "found no matching overload for 'ip'"),
     ],
 )
-def test_invalid_expression_is_rejected_at_compilation(text: str, said: str) -> None:
+def test_invalid_expression_is_rejected_at_compilation(text: str, message: str) -> None:
     """Each error names the problem, and syntax errors the position."""
     with pytest.raises(InputError) as raised:
         ENVIRONMENT.compile(text)
 
-    assert said in str(raised.value)
+    assert message in str(raised.value)
 
 
 def test_work_is_bounded() -> None:

@@ -56,7 +56,7 @@ def test_a_program_without_optimum_is_our_mistake() -> None:
 
 def test_solver_prints_nothing() -> None:
     """Standard output belongs to the command that has something to solve."""
-    asked = (
+    script = (
         "import numpy as np\n"
         "from koordinator.foundation.linear_program import IntegerProgram, LinearProgram\n"
         "LinearProgram(np.array([1.0])).solve()\n"
@@ -64,6 +64,8 @@ def test_solver_prints_nothing() -> None:
         "whole.add_row(1.0, 2.0, {whole.add_variable(1.0): 1.0})\n"
         "whole.solve()\n"
     )
-    done = subprocess.run([sys.executable, "-c", asked], capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
 
     assert (done.stdout, done.stderr) == ("", "")

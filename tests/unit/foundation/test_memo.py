@@ -15,17 +15,17 @@ class Thing:
 def test_value_is_computed_once() -> None:
     """Also where nothing was found; another object is another matter."""
     memo: Memo[str | None] = Memo()
-    asked: list[str] = []
+    calls: list[str] = []
 
     def find(name: str) -> None:
-        asked.append(name)
+        calls.append(name)
 
     thing, other = Thing(), Thing()
     for _ in range(2):
         assert memo.of(thing, find, "thing") is None
         assert memo.of(other, find, "other") is None
 
-    assert asked == ["thing", "other"]
+    assert calls == ["thing", "other"]
 
 
 def test_new_version_is_computed_again() -> None:

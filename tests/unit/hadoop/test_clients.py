@@ -43,7 +43,7 @@ LIMIT = YarnLimit("n1:8041", YarnResource(4, 2048), -1)
 @contextmanager
 def web(answers: dict[str, Answer | Any]) -> Iterator[tuple[WebService, list[tuple[str, Any]]]]:
     """Serve JSON by path; what was asked is noted."""
-    asked: list[tuple[str, Any]] = []
+    requests: list[tuple[str, Any]] = []
 
     class Handler(BaseHTTPRequestHandler):
         protocol_version = "HTTP/1.1"
@@ -51,7 +51,7 @@ def web(answers: dict[str, Answer | Any]) -> Iterator[tuple[WebService, list[tup
         def do_GET(self) -> None:
             size = int(self.headers.get("Content-Length", 0))
             body = json.loads(self.rfile.read(size)) if size else None
-            asked.append((f"{self.command} {self.path}", body))
+            requests.append((f"{self.command} {self.path}", body))
             result = answers.get(self.path.partition("?")[0], (404, {}, {}))
             status, tree, headers = result if isinstance(result, tuple) else (200, result, {})
             text = tree if isinstance(tree, bytes) else json.dumps(tree).encode()
@@ -72,7 +72,7 @@ def web(answers: dict[str, Answer | Any]) -> Iterator[tuple[WebService, list[tup
     thread.start()
     service = WebService(("127.0.0.1", server.server_port), timeout_s=60, user="yarn")
     try:
-        yield service, asked
+        yield service, requests
     finally:
         service.close()
         server.shutdown()
@@ -92,13 +92,13 @@ def test_nodes_by_rest() -> None:
         "totalResource": {"memory": 500, "vCores": 1, "resourceInformations": {}},
     }
     path = "/ws/v1/cluster/nodes"
-    with web({path: {"nodes": {"node": [node]}}}) as (service, asked):
+    with web({path: {"nodes": {"node": [node]}}}) as (service, requests):
         nodes = RestResourceManager(service).nodes()
         assert nodes == [
             YarnNode("n1:8041", "RUNNING", YarnResource(1, 500), YarnResource(2, 512), 1)
         ]
         states = "states=RUNNING,UNHEALTHY,DECOMMISSIONING&user.name=yarn"
-        assert asked == [(f"GET {path}?{states}", None)]
+        assert requests == [(f"GET {path}?{states}", None)]
     with web({path: {"nodes": None}}) as (service, _):
         assert RestResourceManager(service).nodes() == []
 
@@ -107,14 +107,14 @@ def test_a_limit_by_rest_has_no_root_element() -> None:
     """With one it would mean nothing at all, and be answered with 200."""
     path = "/ws/v1/cluster/nodes/n1:8041/resource"
     answer = {"resourceInfo": {"memory": 2048, "vCores": 4}}
-    with web({path: answer}) as (service, asked):
+    with web({path: answer}) as (service, requests):
         RestResourceManager(service).set_limit(LIMIT)
-    ((_, body),) = asked
+    ((_, body),) = requests
     assert body == {"resource": {"memory": 2048, "vCores": 4}, "overCommitTimeout": -1}
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "said"),
+    ("answer", "kind", "message"),
     [
         ((404, {}, {}), UnknownYarnNodeError, "404"),
         (
@@ -134,11 +134,11 @@ def test_a_limit_by_rest_has_no_root_element() -> None:
         ((200, {}, {}), YarnError, "no resourceInfo"),
     ],
 )
-def test_answers_that_are_no_success(answer: Answer, kind: type[YarnError], said: str) -> None:
+def test_answers_that_are_no_success(answer: Answer, kind: type[YarnError], message: str) -> None:
     """A refusal is one only if nothing can have been changed."""
     with (
         web({"/ws/v1/cluster/nodes/n1:8041/resource": answer}) as (service, _),
-        pytest.raises(kind, match=said) as caught,
+        pytest.raises(kind, match=message) as caught,
     ):
         RestResourceManager(service).set_limit(LIMIT)
     assert isinstance(caught.value, YarnRefusedError) is issubclass(kind, YarnRefusedError)
@@ -162,12 +162,12 @@ def info(version: str, state: str = "ACTIVE") -> dict[str, Answer | Any]:
 def test_of_several_the_active_one_is_asked() -> None:
     """It is looked for again when it fails."""
     standby, active = info("3.3.6", "STANDBY"), info("3.3.6")
-    with web(standby) as (first, asked_first), web(active) as (second, asked_second):
+    with web(standby) as (first, first_requests), web(active) as (second, second_requests):
         resource_manager = ActiveResourceManager(
             [RestResourceManager(first), RestResourceManager(second)]
         )
         assert resource_manager.nodes() == []
-        assert [path for path, _ in asked_first] == ["GET /ws/v1/cluster/info?user.name=yarn"]
+        assert [path for path, _ in first_requests] == ["GET /ws/v1/cluster/info?user.name=yarn"]
 
         standby |= active
         active["/ws/v1/cluster/nodes"] = (307, b"", {"Location": "/"})
@@ -176,7 +176,7 @@ def test_of_several_the_active_one_is_asked() -> None:
         active |= info("3.3.6", "STANDBY")
         active["/ws/v1/cluster/nodes"] = (307, b"", {"Location": "/"})
         assert resource_manager.nodes() == []
-        assert len(asked_second) == 3
+        assert len(second_requests) == 3
 
         standby |= info("3.3.6", "STANDBY")
         standby["/ws/v1/cluster/nodes"] = (500, b"", {})
@@ -191,10 +191,10 @@ def test_of_several_the_active_one_is_asked() -> None:
 )
 def test_what_is_no_container_is_asked_for_nowhere(container_id: str) -> None:
     """An id comes from outside and would be a part of a path."""
-    said = "must be the id of a container"
-    with web({}) as (service, asked), pytest.raises(YarnRefusedError, match=said):
+    message = "must be the id of a container"
+    with web({}) as (service, requests), pytest.raises(YarnRefusedError, match=message):
         RestResourceManager(service).signal_container(container_id)
-    assert asked == []
+    assert requests == []
 
 
 def test_containers_of_a_node_manager() -> None:
@@ -229,7 +229,7 @@ def ipc(
     answer: Callable[[bytes, bytes], bytes] | bytes,
 ) -> Iterator[tuple[RpcResourceManager, list[Sequence[bytes]]]]:
     """Serve Hadoop IPC: the answer to a method and its request, or just these bytes."""
-    asked: list[Sequence[bytes]] = []
+    calls: list[Sequence[bytes]] = []
 
     def serve(server: socket.socket) -> None:
         while True:
@@ -249,7 +249,7 @@ def ipc(
                 request, _ = read_delimited(frame, at)
                 method = dict(fields(named))[1]
                 assert isinstance(method, bytes)
-                asked.append((method, request, context))
+                calls.append((method, request, context))
                 body = answer if isinstance(answer, bytes) else answer(method, request)
                 stream.sendall(struct.pack(">i", len(body)) + body)
 
@@ -258,7 +258,7 @@ def ipc(
         thread.start()
         address = ("127.0.0.1", server.getsockname()[1])
         try:
-            yield RpcResourceManager(address, address, user="yarn", timeout_s=60), asked
+            yield RpcResourceManager(address, address, user="yarn", timeout_s=60), calls
         finally:
             server.shutdown(socket.SHUT_RDWR)
             thread.join()
@@ -286,20 +286,20 @@ def test_nodes_by_rpc() -> None:
         + number_field(6, 1)
         + number_field(7, 2)
     )
-    with ipc(lambda *_: success(bytes_field(1, report))) as (manager, asked):
+    with ipc(lambda *_: success(bytes_field(1, report))) as (manager, calls):
         assert manager.nodes() == [
             YarnNode("n1:8041", "RUNNING", YarnResource(4, 2048), YarnResource(1, 512), 1)
         ]
-    ((method, _, context),) = asked
+    ((method, _, context),) = calls
     assert method == b"getClusterNodes"
     assert bytes_field(2, bytes_field(1, "yarn")) in context, "as effectiveUser"
 
 
 def test_a_limit_by_rpc() -> None:
     """A negative timeout takes ten bytes; the answer is empty."""
-    with ipc(lambda *_: success(b"")) as (manager, asked):
+    with ipc(lambda *_: success(b"")) as (manager, calls):
         manager.set_limit(LIMIT)
-    ((method, request, _),) = asked
+    ((method, request, _),) = calls
     node_id = bytes_field(1, "n1") + number_field(2, 8041)
     resource = number_field(1, 2048) + number_field(2, 4)
     option = bytes_field(1, resource) + number_field(2, -1)
@@ -308,7 +308,7 @@ def test_a_limit_by_rpc() -> None:
 
 
 @pytest.mark.parametrize(
-    ("answer", "kind", "said"),
+    ("answer", "kind", "message"),
     [
         (
             refusal("a.YarnException", "Update failed: unrecognized node n1"),
@@ -328,10 +328,10 @@ def test_a_limit_by_rpc() -> None:
     ],
 )
 def test_answers_of_rpc_that_are_no_success(
-    answer: bytes, kind: type[YarnError], said: str
+    answer: bytes, kind: type[YarnError], message: str
 ) -> None:
     """What kind of refusal it is follows from the exception's class."""
-    with ipc(answer) as (manager, _), pytest.raises(kind, match=said):
+    with ipc(answer) as (manager, _), pytest.raises(kind, match=message):
         manager.set_limit(LIMIT)
 
 
@@ -340,11 +340,11 @@ def test_answers_of_rpc_that_are_no_success(
 )
 def test_the_way_follows_from_the_version(version: str, by: str) -> None:
     """REST can change nodes from 3.3 on."""
-    with web(info(version)) as (service, asked), ipc(lambda *_: success(b"")) as (rpc, called):
+    with web(info(version)) as (service, requests), ipc(lambda *_: success(b"")) as (rpc, called):
         manager = NegotiatedResourceManager(RestResourceManager(service), rpc)
         assert list(manager.nodes()) == []
         assert len(called) == (by == "rpc")
-        assert len(asked) == 1 + (by == "rest")
+        assert len(requests) == 1 + (by == "rest")
 
 
 def test_ids_of_containers() -> None:

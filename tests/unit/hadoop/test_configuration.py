@@ -64,7 +64,7 @@ def test_kerberos_is_refused_in_a_sentence(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("properties", "said"),
+    ("properties", "message"),
     [
         ({}, "yarn.resourcemanager.address: is required"),
         ({"yarn_resourcemanager_address": "rm:x"}, "must be an address such as rm.example"),
@@ -74,29 +74,29 @@ def test_kerberos_is_refused_in_a_sentence(tmp_path: Path) -> None:
     ],
 )
 def test_what_names_no_resource_manager(
-    tmp_path: Path, properties: dict[str, str], said: str
+    tmp_path: Path, properties: dict[str, str], message: str
 ) -> None:
     """The file, the property and what is accepted."""
     write(tmp_path, "yarn-site.xml", **properties)
 
     with pytest.raises(InputError) as caught:
         read_clusters(tmp_path)
-    assert said in str(caught.value)
+    assert message in str(caught.value)
     assert "yarn-site.xml" in str(caught.value)
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("<configuration>", "is not XML"),
         ("<!DOCTYPE a [<!ENTITY b 'c'>]><a>&b;</a>", "must not declare entities"),
         ("x" * (1 << 20 | 1), "larger than"),
     ],
 )
-def test_files_that_are_none(tmp_path: Path, text: str, said: str) -> None:
+def test_files_that_are_none(tmp_path: Path, text: str, message: str) -> None:
     """Hostile ones too."""
     (tmp_path / "yarn-site.xml").write_text(text)
-    with pytest.raises(InputError, match=said):
+    with pytest.raises(InputError, match=message):
         read_clusters(tmp_path)
 
 

@@ -76,9 +76,9 @@ class Replica:
     ) -> str:
         """Return the reason of a denial; empty if the request is admitted."""
         self.lookup.follow()
-        asked = request(obj, operation, old, **more)
+        admission = request(obj, operation, old, **more)
         try:
-            validate_quota(asked, self.lookup, DEFAULT_GATES)
+            validate_quota(admission, self.lookup, DEFAULT_GATES)
         except Denial as denial:
             return str(denial)
         return ""

@@ -55,8 +55,8 @@ def post(port: int, body: Any) -> Reply:
 
 def review(name: str = "p", user: str = "me") -> dict[str, Any]:
     """Return an AdmissionReview."""
-    asked = {"uid": "u", "name": name, "object": {"x": 1}, "userInfo": {"username": user}}
-    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": asked}
+    fields = {"uid": "u", "name": name, "object": {"x": 1}, "userInfo": {"username": user}}
+    return {"apiVersion": "admission.k8s.io/v1", "kind": "AdmissionReview", "request": fields}
 
 
 def test_a_change_is_answered_as_a_patch() -> None:
@@ -130,9 +130,9 @@ def test_clients_can_not_make_up_metrics() -> None:
     registry = CollectorRegistry()
     with serving(registry=registry) as port:
         for operation in ("CREATE", "made-up", "made up, too"):
-            asked = review()
-            asked["request"]["operation"] = operation
-            assert post(port, asked).status == 200
+            forged = review()
+            forged["request"]["operation"] = operation
+            assert post(port, forged).status == 200
         assert ask(port, "/made-up", method="POST", body=json.dumps(review())).status == 404
 
     samples = [sample for family in registry.collect() for sample in family.samples]

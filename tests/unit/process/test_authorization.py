@@ -38,10 +38,10 @@ class Reviews:
     tokens: dict[str, UserInfo] = field(default_factory=dict)
     readable: dict[str, set[str]] = field(default_factory=dict)
     down: bool = False
-    asked: list[KubeObject] = field(default_factory=list)
+    created: list[KubeObject] = field(default_factory=list)
 
     def create(self, obj: KindT) -> KindT:
-        self.asked.append(obj)
+        self.created.append(obj)
         if self.down:
             raise ClusterError("connection refused")
         answer: Any = None
@@ -80,8 +80,8 @@ def authorizer(reviews: Reviews, clock: VirtualClock) -> Authorizer:
 def test_a_known_user_reads_what_rbac_lets_him(authorizer: Authorizer, reviews: Reviews) -> None:
     """The whole user of the token is asked about: RBAC may go by group."""
     assert authorizer.decide("secret", "get", "/metrics").outcome is AuthorizationOutcome.ALLOWED
-    assert to_manifest(reviews.asked[0])["spec"] == {"token": "secret"}
-    assert to_manifest(reviews.asked[1])["spec"] == {
+    assert to_manifest(reviews.created[0])["spec"] == {"token": "secret"}
+    assert to_manifest(reviews.created[1])["spec"] == {
         "nonResourceAttributes": {"path": "/metrics", "verb": "get"},
         "user": "alice",
         "uid": "u1",
@@ -118,14 +118,14 @@ def test_answers_are_cached_for_ten_seconds(
     """Prometheus scrapes more often than permissions change; refusals are kept as well."""
     for token in ("secret", "secret", "wrong", "wrong"):
         authorizer.decide(token, "get", "/metrics")
-    assert len(reviews.asked) == 3  # two tokens, one permission
+    assert len(reviews.created) == 3  # two tokens, one permission
 
     reviews.readable["alice"].clear()
     clock.advance_to(CACHED_S - 0.1)
     assert authorizer.decide("secret", "get", "/metrics").outcome is AuthorizationOutcome.ALLOWED
     clock.advance_to(CACHED_S)
     assert authorizer.decide("secret", "get", "/metrics").outcome is AuthorizationOutcome.FORBIDDEN
-    assert len(reviews.asked) == 5
+    assert len(reviews.created) == 5
 
 
 def test_an_api_server_that_is_down_opens_nothing(
@@ -148,11 +148,11 @@ def test_memory_is_bounded(authorizer: Authorizer, reviews: Reviews) -> None:
     """Whatever tokens strangers make up; the oldest answer goes first."""
     for number in range(CACHED_ANSWERS + 1):
         authorizer.decide(f"wrong-{number}", "get", "/")
-    asked = len(reviews.asked)
+    count = len(reviews.created)
     authorizer.decide(f"wrong-{CACHED_ANSWERS}", "get", "/")
-    assert len(reviews.asked) == asked
+    assert len(reviews.created) == count
     authorizer.decide("wrong-0", "get", "/")
-    assert len(reviews.asked) == asked + 1
+    assert len(reviews.created) == count + 1
 
 
 @pytest.mark.parametrize(

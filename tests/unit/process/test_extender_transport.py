@@ -97,18 +97,18 @@ def transport(
 
 def test_a_verb_is_posted_below_the_prefix_on_one_connection() -> None:
     """However many questions there are."""
-    asked: list[bytes] = []
+    requests: list[bytes] = []
 
     def serve(connection: socket.socket) -> None:
         while request := question(connection):
-            asked.append(request)
+            requests.append(request)
             connection.sendall(OK)
 
     with service(serve) as port, transport(port) as one:
         assert [one.post("filter", b"[1]"), one.post("bind", b"[2]")] == [b"{}", b"{}"]
 
-    assert asked[0].startswith(b"POST /prefix/filter HTTP/1.1\r\n")
-    assert asked[1].endswith(b"\r\n\r\n[2]")
+    assert requests[0].startswith(b"POST /prefix/filter HTTP/1.1\r\n")
+    assert requests[1].endswith(b"\r\n\r\n[2]")
 
 
 def test_a_connection_that_was_closed_meanwhile_is_opened_again() -> None:

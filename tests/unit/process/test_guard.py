@@ -132,12 +132,12 @@ class SlowReviews(Reviews):
     """Reviews that wait for ``go_on``; ``asked`` are the tokens, in order."""
 
     def __init__(self) -> None:
-        self.asked: list[str] = []
+        self.tokens: list[str] = []
         self.arrived, self.go_on = threading.Event(), threading.Event()
 
     def create(self, obj: KindT) -> KindT:
         if isinstance(obj, TokenReview):
-            self.asked.append(obj.spec.token)
+            self.tokens.append(obj.spec.token)
             self.arrived.set()
             assert self.go_on.wait(PATIENCE_S)
         return super().create(obj)
@@ -189,7 +189,7 @@ def test_a_client_with_many_requests_waits_for_itself(slow: tuple[SlowReviews, H
         assert answer.result(PATIENCE_S) == 200
         statuses = sorted(each.result(PATIENCE_S) for each in answers)
     assert statuses == [403] * (MOST_WAITING + 1) + [503] * 8
-    assert reviews.asked.index("admin") <= 2
+    assert reviews.tokens.index("admin") <= 2
 
 
 def test_requests_of_lost_connections_are_not_reviewed(
@@ -208,4 +208,4 @@ def test_requests_of_lost_connections_are_not_reviewed(
         assert status_of(other) == 200
     with first:
         assert status_of(first) == 403
-    assert set(reviews.asked) == {"bob", "admin"}
+    assert set(reviews.tokens) == {"bob", "admin"}

@@ -84,7 +84,7 @@ class Hesitant:
     """Plugin that delays permit and bind of pods by name, and refuses one pod once."""
 
     def __init__(self) -> None:
-        self._asked: Counter[tuple[str, str]] = Counter()
+        self._calls: Counter[tuple[str, str]] = Counter()
 
     def permit(self, pod: Pod, _node: str) -> Permit:
         """Refuse once, or wait."""
@@ -100,8 +100,8 @@ class Hesitant:
         """Do nothing."""
 
     def _is_known(self, point: str, pod: Pod) -> bool:
-        self._asked[point, pod.metadata.name] += 1
-        return self._asked[point, pod.metadata.name] > 1
+        self._calls[point, pod.metadata.name] += 1
+        return self._calls[point, pod.metadata.name] > 1
 
     def _answer(self, point: str, pod: Pod) -> Permit:
         waits = pod.metadata.name == "hesitant" and not self._is_known(point, pod)

@@ -187,9 +187,9 @@ def _intercept(
 
     broken.__code__ = broken.__code__.replace(co_name=method)
     if of_speed is not None:
-        asked: Any = {method: MethodType(broken, plugin)}
+        overrides: Any = {method: MethodType(broken, plugin)}
         for active in actives:
-            object.__setattr__(active, "hints", replace(active.hints, **asked))
+            object.__setattr__(active, "hints", replace(active.hints, **overrides))
         return
     kind = type(type(plugin).__name__, (type(plugin),), {"__slots__": (), method: broken})
     object.__setattr__(plugin, "__class__", kind)
@@ -225,8 +225,8 @@ def _breakable() -> Iterator[tuple[str, str]]:
             own = getattr(type(active.plugin), method, None)
             if method not in BUILDING and inspect.isfunction(own):
                 yield name, method
-        for method, said in active.hints.overrides().items():
-            if callable(said):
+        for method, hint in active.hints.overrides().items():
+            if callable(hint):
                 yield name, method
 
 

@@ -184,13 +184,13 @@ def test_the_summary_names_jobs_and_plugins() -> None:
     one.world.scheduler.step()
     one.world.scheduler.finish()
 
-    told = one.audit.summary(EVERYTHING)
-    (job,) = told.rejected
+    summary = one.audit.summary(EVERYTHING)
+    (job,) = summary.rejected
     assert (job.job, job.rejections, job.pods) == ("default/j", 2, 2)
-    assert told.pods == {"unschedulable": 2, "bound": 1}
-    assert told.decisive == {"NodeResourcesFit": 2}
-    assert {it.point for it in told.slowest} >= {"Filter", "Score"}
-    assert sum(it.share for it in told.slowest) <= 1 + 1e-9
+    assert summary.pods == {"unschedulable": 2, "bound": 1}
+    assert summary.decisive == {"NodeResourcesFit": 2}
+    assert {it.point for it in summary.slowest} >= {"Filter", "Score"}
+    assert sum(it.share for it in summary.slowest) <= 1 + 1e-9
 
 
 def test_every_member_of_a_gang_is_recorded() -> None:

@@ -128,10 +128,10 @@ def test_valid_part_of_an_annotation_counts(embedded: NewEmbedded) -> None:
 def test_impossible_amounts_do_not_break_sums(embedded: NewEmbedded) -> None:
     """Negative sums would make the GPU available again."""
     much = [{"minor": 0, "resources": dict.fromkeys((f"{GPU}-core", f"{GPU}-memory"), "9E")}]
-    said = {ALLOCATED.key: json.dumps({"gpu": much})}
-    held = [pod(name, on="n", requests={GPU: 100}, annotations=said) for name in "abc"]
+    annotations = {ALLOCATED.key: json.dumps({"gpu": much})}
+    placed = [pod(name, on="n", requests={GPU: 100}, annotations=annotations) for name in "abc"]
     one = embedded(
-        node("n", **HEADROOM), device("n", gpus=4), *held, gpu_pod("p", gpu=100), config=GPUS
+        node("n", **HEADROOM), device("n", gpus=4), *placed, gpu_pod("p", gpu=100), config=GPUS
     )
     one.run_to_fixed_point()
 

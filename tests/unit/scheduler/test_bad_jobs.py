@@ -49,7 +49,7 @@ def later(one: Embedded, seconds: float = 2.0) -> None:
 
 
 @pytest.mark.parametrize(
-    ("least", "said", "text"),
+    ("least", "annotations", "text"),
     [
         (0, {}, "spec.minMember: must be at least 1, got 0"),
         (3, {"total_number": "2"}, "total-number: must be at least the minimum number, 3, got 2"),
@@ -59,14 +59,14 @@ def later(one: Embedded, seconds: float = 2.0) -> None:
         (1, {"groups": "g,h"}, "groups]: not valid JSON"),
     ],
 )
-def test_invalid_pod_group_has_an_event(least: int, said: dict[str, str], text: str) -> None:
+def test_invalid_pod_group_has_an_event(least: int, annotations: dict[str, str], text: str) -> None:
     """The event lists the ignored settings."""
-    annotations = {k: v for k, v in said.items() if k != "groups"}
+    annotations = {k: v for k, v in annotations.items() if k != "groups"}
     made = group("g", least, **annotations)
     one = world(node("a"))
     one.load([made])
-    if "groups" in said:
-        patch = {"metadata": {"annotations": {GANG + "groups": said["groups"]}}}
+    if "groups" in annotations:
+        patch = {"metadata": {"annotations": {GANG + "groups": annotations["groups"]}}}
         one.cluster.patch(type(made), "g", "default", patch)
 
     one.run_to_fixed_point()
@@ -106,8 +106,8 @@ def test_restarted_scheduler_clears_a_fixed_problem() -> None:
 
 def test_problem_of_a_gang_without_object_is_reported_on_a_pod() -> None:
     """There is no other object to report on."""
-    said = {GANG + "name": "g", GANG + "min-available": "1", GANG + "mode": "Loose"}
-    one = world(node("a"), pod("p", 1, annotations=said))
+    annotations = {GANG + "name": "g", GANG + "min-available": "1", GANG + "mode": "Loose"}
+    one = world(node("a"), pod("p", 1, annotations=annotations))
 
     one.run_to_fixed_point()
 
@@ -237,12 +237,12 @@ def test_quota_deleted_with_children_and_pods_is_reported() -> None:
     one.run_to_fixed_point()
     later(one)
 
-    told = warnings(one)
-    assert told["ElasticQuota tenants/dept"] == (
+    messages = warnings(one)
+    assert messages["ElasticQuota tenants/dept"] == (
         "deleted while it had 1 child quotas, which keep their minimum until it is recreated and "
         "1 pods, which now count in other quotas"
     )
-    assert "must be the name of an existing quota, got 'dept'" in told[TEAM]
+    assert "must be the name of an existing quota, got 'dept'" in messages[TEAM]
 
 
 def test_quota_moved_to_a_full_parent_is_reported() -> None:

@@ -104,13 +104,17 @@ def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
 
     demand = matrix(classes, columns, 5)
     added = draw(arrays.arrays(np.int64, (classes, 2, 4), elements=st.integers(0, 5)))
-    held, nonzero, capacity = matrix(n, columns + 4, 9), matrix(n, 2, 9), matrix(n, columns + 4, 40)
-    held[:, columns : columns + 2] -= draw(st.sampled_from((0, 30, FAR)))
+    requested, nonzero, capacity = (
+        matrix(n, columns + 4, 9),
+        matrix(n, 2, 9),
+        matrix(n, columns + 4, 40),
+    )
+    requested[:, columns : columns + 2] -= draw(st.sampled_from((0, 30, FAR)))
     case = np.array(draw(st.lists(st.integers(0, 1), min_size=n, max_size=n)), np.int64)
     demand = np.concatenate((demand, np.zeros((classes, 4), np.int64)), axis=1)
     fixed = matrix(classes, n, 3, UNFIT)
     where = np.arange(columns)
-    asked = []
+    programs = []
     for number, amounts in enumerate(demand[:, :columns]):
         scores: list[tuple[Formula, int]] = [
             (MeanShare(where, amounts, where + 1, most=bool(number % 2), nonzero=True), 2),
@@ -118,11 +122,11 @@ def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
             (Balance(where, amounts, change=bool(number % 3)), 1),
         ]
         one = judgements([(where, amounts)], scores[: draw(st.integers(0, 3))])
-        asked.append(_with_columns(one, amounts[:2], columns) if number != 1 else one)
-    formulas = np.concatenate([one.formulas for one in asked])
-    term_ends = np.cumsum([len(one.terms) for one in asked])
+        programs.append(_with_columns(one, amounts[:2], columns) if number != 1 else one)
+    formulas = np.concatenate([one.formulas for one in programs])
+    term_ends = np.cumsum([len(one.terms) for one in programs])
     formulas[:, 3] += np.repeat(
-        np.concatenate(([0], term_ends[:-1])), [len(one.formulas) for one in asked]
+        np.concatenate(([0], term_ends[:-1])), [len(one.formulas) for one in programs]
     )
     drawn = st.lists(st.integers(0, classes - 1), min_size=pods, max_size=pods)
     every = np.arange(n)  # in the log: no class has been evaluated on any row yet
@@ -135,14 +139,14 @@ def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
         np.arange(classes),
         np.arange(classes)[::-1].copy(),
         np.zeros(classes, np.int64),
-        np.concatenate([one.checks for one in asked]),
-        np.cumsum([len(one.checks) for one in asked]),
+        np.concatenate([one.checks for one in programs]),
+        np.cumsum([len(one.checks) for one in programs]),
         formulas,
-        np.cumsum([len(one.formulas) for one in asked]),
-        np.concatenate([one.terms for one in asked]),
+        np.cumsum([len(one.formulas) for one in programs]),
+        np.concatenate([one.terms for one in programs]),
         np.full((classes, n), UNFIT, np.int64),
         fixed,
-        held,
+        requested,
         nonzero,
         capacity,
         case,
@@ -292,11 +296,11 @@ def test_batches_on_a_large_cluster_equal_one_by_one(strategy: str, batches: lis
 # -- what ends a batch -------------------------------------------------------------------------
 
 
-def chosen(state: ClusterState, *asked: Pod, **profile: Any) -> tuple[SchedulingCycle, list[int]]:
+def chosen(state: ClusterState, *pods: Pod, **profile: Any) -> tuple[SchedulingCycle, list[int]]:
     """Return the rows of one batch."""
     (built,) = build_profiles(configuration(**profile), state.axis).profiles
     cycle = SchedulingCycle(built, state)
-    return cycle, cycle.choose_batch([state.classes.of(one) for one in asked]).rows.tolist()
+    return cycle, cycle.choose_batch([state.classes.of(one) for one in pods]).rows.tolist()
 
 
 @pytest.mark.parametrize(

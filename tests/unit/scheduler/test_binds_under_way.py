@@ -33,7 +33,7 @@ class SlowBinds:
     cluster: "SlowCluster"
     bindings: Sequence[Binding]
     answers: list[ClusterError | None]
-    told: int = 0
+    reported: int = 0
 
     def send(self, error: ClusterError | None = None) -> None:
         """Make the server handle or lose the next bind."""
@@ -41,8 +41,8 @@ class SlowBinds:
         self.answers.append(error or MemoryCluster.bind(self.cluster, [binding]).results()[0])
 
     def finished(self) -> Sequence[tuple[int, ClusterError | None]]:
-        fresh = list(enumerate(self.answers))[self.told :]
-        self.told = len(self.answers)
+        fresh = list(enumerate(self.answers))[self.reported :]
+        self.reported = len(self.answers)
         return fresh
 
     def results(self) -> Sequence[ClusterError | None]:

@@ -18,7 +18,7 @@ def test_reader_gets_every_change_or_a_resync(
 ) -> None:
     """Arrays returned earlier do not change."""
     log, every = ChangeLog(CAPACITY), list[int]()
-    told: list[tuple[np.ndarray, list[int]]] = []
+    reads: list[tuple[np.ndarray, list[int]]] = []
     for each in written:
         if isinstance(each, int):
             log.append(each)
@@ -29,10 +29,10 @@ def test_reader_gets_every_change_or_a_resync(
         position = max(0, len(every) - CAPACITY // 2)
         since = log.since(position)
         if since is not None:
-            told.append((since, every[position:]))
+            reads.append((since, every[position:]))
         assert log.since(log.position) is not None
         assert log.position == len(every)
-    for found, expected in told:
+    for found, expected in reads:
         assert found.tolist() == expected
     for row in set(every):
         assert row not in every[log.last(row) :]

@@ -155,14 +155,14 @@ def test_change_that_no_plugin_reads_causes_no_attempt() -> None:
 @pytest.mark.parametrize("first", ["g-0", "g-1"])
 def test_conflicting_members_use_the_lowest_minimum(first: str) -> None:
     """The order of creation does not matter."""
-    said = {"g-0": "3", "g-1": "2"}
-    order = sorted(said, key=lambda name: name != first)
+    minimums = {"g-0": "3", "g-1": "2"}
+    order = sorted(minimums, key=lambda name: name != first)
     pods = [
         pod(
             name,
             1,
             schedulerName=KOORD,
-            annotations={GANG + "name": "g", GANG + "min-available": said[name]},
+            annotations={GANG + "name": "g", GANG + "min-available": minimums[name]},
         )
         for name in order
     ]

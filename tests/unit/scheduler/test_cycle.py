@@ -47,13 +47,13 @@ def cycle_on(
     return SchedulingCycle(profile, state)
 
 
-def chosen(cycle: SchedulingCycle, asked: Pod) -> str | None:
-    choice = cycle.choose(asked, cycle.state.classes.of(asked), {})
+def chosen(cycle: SchedulingCycle, pending: Pod) -> str | None:
+    choice = cycle.choose(pending, cycle.state.classes.of(pending), {})
     return choice.node if isinstance(choice, NodeChoice) else None
 
 
-def chosen_run(cycle: SchedulingCycle, asked: Pod, count: int) -> list[str] | None:
-    pods = [cycle.state.classes.of(asked)] * count
+def chosen_run(cycle: SchedulingCycle, pending: Pod, count: int) -> list[str] | None:
+    pods = [cycle.state.classes.of(pending)] * count
     rows = cycle.choose_run(pods)
     return None if rows is None else [cycle.state.nodes.names[row] for row in rows]
 
@@ -75,41 +75,41 @@ def test_the_first_of_equally_scored_nodes_is_chosen(world: World) -> None:
 def test_a_change_of_a_node_is_seen_by_the_next_pod(world: World) -> None:
     """It also holds for changes of labels, taints or images only."""
     state = world(node("a"), node("b"))
-    cycle, asked = cycle_on(state), pod("p", cpu=1)
-    assert chosen(cycle, asked) == "a"
+    cycle, pending = cycle_on(state), pod("p", cpu=1)
+    assert chosen(cycle, pending) == "a"
 
     add(state, node("a", taints=["x=1:PreferNoSchedule"]))
-    assert chosen(cycle, asked) == "b"
+    assert chosen(cycle, pending) == "b"
     add(state, node("b", unschedulable=True))
-    assert chosen(cycle, asked) == "a"
+    assert chosen(cycle, pending) == "a"
     state.drop_node("a")
-    assert chosen(cycle, asked) is None
+    assert chosen(cycle, pending) is None
     add(state, node("c"))
-    assert chosen(cycle, asked) == "c"
+    assert chosen(cycle, pending) == "c"
 
 
 def test_new_resource_is_scheduled(world: World) -> None:
     """The resource axis grows while results are cached."""
     state = world(node("a"), node("b"))
-    cycle, asked = cycle_on(state), pod("p", cpu=1, requests={"example.com/new": 1})
+    cycle, pending = cycle_on(state), pod("p", cpu=1, requests={"example.com/new": 1})
     assert chosen(cycle, pod("q", cpu=1)) == "a"
-    assert chosen(cycle, asked) is None
+    assert chosen(cycle, pending) is None
 
     add(state, node("b", **as_keywords({"example.com/new": 1})))
-    assert chosen(cycle, asked) == "b"
+    assert chosen(cycle, pending) == "b"
 
 
 def test_more_changes_than_the_log_holds_are_not_lost(world: World) -> None:
     """A reader that falls behind starts from scratch."""
     state = world(node("a"), node("b"))
-    cycle, asked = cycle_on(state), pod("p", cpu=1)
-    assert chosen(cycle, asked) == "a"
+    cycle, pending = cycle_on(state), pod("p", cpu=1)
+    assert chosen(cycle, pending) == "a"
     other, pod_class = pod("other", cpu=4), state.classes.of(pod("other", cpu=4))
     state.place("default/other", other, pod_class, 0)
     for _ in range(70_000):
         state.usage_log.extend(np.array([1, 1]))
 
-    assert chosen(cycle, asked) == "b"
+    assert chosen(cycle, pending) == "b"
 
 
 # -- runs ------------------------------------------------------------------------------------
@@ -125,9 +125,9 @@ def test_a_run_spreads_over_equal_nodes(world: World) -> None:
 def test_a_run_packs_where_nodes_get_better(world: World) -> None:
     """With MostAllocated a node with a pod is filled first."""
     state = world(*(node(name, cpu=3, memory="3Gi") for name in "ab"))
-    asked = pod("p", cpu=1, memory="1Gi")
+    pending = pod("p", cpu=1, memory="1Gi")
 
-    assert chosen_run(cycle_on(state, MOST), asked, 5) == ["a", "a", "a", "b", "b"]
+    assert chosen_run(cycle_on(state, MOST), pending, 5) == ["a", "a", "a", "b", "b"]
 
 
 def test_a_long_run_on_few_nodes(world: World) -> None:
@@ -149,12 +149,12 @@ def test_a_long_run_on_few_nodes(world: World) -> None:
     ids=["spread", "affinity", "port"],
 )
 def test_pods_that_change_more_than_amounts_are_decided_individually(
-    world: World, asked: Pod
+    world: World, pending: Pod
 ) -> None:
     """Each decision must see the previous one."""
     state = world(node("a", zone="a"), node("b", zone="b"))
 
-    assert chosen_run(cycle_on(state), asked, 2) is None
+    assert chosen_run(cycle_on(state), pending, 2) is None
 
 
 # -- transactions ----------------------------------------------------------------------------
@@ -168,14 +168,14 @@ def test_rolled_back_transaction_leaves_no_trace(world: World) -> None:
         gpu_pod("g", "n", gpu=50, minors=[1]),
         pod("b", ports=[80], on="n"),
     )
-    asked = pod("p", cpu=1, ports=[443])
-    pod_class, before = state.classes.of(asked), _content(state)
+    pending = pod("p", cpu=1, ports=[443])
+    pod_class, before = state.classes.of(pending), _content(state)
     with Transaction(state) as transaction:
         transaction.displace(state.pods.by_key["default/g"])
         transaction.displace(state.pods.by_key["default/b"])
         gpus = {DeviceType.GPU: (Taken(0, (10, 1024, 10, 0, 0, 0)),)}
-        held = PodAllocation(gpus, NumaAllocation(cpus=0b110, zones={0: {"cpu": 2000}}))
-        transaction.place(asked.key, asked, pod_class, 0, held)
+        allocation = PodAllocation(gpus, NumaAllocation(cpus=0b110, zones={0: {"cpu": 2000}}))
+        transaction.place(pending.key, pending, pod_class, 0, allocation)
         transaction.put_object(device("m", gpus=1))
         assert _content(state) != before
         state.validate()
@@ -186,11 +186,11 @@ def test_rolled_back_transaction_leaves_no_trace(world: World) -> None:
 def test_a_committed_transaction_stays(world: World) -> None:
     """An error before the commit undoes all of it."""
     state = world(node("n"))
-    asked = pod("p", cpu=1)
+    pending = pod("p", cpu=1)
     with Transaction(state) as transaction:
-        transaction.place(asked.key, asked, state.classes.of(asked), 0)
+        transaction.place(pending.key, pending, state.classes.of(pending), 0)
         transaction.commit()
-    assert list(state.pods.by_key) == [asked.key]
+    assert list(state.pods.by_key) == [pending.key]
 
     other, before = pod("q", cpu=1), _content(state)
     with pytest.raises(BugError, match="default/q is placed twice"):
@@ -198,19 +198,19 @@ def test_a_committed_transaction_stays(world: World) -> None:
     assert _content(state) == before
 
 
-def _place_twice(state: ClusterState, asked: Pod) -> None:
+def _place_twice(state: ClusterState, pending: Pod) -> None:
     with Transaction(state) as transaction:
         for _ in range(2):
-            transaction.place(asked.key, asked, state.classes.of(asked), 0)
+            transaction.place(pending.key, pending, state.classes.of(pending), 0)
 
 
 def _content(state: ClusterState) -> object:
     """Return the state without log positions and the order of pods."""
     arrays_, rows, ports, images, pods, *_, ledgers = fingerprint(state)
-    held = {key: placed.pod_allocation for key, placed in state.pods.by_key.items()}
+    allocations = {key: placed.pod_allocation for key, placed in state.pods.by_key.items()}
     taken = {port: counts for port, counts in ports.items() if any(counts)}
     objects = {kind: dict(by_key) for kind, by_key in state.objects._by_kind.items() if by_key}
-    return arrays_, rows, taken, images, sorted(pods), held, objects, ledgers
+    return arrays_, rows, taken, images, sorted(pods), allocations, objects, ledgers
 
 
 # -- orphans ---------------------------------------------------------------------------------
@@ -267,23 +267,23 @@ def test_compiled_kernels_equal_their_references(requested: IntArray, data: st.D
     def draw(*shape: int) -> IntArray:
         return data.draw(arrays.arrays(np.int64, shape, elements=amounts))
 
-    def asked() -> tuple[IntArray, IntArray]:
+    def terms() -> tuple[IntArray, IntArray]:
         columns = data.draw(st.lists(st.integers(0, N_RESOURCES - 1), unique=True))
         return np.array(columns, np.int64), draw(len(columns))
 
     def mean() -> MeanShare:
-        columns, asks = asked()
+        columns, asks = terms()
         weights = np.array([data.draw(st.integers(1, 100)) for _ in columns], np.int64)
         most, nonzero = data.draw(st.booleans()), data.draw(st.booleans())
         return MeanShare(columns, asks, weights, most, nonzero)
 
     allocatable = draw(n, N_RESOURCES)
-    arguments = (requested, allocatable, *asked())
+    arguments = (requested, allocatable, *terms())
     codes = shortfalls.reference(*arguments)
     assert shortfalls.compiled(*arguments).tolist() == codes.tolist()
 
-    formulas: list[tuple[Any, int]] = [(mean(), 2), (Balance(*asked()), 3), (mean(), 1)]
-    formulas.append((Balance(*asked(), change=True), 2))
+    formulas: list[tuple[Any, int]] = [(mean(), 2), (Balance(*terms()), 3), (mean(), 1)]
+    formulas.append((Balance(*terms(), change=True), 2))
     some = data.draw(arrays.arrays(np.int64, n, elements=st.integers(0, n - 1)))
     times = data.draw(arrays.arrays(np.int64, n, elements=st.integers(0, 9)))
     tables = [np.ascontiguousarray(table.T) for table in (requested, draw(n, 2), allocatable)]

@@ -61,7 +61,7 @@ def messages(one: Embedded) -> dict[str, str]:
     return {each["pod"].partition("/")[2]: each["message"] for each in found}
 
 
-def held(name: str, cpu: int) -> Pod:
+def resizing(name: str, cpu: int) -> Pod:
     """Return a running pod with a finalizer: it stays while it is deleted."""
     manifest = to_manifest(pod(name, cpu=cpu, on="n"))
     manifest["metadata"]["finalizers"] = ["example.com/slow"]
@@ -207,7 +207,7 @@ def test_a_deleted_pod_is_forgotten() -> None:
 
 def test_victims_that_are_leaving_are_waited_for() -> None:
     """No second one goes in their place."""
-    one = world(node("n", cpu=4), held("leaving", 2), pod("low", cpu=1, on="n", priority=5))
+    one = world(node("n", cpu=4), resizing("leaving", 2), pod("low", cpu=1, on="n", priority=5))
     one.load([deferred("big", 2)])
     assert evicted(one) == ["leaving"]
 
@@ -254,7 +254,10 @@ def test_a_gang_goes_as_a_whole_or_stays() -> None:
 def test_a_more_important_nominated_pod_counts() -> None:
     """The room that it waits for is not for the resize."""
     one = world(
-        node("n", cpu=4), held("held", 2), pod("low", cpu=1, on="n"), pod("top", cpu=3, priority=90)
+        node("n", cpu=4),
+        resizing("held", 2),
+        pod("low", cpu=1, on="n"),
+        pod("top", cpu=3, priority=90),
     )
     assert evicted(one) == ["held"]
     assert stored(one, "top").status.nominated_node_name == "n"
@@ -267,7 +270,7 @@ def test_a_nominated_pod_that_is_deleted_leaves_the_room_to_the_resize() -> None
     """The deletion has the deferred pod looked at again, though it was never on the node."""
     one = world(
         node("n", cpu=4),
-        held("held", 2),
+        resizing("held", 2),
         pod("low", cpu=1, on="n", priority=5),
         pod("top", cpu=3, priority=90),
     )
@@ -318,9 +321,9 @@ def test_a_pending_pod_does_not_take_the_room() -> None:
     assert stored(one, "p").spec.node_name == "n"
     one.load([pod("q", cpu=1)])
     assert evicted(one) == []
-    told = condition(one, "q")
-    assert told is not None
-    assert told[2].startswith("0/1 nodes are available: 1 Insufficient cpu.")
+    unschedulable = condition(one, "q")
+    assert unschedulable is not None
+    assert unschedulable[2].startswith("0/1 nodes are available: 1 Insufficient cpu.")
 
 
 @settings(max_examples=40, deadline=None)
@@ -362,7 +365,7 @@ def test_random_nodes(
     most = max(priority for _, priority in resizes)
     for name in gone:
         assert (amounts[name].spec.priority or 0) < most
-    still = {name: told for name, told in messages(one).items() if told != FITS}
+    still = {name: message for name, message in messages(one).items() if message != FITS}
     if cpu_of(left) <= size:
         assert not still
         assert not gone or all(cpu_of([*left, name]) > size for name in gone if cpu_of([name]))

@@ -68,7 +68,7 @@ def test_numa_page_has_cpus_and_numa_nodes(one: Embedded) -> None:
     found = page(one, "/plugins/NodeNUMAResource/nodes/{nodeName}", nodeName="n")
 
     assert isinstance(found, dict)
-    held = [{"node": 0, "resources": {"cpu": "2", "memory": "2Gi"}}]
+    allocated = [{"node": 0, "resources": {"cpu": "2", "memory": "2Gi"}}]
     assert found["numaTopologyPolicy"] == "SingleNUMANode"
     assert found["cpuTopology"]["numCPUs"] == 16
     assert found["cpuTopology"]["numCores"] == 8
@@ -76,11 +76,11 @@ def test_numa_page_has_cpus_and_numa_nodes(one: Embedded) -> None:
     assert found["cpuTopology"]["cpuDetails"]["12"]["coreID"] == (1 << 16) + 4
     assert found["numaNodeResources"][1] == {"node": 1, "resources": {"cpu": "8", "memory": "16Gi"}}
     assert found["remainingNUMANodeResources"][0]["resources"] == {"cpu": "6", "memory": "14Gi"}
-    assert found["allocatedNUMANodeResources"][0] == held[0]
+    assert found["allocatedNUMANodeResources"][0] == allocated[0]
     assert found["availableCPUs"] == "1-7,9-15"
     assert sorted(found["allocatedCPUs"]) == ["0", "8"]
     (mine,) = found["allocatedPods"]
-    assert (mine["name"], mine["cpuset"], mine["numaNodeResources"]) == ("p", "0,8", held)
+    assert (mine["name"], mine["cpuset"], mine["numaNodeResources"]) == ("p", "0,8", allocated)
 
 
 @pytest.mark.parametrize(

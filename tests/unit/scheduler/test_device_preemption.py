@@ -32,9 +32,9 @@ def in_pairs() -> Device:
 
 
 def allocation(name: str, minor: int, priority: int) -> Pod:
-    held = gpu_pod(name, "n", minors=[minor], gpu=100)
-    spec = msgspec.structs.replace(held.spec, priority=priority)
-    return msgspec.structs.replace(held, spec=spec)
+    allocated = gpu_pod(name, "n", minors=[minor], gpu=100)
+    spec = msgspec.structs.replace(allocated.spec, priority=priority)
+    return msgspec.structs.replace(allocated, spec=spec)
 
 
 def wanting(priority: int) -> Pod:

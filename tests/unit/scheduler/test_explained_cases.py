@@ -40,8 +40,8 @@ def installed() -> KubeSchedulerConfiguration:
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
 def case(request: pytest.FixtureRequest) -> tuple[JsonObject, list[JsonObject]]:
     """Return the expected explanation and the manifests."""
-    told, *manifests = yaml.load_all(request.param.read_text("utf-8"), yaml.CSafeLoader)
-    return told, manifests
+    expected, *manifests = yaml.load_all(request.param.read_text("utf-8"), yaml.CSafeLoader)
+    return expected, manifests
 
 
 def test_explanation_and_effect_of_its_remedies(
@@ -50,18 +50,18 @@ def test_explanation_and_effect_of_its_remedies(
     tmp_path: Path,
 ) -> None:
     """Causes and remedies equal the recorded ones; the pod starts after each sufficient remedy."""
-    told, manifests = case
-    found = explained(manifests, told["about"], installed, tmp_path)
+    expected, manifests = case
+    found = explained(manifests, expected["about"], installed, tmp_path)
 
     assert [(c.sentence, c.detail) for c in found.causes if c.decisive] == [
-        (one["cause"], one.get("detail", "")) for one in told["causes"]
+        (one["cause"], one.get("detail", "")) for one in expected["causes"]
     ]
-    assert [one.text for one in found.remedies] == [one["text"] for one in told["remedies"]]
-    for remedy, written in zip(found.remedies, told["remedies"], strict=True):
+    assert [one.text for one in found.remedies] == [one["text"] for one in expected["remedies"]]
+    for remedy, written in zip(found.remedies, expected["remedies"], strict=True):
         assert remedy.sufficient == ("then" in written), remedy
         if remedy.sufficient:
             world = objects(list(followed(manifests, written["then"])), tmp_path)
-            assert starts(world, told["about"], installed), remedy.text
+            assert starts(world, expected["about"], installed), remedy.text
 
 
 def test_number_of_cases() -> None:

@@ -21,14 +21,14 @@ def device_class(name: str, **spec: Any) -> KubeObject:
 
 
 def device_claim(name: str, wanted: str, namespace: str = "default") -> KubeObject:
-    asked = {"name": "r", "exactly": {"deviceClassName": wanted}}
-    spec = {"devices": {"requests": [asked]}}
+    request = {"name": "r", "exactly": {"deviceClassName": wanted}}
+    spec = {"devices": {"requests": [request]}}
     return made("ResourceClaim", name, DEVICES, metadata={"namespace": namespace}, spec=spec)
 
 
 def template(name: str, namespace: str = "default") -> KubeObject:
-    asked = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
-    spec = {"spec": {"devices": {"requests": [asked]}}}
+    request = {"name": "r", "exactly": {"deviceClassName": "gpu"}}
+    spec = {"spec": {"devices": {"requests": [request]}}}
     meta = {"namespace": namespace}
     return made("ResourceClaimTemplate", name, DEVICES, metadata=meta, spec=spec)
 

@@ -213,7 +213,7 @@ def test_terminating_pod_is_explained() -> None:
 
 
 @pytest.mark.parametrize(
-    ("there", "name", "told"),
+    ("there", "name", "text"),
     [
         (pod("p", phase="Succeeded", on="n"), "default/p", "it has ended: Succeeded"),
         (pod("p", phase="Failed"), "default/p", "it has ended: Failed"),
@@ -225,11 +225,11 @@ def test_terminating_pod_is_explained() -> None:
         ),
     ],
 )
-def test_unscheduled_object_is_explained(there: KubeObject, name: str, told: str) -> None:
+def test_unscheduled_object_is_explained(there: KubeObject, name: str, text: str) -> None:
     """The object exists, so the question is valid; but it does not wait."""
     (found,) = explain_pods([node("n", cpu=2), there], [name])
 
-    assert (found.pod, found.summary, found.causes) == (name, told, ())
+    assert (found.pod, found.summary, found.causes) == (name, text, ())
 
 
 @pytest.mark.parametrize(
@@ -249,7 +249,7 @@ def test_a_pod_that_has_a_node_may_not_run_yet(phase: str, summary: str) -> None
 
 
 @pytest.mark.parametrize(
-    ("condition", "granted", "told"),
+    ("condition", "granted", "text"),
     [
         (
             {"type": "PodResizePending", "reason": "Deferred", "message": "Node is full"},
@@ -270,7 +270,7 @@ def test_a_pod_that_has_a_node_may_not_run_yet(phase: str, summary: str) -> None
     ],
 )
 def test_the_resize_of_a_running_pod_is_explained(
-    condition: dict[str, str], granted: str, told: str
+    condition: dict[str, str], granted: str, text: str
 ) -> None:
     """The node has not done what the spec requests."""
     manifest = to_manifest(pod("p", 3, on="n"))
@@ -284,7 +284,7 @@ def test_the_resize_of_a_running_pod_is_explained(
     one.run_to_fixed_point()
 
     where = "it runs on n"
-    expected = f"{where}; {told}" if told else where
+    expected = f"{where}; {text}" if text else where
     assert explain(one.scheduler.handle, "default/p").summary == expected
 
 
@@ -346,7 +346,7 @@ def test_remedies_change_no_facts_of_nodes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "args", "told"),
+    ("report", "args", "text"),
     [
         (metric("n", cpu=8), {}, "cpu: 8 in use plus 850m of the pod, the threshold is 6549m"),
         (
@@ -363,7 +363,7 @@ def test_remedies_change_no_facts_of_nodes() -> None:
     ],
 )
 def test_busy_node_has_usage_and_threshold(
-    report: KubeObject, args: dict[str, Any], told: str
+    report: KubeObject, args: dict[str, Any], text: str
 ) -> None:
     """Details give usage, estimates and threshold, or the age of the last report."""
     config = configuration(
@@ -372,7 +372,7 @@ def test_busy_node_has_usage_and_threshold(
     )
     found = explained(node("n", cpu=10), report, pod("p", 1), config=config)
 
-    assert [near.details for near in found.nearest] == [(told,)]
+    assert [near.details for near in found.nearest] == [(text,)]
 
 
 def test_node_too_small_for_the_allocation_is_no_remedy() -> None:
@@ -519,7 +519,7 @@ def test_node_change_and_fewer_pods_are_combined() -> None:
 
 
 @pytest.mark.parametrize(
-    ("report", "told"),
+    ("report", "text"),
     [
         (metric("n", cpu=9), "reduce the usage of n by 3301m cpu"),  # 9 + 0.85 of 6.549 at most
         (
@@ -528,12 +528,12 @@ def test_node_change_and_fewer_pods_are_combined() -> None:
         ),
     ],
 )
-def test_remedy_for_a_busy_node(report: KubeObject, told: str) -> None:
+def test_remedy_for_a_busy_node(report: KubeObject, text: str) -> None:
     """It is the usage to shed, or a restored koordlet."""
     found = measured(node("n", cpu=10), report, pod("p", 1))
 
     assert [(r.kind, r.text, r.sufficient, r.nodes) for r in found.remedies] == [
-        ("change-node", told, True, ("n",))
+        ("change-node", text, True, ("n",))
     ]
 
 
@@ -668,10 +668,10 @@ def test_explanation_of_a_gang_is_equal_for_all_members() -> None:
     pods = [*members("g", 4, 1)]
     odd = replace(pods[1], spec=replace(pods[1].spec, node_selector={"gpu": "yes"}))
     world = [node("n", cpu=8), group("g", 4), pods[0], odd, *pods[2:]]
-    told = [explained(*world, name=one.key, config=BOTH) for one in pods]
+    explanations = [explained(*world, name=one.key, config=BOTH) for one in pods]
 
-    assert "3 of 4 members find a place; pod default/g-1 is the next one" in told[0].gang
-    assert len({(one.gang, one.causes, one.remedies) for one in told}) == 1
+    assert "3 of 4 members find a place; pod default/g-1 is the next one" in explanations[0].gang
+    assert len({(one.gang, one.causes, one.remedies) for one in explanations}) == 1
 
 
 def test_quota_that_blocks_the_complete_gang_is_named() -> None:
@@ -708,18 +708,20 @@ def test_gang_of_different_members_is_counted_in_the_best_order(
     nodes = [node(f"n{n}", cpu=cpu) for n, cpu in enumerate(free)]
     world = [*nodes, group("g", len(sizes)), *pods]
 
-    told = [explained(*world, name=one.key, config=BOTH) for one in pods]
+    explanations = [explained(*world, name=one.key, config=BOTH) for one in pods]
 
-    assert len({one.gang for one in told}) == 1
-    assert f": {most} of {len(sizes)} members find a place" in told[0].gang
-    (smaller,) = (one.text for one in told[0].remedies if one.kind == "gang")
+    assert len({one.gang for one in explanations}) == 1
+    assert f": {most} of {len(sizes)} members find a place" in explanations[0].gang
+    (smaller,) = (one.text for one in explanations[0].remedies if one.kind == "gang")
     assert (
         smaller == f"set minMember of PodGroup default/g to {most}: that many members find a place"
     )
 
 
-@pytest.mark.parametrize("asked", [0, 1])
-def test_limit_of_an_incomplete_gang_counts_each_member_with_its_own_requests(asked: int) -> None:
+@pytest.mark.parametrize("position", [0, 1])
+def test_limit_of_an_incomplete_gang_counts_each_member_with_its_own_requests(
+    position: int,
+) -> None:
     """One member is missing, and like the first one, whichever member is asked about."""
     label = {PREFIX + "name": "team"}
     pods = [member(f"g-{n}", "g", cpu, labels=label) for n, cpu in enumerate((6, 1))]
@@ -728,7 +730,7 @@ def test_limit_of_an_incomplete_gang_counts_each_member_with_its_own_requests(as
         team("team", most=9),
         group("g", 3),
         *pods,
-        name=pods[asked].key,
+        name=pods[position].key,
         config=BOTH,
     )
 

@@ -22,13 +22,13 @@ WITHOUT = (
 SHORT = "Reservation(s) Insufficient cpu, requested: 3000, used: 0, capacity: 2000"
 
 
-def asked(*objects: Any, **options: Any) -> Explanation:
+def explain_last(*objects: Any, **options: Any) -> Explanation:
     return explained(*objects, config=config(), **options)
 
 
 def test_owner_sees_the_node_with_its_reservation() -> None:
     """It lacks only what reservation and node together lack."""
-    found = asked(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 9, labels=WEB))
+    found = explain_last(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 9, labels=WEB))
 
     assert decisive(found) == {"Insufficient cpu"}
     assert found.nearest[0].lacks == {"cpu": "1"}
@@ -40,9 +40,9 @@ def test_owner_sees_the_node_with_its_reservation() -> None:
 
 def test_small_reservation_is_the_cause() -> None:
     """It is restricted: the node has capacity, but the pod must use the reservation."""
-    held = reservation("r", 2, on="n", policy="Restricted")
+    reserved = reservation("r", 2, on="n", policy="Restricted")
     needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
-    found = asked(node("n", cpu=8), node("m", cpu=8), held, needs)
+    found = explain_last(node("n", cpu=8), node("m", cpu=8), reserved, needs)
 
     assert found.verdict == "waits"
     assert decisive(found) == {SHORT, NO_MATCH}
@@ -51,7 +51,7 @@ def test_small_reservation_is_the_cause() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "spec", "told"),
+    ("annotations", "spec", "reason"),
     [
         (affinity(name="other"), {}, "of another name"),
         (
@@ -69,35 +69,37 @@ def test_small_reservation_is_the_cause() -> None:
     ],
 )
 def test_reasons_of_unmatched_reservations(
-    annotations: dict[str, str], spec: dict[str, Any], told: str
+    annotations: dict[str, str], spec: dict[str, Any], reason: str
 ) -> None:
     """A pod that requires a reservation has the reasons of those that it owns."""
-    held = reservation("r", 6, on="n", **spec)
-    found = asked(node("n", cpu=8), held, pod("p", 2, labels=WEB, annotations=annotations))
+    reserved = reservation("r", 6, on="n", **spec)
+    found = explain_last(
+        node("n", cpu=8), reserved, pod("p", 2, labels=WEB, annotations=annotations)
+    )
 
     (cause,) = found.causes
     assert (cause.plugin, cause.reason) == ("Reservation", NO_MATCH)
-    assert cause.detail == f"it is the owner of 1 reservation: 1 {told}"
+    assert cause.detail == f"it is the owner of 1 reservation: 1 {reason}"
 
 
 def test_pod_without_own_reservation() -> None:
     """The only reservation is of others."""
     needs = pod("p", 2, labels={"app": "db"}, annotations=affinity())
-    found = asked(node("n", cpu=8), reservation("r", 6, on="n"), needs)
+    found = explain_last(node("n", cpu=8), reservation("r", 6, on="n"), needs)
 
     assert [cause.detail for cause in found.causes] == ["it is the owner of no reservation"]
 
 
 def test_blocking_reservation_is_called_by_its_name() -> None:
     """Its end would help; a priority would not, because reservations are not preempted."""
-    found = asked(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 4))
+    found = explain_last(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 4))
 
     assert found.remedies[0].text == "n takes it when reservation/r has ended"
 
 
 def test_pending_reservation_is_explained() -> None:
     """It is explained under its own name."""
-    found = asked(node("n", cpu=8), reservation("big", 9), name="reservation/big")
+    found = explain_last(node("n", cpu=8), reservation("big", 9), name="reservation/big")
 
     assert found.pod == "reservation/big"
     assert decisive(found) == {"Insufficient cpu"}
@@ -105,11 +107,11 @@ def test_pending_reservation_is_explained() -> None:
 
 def test_own_reservation_stays_when_others_are_removed() -> None:
     """The explanation names its users, not that the pod can never run."""
-    held = reservation("r", 6, on="n", policy="Restricted")
+    reserved = reservation("r", 6, on="n", policy="Restricted")
     used = ALLOCATED.entry(ReservationAllocated(name="r", uid=uid("r")))
     user = pod("user", 4, on="n", labels=WEB, annotations=used)
     needs = pod("p", 3, labels=WEB, annotations=affinity())
-    found = asked(node("n", cpu=8), held, user, needs)
+    found = explain_last(node("n", cpu=8), reserved, user, needs)
 
     assert found.empty_cluster is not None
     assert (found.empty_cluster.fits, found.empty_cluster.node) == (True, "n")
@@ -119,9 +121,9 @@ def test_own_reservation_stays_when_others_are_removed() -> None:
 
 def test_reservation_too_small_for_the_pod() -> None:
     """It is too small even without users."""
-    held = reservation("r", 2, on="n", policy="Restricted")
+    reserved = reservation("r", 2, on="n", policy="Restricted")
     needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
-    found = asked(node("n", cpu=8), held, needs)
+    found = explain_last(node("n", cpu=8), reserved, needs)
 
     assert found.empty_cluster is not None
     assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, SHORT)
@@ -140,19 +142,19 @@ def test_shortage_of_a_node_is_the_amount_to_add(
     policy: str, needs: dict[str, str], lacking: str
 ) -> None:
     """A pod uses one reservation, not the sum of all."""
-    held = [reservation(name, 2, on="n", policy=policy) for name in ("r1", "r2")]
+    reserved = [reservation(name, 2, on="n", policy=policy) for name in ("r1", "r2")]
     wanted = pod("p", 5, labels=WEB, annotations=needs)
 
-    (near,) = asked(node("n", cpu=4), *held, wanted).nearest
+    (near,) = explain_last(node("n", cpu=4), *reserved, wanted).nearest
     assert near.lacks == {"cpu": lacking}
 
     more = node("n", cpu=4 + int(lacking))
-    assert asked(more, *held, wanted).verdict == "placed"
+    assert explain_last(more, *reserved, wanted).verdict == "placed"
 
 
 def test_missing_required_reservation_blocks_an_empty_cluster() -> None:
     """However empty the cluster is."""
-    found = asked(node("n", cpu=8), pod("p", 1, annotations=affinity()))
+    found = explain_last(node("n", cpu=8), pod("p", 1, annotations=affinity()))
 
     assert found.empty_cluster is not None
     assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, NO_MATCH)
@@ -188,7 +190,7 @@ def test_reservations_have_names_in_explanations() -> None:
 def test_resource_of_no_node_is_not_a_shortage() -> None:
     """The cause is that no node has it, also beside a reservation."""
     wanted = pod("p", 1, labels=WEB, requests={"example.com/tpu": 1})
-    found = asked(node("n", cpu=4), reservation("r", 1, on="n"), wanted)
+    found = explain_last(node("n", cpu=4), reservation("r", 1, on="n"), wanted)
 
     assert [near.lacks for near in found.nearest] == [{}]
     assert decisive(found) == {"Insufficient example.com/tpu"}
@@ -197,8 +199,8 @@ def test_resource_of_no_node_is_not_a_shortage() -> None:
 def test_few_reservations_of_a_node_are_proposed() -> None:
     """Each proposal is tried on the node; a node may have many reservations of the pod."""
     taints = [{"key": "only", "value": "batch", "effect": "NoSchedule"}]
-    held = [reservation(f"r{n}", 1, on="n", taints=taints) for n in range(9)]
-    one = embedded(node("n", cpu=9), *held, pod("p", 1, labels=WEB), config=config())
+    reserved = [reservation(f"r{n}", 1, on="n", taints=taints) for n in range(9)]
+    one = embedded(node("n", cpu=9), *reserved, pod("p", 1, labels=WEB), config=config())
     one.run_to_fixed_point()
     it, pod_class = one.state.unbound["default/p"]
     (plugin,) = (

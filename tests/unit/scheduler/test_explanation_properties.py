@@ -151,7 +151,7 @@ def test_explanations_are_right_with_reservations(there: list[KubeObject], wante
     if found.verdict == "placed":
         return
     nodes = [one for one in there if isinstance(one, Node)]
-    held = [one for one in there if isinstance(one, Reservation)]
+    reserved = [one for one in there if isinstance(one, Reservation)]
     for remedy in found.remedies:
         if remedy.sufficient and remedy.kind == "fewer-pods":
             rest = [one for one in there if _key(one) not in remedy.pods]
@@ -163,7 +163,7 @@ def test_explanations_are_right_with_reservations(there: list[KubeObject], wante
             left = next((it for it in again.nearest if it.node == near.node), None)
             assert left is None or not any(it.startswith("Insufficient") for it in left.reasons)
     if found.empty_cluster is not None:
-        one_stays = [(), *((one,) for one in held)]
+        one_stays = [(), *((one,) for one in reserved)]
         assert found.empty_cluster.fits == any(
             _starts(*nodes, *one, wanted, config=RESERVING) for one in one_stays
         )
@@ -205,8 +205,8 @@ def _after(remedy: Remedy, nodes: list[Node], pods: list[Pod], wanted: Pod) -> l
         case "change-pod":
             return [*nodes, *pods, _changed_as_described(remedy.text, wanted)]
         case "ask-less":
-            asked = pod("q", int(remedy.text.split()[3])).spec.containers[0].resources
-            container = replace(wanted.spec.containers[0], resources=asked)
+            requirements = pod("q", int(remedy.text.split()[3])).spec.containers[0].resources
+            container = replace(wanted.spec.containers[0], resources=requirements)
             spec = replace(wanted.spec, containers=(container,))
             return [*nodes, *pods, replace(wanted, spec=spec)]
         case _:

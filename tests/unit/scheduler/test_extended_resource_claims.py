@@ -114,8 +114,8 @@ def test_victims_free_only_plugin_resources() -> None:
 
 def test_a_reservation_gets_no_claim() -> None:
     """It is placed where a device plugin has the resource."""
-    held = reservation("r", 1, requests={GPU: 1})
-    one = world(node("n"), slice_of("n", 4), gpu_class(), held, config=CROWD)
+    reserved = reservation("r", 1, requests={GPU: 1})
+    one = world(node("n"), slice_of("n", 4), gpu_class(), reserved, config=CROWD)
     one.run_to_fixed_point()
     assert one.cluster.get(Reservation, "r").status.node_name == ""
 

@@ -31,16 +31,16 @@ class Answers:
 
     def __init__(self, **answers: Answer) -> None:
         self.answers = answers
-        self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.questions: list[tuple[str, dict[str, Any]]] = []
 
     def post(self, verb: str, body: bytes) -> bytes:
         question = json.loads(body)
-        self.asked.append((verb, question))
+        self.questions.append((verb, question))
         answer = self.answers[verb](question)
         return answer if isinstance(answer, bytes) else json.dumps(answer).encode()
 
     def verbs(self) -> list[str]:
-        return [verb for verb, _ in self.asked]
+        return [verb for verb, _ in self.questions]
 
 
 def configuration(*extenders: Mapping[str, Any], **more: Any) -> KubeSchedulerConfiguration:
@@ -109,7 +109,7 @@ def test_filter_keeps_accepted_nodes() -> None:
     one.load([node("small", 1), node("a", 4), node("b", 4), pod("p", 2, labels={"app": "x"})])
 
     assert outcomes(one) == {"default/p": "b"}
-    verb, question = answers.asked[0]
+    verb, question = answers.questions[0]
     assert (verb, question["NodeNames"], question["Nodes"]) == ("filter", ["a", "b"], None)
     assert question["Pod"]["metadata"]["labels"] == {"app": "x"}
 
@@ -121,7 +121,7 @@ def test_full_nodes_are_sent_without_node_cache() -> None:
     one.load([node("a", 4, labels={"zone": "z"}), node("b", 4), pod("p", 1)])
 
     assert outcomes(one) == {"default/p": "a"}
-    item = answers.asked[0][1]["Nodes"]["items"][0]
+    item = answers.questions[0][1]["Nodes"]["items"][0]
     assert (item["metadata"]["labels"]["zone"], item["status"]["allocatable"]["cpu"]) == ("z", "4")
 
 
@@ -138,8 +138,8 @@ def test_reasons_of_extenders_are_in_the_message() -> None:
     one = world(Answers(filter=only()), FILTER)
     one.load([node("small", 1), node("a", 4), node("b", 4), pod("p", 2)])
 
-    said = outcomes(one)["default/p"]
-    assert said.startswith("0/3 nodes are available: 1 Insufficient cpu, 2 no licence. ")
+    message = outcomes(one)["default/p"]
+    assert message.startswith("0/3 nodes are available: 1 Insufficient cpu, 2 no licence. ")
 
 
 def test_every_event_requeues_a_pod_refused_by_an_extender() -> None:
@@ -199,8 +199,8 @@ def test_ignorable_extenders_run_last() -> None:
     one.load([node("a", 4), node("b", 4), node("c", 4), pod("p", 1)])
 
     assert outcomes(one) == {"default/p": "b"}
-    assert second.asked[0][1]["NodeNames"] == ["a", "b", "c"]
-    assert first.asked[0][1]["NodeNames"] == ["b", "c"]
+    assert second.questions[0][1]["NodeNames"] == ["a", "b", "c"]
+    assert first.questions[0][1]["NodeNames"] == ["b", "c"]
 
 
 def test_extender_is_called_for_its_managed_resources_only() -> None:
@@ -212,7 +212,7 @@ def test_extender_is_called_for_its_managed_resources_only() -> None:
     one.load([node("a", 4), node("b", 4), pod("plain", 1), asks])
 
     assert outcomes(one)["default/asks"] == "b"
-    assert [question["Pod"]["metadata"]["name"] for _, question in answers.asked] == ["asks"]
+    assert [question["Pod"]["metadata"]["name"] for _, question in answers.questions] == ["asks"]
 
 
 def _broken(_: dict[str, Any]) -> Any:
@@ -282,7 +282,7 @@ def test_silent_extender_is_not_called_for_every_pod() -> None:
     failed = one.scheduler.step()
 
     assert len(failed) == 20
-    assert len(answers.asked) == 1
+    assert len(answers.questions) == 1
     assert "not called for 1 s after: no answer in 5 s" in str(failed[-1])
 
 
@@ -370,7 +370,7 @@ def test_preemption_respects_extenders() -> None:
     result = outcomes(one)
 
     assert result["default/high"] == "b"
-    assert set(victims(answers.asked[0][1])) == {"a", "b"}
+    assert set(victims(answers.questions[0][1])) == {"a", "b"}
     assert one.cluster.get(Pod, "low-a", "default").spec.node_name == "a"
 
 
@@ -388,9 +388,9 @@ def test_preemption_respects_extenders() -> None:
 def test_no_eviction_without_a_valid_response(answer: Answer) -> None:
     """A response with pods that were not proposed is invalid."""
     one = full_world(Answers(preempt=answer))
-    said = outcomes(one)["default/high"]
+    message = outcomes(one)["default/high"]
 
-    assert "preemption: " in said
+    assert "preemption: " in message
     for name in ("low-a", "low-b"):
         assert one.cluster.get(Pod, name, "default").metadata.deletion_timestamp is None
 
@@ -413,7 +413,7 @@ def test_an_extender_binds() -> None:
 
     assert outcomes(one) == {"default/p": "a"}
     uid = one.cluster.get(Pod, "p", "default").metadata.uid
-    assert answers.asked == [
+    assert answers.questions == [
         ("bind", {"PodName": "p", "PodNamespace": "default", "PodUID": uid, "Node": "a"})
     ]
 

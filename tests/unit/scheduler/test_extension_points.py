@@ -31,13 +31,13 @@ class Planner:
     def next_pod(self, _look_up: Callable[[str], Any]) -> str | None:
         return self.urgent
 
-    def transform(self, asked: Pod) -> Pod:
-        if asked.metadata.labels.get("scheduling.koordinator.sh/test") != "small":
-            return asked
-        return replace(asked, spec=pod(asked.metadata.name, cpu=1).spec)
+    def transform(self, given: Pod) -> Pod:
+        if given.metadata.labels.get("scheduling.koordinator.sh/test") != "small":
+            return given
+        return replace(given, spec=pod(given.metadata.name, cpu=1).spec)
 
-    def post_bind(self, asked: Pod, node_name: str) -> None:
-        self.bound.append((asked.metadata.name, node_name))
+    def post_bind(self, given: Pod, node_name: str) -> None:
+        self.bound.append((given.metadata.name, node_name))
 
 
 def world(*objects: Any) -> tuple[Any, Planner]:

@@ -101,13 +101,13 @@ def test_reservation_is_placed_and_used_by_its_owner() -> None:
     elsewhere = {"key": "metadata.name", "operator": "NotIn", "values": ["n1"]}
     terms = {"nodeSelectorTerms": [{"matchFields": [elsewhere]}]}
     affinity = {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
-    held = reservation("r", cpu="1", once=True, template={"affinity": affinity})
+    reserved = reservation("r", cpu="1", once=True, template={"affinity": affinity})
     running = on("web-1", "n1", labels={"app": "web"})
     fork, _ = fork_of(
         node("n1", cpu="8"), node("n2", cpu="1"), running, config=config_with_reservations()
     )
     with fork.world() as world:
-        assert world.reserve(held).node == "n2"
+        assert world.reserve(reserved).node == "n2"
         assert world.land(pod("stranger", cpu="8")).node == ""  # n1 has 7 left, n2 none
         world.remove("default/web-1")
         assert world.land(replacement_of(running, "web-2")).node == "n2"

@@ -67,11 +67,11 @@ class Answers:
 
     lost: int
     rest: Any
-    told: bool = False
+    is_reported: bool = False
 
     def finished(self) -> list[tuple[int, ClusterError | None]]:
-        first = [] if self.told else [(i, ClusterError("refused")) for i in range(self.lost)]
-        self.told = True
+        first = [] if self.is_reported else [(i, ClusterError("refused")) for i in range(self.lost)]
+        self.is_reported = True
         return [*first, *((i + self.lost, error) for i, error in self.rest.finished())]
 
     def results(self) -> list[ClusterError | None]:

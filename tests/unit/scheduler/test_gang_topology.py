@@ -94,14 +94,14 @@ def test_unplaced_job_has_the_best_domain_in_its_message() -> None:
     one.run_to_fixed_point()
 
     head = next(f"w-{i}" for i in range(7) if "GangGroup" not in condition(one, f"w-{i}")[1])
-    said = condition(one, head)[1]
-    assert said.startswith(
+    message = condition(one, head)[1]
+    assert message.startswith(
         "0/8 nodes are available: no candidate topology nodes can accommodate job, "
         "desiredOfferSlot: 7, topology topologyNode RackLayer/r1: 3;topology topologyNode "
         "RackLayer/r2: 5;topology topologyNode RackLayer/r3: 6;topology topologyNode RackLayer/r4:"
         " 1, 0/8 nodes are available: 8 Insufficient cpu."
     )
-    assert "best was RackLayer/r3 with room for 6 of 7" in said
+    assert "best was RackLayer/r3 with room for 6 of 7" in message
     assert all("RackLayer/r3: 6" in condition(one, f"w-{i}")[1] for i in range(7))
     assert not placed(one)
     one.state.validate()
@@ -292,20 +292,20 @@ def test_topology_that_is_no_chain_is_reported() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         ("{", "network-topology-spec"),
         ('{"gatherStrategy":[{"layer":"RackLayer","strategy":"Must"}]}', "MustGather"),
     ],
 )
-def test_invalid_network_spec_is_reported_and_ignored(text: str, said: str) -> None:
+def test_invalid_network_spec_is_reported_and_ignored(text: str, message: str) -> None:
     """As upstream the job starts; unlike upstream its PodGroup has an event."""
     one = cluster(group("w", 2, network_topology_spec=text), *members("w", 2))
 
     one.run_to_fixed_point()
 
     assert len(placed(one)) == 2
-    assert any(said in e.note for e in one.cluster.list(Event).items)
+    assert any(message in e.note for e in one.cluster.list(Event).items)
 
 
 def test_spec_without_rules_prefers_proximity() -> None:
@@ -319,12 +319,12 @@ def test_spec_without_rules_prefers_proximity() -> None:
 
 def test_gang_by_annotations_is_gathered() -> None:
     """Every member has the spec; there is no PodGroup."""
-    said = {
+    annotations = {
         "gang.scheduling.koordinator.sh/name": "w",
         "gang.scheduling.koordinator.sh/min-available": "5",
         "gang.scheduling.koordinator.sh/network-topology-spec": gather()["network_topology_spec"],
     }
-    one = cluster(*(pod(f"w-{index}", 1, annotations=said) for index in range(5)))
+    one = cluster(*(pod(f"w-{index}", 1, annotations=annotations) for index in range(5)))
 
     one.scheduler.step()
 
@@ -397,14 +397,14 @@ def test_pod_with_a_selector_goes_near_the_selected_pods() -> None:
 
 def test_flag_enables_the_status() -> None:
     """``--enable-network-topology-manager`` decides, with or without a profile that gathers."""
-    asked = embedded(topology(), *nodes(1), writes_network=True)
+    enabled = embedded(topology(), *nodes(1), writes_network=True)
     declined = cluster(slots=(1,), options={"writes_network": False})
-    for one in (asked, declined):
+    for one in (enabled, declined):
         one.scheduler.step()
 
     details = [
         one.cluster.get(ClusterNetworkTopology, "default").status.detail_status
-        for one in (asked, declined)
+        for one in (enabled, declined)
     ]
     assert [bool(found) for found in details] == [True, False]
 

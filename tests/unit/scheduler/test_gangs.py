@@ -34,14 +34,14 @@ def world(*objects: KubeObject, options: dict[str, Any] | None = None, **args: A
 
 def group(name: str, least: int, groups: Sequence[str] = (), **annotations: str) -> KubeObject:
     """Return a PodGroup; ``groups`` are the gangs that must start together."""
-    said = {f"{GANG}{key.replace('_', '-')}": text for key, text in annotations.items()}
+    entries = {f"{GANG}{key.replace('_', '-')}": text for key, text in annotations.items()}
     if groups:
-        said[f"{GANG}groups"] = str([f"default/{one}" for one in groups]).replace("'", '"')
+        entries[f"{GANG}groups"] = str([f"default/{one}" for one in groups]).replace("'", '"')
     return made(
         "PodGroup",
         name,
         "scheduling.sigs.k8s.io/v1alpha1",
-        metadata={"namespace": "default", "annotations": said},
+        metadata={"namespace": "default", "annotations": entries},
         spec={"minMember": least},
     )
 
@@ -96,7 +96,7 @@ def test_members_are_notified_about_their_gang() -> None:
 
     one.scheduler.step()
 
-    told = {name: condition(one, f"g-{name}") for name in range(4)}
+    conditions = {name: condition(one, f"g-{name}") for name in range(4)}
     own = (
         "0/1 nodes are available: 1 Insufficient cpu. "
         'Gang "default/g" gets rejected due to pod is unschedulable'
@@ -106,8 +106,8 @@ def test_members_are_notified_about_their_gang() -> None:
         '"default/g-3" is unschedulable with reason "0/1 nodes are available: 1 Insufficient '
         'cpu.", alreadyWaitForBound: 3.'
     )
-    assert told[3] == ("Unschedulable", own)
-    assert told[0] == ("Unschedulable", others)
+    assert conditions[3] == ("Unschedulable", own)
+    assert conditions[0] == ("Unschedulable", others)
 
 
 def test_other_members_are_not_notified_with_the_gate_off() -> None:
@@ -118,8 +118,8 @@ def test_other_members_are_not_notified_with_the_gate_off() -> None:
 
     one.scheduler.step()
 
-    told = [condition(one, f"g-{index}")[0] for index in range(4)]
-    assert told == ["", "", "", "Unschedulable"]
+    conditions = [condition(one, f"g-{index}")[0] for index in range(4)]
+    assert conditions == ["", "", "", "Unschedulable"]
 
 
 def test_incomplete_gang_is_gated_with_a_message() -> None:
@@ -179,8 +179,8 @@ def test_a_gang_whose_object_is_missing_waits_for_it() -> None:
 
 def test_annotations_alone_make_a_gang() -> None:
     """No PodGroup is needed; the first member with valid settings decides."""
-    said = {f"{GANG}name": "etl", f"{GANG}min-available": "3"}
-    pods = [pod(f"e{index}", 1, annotations=said) for index in range(3)]
+    annotations = {f"{GANG}name": "etl", f"{GANG}min-available": "3"}
+    pods = [pod(f"e{index}", 1, annotations=annotations) for index in range(3)]
     one = world(node("a", cpu=2), *pods)
     one.run_to_fixed_point()
     assert placed(one) == {}

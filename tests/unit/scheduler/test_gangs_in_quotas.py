@@ -39,8 +39,8 @@ def test_a_quota_with_room_for_some_starts_none(merge_runs: bool) -> None:
     one.run_to_fixed_point()
 
     assert placed(one) == {}
-    said = [condition(one, f"g-{i}")[1] for i in range(4)]
-    assert all("Insufficient quotas" in text for text in said)
+    messages = [condition(one, f"g-{i}")[1] for i in range(4)]
+    assert all("Insufficient quotas" in text for text in messages)
     one.state.validate()
 
 

@@ -30,11 +30,11 @@ def play(embedded: NewEmbedded) -> Any:
 
 def holder(mode: str = "Reservation", *, ready: bool = True, **annotations: str) -> Pod:
     """Return a pod of 6 CPUs that holds them for the pods of an app."""
-    held = pod(
+    reserving = pod(
         "holder", 6, on="n", labels={OPERATING_MODE: mode}, annotations={**FOR_WEB, **annotations}
     )
     condition = Condition(type="Ready", status="True" if ready else "False")
-    return replace(held, status=replace(held.status, conditions=(condition,)))
+    return replace(reserving, status=replace(reserving.status, conditions=(condition,)))
 
 
 def test_running_ready_pod_is_a_reservation(play: Any) -> None:
@@ -80,8 +80,8 @@ def test_runnable_pod_is_an_ordinary_pod(play: Any) -> None:
 def test_reserving_pod_may_use_a_reservation(play: Any) -> None:
     """It may have been created to migrate the pod; shared amounts count once."""
     moved = {**WEB, OPERATING_MODE: "Reservation"}
-    held = reservation("r", 6, on="n")
-    played = play(node("n", cpu=8), held, pod("p", 5, labels=moved, annotations=affinity()))
+    reserved = reservation("r", 6, on="n")
+    played = play(node("n", cpu=8), reserved, pod("p", 5, labels=moved, annotations=affinity()))
     assert played.uses("p") == "r"
 
     assert played.add(pod("q", 2), pod("x", 1)).nodes()["q"] == "n"
@@ -118,11 +118,11 @@ def test_reserving_pod_offers_nothing_to_other_namespaces(play: Any, *, ignores:
 
 def test_forged_user_of_another_namespace_counts_beside_it(play: Any) -> None:
     """A copied annotation frees nothing on the node."""
-    held = replace(holder(), metadata=replace(holder().metadata, uid="7"))
+    reserving = replace(holder(), metadata=replace(holder().metadata, uid="7"))
     forged = {ALLOCATED.key: '{"name":"holder","uid":"7"}'}
     played = play(
         node("n", cpu=8),
-        held,
+        reserving,
         pod("forger", 2, namespace="other", on="n", annotations=forged),
         pod("p", 1),
     )
@@ -132,10 +132,10 @@ def test_forged_user_of_another_namespace_counts_beside_it(play: Any) -> None:
 
 def test_reserving_pod_offers_what_its_node_has_granted(play: Any) -> None:
     """A pending resize frees nothing for others."""
-    held = holder()
+    reserving = holder()
     granted = ContainerStatus(name="c0", allocated_resources={"cpu": Quantity.parse("1")})
-    held = replace(held, status=replace(held.status, container_statuses=(granted,)))
-    played = play(node("n", cpu=8), held, pod("p", 5, labels=WEB), pod("q", 3, labels=WEB))
+    reserving = replace(reserving, status=replace(reserving.status, container_statuses=(granted,)))
+    played = play(node("n", cpu=8), reserving, pod("p", 5, labels=WEB), pod("q", 3, labels=WEB))
 
     assert played.nodes()["p"] == ""
     assert played.nodes()["q"] == "n"
@@ -144,12 +144,12 @@ def test_reserving_pod_offers_what_its_node_has_granted(play: Any) -> None:
 
 def test_ports_and_pod_count_of_a_reserving_pod_stay_its_own(play: Any) -> None:
     """Its owner runs beside it."""
-    asking, held = pod("p", 1, labels=WEB, ports=[80]), holder()
+    asking, reserving = pod("p", 1, labels=WEB, ports=[80]), holder()
     containers = tuple(
-        replace(each, ports=asking.spec.containers[0].ports) for each in held.spec.containers
+        replace(each, ports=asking.spec.containers[0].ports) for each in reserving.spec.containers
     )
-    held = replace(held, spec=replace(held.spec, containers=containers))
+    reserving = replace(reserving, spec=replace(reserving.spec, containers=containers))
 
-    assert play(node("n", cpu=8), held, asking).nodes()["p"] == ""
+    assert play(node("n", cpu=8), reserving, asking).nodes()["p"] == ""
     small = node("n", cpu=8, pods=1)
     assert play(small, holder(), pod("p", 1, labels=WEB)).nodes()["p"] == ""

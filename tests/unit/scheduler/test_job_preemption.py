@@ -72,8 +72,8 @@ def test_no_eviction_if_the_gang_would_not_fit(config: Any) -> None:
 
     assert settled(one) == []
     assert set(placed(one)) == {"low-0", "low-1"}
-    said = condition(one, "g-0")[1]
-    assert "3 members do not fit even without all pods of lower priority" in said
+    message = condition(one, "g-0")[1]
+    assert "3 members do not fit even without all pods of lower priority" in message
 
 
 @BOTH
@@ -320,8 +320,8 @@ def test_specific_gpus_are_freed() -> None:
         ),
         config=config_of("DeviceShare", jobs=True),
     )
-    asked = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
-    one.load([group("g", 1), member("g-0", "g", 1, priority=HIGH, requests=asked)])
+    requests = {"koordinator.sh/gpu-core": 100, "koordinator.sh/gpu-memory-ratio": 100}
+    one.load([group("g", 1), member("g-0", "g", 1, priority=HIGH, requests=requests)])
 
     assert settled(one) == ["half"]
 
@@ -420,9 +420,9 @@ def test_message_counts_nodes_without_victims() -> None:
     )
     settled(one)
 
-    said = [condition(one, f"g-{n}")[1] for n in (0, 1)]
+    messages = [condition(one, f"g-{n}")[1] for n in (0, 1)]
     assert any(
         "preemption: 0/2 nodes are available: 1 Insufficient cpu, 1 no potential victims." in text
-        for text in said
+        for text in messages
     )
-    assert any("2 members do not fit" in text for text in said)
+    assert any("2 members do not fit" in text for text in messages)

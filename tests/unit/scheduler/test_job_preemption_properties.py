@@ -142,7 +142,7 @@ def test_no_eviction_in_vain_for_gpus(
         one.load([group(f"g{number}", count)])
         for index in range(count):
             share = shares[index % len(shares)]
-            asked = {"koordinator.sh/gpu-core": share, "koordinator.sh/gpu-memory-ratio": share}
+            requests = {"koordinator.sh/gpu-core": share, "koordinator.sh/gpu-memory-ratio": share}
             name, gang = f"g{number}-{index}", f"g{number}"
-            one.load([member(name, gang, 1, priority=priority, requests=asked)])
+            one.load([member(name, gang, 1, priority=priority, requests=requests)])
         check(one, whole=True)

@@ -25,9 +25,11 @@ LABEL = PREFIX + "name"
 GANG = "gang.scheduling.koordinator.sh/"
 
 
-def queued(policy: str = "strict", most: int = 100, **said: Any) -> ElasticQuota:
+def queued(policy: str = "strict", most: int = 100, **settings: Any) -> ElasticQuota:
     """Return the quota ``team`` with a queue."""
-    texts = {f"{PREFIX}queue-{key}": str(text) for key, text in {"policy": policy, **said}.items()}
+    texts = {
+        f"{PREFIX}queue-{key}": str(text) for key, text in {"policy": policy, **settings}.items()
+    }
     return team("team", most, annotations=texts)
 
 
@@ -226,9 +228,9 @@ def test_pod_group_has_its_queue_position_and_reason() -> None:
     one = world(node("a", cpu=4), queued(), one_of("large", 8), group("g", 2), *gang)
     one.run_to_fixed_point()
 
-    said = one.cluster.get(PodGroup, "g", "default").metadata.annotations
-    assert said[GANG + "queue-position"] == "2"
-    assert said[GANG + "queue-reason"].startswith(
+    annotations = one.cluster.get(PodGroup, "g", "default").metadata.annotations
+    assert annotations[GANG + "queue-position"] == "2"
+    assert annotations[GANG + "queue-reason"].startswith(
         "position 2 of 2 in the queue of quota team (strict) when this was written; the first is "
         "default/large, which waits: 0/1 nodes are available: Insufficient quotas, quotaName: team"
     )

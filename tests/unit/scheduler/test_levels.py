@@ -86,10 +86,10 @@ def test_successful_preemption_is_reported_from_1_37_on() -> None:
         world.scheduler.step()
         world.scheduler.report()
         waiting = world.cluster.get(Pod, "p", "default")
-        (said,) = [c.message for c in waiting.status.conditions if c.type == "PodScheduled"]
+        (message,) = [c.message for c in waiting.status.conditions if c.type == "PodScheduled"]
         found = " preemption: found a potential placement for pod on node n1, preempting 1 victims"
         expected = "0/1 nodes are available: 1 Insufficient cpu."
-        assert said == (expected + found if level >= V1_37 else expected)
+        assert message == (expected + found if level >= V1_37 else expected)
 
 
 @pytest.mark.parametrize(("level", "expected"), [(V1_35, 0), (V1_36, 46), (V1_37, 22)])

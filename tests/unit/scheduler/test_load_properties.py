@@ -114,29 +114,29 @@ def change(one: Embedded, attempt: str, data: st.DataObject) -> None:
         meta = data.draw(st.sampled_from(pods)).metadata
         cluster.delete(Pod, meta.name, meta.namespace)
     elif kind == "status" and pods:
-        told = data.draw(st.sampled_from(pods))
+        placed = data.draw(st.sampled_from(pods))
         since = to_datetime(START_S - data.draw(st.integers(0, 300)))
         named = data.draw(st.sampled_from(("PodScheduled", "Initialized")))
         condition = Condition(type=named, status="True", last_transition_time=since)
-        status = msgspec.structs.replace(told.status, conditions=(condition,))
-        cluster.update_status(msgspec.structs.replace(told, status=status))
+        status = msgspec.structs.replace(placed.status, conditions=(condition,))
+        cluster.update_status(msgspec.structs.replace(placed, status=status))
 
 
-def report(one: Embedded, said: NodeMetric) -> None:
+def report(one: Embedded, new: NodeMetric) -> None:
     """Write a NodeMetric."""
-    name = said.metadata.name
+    name = new.metadata.name
     if all(known.metadata.name != name for known in one.cluster.list(NodeMetric).items):
-        one.cluster.create(said)
+        one.cluster.create(new)
     stored = one.cluster.get(NodeMetric, name)
-    one.cluster.update(msgspec.structs.replace(stored, spec=said.spec))
+    one.cluster.update(msgspec.structs.replace(stored, spec=new.spec))
     stored = one.cluster.get(NodeMetric, name)
-    one.cluster.update_status(msgspec.structs.replace(stored, status=said.status))
+    one.cluster.update_status(msgspec.structs.replace(stored, status=new.status))
 
 
-def kept_equals_computed(one: Embedded, asked: Pod) -> None:
+def kept_equals_computed(one: Embedded, wanted: Pod) -> None:
     """Compare incremental evaluations with those from scratch."""
     (cycle,) = one.scheduler.cycles.values()
-    pod_class = one.state.classes.of(asked)
+    pod_class = one.state.classes.of(wanted)
     best = cycle._evaluator.of(pod_class).best
     card = cycle.scorecard(pod_class)
     computed = np.full(len(best), UNFIT)

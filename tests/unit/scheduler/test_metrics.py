@@ -249,7 +249,7 @@ def test_hints_are_timed_by_result() -> None:
     cluster.load([pod("p", cpu=1, volumes=volumes)])
     scheduler.step()
 
-    def asked(hint: str) -> float:
+    def evaluations(hint: str) -> float:
         name = "scheduler_queueing_hint_execution_duration_seconds_count"
         of = {"event": "PersistentVolumeClaimAdd", "hint": hint}
         return sum(
@@ -261,10 +261,10 @@ def test_hints_are_timed_by_result() -> None:
 
     cluster.load([claim("other")])
     scheduler.step()
-    assert (asked("QueueSkip") > 0, asked("Queue") > 0) == (True, False)
+    assert (evaluations("QueueSkip") > 0, evaluations("Queue") > 0) == (True, False)
     cluster.load([claim("mine")])
     scheduler.step()
-    assert asked("Queue") > 0
+    assert evaluations("Queue") > 0
 
 
 def claim(name: str) -> KubeObject:

@@ -110,8 +110,8 @@ def test_old_event_does_not_move_a_bound_pod(slow: SlowWorld) -> None:
 
 def crowd(name: str, count: int, priority: int) -> list[Pod]:
     """Return pods that request one of ten units of a node."""
-    asked = {"example.com/foo": 1}
-    return [pod(f"{name}-{n}", requests=asked, priority=priority) for n in range(count)]
+    requests = {"example.com/foo": 1}
+    return [pod(f"{name}-{n}", requests=requests, priority=priority) for n in range(count)]
 
 
 @pytest.mark.parametrize("first", [0, 3, 8, 10])
@@ -161,8 +161,8 @@ def test_cleared_nomination_frees_the_node_immediately(*, is_deleted: bool) -> N
     if is_deleted:
         world.cluster.delete(Pod, "high", "default", grace_period_s=0)
     else:
-        nobody = {"status": {"nominatedNodeName": None}}
-        world.cluster.patch(Pod, "high", "default", nobody, subresource="status")
+        cleared = {"status": {"nominatedNodeName": None}}
+        world.cluster.patch(Pod, "high", "default", cleared, subresource="status")
 
     assert places(world.run(20)) == {"waits": "n"}
     world.scheduler.validate()

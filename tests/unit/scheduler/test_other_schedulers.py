@@ -68,11 +68,11 @@ def test_runs_and_gangs_respect_foreign_nominations() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "goes"), [("PreemptLowerPriority", True), ("Never", False), ("", False), ("x", False)]
+    ("label", "goes"), [("PreemptLowerPriority", True), ("Never", False), ("", False), ("x", False)]
 )
-def test_label_overrides_the_preemption_policy(said: str, goes: bool) -> None:
+def test_label_overrides_the_preemption_policy(label: str, goes: bool) -> None:
     """With the gate on the label precedes the spec."""
-    labels = {PREEMPTION_POLICY: said} if said else {}
+    labels = {PREEMPTION_POLICY: label} if label else {}
     wants = pod("ours", 4, priority=5, labels=labels, preemptionPolicy="PreemptLowerPriority")
     one = world(node("a", 4), pod("low", 4, on="a"), gates="PreemptionPolicyTransformer=true")
     one.load([wants])

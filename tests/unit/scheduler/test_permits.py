@@ -28,8 +28,8 @@ class Patient:
     def __init__(self, answers: dict[str, Permit]) -> None:
         self.answers = answers
 
-    def permit(self, asked: Pod, _node: str) -> Permit:
-        return self.answers.get(asked.metadata.name, Permit())
+    def permit(self, permitted: Pod, _node: str) -> Permit:
+        return self.answers.get(permitted.metadata.name, Permit())
 
 
 def patient(**answers: Permit) -> tuple[Patient, dict[str, Any]]:

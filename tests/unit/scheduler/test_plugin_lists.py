@@ -246,7 +246,7 @@ def test_a_plugin_at_a_point_that_it_does_not_implement_is_refused() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sets", "path", "said"),
+    ("sets", "path", "problem"),
     [
         (
             {"multiPoint": {"enabled": named("Nothing")}},
@@ -276,12 +276,12 @@ def test_a_plugin_at_a_point_that_it_does_not_implement_is_refused() -> None:
         ),
     ],
 )
-def test_lists_that_cannot_run_are_refused(sets: dict[str, Any], path: str, said: str) -> None:
+def test_lists_that_cannot_run_are_refused(sets: dict[str, Any], path: str, problem: str) -> None:
     """The message names the list and what is accepted there."""
     error = refusal(**sets)
 
     assert error.path == path
-    assert said in error.problem
+    assert problem in error.problem
 
 
 PLACEMENTS = {

@@ -28,11 +28,11 @@ NO_ROOM = "0/1 nodes are available: 1 Insufficient cpu."
 BAD = "pod group is unschedulable"
 
 
-def said_of_group(
+def condition_of_group(
     one: Embedded, kind: type[SchedulingPodGroup] = SchedulingPodGroup
 ) -> tuple[str, str, str, str]:
-    (said,) = one.cluster.get(kind, "train", "default").status.conditions
-    return said.type, said.status, said.reason, said.message
+    (condition,) = one.cluster.get(kind, "train", "default").status.conditions
+    return condition.type, condition.status, condition.reason, condition.message
 
 
 def pair(cpu: int = 3, **more: Any) -> list[Pod]:
@@ -46,7 +46,7 @@ def test_message_of_a_failed_gang_in_1_37(profile: KubeSchedulerConfiguration) -
 
     assert condition(one, "a") == ("Unschedulable", f"{BAD}, {SHORT}, {NONE}")
     assert condition(one, "b") == ("Unschedulable", NO_ROOM)
-    assert said_of_group(one) == (
+    assert condition_of_group(one) == (
         "PodGroupInitiallyScheduled",
         "False",
         "Unschedulable",
@@ -87,7 +87,7 @@ def test_message_of_a_failed_gang_in_1_36() -> None:
         f"{NO_ROOM} no new claims to deallocate, preemption: not eligible due to workload aware "
         "preemption enabled"
     )
-    assert said_of_group(one, SchedulingPodGroupV1Alpha2)[:3] == (
+    assert condition_of_group(one, SchedulingPodGroupV1Alpha2)[:3] == (
         "PodGroupScheduled",
         "False",
         "Unschedulable",
@@ -121,12 +121,12 @@ def test_condition_of_a_scheduled_group_stays_true(
     one = world(
         node("n", 6), pod_group(least=2, release=release), *pair(), profile=profile, release=release
     )
-    assert said_of_group(one, kind)[1:] == ("True", "Scheduled", "")
+    assert condition_of_group(one, kind)[1:] == ("True", "Scheduled", "")
 
     one.load([member("c", cpu=3)])
     later(one)
     assert len(placed(one)) == 2
-    assert said_of_group(one, kind)[1:] == ("True", "Scheduled", "")
+    assert condition_of_group(one, kind)[1:] == ("True", "Scheduled", "")
 
 
 def test_surplus_member_is_rejected_for_its_own_reason() -> None:
@@ -144,12 +144,12 @@ def test_condition_turns_true_after_a_failure(
 ) -> None:
     """It does so when enough members have nodes."""
     one = world(node("n", 4), pod_group(least=2), *pair(), profile=profile)
-    assert said_of_group(one)[1] == "False"
+    assert condition_of_group(one)[1] == "False"
 
     one.load([node("m", 4)])
     later(one)
     assert len(placed(one)) == 2
-    assert said_of_group(one)[1:] == ("True", "Scheduled", "")
+    assert condition_of_group(one)[1:] == ("True", "Scheduled", "")
 
 
 def test_members_of_other_priority_than_their_group_are_not_placed() -> None:
@@ -162,7 +162,7 @@ def test_members_of_other_priority_than_their_group_are_not_placed() -> None:
 
     assert not placed(one)
     assert {condition(one, name) for name in "ab"} == {("SchedulerError", text)}
-    assert said_of_group(one)[1:] == ("False", "SchedulerError", text)
+    assert condition_of_group(one)[1:] == ("False", "SchedulerError", text)
 
     one.cluster.overwrite(pod_group(least=2, priority=5))
     later(one, 100)
@@ -190,7 +190,7 @@ def test_message_has_the_number_of_victims() -> None:
         e.regarding.name: e.note for e in one.cluster.list(Event).items if e.reason == "Preempted"
     }
     assert notes == dict.fromkeys("xy", f"Preempted by podgroup {uid} on node cluster")
-    assert said_of_group(one)[1:] in {
+    assert condition_of_group(one)[1:] in {
         ("True", "Scheduled", ""),
         (
             "False",
@@ -208,7 +208,7 @@ def test_message_of_a_gang_that_may_not_preempt() -> None:
     members = pair(priority=9, preemptionPolicy="Never")
     one = world(node("n", 4), low, pod_group(least=2, priority=9), *members)
 
-    assert said_of_group(one)[3] == (
+    assert condition_of_group(one)[3] == (
         "minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, "
         "pod group preemption: not eligible due to preemptionPolicy=Never."
     )
@@ -219,7 +219,7 @@ def test_message_has_the_members_that_preemption_could_serve() -> None:
     low = pod("x", 3, on="n", priority=1)
     one = world(node("n", 4), low, pod_group(least=2, priority=9), *pair(priority=9))
 
-    assert said_of_group(one)[3] == (
+    assert condition_of_group(one)[3] == (
         f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, pod group preemption: {SHORT}"
     )
 

@@ -63,8 +63,8 @@ def test_pending_pod_is_retried_after_a_takeover(play: Any) -> None:
 def test_no_pod_is_taken_over_twice(play: Any) -> None:
     """Both reservations exist before the pod names one."""
     pods = [pod(name, 2, on="n", labels=WEB) for name in ("a", "b")]
-    held = [over(f"r{i}", 2, labels=REQUIRED) for i in range(3)]
-    played = play(node("n", cpu=9), *pods, *held)
+    reserved = [over(f"r{i}", 2, labels=REQUIRED) for i in range(3)]
+    played = play(node("n", cpu=9), *pods, *reserved)
 
     assert sorted([played.uses("a"), played.uses("b")]) == ["r0", "r1"]
     assert [played.nodes()[f"r{i}"] for i in range(3)] == ["n", "n", ""]
@@ -110,9 +110,9 @@ def test_pods_that_want_another_reservation_are_not_taken_over(
         pod("a", 2, "1Gi", on="n", labels=labels, annotations={**wish, **first}),
         pod("b", 1, on="n", labels=labels, annotations=affinity(tolerations=[TOLERATES_ALL])),
     ]
-    held = over("r", 2, **several(mode), **fields)
+    reserved = over("r", 2, **several(mode), **fields)
     on = config(preAllocationConfig={"enableClusterMode": True})
-    played = play(node("n", cpu=4), *pods, held, on=on)
+    played = play(node("n", cpu=4), *pods, reserved, on=on)
 
     assert (played.uses("a"), played.uses("b")) == ("", "r")
 
@@ -137,8 +137,8 @@ def test_only_a_restricted_reservation_takes_over_pods(play: Any) -> None:
 
 def test_reservation_may_require_pre_allocation(play: Any) -> None:
     """A free node does not suffice then."""
-    held = over("r", 2, labels=REQUIRED)
-    played = play(node("full", cpu=2), node("free", cpu=4), held)
+    reserved = over("r", 2, labels=REQUIRED)
+    played = play(node("full", cpu=2), node("free", cpu=4), reserved)
     assert "node(s) no pod match reservation with pre allocation required" in played.message("r")
 
     assert played.add(pod("a", 2, on="full", labels=WEB)).nodes()["r"] == "full"
@@ -146,13 +146,13 @@ def test_reservation_may_require_pre_allocation(play: Any) -> None:
 
 def test_required_pre_allocation_considers_nodes_with_candidates_only(play: Any) -> None:
     """Whatever others lack."""
-    held = over("r", 4, labels=REQUIRED)
-    none = play(node("a", cpu=2), node("b", cpu=2), held)
+    reserved = over("r", 4, labels=REQUIRED)
+    none = play(node("a", cpu=2), node("b", cpu=2), reserved)
     assert none.message("r").startswith(
         "0/2 nodes are available: node(s) no pod match reservation with pre allocation required."
     )
 
-    one = play(node("a", cpu=2), node("b", cpu=2), pod("u", 2, on="a", labels=WEB), held)
+    one = play(node("a", cpu=2), node("b", cpu=2), pod("u", 2, on="a", labels=WEB), reserved)
     assert "1 node(s) didn't satisfy plugin(s) [Reservation]" in one.message("r")
 
 
@@ -160,14 +160,14 @@ def test_the_annotations_of_a_reservation_count_for_the_pods_that_it_takes_over(
     """Unrestricted amounts may be larger, and withheld ones are unavailable to the pods."""
     user = pod("a", 2, "4Gi", on="n", labels=WEB)
     options = {"scheduling.koordinator.sh/reservation-restricted-options": '{"resources":["cpu"]}'}
-    held = over("r", 2, memory="1Gi", annotations=options)
-    assert play(node("n"), user, held).uses("a") == "r"
+    reserved = over("r", 2, memory="1Gi", annotations=options)
+    assert play(node("n"), user, reserved).uses("a") == "r"
 
     inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"}}'}
     assert play(node("n"), user, over("r", 2, annotations=inner)).uses("a") == ""
     unreadable = {"node.koordinator.sh/reservation": "{"}
-    said = play(node("n"), user, over("r", 2, annotations=unreadable)).message("r")
-    assert "node.koordinator.sh/reservation" in said
+    message = play(node("n"), user, over("r", 2, annotations=unreadable)).message("r")
+    assert "node.koordinator.sh/reservation" in message
 
 
 @pytest.mark.parametrize(("fields", "expected"), [({}, [25, 12]), ({"multiple": True}, [50, 33])])
@@ -246,23 +246,23 @@ def gpus_of(annotations: Mapping[str, str]) -> list[int]:
 def on_gpus(name: str, *minors: int, **more: Any) -> Pod:
     """Return a running pod with these GPUs."""
     entries = [{"minor": minor, "resources": WHOLE} for minor in minors]
-    held = {ALLOCATED: json.dumps({"gpu": entries})}
-    return pod(name, 1, requests={GPU: len(minors)}, on="m", annotations=held, **more)
+    allocation = {ALLOCATED: json.dumps({"gpu": entries})}
+    return pod(name, 1, requests={GPU: len(minors)}, on="m", annotations=allocation, **more)
 
 
 WHOLE = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory-ratio": "100"}
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(1, [2]), (2, [2, 3])])
+@pytest.mark.parametrize(("count", "expected"), [(1, [2]), (2, [2, 3])])
 def test_a_reservation_gets_the_devices_of_the_pod_that_it_takes_over(
-    play: Any, asked: int, expected: list[int]
+    play: Any, count: int, expected: list[int]
 ) -> None:
     """It gets further devices if it reserves more; the rest of the node is free."""
     played = play(
         *machine("m", gpus=4),
         on_gpus("a", 2, labels=WEB),
-        over("r", 1, requests={GPU: asked}),
-        pod("other", 1, requests={GPU: 4 - asked}),
+        over("r", 1, requests={GPU: count}),
+        pod("other", 1, requests={GPU: 4 - count}),
         on=PARTS,
     )
 
@@ -300,25 +300,27 @@ def test_pods_with_unsuitable_devices_are_not_taken_over(play: Any) -> None:
         )
         for name, minor, labels in (("a", 0, WEB), ("b", 1, WEB), ("x", 0, {}), ("y", 1, {}))
     ]
-    asked = dict.fromkeys(half, "100")
-    required = over("r", 2, requests=asked, labels=REQUIRED, **several())
+    requests = dict.fromkeys(half, "100")
+    required = over("r", 2, requests=requests, labels=REQUIRED, **several())
     refused = play(*machine("m", gpus=2), *pods, required, on=PARTS)
     assert "1 Reservation(s) Insufficient GPU Devices" in refused.message("r")
 
-    played = play(*machine("m", gpus=3), *pods, over("r", 2, requests=asked, **several()), on=PARTS)
+    played = play(
+        *machine("m", gpus=3), *pods, over("r", 2, requests=requests, **several()), on=PARTS
+    )
     assert gpus_of(played.get("r").metadata.annotations) == [2]
     assert {played.uses("a"), played.uses("b")} == {""}
 
 
-@pytest.mark.parametrize(("asked", "expected"), [(2, "1,5"), (4, "0-1,4-5")])
+@pytest.mark.parametrize(("count", "expected"), [(2, "1,5"), (4, "0-1,4-5")])
 def test_a_reservation_gets_the_cpus_of_the_pod_that_it_takes_over(
-    play: Any, asked: int, expected: str
+    play: Any, count: int, expected: str
 ) -> None:
     """It gets further CPUs if it reserves more."""
     user = bound_pod("a", 2, on="m", labels=WEB, annotations={STATUS: {"cpuset": "1,5"}})
     labels, template = dict(user.metadata.labels), {"priority": user.spec.priority}
-    held = over("r", asked, memory="1Gi", labels=labels, template=template)
-    played = play(*machine("m", zones=1, cores=4), user, held, on=PARTS)
+    reserved = over("r", count, memory="1Gi", labels=labels, template=template)
+    played = play(*machine("m", zones=1, cores=4), user, reserved, on=PARTS)
 
     assert played.uses("a") == "r"
     assert json.loads(played.get("r").metadata.annotations[STATUS])["cpuset"] == expected

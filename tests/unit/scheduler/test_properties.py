@@ -146,11 +146,11 @@ def test_a_larger_gpu_changes_what_bytes_of_memory_are_worth_everywhere(policy: 
     (profile,) = build_profiles(
         packing("LeastAllocated", "DeviceShare", policy), state.axis
     ).profiles
-    cycle, asked = SchedulingCycle(profile, state), pod("p", cpu=1, requests={memory: "8Gi"})
-    _assert_same_as_from_scratch(cycle, profile, state, asked)
+    cycle, pending = SchedulingCycle(profile, state), pod("p", cpu=1, requests={memory: "8Gi"})
+    _assert_same_as_from_scratch(cycle, profile, state, pending)
 
     add(state, device("b", 4, "640Gi"))
-    _assert_same_as_from_scratch(cycle, profile, state, asked)
+    _assert_same_as_from_scratch(cycle, profile, state, pending)
 
 
 def test_prices_are_solved_with_an_overcommitted_node() -> None:
@@ -166,11 +166,11 @@ def test_prices_are_solved_with_an_overcommitted_node() -> None:
         packing("LeastAllocated", "DeviceShare", "GPUPrice"), state.axis
     ).profiles
     cycle = SchedulingCycle(profile, state)
-    for asked in (pod("p", requests=share), pod("q", requests=share, nodeSelector=model)):
-        cycle.choose(asked, state.classes.of(asked), {})
-        _assert_same_as_from_scratch(cycle, profile, state, asked)
-        add(state, node(f"new-{asked.metadata.name}"))  # which means new prices
-        _assert_same_as_from_scratch(cycle, profile, state, asked)
+    for pending in (pod("p", requests=share), pod("q", requests=share, nodeSelector=model)):
+        cycle.choose(pending, state.classes.of(pending), {})
+        _assert_same_as_from_scratch(cycle, profile, state, pending)
+        add(state, node(f"new-{pending.metadata.name}"))  # which means new prices
+        _assert_same_as_from_scratch(cycle, profile, state, pending)
 
 
 # -- runs ------------------------------------------------------------------------------------
@@ -326,9 +326,9 @@ def test_the_same_world_has_the_same_outcome(cluster: list[KubeObject], pending:
 
 
 @quickly
-@given(cluster=clusters(), asked=pods(), data=st.data())
+@given(cluster=clusters(), pending=pods(), data=st.data())
 def test_the_order_of_nodes_does_not_matter(
-    cluster: list[KubeObject], asked: Pod, data: st.DataObject
+    cluster: list[KubeObject], pending: Pod, data: st.DataObject
 ) -> None:
     """Every node has the same verdict and the same score."""
     order = data.draw(st.permutations([obj for obj in cluster if isinstance(obj, Node)]))
@@ -337,7 +337,7 @@ def test_the_order_of_nodes_does_not_matter(
     for objects in (cluster, [*order, *others]):
         state = world(*objects)
         (profile,) = build_profiles(GPUS, state.axis).profiles
-        cards.append(SchedulingCycle(profile, state).scorecard(state.classes.of(asked)))
+        cards.append(SchedulingCycle(profile, state).scorecard(state.classes.of(pending)))
 
     assert cards[0].score_table() == cards[1].score_table()
     first, second = (

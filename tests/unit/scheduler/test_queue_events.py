@@ -54,10 +54,10 @@ def test_unregistered_events_change_nothing() -> None:
 
 def test_hint_decides_per_pod() -> None:
     """QueueSkip leaves the pod; one Queue among several plugins suffices."""
-    heard: list[ClusterEvent] = []
+    events: list[ClusterEvent] = []
 
     def not_for_a(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-        heard.append(event)
+        events.append(event)
         return QueueingHint.SKIP if pod.metadata.name == "a" else QueueingHint.QUEUE
 
     hints = {**HINTS, "Ports": [EventHint("AssignedPod", Action.DELETE, not_for_a)]}
@@ -67,7 +67,7 @@ def test_hint_decides_per_pod() -> None:
 
     assert sorted(queue.on_event(POD_DELETED, 5.0)) == ["ns/b", "ns/c"]
     assert queue.pods(UNSCHEDULABLE) == [queue.get("ns/a")]
-    assert all(event is POD_DELETED for event in heard)
+    assert all(event is POD_DELETED for event in events)
 
 
 def test_a_hint_that_raises_counts_as_queue_and_is_reported() -> None:
@@ -341,10 +341,10 @@ def test_gated_pod_is_not_tried_until_its_gate_opens() -> None:
 def test_gate_is_evaluated_on_its_events_only() -> None:
     """The event may not suffice, or another gate may hold the pod."""
     open_gates: set[str] = set()
-    asked: list[str] = []
+    evaluated: list[str] = []
 
     def pre_enqueue(pod: Pod) -> QueueGate | None:
-        asked.append(pod.metadata.name)
+        evaluated.append(pod.metadata.name)
         closed = [gate for gate in ("Gang", "Quota") if gate not in open_gates]
         return QueueGate(closed[0], f"{closed[0]} is not ready") if closed else None
 
@@ -361,9 +361,9 @@ def test_gate_is_evaluated_on_its_events_only() -> None:
     for event in (quota, NODE_ADDED, EVERYTHING):
         assert queue.on_event(event, 1.0) == []
     assert queue.flush(1_000.0) == []
-    assert len(asked) == 1
+    assert len(evaluated) == 1
     assert queue.on_event(group, 1.0) == []
-    assert len(asked) == 2
+    assert len(evaluated) == 2
 
     open_gates.add("Gang")
     assert queue.on_event(group, 1.0) == []

@@ -140,9 +140,9 @@ def _best_effort(obj: KubeObject) -> KubeObject:
 
 @pytest.mark.slow
 @settings(max_examples=25, deadline=None)
-@given(room=machine_rooms(), asked=st.lists(machine_pods(), min_size=1, max_size=4))
+@given(room=machine_rooms(), pending=st.lists(machine_pods(), min_size=1, max_size=4))
 def test_best_effort_filter_agrees_with_reserve(
-    room: Sequence[KubeObject], asked: Sequence[Pod]
+    room: Sequence[KubeObject], pending: Sequence[Pod]
 ) -> None:
     """With devices and CPUs, nodes that pass both filters can be reserved, and no others."""
     state = world(*map(_best_effort, room))
@@ -150,13 +150,13 @@ def test_best_effort_filter_agrees_with_reserve(
     numa = next(a.plugin for a in profile.filter if a.name == "NodeNUMAResource")
     devices = next(a.plugin for a in profile.filter if a.name == "DeviceShare")
     snapshot = Snapshot(state)
-    for pod_class in map(state.classes.of, asked):
+    for pod_class in map(state.classes.of, pending):
         if numa.prefilter(snapshot, pod_class) or not numa.hints.filters(snapshot, pod_class):
             continue
         rejections = numa.filter(snapshot, pod_class)
         for row in np.flatnonzero(devices.filter(snapshot, pod_class).codes == 0).tolist():
             reasons = reasons_of(rejections, row)
-            held = numa.reserve(snapshot[np.array([row])], pod_class, None)
+            result = numa.reserve(snapshot[np.array([row])], pod_class, None)
             if reasons and reasons[0] in OTHER_RULES:
                 continue
-            assert bool(reasons) == isinstance(held, Refusal), (row, reasons, held)
+            assert bool(reasons) == isinstance(result, Refusal), (row, reasons, result)

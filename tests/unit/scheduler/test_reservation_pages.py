@@ -33,8 +33,8 @@ def page(embedded: NewEmbedded) -> Any:
 def test_page_has_remaining_amounts_and_users(page: Any) -> None:
     """Amounts are quantities, and also numbers in the fields of kube-scheduler."""
     inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"}}'}
-    held = reservation("r", 6, "4Gi", on="n", policy="Restricted", annotations=inner)
-    (item,) = page(held, pod("p", "500m", labels=WEB))["items"]
+    reserved = reservation("r", 6, "4Gi", on="n", policy="Restricted", annotations=inner)
+    (item,) = page(reserved, pod("p", "500m", labels=WEB))["items"]
 
     (user,) = item.pop("assignedPods")
     assert (user["Namespace"], user["Name"], user["Requests"], user["Ports"]) == (
@@ -74,13 +74,13 @@ def test_host_ports_are_shown_by_address(page: Any) -> None:
     """Reserved and used ports are listed."""
     port = {"containerPort": 80, "hostPort": 8080}
     containers = [{"name": "hold", "resources": {"requests": {"cpu": "1"}}, "ports": [port]}]
-    held = reservation("r", 1, on="n", template={"containers": containers})
+    reserved = reservation("r", 1, on="n", template={"containers": containers})
     user = pod("p", "500m", labels=WEB)
     listening = replace(
         user.spec.containers[0], ports=(ContainerPort(container_port=80, host_port=8080),)
     )
     user = replace(user, spec=replace(user.spec, containers=(listening,)))
-    (item,) = page(held, user)["items"]
+    (item,) = page(reserved, user)["items"]
 
     assert item["allocatablePorts"] == item["allocatedPorts"] == {ANYWHERE: ["TCP/8080"]}
 

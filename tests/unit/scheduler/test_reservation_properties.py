@@ -108,14 +108,14 @@ def settle(one: Embedded) -> None:
 def check(one: Embedded) -> None:
     one.scheduler.validate()
     nodes = {n.metadata.name: n for n in one.cluster.list(Node).items}
-    held = [r for r in one.cluster.list(Reservation).items if r.status.phase == "Available"]
+    available = [r for r in one.cluster.list(Reservation).items if r.status.phase == "Available"]
     everyone = list(one.cluster.list(Pod).items)
     running = [p for p in everyone if p.spec.node_name]
-    users = {r.metadata.uid: [p for p in running if uses(p) == r.metadata.uid] for r in held}
-    check_users(held, users)
+    users = {r.metadata.uid: [p for p in running if uses(p) == r.metadata.uid] for r in available}
+    check_users(available, users)
     for name, found in nodes.items():
-        check_node(found, [p for p in running if p.spec.node_name == name], held, users)
-    check_owners_find_their_reservations(everyone, held, users)
+        check_node(found, [p for p in running if p.spec.node_name == name], available, users)
+    check_owners_find_their_reservations(everyone, available, users)
     check_restart(one)
 
 
@@ -124,7 +124,7 @@ def uses(found: Pod) -> str:
     return used.uid if used else ""
 
 
-def asked(found: Iterable[Pod]) -> Counter[str]:
+def requested(found: Iterable[Pod]) -> Counter[str]:
     total: Counter[str] = Counter()
     for one in found:
         total.update(pod_requests(one.spec))
@@ -135,33 +135,33 @@ def kept(found: Reservation) -> dict[str, int]:
     return pod_requests(found.spec.template.spec)
 
 
-def owns(found: Pod, held: Reservation) -> bool:
-    (owner,) = held.spec.owners
+def owns(found: Pod, available: Reservation) -> bool:
+    (owner,) = available.spec.owners
     assert owner.label_selector is not None
     return found.metadata.labels.get("app") == owner.label_selector.match_labels["app"]
 
 
-def check_users(held: list[Reservation], users: dict[str, list[Pod]]) -> None:
+def check_users(available: list[Reservation], users: dict[str, list[Pod]]) -> None:
     """Check that only owners use it, once if so, and within it if it is restricted."""
-    for found in held:
+    for found in available:
         mine = users[found.metadata.uid]
         assert all(owns(p, found) and p.spec.node_name == found.status.node_name for p in mine)
         assert not (found.spec.allocate_once and mine)  # it would have succeeded
         if found.spec.allocate_policy == "Restricted":
-            taken = asked(mine)
+            taken = requested(mine)
             assert all(taken[name] <= amount for name, amount in kept(found).items())
         names = sorted(owner.name for owner in found.status.current_owners)
         assert names == sorted(p.metadata.name for p in mine)
 
 
 def check_node(
-    found: Node, running: list[Pod], held: list[Reservation], users: dict[str, list[Pod]]
+    found: Node, running: list[Pod], available: list[Reservation], users: dict[str, list[Pod]]
 ) -> None:
     """Check that all pods fit together with the unused parts of reservations."""
-    total = asked(running)
-    for one in held:
+    total = requested(running)
+    for one in available:
         if one.status.node_name == found.metadata.name:
-            taken = asked(users[one.metadata.uid])
+            taken = requested(users[one.metadata.uid])
             for name, amount in kept(one).items():
                 total[name] += max(amount - taken[name], 0)
     cpu, memory = (found.status.allocatable[name] for name in RESOURCES)
@@ -170,15 +170,15 @@ def check_node(
 
 
 def check_owners_find_their_reservations(
-    everyone: list[Pod], held: list[Reservation], users: dict[str, list[Pod]]
+    everyone: list[Pod], available: list[Reservation], users: dict[str, list[Pod]]
 ) -> None:
     """Check that no pod waits whose own reservation has enough left."""
     for waiting in everyone:
-        wanted = asked([waiting])
-        for found in held if not waiting.spec.node_name else ():
+        wanted = requested([waiting])
+        for found in available if not waiting.spec.node_name else ():
             if not owns(waiting, found):
                 continue
-            taken, mine = asked(users[found.metadata.uid]), kept(found)
+            taken, mine = requested(users[found.metadata.uid]), kept(found)
             has_all = all(wanted[n] <= mine.get(n, 0) - taken[n] for n in wanted if wanted[n])
             touches = any(wanted[n] for n in mine)
             assert not (has_all and touches)

@@ -57,10 +57,10 @@ class Played:
     def nodes(self) -> dict[str, str]:
         """Return the nodes of pods and reservations."""
         pods = {p.metadata.name: p.spec.node_name for p in self.one.cluster.list(Pod).items}
-        held = {
+        reserved = {
             r.metadata.name: r.status.node_name for r in self.one.cluster.list(Reservation).items
         }
-        return pods | held
+        return pods | reserved
 
     def uses(self, name: str) -> str:
         """Return the reservation that a pod uses."""
@@ -84,13 +84,13 @@ class Played:
 
     def message(self, name: str) -> str:
         """Return the last reason of a pending pod or reservation."""
-        told = [
+        rejections = [
             outcome
             for outcome in self.outcomes
             if isinstance(outcome, Unschedulable)
             and name in (outcome.pod.partition("/")[2], outcome.reservation)
         ]
-        return told[-1].message if told else ""
+        return rejections[-1].message if rejections else ""
 
 
 @pytest.fixture
@@ -147,8 +147,8 @@ def test_the_node_named_by_a_template_is_the_only_one(play: Any) -> None:
     played = play(node("a"), node("b"), reservation("r", 1, template={"nodeName": "b"}))
     assert played.nodes()["r"] == "b"
 
-    said = play(node("a"), node("b", cpu=1), reservation("r", 4, template={"nodeName": "b"}))
-    assert "1 node(s) didn't match the nodeName specified by reservation" in said.message("r")
+    result = play(node("a"), node("b", cpu=1), reservation("r", 4, template={"nodeName": "b"}))
+    assert "1 node(s) didn't match the nodeName specified by reservation" in result.message("r")
 
 
 def test_reservations_without_policy_share_no_node_with_others(play: Any) -> None:
@@ -201,50 +201,53 @@ def test_a_restricted_reservation_gives_no_more_than_it_has(play: Any) -> None:
     too_big = play(*objects, pod("p", 5, labels=WEB))
     assert too_big.nodes()["p"] == ""
     assert "1 Insufficient cpu by node" in too_big.message("p")
-    asked = pod("p", 5, labels=WEB, annotations=affinity(name="r"))
+    wanting = pod("p", 5, labels=WEB, annotations=affinity(name="r"))
     assert "Reservation(s) Insufficient cpu, requested: 5000, used: 0, capacity: 4000" in play(
-        *objects, asked
+        *objects, wanting
     ).message("p")
 
 
 def test_restricted_options_limit_the_named_resources_only(play: Any) -> None:
     """Other resources may come from the node."""
     options = {"scheduling.koordinator.sh/reservation-restricted-options": '{"resources":["cpu"]}'}
-    held = reservation("r", 2, "1Gi", on="n", policy="Restricted", annotations=options)
+    reserved = reservation("r", 2, "1Gi", on="n", policy="Restricted", annotations=options)
 
-    assert play(node("n"), held, pod("p", 2, "4Gi", labels=WEB)).uses("p") == "r"
+    assert play(node("n"), reserved, pod("p", 2, "4Gi", labels=WEB)).uses("p") == "r"
 
 
 def test_a_pod_uses_a_restricted_reservation_for_what_that_restricts(play: Any) -> None:
     """Other amounts alone do not suffice, unless the pod requires a reservation."""
     options = {"scheduling.koordinator.sh/reservation-restricted-options": '{"resources":["cpu"]}'}
-    held = reservation("r", 2, "4Gi", on="n", policy="Restricted", annotations=options)
-    full = play(node("n", memory="4Gi"), held, pod("p", None, "2Gi", labels=WEB))
+    reserved = reservation("r", 2, "4Gi", on="n", policy="Restricted", annotations=options)
+    full = play(node("n", memory="4Gi"), reserved, pod("p", None, "2Gi", labels=WEB))
     assert "1 Insufficient memory by node" in full.message("p")
 
-    assert play(node("n"), held, pod("p", None, "2Gi", labels=WEB)).uses("p") == ""
+    assert play(node("n"), reserved, pod("p", None, "2Gi", labels=WEB)).uses("p") == ""
     needs = pod("p", None, "2Gi", labels=WEB, annotations=affinity())
-    assert play(node("n", memory="4Gi"), held, needs).uses("p") == "r"
+    assert play(node("n", memory="4Gi"), reserved, needs).uses("p") == "r"
 
 
 def test_what_is_withheld_inside_a_reservation_is_not_for_owners(play: Any) -> None:
     """The annotation has the same meaning as on nodes."""
     inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"}}'}
-    held = reservation("r", 4, on="n", policy="Restricted", annotations=inner)
+    reserved = reservation("r", 4, on="n", policy="Restricted", annotations=inner)
     needs = affinity(name="r")
 
-    assert play(node("n", cpu=8), held, pod("p", 3, labels=WEB, annotations=needs)).uses("p") == "r"
-    refused = play(node("n", cpu=8), held, pod("p", 4, labels=WEB, annotations=needs))
+    assert (
+        play(node("n", cpu=8), reserved, pod("p", 3, labels=WEB, annotations=needs)).uses("p")
+        == "r"
+    )
+    refused = play(node("n", cpu=8), reserved, pod("p", 4, labels=WEB, annotations=needs))
     assert "requested: 4000, used: 0, capacity: 3000" in refused.message("p")
 
 
 @pytest.mark.parametrize("policy", ["", "Aligned", "Restricted"])
 def test_pods_resource_limits_the_users(play: Any, policy: str) -> None:
     """``pods`` among its resources is the number of users, whatever its policy."""
-    held = reservation("r", 4, on="n", policy=policy, requests={"pods": 1})
+    reserved = reservation("r", 4, on="n", policy=policy, requests={"pods": 1})
     needs = affinity(name="r")
     pods = [pod(name, 1, labels=WEB, annotations=needs) for name in ("a", "b")]
-    played = play(node("n", cpu=8), held, *pods)
+    played = play(node("n", cpu=8), reserved, *pods)
 
     assert played.uses("a") == "r"
     assert "Reservation(s) Too many pods, requested: 1, used: 1, capacity: 1" in played.message("b")
@@ -253,9 +256,9 @@ def test_pods_resource_limits_the_users(play: Any, policy: str) -> None:
 @pytest.mark.parametrize("policy", ["", "Aligned", "Restricted"])
 def test_pods_beyond_the_number_of_a_reservation_run_beside_it(play: Any, policy: str) -> None:
     """Pods that require a reservation wait; equal pods of a run are counted one by one."""
-    held = reservation("r", 6, on="n", policy=policy, requests={"pods": 2})
+    reserved = reservation("r", 6, on="n", policy=policy, requests={"pods": 2})
     pods = [pod(name, 1, labels=WEB) for name in ("a", "b", "c", "d", "e")]
-    played = play(node("n", cpu=8), held, *pods)
+    played = play(node("n", cpu=8), reserved, *pods)
 
     assert sorted(played.uses(each) for each in "abcde") == ["", "", "", "r", "r"]
     assert [played.nodes()[each] for each in "abcde"].count("n") == 4  # 2 CPUs beside the other 6
@@ -339,11 +342,11 @@ def test_owners_are_pods_controllers_or_labels(
 def test_a_pod_named_by_a_later_reservation_still_finds_it(play: Any) -> None:
     """It was pending before the reservation named it."""
     played = play(node("n", cpu=4), pod("run", 4, on="n"), pod("p", 2), pod("q", 2))
-    held = reservation("r", 2, owners=[{"object": {"name": "q"}}])
+    reserved = reservation("r", 2, owners=[{"object": {"name": "q"}}])
     played.delete(Pod, "run")
     assert set(played.nodes().values()) == {"n"}
 
-    again = play(node("small", cpu=1), pod("p", 2), pod("q", 2)).add(held)
+    again = play(node("small", cpu=1), pod("p", 2), pod("q", 2)).add(reserved)
     assert again.add(node("n", cpu=2)).nodes()["r"] == "n"
     assert (again.nodes()["p"], again.uses("q")) == ("", "r")
 
@@ -354,10 +357,10 @@ def test_pending_owners_are_retried_when_a_reservation_appears(play: Any) -> Non
     played.add(pod("owner", 2, labels=WEB))
     assert played.nodes()["owner"] == ""
 
-    held = played.get("r")
+    reserved = played.get("r")
     selector = {"labelSelector": {"matchLabels": {"app": "web"}}}
     patch = {"spec": {"owners": [selector]}}
-    played.one.cluster.patch(Reservation, held.metadata.name, "", patch)
+    played.one.cluster.patch(Reservation, reserved.metadata.name, "", patch)
     bound = [o.pod for o in played.one.scheduler.step() if isinstance(o, Bound)]
 
     assert bound == ["default/owner"]
@@ -466,8 +469,8 @@ def test_a_pod_that_ignores_reservations_may_still_need_their_nodes(play: Any) -
     played = play(node("free"), node("n"), reservation("r", 4, on="n"), ignoring)
     assert (played.nodes()["p"], played.uses("p")) == ("n", "")
 
-    said = play(node("free"), ignoring)
-    assert "no reservations match reservation affinity" in said.message("p")
+    result = play(node("free"), ignoring)
+    assert "no reservations match reservation affinity" in result.message("p")
 
 
 def test_malformed_annotation_keeps_the_pod_pending(play: Any) -> None:
@@ -515,7 +518,7 @@ def test_smallest_order_label_wins(play: Any) -> None:
 def test_reservation_does_not_conflict_with_its_owner(play: Any) -> None:
     """Ports and anti-affinity that template and pod share count once."""
     apart = {"podAntiAffinity": near("web", key="kubernetes.io/hostname")}
-    held = reservation(
+    reserved = reservation(
         "r",
         2,
         on="n",
@@ -533,7 +536,7 @@ def test_reservation_does_not_conflict_with_its_owner(play: Any) -> None:
     )
     played = play(
         node("n", cpu=2),
-        held,
+        reserved,
         pod("p", 2, labels=WEB, affinity=apart, ports=[80]),
         pod("x", ports=[80]),
     )
@@ -584,8 +587,8 @@ def test_a_reservation_expires_and_is_removed(play: Any) -> None:
 
 def test_zero_ttl_never_expires(play: Any) -> None:
     """It holds even with an explicit expiry time."""
-    held = reservation("r", 4, on="n", ttl="0s", expires="2023-11-15T00:00:00Z")
-    played = play(node("n", cpu=4), held).pass_time(100 * 3600)
+    reserved = reservation("r", 4, on="n", ttl="0s", expires="2023-11-15T00:00:00Z")
+    played = play(node("n", cpu=4), reserved).pass_time(100 * 3600)
 
     assert played.get("r").status.phase == "Available"
 
@@ -670,11 +673,11 @@ def test_an_owner_preempts_inside_its_reservation(play: Any) -> None:
     """Users of lower priority are evicted; no other pod gets their amounts."""
     used = {ALLOCATED.key: f'{{"name":"r","uid":"{uid("r")}"}}'}
     low = pod("low", 3, on="n", labels=WEB, annotations=used, priority=-1)
-    held = reservation("r", 4, on="n", policy="Restricted")
+    reserved = reservation("r", 4, on="n", policy="Restricted")
     needs = affinity(name="r")
     played = play(
         node("n", cpu=8),
-        held,
+        reserved,
         low,
         pod("other", 5, priority=5),
         pod("high", 4, labels=WEB, annotations=needs, priority=5),
@@ -690,23 +693,23 @@ def test_an_owner_preempts_inside_its_reservation(play: Any) -> None:
 
 def test_a_gang_starts_on_what_is_reserved_for_it(play: Any) -> None:
     """All members start, or none while only one fits."""
-    held = [reservation(f"r{i}", 3, on="n", policy="Restricted", once=True) for i in range(2)]
+    reserved = [reservation(f"r{i}", 3, on="n", policy="Restricted", once=True) for i in range(2)]
     needs = affinity()
     gang = [member(f"m{i}", "g", 3, labels=WEB, annotations=needs) for i in range(2)]
     on = config("Coscheduling", at=("preEnqueue", "permit", "reserve", "postBind"))
-    one = play(node("n", cpu=6), held[0], group("g", 2), *gang, on=on)
+    one = play(node("n", cpu=6), reserved[0], group("g", 2), *gang, on=on)
     assert {one.nodes()["m0"], one.nodes()["m1"]} == {""}
 
-    both = play(node("n", cpu=6), *held, group("g", 2), *gang, on=on)
+    both = play(node("n", cpu=6), *reserved, group("g", 2), *gang, on=on)
     assert {both.uses("m0"), both.uses("m1")} == {"r0", "r1"}
 
 
 def test_reservations_of_a_gang_are_all_reported(play: Any) -> None:
     """It includes those that would have had a node."""
     label = {"pod-group.scheduling.sigs.k8s.io": "g"}
-    held = [reservation(f"r{i}", 2, labels=label) for i in range(2)]
+    reserved = [reservation(f"r{i}", 2, labels=label) for i in range(2)]
     on = config("Coscheduling", at=("preEnqueue", "permit", "reserve", "postBind"))
-    played = play(node("n", cpu=3), group("g", 2), *held, on=on)
+    played = play(node("n", cpu=3), group("g", 2), *reserved, on=on)
 
     for name in ("r0", "r1"):
         (condition,) = played.get(name).status.conditions
@@ -754,12 +757,12 @@ def test_reasons_of_reservations_have_their_own_event(play: Any) -> None:
     played = play(
         node("n"), reservation("r", 1, on="n"), pod("p", 1, labels=WEB, annotations=needs)
     )
-    told = {e.reason: e.note for e in played.one.cluster.list(Event).items}
+    notes = {e.reason: e.note for e in played.one.cluster.list(Event).items}
 
-    assert told["FailedScheduling-Reservation"] == (
+    assert notes["FailedScheduling-Reservation"] == (
         "0/1 reservations are available: 1 Reservation(s) didn't match affinity rules."
     )
-    assert "FailedScheduling" in told
+    assert "FailedScheduling" in notes
 
 
 @pytest.mark.parametrize("on", [True, False])

@@ -90,14 +90,14 @@ def test_an_aligned_owner_takes_free_devices_on_top(play: Any) -> None:
     assert refused.nodes()["p"] == ""
 
 
-@pytest.mark.parametrize(("kept", "asked", "expected"), [(2, 3, [0, 2, 3]), (1, 2, [2, 3])])
+@pytest.mark.parametrize(("kept", "count", "expected"), [(2, 3, [0, 2, 3]), (1, 2, [2, 3])])
 def test_additional_devices_come_after_held_ones(
-    play: Any, kept: int, asked: int, expected: list[int]
+    play: Any, kept: int, count: int, expected: list[int]
 ) -> None:
     """They are near the held ones, which would otherwise stay unused."""
     played = play(*machine("m", gpus=4), gpus(2, "before"))
     played.add(reservation("r", 1, requests={GPU: kept})).delete(Pod, "before")
-    played.add(gpus(asked, "p", labels=WEB), gpus(4 - asked, "other"))
+    played.add(gpus(count, "p", labels=WEB), gpus(4 - count, "other"))
 
     assert (of_pod(played, "p"), played.uses("p")) == (expected, "r")
     assert sorted(of_pod(played, "p") + of_pod(played, "other")) == [0, 1, 2, 3]
@@ -109,18 +109,18 @@ SPELT = {"koordinator.sh/gpu-core": 200, "koordinator.sh/gpu-memory-ratio": 200}
 
 @pytest.mark.parametrize("policy", ["Aligned", "Restricted"])
 @pytest.mark.parametrize(
-    ("kept", "asked"),
+    ("kept", "wanted"),
     [(IN_ONE, SPELT), (IN_ONE, SPELT | {"koordinator.sh/gpu.shared": 2}), (SPELT, IN_ONE)],
 )
 def test_gpus_spelt_in_two_ways_are_the_same_to_a_reservation_and_its_owner(
-    play: Any, policy: str, kept: dict[str, int], asked: dict[str, int]
+    play: Any, policy: str, kept: dict[str, int], wanted: dict[str, int]
 ) -> None:
     """The pod webhook expands requests, and a reservation is stored as written."""
     played = play(
         *machine("m", gpus=2),
         reservation("r", 1, requests=kept, policy=policy, allocate_once=False),
     )
-    half = {name: amount // 2 for name, amount in asked.items()}
+    half = {name: amount // 2 for name, amount in wanted.items()}
     played.add(pod("a", requests=half, labels=WEB))
 
     assert (played.nodes()["a"], played.uses("a")) == ("m", "r")
@@ -173,9 +173,9 @@ def test_devices_are_among_the_amounts_of_a_reservation(embedded: NewEmbedded, p
     kept = reservation("r", 1, requests={GPU: 2}, annotations=wanted)
     played = resizing(embedded, *machine("m", gpus=4), kept)
 
-    asked = {"cpu": "1", GPU: "2", "x/y": "1"}
-    assert amounts(played, "r") == {**asked, CORE: "200", MEMORY: "80Gi", RATIO: "200"}
-    assert amounts(play(*machine("m", gpus=4), kept), "r") == asked
+    requests = {"cpu": "1", GPU: "2", "x/y": "1"}
+    assert amounts(played, "r") == {**requests, CORE: "200", MEMORY: "80Gi", RATIO: "200"}
+    assert amounts(play(*machine("m", gpus=4), kept), "r") == requests
 
 
 def test_owners_use_up_the_cores_of_a_resized_reservation(embedded: NewEmbedded) -> None:
@@ -275,9 +275,9 @@ def test_owners_get_the_held_numa_node_among_equal_ones(play: Any, policy: str) 
     """Otherwise amounts of two NUMA nodes would be used."""
     kept = {"numaNodeResources": [{"node": 1, "resources": {"cpu": "6", "memory": "1Gi"}}]}
     wish = {NUMA_SPEC: json.dumps({"numaTopologyPolicy": policy})}
-    held = reservation("r", 6, "1Gi", on="m", annotations={**wish, STATUS: json.dumps(kept)})
+    reserved = reservation("r", 6, "1Gi", on="m", annotations={**wish, STATUS: json.dumps(kept)})
     played = play(
-        *machine("m", zones=2, cores=4), held, pod("p", 4, "1Gi", labels=WEB, annotations=wish)
+        *machine("m", zones=2, cores=4), reserved, pod("p", 4, "1Gi", labels=WEB, annotations=wish)
     )
 
     meta = played.one.cluster.get(Pod, "p", "default").metadata

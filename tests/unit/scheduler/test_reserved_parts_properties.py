@@ -105,9 +105,9 @@ def check(one: Embedded) -> None:
     device = devices[0] if devices else None
     check_devices(device, pods)
     check_cpus(one.cluster.get(NodeResourceTopology, "m0"), pods)
-    held = [r for r in one.cluster.list(Reservation).items if r.status.phase == "Available"]
-    check_devices_are_held(device, pods, held)
-    check_cpus_are_held(pods, held)
+    available = [r for r in one.cluster.list(Reservation).items if r.status.phase == "Available"]
+    check_devices_are_reserved(device, pods, available)
+    check_cpus_are_reserved(pods, available)
 
 
 def uses(pod: Pod) -> str:
@@ -125,12 +125,14 @@ def amounts(meta_annotations: dict[str, str]) -> Counter[tuple[str, int, str]]:
     return found
 
 
-def check_devices_are_held(device: Device | None, pods: list[Pod], held: list[Reservation]) -> None:
+def check_devices_are_reserved(
+    device: Device | None, pods: list[Pod], available: list[Reservation]
+) -> None:
     """Check that all pods fit together with the unused devices of reservations."""
     total: Counter[tuple[str, int, str]] = Counter()
     for pod in pods:
         total.update(amounts(pod.metadata.annotations))
-    for one in held:
+    for one in available:
         users: Counter[tuple[str, int, str]] = Counter()
         for pod in pods:
             if uses(pod) == one.metadata.uid:
@@ -142,13 +144,13 @@ def check_devices_are_held(device: Device | None, pods: list[Pod], held: list[Re
         assert amount <= there[kind, minor].resources[name].value()
 
 
-def check_cpus_are_held(pods: list[Pod], held: list[Reservation]) -> None:
+def check_cpus_are_reserved(pods: list[Pod], available: list[Reservation]) -> None:
     """Check that only users have CPUs of a reservation."""
 
     def cpus(annotations: dict[str, str]) -> int:
         return parse_cpu_list(json.loads(annotations.get(STATUS, "{}")).get("cpuset", ""))
 
-    for one in held:
+    for one in available:
         for pod in pods:
             if uses(pod) != one.metadata.uid:
                 assert not cpus(pod.metadata.annotations) & cpus(one.metadata.annotations)

@@ -86,10 +86,10 @@ def test_infeasible_resize_requeues_pods(embedded: NewEmbedded) -> None:
 
 def test_rows_follow_every_change_of_a_status(world: World) -> None:
     """The statuses are growth, shrinkage, refusal, and a return to the spec."""
-    state, asked = world(node("n"), pod("p", cpu=2, on="n")), pod("p", cpu=2, on="n")
+    state, resizing = world(node("n"), pod("p", cpu=2, on="n")), pod("p", cpu=2, on="n")
     seen = [requested(state)]
     for granted, reason in ((6, ""), (6, "Deferred"), (1, "Infeasible"), (1, ""), (2, "")):
-        add(state, resized(asked, granted, reason=reason))
+        add(state, resized(resizing, granted, reason=reason))
         seen.append(requested(state))
     assert seen == [2, 6, 6, 1, 2, 2]
 
@@ -150,9 +150,9 @@ def test_memory_of_one_container_is_enough_beside_requests_of_the_pod(world: Wor
     assert state.nodes.nonzero[:, 0].tolist() == [1000, 200 << 20]
 
 
-@pytest.mark.parametrize(("version", "held"), [("1.35", 6), ("1.36", 6), ("1.37", 4)])
+@pytest.mark.parametrize(("version", "expected"), [("1.35", 6), ("1.36", 6), ("1.37", 4)])
 def test_the_compatibility_level_selects_the_rules(
-    embedded: NewEmbedded, version: str, held: int
+    embedded: NewEmbedded, version: str, expected: int
 ) -> None:
     """Of two containers one grows while the other shrinks."""
     gates = FeatureGates.parse("", KubeVersion.parse(version))
@@ -170,7 +170,7 @@ def test_the_compatibility_level_selects_the_rules(
     cluster.load([decode(manifest, Pod)])
     cluster.run_to_fixed_point()
 
-    assert requested(cluster.state) == held
+    assert requested(cluster.state) == expected
 
 
 def test_few_of_many_resized_pods_are_named(embedded: NewEmbedded) -> None:

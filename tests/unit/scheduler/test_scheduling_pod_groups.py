@@ -205,12 +205,14 @@ def test_the_summary_shows_the_group() -> None:
 
 def test_disruption_modes_of_both_releases_are_read() -> None:
     """It is a string in v1alpha2, and a union from 1.37 on."""
-    told = [
+    decoded = [
         pod_group(release="1.36", disruptionMode="PodGroup"),
         pod_group(release="1.36", disruptionMode="Pod"),
         pod_group(disruptionMode={"all": {}}),
         pod_group(disruptionMode={"single": {}}),
         pod_group(),
     ]
-    modes = [one.spec.is_disrupted_as_whole for one in told if isinstance(one, SchedulingPodGroup)]
+    modes = [
+        one.spec.is_disrupted_as_whole for one in decoded if isinstance(one, SchedulingPodGroup)
+    ]
     assert modes == [True, False, True, False, False]

@@ -234,8 +234,8 @@ def test_every_exception_is_used() -> None:
 
 def test_every_sentence_is_used() -> None:
     """No sentence is left for a removed reason."""
-    said = [*(text for _, text in texts()), *WHOLE]
-    unused = [p for p, _ in SENTENCES if not any(re.fullmatch(p, text) for text in said)]
+    all_texts = [*(text for _, text in texts()), *WHOLE]
+    unused = [p for p, _ in SENTENCES if not any(re.fullmatch(p, text) for text in all_texts)]
     assert not unused
 
 
@@ -245,7 +245,7 @@ def test_unknown_reason_is_shown_as_it_is() -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "alike"),
+    ("sentence", "alike"),
     [
         (
             "its gang default/train-3 starts with 8 members, and there are 3",
@@ -260,6 +260,6 @@ def test_unknown_reason_is_shown_as_it_is() -> None:
         ("quota team-2 has too little cpu left", "quota team-2 has too little cpu left"),
     ],
 )
-def test_similar_cases_have_equal_texts(said: str, alike: str) -> None:
+def test_similar_cases_have_equal_texts(sentence: str, alike: str) -> None:
     """Objects and numbers are removed, names of resources and quotas are kept."""
-    assert without_names(said) == alike
+    assert without_names(sentence) == alike

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 from tests.unit.scheduler.test_gangs import condition, config, placed
-from tests.unit.scheduler.test_pod_group_messages import said_of_group
+from tests.unit.scheduler.test_pod_group_messages import condition_of_group
 from tests.unit.scheduler.test_scheduling_pod_groups import PROFILES, later, member, pod_group
 from tests.worlds import configuration, embedded, node, pod
 
@@ -83,9 +83,9 @@ def test_no_member_is_placed_where_no_rack_takes_enough(
     )
 
     assert not placed(one)
-    assert said_of_group(one)[3] == f"pod group is unschedulable, {text}"
-    told = sorted(condition(one, f"m{at}")[1] for at in range(2))
-    assert told == [
+    assert condition_of_group(one)[3] == f"pod group is unschedulable, {text}"
+    messages = sorted(condition(one, f"m{at}")[1] for at in range(2))
+    assert messages == [
         "0/1 nodes are available: 1 Insufficient cpu.",
         f"pod group is unschedulable, pod group is unschedulable, {text}",
     ]

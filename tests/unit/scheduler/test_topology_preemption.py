@@ -113,9 +113,9 @@ def test_message_has_domains_without_less_important_pods() -> None:
     one.load(members("w", 5, priority=HIGH))
     settled(one)
 
-    said = "".join(condition(one, f"w-{n}")[1] for n in range(5))
+    messages = "".join(condition(one, f"w-{n}")[1] for n in range(5))
     now, without = "topologyNode RackLayer/r1: 1", "topologyNode RackLayer/r1: 4"
-    assert "no candidate topology nodes can accommodate job, desiredOfferSlot: 5" in said
-    assert now in said
-    assert "preemption: no candidate topology nodes" in said
-    assert without in said
+    assert "no candidate topology nodes can accommodate job, desiredOfferSlot: 5" in messages
+    assert now in messages
+    assert "preemption: no candidate topology nodes" in messages
+    assert without in messages

@@ -36,7 +36,7 @@ def config(*more: str) -> KubeSchedulerConfiguration:
 def users(one: Embedded) -> Counter[str]:
     """Return the number of pods per used reservation; empty means none."""
     read = [ALLOCATED.read(p.metadata) for p in one.cluster.list(Pod).items if p.spec.node_name]
-    return Counter(said.name if said is not None else "" for said in read)
+    return Counter(allocation.name if allocation is not None else "" for allocation in read)
 
 
 def world(embedded: NewEmbedded, *objects: KubeObject, more: tuple[str, ...] = ()) -> Embedded:
@@ -96,12 +96,12 @@ def test_others_do_not_use_the_reservation(embedded: NewEmbedded) -> None:
 
 def test_a_gang_that_needs_reservations_finds_them_in_one_rack(embedded: NewEmbedded) -> None:
     """Each is used once; the rack with a single one does not suffice, even with empty nodes."""
-    held = [reservation(f"r{n}", 2, on=f"h{n}", once=True) for n in (1, 5, 6)]
+    reserved = [reservation(f"r{n}", 2, on=f"h{n}", once=True) for n in (1, 5, 6)]
     needs = {**OWNERS, "annotations": affinity()}
     one = world(
         embedded,
         *nodes(64, 64, 64, 64, 2, 2),
-        *held,
+        *reserved,
         group("w", 2, **gather(must="RackLayer")),
         *members("w", 2, 2, **needs),
     )
@@ -153,7 +153,13 @@ def test_members_get_held_devices(embedded: NewEmbedded) -> None:
     taken = [
         DEVICES_ALLOCATED.read(p.metadata) for p in one.cluster.list(Pod).items if p.spec.node_name
     ]
-    minors = sorted(each.minor for said in taken if said for kind in said.values() for each in kind)
+    minors = sorted(
+        each.minor
+        for allocation in taken
+        if allocation
+        for kind in allocation.values()
+        for each in kind
+    )
     assert len(minors) == len(set(minors)) == 3
     assert {2, 3} <= set(minors)
     assert users(one) == {"r": 2, "": 1}

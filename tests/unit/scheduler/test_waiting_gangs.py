@@ -98,9 +98,9 @@ def happen(one: Embedded, number: int, event: Sequence[Any]) -> None:
             name = f"g{number}"
             network = gather(must="RackLayer") if "rack" in kind else {}
             labels = QUOTA if kind == "quota" else {}
-            asked = dict.fromkeys(GPU, 100) if kind == "gpu" else {}
+            requests = dict.fromkeys(GPU, 100) if kind == "gpu" else {}
             one.load([group(name, max(count - spare, 1), **network)])
-            pods = members(name, count, cpu, priority=priority, labels=labels, requests=asked)
+            pods = members(name, count, cpu, priority=priority, labels=labels, requests=requests)
             if "mixed" in kind:
                 priority += 10 * ("priorities" in kind)
                 others = members(name, count, 4 - cpu, priority=priority)

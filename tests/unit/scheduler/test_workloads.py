@@ -88,8 +88,8 @@ def test_members_are_gated_until_there_are_enough(
     """Two of three exist and have the reason; the third starts all."""
     one = world(profile, node("n", 9), workload(gang=3), *workers(2))
     assert placed(one) == {}
-    said = "gang default/w/gang needs 3 members; there were 2 when this was written"
-    assert ("SchedulingGated", said) in {condition(one, f"gang-{i}") for i in range(2)}
+    message = "gang default/w/gang needs 3 members; there were 2 when this was written"
+    assert ("SchedulingGated", message) in {condition(one, f"gang-{i}") for i in range(2)}
 
     one.load([worker("third")])
     one.run_to_fixed_point()
@@ -288,14 +288,14 @@ def test_labels_make_no_gang_without_coscheduling() -> None:
 
 def test_gang_name_with_a_slash_is_no_workload_gang() -> None:
     """A gang may have any name; it is a different gang."""
-    said = {
+    annotations = {
         "gang.scheduling.koordinator.sh/name": "w/gang",
         "gang.scheduling.koordinator.sh/min-available": "1",
     }
     one = world(
         config(),
         node("n", 9),
-        pod("stranger", 1, annotations=said),
+        pod("stranger", 1, annotations=annotations),
         workload(gang=2),
         *workers(1),
     )

@@ -59,14 +59,14 @@ def test_what_is_there_at_first_has_begun_when_it_got_its_node() -> None:
     found = world(*gpu_node("a", 4), holding("p", 1, 2), holding("q", 3, share=50))
     bars = DeviceBars()
     bars.update(found, START_S + 100)
-    told = bars.lanes()
-    assert (told.count, told.lanes) == (4, (("a", 0), ("a", 1), ("a", 2), ("a", 3)))
-    assert [(bar.lane, bar.pod, bar.end_s, bar.percent) for bar in told.bars] == [
+    drawn = bars.lanes()
+    assert (drawn.count, drawn.lanes) == (4, (("a", 0), ("a", 1), ("a", 2), ("a", 3)))
+    assert [(bar.lane, bar.pod, bar.end_s, bar.percent) for bar in drawn.bars] == [
         (1, "default/p", None, 100),
         (2, "default/p", None, 100),
         (3, "default/q", None, 50),
     ]
-    assert {bar.start_s <= START_S + 100 for bar in told.bars} == {True}
+    assert {bar.start_s <= START_S + 100 for bar in drawn.bars} == {True}
 
 
 def test_who_had_to_go_is_told_why() -> None:
@@ -85,8 +85,8 @@ def test_who_had_to_go_is_told_why() -> None:
     state.put_unbound(back.key, back.pod, back.pod_class)
     state.displace("default/p2")
     bars.update(state, START_S + 60)
-    told = {bar.pod: (bar.end_s, bar.why) for bar in bars.lanes().bars}
-    assert told == {
+    ends = {bar.pod: (bar.end_s, bar.why) for bar in bars.lanes().bars}
+    assert ends == {
         "default/p0": (START_S + 60, "PreemptionByScheduler: for q"),
         "default/p1": (START_S + 60, LOST),
         "default/p2": (START_S + 60, ""),
@@ -133,9 +133,9 @@ def test_others_are_bars_without_names() -> None:
     state = world(*gpu_node("a", 2), holding("own", 0), holding("secret", 1, namespace="red"))
     bars = DeviceBars()
     bars.update(state, START_S)
-    told = bars.lanes(sees=lambda namespace: namespace == "default")
-    assert [(bar.lane, bar.pod) for bar in told.bars] == [(0, "default/own"), (1, "")]
-    assert "red" not in repr(told)
+    drawn = bars.lanes(sees=lambda namespace: namespace == "default")
+    assert [(bar.lane, bar.pod) for bar in drawn.bars] == [(0, "default/own"), (1, "")]
+    assert "red" not in repr(drawn)
     assert bars.lanes(text="secret", sees=lambda name: name == "default").count == 0
     assert bars.lanes(text="secret").lanes == (("a", 1),)
 
@@ -159,9 +159,9 @@ def test_the_oldest_are_forgotten_and_that_is_told() -> None:
         bars.update(state, START_S + 10 * number)
         state.displace(f"default/p{number}")
         bars.update(state, START_S + 10 * number + 5)
-    told = bars.lanes()
-    assert [bar.pod for bar in told.bars] == ["default/p2", "default/p3", "default/p4"]
-    assert told.since_s == START_S + 15
+    drawn = bars.lanes()
+    assert [bar.pod for bar in drawn.bars] == ["default/p2", "default/p3", "default/p4"]
+    assert drawn.since_s == START_S + 15
 
 
 def test_another_state_or_time_that_goes_back_begins_anew() -> None:
@@ -192,8 +192,8 @@ def test_looking_at_changes_shows_what_a_look_at_everything_does(
         if looks:
             bars.update(state, START_S + at)
     bars.update(state, START_S + len(written))
-    told = bars.lanes()
-    now = [(*told.lanes[bar.lane], bar.pod) for bar in told.bars if bar.end_s is None]
+    drawn = bars.lanes()
+    now = [(*drawn.lanes[bar.lane], bar.pod) for bar in drawn.bars if bar.end_s is None]
     assert sorted(now) == sorted(shown(state))
 
 
@@ -201,19 +201,19 @@ def test_looking_at_changes_shows_what_a_look_at_everything_does(
 def test_a_run_gives_no_gpu_twice_at_any_time() -> None:
     """The shares on a GPU add up to no more than all of it; bars are as long as pods ran."""
     simulation = Simulation(parse_workload(WORKLOAD, "w"), seed=3)
-    told: BarLanes = simulation.run().devices.lanes()
-    assert len(told.bars) > 40
+    drawn: BarLanes = simulation.run().devices.lanes()
+    assert len(drawn.bars) > 40
     moments: dict[int, list[tuple[float, int]]] = defaultdict(list)
-    for bar in told.bars:
+    for bar in drawn.bars:
         moments[bar.lane].append((bar.start_s, bar.percent))
         if bar.end_s is not None:
             moments[bar.lane].append((bar.end_s, -bar.percent))
     for steps in moments.values():
-        held = 0
+        allocated = 0
         for _, change in sorted(steps):  # at one moment, what ends ends first
-            held += change
-            assert held <= 100
-    spans = {(bar.pod, bar.start_s) for bar in told.bars}
+            allocated += change
+            assert allocated <= 100
+    spans = {(bar.pod, bar.start_s) for bar in drawn.bars}
     ran = {
         (run.pod.key, run.bound_s)
         for run in simulation.world.history

@@ -122,5 +122,5 @@ def _wrong_refusal(case: Any, left: Unschedulable | None) -> str:
         return "" if left.message == want else f"{left.message!r}, recorded {want!r}"
     # The node and the device in the error are chance there.
     kind = re.sub(r"(device|pool) \S+", r"\1", error[1])
-    told = re.sub(r"(device|pool) \S+", r"\1", left.message)
-    return "" if kind in told or case["seed"] == 9 else f"{left.message!r} lacks {error[1]!r}"
+    message = re.sub(r"(device|pool) \S+", r"\1", left.message)
+    return "" if kind in message or case["seed"] == 9 else f"{left.message!r} lacks {error[1]!r}"

@@ -98,8 +98,8 @@ def test_a_pod_is_moved_so_that_one_that_waits_for_a_whole_node_gets_it() -> Non
     (again,) = [each for each in found.placements if each.pod.endswith("-r1")]
     assert again.submitted_s == again.bound_s == 45 * 60
     assert found.report.total.finished == without.report.total.finished + 1
-    (said,) = [each.text for each in found.report.events if "moved off" in each.text]
-    assert "GPUDefragmentation: room for default/large-0" in said
+    (event,) = [each.text for each in found.report.events if "moved off" in each.text]
+    assert "GPUDefragmentation: room for default/large-0" in event
 
 
 def test_load_is_evened_out_when_services_use_more_than_was_expected() -> None:
@@ -149,8 +149,8 @@ def test_load_is_evened_out_when_services_use_more_than_was_expected() -> None:
     assert found.moves is not None
     assert 1 <= found.moves.moves <= 3
     assert found.moves.in_vain == 0
-    said = [each.text for each in found.events if "moved off" in each.text]
-    assert all("LowNodeLoad" in text and "default/morning-" in text for text in said)
+    events = [each.text for each in found.events if "moved off" in each.text]
+    assert all("LowNodeLoad" in text and "default/morning-" in text for text in events)
 
 
 @pytest.mark.parametrize("per_1000", [0.0, 76.0])
@@ -176,8 +176,8 @@ def test_a_policy_that_would_move_everything_never_exceeds_the_budget(how: str) 
         assert evicted <= moves_allowed(400, run.world.arrivals)
         seen.append(evicted)
 
-    told = run.world.moved
-    run.world.moved = lambda key: (told(key), look())[0]  # type: ignore[method-assign,func-returns-value]
+    moved = run.world.moved
+    run.world.moved = lambda key: (moved(key), look())[0]  # type: ignore[method-assign,func-returns-value]
     moves = run.run(look).report.moves
 
     assert moves is not None

@@ -107,10 +107,10 @@ def test_a_replay_decides_what_the_simulated_run_decided(name: str) -> None:
 def test_preemption_is_in_the_recording() -> None:
     """Who had to go is not mistaken for one that ended: another configuration may keep it."""
     run, replayed = run_and_replay("crowded")
-    told = replayed.comparison()
+    comparison = replayed.comparison()
 
     evicted = sum("made room for" in event.text for event in run.report.events)
-    assert told.before.evicted == told.after.evicted == evicted > 0
+    assert comparison.before.evicted == comparison.after.evicted == evicted > 0
 
 
 def test_a_pod_that_is_placed_later_in_a_replay_runs_as_long() -> None:
@@ -189,9 +189,9 @@ def test_an_audit_tells_what_was_decided_in_virtual_time() -> None:
     assert {(pod.pod, pod.node, entry.at_s) for entry in bound for pod in entry.pods} == {
         (it.pod, it.node, it.bound_s) for it in run.placements if it.node
     }
-    told = audit.summary(AuditChoice())
-    assert "DeviceShare" in {it.plugin for it in told.slowest}
-    assert b"".join(lines).count(b"\n") == told.entries
+    summary = audit.summary(AuditChoice())
+    assert "DeviceShare" in {it.plugin for it in summary.slowest}
+    assert b"".join(lines).count(b"\n") == summary.entries
 
 
 def test_another_file_is_no_recording(tmp_path: Path) -> None:

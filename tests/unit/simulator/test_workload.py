@@ -93,7 +93,7 @@ def test_a_variant_replaces_fields_of_the_template() -> None:
         "koordinator.sh/gpu-memory-ratio": "50",
     }
 
-    assert all(asked in (whole, part) for asked in requests)
+    assert all(amounts in (whole, part) for amounts in requests)
     assert requests.count(whole) == pytest.approx(300, abs=30)
 
 

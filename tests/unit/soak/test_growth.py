@@ -77,7 +77,7 @@ def test_large_pods_that_are_gone_take_no_memory(kind: str) -> None:
     """Tables are bounded by what their entries take, not by how many they are."""
     world = Embedded(CONFIGURATION, state=ClusterState(new_bytes=1 << 18))
     world.load([node("n", 4)])
-    held = []
+    measured = []
     for number in range(32):
         pods = [pod(f"p{i}", 90, **LARGE[kind](f"k{number}")) for i in range(2)]
         world.load(pods)
@@ -86,9 +86,9 @@ def test_large_pods_that_are_gone_take_no_memory(kind: str) -> None:
             world.cluster.delete(Pod, one.metadata.name, "default", grace_period_s=0)
         world.clock.advance_to(world.clock.now_s() + 30)
         world.scheduler.step()
-        held.append(tracemalloc.get_traced_memory()[0])
+        measured.append(tracemalloc.get_traced_memory()[0])
 
-    assert max(held[24:]) - max(held[8:16]) < 16 * 60_000
+    assert max(measured[24:]) - max(measured[8:16]) < 16 * 60_000
 
 
 @pytest.fixture(autouse=True)
@@ -143,7 +143,7 @@ class _Careless:
     __module__ = "koordinator.careless"
 
     def __init__(self) -> None:
-        self._told: dict[str, list[str]] = {}
+        self._labels: dict[str, list[str]] = {}
 
 
 def test_the_census_names_a_table_that_nobody_empties() -> None:
@@ -154,9 +154,9 @@ def test_the_census_names_a_table_that_nobody_empties() -> None:
         return careless
 
     before = census(closure)
-    careless._told |= {str(number): [str(number)] for number in range(10)}
+    careless._labels |= {str(number): [str(number)] for number in range(10)}
 
     assert set(growth(before, census(closure), by=10)) == {
-        "_Careless._told",
-        "_Careless._told[]",
+        "_Careless._labels",
+        "_Careless._labels[]",
     }

@@ -47,7 +47,7 @@ class PlayedNodeManagerService:
         del self.running[container_id]
 
 
-class Asked:
+class CopilotClient:
     """A copilot on a socket."""
 
     def __init__(self, folder: Path, *, has_manager: bool = False) -> None:
@@ -77,22 +77,22 @@ class Asked:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Iterator[Asked]:
+def served(tmp_path: Path) -> Iterator[CopilotClient]:
     """Run a copilot."""
-    made = Asked(tmp_path)
+    made = CopilotClient(tmp_path)
     made.socket.start()
     yield made
     made.socket.stop()
     assert not made.path.exists()
 
 
-def test_containers_in_the_spelling_of_the_original(asked: Asked) -> None:
+def test_containers_in_the_spelling_of_the_original(served: CopilotClient) -> None:
     """Every field is there; CPU and memory are Kubernetes', requests and limits the same."""
-    assert asked.ask("GET", "/health") == (200, "ok")
-    assert asked.ask("GET", "/information") == (200, {"name": "yarn", "version": "v1"})
-    status, found = asked.ask("GET", "/v1/containers")
+    assert served.ask("GET", "/health") == (200, "ok")
+    assert served.ask("GET", "/information") == (200, {"name": "yarn", "version": "v1"})
+    status, found = served.ask("GET", "/v1/containers")
     amounts = {"cpu": "2", "memory": "1073741824"}
-    told = {
+    expected = {
         "annotations": {},
         "cgroupDir": f"{FOLDER}/{OLD}",
         "createTimestamp": "0001-01-01T00:00:00Z",
@@ -106,61 +106,61 @@ def test_containers_in_the_spelling_of_the_original(asked: Asked) -> None:
     }
     assert status == 200
     assert [each["name"] for each in found] == [MASTER, OLD, NEW]
-    assert found[1] == told
-    assert asked.ask("GET", f"/v1/container?containerID={OLD}") == (200, told)
-    assert asked.ask("GET", "/metrics") == (200, b"metrics")
-    assert asked.path.stat().st_mode & 0o777 == 0o600
+    assert found[1] == expected
+    assert served.ask("GET", f"/v1/container?containerID={OLD}") == (200, expected)
+    assert served.ask("GET", "/metrics") == (200, b"metrics")
+    assert served.path.stat().st_mode & 0o777 == 0o600
 
 
-def test_a_container_is_ended_with_all_its_processes(asked: Asked) -> None:
+def test_a_container_is_ended_with_all_its_processes(served: CopilotClient) -> None:
     """And only its own."""
-    asked.has_processes(OLD, 7, 8)
-    asked.has_processes(NEW, 9)
+    served.has_processes(OLD, 7, 8)
+    served.has_processes(NEW, 9)
 
-    status, found = asked.ask("POST", "/v1/killContainer", {"containerID": OLD})
+    status, found = served.ask("POST", "/v1/killContainer", {"containerID": OLD})
     assert status == 200
     assert [each["name"] for each in found["items"]] == [OLD]
-    assert sorted(set(asked.host.killed)) == [7, 8]
+    assert sorted(set(served.host.killed)) == [7, 8]
 
 
-def test_containers_are_ended_until_enough_is_released(asked: Asked) -> None:
+def test_containers_are_ended_until_enough_is_released(served: CopilotClient) -> None:
     """The newest first; koordlet reads how much it was."""
-    asked.has_processes(OLD, 7)
-    asked.has_processes(NEW, 9)
-    client = SocketCopilot(str(asked.path))
+    served.has_processes(OLD, 7)
+    served.has_processes(NEW, 9)
+    client = SocketCopilot(str(served.path))
     need = {"kubernetes.io/batch-memory": float(100 << 20)}
     assert client.release(need, node_cpu_ratio=-1, node_memory_ratio=0.9) == {
         "kubernetes.io/batch-cpu": 1000.0,
         "kubernetes.io/batch-memory": float(512 << 20),
     }
-    assert set(asked.host.killed) == {9}
+    assert set(served.host.killed) == {9}
 
     need = {"kubernetes.io/batch-cpu": 3000.0, "kubernetes.io/batch-memory": 0.0}
     released = client.release(need, node_cpu_ratio=-1, node_memory_ratio=-1)
     assert released["kubernetes.io/batch-cpu"] == 2000.0, "the other has ended already"
-    assert set(asked.host.killed) == {7, 9}
-    assert asked.copilot.ended == {"processes": 2}
-    status, answer = asked.ask("POST", "/v1/killContainersByResource", {"resources": {}})
+    assert set(served.host.killed) == {7, 9}
+    assert served.copilot.ended == {"processes": 2}
+    status, answer = served.ask("POST", "/v1/killContainersByResource", {"resources": {}})
     assert (status, answer["kubernetes.io/batch-cpu"]) == (200, "0")
 
 
-def test_one_that_cannot_be_ended_leaves_its_place_to_the_next(asked: Asked) -> None:
+def test_one_that_cannot_be_ended_leaves_its_place_to_the_next(served: CopilotClient) -> None:
     """It has no processes in its cgroup, and there is no ResourceManager to ask."""
-    asked.has_processes(OLD, 7)
-    client = SocketCopilot(str(asked.path))
+    served.has_processes(OLD, 7)
+    client = SocketCopilot(str(served.path))
     need = {"kubernetes.io/batch-memory": 1.0}
     released = client.release(need, node_cpu_ratio=-1, node_memory_ratio=-1)
     assert released["kubernetes.io/batch-memory"] == float(1024 << 20)
-    assert set(asked.host.killed) == {7}
+    assert set(served.host.killed) == {7}
 
-    asked.has_processes(OLD)
+    served.has_processes(OLD)
     with pytest.raises(HostError, match="no ResourceManager is configured"):
         client.release(need, node_cpu_ratio=-1, node_memory_ratio=-1)
 
 
 def test_without_cgroups_the_resource_manager_is_asked(tmp_path: Path) -> None:
     """As where the NodeManager has another executor."""
-    made = Asked(tmp_path, has_manager=True)
+    made = CopilotClient(tmp_path, has_manager=True)
     made.copilot.kill(NEW)
     assert made.node.signalled == [NEW]
     assert made.copilot.ended == {"ResourceManager": 1}
@@ -174,7 +174,7 @@ def test_a_copilot_that_is_killed_has_told_whom_it_was_ending(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the signal and the report of it: otherwise the cause and the actor would be lost."""
-    made = Asked(tmp_path)
+    made = CopilotClient(tmp_path)
     made.has_processes(NEW, 9)
 
     def kill(pid: int, _: str) -> bool:
@@ -186,8 +186,8 @@ def test_a_copilot_that_is_killed_has_told_whom_it_was_ending(
         made.copilot.kill_by_resource(BatchAmounts(1, 0), "memory 91% used")
 
     assert made.host.killed == [9]
-    (told,) = (vars(each) for each in caplog.records)
-    assert (told["container"], told["why"]) == (NEW, "memory 91% used")
+    (record,) = (vars(each) for each in caplog.records)
+    assert (record["container"], record["why"]) == (NEW, "memory 91% used")
 
 
 @pytest.mark.parametrize(
@@ -202,20 +202,20 @@ def test_a_copilot_that_is_killed_has_told_whom_it_was_ending(
     ],
 )
 def test_what_is_asked_wrongly(
-    asked: Asked, method: str, path: str, body: Any, status: int
+    served: CopilotClient, method: str, path: str, body: Any, status: int
 ) -> None:
     """Nothing is ended."""
-    asked.has_processes(OLD, 7)
-    assert asked.ask(method, path, body)[0] == status
-    assert asked.host.killed == []
+    served.has_processes(OLD, 7)
+    assert served.ask(method, path, body)[0] == status
+    assert served.host.killed == []
 
 
-def test_a_node_manager_that_is_gone(asked: Asked) -> None:
+def test_a_node_manager_that_is_gone(served: CopilotClient) -> None:
     """Both sides record it, and the caller learns that nothing was released."""
-    asked.node.problem = "connection refused"
-    assert asked.ask("GET", "/v1/containers") == (400, "connection refused")
+    served.node.problem = "connection refused"
+    assert served.ask("GET", "/v1/containers") == (400, "connection refused")
     with pytest.raises(HostError, match=r"500 .*connection refused"):
-        SocketCopilot(str(asked.path)).release({}, node_cpu_ratio=-1, node_memory_ratio=-1)
+        SocketCopilot(str(served.path)).release({}, node_cpu_ratio=-1, node_memory_ratio=-1)
 
 
 def test_nobody_listens(tmp_path: Path) -> None:
@@ -225,7 +225,7 @@ def test_nobody_listens(tmp_path: Path) -> None:
         SocketCopilot(str(path)).release({}, node_cpu_ratio=-1, node_memory_ratio=-1)
     with socket.socket(socket.AF_UNIX) as left:
         left.bind(str(path))
-    made = Asked(tmp_path)
+    made = CopilotClient(tmp_path)
     again = CopilotSocket(path, made.copilot, lambda: b"")
     again.start()
     again.stop()

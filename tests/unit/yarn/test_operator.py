@@ -171,14 +171,14 @@ def test_other_third_parties_keep_their_entries() -> None:
 
 
 @pytest.mark.parametrize(
-    ("node_id", "told"),
+    ("node_id", "message"),
     [
         ("n1", "must be host:port, as the NodeManager registers, got 'n1'"),
         ("n1:0", "must be host:port"),
         ("../../evil:80", "must be host:port"),
     ],
 )
-def test_an_id_that_is_none_is_told(node_id: str, told: str) -> None:
+def test_an_id_that_is_none_is_told(node_id: str, message: str) -> None:
     """As an event beside the node; nothing is sent anywhere."""
     it = YarnWorld()
     it.cluster.load([node_manager_pod(node_id=node_id)])
@@ -187,7 +187,7 @@ def test_an_id_that_is_none_is_told(node_id: str, told: str) -> None:
 
     ((reason, note),) = it.warnings()
     assert reason == "YarnNodeManagerUnclear"
-    assert told in note
+    assert message in note
     assert it.yarn.requests == []
 
 

@@ -8,7 +8,6 @@ the lease steps down, continues to answer webhooks, and rejoins the election.
 """
 
 import logging
-import threading
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -29,10 +28,11 @@ from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.manager.flags import ManagerFlags
+from koordinator.cli.manager.serving_thread import ServingThread
 from koordinator.cli.manager.visibility_pages import VisibilityServer
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import ClusterError, FaultHandler, NotFoundError
+from koordinator.foundation.errors import FaultHandler, NotFoundError
 from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
 from koordinator.manager.admission.lookup import AdmissionRequest, Denial
 from koordinator.manager.app import Manager, ManagerOptions
@@ -58,7 +58,7 @@ from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.connections import ConnectionLimits
 from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
 from koordinator.process.health import PING, Check, shutdown_check
-from koordinator.process.http_server import STOPPED_WITHIN_S, HttpServer
+from koordinator.process.http_server import HttpServer
 from koordinator.process.inquiries import Inquiries
 from koordinator.process.logs import set_verbosity
 from koordinator.process.serving_secret import ServingSecret
@@ -67,9 +67,7 @@ log = logging.getLogger(__name__)
 
 SERVICE = "koordinator-webhook-service"
 SECRET = "koordinator-webhook-certs"  # noqa: S105 -- its name
-CARE_S = 60.0  # between two looks at certificate and webhook configurations
-CARE_AGAIN_S = 5.0  # after one that failed
-CARE_SOON_S = 0.1  # while the first reviews can't be answered yet
+SYNC_POLL_S = 0.1  # while the first reviews can't be answered yet
 STEP = 256  # objects between two looks at signals and the lease
 #: Thread switch interval.  A webhook request needs dozens of switches while the loop is busy; with
 #: Python's default of 5 ms it would last some 200 ms.
@@ -252,8 +250,7 @@ class Webhooks:
             hooks = replace(settings.hooks, binding_decided=counted)
             self._hooks = enabled_hooks(hooks, self._metrics)
         self._tls: ReplaceableContext | None = None
-        self._server: HttpServer | None = None
-        self._stopping = threading.Event()
+        self._thread = ServingThread("webhooks", self._refresh)
         self.check = Check("webhook", self._problem)
         if not self._hooks:
             return
@@ -270,39 +267,19 @@ class Webhooks:
             weights=QuotaWeights(registry),
             rights=Authorizer(connect(), clock).permits,
         )
-        self._care_cluster = connect()
+        self._cluster = connect()
         namespace = settings.options.config_namespace
         full = f"{SERVICE}.{namespace}.svc"
         further = parse_list(settings.flags.webhook.webhook_host)
         names = (full, SERVICE, f"{SERVICE}.{namespace}", *further)
-        self._secret = ServingSecret(self._care_cluster, clock, namespace, SECRET, names)
-        self._thread = threading.Thread(target=self._care, name="webhook-care", daemon=True)
+        self._secret = ServingSecret(self._cluster, clock, namespace, SECRET, names)
 
     def start(self) -> None:
-        """Look after certificate and configurations; serve as soon as there is a certificate."""
+        """Serve as soon as there is a certificate; refresh it and the configurations."""
         if self._hooks:
-            self._cleanup.callback(self._stop)
-            self._thread.start()
+            self._thread.start(self._cleanup, self._settings.shutdown_delay_s)
 
-    def _stop(self) -> None:
-        if self._settings.shutdown_delay_s and self._server is not None:
-            log.info("webhooks answered for a while", extra={"s": self._settings.shutdown_delay_s})
-            self._stopping.wait(self._settings.shutdown_delay_s)
-        self._stopping.set()
-        self._thread.join(STOPPED_WITHIN_S)
-        if self._server is not None:
-            self._server.stop()
-
-    def _care(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                pause_s = CARE_S if self._look_after() else CARE_AGAIN_S
-            except ClusterError as error:
-                log.warning("webhooks not looked after", extra={"error": str(error)})
-                pause_s = CARE_AGAIN_S
-            self._stopping.wait(pause_s)
-
-    def _look_after(self) -> bool:
+    def _refresh(self) -> bool:
         """Update certificate and webhook configurations; return whether all of them exist.
 
         The hooks are listed when reviews can be answered, not before.
@@ -320,13 +297,12 @@ class Webhooks:
                 periodic=self._follow,
                 client_names=parse_list(flags.webhook_client_names),
             )
-            server.start()
-            self._server, self._tls = server, tls
-            log.info("serving webhooks", extra={"port": server.port})
+            self._thread.serve(server)
+            self._tls = tls
         else:
             self._tls.replace(serving.pair)
         while not self._lookup.is_synced:
-            if self._stopping.wait(CARE_SOON_S):
+            if self._thread.stopping.wait(SYNC_POLL_S):
                 return False
         paths, is_complete = {hook.path for hook in self._hooks}, True
         kinds: tuple[tuple[type[Configuration], str], ...] = (
@@ -335,14 +311,14 @@ class Webhooks:
         )
         for kind, name in kinds:
             try:
-                configuration = self._care_cluster.get(kind, name)
+                configuration = self._cluster.get(kind, name)
             except NotFoundError:
                 log.warning("no webhook configuration", extra={"configuration": name})
                 is_complete = False
                 continue
             patch = configuration_patch(configuration, paths, serving.trusted)
             if patch:
-                self._care_cluster.patch(kind, name, "", patch)
+                self._cluster.patch(kind, name, "", patch)
         return is_complete
 
     def _problem(self) -> str:

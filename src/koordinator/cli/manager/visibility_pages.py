@@ -10,7 +10,6 @@ Source: koord-queue 1.8, pkg/visibility/apis; k8s.io/apimachinery pkg/apis/meta/
 """
 
 import logging
-import threading
 from base64 import b64encode
 from collections.abc import Callable
 from contextlib import ExitStack
@@ -29,6 +28,7 @@ from starlette.routing import Route
 from koordinator.api.control_plane import ApiService
 from koordinator.api.core import ConfigMap
 from koordinator.api.meta import JsonObject
+from koordinator.cli.manager.serving_thread import ServingThread
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
@@ -49,7 +49,7 @@ from koordinator.process.front_proxy import (
     FrontProxy,
     FrontProxyGuard,
 )
-from koordinator.process.http_server import STOPPED_WITHIN_S, HttpServer
+from koordinator.process.http_server import HttpServer
 from koordinator.process.serving_secret import ServingPair, ServingSecret
 
 SERVICE: Final = "koord-queue-visibility-server"
@@ -57,8 +57,6 @@ SECRET: Final = "koord-queue-visibility-certs"  # noqa: S105 -- its name
 API_SERVICE: Final = f"{VERSION}.{GROUP}"
 _ORIGINAL_NAMESPACE: Final = "koord-queue"  # of the Service of the original's chart
 _ANY_ADDRESS: Final = "::"
-_CARE_S: Final = 60.0
-_CARE_AGAIN_S: Final = 5.0
 log = logging.getLogger(__name__)
 _SUMMARY: Final = "QueueUnitsSummary"
 #: Kinds by their plural.
@@ -387,32 +385,14 @@ class VisibilityServer:
         self._pages = visibility_application(visibility, ask)
         self._proxy: FrontProxy | None = None
         self._tls: ReplaceableContext | None = None
-        self._server: HttpServer | None = None
-        self._stopping = threading.Event()
-        self._thread = threading.Thread(target=self._care, name="visibility-care", daemon=True)
+        self._thread = ServingThread("visibility", self._refresh)
 
     def start(self, cleanup: ExitStack) -> None:
         """Serve as soon as there is a certificate and the API server is known."""
-        cleanup.callback(self._stop)
-        self._thread.start()
+        self._thread.start(cleanup)
 
-    def _stop(self) -> None:
-        self._stopping.set()
-        self._thread.join(STOPPED_WITHIN_S)
-        if self._server is not None:
-            self._server.stop()
-
-    def _care(self) -> None:
-        while not self._stopping.is_set():
-            try:
-                self._look_after()
-                pause_s = _CARE_S
-            except (ClusterError, InputError) as error:
-                log.warning("visibility not looked after", extra={"error": str(error)})
-                pause_s = _CARE_AGAIN_S
-            self._stopping.wait(pause_s)
-
-    def _look_after(self) -> None:
+    def _refresh(self) -> bool:
+        """Update the certificate, the front proxy's authority and the APIService."""
         serving = self._secret.current()
         config = self._cluster.get(ConfigMap, CONFIG_NAME, CONFIG_NAMESPACE)
         self._proxy = proxy = FrontProxy.of(config)
@@ -422,12 +402,12 @@ class VisibilityServer:
                 self._pages, self._authorizer, lambda: self._proxy or proxy, GROUP_VERSION
             )
             server = HttpServer(guard, _ANY_ADDRESS, self._port, tls.context)
-            server.start()
-            self._server, self._tls = server, tls
-            log.info("serving visibility", extra={"port": server.port})
+            self._thread.serve(server)
+            self._tls = tls
         else:
             self._tls.replace(serving.pair, proxy_ca=proxy.ca)
         self._name_authority(serving)
+        return True  # an APIService that does not exist is no reason to hurry
 
     def _name_authority(self, serving: ServingPair) -> None:
         """Set the CA certificate of this server in its APIService."""

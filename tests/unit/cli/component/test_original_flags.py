@@ -206,8 +206,8 @@ def test_programs_of_the_original_are_commands(tmp_path: Path) -> None:
     """A link by the name that its Deployments call does what they mean."""
     link = tmp_path / "koord-device-daemon"
     link.symlink_to(Path(sys.executable).with_name("koord"))
-    said = subprocess.run([link, "--help"], capture_output=True, text=True, check=True)
-    assert "Usage: koord device-daemon " in said.stdout
+    done = subprocess.run([link, "--help"], capture_output=True, text=True, check=True)
+    assert "Usage: koord device-daemon " in done.stdout
     assert set(PROGRAMS.values()) <= set(COMMANDS)
 
 

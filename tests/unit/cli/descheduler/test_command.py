@@ -136,7 +136,7 @@ def test_the_time_may_be_seconds_since_the_epoch(manifests: Path, tmp_path: Path
 
 
 @pytest.mark.parametrize(
-    ("change", "args", "told"),
+    ("change", "args", "message"),
     [
         ({"kind": "KubeSchedulerConfiguration"}, (), "must be DeschedulerConfiguration"),
         ({"apiVersion": "descheduler/v1alpha1"}, (), "must be descheduler/v1alpha2"),
@@ -159,14 +159,14 @@ def test_the_time_may_be_seconds_since_the_epoch(manifests: Path, tmp_path: Path
     ],
 )
 def test_wrong_input_is_refused(
-    tmp_path: Path, change: Any, args: tuple[str, ...], told: str, manifests: Path
+    tmp_path: Path, change: Any, args: tuple[str, ...], message: str, manifests: Path
 ) -> None:
     """Before anything is done, naming what would be accepted."""
     if "--feature-gates" in args:
         args = (*args, "--once", "-f", str(manifests))
     done = koord(tmp_path, {**configuration(), **change}, *args)
     assert isinstance(done.exception, InputError)
-    assert told in str(done.exception)
+    assert message in str(done.exception)
 
 
 def test_the_configuration_can_be_written_out_and_read_again(tmp_path: Path) -> None:

@@ -88,20 +88,20 @@ def test_a_plan_says_what_moves_what_it_gains_and_costs_and_what_stays(folder: P
     """The node has to be hot three times: the plan looks until something is wanted."""
     done = plan(folder, "-o", "json")
     assert done.exit_code == 0, done.output
-    told = json.loads(done.output)
-    (move,) = told["moves"]
+    printed = json.loads(done.output)
+    (move,) = printed["moves"]
     assert (move["pod"], move["source"], move["target"]) == ("default/web-0", "n1", "n2")
     assert move["gain"] == pytest.approx(10.0)
     assert move["cost"]["priority"] == 0
-    (stay,) = told["stays"]
+    (stay,) = printed["stays"]
     assert stay["pod"] == "default/alien-0"
     assert stay["why"] == "not moved: its scheduler cannot be simulated"
-    assert told["cycles"] == 4
-    assert told["isProven"]
-    by_node = {each["node"]: each for each in told["nodes"]}
+    assert printed["cycles"] == 4
+    assert printed["isProven"]
+    by_node = {each["node"]: each for each in printed["nodes"]}
     assert by_node["n1"]["pods"] == [2, 1]
     assert by_node["n2"]["used"]["cpu"] == [0.0, 0.1]
-    (job,) = told["jobs"]
+    (job,) = printed["jobs"]
     assert job["kind"] == "PodMigrationJob"
     assert job["spec"]["podRef"]["uid"] == "uid-web-0"
 
@@ -139,8 +139,8 @@ def test_a_budget_that_is_left_is_part_of_the_cost(folder: Path) -> None:
 
 def test_without_proofs_a_plan_says_that_nothing_is_proven(folder: Path) -> None:
     (folder / "policy.yaml").write_text(yaml.safe_dump(policy(proveMoves=False)))
-    told = json.loads(plan(folder, "-o", "json").output)
-    assert not told["isProven"]
+    printed = json.loads(plan(folder, "-o", "json").output)
+    assert not printed["isProven"]
     assert "not proven" in plan(folder).output
 
 
@@ -153,7 +153,7 @@ def test_a_cluster_in_which_nothing_is_wanted_has_an_empty_plan(folder: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("args", "told"),
+    ("args", "message"),
     [
         (("-f", "nowhere.json"), "--config: is required"),
         (("--config", "nowhere.yaml", "-f", "x"), "cannot be read"),
@@ -162,13 +162,13 @@ def test_a_cluster_in_which_nothing_is_wanted_has_an_empty_plan(folder: Path) ->
         (("--config", "POLICY", "-f", "CLUSTER", "--html", "/nowhere/x.html"), "cannot be written"),
     ],
 )
-def test_wrong_input_is_refused(folder: Path, args: tuple[str, ...], told: str) -> None:
+def test_wrong_input_is_refused(folder: Path, args: tuple[str, ...], message: str) -> None:
     """Before anything is done."""
     places = {"POLICY": str(folder / "policy.yaml"), "CLUSTER": str(folder / "cluster.json")}
     line = [places.get(each, each) for each in args]
     done = RUNNER.invoke(app, ["descheduler", "plan", *line])
     assert isinstance(done.exception, InputError)
-    assert told in str(done.exception)
+    assert message in str(done.exception)
 
 
 def test_a_pod_is_told_why_it_was_moved_by_the_audit(folder: Path) -> None:
@@ -192,19 +192,19 @@ def test_a_pod_is_told_why_it_was_moved_by_the_audit(folder: Path) -> None:
     (folder / "now.json").write_text(text)
     args = ("-f", str(folder / "now.json"), "--audit", str(folder / "audit.jsonl"))
 
-    def told(name: str, *more: str) -> str:
+    def audit(name: str, *more: str) -> str:
         done = RUNNER.invoke(app, ["explain", "pod", name, *args, *more])
         assert done.exit_code == 0, done.exception
         return done.output
 
-    assert "default/web-0 moved n1 -> n2 by LowNodeLoad: node is overutilized; gain" in told(
+    assert "default/web-0 moved n1 -> n2 by LowNodeLoad: node is overutilized; gain" in audit(
         "web-0"
     )
-    assert "default/web-0 moved n1 -> n2" in told("web-2")
-    assert "stayed on n1; LowNodeLoad: node is overutilized; not moved: its replacement" in told(
+    assert "default/web-0 moved n1 -> n2" in audit("web-2")
+    assert "stayed on n1; LowNodeLoad: node is overutilized; not moved: its replacement" in audit(
         "web-1"
     )
-    assert json.loads(told("web-0", "-o", "json"))["moves"]["default/web-0"]
+    assert json.loads(audit("web-0", "-o", "json"))["moves"]["default/web-0"]
 
 
 def placed(name: str, on: str) -> Pod:

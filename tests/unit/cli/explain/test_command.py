@@ -138,16 +138,18 @@ def test_a_cause_that_holds_everywhere_is_the_only_one(
 
 def test_remedies_are_those_that_somebody_can_follow(explained: dict[str, Any]) -> None:
     """No change makes a node another one, or preempts pods of a higher priority."""
-    told = {name: [it["text"] for it in one.get("remedies", ())] for name, one in explained.items()}
+    texts = {
+        name: [it["text"] for it in one.get("remedies", ())] for name, one in explained.items()
+    }
 
-    assert told["gate"] == [
+    assert texts["gate"] == [
         "remove the scheduling gates [example.com/approval]: a task of their controller"
     ]
-    assert "remove the taint from infra (dedicated=infra:NoSchedule)" in told["taint"]
-    assert told["quota"][0].startswith("raise the max of quota team by cpu:500m")
-    assert told["nodename"] == []
-    assert told["reservation-small"] == [f"{WITHOUT_RESERVATION}: gpu takes it then"]
-    assert all("add a node" not in text for text in told["spread"])
+    assert "remove the taint from infra (dedicated=infra:NoSchedule)" in texts["taint"]
+    assert texts["quota"][0].startswith("raise the max of quota team by cpu:500m")
+    assert texts["nodename"] == []
+    assert texts["reservation-small"] == [f"{WITHOUT_RESERVATION}: gpu takes it then"]
+    assert all("add a node" not in text for text in texts["spread"])
 
 
 def test_the_same_for_people(tmp_path: Path) -> None:
@@ -314,19 +316,19 @@ def test_nobody_waits(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "told"),
+    ("name", "message"),
     [
         ("trian-1", "there is no pod default/trian-1 (did you mean default/train-1"),
         ("ml/train-1", "there is no pod ml/train-1 (did you mean default/train-1"),
         ("reservation/x", "there is no reservation reservation/x; waiting pods: default/huge"),
     ],
 )
-def test_a_pod_that_is_not_there_is_told_so(many: str, asked: str, told: str) -> None:
+def test_a_pod_that_is_not_there_is_told_so(many: str, name: str, message: str) -> None:
     """With the names that come near; it is the caller's mistake."""
-    done = CliRunner().invoke(app, ["explain", "pod", asked, "-f", many])
+    done = CliRunner().invoke(app, ["explain", "pod", name, "-f", many])
 
     assert isinstance(done.exception, InputError)  # which ends the program with 2
-    assert told in str(done.exception)
+    assert message in str(done.exception)
 
 
 def test_on_a_terminal_lines_end_where_it_ends(many: str) -> None:
@@ -365,8 +367,8 @@ def test_a_gang_is_explained_by_its_name(tmp_path: Path) -> None:
     path.write_text(GANG + "".join(MEMBER % number for number in range(3)))
     command = ["explain", "gang", "-f", str(path)]
 
-    (told,) = json.loads(CliRunner().invoke(app, [*command, "-o", "json"]).stdout)["gangs"]
-    assert told["gang"].startswith("gang group default/train: 2 of 3 members find a place")
+    (gang,) = json.loads(CliRunner().invoke(app, [*command, "-o", "json"]).stdout)["gangs"]
+    assert gang["gang"].startswith("gang group default/train: 2 of 3 members find a place")
     done = CliRunner().invoke(app, [*command, "train"])
     assert done.stdout.startswith("gang default/train (3 pods) waits: ")
     assert "set minMember of PodGroup default/train to 2" in done.stdout

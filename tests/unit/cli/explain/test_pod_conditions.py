@@ -26,14 +26,14 @@ PODS = (
 
 def test_the_condition_of_a_pod_is_its_cause() -> None:
     """Gates are named, and that the pod was never tried."""
-    told = {one.pod: one for one in explain_by_conditions(PODS)}
+    by_pod = {one.pod: one for one in explain_by_conditions(PODS)}
 
-    assert {name: one.summary for name, one in told.items()} == {
+    assert {name: one.summary for name, one in by_pod.items()} == {
         "default/waits": "0/3 nodes are available: 3 Insufficient cpu.",
         "default/new": UNSEEN,
         "default/gated": "waiting for scheduling gates: a",
     }
-    assert told["default/gated"].causes[0].sentence == "it has scheduling gates: a"
+    assert by_pod["default/gated"].causes[0].sentence == "it has scheduling gates: a"
 
 
 def test_pods_that_do_not_wait_are_explained_if_they_are_named() -> None:

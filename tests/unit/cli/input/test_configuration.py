@@ -106,19 +106,19 @@ def test_the_shipped_configuration_is_that_of_the_chart() -> None:
 
 def test_quotas_hold_for_the_shipped_profile_and_are_told_where_they_do_not() -> None:
     """The same pod: refused by one profile, placed by the other, with a word about it."""
-    held, silent = placed(WORLD + QUOTA.replace("SCHEDULER", "koord-scheduler"))
-    passed, told = placed(WORLD + QUOTA.replace("SCHEDULER", "default-scheduler"))
+    limited, silent = placed(WORLD + QUOTA.replace("SCHEDULER", "koord-scheduler"))
+    passed, warnings = placed(WORLD + QUOTA.replace("SCHEDULER", "default-scheduler"))
 
-    assert "default/member" not in held
+    assert "default/member" not in limited
     assert silent == ""
     assert "default/member" in passed
     assert "(default/member) asks for a quota, which has no effect: profile default-scheduler" in (
-        told
+        warnings
     )
 
 
 @pytest.mark.parametrize(
-    ("manifest", "said"),
+    ("manifest", "warning"),
     [
         (
             (
@@ -152,11 +152,11 @@ def test_quotas_hold_for_the_shipped_profile_and_are_told_where_they_do_not() ->
         ),
     ],
 )
-def test_what_no_profile_heeds_is_told(manifest: str, said: str) -> None:
+def test_what_no_profile_heeds_is_told(manifest: str, warning: str) -> None:
     """On standard error, so that programs read what they always did."""
     stock = "kubernetes" if "koord-scheduler" not in manifest else "koordinator"
 
-    assert said in placed(f"{WORLD}\n---\n{manifest}", "--config", stock)[1]
+    assert warning in placed(f"{WORLD}\n---\n{manifest}", "--config", stock)[1]
 
 
 BROKEN = "acme-plugins 1.2 (dear = acme_plugins:PLUGIN): cannot be loaded: RuntimeError: no licence"

@@ -235,11 +235,11 @@ def test_a_misspelt_kind_is_no_kind_that_does_not_matter(
 def test_strict_is_a_flag() -> None:
     """Exit code 2, as for any wrong input."""
     text = json.dumps(pod(resorces={}))
-    told = CliRunner().invoke(app, ["schedule", "-f", "-"], input=text)
+    done = CliRunner().invoke(app, ["schedule", "-f", "-"], input=text)
     refused = CliRunner().invoke(app, ["schedule", "-f", "-", "--strict"], input=text)
 
-    assert told.exit_code == 0
-    assert 'did you mean "resources"?' in told.stderr
+    assert done.exit_code == 0
+    assert 'did you mean "resources"?' in done.stderr
     assert isinstance(refused.exception, InputError)
 
 

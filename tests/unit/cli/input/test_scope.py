@@ -42,7 +42,7 @@ WORLD = "\n".join(
 )
 
 
-def said(*arguments: str) -> Any:
+def output(*arguments: str) -> Any:
     done = RUNNER.invoke(app, [*arguments, "-f", "-", "-o", "json"], input=WORLD)
     assert done.exit_code == 0, done.output
     return json.loads(done.stdout)
@@ -62,18 +62,18 @@ def said(*arguments: str) -> Any:
 )
 def test_only_what_is_meant_is_answered_about(flags: list[str], pods: list[str]) -> None:
     """All else takes part in the decisions as ever."""
-    causes = said("explain", "pods", *flags)["causes"]
+    causes = output("explain", "pods", *flags)["causes"]
     assert sorted(pod for cause in causes for pod in cause["pods"]) == pods
 
-    assert [one["pod"] for one in said("schedule", *flags)["unschedulable"]] == pods
+    assert [one["pod"] for one in output("schedule", *flags)["unschedulable"]] == pods
     if pods:
-        result = said("explain", "pod", *flags)["pods"]
+        result = output("explain", "pod", *flags)["pods"]
         assert [one["pod"] for one in result] == pods
 
 
 def test_a_name_without_a_namespace_is_of_the_flag() -> None:
     """Of default without it."""
-    (found,) = said("explain", "pod", "q", "-n", "a")["pods"]
+    (found,) = output("explain", "pod", "q", "-n", "a")["pods"]
     assert found["pod"] == "a/q"
 
 

@@ -102,10 +102,10 @@ def test_a_configuration_that_is_not_taken_over_is_told(
     Path(config).write_text(bad, "utf-8")
     result = CliRunner().invoke(app, ["manager", "--once", "-f", node, "--config", config])
 
-    (told,) = caplog.records
-    assert told.message == "configuration rejected"
-    assert told.key == "colocation-config"  # type: ignore[attr-defined]  # an extra
-    assert "DegradeTimeMinutes must be 1 or greater" in told.error  # type: ignore[attr-defined]
+    (record,) = caplog.records
+    assert record.message == "configuration rejected"
+    assert record.key == "colocation-config"  # type: ignore[attr-defined]  # an extra
+    assert "DegradeTimeMinutes must be 1 or greater" in record.error  # type: ignore[attr-defined]
     assert "batch-cpu" not in result.stdout
 
 

@@ -70,8 +70,8 @@ def test_a_numa_node_without_cpus() -> None:
     )
     text = drawn([node, replace(topology, zones=(*topology.zones, far))], "m")
 
-    said = ", ".join(f"{name} 0 of 64Gi" for name in names)
-    assert f"│ NUMA node 2  {said}" in text
+    amounts = ", ".join(f"{name} 0 of 64Gi" for name in names)
+    assert f"│ NUMA node 2  {amounts}" in text
 
 
 def test_a_node_of_which_nothing_is_known() -> None:

@@ -48,7 +48,7 @@ def test_placements_name_every_arrival_with_its_gpus(folder: Path) -> None:
 
     header, *lines = file.read_text().splitlines()
     assert header == "arrival,pod,node,gpus"
-    held: dict[tuple[str, str], int] = {}
+    allocated: dict[tuple[str, str], int] = {}
     for number, line in enumerate(lines):
         arrival, pod, node, gpus = line.split(",")
         assert int(arrival) == number
@@ -56,9 +56,9 @@ def test_placements_name_every_arrival_with_its_gpus(folder: Path) -> None:
         assert bool(node) == bool(gpus)
         for part in filter(None, gpus.split(";")):
             minor, milli = part.split(":")
-            held[node, minor] = held.get((node, minor), 0) + int(milli)
-    assert held
-    assert max(held.values()) <= 1000
+            allocated[node, minor] = allocated.get((node, minor), 0) + int(milli)
+    assert allocated
+    assert max(allocated.values()) <= 1000
 
 
 def test_the_same_seed_repeats_and_the_bound_is_not_exceeded(folder: Path) -> None:
@@ -84,14 +84,14 @@ def test_bound_of_work_conserving_policies_is_between(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("more", "told"),
+    ("more", "message"),
     [
         (("--policy", "best"), "--policy: must be one of random"),
         (("--tune", "0"), "--tune: must be a ratio over 0, got 0.0"),
         (("--workload", "other"), "openb_pod_list_other.csv: cannot be read"),
     ],
 )
-def test_wrong_options_are_refused(folder: Path, more: tuple[str, ...], told: str) -> None:
+def test_wrong_options_are_refused(folder: Path, more: tuple[str, ...], message: str) -> None:
     """The message names the option or file, what was found and what is accepted."""
-    with pytest.raises(InputError, match=told.replace("(", r"\(")):
+    with pytest.raises(InputError, match=message.replace("(", r"\(")):
         simulate(folder, *more)

@@ -30,7 +30,7 @@ def refusal(*args: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("flags", "said"),
+    ("flags", "message"),
     [
         ("--yarn-api=soap", "--yarn-api: must be one of auto, rest, rpc, got 'soap'"),
         ("--controllers=x", "--controllers: must be * or yarnresource, got 'x'"),
@@ -41,9 +41,9 @@ def refusal(*args: str) -> str:
         ("--yarn-ca-file=/none", "/none: cannot be read"),
     ],
 )
-def test_flags_that_mean_nothing(conf: Path, flags: str, said: str) -> None:
+def test_flags_that_mean_nothing(conf: Path, flags: str, message: str) -> None:
     """The flag, what was found, and what is accepted."""
-    assert said in refusal("yarn-operator", f"--hadoop-conf-dir={conf}", flags)
+    assert message in refusal("yarn-operator", f"--hadoop-conf-dir={conf}", flags)
 
 
 def test_where_yarn_is_must_be_said(conf: Path) -> None:

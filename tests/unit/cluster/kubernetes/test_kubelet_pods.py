@@ -25,7 +25,7 @@ from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.kubelet_pods import PATH, KubeletSource
 from koordinator.cluster.port import EventType, Watch, WatchEvent
 
-ASKED, NODE = f"GET {PATH}", "GET /api/v1/nodes/n1"
+POD_LIST, NODE = f"GET {PATH}", "GET /api/v1/nodes/n1"
 QUICK = {"interval_s": 0.02, "timeout_s": PATIENCE_S}
 
 
@@ -102,7 +102,7 @@ def names(events: list[WatchEvent]) -> list[tuple[str, str]]:
 def test_pods_come_change_and_go(server: ScriptedServer, kubelet: ScriptedServer) -> None:
     """Changes arrive as events; the API server gets a request for the node and none for pods."""
     kubelet.on(
-        ASKED,
+        POD_LIST,
         reply(pod_list(pod("a"), pod("b"))),
         reply(pod_list(pod("a", "2"), pod("c"))),
         reply(pod_list(pod("a", "2"), pod("c", uid="another"))),
@@ -130,7 +130,7 @@ def test_pods_change_without_another_version(
     """The kubelet gives static pods none, and others keep theirs when only their status changes."""
     made = pod("p", version)
     started = {**made, "status": {"phase": "Running"}}
-    kubelet.on(ASKED, reply(pod_list(made)), reply(pod_list(started)))
+    kubelet.on(POD_LIST, reply(pod_list(made)), reply(pod_list(started)))
     with watching(server, kubelet, Observer()) as (cluster, watch):
         events = names(next_events(cluster, watch, 2))
     assert events == [("ADDED", "p"), ("MODIFIED", "p")]
@@ -141,7 +141,7 @@ def test_a_pod_that_runs_is_not_forgotten(
     server: ScriptedServer, kubelet: ScriptedServer, empty: JsonObject
 ) -> None:
     """A kubelet that just started lists no pods; only pods without processes are deleted."""
-    kubelet.on(ASKED, reply(pod_list(pod("a"), pod("b"))), reply(empty))
+    kubelet.on(POD_LIST, reply(pod_list(pod("a"), pod("b"))), reply(empty))
     observer = Observer()
     observer.running = frozenset({"a"})
     with watching(server, kubelet, observer) as (cluster, watch):
@@ -154,7 +154,7 @@ def test_a_node_without_pods_is_known_as_such(
     server: ScriptedServer, kubelet: ScriptedServer
 ) -> None:
     """The start is over with an empty list, too."""
-    kubelet.on(ASKED, reply({"kind": "PodList", "items": None}))
+    kubelet.on(POD_LIST, reply({"kind": "PodList", "items": None}))
     with watching(server, kubelet, Observer()) as (cluster, watch):
         assert cluster.wait(PATIENCE_S)
         assert [event.type for event in watch.poll()] == [EventType.BOOKMARK]
@@ -164,7 +164,7 @@ def test_new_pods_are_requested_immediately(
     server: ScriptedServer, kubelet: ScriptedServer
 ) -> None:
     """However long the interval is."""
-    kubelet.on(ASKED, reply(pod_list(pod("a"))), reply(pod_list(pod("a"), pod("b"))))
+    kubelet.on(POD_LIST, reply(pod_list(pod("a"))), reply(pod_list(pod("a"), pod("b"))))
     observer = Observer()
     with watching(server, kubelet, observer, interval_s=3600.0) as (cluster, watch):
         next_events(cluster, watch)
@@ -188,7 +188,7 @@ async def drip(request: web.Request) -> web.StreamResponse:
 
 
 @pytest.mark.parametrize(
-    ("answer", "status", "said"),
+    ("answer", "status", "problem"),
     [
         (hang, "<error>", "does not answer within 0.2 s"),
         (drip, "<error>", "does not answer within 0.2 s"),
@@ -201,17 +201,17 @@ async def drip(request: web.Request) -> web.StreamResponse:
     ],
 )
 def test_failing_kubelet_is_reported_and_retried(
-    server: ScriptedServer, kubelet: ScriptedServer, answer: Any, status: str, said: str
+    server: ScriptedServer, kubelet: ScriptedServer, answer: Any, status: str, problem: str
 ) -> None:
     """Pods keep their last known state."""
-    kubelet.on(ASKED, reply(pod_list(pod("a"))))
+    kubelet.on(POD_LIST, reply(pod_list(pod("a"))))
     observer = Observer()
-    timeout_s = 0.2 if "within" in said else PATIENCE_S
+    timeout_s = 0.2 if "within" in problem else PATIENCE_S
     with watching(server, kubelet, observer, timeout_s=timeout_s) as (cluster, watch):
         assert names(next_events(cluster, watch)) == [("ADDED", "a")]
-        kubelet.on(ASKED, answer)
-        assert eventually(lambda: any(said in it for it in observer.problems)), observer.problems
-        kubelet.on(ASKED, reply(pod_list(pod("a", "2"))))
+        kubelet.on(POD_LIST, answer)
+        assert eventually(lambda: any(problem in it for it in observer.problems)), observer.problems
+        kubelet.on(POD_LIST, reply(pod_list(pod("a", "2"))))
         assert names(next_events(cluster, watch)) == [("MODIFIED", "a")]
         assert eventually(lambda: observer.problems[-1:] == [""]), observer.problems
     assert (PATH, status) in observer.requests
@@ -221,11 +221,11 @@ def test_recovered_kubelet_is_polled_without_the_api_server(
     server: ScriptedServer, kubelet: ScriptedServer
 ) -> None:
     """Its address is known from before."""
-    kubelet.on(ASKED, reply(pod_list(pod("a"))))
+    kubelet.on(POD_LIST, reply(pod_list(pod("a"))))
     with watching(server, kubelet, Observer(), timeout_s=0.2) as (cluster, watch):
         next_events(cluster, watch)
         server.on(NODE, hang_up)
-        kubelet.on(ASKED, fail(500), reply(pod_list(pod("b"))))
+        kubelet.on(POD_LIST, fail(500), reply(pod_list(pod("b"))))
         assert names(next_events(cluster, watch)) == [("ADDED", "b"), ("DELETED", "a")]
 
 
@@ -234,13 +234,13 @@ def test_one_pod_that_can_not_be_read_leaves_the_others(
 ) -> None:
     """As from the API server."""
     odd = {"metadata": {"name": "odd", "namespace": "default"}, "spec": 5}
-    kubelet.on(ASKED, reply(pod_list(odd, pod("a"))))
+    kubelet.on(POD_LIST, reply(pod_list(odd, pod("a"))))
     with watching(server, kubelet, Observer()) as (cluster, watch):
         assert names(next_events(cluster, watch)) == [("ADDED", "a")]
 
 
 @pytest.mark.parametrize(
-    ("stated", "options", "said"),
+    ("stated", "options", "problem"),
     [
         (node(Hostname="n1"), {}, "no address of type InternalIP; it has Hostname"),
         (node(0), {"read_only_port": 0}, "does not tell the kubelet's port"),
@@ -248,12 +248,12 @@ def test_one_pod_that_can_not_be_read_leaves_the_others(
     ],
 )
 def test_node_without_kubelet_endpoint_is_reported(
-    server: ScriptedServer, kubelet: ScriptedServer, stated: Any, options: Any, said: str
+    server: ScriptedServer, kubelet: ScriptedServer, stated: Any, options: Any, problem: str
 ) -> None:
     """The problem is reported."""
     observer = Observer()
     with watching(server, kubelet, observer, stated, **options):
-        assert eventually(lambda: any(said in it for it in observer.problems)), observer.problems
+        assert eventually(lambda: any(problem in it for it in observer.problems)), observer.problems
 
 
 def test_credentials_are_not_sent_to_an_unverified_kubelet(

@@ -42,7 +42,7 @@ NODE_PATH = "/api/v1/nodes/n"
 GET, POST, PUT = "GET /api/v1/nodes/n", "POST /api/v1/nodes", "PUT /api/v1/nodes/n"
 EVICT = "POST /api/v1/namespaces/default/pods/a/eviction"
 BUSY = HTTPStatus.TOO_MANY_REQUESTS
-NOBODY = "http://127.0.0.1:9"  # the port discard: nothing listens
+UNREACHABLE = "http://127.0.0.1:9"  # the port discard: nothing listens
 
 
 @pytest.mark.parametrize("answer", [fail(BUSY, Retry_After="0"), fail(503, Retry_After="0")])
@@ -93,7 +93,10 @@ def test_a_write_that_may_have_happened_is_not_repeated(
 
 def test_a_server_that_is_away_is_tried_for_a_while(caplog: pytest.LogCaptureFixture) -> None:
     """Unsent requests are retried until the deadline of the call, with one log line."""
-    with client(NOBODY, timeout_s=0.15) as cluster, pytest.raises(ClusterError, match=r"POST /api"):
+    with (
+        client(UNREACHABLE, timeout_s=0.15) as cluster,
+        pytest.raises(ClusterError, match=r"POST /api"),
+    ):
         cluster.create(NODE)
     ours = [r.message for r in caplog.records if r.name.startswith("koordinator")]
     assert ours == ["API server cannot be reached: trying again"]

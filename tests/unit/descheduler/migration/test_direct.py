@@ -43,8 +43,8 @@ def test_direct_job_of_a_user_evicts_its_pod_and_succeeds() -> None:
     assert (done.status.phase, done.status.status) == ("Succeeded", "Complete")
     assert done.status.message == 'Pod "default/web-0" has been evicted'
     assert here.pods() == {"web-1", "web-2", "web-3"}
-    told = {(e.regarding.name, e.type, e.reason, e.note) for e in here.cluster.list(Event).items}
-    assert told == {
+    events = {(e.regarding.name, e.type, e.reason, e.note) for e in here.cluster.list(Event).items}
+    assert events == {
         ("move", "Normal", "Evicting", done_evicting("NotSet")),
         ("move", "Normal", "EvictComplete", 'Pod "default/web-0" has been evicted'),
         ("web-0", "Normal", "Descheduled", 'Pod evicted from node "n1" by the reason "NotSet"'),
@@ -80,9 +80,9 @@ def test_job_waits_for_the_disruption_budget() -> None:
     here = world(*WEB, budget(4))
     here.cluster.create(job("move", "web-0"))
     here.advance(20)
-    held = here.job("move")
-    assert held.status.phase == "Running"
-    assert not held.status.conditions
+    waiting_job = here.job("move")
+    assert waiting_job.status.phase == "Running"
+    assert not waiting_job.status.conditions
     warned = [e.note for e in here.cluster.list(Event).items if e.type == "Warning"]
     assert len(warned) == 1
     assert warned[0].startswith('Failed evict Pod "default/web-0" caused by ')
@@ -147,9 +147,9 @@ def test_soft_eviction_annotates_the_pod_and_waits_for_its_deletion() -> None:
     options = EvictOptions(plugin="LowNodeLoad", profile="koord-descheduler", reason="too hot")
     here.descheduler.profiles[0].evict.evict(pod, options)
     here.settle()
-    asked = SOFT_EVICTION.read(here.cluster.get(Pod, "web-0", "default").metadata)
-    assert asked is not None
-    assert (asked.initiator, asked.reason) == ("LowNodeLoad", "too hot")
+    soft_eviction = SOFT_EVICTION.read(here.cluster.get(Pod, "web-0", "default").metadata)
+    assert soft_eviction is not None
+    assert (soft_eviction.initiator, soft_eviction.reason) == ("LowNodeLoad", "too hot")
     (waiting,) = here.cluster.list(PodMigrationJob).items
     assert (waiting.status.phase, waiting.status.reason) == ("Running", "Evicting")
 

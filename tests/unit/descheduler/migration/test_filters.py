@@ -163,6 +163,6 @@ def test_malformed_template_is_reported_on_the_job() -> None:
         new = job(name, "web-0" if name == "bad" else "web-1", reservation_options=options)
         here.cluster.create(new)
     here.advance(5)
-    told = {name: here.job(name).status.message for name in ("bad", "worse")}
-    assert "spec.reservationOptions.template.metadata" in told["bad"]
-    assert "spec.reservationOptions.template.spec.owners" in told["worse"]
+    messages = {name: here.job(name).status.message for name in ("bad", "worse")}
+    assert "spec.reservationOptions.template.metadata" in messages["bad"]
+    assert "spec.reservationOptions.template.spec.owners" in messages["worse"]

@@ -71,10 +71,10 @@ def test_job_reserves_evicts_and_completes_when_the_replacement_is_ready() -> No
         "PodBoundReservation",
     }
     assert all(each.status == "True" for each in done.status.conditions)
-    told = {
+    events = {
         each.reason for each in world.cluster.list(Event).items if each.regarding.name == "move"
     }
-    assert told >= {
+    assert events >= {
         "ReservationCreated",
         "ReservationScheduled",
         "Evicting",

@@ -184,21 +184,23 @@ def test_reservation_of_a_moved_pod_excludes_the_room() -> None:
 )
 def test_protected_pods_are_not_moved_for_a_gang(reason: str) -> None:
     """Of a more important pod, a member of a gang, one that runs nowhere else, and so on."""
-    held = running("a", "n1", 0)
+    protected = running("a", "n1", 0)
     machines = nodes("n1", "n2")
     gang = waiting("train", 1)
     args = AT_ONCE
     match reason:
         case "priority":
-            held = running("a", "n1", 0, priority=100)
+            protected = running("a", "n1", 0, priority=100)
         case "gang":
-            meta = held.metadata
+            meta = protected.metadata
             entries = {**meta.annotations, f"{GANG}/name": "other", f"{GANG}/min-available": "1"}
-            held = replace(held, metadata=replace(meta, annotations=entries))
+            protected = replace(protected, metadata=replace(meta, annotations=entries))
         case "selector":
-            held = running("a", "n1", 0, node_selector={"pool": "nowhere"})
+            protected = running("a", "n1", 0, node_selector={"pool": "nowhere"})
         case "bare":
-            held = replace(held, metadata=replace(held.metadata, owner_references=()))
+            protected = replace(
+                protected, metadata=replace(protected.metadata, owner_references=())
+            )
         case "cordon":
             machines = [_cordoned(each) if each.key == "n2" else each for each in machines]
         case "taint":
@@ -210,7 +212,7 @@ def test_protected_pods_are_not_moved_for_a_gang(reason: str) -> None:
             args = {"pendingFor": "1h"}
     blocker = running("b", "n2", 0)
     blocker = replace(blocker, metadata=replace(blocker.metadata, owner_references=()))
-    one = world(*machines, held, blocker, *gang, args=args)
+    one = world(*machines, protected, blocker, *gang, args=args)
     assert moved(one) == {}
     if reason in ("cordon", "taint"):
         return

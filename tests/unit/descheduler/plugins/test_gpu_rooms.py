@@ -35,7 +35,7 @@ def wired(name: str, gpus: int = 8, **labels: str) -> list[KubeObject]:
     ]
 
 
-def asked(gang: list[Pod], *objects: KubeObject) -> RoomRequest:
+def room_request(gang: list[Pod], *objects: KubeObject) -> RoomRequest:
     """Return the room that a gang with these annotations wants of a cluster."""
     one = world(*objects, *gang)
     view = one.descheduler.view
@@ -58,7 +58,7 @@ def annotated(gang: list[Pod], entry: dict[str, str]) -> list[Pod]:
 
 
 def test_pod_without_annotations_may_have_any_gpus() -> None:
-    request = asked(waiting("train", 2, gpus=2), *wired("n1"), *wired("n2"))
+    request = room_request(waiting("train", 2, gpus=2), *wired("n1"), *wired("n2"))
     assert (request.members, request.gpus) == (2, 2)
     assert request.groups is None
     assert request.domain is None
@@ -66,14 +66,18 @@ def test_pod_without_annotations_may_have_any_gpus() -> None:
 
 def test_single_numa_node_pod_needs_gpus_of_one_numa_node() -> None:
     entry = NUMA_TOPOLOGY_SPEC.entry(NumaTopologySpec(numa_topology_policy="SingleNUMANode"))
-    request = asked(annotated(waiting("train", 1, gpus=2), entry), *wired("n1"), *wired("n2", 4))
+    request = room_request(
+        annotated(waiting("train", 1, gpus=2), entry), *wired("n1"), *wired("n2", 4)
+    )
     assert request.groups == (((0, 1, 2, 3), (4, 5, 6, 7)), ((0, 1), (2, 3)))
 
 
 def test_partition_pod_needs_gpus_of_one_partition() -> None:
     """Of as many GPUs as it requests; a node that has no such groups has none."""
     entry = GPU_PARTITION_SPEC.entry(GpuPartitionSpec())
-    request = asked(annotated(waiting("train", 1, gpus=4), entry), *wired("n1"), *wired("n2", 2))
+    request = room_request(
+        annotated(waiting("train", 1, gpus=4), entry), *wired("n1"), *wired("n2", 2)
+    )
     assert request.groups == (((0, 1, 2, 3), (4, 5, 6, 7)), ())
 
 
@@ -88,7 +92,7 @@ def test_gang_with_a_required_layer_needs_one_domain() -> None:
     tree = made("ClusterNetworkTopology", "default", api, spec={"networkTopologySpec": layers})
     rule = GatherRule(layer="SpineLayer", strategy="MustGather")
     entry = NETWORK_TOPOLOGY_SPEC.entry(NetworkTopologySpec(gather_strategy=(rule,)))
-    request = asked(
+    request = room_request(
         annotated(waiting("train", 2), entry),
         tree,
         *wired("n1", spine="s1", block="b1"),

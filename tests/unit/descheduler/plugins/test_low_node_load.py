@@ -269,7 +269,7 @@ def test_finished_and_deleted_pods_are_ignored() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "path", "told"),
+    ("args", "path", "message"),
     [
         ({"numberOfNodes": -1}, "numberOfNodes", "must be greater than or equal to 0"),
         ({"nodeMetricExpirationSeconds": 0}, "nodeMetricExpirationSeconds", "a positive value"),
@@ -300,9 +300,9 @@ def test_finished_and_deleted_pods_are_ignored() -> None:
         ({"lowThresholds": {"cpu": "30%"}}, "lowThresholds.cpu", "a number"),
     ],
 )
-def test_invalid_arguments_are_rejected(args: Any, path: str, told: str) -> None:
+def test_invalid_arguments_are_rejected(args: Any, path: str, message: str) -> None:
     """The message has the path in the file and what would be accepted."""
-    with pytest.raises(InputError, match=told) as refused:
+    with pytest.raises(InputError, match=message) as refused:
         world(**args)
     assert refused.value.path == f"profiles[0].pluginConfig[0].args.{path}"
 

@@ -89,23 +89,23 @@ def report(
     return made
 
 
-def node(*devices: JsonObject, on: Mapping[str, str] | None = None, **told: Any) -> NodeDevices:
+def node(*devices: JsonObject, on: Mapping[str, str] | None = None, **fields: Any) -> NodeDevices:
     """Return a node's devices; ``on`` are labels of the Node."""
-    return node_devices(report(*devices, **told), on or {}, NodeModels())
+    return node_devices(report(*devices, **fields), on or {}, NodeModels())
 
 
-def pairs(**told: Any) -> NodeDevices:
+def pairs(**fields: Any) -> NodeDevices:
     """Return eight GPUs, two per PCIe root and four per NUMA node, and NIC r+1 on root r."""
     cards = [gpu(minor, f"p{minor // 2}", minor // 4) for minor in range(8)]
     cards += [nic(r + 1, f"p{r}", r // 2, functions={"any": buses(r + 1)}) for r in range(4)]
-    return node(*cards, **told)
+    return node(*cards, **fields)
 
 
-def singles(**told: Any) -> NodeDevices:
+def singles(**fields: Any) -> NodeDevices:
     """Return eight GPUs, each with NIC minor+1 on a PCIe root of its own, on two NUMA nodes."""
     cards = [gpu(minor, f"p{minor}", minor // 4) for minor in range(8)]
     cards += [nic(m + 1, f"p{m}", m // 4, functions={"any": buses(m + 1)}) for m in range(8)]
-    return node(*cards, **told)
+    return node(*cards, **fields)
 
 
 def buses(minor: int) -> list[str]:
@@ -122,8 +122,8 @@ def pod_request(
     templates: Mapping[str, Mapping[str, Mapping[str, int]]] | None = None,
 ) -> PodDeviceRequest:
     """Return the request of a pod with these annotations; NPU cores are cut by template."""
-    said = {"allocate-hint": hints, "joint-allocate": joint}
-    annotations = {f"scheduling.koordinator.sh/device-{k}": v for k, v in said.items()}
+    settings = {"allocate-hint": hints, "joint-allocate": joint}
+    annotations = {f"scheduling.koordinator.sh/device-{k}": v for k, v in settings.items()}
     annotations["scheduling.koordinator.sh/gpu-partition-spec"] = partition
     meta = meta_with(**annotations)
     result = pod_device_request(meta, requests, TemplateTable(templates or {}), [NPU_CORE])
@@ -140,7 +140,7 @@ def meta_with(**annotations: object) -> ObjectMeta:
 def hold(on: NodeDevices, **minors: Iterable[int | tuple[int, str]]) -> Allocation:
     """Return whole devices by type; a NIC may be ``(minor, bus id)``, with 1 % in use."""
     return {
-        kind: tuple(_held(on, kind, each) for each in minors[kind])
+        kind: tuple(_taken(on, kind, each) for each in minors[kind])
         for kind in DeviceType
         if kind in minors
     }
@@ -202,7 +202,7 @@ def _place(root: str | None, numa: int) -> JsonObject:
     return {"topology": {"socketID": 0, "nodeID": numa, "pcieID": root}}
 
 
-def _held(on: NodeDevices, kind: DeviceType, each: int | tuple[int, str]) -> Taken:
+def _taken(on: NodeDevices, kind: DeviceType, each: int | tuple[int, str]) -> Taken:
     if isinstance(each, tuple):
         minor, bus = each
         return Taken(minor, (1,), (AllocatedVirtualFunction(bus_id=bus),))

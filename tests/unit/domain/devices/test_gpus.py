@@ -45,7 +45,7 @@ HONOR = {MODEL: "H800", POLICY: "Honor"}
 
 
 @pytest.mark.parametrize(
-    ("held", "count", "taken"),
+    ("in_use", "count", "taken"),
     [
         ([2], 1, [3]),
         ([2], 2, [0, 1]),
@@ -62,12 +62,12 @@ HONOR = {MODEL: "H800", POLICY: "Honor"}
     ],
 )
 def test_whole_gpus_are_taken_from_the_smallest_scope(
-    held: list[int], count: int, taken: list[int]
+    in_use: list[int], count: int, taken: list[int]
 ) -> None:
     """Of equally small ones from one around which most is in use already."""
     on = pairs()
 
-    assert take(on, pod_request({WHOLE: count}), using(hold(on, gpu=held))) == {"gpu": taken}
+    assert take(on, pod_request({WHOLE: count}), using(hold(on, gpu=in_use))) == {"gpu": taken}
 
 
 @pytest.mark.parametrize(
@@ -144,23 +144,23 @@ def test_without_topology_gpus_are_taken_one_by_one() -> None:
 
 def test_several_shares_are_taken_one_by_one_from_different_gpus() -> None:
     """The tree does not help there."""
-    asked = pod_request({SHARED: 2, RATIO: 60})
+    request = pod_request({SHARED: 2, RATIO: 60})
 
-    assert take(pairs(), asked, using(share(5, 50)), scorer=MOST) == {"gpu": [5, 0]}
-    assert take(node(gpu(0)), asked) == "Insufficient gpu devices"
+    assert take(pairs(), request, using(share(5, 50)), scorer=MOST) == {"gpu": [5, 0]}
+    assert take(node(gpu(0)), request) == "Insufficient gpu devices"
 
 
 @pytest.mark.parametrize(
-    ("asked", "reason"),
+    ("requests", "reason"),
     [
         ({SHARED: 2, RATIO: 60}, "node(s) Unsupported Multi-Shared GPU"),
         ({WHOLE: 1}, "node(s) missing GPU Device Topology Tree"),
     ],
 )
-def test_a_required_scope_can_not_be_had_one_by_one(asked: dict[str, int], reason: str) -> None:
+def test_a_required_scope_can_not_be_had_one_by_one(requests: dict[str, int], reason: str) -> None:
     """No pod that goes changes that."""
-    on = pairs() if SHARED in asked else node(gpu(0))
-    wanted = pod_request(asked, hints={"gpu": {"requiredTopologyScope": "Node"}})
+    on = pairs() if SHARED in requests else node(gpu(0))
+    wanted = pod_request(requests, hints={"gpu": {"requiredTopologyScope": "Node"}})
 
     assert allocate(on, wanted) == DeviceShortage(reason, resolvable=False)
 
@@ -204,7 +204,7 @@ def test_a_required_scope_is_kept_whatever_is_reserved() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "amounts"),
+    ("requests", "amounts"),
     [
         ({RATIO: 25}, (0, 20 * GIB, 25)),
         ({CORE: 30, MEMORY: 8 * GIB}, (30, 8 * GIB, 10)),
@@ -213,10 +213,10 @@ def test_a_required_scope_is_kept_whatever_is_reserved() -> None:
     ],
 )
 def test_memory_is_noted_in_bytes_and_in_percent(
-    asked: dict[str, int], amounts: tuple[int, int, int]
+    requests: dict[str, int], amounts: tuple[int, int, int]
 ) -> None:
     """Either one is requested, and the other is filled in."""
-    result = allocate(pairs(), pod_request(asked))
+    result = allocate(pairs(), pod_request(requests))
     assert not isinstance(result, DeviceShortage)
 
     assert result[GPU][0].amounts == (*amounts, 0, 0, 0)
@@ -263,7 +263,7 @@ def test_numa_nodes_leave_their_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("held", "count", "expected"),
+    ("in_use", "count", "expected"),
     [
         ([], 1, [0]),
         ([], 2, [0, 1]),
@@ -279,11 +279,11 @@ def test_numa_nodes_leave_their_gpus() -> None:
     ],
 )
 def test_honored_partitions_are_all_there_is(
-    held: list[int], count: int, expected: list[int] | str
+    in_use: list[int], count: int, expected: list[int] | str
 ) -> None:
     """The one that leaves most of the larger partitions whole is taken."""
     on = singles(on=HONOR)
-    result = take(on, pod_request({WHOLE: count}), using(hold(on, gpu=held)))
+    result = take(on, pod_request({WHOLE: count}), using(hold(on, gpu=in_use)))
 
     assert result == ({"gpu": expected} if isinstance(expected, list) else expected)
 

@@ -329,8 +329,8 @@ def test_only_what_is_reserved_may_be_taken() -> None:
     reserved = {GPU: (*hold(on, gpu=[2])[GPU],)}
     used = using(reserved)
 
-    def within(asked: dict[str, int]) -> dict[str, list[object]] | str:
-        return take(on, pod_request(asked), used, given_back=used, only=used)
+    def within(requests: dict[str, int]) -> dict[str, list[object]] | str:
+        return take(on, pod_request(requests), used, given_back=used, only=used)
 
     assert within({WHOLE: 1, NIC: 1}) == {"gpu": [2], "rdma": [1]}
     assert within({WHOLE: 2}) == "Insufficient gpu devices"

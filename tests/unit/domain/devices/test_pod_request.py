@@ -107,9 +107,9 @@ def test_an_empty_partition_spec_is_a_wish_too() -> None:
 
 def test_a_share_of_an_npu_is_one_of_the_templates() -> None:
     """By exactly its amounts, for each model that has such a template."""
-    asked = {SHARED: 1, NPU_CORE: 5, NPU_CPU: 1, MEMORY: 16 * GIB}
+    requests = {SHARED: 1, NPU_CORE: 5, NPU_CPU: 1, MEMORY: 16 * GIB}
 
-    assert pod_request(asked, templates=TEMPLATES).templates == {
+    assert pod_request(requests, templates=TEMPLATES).templates == {
         "huawei-Ascend-910B3": ("vir05_1c_16g",),
         "huawei-Ascend-310P": ("vir05_1c_16g",),
     }
@@ -117,15 +117,15 @@ def test_a_share_of_an_npu_is_one_of_the_templates() -> None:
 
 def test_a_share_that_no_template_has_is_impossible() -> None:
     """Even if it would fit into one."""
-    asked = {SHARED: 1, NPU_CORE: 4, NPU_CPU: 1, MEMORY: 16 * GIB}
+    requests = {SHARED: 1, NPU_CORE: 4, NPU_CPU: 1, MEMORY: 16 * GIB}
     with pytest.raises(DeviceRequestError, match="no matched GPU shared resource template"):
-        pod_request(asked, templates=TEMPLATES)
+        pod_request(requests, templates=TEMPLATES)
 
 
-@pytest.mark.parametrize("asked", [{NPU_CORE: 40, RATIO: 200}, {CORE: 50, RATIO: 50}])
-def test_whole_npus_and_other_shares_need_no_template(asked: dict[str, int]) -> None:
+@pytest.mark.parametrize("requests", [{NPU_CORE: 40, RATIO: 200}, {CORE: 50, RATIO: 50}])
+def test_whole_npus_and_other_shares_need_no_template(requests: dict[str, int]) -> None:
     """Only shares in terms of a templated resource do."""
-    assert pod_request(asked, templates=TEMPLATES).templates is None
+    assert pod_request(requests, templates=TEMPLATES).templates is None
 
 
 @pytest.mark.parametrize(

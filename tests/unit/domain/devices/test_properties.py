@@ -88,16 +88,16 @@ def machines(draw: st.DrawFn) -> NodeDevices:
     for minor in range(draw(st.integers(0, 4))):
         functions = draw(st.sampled_from(({}, {"x": buses(minor)}, {"y": buses(minor)[:1]})))
         cards.append(nic(minor, f"p{minor % 4 // per_root}", minor % 4 // 2, functions=functions))
-    told: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     if draw(st.booleans()):
-        told["partitions"] = TABLE
-        told["labels"] = {
+        fields["partitions"] = TABLE
+        fields["labels"] = {
             "node.koordinator.sh/gpu-partition-policy": draw(st.sampled_from(("Honor", "Prefer"))),
             "node.koordinator.sh/secondary-device-well-planned": draw(
                 st.sampled_from(("true", "false"))
             ),
         }
-    return node(*cards, **told)
+    return node(*cards, **fields)
 
 
 @st.composite
@@ -156,10 +156,10 @@ def test_nothing_is_given_twice(
     placed = placed_one_by_one(on, wanted, scorer)
     used = using(*placed)
     for kind, devices in used.by_kind.items():
-        for minor, held in devices.items():
+        for minor, amounts in devices.items():
             assert on.healthy[kind] >> minor & 1
-            assert all(np.array(held.amounts) <= on.totals[kind][minor])
-            assert set(held.functions.values()) <= {1}
+            assert all(np.array(amounts.amounts) <= on.totals[kind][minor])
+            assert set(amounts.functions.values()) <= {1}
     for allocation in placed:
         for taken in allocation.get(GPU, ()):
             if taken.amounts[:1] == (100,):

@@ -187,7 +187,7 @@ def test_partitions_may_share_gpus() -> None:
 
 
 @pytest.mark.parametrize(
-    ("on_node", "told", "known", "honored"),
+    ("on_node", "labels", "known", "honored"),
     [
         ({MODEL: "H800"}, {}, True, False),
         ({MODEL: "H800", VENDOR: "nvidia", POLICY: "Honor"}, {}, True, True),
@@ -199,10 +199,10 @@ def test_partitions_may_share_gpus() -> None:
     ],
 )
 def test_some_models_have_a_built_in_table(
-    on_node: dict[str, str], told: dict[str, str], known: bool, honored: bool
+    on_node: dict[str, str], labels: dict[str, str], known: bool, honored: bool
 ) -> None:
     """NVIDIA's Hoppers, also without a vendor label; the policy is then the Node's."""
-    model = pairs(on=on_node, labels=told).model
+    model = pairs(on=on_node, labels=labels).model
 
     assert (model.partitions is not None, model.honors_partitions) == (known, honored)
 
@@ -218,7 +218,7 @@ def test_a_table_of_the_device_comes_with_the_policy_of_the_device() -> None:
 
 def test_labels_of_the_device_stand_in_for_those_of_the_node() -> None:
     """Until the manager has copied them."""
-    told: JsonObject = {VENDOR: "huawei", MODEL: "Ascend-910B3"}
-    model = node(gpu(0), labels=told).model
+    labels: JsonObject = {VENDOR: "huawei", MODEL: "Ascend-910B3"}
+    model = node(gpu(0), labels=labels).model
 
     assert (model.vendor, model.gpu_model) == ("huawei", "Ascend-910B3")

@@ -25,7 +25,9 @@ PERCENT = "koordinator.sh/gpu"
 NIC, CARD = "koordinator.sh/rdma", "koordinator.sh/fpga"
 
 
-def asked(requests: dict[str, int], kind: DeviceType = GPU) -> tuple[int, dict[str, int], bool]:
+def split_request(
+    requests: dict[str, int], kind: DeviceType = GPU
+) -> tuple[int, dict[str, int], bool]:
     """Return count, amounts of each device, whether it is shared."""
     result = device_requests(requests)[kind]
     amounts = {n: amount for n, amount in zip(NAMES[kind], result.amounts, strict=True) if amount}
@@ -35,7 +37,7 @@ def asked(requests: dict[str, int], kind: DeviceType = GPU) -> tuple[int, dict[s
 @pytest.mark.parametrize("name", [WHOLE, "amd.com/gpu", "dcu.com/gpu"])
 def test_vendors_names_count_whole_cards(name: str) -> None:
     """Each with all of its core and memory."""
-    assert asked({name: 3, "cpu": 4}) == (3, {CORE: 100, RATIO: 100}, False)
+    assert split_request({name: 3, "cpu": 4}) == (3, {CORE: 100, RATIO: 100}, False)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_a_request_is_split_over_devices(
     requests: dict[str, int], expected: tuple[int, dict[str, int], bool]
 ) -> None:
     """By ``gpu.shared`` if it is there, else one device per 100 percent of memory."""
-    assert asked(requests) == expected
+    assert split_request(requests) == expected
 
 
 @pytest.mark.parametrize(("name", "kind"), [(NIC, RDMA), (CARD, FPGA)])
@@ -79,7 +81,7 @@ def test_cards_are_asked_for_in_percent(
 ) -> None:
     """Up to 100 of one card, or whole cards; they are never shared in the sense of GPUs."""
     count, each = split
-    assert asked({name: amount}, kind) == (count, {name: each}, False)
+    assert split_request({name: amount}, kind) == (count, {name: each}, False)
 
 
 @pytest.mark.parametrize(
@@ -137,8 +139,8 @@ def test_wrong_amounts_are_refused(requests: dict[str, int], wrong: str) -> None
 
 def test_former_names_count_unless_the_current_one_is_there() -> None:
     """Those under ``kubernetes.io``."""
-    assert asked({"kubernetes.io/gpu": 50}) == (1, {CORE: 50, RATIO: 50}, True)
-    assert asked({"kubernetes.io/rdma": 7, NIC: 3}, RDMA) == (1, {NIC: 3}, False)
+    assert split_request({"kubernetes.io/gpu": 50}) == (1, {CORE: 50, RATIO: 50}, True)
+    assert split_request({"kubernetes.io/rdma": 7, NIC: 3}, RDMA) == (1, {NIC: 3}, False)
 
 
 def test_types_of_devices_are_looked_at_one_by_one() -> None:

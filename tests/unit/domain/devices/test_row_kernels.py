@@ -34,21 +34,21 @@ places = arrays.arrays(
 
 @pytest.mark.slow
 @settings(deadline=None)
-@given(left=tables, used=tables, taken=counts, rows=chosen, asked=vectors, enough=limits)
+@given(left=tables, used=tables, taken=counts, rows=chosen, wanted=vectors, enough=limits)
 def test_which_devices_fit(  # noqa: PLR0917 (the arguments of the loop)
     left: IntArray,
     used: IntArray,
     taken: IntArray,
     rows: IntArray,
-    asked: IntArray,
+    wanted: IntArray,
     enough: IntArray,
 ) -> None:
     """Also where more is taken than there is, or few virtual functions are left."""
     left = left - used
     holders = (used.sum(axis=2) > 0).astype(np.int64)
-    nothing = np.zeros_like(asked)
+    nothing = np.zeros_like(wanted)
     arguments: list[Any] = [left, left, holders, taken, rows, np.zeros_like(rows)]
-    arguments += (asked, enough, np.zeros_like(enough), nothing, False)
+    arguments += (wanted, enough, np.zeros_like(enough), nothing, False)
     want, found = np.zeros((2, 3, len(rows)), np.int64)
     before = 5
     ways: tuple[Any, ...] = (want, judge_devices.reference), (found, judge_devices.compiled)
@@ -70,7 +70,7 @@ def test_which_devices_fit(  # noqa: PLR0917 (the arguments of the loop)
     rows=chosen,
     zones=st.sampled_from((0, 1, 2, 3)),
     serving=places,
-    asked=vectors,
+    wanted=vectors,
     by=weights,
     most=st.booleans(),
 )
@@ -80,14 +80,14 @@ def test_how_full_the_devices_would_be(  # noqa: PLR0917 (the arguments of the l
     rows: IntArray,
     zones: int,
     serving: IntArray,
-    asked: IntArray,
+    wanted: IntArray,
     by: IntArray,
     most: bool,
 ) -> None:
     """The most and the least, by any weights, of any NUMA nodes."""
     near = np.full(len(rows), zones, np.int64)
     counts = np.zeros((ROWS, MINORS), np.int64)
-    arguments = (total, total - used, counts, counts, rows, near, asked, counts[0], serving)
+    arguments = (total, total - used, counts, counts, rows, near, wanted, counts[0], serving)
 
     want, found = np.ones((2, 3, len(rows)), np.int64)
     judge_devices.reference(*arguments, by, most, -1, want)

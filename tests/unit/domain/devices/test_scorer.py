@@ -37,7 +37,7 @@ SMALL = {CORE: "100", MEMORY: "40Gi", RATIO: "100"}
 
 def score(
     on: NodeDevices,
-    asked: dict[str, int],
+    requests: dict[str, int],
     used: DeviceUsage = NOTHING,
     *,
     scorer: Scorer = LEAST,
@@ -48,7 +48,7 @@ def score(
     As in the original a part counts with the request for one of its devices.
     """
     found, room_of = 0, headrooms(on, used)
-    for part in DevicePlan(on.model, pod_request(asked)).early:
+    for part in DevicePlan(on.model, pod_request(requests)).early:
         headroom = room_of[part.kind]
         rows = list(minors_of(part.candidates(headroom.offered, numa)))
         total = on.totals[part.kind][rows].sum(axis=0).tolist()
@@ -122,13 +122,13 @@ AMOUNTS = st.lists(st.integers(0, 5), min_size=6, max_size=6)
     st.booleans(),
 )
 def test_one_by_one_as_in_arrays(
-    devices: list[tuple[list[int], list[int]]], asked: list[int], weights: list[int], most: bool
+    devices: list[tuple[list[int], list[int]]], wanted: list[int], weights: list[int], most: bool
 ) -> None:
     """Also where more is free than there is in all."""
     total, free = ([device[place] for device in devices] for place in range(2))
     scorer = scorer_of(dict(zip(NAMES[GPU], weights, strict=True)), most_allocated=most)
     result = percentages_left(
-        np.array(total), np.array(free), np.array(asked), np.array(weights), most
+        np.array(total), np.array(free), np.array(wanted), np.array(weights), most
     )
 
-    assert scorer.scores(GPU, tuple(asked), total, free) == result.tolist()
+    assert scorer.scores(GPU, tuple(wanted), total, free) == result.tolist()

@@ -61,8 +61,8 @@ def test_the_annotation_has_ids_amounts_and_functions() -> None:
 def test_what_was_written_is_what_is_read() -> None:
     """Devices, amounts, functions; ids are no part of it."""
     on = pairs()
-    for asked in ({WHOLE: 3, NIC: 1}, {SHARED: 2, MEMORY: 6 * GIB, NIC: 200}):
-        result = allocate(on, pod_request(asked, joint=JOINT, hints=ANY_FUNCTION))
+    for requests in ({WHOLE: 3, NIC: 1}, {SHARED: 2, MEMORY: 6 * GIB, NIC: 200}):
+        result = allocate(on, pod_request(requests, joint=JOINT, hints=ANY_FUNCTION))
         assert not isinstance(result, DeviceShortage)
         text = ALLOCATED.write(to_annotation(result, on.ids))
 

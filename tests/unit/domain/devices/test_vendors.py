@@ -215,9 +215,9 @@ UNSUPPORTED = {("nvidia", "T4"), ("huawei", "Ascend-910")}
 
 
 def shortage(
-    asked: dict[str, int], pod: dict[str, str], node: dict[str, str]
+    requests: dict[str, int], pod: dict[str, str], node: dict[str, str]
 ) -> DeviceShortage | None:
-    return sharing_shortage(pod_request(asked), pod, node, UNSUPPORTED)
+    return sharing_shortage(pod_request(requests), pod, node, UNSUPPORTED)
 
 
 def test_a_share_needs_the_isolation_that_the_pod_names() -> None:

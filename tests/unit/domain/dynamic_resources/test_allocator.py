@@ -56,14 +56,14 @@ def ask(count: int | str = 1, *selectors: str, **more: Any) -> dict[str, Any]:
 
 def claim(*requests: Any, name: Any = "c", **spec: Any) -> PendingClaim:
     """Return a claim; a request that is a list has alternatives."""
-    asked = [
+    entries = [
         {"name": f"r{i}", "firstAvailable": [{"name": f"s{j}", **a} for j, a in enumerate(one)]}
         if isinstance(one, list)
         else {"name": f"r{i}", "exactly": one}
         for i, one in enumerate(requests)
     ]
     meta = {"name": name, "namespace": "default", "uid": f"uid-{name}"}
-    manifest = {"metadata": meta, "spec": {"devices": {"requests": asked, **spec}}}
+    manifest = {"metadata": meta, "spec": {"devices": {"requests": entries, **spec}}}
     known = {"gpu": DeviceClass(metadata=NODE.metadata)}
     result = pending_claim(decode(manifest, ResourceClaim), known.get)
     assert isinstance(result, PendingClaim)
@@ -413,7 +413,7 @@ def plainly(devices: Sequence[Any], claims: Sequence[PendingClaim], used: Device
     ),
 )
 def test_pruning_changes_no_solution(
-    offered: list[tuple[int, bool]], asked: list[tuple[list[tuple[int, int]], bool]]
+    offered: list[tuple[int, bool]], wishes: list[tuple[list[tuple[int, int]], bool]]
 ) -> None:
     """Ascending order within a request, and one of equal devices, give the same first solution."""
     (pool,) = pools(*(device(f"d{i}", k=k) for i, (k, _) in enumerate(offered)))
@@ -427,7 +427,7 @@ def test_pruning_changes_no_solution(
             name=f"c{index}",
             **({"constraints": [{"matchAttribute": f"{DRIVER}/k"}]} if same else {}),
         )
-        for index, (requests, same) in enumerate(asked)
+        for index, (requests, same) in enumerate(wishes)
     ]
 
     assert names(allocate((pool,), claims, used)) == plainly(list(pool.devices), claims, used)

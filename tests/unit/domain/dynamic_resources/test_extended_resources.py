@@ -20,11 +20,11 @@ ALWAYS = {"restartPolicy": "Always"}
 
 def container(name: str, gpus: int = 0, **more: Any) -> dict[str, Any]:
     """Return a container that requests so many GPUs, and a CPU."""
-    asked = {"cpu": "1"} | ({GPU: str(gpus)} if gpus else {})
-    return {"name": name, "resources": {"requests": asked, "limits": asked}, **more}
+    requests = {"cpu": "1"} | ({GPU: str(gpus)} if gpus else {})
+    return {"name": name, "resources": {"requests": requests, "limits": requests}, **more}
 
 
-def asked(init: list[dict[str, Any]], *containers: dict[str, Any]) -> ExtendedRequests:
+def claimed(init: list[dict[str, Any]], *containers: dict[str, Any]) -> ExtendedRequests:
     """Return the requests of a pod of these containers."""
     of = pod("p", initContainers=init, containers=[*containers])
     return extended_requests(of.spec, {GPU: "gpu"})
@@ -42,7 +42,7 @@ def users(found: ExtendedRequests) -> list[tuple[str, str]]:
 
 def test_each_container_that_runs_on_has_devices_of_its_own() -> None:
     """Requests are named after the place of the container and of the resource in it."""
-    found = asked([container("side", 1, **ALWAYS)], container("a", 2), container("b"))
+    found = claimed([container("side", 1, **ALWAYS)], container("a", 2), container("b"))
 
     assert counts(found) == {"container-0-request-1": 1, "container-1-request-1": 2}
     assert users(found) == [("side", "container-0-request-1"), ("a", "container-1-request-1")]
@@ -51,7 +51,7 @@ def test_each_container_that_runs_on_has_devices_of_its_own() -> None:
 def test_init_containers_use_the_devices_of_later_ones() -> None:
     """And share what they need besides: the largest need is requested for all."""
     init = [container("first", 2), container("second", 5), container("third", 4)]
-    found = asked(init, container("a", 1), container("b", 2))
+    found = claimed(init, container("a", 1), container("b", 2))
 
     assert counts(found) == {
         "container-1-request-1": 2,
@@ -70,7 +70,7 @@ def test_init_containers_use_the_devices_of_later_ones() -> None:
 
 def test_init_containers_use_no_sidecar_before_them() -> None:
     """A sidecar that has begun keeps its devices."""
-    found = asked([container("side", 1, **ALWAYS), container("init", 1)], container("a"))
+    found = claimed([container("side", 1, **ALWAYS), container("init", 1)], container("a"))
 
     assert counts(found) == {"container-0-request-1": 1, "container-1-request-1": 1}
 
@@ -87,7 +87,7 @@ def test_every_container_gets_what_it_asks_for(
         container(f"i{n}", count, **(ALWAYS if always else {}))
         for n, (count, always) in enumerate(init)
     ]
-    found = asked(begun, *(container(f"c{n}", count) for n, count in enumerate(gpus)))
+    found = claimed(begun, *(container(f"c{n}", count) for n, count in enumerate(gpus)))
     amounts, used = counts(found), users(found)
 
     wanted = {f"i{n}": count for n, (count, _) in enumerate(init)}
@@ -100,8 +100,8 @@ def test_every_container_gets_what_it_asks_for(
     lasting = {f"i{n}" for n, (_, always) in enumerate(init) if always} | {*wanted} - {
         f"i{n}" for n in range(len(init))
     }
-    held = [request for by, request in used if by in lasting]
-    assert len(held) == len(set(held))
+    lasting_requests = [request for by, request in used if by in lasting]
+    assert len(lasting_requests) == len(set(lasting_requests))
     running = sum(count for name, count in wanted.items() if name in lasting)
     most = running + max((n for n, always in init if not always), default=0)
     assert running <= sum(amounts.values()) <= most

@@ -127,15 +127,15 @@ def test_a_selector_is_asked_before_taints_are() -> None:
 
 
 @pytest.mark.parametrize(
-    ("wanted", "told"),
+    ("wanted", "expected"),
     [(NO_GATES, "claim default/c, constraint #0: empty constraint"), (CAPACITY, [[("r0", "d0")]])],
 )
-def test_a_constraint_is_never_ignored(wanted: AllocatorGates, told: Any) -> None:
+def test_a_constraint_is_never_ignored(wanted: AllocatorGates, expected: Any) -> None:
     """One of distinct attributes is an error without its gate."""
     one = claim(ask(1), constraints=[{"distinctAttribute": f"{DRIVER}/k"}])
 
     found = names(allocate(pools(device("d0", k=1)), [one], DevicesInUse(), wanted))
-    assert found == told or (isinstance(told, str) and found.startswith(told))
+    assert found == expected or (isinstance(expected, str) and found.startswith(expected))
 
 
 def test_three_devices_of_one_request_are_distinct_by_pairs() -> None:

@@ -67,7 +67,7 @@ def test_expressions_say_of_a_device_what_they_say_in_kubernetes(
 
 
 @pytest.mark.parametrize(
-    ("expression", "told"),
+    ("expression", "message"),
     [
         (f"{A}.nothing == 1", "no such key: nothing"),
         ("device.attributes.h.x == 1", "no such key: x"),
@@ -77,11 +77,11 @@ def test_expressions_say_of_a_device_what_they_say_in_kubernetes(
         ("quantity('0.5').asInteger() == 1", "cannot convert value to integer"),
     ],
 )
-def test_errors_are_those_of_kubernetes(expression: str, told: str) -> None:
+def test_errors_are_those_of_kubernetes(expression: str, message: str) -> None:
     """They are part of why a pod is refused."""
     with pytest.raises(CelError) as raised:
         answer(expression)
-    assert str(raised.value) == told
+    assert str(raised.value) == message
 
 
 def test_the_sign_of_an_amount_is_no_method() -> None:

@@ -29,7 +29,7 @@ NOW = dt.datetime(2026, 11, 21, tzinfo=dt.UTC)
 
 
 def pod_group(least: int = 2, timeout_s: int | None = None, **annotations: str) -> PodGroup:
-    said = {f"{GANG}{key.replace('_', '-')}": text for key, text in annotations.items()}
+    entries = {f"{GANG}{key.replace('_', '-')}": text for key, text in annotations.items()}
     spec: dict[str, Any] = {"minMember": least}
     if timeout_s is not None:
         spec["scheduleTimeoutSeconds"] = timeout_s
@@ -37,7 +37,7 @@ def pod_group(least: int = 2, timeout_s: int | None = None, **annotations: str) 
         "PodGroup",
         "g",
         "scheduling.sigs.k8s.io/v1alpha1",
-        metadata={"namespace": "default", "annotations": said},
+        metadata={"namespace": "default", "annotations": entries},
         spec=spec,
     )
     assert isinstance(obj, PodGroup)
@@ -47,13 +47,13 @@ def pod_group(least: int = 2, timeout_s: int | None = None, **annotations: str) 
 def test_the_label_of_a_pod_group_goes_before_other_names() -> None:
     """Label of the CRD, then the lightweight label, then the annotation."""
     names = {f"{LABEL}/name": "second"}
-    said = {f"{GANG}name": "third"}
+    own = {f"{GANG}name": "third"}
 
-    assert gang_id(pod("p", labels=names | {LABEL: "first"}, annotations=said).metadata) == (
+    assert gang_id(pod("p", labels=names | {LABEL: "first"}, annotations=own).metadata) == (
         "default/first"
     )
-    assert gang_id(pod("p", labels=names, annotations=said).metadata) == "default/second"
-    assert gang_id(pod("p", annotations=said).metadata) == "default/third"
+    assert gang_id(pod("p", labels=names, annotations=own).metadata) == "default/second"
+    assert gang_id(pod("p", annotations=own).metadata) == "default/third"
     assert gang_id(pod("p").metadata) == ""
 
 
@@ -68,7 +68,7 @@ def test_contradicting_names_are_complained_about() -> None:
 
 def test_annotations_carry_all_settings() -> None:
     """Mode, policy, waiting time, total and group of a gang without object."""
-    said = {
+    settings = {
         "name": "g",
         "min-available": "2",
         "total-number": "4",
@@ -77,7 +77,7 @@ def test_annotations_carry_all_settings() -> None:
         "waiting-time": "90s",
         "groups": '["default/h", "default/g"]',
     }
-    annotations = {GANG + key: text for key, text in said.items()}
+    annotations = {GANG + key: text for key, text in settings.items()}
     saying = saying_of(ObjectMeta(annotations=annotations))
     terms = terms_of_saying("default/g", saying, DEFAULTS)
 

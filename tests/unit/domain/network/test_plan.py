@@ -81,8 +81,8 @@ def test_a_multiple_of_a_layer_rounds_what_its_domains_take() -> None:
 
 def test_members_that_are_placed_keep_the_others_with_them() -> None:
     """With a member in rack r1 the next one has to go there, though others fit better."""
-    held = numbers(PATHS, {"h2": 1})
-    offer = OfferSlots.of(numbers(PATHS, SLOTS), held)
+    placed = numbers(PATHS, {"h2": 1})
+    offer = OfferSlots.of(numbers(PATHS, SLOTS), placed)
     tree = tree_of(PATHS)
 
     assert shares(plan(tree, GatherRules(RACK), offer, 3), PATHS) == [("h2", 1), ("h1", 2)]
@@ -91,8 +91,8 @@ def test_members_that_are_placed_keep_the_others_with_them() -> None:
 
 def test_a_member_that_is_placed_again_completes_the_multiple() -> None:
     """Three of four are in r2 and four in r3: the missing one goes to r2."""
-    held = numbers(PATHS, {"h3": 3, "h6": 4})
-    offer = OfferSlots.of(numbers(PATHS, SLOTS), held)
+    placed = numbers(PATHS, {"h3": 3, "h6": 4})
+    offer = OfferSlots.of(numbers(PATHS, SLOTS), placed)
 
     result = plan(tree_of(PATHS), GatherRules(0, {RACK: 4}), offer, 1)
 
@@ -167,9 +167,9 @@ def test_a_plan_takes_no_more_than_there_is_and_keeps_every_rule(
 ) -> None:
     """All members or none; one domain of the must-gather layer; multiples; no slot twice."""
     slots = {node: data.draw(st.integers(0, 4)) for node in paths}
-    held = {node: data.draw(st.sampled_from([0, 0, 0, 2])) for node in paths}
+    placed = {node: data.draw(st.sampled_from([0, 0, 0, 2])) for node in paths}
     multiples = {RACK: 2} if data.draw(st.booleans()) else {}
-    offer = OfferSlots.of(numbers(paths, slots), numbers(paths, held))
+    offer = OfferSlots.of(numbers(paths, slots), numbers(paths, placed))
 
     result = shares(plan(tree_of(paths), GatherRules(must, multiples), offer, count), paths)
 
@@ -179,12 +179,12 @@ def test_a_plan_takes_no_more_than_there_is_and_keeps_every_rule(
     assert all(number <= slots[node] for node, number in result)
     assert len({node for node, _ in result}) == len(result)
     keys = {(*paths[node], node)[:must] for node, _ in result}
-    there = {(*paths[node], node)[:must] for node, number in held.items() if number}
+    there = {(*paths[node], node)[:must] for node, number in placed.items() if number}
     assert len(keys) == 1
     assert not there or keys <= there
     racks = {paths[node] for node, _ in result}
     for rack in racks if multiples and (len(racks) > 1 or count % 2 == 0) else ():
-        inside = sum(n for node, n in (*result, *held.items()) if paths[node] == rack)
+        inside = sum(n for node, n in (*result, *placed.items()) if paths[node] == rack)
         assert inside % 2 == 0
 
 

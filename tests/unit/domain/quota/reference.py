@@ -96,13 +96,13 @@ class Reference:
         return below + self.of_pods(name, resource)
 
     def request(self, name: str, resource: str) -> int:
-        spec, asked = self.specs[name], self.child_request(name, resource)
+        spec, amount = self.specs[name], self.child_request(name, resource)
         lends = spec.lends and not self.guarantees
-        return asked if lends else max(asked, spec.min.get(resource, 0))
+        return amount if lends else max(amount, spec.min.get(resource, 0))
 
     def limited_request(self, name: str, resource: str) -> int:
-        asked = self.request(name, resource)
-        return min(asked, self.specs[name].max.get(resource, asked))
+        amount = self.request(name, resource)
+        return min(amount, self.specs[name].max.get(resource, amount))
 
     def allocated(self, name: str, resource: str) -> int:
         if not self.guarantees:

@@ -15,7 +15,7 @@ CORES = st.integers(0, 8)
 RULES = (AdmissionRules(), AdmissionRules(checks_parents=True), AdmissionRules(uses_runtime=False))
 
 
-def built(total: int, specs: dict[str, QuotaSpec], uses: dict[str, int], asked: int) -> QuotaTree:
+def built(total: int, specs: dict[str, QuotaSpec], uses: dict[str, int], cpus: int) -> QuotaTree:
     """Return a tree in which quotas use so many cores, and a pod of quota ``a`` requests some."""
     tree = QuotaTree()
     tree.set_total({"cpu": 1_000 * total})
@@ -25,7 +25,7 @@ def built(total: int, specs: dict[str, QuotaSpec], uses: dict[str, int], asked: 
         if cores:
             tree.put_pod(name, pod(f"ns/runs-{name}", cpu=1_000 * cores))
             tree.assign(name, f"ns/runs-{name}")
-    tree.put_pod("a", pod("ns/p", cpu=1_000 * asked))
+    tree.put_pod("a", pod("ns/p", cpu=1_000 * cpus))
     return tree
 
 
@@ -39,7 +39,7 @@ def spec(name: str, parent: str, least: int, more: int) -> QuotaSpec:
     tops=st.tuples(CORES, CORES),
     leaves=st.tuples(CORES, CORES, CORES, CORES),
     uses=st.tuples(CORES, CORES),
-    asked=st.integers(1, 12),
+    cpus=st.integers(1, 12),
     lends=st.booleans(),
     rules=st.sampled_from(RULES),
 )
@@ -49,7 +49,7 @@ def test_what_is_enough_lets_the_pod_in(
     tops: tuple[int, int],
     leaves: tuple[int, int, int, int],
     uses: tuple[int, int],
-    asked: int,
+    cpus: int,
     lends: bool,
     rules: AdmissionRules,
 ) -> None:
@@ -60,7 +60,7 @@ def test_what_is_enough_lets_the_pod_in(
         "b": replace(spec("b", "top", *leaves[2:]), lends=lends),
     }
     used = dict(zip("ab", uses, strict=True))
-    tree, wanted = built(total, specs, used, asked), pod("ns/p", cpu=1_000 * asked)
+    tree, wanted = built(total, specs, used, cpus), pod("ns/p", cpu=1_000 * cpus)
     refusal = why_not(tree, "a", wanted, rules)
     text, helps = what_helps(tree, "a", wanted, rules)
 
@@ -78,7 +78,7 @@ def test_what_is_enough_lets_the_pod_in(
     for names in re.findall(r"allow-lent-resource of (.+?) to true", text):
         for name in names.split(" and "):
             specs[name] = replace(specs[name], lends=True)
-    assert not why_not(built(total, specs, used, asked), "a", wanted, rules), text
+    assert not why_not(built(total, specs, used, cpus), "a", wanted, rules), text
 
 
 def raised(one: QuotaSpec, what: str, more: int) -> QuotaSpec:
@@ -192,16 +192,16 @@ def test_only_quotas_that_keep_something_are_named() -> None:
     assert helps
 
 
-@pytest.mark.parametrize(("asked", "helps"), [(20, True), (30, False)])
-def test_few_of_many_quotas_are_named(asked: int, *, helps: bool) -> None:
+@pytest.mark.parametrize(("cpus", "helps"), [(20, True), (30, False)])
+def test_few_of_many_quotas_are_named(cpus: int, *, helps: bool) -> None:
     """Those that keep the most are named; no quota is named where a few are not enough."""
     small = [replace(spec(f"s{n:02}", "top", 1, 59), lends=False) for n in range(40)]
     large = [replace(spec(f"t{n}", "top", 4, 56), lends=False) for n in range(5)]
     top, own = spec("top", ROOT_QUOTA, 60, 0), spec("a", "top", 0, 60)
     specs = {one.name: one for one in (top, *small, *large, own)}
-    wanted = pod("ns/p", cpu=1_000 * asked)
+    wanted = pod("ns/p", cpu=1_000 * cpus)
 
-    text, is_enough = what_helps(built(60, specs, {}, asked), "a", wanted, AdmissionRules())
+    text, is_enough = what_helps(built(60, specs, {}, cpus), "a", wanted, AdmissionRules())
 
     assert is_enough is helps
     assert ("of t0 and t1 and t2 and t3 and t4 to true" in text) is helps

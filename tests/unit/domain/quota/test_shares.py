@@ -100,14 +100,14 @@ def test_shares_keep_every_promise(total: int, given_claims: Claims) -> None:
     shares = share(total, given_claims)
 
     base = [
-        right if asked > right or not lends else asked for asked, right, _, lends in given_claims
+        right if wanted > right or not lends else wanted for wanted, right, _, lends in given_claims
     ]
     assert sum(shares) <= max(total, sum(base))
-    for got, least, (asked, right, _, _) in zip(shares, base, given_claims, strict=True):
-        assert least <= got <= max(asked, right)
+    for got, least, (wanted, right, _, _) in zip(shares, base, given_claims, strict=True):
+        assert least <= got <= max(wanted, right)
     if any(
-        got < asked and weight
-        for got, (asked, _, weight, _) in zip(shares, given_claims, strict=True)
+        got < wanted and weight
+        for got, (wanted, _, weight, _) in zip(shares, given_claims, strict=True)
     ):
         assert sum(shares) >= total
 
@@ -116,8 +116,8 @@ def test_shares_keep_every_promise(total: int, given_claims: Claims) -> None:
 def test_shares_equal_those_computed_with_fractions(total: int, given_claims: Claims) -> None:
     """The reference sorts by name and divides exactly."""
     children = [
-        Child(f"{index:02}", asked, right, weight, bool(lends))
-        for index, (asked, right, weight, lends) in enumerate(given_claims)
+        Child(f"{index:02}", wanted, right, weight, bool(lends))
+        for index, (wanted, right, weight, lends) in enumerate(given_claims)
     ]
 
     assert share(total, given_claims) == [*shared(children, total, scales=False).values()]

@@ -115,13 +115,13 @@ class PlayedCopilot:
 
     def __init__(self, has: float) -> None:
         self.has = has
-        self.asked: list[Mapping[str, float]] = []
+        self.releases: list[Mapping[str, float]] = []
 
     def release(
         self, amounts: Mapping[str, float], *, node_cpu_ratio: float, node_memory_ratio: float
     ) -> Mapping[str, float]:
         assert (node_cpu_ratio, node_memory_ratio) == (-1, -1)
-        self.asked.append(amounts)
+        self.releases.append(amounts)
         if self.has < 0:
             raise HostError("connection refused")
         return {"kubernetes.io/batch-memory": self.has}
@@ -149,12 +149,12 @@ def test_containers_of_yarn_end_in_place_of_their_node_manager(
         world.outbox.deliver(world.cluster)
     world.seconds(1)
 
-    assert copilot.asked[0].keys() == {"kubernetes.io/batch-memory"}
-    assert copilot.asked[0]["kubernetes.io/batch-memory"] > 3 * GIB
+    assert copilot.releases[0].keys() == {"kubernetes.io/batch-memory"}
+    assert copilot.releases[0]["kubernetes.io/batch-memory"] > 3 * GIB
     assert world.tree.host.killed == ([] if is_spared else [12])
-    told = [each for each in world.agent.audit.events if each.owner == "yarn"]
-    assert ("released kubernetes.io/batch-memory" in str(told[0])) is is_spared
-    assert len(copilot.asked) == (2 if is_spared else 1)
+    events = [each for each in world.agent.audit.events if each.owner == "yarn"]
+    assert ("released kubernetes.io/batch-memory" in str(events[0])) is is_spared
+    assert len(copilot.releases) == (2 if is_spared else 1)
 
 
 def test_eviction_by_api_is_requested_once() -> None:
@@ -503,19 +503,19 @@ def test_timers_keep_step_and_do_not_catch_up() -> None:
 
 def test_a_round_that_fails_stops_no_other() -> None:
     """The failure is reported by name, and the round is retried when it is due."""
-    told: list[str] = []
+    errors: list[str] = []
     ran: list[float] = []
 
     def fail(_: float) -> None:
         raise ZeroDivisionError
 
-    timers = Timers(lambda name, error: told.append(f"{name}: {type(error).__name__}"))
+    timers = Timers(lambda name, error: errors.append(f"{name}: {type(error).__name__}"))
     timers.add("bad", 1.0, fail)
     timers.add("good", 1.0, ran.append)
     timers.run(5.0)
     timers.run(6.0)
 
-    assert told == ["bad: ZeroDivisionError"] * 2
+    assert errors == ["bad: ZeroDivisionError"] * 2
     assert ran == [5.0, 6.0]
     plain = Timers()
     plain.add("bad", 1.0, fail)

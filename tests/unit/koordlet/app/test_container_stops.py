@@ -21,13 +21,13 @@ class PlayedRuntime:
 
     problem: str = ""
     is_there: bool = True
-    asked: list[tuple[str, str, int]] = field(default_factory=list)
+    stopped: list[tuple[str, str, int]] = field(default_factory=list)
 
     def reaches(self, container_id: str) -> bool:
         return self.is_there and container_id.startswith("containerd://")
 
     def stop(self, pod_uid: str, container_id: str, grace_s: int) -> None:
-        self.asked.append((pod_uid, container_id, grace_s))
+        self.stopped.append((pod_uid, container_id, grace_s))
         if self.problem:
             raise HostError(self.problem)
 
@@ -65,7 +65,7 @@ def test_all_containers_of_a_pod_are_waited_for() -> None:
     assert [(done.victim.uid, done.problems) for done in stops.finished()] == [("u", [])]
     assert stops.finished() == []
     assert stops.begin(victim(grace_s=3600), started) == 30
-    assert sorted(runtime.asked) == [("u", f"containerd://{n}", 5) for n in range(2)]
+    assert sorted(runtime.stopped) == [("u", f"containerd://{n}", 5) for n in range(2)]
 
 
 def test_running_stop_is_not_started_again() -> None:
@@ -144,7 +144,7 @@ def test_runtime_stops_a_victim_without_a_kill() -> None:
     world.memory(17)
     world.seconds(4)
 
-    assert [(uid, grace_s) for uid, _, grace_s in runtime.asked] == [(goes, 7)]
+    assert [(uid, grace_s) for uid, _, grace_s in runtime.stopped] == [(goes, 7)]
     assert world.tree.host.killed == []
     done = [event.after for event in world.agent.audit.events if event.type == "eviction"]
     assert done == ["containers are stopped with a grace period of 7 s", "containers have ended"]

@@ -14,7 +14,7 @@ from koordinator.koordlet.view.pods import PodView, pod_view
 
 KEY = "scheduling.koordinator.sh/device-allocated"
 #: Requests of pods: a card, and a GPU or parts of it.
-ASKED: dict[str, Any] = {"requests": {"koordinator.sh/rdma": 100, "nvidia.com/gpu": 1}}
+REQUESTS: dict[str, Any] = {"requests": {"koordinator.sh/rdma": 100, "nvidia.com/gpu": 1}}
 VF = {"rdma": [{"minor": 0, "extension": {"vfs": [{"minor": 1, "busID": "0000:1f:00.2"}]}}]}
 
 
@@ -36,7 +36,7 @@ class Node:
     def hear(self, name: str, allocated: Any, **more: Any) -> PodView:
         """Deliver a pod from the API server."""
         text = allocated if isinstance(allocated, str) else json.dumps(allocated)
-        view = pod_view(pod(name, annotations={KEY: text}, **ASKED, **more), LAYOUT)
+        view = pod_view(pod(name, annotations={KEY: text}, **REQUESTS, **more), LAYOUT)
         self.pods[name] = view
         self.holders.publish(self.pods.values())
         return view
@@ -54,12 +54,12 @@ class Node:
             return False
         return True
 
-    def end(self, view: PodView, *, is_told: bool = True) -> None:
+    def end(self, view: PodView, *, is_reported: bool = True) -> None:
         """End a pod: first its cgroup disappears, then the API server reports it."""
         self.tree.host.vanish(f"/sys/fs/cgroup/cpu/{view.folder}")
         for hierarchy in ("cpuset", "memory", "cpuacct", "blkio", "perf_event", "net_cls"):
             self.tree.host.vanish(f"/sys/fs/cgroup/{hierarchy}/{view.folder}")
-        if is_told:
+        if is_reported:
             del self.pods[view.pod.metadata.name]
             self.holders.publish(self.pods.values())
 
@@ -118,7 +118,7 @@ def test_device_of_an_ended_pod_is_free_immediately() -> None:
     node = Node()
     first = node.hear("first", VF)
     assert node.start(first)
-    node.end(first, is_told=False)
+    node.end(first, is_reported=False)
     assert node.start(node.hear("second", VF))
 
     node = Node()
@@ -147,11 +147,11 @@ def test_restarted_agent_orders_pods_by_their_start() -> None:
     """Then all pods come at once; their names do not matter."""
     node = Node()
     thief = pod_view(
-        pod("a", annotations={KEY: json.dumps(VF)}, **ASKED, startTime="2024-01-02T00:00:00Z"),
+        pod("a", annotations={KEY: json.dumps(VF)}, **REQUESTS, startTime="2024-01-02T00:00:00Z"),
         LAYOUT,
     )
     owner = pod_view(
-        pod("b", annotations={KEY: json.dumps(VF)}, **ASKED, startTime="2024-01-01T00:00:00Z"),
+        pod("b", annotations={KEY: json.dumps(VF)}, **REQUESTS, startTime="2024-01-01T00:00:00Z"),
         LAYOUT,
     )
     for each in (thief, owner):
@@ -164,7 +164,7 @@ def test_restarted_agent_orders_pods_by_their_start() -> None:
 def test_unpublished_pod_is_remembered() -> None:
     """The runtime calls before the watch has delivered the pod."""
     node = Node()
-    owner = pod_view(pod("owner", annotations={KEY: json.dumps(VF)}, **ASKED), LAYOUT)
+    owner = pod_view(pod("owner", annotations={KEY: json.dumps(VF)}, **REQUESTS), LAYOUT)
     assert node.start(owner)
     node.hear("unrelated", gpu(10))
     assert not node.start(node.hear("thief", VF))

@@ -90,9 +90,9 @@ def test_gpus_are_offered_with_attributes_for_selectors() -> None:
     world, _ = offering(1)
 
     (gpu,) = offered(world)
-    said = {name: a.string_value or a.int_value for name, a in gpu.attributes.items()}
+    attributes = {name: a.string_value or a.int_value for name, a in gpu.attributes.items()}
     assert gpu.name == "gpu-0"
-    assert said == {
+    assert attributes == {
         "uuid": "GPU-0", "vendor": "nvidia", "model": "T4", "minor": 0, "numaNode": 0,
         "busID": "0000:00:00.0", "resource.kubernetes.io/pcieRoot": "pci0000:3a",
         "resource.kubernetes.io/numaNode": 0,
@@ -324,8 +324,8 @@ def test_claimed_share_is_limited_like_a_requested_one(core: int, memory: str, r
     amounts = {"gpu-core": str(core), "gpu-memory": memory, "gpu-memory-ratio": str(ratio)}
     resources = {f"koordinator.sh/{name}": amount for name, amount in amounts.items()}
     annotation = json.dumps({"gpu": [{"minor": 1, "resources": resources}]})
-    asked = {name: amount for name, amount in resources.items() if "ratio" not in name}
-    requested = claiming(annotation=annotation, requests=asked)
+    requests = {name: amount for name, amount in resources.items() if "ratio" not in name}
+    requested = claiming(annotation=annotation, requests=requests)
 
     wanted = gpu_adjustment(requested, WATCHED)
     result = limits(claims, claiming({"name": "gpu"}))

@@ -77,7 +77,7 @@ class RecordedHost:
     """Machine that records the accessed paths; see ``port.Host``."""
 
     def __init__(self, host: LinuxHost) -> None:
-        self.asked: set[str] = set()
+        self.opened: set[str] = set()
         self._host = host
 
     def __getattr__(self, name: str) -> Any:
@@ -85,13 +85,13 @@ class RecordedHost:
 
         def call(*arguments: Any) -> Any:
             if name not in {"kill", "mount", "close"}:
-                self.asked.add(arguments[0])
+                self.opened.add(arguments[0])
             return method(*arguments)
 
         return call
 
     def mount(self, _: str, folder: str) -> None:
-        self.asked.add(folder)
+        self.opened.add(folder)
 
 
 class Following:
@@ -413,7 +413,7 @@ def test_no_string_of_an_object_leads_out(
     assert node.listing() == beside
     assert node.sleeper.poll() is None
     assert CANARY.strip() not in caplog.text + repr(node.agent.audit.events)
-    for path in node.host.asked:
+    for path in node.host.opened:
         assert os.path.normpath(path) == path.rstrip("/"), path
         assert path.isprintable(), path
         assert path.startswith(f"{node.root}/node/"), path
@@ -445,4 +445,4 @@ def test_no_volume_name_of_the_api_server_leads_out(node: TrappedNode, volume: s
     node.live(1, 10, 10)
 
     assert node.trapped() == before
-    assert all(os.path.normpath(path) == path for path in node.host.asked)
+    assert all(os.path.normpath(path) == path for path in node.host.opened)

@@ -106,9 +106,9 @@ def test_invalid_bandwidth_is_audited_once_and_the_previous_shape_stays(
     live(world, 20)
 
     assert tools.rates == before
-    told = audited(world)
-    assert [each for each in told if "must be at most 100000000 bit/s together" in each] != []
-    assert len(told) == len(set(told))
+    entries = audited(world)
+    assert [each for each in entries if "must be at most 100000000 bit/s together" in each] != []
+    assert len(entries) == len(set(entries))
 
 
 def test_a_tool_that_fails_is_tried_again(world: World, tools: PlayedTools) -> None:

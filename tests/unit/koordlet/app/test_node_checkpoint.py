@@ -104,10 +104,10 @@ def starting(view: PodView, annotations: Mapping[str, str] | None = None) -> Sta
     )
 
 
-def limits(hooks: RuntimeHooks, asked: StartingPod) -> LinuxResources:
+def limits(hooks: RuntimeHooks, starting: StartingPod) -> LinuxResources:
     """Return the limits that the runtime gets for a new container of a pod."""
     starting_container = StartingContainer(name="c0", id="new", env={})
-    return hooks.create_container(asked, starting_container).resources
+    return hooks.create_container(starting, starting_container).resources
 
 
 def test_containers_start_right_though_the_server_is_away() -> None:

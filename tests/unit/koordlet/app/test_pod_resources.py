@@ -3,11 +3,11 @@
 from tests.nodes import pod
 from tests.unit.koordlet.app.world import World
 from tests.unit.koordlet.pod_resources.test_pod_resources_answers import (
-    ASKED,
     RDMA,
+    REQUESTS,
     allocated,
     ids,
-    told,
+    reported,
 )
 
 from koordinator.foundation.protobuf import decode_message, encode_message
@@ -15,9 +15,9 @@ from koordinator.koordlet.app.device_hooks import DeviceHolders
 from koordinator.koordlet.pod_resources import PodResources, PodResourcesAnswers, PodResourcesList
 
 
-def asked(answers: PodResourcesAnswers, name: str) -> PodResources:
+def completed(answers: PodResourcesAnswers, name: str) -> PodResources:
     """Return a pod's resources if the kubelet knows no devices."""
-    answer = answers.complete(encode_message(PodResourcesList(pods=(told(name),))))
+    answer = answers.complete(encode_message(PodResourcesList(pods=(reported(name),))))
     (found,) = decode_message(PodResourcesList, answer).pods
     return found
 
@@ -31,13 +31,13 @@ def test_pod_is_published_from_its_first_event_until_it_is_deleted() -> None:
     )
     world.agent = world.start(pod_resources=answers, device_holders=holders)
     world.seconds(1)
-    view = world.add(pod("job", **ASKED, annotations=allocated("0000:01:00.2")))
-    assert ids(asked(answers, "job")) == [{}]
+    view = world.add(pod("job", **REQUESTS, annotations=allocated("0000:01:00.2")))
+    assert ids(completed(answers, "job")) == [{}]
     world.agent.step()
-    assert RDMA in ids(asked(answers, "job"))[0]
-    world.add(pod("thief", **ASKED, annotations=allocated("0000:01:00.2")))
+    assert RDMA in ids(completed(answers, "job"))[0]
+    world.add(pod("thief", **REQUESTS, annotations=allocated("0000:01:00.2")))
     world.agent.step()
-    assert ids(asked(answers, "thief")) == [{}]
+    assert ids(completed(answers, "thief")) == [{}]
     world.cluster.delete(type(view.pod), "job", "default")
     world.agent.step()
-    assert ids(asked(answers, "job")) == [{}]
+    assert ids(completed(answers, "job")) == [{}]

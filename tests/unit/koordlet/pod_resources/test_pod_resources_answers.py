@@ -24,7 +24,7 @@ from koordinator.koordlet.view.pods import PodView
 RDMA, GPU = "koordinator.sh/rdma", "nvidia.com/gpu"
 
 
-ASKED: dict[str, Any] = {key: {RDMA: 100, GPU: 1} for key in ("requests", "limits")}
+REQUESTS: dict[str, Any] = {key: {RDMA: 100, GPU: 1} for key in ("requests", "limits")}
 
 
 def allocated(function: str, gpu: str = "GPU-a") -> dict[str, str]:
@@ -60,7 +60,7 @@ class Node:
         return decode_message(PodResourcesList, answer).pods
 
 
-def told(name: str, *containers: str, **devices: str) -> PodResources:
+def reported(name: str, *containers: str, **devices: str) -> PodResources:
     """Return a pod in the kubelet's answer; ``devices`` belong to its first container."""
     given_ = tuple(ContainerDevices(resource_name=key.replace("_", "/"), device_ids=(value,))
                    for key, value in devices.items())  # fmt: skip
@@ -81,20 +81,20 @@ def test_first_container_has_the_scheduler_s_devices() -> None:
     """Sorted by resource with the kubelet's devices; other pods are unchanged."""
     node = Node()
     node.publish(
-        node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))),
+        node.tree.add_pod(pod("job", **REQUESTS, annotations=allocated("0000:01:00.2"))),
         node.tree.add_pod(pod("plain")),
     )
-    job, plain = node.ask(told("job", "c0", "c1", m_plugin="x"), told("plain"))
+    job, plain = node.ask(reported("job", "c0", "c1", m_plugin="x"), reported("plain"))
     expected = {RDMA: ("0000:01:00.2",), "m/plugin": ("x",), GPU: ("GPU-a",)}
     assert ids(job) == [expected, {}]
     assert list(ids(job)[0]) == sorted(expected)
-    assert plain == told("plain")
+    assert plain == reported("plain")
 
 
 def test_resource_reported_by_the_kubelet_is_kept() -> None:
     """A device plugin that the scheduler informed knows which container has which GPU."""
     node = Node()
-    node.publish(node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))))
+    node.publish(node.tree.add_pod(pod("job", **REQUESTS, annotations=allocated("0000:01:00.2"))))
     own = ContainerDevices(resource_name=GPU, device_ids=("GPU-b",))
     pod_resources = PodResources(
         name="job",
@@ -111,10 +111,10 @@ def test_resource_reported_by_the_kubelet_is_kept() -> None:
 def test_pod_without_cgroup_has_no_devices() -> None:
     """A deleted pod of the same name had another device, which may belong to another pod now."""
     node = Node()
-    gone = pod("job-0", **ASKED, annotations=allocated("0000:01:00.2"))
-    ended = pod("job-1", **ASKED, annotations=allocated("0000:01:00.3"), phase="Succeeded")
+    gone = pod("job-0", **REQUESTS, annotations=allocated("0000:01:00.2"))
+    ended = pod("job-1", **REQUESTS, annotations=allocated("0000:01:00.3"), phase="Succeeded")
     node.publish(node.tree.add_pod(ended), PodView(gone, "kubepods/besteffort/podother", ()))
-    assert node.ask(told("job-0"), told("job-1")) == (told("job-0"), told("job-1"))
+    assert node.ask(reported("job-0"), reported("job-1")) == (reported("job-0"), reported("job-1"))
 
 
 def test_a_malformed_allocation_costs_its_own_pod_the_devices() -> None:
@@ -123,17 +123,17 @@ def test_a_malformed_allocation_costs_its_own_pod_the_devices() -> None:
     hostile = {"scheduling.koordinator.sh/device-allocated": "{" * 1000}
     node.publish(
         node.tree.add_pod(pod("hostile", annotations=hostile)),
-        node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))),
+        node.tree.add_pod(pod("job", **REQUESTS, annotations=allocated("0000:01:00.2"))),
     )
-    hostile_told, job = node.ask(told("hostile"), told("job"))
-    assert ids(hostile_told) == [{}]
+    hostile_answer, job = node.ask(reported("hostile"), reported("job"))
+    assert ids(hostile_answer) == [{}]
     assert RDMA in ids(job)[0]
 
 
 def test_a_pod_without_containers_is_passed_on() -> None:
     """A kubelet does not report such a pod."""
     node = Node()
-    node.publish(node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))))
+    node.publish(node.tree.add_pod(pod("job", **REQUESTS, annotations=allocated("0000:01:00.2"))))
     empty = PodResources(name="job", namespace="default")
     assert node.ask(empty) == (empty,)
 
@@ -141,7 +141,7 @@ def test_a_pod_without_containers_is_passed_on() -> None:
 def test_fields_of_kubelets_to_come_arrive() -> None:
     """What is added does not cost what was there."""
     node = Node()
-    node.publish(node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2"))))
+    node.publish(node.tree.add_pod(pod("job", **REQUESTS, annotations=allocated("0000:01:00.2"))))
     later = bytes([15 << 3 | 2, 3]) + b"new"
     container = ContainerResources(name="c0", rest=later)
     pod_resources = PodResources(
@@ -162,9 +162,9 @@ def test_undecodable_answer_is_passed_through(data: bytes) -> None:
 def test_starting_pod_is_awaited() -> None:
     """The kubelet receives a pod at the same time, and sets up its network immediately."""
     node = Node(longest_wait_s=30.0)
-    view = node.tree.add_pod(pod("job", **ASKED, annotations=allocated("0000:01:00.2")))
+    view = node.tree.add_pod(pod("job", **REQUESTS, annotations=allocated("0000:01:00.2")))
     threading.Timer(0.1, lambda: node.publish(view)).start()
-    (job,) = node.ask(told("job"))
+    (job,) = node.ask(reported("job"))
     assert RDMA in ids(job)[0]
 
 
@@ -172,11 +172,11 @@ def test_starting_pod_is_awaited() -> None:
 def test_a_pod_that_follows_one_of_its_name_gets_its_own_device() -> None:
     """As in a StatefulSet: the first cgroup is removed before the second pod is published."""
     node = Node(longest_wait_s=30.0)
-    first = pod("job-0", **ASKED, annotations=allocated("0000:01:00.2"))
+    first = pod("job-0", **REQUESTS, annotations=allocated("0000:01:00.2"))
     node.publish(PodView(first, "kubepods/besteffort/poduid-first", ()))
-    second = node.tree.add_pod(pod("job-0", **ASKED, annotations=allocated("0000:01:00.3")))
+    second = node.tree.add_pod(pod("job-0", **REQUESTS, annotations=allocated("0000:01:00.3")))
     threading.Timer(0.1, lambda: node.publish(second)).start()
-    (job,) = node.ask(told("job-0"))
+    (job,) = node.ask(reported("job-0"))
     assert ids(job)[0][RDMA] == ("0000:01:00.3",)
 
 
@@ -185,20 +185,20 @@ def test_missing_pod_is_awaited_once() -> None:
     """Without an API server the kubelet's own answer goes out, and at once from then on."""
     node = Node(longest_wait_s=0.3)
     clock = SystemClock()
-    assert node.ask(told("unknown")) == (told("unknown"),)
+    assert node.ask(reported("unknown")) == (reported("unknown"),)
     began_s = clock.now_s()
     for _ in range(20):
-        node.ask(told("unknown"))
+        node.ask(reported("unknown"))
     assert clock.now_s() - began_s < 20 * 0.3
 
 
 def test_device_of_another_pod_is_withheld_until_it_is_free() -> None:
     """Pods that did not change are looked at again when others do."""
     node = Node()
-    view = node.tree.add_pod(pod("p", **ASKED, annotations=allocated("0000:1f:00.2")))
+    view = node.tree.add_pod(pod("p", **REQUESTS, annotations=allocated("0000:1f:00.2")))
     node.thieves = {"p"}
     node.publish(view)
-    assert ids(node.ask(told("p"))[0]) == [{}]
+    assert ids(node.ask(reported("p"))[0]) == [{}]
     node.thieves = set()
     node.publish(view)
-    assert ids(node.ask(told("p"))[0]) == [{RDMA: ("0000:1f:00.2",), GPU: ("GPU-a",)}]
+    assert ids(node.ask(reported("p"))[0]) == [{RDMA: ("0000:1f:00.2",), GPU: ("GPU-a",)}]

@@ -333,13 +333,13 @@ def test_a_pending_resize_changes_nothing(reason: str, *, is_seen_first: bool) -
         node.seconds(2)
         node.change(limited(100_000))
         node.second()
-    asked = limited(100_000)
+    limited_pod = limited(100_000)
     granted = tuple(
-        replace(each, resources=cores(2000)) for each in asked.status.container_statuses
+        replace(each, resources=cores(2000)) for each in limited_pod.status.container_statuses
     )
     condition = Condition(type="PodResizePending", status="True", reason=reason)
-    status = replace(asked.status, container_statuses=granted, conditions=(condition,))
-    node.change(replace(asked, status=status))
+    status = replace(limited_pod.status, container_statuses=granted, conditions=(condition,))
+    node.change(replace(limited_pod, status=status))
 
     node.seconds(12)
 

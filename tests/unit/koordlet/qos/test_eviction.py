@@ -79,8 +79,8 @@ def test_usage(used: int, capacity: int, threshold: int, lower: int, release: in
 
 def be(name: str, batch_cpu: int = 10_000, priority: int = 5000, **kwargs: Any) -> Any:
     """Return a best-effort pod."""
-    asked = {"kubernetes.io/batch-cpu": batch_cpu}
-    return pod(name, "BE", requests=asked, priority=priority, **kwargs)
+    requests = {"kubernetes.io/batch-cpu": batch_cpu}
+    return pod(name, "BE", requests=requests, priority=priority, **kwargs)
 
 
 STARVED = {Metric.BE_CPU: 3.9, Metric.BE_CPU_REQUEST: 40_000.0, Metric.BE_CPU_LIMIT: 4000.0}

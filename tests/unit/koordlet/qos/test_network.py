@@ -255,11 +255,11 @@ def test_terway_priorities_follow_the_label_then_kubernetes() -> None:
     result = plan_terway(view)
 
     assert result is not None
-    told = json.loads(result.pods).values()
-    assert {each["podName"]: each["prio"] for each in told} == {
+    priorities = json.loads(result.pods).values()
+    assert {each["podName"]: each["prio"] for each in priorities} == {
         "system": 0,
         "lse": 1,
         "be": 2,
         "plain": 2,
     }
-    assert LAYOUT.besteffort in json.dumps([*told])
+    assert LAYOUT.besteffort in json.dumps([*priorities])

@@ -278,15 +278,15 @@ def test_disks_are_limited_for_best_effort_pods_and_the_machine() -> None:
         if isinstance(i, SetBlockDevice)
     ]
 
-    told = {(i.folder, i.file, i.device): i.value for i in planned}
-    assert told[LAYOUT.besteffort, CgroupFile.READ_BPS, "8:0"] == "1000"
-    assert told[LAYOUT.besteffort, CgroupFile.IO_WEIGHT, "8:0"] == "100"
-    assert told[LAYOUT.besteffort, CgroupFile.READ_BPS, "8:48"] == "0"
-    assert told[view.folder, CgroupFile.WRITE_IOPS, "8:32"] == "50"
-    assert told["", CgroupFile.IO_QOS, "8:16"] == (
+    written = {(i.folder, i.file, i.device): i.value for i in planned}
+    assert written[LAYOUT.besteffort, CgroupFile.READ_BPS, "8:0"] == "1000"
+    assert written[LAYOUT.besteffort, CgroupFile.IO_WEIGHT, "8:0"] == "100"
+    assert written[LAYOUT.besteffort, CgroupFile.READ_BPS, "8:48"] == "0"
+    assert written[view.folder, CgroupFile.WRITE_IOPS, "8:32"] == "50"
+    assert written["", CgroupFile.IO_QOS, "8:16"] == (
         "enable=1 ctrl=user rpct=95 rlat=3000 wpct=95 wlat=3000"
     )
-    assert told["", CgroupFile.IO_MODEL, "8:16"] == "ctrl=auto"
+    assert written["", CgroupFile.IO_MODEL, "8:16"] == "ctrl=auto"
     places = [i.folder for i in planned]
     assert places.index("") < places.index(LAYOUT.besteffort)  # a weight needs the node's model
 

@@ -240,10 +240,10 @@ def _of(view: PodView, intents: list[Intent]) -> list[Intent]:
 def test_cpus_of_another_pod_are_not_taken(cpuset: str) -> None:
     """However old the pod is that names them later."""
     tree = Tree()
-    asked: dict[str, Any] = {"requests": {"cpu": 4}}
+    cpu_request: dict[str, Any] = {"requests": {"cpu": 4}}
     status = {STATUS: json.dumps({"cpuset": "2-5"})}
-    old: dict[str, Any] = {**asked, "startTime": "2020-01-01T00:00:00Z"}
-    bank = tree.add_pod(pod("bank", "LSR", annotations=status, **asked))
+    old: dict[str, Any] = {**cpu_request, "startTime": "2020-01-01T00:00:00Z"}
+    bank = tree.add_pod(pod("bank", "LSR", annotations=status, **cpu_request))
     plain = tree.add_pod(pod("evil", "LSR", **old))
     evil = tree.add_pod(pod("evil", "LSR", annotations={STATUS: f'{{"cpuset":"{cpuset}"}}'}, **old))
     holders = CpuHolders()
@@ -293,9 +293,9 @@ def test_a_resize_that_the_node_refuses_gives_nothing() -> None:
     (container,) = made.spec.containers
     spec = replace(made.spec, containers=(replace(container, resources=resources),))
     (status,) = made.status.container_statuses
-    held = replace(status, resources=container.resources)
+    allocated_status = replace(status, resources=container.resources)
     refused = Condition(type=RESIZE_PENDING, status="True", reason=INFEASIBLE)
-    statuses = replace(made.status, container_statuses=(held,), conditions=(refused,))
+    statuses = replace(made.status, container_statuses=(allocated_status,), conditions=(refused,))
     tree = Tree()
     view = tree.add_pod(replace(made, spec=spec, status=statuses))
     for folder in (view.folder, view.containers[0].folder):

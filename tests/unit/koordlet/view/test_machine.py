@@ -48,11 +48,11 @@ def test_pools_exclude_bound_cpus() -> None:
     """Best effort uses CPUs of LSR pods, but not of LSE pods."""
     status = "scheduling.koordinator.sh/resource-status"
     tree = Tree("0-15")
-    asked: dict[str, Any] = {"requests": {"cpu": 2}}
-    lse = tree.add_pod(pod("e", "LSE", annotations={status: '{"cpuset":"0-1"}'}, **asked))
-    lsr = tree.add_pod(pod("r", "LSR", annotations={status: '{"cpuset":"4-5"}'}, **asked))
+    requests: dict[str, Any] = {"requests": {"cpu": 2}}
+    lse = tree.add_pod(pod("e", "LSE", annotations={status: '{"cpuset":"0-1"}'}, **requests))
+    lsr = tree.add_pod(pod("r", "LSR", annotations={status: '{"cpuset":"4-5"}'}, **requests))
     own = {status: '{"cpuset":"7"}'}
-    gone = tree.add_pod(pod("g", "LSE", annotations=own, phase="Succeeded", **asked))
+    gone = tree.add_pod(pod("g", "LSE", annotations=own, phase="Succeeded", **requests))
     view = tree.view(lse, lsr, gone, machine_=machine(16, topology=cpus(16, sockets=2)))
 
     pools = cpu_pools(view)

@@ -58,7 +58,7 @@ EVIL_PROFILE = profile(
 POD = pod(labels={"app": "etl"})
 RESERVATION = {"metadata": {"name": "r"}, "spec": {"template": POD}}
 REVIEWS = [("/mutate-pod", POD), ("/mutate-reservation", RESERVATION)]
-TOLD = 'ClusterColocationProfile evil: internal error: review of "{}": Boom'
+MESSAGE = 'ClusterColocationProfile evil: internal error: review of "{}": Boom'
 
 
 def breaks_over_evil(owner: Any, name: str) -> Callable[..., Any]:
@@ -101,7 +101,7 @@ def test_a_profile_that_breaks_is_left_out_and_the_others_apply(
         assert not admission.faults  # of a template no namespace is asked
         return
     assert result == expected
-    assert admission.about == {TOLD.format(path)}
+    assert admission.about == {MESSAGE.format(path)}
 
 
 @pytest.mark.parametrize("name", ["translated", "with_extended_spec", "with_device_spec"])
@@ -117,7 +117,7 @@ def test_a_profile_whose_pod_breaks_a_later_rule_is_left_out(
     admission = Admission((batch, *GOOD, colocates, EVIL_PROFILE))
 
     assert admission.review("/mutate-pod", asks) == expected
-    assert admission.about == {TOLD.format("/mutate-pod")}
+    assert admission.about == {MESSAGE.format("/mutate-pod")}
 
 
 def test_several_that_break_are_all_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -219,8 +219,8 @@ def test_every_review_is_counted_and_the_first_is_logged(
     answer_to = reviewer(hook, lookup(*GOOD, EVIL_PROFILE))  # type: ignore[arg-type]
 
     for _ in range(3):
-        asked = Review(uid="u", operation="CREATE", namespace="default", name="p", object=POD)
-        answer = answer_to(asked)
+        failing = Review(uid="u", operation="CREATE", namespace="default", name="p", object=POD)
+        answer = answer_to(failing)
         assert answer.allowed
         assert answer.after is not None
         assert answer.after["metadata"]["labels"]["z"] == "yes"

@@ -285,7 +285,7 @@ def test_an_update_changes_nothing() -> None:
 
 
 @pytest.mark.parametrize(
-    ("asked", "spelt"),
+    ("requests", "spelt"),
     [
         ({"gpu": "300"}, {"gpu-core": "300", "gpu-memory-ratio": "300", "gpu.shared": "3"}),
         ({"gpu": "50"}, {"gpu-core": "50", "gpu-memory-ratio": "50", "gpu.shared": "1"}),
@@ -294,9 +294,9 @@ def test_an_update_changes_nothing() -> None:
         ({"gpu.shared": "2", "gpu-core": "50"}, {"gpu.shared": "2", "gpu-core": "50"}),
     ],
 )
-def test_gpus_are_spelt_out(asked: dict[str, str], spelt: dict[str, str]) -> None:
+def test_gpus_are_spelt_out(requests: dict[str, str], spelt: dict[str, str]) -> None:
     """Without any profile (6.2, step 8)."""
-    amounts = {f"koordinator.sh/{name}": amount for name, amount in asked.items()}
+    amounts = {f"koordinator.sh/{name}": amount for name, amount in requests.items()}
     wanted = {f"koordinator.sh/{name}": amount for name, amount in spelt.items()}
     manifest = pod({"resources": {"requests": amounts, "limits": amounts}})
 
@@ -373,10 +373,10 @@ def test_what_is_asked_for_on_behalf_of_a_gpu_pod_is_offered_by_nodes() -> None:
         }
     )
     assert isinstance(device, Device)
-    asked = {"koordinator.sh/gpu": "50"}
+    requests = {"koordinator.sh/gpu": "50"}
     gates = parse_gates("")
 
-    after = mutate_pod(request(pod({"resources": {"requests": asked}})), lookup(), gates)
+    after = mutate_pod(request(pod({"resources": {"requests": requests}})), lookup(), gates)
 
     wanted = after["spec"]["containers"][0]["resources"]["requests"]
     offered = gpu_resources(device, shows_shared=ManagerFeature.SYNC_GPU_SHARED in gates)
@@ -388,10 +388,12 @@ def test_what_is_asked_for_on_behalf_of_a_gpu_pod_is_offered_by_nodes() -> None:
 
 def test_whole_npus_stay_a_request_that_the_scheduler_accepts() -> None:
     """So many cards are not shared by several: that would be refused as a combination."""
-    asked = {"huawei.com/npu-core": "80", "koordinator.sh/gpu-memory-ratio": "400"}
+    requests = {"huawei.com/npu-core": "80", "koordinator.sh/gpu-memory-ratio": "400"}
 
     after = mutate_pod(
-        request(pod({"resources": {"requests": asked, "limits": asked}})), lookup(), DEFAULT_GATES
+        request(pod({"resources": {"requests": requests, "limits": requests}})),
+        lookup(),
+        DEFAULT_GATES,
     )
 
     kept = after["spec"]["containers"][0]["resources"]["requests"]

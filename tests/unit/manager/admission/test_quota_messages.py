@@ -205,9 +205,9 @@ def test_denied_pod_has_the_message_of_the_original(
     old: Any, labels: dict[str, str], original: str
 ) -> None:
     """As quotas do."""
-    asked = request(pod(labels=labels), "UPDATE" if old else "CREATE", old)
+    admission = request(pod(labels=labels), "UPDATE" if old else "CREATE", old)
 
     with pytest.raises(Denial) as denial:
-        validate_pod(asked, lookup(*TREE), DEFAULT_GATES)
+        validate_pod(admission, lookup(*TREE), DEFAULT_GATES)
 
     assert str(denial.value).startswith(f"{original}; ")

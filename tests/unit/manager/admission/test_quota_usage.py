@@ -201,8 +201,8 @@ def resize(world: World, before: str, after: str, **more: Any) -> str:
         for cpu in (before, after)
     )
     try:
-        asked = request(new, "UPDATE", old, subresource="resize", **more)
-        validate_pod(asked, world.lookup, ON)
+        admission = request(new, "UPDATE", old, subresource="resize", **more)
+        validate_pod(admission, world.lookup, ON)
     except Denial as error:
         return str(error)
     return ""

@@ -56,8 +56,13 @@ DEPARTMENT = quota("dept", "bank", labels={"is-parent": "true"})
 def rights(*granted: tuple[str, str, str, str]) -> Callable[..., bool]:
     """Return an API server that grants a user these: name, verb, resource, namespace."""
 
-    def permits(user: UserInfo, asked: ResourceAttributes) -> bool:
-        return (user.username, asked.verb, asked.resource, asked.namespace) in granted
+    def permits(user: UserInfo, attributes: ResourceAttributes) -> bool:
+        return (
+            user.username,
+            attributes.verb,
+            attributes.resource,
+            attributes.namespace,
+        ) in granted
 
     return permits
 
@@ -168,8 +173,8 @@ def test_what_a_quota_has_already_is_not_asked_about_again() -> None:
 def test_components_bind_what_they_have_to() -> None:
     """The scheduler creates the built-in quotas, the manager creates quotas of profiles."""
     for made, _, _ in FOREIGN:
-        asked = request(made, requester=EVE, is_of_component=True)
-        validate_quota(asked, world(DEPARTMENT), DEFAULT_GATES)
+        admission = request(made, requester=EVE, is_of_component=True)
+        validate_quota(admission, world(DEPARTMENT), DEFAULT_GATES)
 
 
 def test_quotas_below_the_root_need_a_right_where_tenancy_is_strict() -> None:

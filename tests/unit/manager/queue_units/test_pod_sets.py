@@ -160,8 +160,8 @@ def test_a_unit_asks_for_what_the_scheduler_counts_for_its_pods(
     for part in made.parts:
         for resource, amount in _counted(part).items():
             expected[resource] = expected.get(resource, 0) + amount
-    asked = {resource: amount for resource, amount in result.request.items() if amount}
-    assert asked == {resource: amount for resource, amount in expected.items() if amount}
+    requested = {resource: amount for resource, amount in result.request.items() if amount}
+    assert requested == {resource: amount for resource, amount in expected.items() if amount}
 
 
 @settings(max_examples=25, deadline=None)

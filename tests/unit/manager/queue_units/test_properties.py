@@ -174,9 +174,9 @@ def _check(world: World, name: str, state: str) -> None:
     _report(world, name, admission_checks=tuple(replace(it, state=state) for it in checks))
 
 
-def _report(world: World, name: str, **said: Any) -> None:
+def _report(world: World, name: str, **fields: Any) -> None:
     unit = world.unit(name)
-    world.cluster.update_status(replace(unit, status=replace(unit.status, **said)))
+    world.cluster.update_status(replace(unit, status=replace(unit.status, **fields)))
 
 
 def _do(world: World, faulty: FaultyCluster, op: str, args: list[Any]) -> None:

@@ -94,8 +94,8 @@ def why(one: Embedded, name: str) -> str:
     profile = one.scheduler.cycles["default-scheduler"].profile
     (plugin,) = [a.plugin for a in profile.filter if a.name == "DynamicResources"]
     pod_class = one.state.classes.of(one.cluster.get(Pod, name, "default"))
-    said: str = plugin.detail(Snapshot(one.state)[np.array([0])], pod_class)
-    return said
+    detail: str = plugin.detail(Snapshot(one.state)[np.array([0])], pod_class)
+    return detail
 
 
 def test_both_ways_fill_a_node_together(embedded: NewEmbedded) -> None:
@@ -166,8 +166,8 @@ def test_reserved_gpus_are_not_claimed(embedded: NewEmbedded) -> None:
     template = {"spec": pod("x", requests=WHOLE).spec}
     owners = [{"labelSelector": {"matchLabels": {"app": "x"}}}]
     spec = {"template": template, "owners": owners, "ttl": "0s"}
-    held = made("Reservation", "r", Reservation.API_VERSION, spec=spec)
-    one = embedded(*offered(), held, config=BOTH_WAYS)
+    reserved = made("Reservation", "r", Reservation.API_VERSION, spec=spec)
+    one = embedded(*offered(), reserved, config=BOTH_WAYS)
     one.run_to_fixed_point()
 
     one.cluster.create(claim("c"))

@@ -21,13 +21,13 @@ WEB = {"app": "web"}
 
 def preempt(
     state: ClusterState,
-    asked: Pod,
+    preemptor: Pod,
     nominated: Sequence[tuple[str, Pod]] = (),
     **args: int,
 ) -> PostFilterResult:
     """Run the plugin after a failed attempt under the default profile."""
     (profile,) = build_profiles(configuration(), state.axis).profiles
-    cycle, pod_class = SchedulingCycle(profile, state), state.classes.of(asked)
+    cycle, pod_class = SchedulingCycle(profile, state), state.classes.of(preemptor)
     diagnosis = cycle.scorecard(pod_class).diagnosis()
     assert not len(cycle.scorecard(pod_class).feasible)
     by_node: dict[str, list[tuple[Pod, PodClass]]] = {}
@@ -35,11 +35,11 @@ def preempt(
         by_node.setdefault(name, []).append((rival, state.classes.of(rival)))
     result: PostFilterResult = built(PLUGIN, state, **args).postfilter(
         cycle.attempt(
-            asked,
+            preemptor,
             pod_class,
             diagnosis,
             by_node,
-            nominated_node=asked.status.nominated_node_name,
+            nominated_node=preemptor.status.nominated_node_name,
         )
     )
     return result
@@ -189,10 +189,10 @@ def test_only_as_many_nodes_as_configured_are_tried(world: World) -> None:
         for part in full(f"n{i}", pod(f"p{i}", cpu=4, priority=9 - i, on=f"n{i}"))
     ]
     state = world(*objects)
-    asked = pod("p", cpu=4, priority=10)
+    preemptor = pod("p", cpu=4, priority=10)
 
-    assert preempt(state, asked).node == "n9"
-    few = preempt(state, asked, minCandidateNodesPercentage=10, minCandidateNodesAbsolute=1)
+    assert preempt(state, preemptor).node == "n9"
+    few = preempt(state, preemptor, minCandidateNodesPercentage=10, minCandidateNodesAbsolute=1)
     assert few.node == "n0"
 
 
@@ -277,12 +277,12 @@ def test_evicting_pods_makes_room_for_ports_and_lifts_anti_affinity(world: World
         pod("low", ports=[80], labels=WEB, on="n"),
         pod("bystander", on="n"),
     )
-    asked: list[dict[str, object]] = [
+    variants: list[dict[str, object]] = [
         {"ports": [80]},
         {"affinity": {"podAntiAffinity": near("web")}},
         {"labels": WEB, "topologySpreadConstraints": [spread()]},
     ]
-    for more in asked:
+    for more in variants:
         assert victims(preempt(state, pod("p", priority=10, **more))) == ["low"]  # type: ignore[arg-type]  # by name
 
 
@@ -293,9 +293,9 @@ def test_node_whose_victims_include_required_affinity_is_skipped(world: World) -
         pod("friend", cpu=2, labels=WEB, on="n"),
         pod("other", cpu=2, priority=5, on="n"),
     )
-    asked = pod("p", cpu=2, priority=10, affinity={"podAffinity": near("web")})
+    preemptor = pod("p", cpu=2, priority=10, affinity={"podAffinity": near("web")})
 
-    assert preempt(state, asked).message == (
+    assert preempt(state, preemptor).message == (
         "preemption: 0/1 nodes are available: 1 node(s) didn't match pod affinity rules."
     )
 
@@ -303,11 +303,11 @@ def test_node_whose_victims_include_required_affinity_is_skipped(world: World) -
 def test_capacity_of_a_nominated_pod_is_not_free(world: World) -> None:
     """A nominated pod of at least the same priority counts on n, so capacity for both is needed."""
     state = world(*full("n", pod("n1", cpu=2, on="n"), pod("n2", cpu=2, on="n")))
-    asked, rival = pod("p", cpu=2, priority=10), pod("rival", cpu=2, priority=10)
+    preemptor, rival = pod("p", cpu=2, priority=10), pod("rival", cpu=2, priority=10)
 
-    assert victims(preempt(state, asked)) == ["n2"]
-    assert victims(preempt(state, asked, [("n", rival)])) == ["n1", "n2"]
-    assert victims(preempt(state, asked, [("n", pod("meek", cpu=2, priority=9))])) == ["n2"]
+    assert victims(preempt(state, preemptor)) == ["n2"]
+    assert victims(preempt(state, preemptor, [("n", rival)])) == ["n1", "n2"]
+    assert victims(preempt(state, preemptor, [("n", pod("meek", cpu=2, priority=9))])) == ["n2"]
 
 
 def _preempted(original: Pod) -> Pod:

@@ -29,18 +29,18 @@ def templates(text: str) -> ConfigMap:
 
 
 def reserve(
-    state: ClusterState, asked: Pod, on: str = "n", **args: object
+    state: ClusterState, pending: Pod, on: str = "n", **args: object
 ) -> AllocationResult | Refusal:
     plugin = built(PLUGIN, state, **args)
     view = Snapshot(state)[np.array([state.nodes.rows[on]])]
-    held: AllocationResult | Refusal = plugin.reserve(view, state.classes.of(asked), None)
-    return held
+    result: AllocationResult | Refusal = plugin.reserve(view, state.classes.of(pending), None)
+    return result
 
 
-def allocated(held: AllocationResult | Refusal) -> dict[int, Mapping[str, str]]:
+def allocated(result: AllocationResult | Refusal) -> dict[int, Mapping[str, str]]:
     """Return ``{minor: resources}`` of the annotation."""
-    assert isinstance(held, AllocationResult)
-    entries = json.loads(held.annotations[ALLOCATED.key])["gpu"]
+    assert isinstance(result, AllocationResult)
+    entries = json.loads(result.annotations[ALLOCATED.key])["gpu"]
     return {entry["minor"]: entry["resources"] for entry in entries}
 
 
@@ -57,9 +57,9 @@ def test_cached_allocation_is_not_used_on_another_node(world: World) -> None:
         gpu_pod("b0", "b", gpu_core=50, gpu_memory_ratio=50, minors=[0]),
         gpu_pod("b1", "b", gpu_core=30, gpu_memory_ratio=30, minors=[1]),
     )
-    plugin, asked = built(PLUGIN, state), gpu_pod("p", gpu_core=20, gpu_memory_ratio=20)
+    plugin, pending = built(PLUGIN, state), gpu_pod("p", gpu_core=20, gpu_memory_ratio=20)
     views = (Snapshot(state)[np.array([state.nodes.rows[name]])] for name in "abab")
-    given = [allocated(plugin.reserve(view, state.classes.of(asked), None)) for view in views]
+    given = [allocated(plugin.reserve(view, state.classes.of(pending), None)) for view in views]
 
     assert [list(minors) for minors in given] == [[0], [1], [0], [1]]
 
@@ -124,9 +124,9 @@ def test_invalid_combinations_are_refused_on_all_nodes(
 ) -> None:
     """The message gives the wrong names or the wrong amount."""
     state = world(node("n"), device("n"))
-    asked = state.classes.of(pod("p", requests=requests))
+    pending = state.classes.of(pod("p", requests=requests))
 
-    assert built(PLUGIN, state).prefilter(Snapshot(state), asked) == Refusal(reason)
+    assert built(PLUGIN, state).prefilter(Snapshot(state), pending) == Refusal(reason)
 
 
 # -- filter ----------------------------------------------------------------------------------
@@ -185,10 +185,10 @@ def test_unhealthy_devices_are_not_allocated(world: World) -> None:
 def test_nodes_without_device_object_are_left_to_their_kubelet(world: World) -> None:
     """They pass and nothing is allocated; a Device object without GPUs counts as one."""
     state = world(node("n"), node("reported"), device("reported", gpus=0))
-    asked = gpu_pod("p", gpu=100)
+    pending = gpu_pod("p", gpu=100)
 
-    assert refused(built(PLUGIN, state), state, asked) == {"reported": REASON}
-    assert reserve(state, asked) == AllocationResult()
+    assert refused(built(PLUGIN, state), state, pending) == {"reported": REASON}
+    assert reserve(state, pending) == AllocationResult()
 
 
 def test_pods_without_gpus_pass_everywhere(world: World) -> None:
@@ -212,9 +212,9 @@ def test_share_goes_to_the_preferred_device(world: World, strategy: str, minor: 
         gpu_pod("b", "n", gpu=60, minors=[1]),
     )
     weighed = {"type": strategy, "resources": [{"name": RATIO, "weight": 1}]}
-    held = reserve(state, gpu_pod("p", gpu=40), scoringStrategy=weighed)
+    result = reserve(state, gpu_pod("p", gpu=40), scoringStrategy=weighed)
 
-    assert list(allocated(held)) == [minor]
+    assert list(allocated(result)) == [minor]
 
 
 def test_reserve_refuses_a_node_that_became_full(world: World) -> None:
@@ -227,10 +227,10 @@ def test_reserve_refuses_a_node_that_became_full(world: World) -> None:
 def test_allocations_are_restored_from_annotations(world: World) -> None:
     """A state built from the written annotation equals the reserved one."""
     first = world(node("n"), device("n", gpus=2))
-    held = reserve(first, gpu_pod("p", gpu=30))
-    assert isinstance(held, AllocationResult)
+    result = reserve(first, gpu_pod("p", gpu=30))
+    assert isinstance(result, AllocationResult)
     bound = pod(
-        "p", on="n", requests={"koordinator.sh/gpu": 30}, annotations=dict(held.annotations)
+        "p", on="n", requests={"koordinator.sh/gpu": 30}, annotations=dict(result.annotations)
     )
     second = world(node("n"), device("n", gpus=2), bound)
 
@@ -272,14 +272,16 @@ def test_malformed_template_table_is_reported_to_pods_that_need_it(world: World)
     )
     plugin = built(PLUGIN, state)
 
-    def refusal(asked: Pod) -> Refusal | None:
-        found: Refusal | None = plugin.prefilter(Snapshot(state), state.classes.of(asked))
+    def refusal(pending: Pod) -> Refusal | None:
+        found: Refusal | None = plugin.prefilter(Snapshot(state), state.classes.of(pending))
         return found
 
     plain = "no matched GPU shared resource template"
     assert (refusal(small), refusal(other)) == (None, Refusal(plain))
     add(state, templates("{: ]["))
     assert refusal(small) is None
-    told = refusal(other)
-    assert told is not None
-    assert told.reason.startswith(f"{plain}; ConfigMap {TEMPLATES}: data[data.yaml]: is not YAML")
+    refused_other = refusal(other)
+    assert refused_other is not None
+    assert refused_other.reason.startswith(
+        f"{plain}; ConfigMap {TEMPLATES}: data[data.yaml]: is not YAML"
+    )

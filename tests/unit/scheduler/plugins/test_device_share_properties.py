@@ -32,10 +32,10 @@ def test_allocation_equals_that_of_a_new_plugin(data: st.DataObject) -> None:
         pod_class, view = state.classes.of(pod), Snapshot(state)[np.array([row])]
         if plugin.filter(view, pod_class).codes.any():
             continue
-        held = plugin.reserve(view, pod_class, None)
-        assert held == built(PLUGIN, state).reserve(view, pod_class, None)
-        if isinstance(held, AllocationResult):
-            state.place(pod.key, pod, pod_class, row, held.pod_allocation)
+        result = plugin.reserve(view, pod_class, None)
+        assert result == built(PLUGIN, state).reserve(view, pod_class, None)
+        if isinstance(result, AllocationResult):
+            state.place(pod.key, pod, pod_class, row, result.pod_allocation)
         for key in data.draw(
             st.lists(st.sampled_from(sorted(state.pods.by_key) or [""]), max_size=1)
         ):

@@ -152,9 +152,9 @@ def test_claim_of_local_and_shared_devices_is_charged_to_its_node(
     network = slice_of("net", 4, nodeName=None, allNodes=True, driver="net.example.com")
     own = made("DeviceClass", "own", V1, spec=_of_driver(DRIVER))
     net = made("DeviceClass", "net", V1, spec=_of_driver("net.example.com"))
-    asked = [{"name": n, "exactly": {"deviceClassName": n, "count": 1}} for n in ("own", "net")]
+    requests = [{"name": n, "exactly": {"deviceClassName": n, "count": 1}} for n in ("own", "net")]
     claims = [
-        made("ResourceClaim", name, V1, spec={"devices": {"requests": asked}}) for name in "cd"
+        made("ResourceClaim", name, V1, spec={"devices": {"requests": requests}}) for name in "cd"
     ]
     nodes = (node("a"), node("b"), slice_of("a", 1), slice_of("b", 1))
     one = embedded(*nodes, network, own, net, *claims, user("p", "c"), user("q", "d"))
@@ -249,8 +249,8 @@ def test_explanations_name_the_device_and_the_selector(embedded: NewEmbedded) ->
         user("p", "c"), user("q", "d"),
     )  # fmt: skip
     places(one)
-    said = explained(one, "q")
-    assert said == (
+    detail = explained(one, "q")
+    assert detail == (
         "claim default/d, request r: 1 wanted, 0 free, n/gpu-0: allocated to claim default/c, "
         f"n/gpu-1: not selected by claim default/d: selector #0 ({wants})"
     )
@@ -261,9 +261,9 @@ def explained(one: Embedded, name: str) -> str:
     profile = one.scheduler.cycles["default-scheduler"].profile
     (plugin,) = [a.plugin for a in profile.filter if a.name == "DynamicResources"]
     waiting = one.cluster.get(Pod, name, "default")
-    said = plugin.detail(Snapshot(one.state)[np.array([0])], one.state.classes.of(waiting))
-    assert isinstance(said, str)
-    return said
+    detail = plugin.detail(Snapshot(one.state)[np.array([0])], one.state.classes.of(waiting))
+    assert isinstance(detail, str)
+    return detail
 
 
 def test_selector_error_on_one_node_refuses_the_pod_everywhere(embedded: NewEmbedded) -> None:
@@ -392,8 +392,10 @@ def test_rules_equal_taints_in_slices(rules: list[tuple[dict[str, str], str]], l
         by_rules.load(batch)
 
     def taints_of(pool: str, name: str) -> list[dict[str, str]]:
-        said = {"driver": DRIVER, "pool": pool, "device": name}.items()
-        return [{"key": "k", "effect": effect} for which, effect in rules if which.items() <= said]
+        attributes = {"driver": DRIVER, "pool": pool, "device": name}.items()
+        return [
+            {"key": "k", "effect": effect} for which, effect in rules if which.items() <= attributes
+        ]
 
     tainted = [
         slice_of(
@@ -568,9 +570,9 @@ def test_a_configuration_for_all_requests_names_none_from_1_37_on(
     embedded: NewEmbedded, level: KubeVersion, requests: tuple[str, ...]
 ) -> None:
     opaque = {"driver": DRIVER, "parameters": {"kind": "x"}}
-    asked = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
+    entries = [{"name": "r", "exactly": {"deviceClassName": "gpu"}}]
     of_claim = {"requests": ["r"], "opaque": opaque}
-    spec = {"devices": {"requests": asked, "config": [of_claim]}}
+    spec = {"devices": {"requests": entries, "config": [of_claim]}}
     made_of = made("ResourceClaim", "c", V1, spec=spec)
     gates = FeatureGates.parse("", level)
     one = embedded(node("n"), slice_of("n", 1), GPUS, made_of, user("p", "c"), gates=gates)
@@ -715,8 +717,8 @@ def check(one: Embedded) -> None:
     """Check that no device is in two claims, and that every running pod has its claim."""
     every = one.cluster.list(ResourceClaim).items
     for claims in (every, list(one.state.objects.all(ResourceClaim))):
-        held = Counter(device for each in claims for device in devices(each))
-        assert [device for device, times in held.items() if times > 1] == []
+        allocations = Counter(device for each in claims for device in devices(each))
+        assert [device for device, times in allocations.items() if times > 1] == []
     reserved = {(each.metadata.name, r.uid) for each in every for r in each.status.reserved_for}
     for each in one.cluster.list(Pod).items:
         if each.spec.node_name:

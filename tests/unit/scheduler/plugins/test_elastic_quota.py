@@ -371,12 +371,12 @@ def test_least_important_pods_of_the_same_quota_are_victims(embedded: NewEmbedde
     ],
     ids=["not more important", "too large", "never", "beyond the minimum"],
 )
-def test_no_eviction_without_effect(embedded: NewEmbedded, asked: Pod) -> None:
+def test_no_eviction_without_effect(embedded: NewEmbedded, pending: Pod) -> None:
     """Pods that their quota would still refuse, or that may not preempt, evict no pods.
 
     Nor does the default preemption evict pods for a pod that no node rejected.
     """
-    one = embedded(*full(), asked, config=config())
+    one = embedded(*full(), pending, config=config())
     outcomes = one.scheduler.step()
 
     assert evicted(outcomes) == []

@@ -99,15 +99,15 @@ def restarted(one: Embedded) -> Scheduler:
 def happen(one: Embedded, event: Sequence[Any]) -> None:
     """Apply a change to the cluster if it is possible."""
     cluster: MemoryCluster = one.cluster
-    what, *said = event
+    what, *arguments = event
     if what == "work":
-        one.clock.advance_to(one.clock.now_s() + said[0])
+        one.clock.advance_to(one.clock.now_s() + arguments[0])
         check_decisions(one)
         return
     kind: Any = {"quota": ElasticQuota, "pod": Pod, "node": Node}[what.rpartition(" ")[2]]
     namespace = {"quota": "tenants", "pod": "default", "node": ""}[what.rpartition(" ")[2]]
     existing = {obj.metadata.name for obj in cluster.list(kind).items}
-    name = said[0]
+    name = arguments[0]
     if what.startswith("no "):
         if name in existing:
             more: dict[str, Any] = {"grace_period_s": 0} if kind is Pod else {}
@@ -115,19 +115,21 @@ def happen(one: Embedded, event: Sequence[Any]) -> None:
         return
     new: Any
     if what == "quota":
-        _, most, least, lends = said
+        _, most, least, lends = arguments
         new = team(name, most, least, PARENTS.get(name, ""), lends=lends)
     elif what == "node":
-        new = node(name, cpu=said[1])
+        new = node(name, cpu=arguments[1])
     else:
-        _, quota, cpu, preemptible, priority, on = said
+        _, quota, cpu, preemptible, priority, on = arguments
         new = of(name, quota, cpu, preemptible=preemptible, priority=priority, on=on)
     if name not in existing:
         cluster.create(new)
     elif kind is not Pod:
         cluster.update(new)
     else:
-        cluster.patch(Pod, name, namespace, {"metadata": {"labels": {PREFIX + "name": said[1]}}})
+        cluster.patch(
+            Pod, name, namespace, {"metadata": {"labels": {PREFIX + "name": arguments[1]}}}
+        )
 
 
 def check_decisions(one: Embedded) -> None:

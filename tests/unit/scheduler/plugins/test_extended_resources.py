@@ -68,8 +68,8 @@ def given(one: Embedded) -> dict[str, list[str]]:
 def why(one: Embedded, name: str = "p") -> str:
     """Schedule, and return why a pod is pending."""
     outcomes = one.run_to_fixed_point()
-    said = [o for o in outcomes if isinstance(o, Unschedulable) and o.pod == f"default/{name}"]
-    return said[-1].message
+    rejected = [o for o in outcomes if isinstance(o, Unschedulable) and o.pod == f"default/{name}"]
+    return rejected[-1].message
 
 
 def test_claim_is_created_for_the_pod_and_named_in_its_status() -> None:
@@ -244,8 +244,8 @@ def test_a_claim_of_an_earlier_attempt_is_deleted_first() -> None:
     one.load([left, slice_of("n", 1)])
     outcomes = one.run_to_fixed_point()
 
-    (said,) = [o.message for o in outcomes if isinstance(o, Unschedulable)]
-    assert said.startswith(
+    (message,) = [o.message for o in outcomes if isinstance(o, Unschedulable)]
+    assert message.startswith(
         "0/1 nodes are available: 1 cannot schedule extended resource claim. "
         "deletion of ResourceClaim completed"
     )

@@ -31,9 +31,9 @@ def share(name: str, percent: int, on: str = "") -> Pod:
 def test_dot_product_prefers_nodes_with_less_of_what_the_pod_requests(world: World) -> None:
     """Of 128 CPUs and 8 GPUs: 1 - (64/128 * 32/128 + 4/8 * 2/8) / 2 = 0.875 on the small node."""
     state = world(*machine("small", 64, 4), *machine("large", 128, 8))
-    asked = pod("p", cpu=32, requests={RATIO: 200})
+    pending = pod("p", cpu=32, requests={RATIO: 200})
 
-    result = scored(built(gpu_dot_product.PLUGIN, state), state, asked)
+    result = scored(built(gpu_dot_product.PLUGIN, state), state, pending)
 
     assert result == {"small": 87, "large": 75}
 
@@ -91,12 +91,12 @@ def test_a_share_takes_the_fullest_gpu(tenants: ClusterState, spec: PluginSpec[P
 def test_random_takes_every_node_equally_often_and_repeats_with_its_seed(world: World) -> None:
     """Of 400 pods each of four nodes gets 100 on average; 40 of them are four deviations."""
     state = world(*(part for name in "abcd" for part in machine(name, 8, 2)))
-    asked = state.classes.of(share("p", 50))
+    pending = state.classes.of(share("p", 50))
 
     def choices(seed: int) -> list[str]:
         plugin, names = built(gpu_random.PLUGIN, state, seed=seed), []
         for _ in range(400):
-            plugin.on_arrival(Snapshot(state), asked)
+            plugin.on_arrival(Snapshot(state), pending)
             result = scored(plugin, state, share("p", 50))
             names.append(max(result, key=lambda name: result[name]))
         return names

@@ -46,21 +46,21 @@ def test_containers_add_up_and_share_the_scale(world: World) -> None:
 def test_init_containers_have_images_too(world: World) -> None:
     """As above, one of the two in an init container."""
     state = world(node("n", images={"a:1": 300, "b:1": 700}))
-    asked = pod("p", images=["a:1"], initContainers=[{"name": "i", "image": "b:1"}])
+    pending = pod("p", images=["a:1"], initContainers=[{"name": "i", "image": "b:1"}])
 
-    assert scored(built(PLUGIN, state), state, asked) == {"n": 49}
+    assert scored(built(PLUGIN, state), state, pending) == {"n": 49}
 
 
 def test_a_node_that_loses_the_image_makes_it_rarer(world: World) -> None:
     """It was on both nodes, then on one of two; after its deletion it is on all again."""
     state = world(node("a", images={"app:1": 600}), node("b", images={"app:1": 600}))
-    plugin, asked = built(PLUGIN, state), pod("p", images=["app:1"])
-    assert scored(plugin, state, asked) == {"a": 59, "b": 59}
+    plugin, pending = built(PLUGIN, state), pod("p", images=["app:1"])
+    assert scored(plugin, state, pending) == {"a": 59, "b": 59}
 
     state.put_node(node("b"))
-    assert scored(plugin, state, asked) == {"a": 28, "b": 0}
+    assert scored(plugin, state, pending) == {"a": 28, "b": 0}
     state.drop_node("b")
-    assert scored(plugin, state, asked) == {"a": 59}
+    assert scored(plugin, state, pending) == {"a": 59}
 
 
 @pytest.mark.parametrize(

@@ -43,10 +43,10 @@ def apart(app: str = "web", **more: Any) -> JsonObject:
 def test_affinity_accepts_the_whole_domain_of_a_matching_pod(world: World) -> None:
     """Both nodes of its zone are accepted; evictions elsewhere cannot help."""
     state = world(*nodes(), pod("friend", labels=WEB, on="a1"))
-    plugin, asked = built(PLUGIN, state), pod("p", affinity=together())
+    plugin, pending = built(PLUGIN, state), pod("p", affinity=together())
 
-    assert refused(plugin, state, asked) == {"b1": FAR, "nowhere": FAR}
-    assert hopeless(plugin, state, asked) == {"b1", "nowhere"}
+    assert refused(plugin, state, pending) == {"b1": FAR, "nowhere": FAR}
+    assert hopeless(plugin, state, pending) == {"b1", "nowhere"}
 
 
 def test_the_first_of_a_group_may_start_anywhere_that_has_the_key(world: World) -> None:
@@ -61,9 +61,9 @@ def test_the_first_of_a_group_may_start_anywhere_that_has_the_key(world: World) 
 def test_a_group_that_has_started_holds_together(world: World) -> None:
     """The exception is for the first one only."""
     state = world(*nodes(), pod("first", labels=WEB, on="b1"))
-    asked = pod("p", labels=WEB, affinity=together())
+    pending = pod("p", labels=WEB, affinity=together())
 
-    assert set(refused(built(PLUGIN, state), state, asked)) == {"a1", "a2", "nowhere"}
+    assert set(refused(built(PLUGIN, state), state, pending)) == {"a1", "a2", "nowhere"}
 
 
 def test_one_pod_must_match_all_terms(world: World) -> None:
@@ -74,20 +74,20 @@ def test_one_pod_must_match_all_terms(world: World) -> None:
     ]
     affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": terms}}
     state = world(*nodes(), pod("web", labels=WEB, on="a1"), pod("x", labels={"x": "1"}, on="a1"))
-    plugin, asked = built(PLUGIN, state), pod("p", affinity=affinity)
-    assert len(refused(plugin, state, asked)) == 4
+    plugin, pending = built(PLUGIN, state), pod("p", affinity=affinity)
+    assert len(refused(plugin, state, pending)) == 4
 
     add(state, pod("both", labels={"app": "web", "x": "1"}, on="b1"))
-    assert set(refused(plugin, state, asked)) == {"a1", "a2", "nowhere"}
+    assert set(refused(plugin, state, pending)) == {"a1", "a2", "nowhere"}
 
 
 def test_anti_affinity_refuses_the_whole_domain(world: World) -> None:
     """The pod in the way could be evicted; a node without the key is in no domain."""
     state = world(*nodes(), pod("enemy", labels=WEB, on="a1"))
-    plugin, asked = built(PLUGIN, state), pod("p", affinity=apart())
+    plugin, pending = built(PLUGIN, state), pod("p", affinity=apart())
 
-    assert refused(plugin, state, asked) == {"a1": CLOSE, "a2": CLOSE}
-    assert hopeless(plugin, state, asked) == set()
+    assert refused(plugin, state, pending) == {"a1": CLOSE, "a2": CLOSE}
+    assert hopeless(plugin, state, pending) == set()
 
 
 def test_anti_affinity_of_placed_pods_excludes_others(world: World) -> None:
@@ -103,9 +103,9 @@ def test_the_first_broken_rule_is_the_reason(world: World) -> None:
     """The order is affinity, own anti-affinity, anti-affinity of placed pods."""
     shy = pod("shy", labels={"app": "db"}, on="b1", affinity=apart())
     state = world(*nodes(), shy, pod("enemy", labels={"app": "db"}, on="a1"))
-    asked = pod("p", labels=WEB, affinity=together("db", key=HOSTNAME) | apart("db"))
+    pending = pod("p", labels=WEB, affinity=together("db", key=HOSTNAME) | apart("db"))
 
-    assert refused(built(PLUGIN, state), state, asked) == {
+    assert refused(built(PLUGIN, state), state, pending) == {
         "a1": CLOSE,
         "a2": FAR,
         "b1": CLOSE,
@@ -138,11 +138,11 @@ def test_namespace_counts_once_it_gets_the_label(world: World) -> None:
     state = world(*nodes(), namespace("team"), pod("friend", labels=WEB, on="a1", namespace="team"))
     plugin = built(PLUGIN, state)
     selector = {"matchLabels": {"kind": "team"}}
-    asked = pod("p", affinity=together(namespaceSelector=selector))
-    assert len(refused(plugin, state, asked)) == 4
+    pending = pod("p", affinity=together(namespaceSelector=selector))
+    assert len(refused(plugin, state, pending)) == 4
 
     add(state, namespace("team", kind="team"))
-    assert set(refused(plugin, state, asked)) == {"b1", "nowhere"}
+    assert set(refused(plugin, state, pending)) == {"b1", "nowhere"}
 
 
 def test_the_first_of_a_group_in_a_selected_namespace_can_start(world: World) -> None:
@@ -185,27 +185,32 @@ def two_webs(world: World) -> ClusterState:
 
 def test_every_matching_pod_in_the_domain_adds_the_weight(two_webs: ClusterState) -> None:
     """Raw 2 * 30 in zone a, 0 elsewhere; scaled to 100 and 0."""
-    plugin, asked = built(PLUGIN, two_webs), pod("p", affinity=together(weight=30))
+    plugin, pending = built(PLUGIN, two_webs), pod("p", affinity=together(weight=30))
 
-    assert scored(plugin, two_webs, asked, raw=True) == {"a1": 60, "a2": 60, "b1": 0, "nowhere": 0}
-    assert scored(plugin, two_webs, asked) == {"a1": 100, "a2": 100, "b1": 0, "nowhere": 0}
+    assert scored(plugin, two_webs, pending, raw=True) == {
+        "a1": 60,
+        "a2": 60,
+        "b1": 0,
+        "nowhere": 0,
+    }
+    assert scored(plugin, two_webs, pending) == {"a1": 100, "a2": 100, "b1": 0, "nowhere": 0}
 
 
 def test_preferred_anti_affinity_subtracts(two_webs: ClusterState) -> None:
     """Together 10 by zone, apart 15 by host: a1 20 - 15, a2 20 - 15, others 0."""
     affinity = together(weight=10) | apart(weight=15, key=HOSTNAME)
-    plugin, asked = built(PLUGIN, two_webs), pod("p", affinity=affinity)
+    plugin, pending = built(PLUGIN, two_webs), pod("p", affinity=affinity)
 
-    assert scored(plugin, two_webs, asked, raw=True) == {"a1": 5, "a2": 5, "b1": 0, "nowhere": 0}
+    assert scored(plugin, two_webs, pending, raw=True) == {"a1": 5, "a2": 5, "b1": 0, "nowhere": 0}
 
 
 def test_the_range_is_scaled_to_100(world: World) -> None:
     """Raw -20, -10 and 0: 0, 50, 100."""
     webs = [pod(f"w{i}", labels=WEB, on=name) for i, name in enumerate(["a1", "a1", "b1"])]
     state = world(node("a1"), node("b1"), node("c1"), *webs)
-    asked = pod("p", affinity=apart(weight=10, key=HOSTNAME))
+    pending = pod("p", affinity=apart(weight=10, key=HOSTNAME))
 
-    assert scored(built(PLUGIN, state), state, asked) == {"a1": 0, "b1": 50, "c1": 100}
+    assert scored(built(PLUGIN, state), state, pending) == {"a1": 0, "b1": 50, "c1": 100}
 
 
 def test_terms_of_placed_pods_are_scored(world: World) -> None:
@@ -216,10 +221,10 @@ def test_terms_of_placed_pods_are_scored(world: World) -> None:
         pod("needs", on="b1", affinity=together()),
         pod("dislikes", on="b1", affinity=apart(weight=3)),
     )
-    asked = pod("p", labels=WEB)
+    pending = pod("p", labels=WEB)
 
     def raw(**args: object) -> dict[str, int]:
-        scores = scored(built(PLUGIN, state, **args), state, asked, raw=True)
+        scores = scored(built(PLUGIN, state, **args), state, pending, raw=True)
         return {name: scores[name] for name in ("a1", "b1")} if scores else {}
 
     assert raw() == {"a1": 7, "b1": 1 - 3}

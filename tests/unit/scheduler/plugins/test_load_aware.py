@@ -28,12 +28,12 @@ AGGREGATED = "node(s) cpu aggregated usage exceed threshold"
 EXPIRED = "node(s) nodeMetric expired"
 
 
-def why(state: ClusterState, asked: Pod, **args: Any) -> dict[str, str]:
-    return refused(built(PLUGIN, state, **args), state, asked)
+def why(state: ClusterState, pending: Pod, **args: Any) -> dict[str, str]:
+    return refused(built(PLUGIN, state, **args), state, pending)
 
 
-def scores(state: ClusterState, asked: Pod, **args: Any) -> dict[str, int]:
-    return scored(built(PLUGIN, state, **args), state, asked)
+def scores(state: ClusterState, pending: Pod, **args: Any) -> dict[str, int]:
+    return scored(built(PLUGIN, state, **args), state, pending)
 
 
 # -- filter ----------------------------------------------------------------------------------
@@ -236,12 +236,12 @@ def test_amplified_nodes_are_measured_by_what_they_have(world: World) -> None:
 def test_score_is_the_mean_free_share(world: World) -> None:
     """20 of 64 CPUs and 60 of 256 GiB are used; the pod counts with 6.8 and 11.2."""
     state = world(node("n", cpu=64, memory="256Gi"), metric("n", cpu=20, memory="60Gi"))
-    asked = pod("new", cpu=8, memory="16Gi")
+    pending = pod("new", cpu=8, memory="16Gi")
 
-    assert scores(state, asked) == {"n": 65}
+    assert scores(state, pending) == {"n": 65}
     weighted = {"dominantResourceWeight": 2, "resourceWeights": {"cpu": 1, "memory": 1}}
-    assert scores(state, asked, **weighted) == {"n": 61}
-    assert scores(state, asked, dominantResourceWeight=1) == {"n": 58}
+    assert scores(state, pending, **weighted) == {"n": 61}
+    assert scores(state, pending, dominantResourceWeight=1) == {"n": 58}
 
 
 def test_the_scarcest_resource_may_be_one_without_weight(world: World) -> None:
@@ -286,18 +286,18 @@ def test_prod_pods_may_be_scored_by_what_prod_pods_use(world: World) -> None:
 def test_new_pod_counts_with_its_estimate(world: World) -> None:
     """The estimate counts until a sufficiently recent report covers the pod."""
     state = world(node("n", cpu=10), metric("n", cpu=1), pod("p", cpu=6, on="n"))
-    plugin, asked = built(PLUGIN, state), pod("new", cpu=1)
-    assert refused(plugin, state, asked) == {"n": CPU}
+    plugin, pending = built(PLUGIN, state), pod("new", cpu=1)
+    assert refused(plugin, state, pending) == {"n": CPU}
 
     state.displace("default/p")
-    assert refused(plugin, state, asked) == {}
+    assert refused(plugin, state, pending) == {}
 
     state.advance(START_S)
     add(state, pod("p", cpu=6, on="n"), metric("n", cpu=2, pods={"p": used("1")}, at="22:14:00"))
-    assert refused(plugin, state, asked) == {"n": CPU}  # 40 s after it came
+    assert refused(plugin, state, pending) == {"n": CPU}  # 40 s after it came
 
     add(state, metric("n", cpu=2, pods={"p": used("1")}, at="22:14:20"))
-    assert refused(plugin, state, asked) == {}
+    assert refused(plugin, state, pending) == {}
 
 
 def test_bind_time_counts_once_known(world: World) -> None:
@@ -306,12 +306,12 @@ def test_bind_time_counts_once_known(world: World) -> None:
     state = world(node("n", cpu=10))
     state.advance(START_S)
     add(state, pod("p", cpu=6, on="n"), metric("n", cpu=2, pods={"p": used("1")}))
-    plugin, asked = built(PLUGIN, state), pod("new", cpu=1)
-    assert refused(plugin, state, asked) == {"n": CPU}
+    plugin, pending = built(PLUGIN, state), pod("new", cpu=1)
+    assert refused(plugin, state, pending) == {"n": CPU}
 
     position = state.usage_log.position
     add(state, running)
-    assert refused(plugin, state, asked) == {}
+    assert refused(plugin, state, pending) == {}
     assert state.usage_log.since(position) is not None
     assert state.usage_log.position > position
 
@@ -412,13 +412,13 @@ def test_unchanged_report_requeues_no_pod() -> None:
     assert hint is not None
     old = metric("n", cpu=1)
 
-    def asked(new: NodeMetric | None) -> QueueingHint:
+    def hint_for(new: NodeMetric | None) -> QueueingHint:
         return hint(pod("p"), ClusterEvent("NodeMetric", Action.UPDATE, old, new))
 
-    assert asked(metric("n", cpu=1)) is QueueingHint.SKIP
-    assert asked(metric("n", cpu=1, at="22:14:00")) is QueueingHint.QUEUE
-    assert asked(metric("n", cpu=2)) is QueueingHint.QUEUE
-    assert asked(None) is QueueingHint.QUEUE
+    assert hint_for(metric("n", cpu=1)) is QueueingHint.SKIP
+    assert hint_for(metric("n", cpu=1, at="22:14:00")) is QueueingHint.QUEUE
+    assert hint_for(metric("n", cpu=2)) is QueueingHint.QUEUE
+    assert hint_for(None) is QueueingHint.QUEUE
 
 
 def test_too_many_resources_are_refused() -> None:

@@ -73,17 +73,17 @@ def test_terms_are_alternatives_and_expressions_add_up(disks: ClusterState) -> N
     """(ssd and gen > 5) or hdd."""
     both = expression("disk", "In", "ssd")
     both["matchExpressions"] += expression("gen", "Gt", "5")["matchExpressions"]
-    asked = pod("p", affinity=required(both, expression("disk", "In", "hdd")))
+    pending = pod("p", affinity=required(both, expression("disk", "In", "hdd")))
 
-    assert set(refused(built(PLUGIN, disks), disks, asked)) == {"ssd", "none"}
+    assert set(refused(built(PLUGIN, disks), disks, pending)) == {"ssd", "none"}
 
 
 def test_selector_and_affinity_must_both_hold(disks: ClusterState) -> None:
     """The selector requires ssd, the affinity hdd."""
     affinity = required(expression("disk", "In", "hdd"))
-    asked = pod("p", nodeSelector={"disk": "ssd"}, affinity=affinity)
+    pending = pod("p", nodeSelector={"disk": "ssd"}, affinity=affinity)
 
-    assert set(refused(built(PLUGIN, disks), disks, asked)) == {"ssd", "hdd", "none"}
+    assert set(refused(built(PLUGIN, disks), disks, pending)) == {"ssd", "hdd", "none"}
 
 
 def test_added_affinity_has_its_own_reason(disks: ClusterState) -> None:
@@ -101,17 +101,17 @@ def test_added_affinity_has_its_own_reason(disks: ClusterState) -> None:
 
 def test_preferred_weights_add_up_and_the_best_node_gets_100(disks: ClusterState) -> None:
     """Ssd has 20 + 10, hdd 10, the third 0: 100, 33, 0."""
-    asked = pod("p", affinity=_preferred((20, "disk", "ssd"), (10, "disk", "ssd", "hdd")))
+    pending = pod("p", affinity=_preferred((20, "disk", "ssd"), (10, "disk", "ssd", "hdd")))
 
-    assert scored(built(PLUGIN, disks), disks, asked) == {"ssd": 100, "hdd": 33, "none": 0}
+    assert scored(built(PLUGIN, disks), disks, pending) == {"ssd": 100, "hdd": 33, "none": 0}
 
 
 def test_the_profile_may_prefer_too(disks: ClusterState) -> None:
     """30 for hdd from the profile against 20 for ssd from the pod: 66."""
     added = _preferred((30, "disk", "hdd"))["nodeAffinity"]
-    asked = pod("p", affinity=_preferred((20, "disk", "ssd")))
+    pending = pod("p", affinity=_preferred((20, "disk", "ssd")))
 
-    assert scored(built(PLUGIN, disks, addedAffinity=added), disks, asked) == {
+    assert scored(built(PLUGIN, disks, addedAffinity=added), disks, pending) == {
         "ssd": 66,
         "hdd": 100,
         "none": 0,

@@ -86,8 +86,8 @@ def status_of(one: Embedded, name: str) -> Any:
 def why(one: Embedded, name: str) -> str:
     """Schedule, and return why a pod is pending."""
     outcomes = one.run_to_fixed_point()
-    said = [o for o in outcomes if isinstance(o, Unschedulable) and o.pod == f"default/{name}"]
-    return said[-1].message
+    rejected = [o for o in outcomes if isinstance(o, Unschedulable) and o.pod == f"default/{name}"]
+    return rejected[-1].message
 
 
 def test_mapped_devices_count_on_the_node_and_in_the_status() -> None:

@@ -36,11 +36,11 @@ FULL = {SPEC: {"requiredCPUBindPolicy": "FullPCPUs"}}
 SINGLE = {NUMA_SPEC: {"numaTopologyPolicy": "SingleNUMANode"}}
 
 
-def status(state: ClusterState, asked: Pod, on: str = "m", **args: Any) -> Any:
+def status(state: ClusterState, pending: Pod, on: str = "m", **args: Any) -> Any:
     """Return the ``resource-status`` of the pod, or why it has none."""
     view = Snapshot(state)[np.array([state.nodes.rows[on]])]
     in_use: AllocationResult | Refusal = built(PLUGIN, state, **args).reserve(
-        view, state.classes.of(asked), None
+        view, state.classes.of(pending), None
     )
     if isinstance(in_use, Refusal):
         return in_use.reason
@@ -56,7 +56,7 @@ def running(name: str, on: str = "m", **in_use: Any) -> Pod:
 
 
 @pytest.mark.parametrize(
-    ("asked", "cpuset"),
+    ("pending", "cpuset"),
     [
         (bound_pod("p", 2), "0,8"),
         (bound_pod("p", 2, qos="LSE"), "0,8"),
@@ -68,9 +68,11 @@ def running(name: str, on: str = "m", **in_use: Any) -> Pod:
         (bound_pod("p", 2, priority=5500), None),
     ],
 )
-def test_lse_and_lsr_pods_get_exclusive_cpus(world: World, asked: Pod, cpuset: str | None) -> None:
+def test_lse_and_lsr_pods_get_exclusive_cpus(
+    world: World, pending: Pod, cpuset: str | None
+) -> None:
     """They are of the band prod, and get whole cores unless the pod specifies otherwise."""
-    result = status(world(*machine("m")), asked)
+    result = status(world(*machine("m")), pending)
 
     assert (result or {}).get("cpuset") == cpuset
 
@@ -78,9 +80,9 @@ def test_lse_and_lsr_pods_get_exclusive_cpus(world: World, asked: Pod, cpuset: s
 def test_fraction_of_a_cpu_cannot_be_bound(world: World) -> None:
     """It applies on every node."""
     state = world(*machine("m"))
-    asked = state.classes.of(bound_pod("p", 1, requests={"cpu": "1500m"}))
+    pending = state.classes.of(bound_pod("p", 1, requests={"cpu": "1500m"}))
 
-    assert built(PLUGIN, state).prefilter(Snapshot(state), asked) == Refusal(
+    assert built(PLUGIN, state).prefilter(Snapshot(state), pending) == Refusal(
         "the requested CPUs must be integer"
     )
 
@@ -89,8 +91,8 @@ def test_node_may_bind_the_cpus_of_every_pod(world: World) -> None:
     """A label of the node selects the policy, which is written to the pods."""
     state = world(*machine("m", labels={BIND: "SpreadByPCPUs"}))
     plugin = built(PLUGIN, state)
-    view, asked = Snapshot(state)[np.array([0])], state.classes.of(pod("p", cpu=2))
-    in_use = plugin.reserve(view, asked, None)
+    view, pending = Snapshot(state)[np.array([0])], state.classes.of(pod("p", cpu=2))
+    in_use = plugin.reserve(view, pending, None)
 
     assert json.loads(in_use.annotations[STATUS])["cpuset"] == "0-1"
     assert json.loads(in_use.annotations[SPEC])["requiredCPUBindPolicy"] == "SpreadByPCPUs"
@@ -140,9 +142,9 @@ def test_single_numa_node_provides_cpu_and_memory(world: World) -> None:
     """Both come from the same NUMA node and are charged there."""
     full = running("a", numaNodeResources=[{"node": 0, "resources": {"memory": "15Gi"}}])
     state = world(*machine("m"), full)
-    asked = pod("p", cpu=4, memory="4Gi", annotations={NUMA_SPEC: json.dumps(SINGLE[NUMA_SPEC])})
+    pending = pod("p", cpu=4, memory="4Gi", annotations={NUMA_SPEC: json.dumps(SINGLE[NUMA_SPEC])})
 
-    assert status(state, asked) == {
+    assert status(state, pending) == {
         "numaNodeResources": [{"node": 1, "resources": {"cpu": "4", "memory": "4Gi"}}]
     }
 
@@ -162,9 +164,9 @@ def test_no_numa_node_has_enough(world: World) -> None:
 def test_conflicting_policies_are_rejected(world: World) -> None:
     """The policies of pod and node differ."""
     state = world(*machine("m", labels={POLICY: "Restricted"}))
-    asked = bound_pod("p", 2, annotations=SINGLE)
+    pending = bound_pod("p", 2, annotations=SINGLE)
 
-    assert refused(built(PLUGIN, state), state, asked) == {
+    assert refused(built(PLUGIN, state), state, pending) == {
         "m": "node(s) NUMA Topology policy not match"
     }
 
@@ -184,7 +186,7 @@ def test_of_many_numa_nodes_a_pod_gets_one_or_all(world: World) -> None:
 @pytest.mark.parametrize("spec", [FULL, {}])
 def test_clusters_without_cpu_topology(world: World, policy: str, spec: Any) -> None:
     """There is no topology at all, or there are zones of memory only."""
-    asked = bound_pod("p", 2, annotations={**spec, NUMA_SPEC: {"numaTopologyPolicy": policy}})
+    pending = bound_pod("p", 2, annotations={**spec, NUMA_SPEC: {"numaTopologyPolicy": policy}})
     whole, topology = machine("m")
     assert isinstance(topology, NodeResourceTopology)
     memory = tuple(
@@ -193,9 +195,9 @@ def test_clusters_without_cpu_topology(world: World, policy: str, spec: Any) -> 
     )
     bare, poor = world(whole), world(whole, replace(topology, zones=memory))
 
-    assert refused(built(PLUGIN, bare), bare, asked) == {"m": "node(s) invalid CPU Topology"}
-    assert set(refused(built(PLUGIN, poor), poor, asked)) == {"m"}
-    assert scored(built(PLUGIN, poor), poor, asked) == {"m": 0}
+    assert refused(built(PLUGIN, bare), bare, pending) == {"m": "node(s) invalid CPU Topology"}
+    assert set(refused(built(PLUGIN, poor), poor, pending)) == {"m"}
+    assert scored(built(PLUGIN, poor), poor, pending) == {"m": 0}
 
 
 def test_node_without_numa_nodes_satisfies_no_policy(world: World) -> None:
@@ -211,8 +213,8 @@ def test_node_without_numa_nodes_satisfies_no_policy(world: World) -> None:
 def test_malformed_annotation_is_reported_on_the_pod(world: World, annotation: str) -> None:
     """The reason names the annotation."""
     state = world(*machine("m"))
-    asked = state.classes.of(pod("p", cpu=1, annotations={NUMA_SPEC: annotation}))
-    refusal = built(PLUGIN, state).prefilter(Snapshot(state), asked)
+    pending = state.classes.of(pod("p", cpu=1, annotations={NUMA_SPEC: annotation}))
+    refusal = built(PLUGIN, state).prefilter(Snapshot(state), pending)
 
     assert NUMA_SPEC in refusal.reason
 
@@ -225,11 +227,15 @@ def test_devices_and_cpus_come_from_one_numa_node(world: World) -> None:
     first = pod("p", cpu=2, memory="1Gi", requests={"nvidia.com/gpu": 1}, annotations=annotations)
     zones = []
     for name in "pq":
-        asked = renamed(first, name)
-        choice = cycle.choose(asked, state.classes.of(asked), {})
+        pending = renamed(first, name)
+        choice = cycle.choose(pending, state.classes.of(pending), {})
         assert isinstance(choice, NodeChoice)
         state.place(
-            asked.key, asked, state.classes.of(asked), choice.row, choice.allocation.pod_allocation
+            pending.key,
+            pending,
+            state.classes.of(pending),
+            choice.row,
+            choice.allocation.pod_allocation,
         )
         pod_allocation = choice.allocation.pod_allocation
         assert pod_allocation.numa is not None
@@ -265,12 +271,12 @@ def test_devices_without_numa_node_are_not_aligned(
     state = world(*others, replace(report, spec=replace(report.spec, devices=devices)))
     (profile,) = build_profiles(PLACES, state.axis).profiles
     (plugin,) = (each.plugin for each in profile.filter if each.name == "DeviceShare")
-    said = {key: json.dumps(value) for key, value in wanted.items()}
-    asked = pod("p", cpu=2, memory="1Gi", requests={"nvidia.com/gpu": 1}, annotations=said)
+    annotations = {key: json.dumps(value) for key, value in wanted.items()}
+    pending = pod("p", cpu=2, memory="1Gi", requests={"nvidia.com/gpu": 1}, annotations=annotations)
 
-    assert refused(plugin, state, asked) == reasons
+    assert refused(plugin, state, pending) == reasons
     assert (
-        SchedulingCycle(profile, state).choose(asked, state.classes.of(asked), {}) is None
+        SchedulingCycle(profile, state).choose(pending, state.classes.of(pending), {}) is None
     ) == bool(reasons)
 
 

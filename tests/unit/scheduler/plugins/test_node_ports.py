@@ -12,7 +12,7 @@ REASON = "node(s) didn't have free ports for the requested pod ports"
 
 
 @pytest.mark.parametrize(
-    ("held", "wanted", "clash"),
+    ("used", "wanted", "clash"),
     [
         (80, 80, True),
         (80, 81, False),
@@ -26,25 +26,25 @@ REASON = "node(s) didn't have free ports for the requested pod ports"
         ("10.0.0.1:80/UDP", "80/UDP", True),
     ],
 )
-def test_conflicting_ports(world: World, held: int | str, wanted: int | str, clash: bool) -> None:
+def test_conflicting_ports(world: World, used: int | str, wanted: int | str, clash: bool) -> None:
     """No address means all addresses."""
-    state = world(node("n"), node("free"), pod("p", ports=[held], on="n"))
-    plugin, asked = built(PLUGIN, state), pod("new", ports=[wanted])
+    state = world(node("n"), node("free"), pod("p", ports=[used], on="n"))
+    plugin, pending = built(PLUGIN, state), pod("new", ports=[wanted])
 
-    assert refused(plugin, state, asked) == ({"n": REASON} if clash else {})
-    assert hopeless(plugin, state, asked) == set()  # the holder of the port may be evicted
+    assert refused(plugin, state, pending) == ({"n": REASON} if clash else {})
+    assert hopeless(plugin, state, pending) == set()  # the holder of the port may be evicted
 
 
 def test_port_is_free_after_its_pod_is_deleted(world: World) -> None:
     """Of two pods on different addresses both must be deleted."""
     first, second = (pod(f"p{i}", ports=[f"10.0.0.{i}:80"], on="n") for i in (1, 2))
     state = world(node("n"), first, second)
-    plugin, asked = built(PLUGIN, state), pod("new", ports=[80])
+    plugin, pending = built(PLUGIN, state), pod("new", ports=[80])
 
     Ingest(state).drop_placed(first)
-    assert refused(plugin, state, asked) == {"n": REASON}
+    assert refused(plugin, state, pending) == {"n": REASON}
     Ingest(state).drop_placed(second)
-    assert refused(plugin, state, asked) == {}
+    assert refused(plugin, state, pending) == {}
 
 
 def test_sidecars_hold_ports_and_plain_init_containers_do_not(world: World) -> None:

@@ -26,9 +26,9 @@ def test_every_missing_resource_is_named(world: World) -> None:
         node("n", cpu=1, memory="1Gi", pods=1, **as_keywords({FOO: 1})),
         pod("p", requests={FOO: 1}, on="n"),
     )
-    asked = pod("new", cpu=2, memory="2Gi", requests={FOO: 1, "example.com/bar": 1})
+    pending = pod("new", cpu=2, memory="2Gi", requests={FOO: 1, "example.com/bar": 1})
 
-    assert refused(built(PLUGIN, state), state, asked) == {
+    assert refused(built(PLUGIN, state), state, pending) == {
         "n": "Insufficient cpu, Insufficient memory, Too many pods, "
         f"Insufficient {FOO}, Insufficient example.com/bar"
     }
@@ -58,21 +58,23 @@ def test_preemption_helps_only_where_the_empty_node_fits(world: World) -> None:
 def test_ignored_resources_are_not_checked(world: World) -> None:
     """By name, or by the group before the slash."""
     state = world(node("n"))
-    asked = pod("new", requests={FOO: 1})
+    pending = pod("new", requests={FOO: 1})
 
-    assert refused(built(PLUGIN, state, ignoredResources=[FOO]), state, asked) == {}
+    assert refused(built(PLUGIN, state, ignoredResources=[FOO]), state, pending) == {}
     again = world(node("n"))
-    assert refused(built(PLUGIN, again, ignoredResourceGroups=["example.com"]), again, asked) == {}
+    assert (
+        refused(built(PLUGIN, again, ignoredResourceGroups=["example.com"]), again, pending) == {}
+    )
 
 
 def test_ignored_resources_are_per_profile(world: World) -> None:
     """It also holds for pods that both profiles have checked."""
     state = world(node("n"))
-    asked = pod("new", requests={FOO: 1})
+    pending = pod("new", requests={FOO: 1})
     lax, strict = built(PLUGIN, state, ignoredResources=[FOO]), built(PLUGIN, state)
 
-    assert refused(lax, state, asked) == {}
-    assert refused(strict, state, asked) == {"n": f"Insufficient {FOO}"}
+    assert refused(lax, state, pending) == {}
+    assert refused(strict, state, pending) == {"n": f"Insufficient {FOO}"}
 
 
 def test_least_allocated_is_the_mean_free_share(world: World) -> None:

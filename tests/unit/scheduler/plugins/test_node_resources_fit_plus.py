@@ -30,9 +30,9 @@ def servers(world: World) -> ClusterState:
 def test_gpu_pods_go_where_gpus_are_in_use(servers: ClusterState) -> None:
     """X: (2 * 75 + 50 + 50) / 4 = 62.  Y: (2 * 25 + 81 + 89) / 4 = 55."""
     plugin = built(PLUGIN, servers, resources=RESOURCES)
-    asked = pod("new", cpu=12, memory="28Gi", requests={GPU: 1})
+    pending = pod("new", cpu=12, memory="28Gi", requests={GPU: 1})
 
-    assert scored(plugin, servers, asked) == {"x": 62, "y": 55}
+    assert scored(plugin, servers, pending) == {"x": 62, "y": 55}
 
 
 def test_cpu_pods_are_compared_by_cpu_and_memory_only(servers: ClusterState) -> None:

@@ -132,8 +132,8 @@ def test_state_of_some_numa_nodes_ignores_the_others() -> None:
     table, rows = state.nodes.numa, state.nodes.rows
     there = {**FULL_ZONE, "cpuset": "4", "numaNodeResources": [{"node": 1}]}
     more = {**FULL_ZONE, "numaNodeResources": [{"node": 0, "resources": {"cpu": "5"}}]}
-    for name, held in (("a", FULL_ZONE), ("b", FULL_ZONE), ("c", more)):
-        add(state, bound_pod(name, 2, on=name, annotations={STATUS: held}))
+    for name, allocation in (("a", FULL_ZONE), ("b", FULL_ZONE), ("c", more)):
+        add(state, bound_pod(name, 2, on=name, annotations={STATUS: allocation}))
     add(state, bound_pod("there", 2, on="b", annotations={STATUS: there}))
 
     def same(one: str, other: str) -> list[bool]:
@@ -155,13 +155,13 @@ def test_refusals_are_equal_for_equal_and_mixed_nodes() -> None:
         {SPEC: {"requiredCPUBindPolicy": "SpreadByPCPUs"}},
         {NUMA_SPEC: {"numaTopologyPolicy": "Restricted"}},
     )
-    asked = [bound_pod("p", cpus, annotations=wish) for cpus in (3, 4, 8) for wish in wishes]
+    pending = [bound_pod("p", cpus, annotations=wish) for cpus in (3, 4, 8) for wish in wishes]
 
     def refusals(*objects: KubeObject) -> list[dict[str, str]]:
         state = world(*objects)
         plugin = built(PLUGIN, state)
         assert (state.nodes.numa.survey.alike is None) == (len(objects) > len(alike))
-        result = (refused(plugin, state, each) for each in asked)
+        result = (refused(plugin, state, each) for each in pending)
         return [{name: why for name, why in each.items() if name != "c"} for each in result]
 
     together = refusals(*alike)

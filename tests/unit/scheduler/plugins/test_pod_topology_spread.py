@@ -51,9 +51,9 @@ def test_the_skew_counts_the_pod_itself(zones: ClusterState, skew: int, rejected
 
 def test_a_pod_that_its_own_selector_does_not_match_is_not_counted(zones: ClusterState) -> None:
     """2 - 0 in zone a, 1 - 0 in b."""
-    asked = pod("p", topologySpreadConstraints=[spread(skew=1)])
+    pending = pod("p", topologySpreadConstraints=[spread(skew=1)])
 
-    assert set(refused(built(PLUGIN, zones), zones, asked)) == {"a1", "a2"}
+    assert set(refused(built(PLUGIN, zones), zones, pending)) == {"a1", "a2"}
 
 
 def test_too_few_domains_make_the_minimum_zero(zones: ClusterState) -> None:
@@ -68,10 +68,10 @@ def test_too_few_domains_make_the_minimum_zero(zones: ClusterState) -> None:
 def test_node_without_the_key_is_unresolvable(zones: ClusterState) -> None:
     """Where only the skew is too high, evictions could help."""
     add(zones, node("nowhere"))
-    plugin, asked = built(PLUGIN, zones), spreading(spread(skew=2))
+    plugin, pending = built(PLUGIN, zones), spreading(spread(skew=2))
 
-    assert refused(plugin, zones, asked)["nowhere"] == MISSING
-    assert hopeless(plugin, zones, asked) == {"nowhere"}
+    assert refused(plugin, zones, pending)["nowhere"] == MISSING
+    assert hopeless(plugin, zones, pending) == {"nowhere"}
 
 
 def test_domains_that_the_pod_can_not_use_do_not_count(zones: ClusterState) -> None:
@@ -118,9 +118,9 @@ def test_match_label_keys_count_pods_of_the_same_version(zones: ClusterState) ->
     plugin = built(PLUGIN, zones)
     constraint = spread(matchLabelKeys=["version"])
     labels = WEB | {"version": "2"}
-    asked = pod("p", labels=labels, topologySpreadConstraints=[constraint])
+    pending = pod("p", labels=labels, topologySpreadConstraints=[constraint])
 
-    assert refused(plugin, zones, asked) == {}
+    assert refused(plugin, zones, pending) == {}
     assert set(refused(plugin, zones, spreading(constraint))) == {"a1", "a2", "b1"}
 
 
@@ -159,16 +159,16 @@ def uneven(world: World) -> ClusterState:
 
 def test_crowded_domains_score_less(uneven: ClusterState) -> None:
     """Three domains weigh ln 5 = 1.609: 4.83, 1.61 and 0 round to 5, 2, 0; (5 + 0 - n) / 5."""
-    asked = spreading(spread(soft=True))
+    pending = spreading(spread(soft=True))
 
-    assert scored(built(PLUGIN, uneven), uneven, asked) == {"a": 0, "b": 60, "c": 100}
+    assert scored(built(PLUGIN, uneven), uneven, pending) == {"a": 0, "b": 60, "c": 100}
 
 
 def test_a_higher_skew_evens_the_scores(uneven: ClusterState) -> None:
     """MaxSkew 5 adds 4: 9, 6, 4; (9 + 4 - n) / 9 is 44, 77, 100 %."""
-    asked = spreading(spread(skew=5, soft=True))
+    pending = spreading(spread(skew=5, soft=True))
 
-    assert scored(built(PLUGIN, uneven), uneven, asked) == {"a": 44, "b": 77, "c": 100}
+    assert scored(built(PLUGIN, uneven), uneven, pending) == {"a": 44, "b": 77, "c": 100}
 
 
 def test_by_host_every_node_is_a_domain(world: World) -> None:
@@ -184,9 +184,14 @@ def test_by_host_every_node_is_a_domain(world: World) -> None:
 def test_a_node_without_the_key_scores_nothing(uneven: ClusterState) -> None:
     """It is no domain either: the other scores are as before."""
     add(uneven, node("nowhere"))
-    asked = spreading(spread(soft=True))
+    pending = spreading(spread(soft=True))
 
-    assert scored(built(PLUGIN, uneven), uneven, asked) == {"a": 0, "b": 60, "c": 100, "nowhere": 0}
+    assert scored(built(PLUGIN, uneven), uneven, pending) == {
+        "a": 0,
+        "b": 60,
+        "c": 100,
+        "nowhere": 0,
+    }
 
 
 def test_without_matching_pods_all_nodes_are_equally_good(world: World) -> None:
@@ -242,10 +247,10 @@ def test_constraints_of_the_arguments_replace_the_defaults(world: World) -> None
     hard = {"maxSkew": 1, "topologyKey": ZONE, "whenUnsatisfiable": "DoNotSchedule"}
     listed = built(PLUGIN, state, defaultingType="List", defaultConstraints=[hard])
     none = built(PLUGIN, state, defaultingType="List")
-    asked = pod("p", labels=WEB)
+    pending = pod("p", labels=WEB)
 
-    assert refused(listed, state, asked) == {"a": REASON}
-    assert (refused(none, state, asked), scored(none, state, asked)) == ({}, {})
+    assert refused(listed, state, pending) == {"a": REASON}
+    assert (refused(none, state, pending), scored(none, state, pending)) == ({}, {})
 
 
 def test_own_constraints_replace_the_defaults(world: World) -> None:

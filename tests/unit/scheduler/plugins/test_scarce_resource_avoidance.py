@@ -31,17 +31,17 @@ def test_idle_scarce_resources_lower_the_score(servers: ClusterState) -> None:
 def test_one_of_two_scarce_resources_is_used(servers: ClusterState) -> None:
     """Idle are storage and RDMA: (2 - 1) * 100 / 2 = 50."""
     plugin = built(PLUGIN, servers, resources=SCARCE)
-    asked = pod("p", cpu=1, memory="1Gi", requests={GPU: 1})
+    pending = pod("p", cpu=1, memory="1Gi", requests={GPU: 1})
 
-    assert scored(plugin, servers, asked) == {"gpu": 50, "cpu": 100}
+    assert scored(plugin, servers, pending) == {"gpu": 50, "cpu": 100}
 
 
 def test_all_scarce_resources_are_used(servers: ClusterState) -> None:
     """Nothing scarce is left idle."""
     plugin = built(PLUGIN, servers, resources=SCARCE)
-    asked = pod("p", cpu=1, requests={GPU: 1, RDMA: 1})
+    pending = pod("p", cpu=1, requests={GPU: 1, RDMA: 1})
 
-    assert scored(plugin, servers, asked) == {"gpu": 100, "cpu": 100}
+    assert scored(plugin, servers, pending) == {"gpu": 100, "cpu": 100}
 
 
 def test_without_arguments_all_nodes_are_alike(servers: ClusterState) -> None:

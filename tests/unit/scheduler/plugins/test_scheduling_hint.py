@@ -16,9 +16,9 @@ def outcome(hint: Any, plugins: Any = FILTERING, **args: Any) -> Bound | Unsched
     """Schedule a pod with the hint on three nodes; ``a`` scores best."""
     config = configuration(plugins=plugins, pluginConfig=[{"name": "SchedulingHint", "args": args}])
     text = hint if isinstance(hint, str) else json.dumps(hint)
-    asked = pod("p", cpu=1, annotations={KEY: text})
+    pending = pod("p", cpu=1, annotations={KEY: text})
     nodes = [node("a", cpu=32), node("b", cpu=4), node("c", cpu=2)]
-    (result,) = embedded(*nodes, asked, config=config, report=False).run_to_fixed_point()
+    (result,) = embedded(*nodes, pending, config=config, report=False).run_to_fixed_point()
     assert isinstance(result, Bound | Unschedulable)
     return result
 

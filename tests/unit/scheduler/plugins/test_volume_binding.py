@@ -300,9 +300,9 @@ def test_volume_is_provisioned_where_the_class_allows_it() -> None:
     world = World(NODES, allowed, claim("data"))
     assert world.reasons(BINDING, POD) == {"c": REASON_NONE}
 
-    told = reserved(world, "b")["data"]
-    assert told.metadata.annotations == {SELECTED_NODE: "b"}
-    world.put(told)
+    annotated = reserved(world, "b")["data"]
+    assert annotated.metadata.annotations == {SELECTED_NODE: "b"}
+    world.put(annotated)
 
     assert world.reasons(BINDING, POD) == {"a": REASON_NONE, "c": REASON_NONE}
     assert world.reasons(BINDING, pod_with("second", "data")).keys() == {"a", "c"}

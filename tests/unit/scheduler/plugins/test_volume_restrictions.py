@@ -43,7 +43,7 @@ def rbd(image: str, *monitors: str, pool: str = "rbd", read_only: bool = False) 
 
 
 @pytest.mark.parametrize(
-    ("wanted", "held", "conflict"),
+    ("wanted", "mounted", "conflict"),
     [
         (gce("x"), gce("x"), True),
         (gce("x", read_only=True), gce("x"), True),
@@ -60,11 +60,11 @@ def rbd(image: str, *monitors: str, pool: str = "rbd", read_only: bool = False) 
     ],
 )
 def test_a_disk_in_use_on_a_node_keeps_pods_off_that_node_only(
-    wanted: Volume, held: Volume, conflict: bool
+    wanted: Volume, mounted: Volume, conflict: bool
 ) -> None:
     """Readers may share a disk, except Amazon's; Ceph images overlap in one monitor."""
     world = World(NODES)
-    world.run(pod("first", held), "a")
+    world.run(pod("first", mounted), "a")
 
     expected = {"a": REASON_DISK} if conflict else {}
     assert world.reasons(RESTRICTIONS, pod("second", wanted)) == expected

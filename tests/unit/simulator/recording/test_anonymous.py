@@ -100,12 +100,12 @@ class Filler:
         if not self.annotations:  # once: below is more metadata
             self.annotations = {self.secret(): self.secret()}
             for key, kind in annotation_types().items():
-                told = (
+                content = (
                     self.secret()
                     if kind is str
                     else json.dumps(self.value(inspect.type_info(kind)), ensure_ascii=False)
                 )
-                self.annotations[key] = told
+                self.annotations[key] = content
         return self.annotations
 
 

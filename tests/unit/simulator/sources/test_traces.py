@@ -28,8 +28,8 @@ def test_philly_jobs_have_a_pod_per_server_and_run_for_all_attempts() -> None:
     result = simulate(SAMPLES / "philly", trace="philly")
 
     assert [job.pods for job in result.jobs] == [len(job["attempts"][-1]["detail"]) for job in jobs]
-    asked = [sum(len(d["gpus"]) for d in job["attempts"][-1]["detail"]) for job in jobs]
-    assert [job.gpu_milli for job in result.jobs] == [1000 * gpus for gpus in asked]
+    gpus_of_jobs = [sum(len(d["gpus"]) for d in job["attempts"][-1]["detail"]) for job in jobs]
+    assert [job.gpu_milli for job in result.jobs] == [1000 * gpus for gpus in gpus_of_jobs]
     submissions = result.placements
     assert sum(p.stage is PodStage.FINISHED for p in submissions) > len(submissions) / 2
     assert "1 jobs are left out: they have no attempt" in " ".join(

@@ -97,7 +97,7 @@ def test_interval_measures_only_schedulable_time() -> None:
 
 
 @pytest.mark.parametrize(
-    ("story", "told"),
+    ("story", "expected"),
     [
         ([(CREATED, 0), (FAILED, 300), (FAILED, 600)], []),
         ([(CREATED, 0), (FAILED, 301)], ["nothing happened for 301 s before scheduleFailure"]),
@@ -118,6 +118,6 @@ def test_interval_measures_only_schedulable_time() -> None:
         ),
     ],
 )
-def test_measure_above_its_limit_raises_an_alert(story: Story, told: list[str]) -> None:
+def test_measure_above_its_limit_raises_an_alert(story: Story, expected: list[str]) -> None:
     """A measure equal to the original's default limit raises no alert."""
-    assert lived(story, AlertLimits())[1] == told
+    assert lived(story, AlertLimits())[1] == expected

@@ -81,7 +81,7 @@ def test_full_cores_packed(
 
 
 @pytest.mark.parametrize(
-    ("held_as", "preference", "cpus"),
+    ("policy", "preference", "cpus"),
     [
         (PCPU, CpuPreference(SPREAD, PCPU, pack=True), "4,6,8,10"),
         (PCPU, CpuPreference(SPREAD, pack=True), "1,3-4,6"),
@@ -92,10 +92,10 @@ def test_full_cores_packed(
     ],
 )
 def test_exclusive_pods_of_one_policy_keep_apart(
-    held_as: str, preference: CpuPreference, cpus: str
+    policy: str, preference: CpuPreference, cpus: str
 ) -> None:
     """CPUs 0 and 2 are held; the same policy avoids their cores or their NUMA node."""
-    assert taken(machine(2, 1, 6, 2), "0,2", 4, preference, exclusive=held_as) == cpus
+    assert taken(machine(2, 1, 6, 2), "0,2", 4, preference, exclusive=policy) == cpus
 
 
 def test_exclusive_is_a_wish() -> None:
@@ -202,22 +202,26 @@ def recorded() -> list[Any]:
 @pytest.mark.parametrize("case", recorded(), ids=range(240))
 def test_the_original_chooses_the_same(case: Any) -> None:
     """CPU by CPU, on machines of every kind, with every policy."""
-    asked = case["input"]
+    parameters = case["input"]
     layout = machine(
-        *asked["machine"], split=asked.get("split", False), offline=asked.get("offline", "")
+        *parameters["machine"],
+        split=parameters.get("split", False),
+        offline=parameters.get("offline", ""),
     )
     ledger = CpuLedger()
-    for number, (cpus, exclusive) in enumerate(asked.get("pods", [])):
+    for number, (cpus, exclusive) in enumerate(parameters.get("pods", [])):
         ledger.add(str(number), ExclusiveCpus(parse_cpu_list(cpus), exclusive))
-    preferred = parse_cpu_list(asked.get("preferred", ""))
+    preferred = parse_cpu_list(parameters.get("preferred", ""))
     free = ledger.free(
         layout,
-        unusable=parse_cpu_list(asked.get("unusable", "")),
-        max_holders=asked["max_holders"],
+        unusable=parse_cpu_list(parameters.get("unusable", "")),
+        max_holders=parameters["max_holders"],
         given_back=(preferred,),
     )
-    preference = CpuPreference(asked["bind"], asked.get("exclusive", ""), asked.get("pack", False))
+    preference = CpuPreference(
+        parameters["bind"], parameters.get("exclusive", ""), parameters.get("pack", False)
+    )
 
-    cpus = take_preferred_cpus(layout, free, preferred, asked["count"], preference)
+    cpus = take_preferred_cpus(layout, free, preferred, parameters["count"], preference)
 
     assert (None if cpus is None else format_cpu_list(cpus)) == case["output"]["cpus"]

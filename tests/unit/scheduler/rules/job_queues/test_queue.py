@@ -150,11 +150,11 @@ def test_of_ten_thousand_places_few_are_told_again() -> None:
     """
     reported_positions = ReportedPositions()
     jobs = [job(number) for number in range(1_000)]
-    heard = 0
+    updates = 0
     while jobs:
         for place in reported_positions.due(jobs):
             reported_positions.note(place)
-            heard += place.job.sequence == 999
+            updates += place.job.sequence == 999
         jobs.pop(0)
 
-    assert heard == 1 + 9 + 3  # then halves down to 7 or 8, then places 5 to 1
+    assert updates == 1 + 9 + 3  # then halves down to 7 or 8, then places 5 to 1

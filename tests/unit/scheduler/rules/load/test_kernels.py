@@ -58,14 +58,14 @@ def test_compiled_and_array_code_agree(data: st.DataObject, is_prod: bool) -> No
         charged.reference(2, sign, takes, likewise, facts)
         assert np.array_equal(margins, likewise)
     for more in (times, times[:0]):
-        asked = rows, more, takes, margins, facts, options, weights, is_prod, 3
-        told = [(np.full(4, 9), np.arange(4) > 0, np.arange(4)) for _ in range(2)]
-        judged.compiled(*asked, *told[0])
-        judged.reference(*asked, *told[1])
-        assert all(map(np.array_equal, *told))
+        arguments = rows, more, takes, margins, facts, options, weights, is_prod, 3
+        outputs = [(np.full(4, 9), np.arange(4) > 0, np.arange(4)) for _ in range(2)]
+        judged.compiled(*arguments, *outputs[0])
+        judged.reference(*arguments, *outputs[1])
+        assert all(map(np.array_equal, *outputs))
         untold = np.zeros(0, np.int64), np.arange(4) > 0, np.arange(4)
-        judged.compiled(*asked, *untold)
-        assert all(map(np.array_equal, untold[1:], told[0][1:]))
+        judged.compiled(*arguments, *untold)
+        assert all(map(np.array_equal, untold[1:], outputs[0][1:]))
 
 
 @given(

@@ -19,13 +19,13 @@ RULES = LoadRules(
 )
 
 
-def load(asked: Pod, rules: LoadRules = RULES) -> PodLoad:
-    return pod_load(asked.metadata.labels, asked.metadata.annotations, asked.spec, rules)
+def load(pending: Pod, rules: LoadRules = RULES) -> PodLoad:
+    return pod_load(pending.metadata.labels, pending.metadata.annotations, pending.spec, rules)
 
 
-def limited(asked: Pod, **limits: str) -> Pod:
+def limited(pending: Pod, **limits: str) -> Pod:
     """Return the pod with limits on its container."""
-    manifest = to_manifest(asked)
+    manifest = to_manifest(pending)
     manifest["spec"]["containers"][0]["resources"]["limits"] = {
         name.replace("_", "-"): amount for name, amount in limits.items()
     }
@@ -42,7 +42,7 @@ def test_a_share_of_the_requests_is_used() -> None:
 
 def test_a_limit_above_the_request_counts_in_its_place() -> None:
     """And nothing is used beyond a limit, whatever the factor."""
-    asked = limited(pod("p", cpu="1"), cpu="4", memory="2000")
+    pending = limited(pod("p", cpu="1"), cpu="4", memory="2000")
     most = LoadRules(
         resources=RULES.resources,
         factors=(("cpu", 100), ("memory", 100)),
@@ -50,8 +50,8 @@ def test_a_limit_above_the_request_counts_in_its_place() -> None:
         expiration_s=1.0,
     )
 
-    assert load(asked).estimate == (3400, 1400)
-    assert load(asked, most).estimate == (4000, 2000)
+    assert load(pending).estimate == (3400, 1400)
+    assert load(pending, most).estimate == (4000, 2000)
 
 
 def test_a_pod_that_asks_for_nothing_uses_a_little() -> None:
@@ -80,7 +80,7 @@ def test_bands_ask_for_their_own_kinds_of_resources() -> None:
 def test_pods_may_say_themselves_what_share_they_use(text: str, estimate: tuple[int, int]) -> None:
     """If that is allowed; factors that they don't name, or can't be read, are the general ones."""
     key = "scheduling.koordinator.sh/load-estimated-scaling-factors"
-    asked = pod("p", cpu=1, memory=1000, annotations={key: text})
+    pending = pod("p", cpu=1, memory=1000, annotations={key: text})
     allowed = LoadRules(
         resources=RULES.resources,
         factors=FACTORS,
@@ -89,8 +89,8 @@ def test_pods_may_say_themselves_what_share_they_use(text: str, estimate: tuple[
         customised=True,
     )
 
-    assert load(asked).estimate == (850, 700)
-    assert load(asked, allowed).estimate == estimate
+    assert load(pending).estimate == (850, 700)
+    assert load(pending, allowed).estimate == estimate
 
 
 @pytest.mark.parametrize(
@@ -111,16 +111,16 @@ def test_who_is_prod(labels: dict[str, str], fields: dict[str, Any], is_prod: bo
 
 def test_a_pod_that_stands_for_a_reservation_adds_nothing() -> None:
     """What it reserves is used by others; it is looked at as any other when it wants a place."""
-    asked = pod("p", cpu=1, annotations={"scheduling.koordinator.sh/reserve-pod": "true"})
+    pending = pod("p", cpu=1, annotations={"scheduling.koordinator.sh/reserve-pod": "true"})
 
-    assert load(asked).estimate[0] == 850
-    assert not any(load(asked).unreported())
+    assert load(pending).estimate[0] == 850
+    assert not any(load(pending).unreported())
 
 
 def test_limits_of_a_pod_are_combined_as_requests_are() -> None:
     """Pod-level limits replace the sum; overhead comes on top of what is limited."""
-    asked = limited(pod("p", overhead={"cpu": "100m", "memory": "10"}), cpu="2")
+    pending = limited(pod("p", overhead={"cpu": "100m", "memory": "10"}), cpu="2")
     whole = limited(pod("p", resources={"limits": {"cpu": "3"}}), cpu="2")
 
-    assert pod_limits(asked.spec) == {"cpu": 2100}
+    assert pod_limits(pending.spec) == {"cpu": 2100}
     assert pod_limits(whole.spec) == {"cpu": 3000}

@@ -134,12 +134,15 @@ def recorded() -> list[Any]:
 @pytest.mark.parametrize("case", recorded(), ids=range(140))
 def test_the_original_aligns_alike(case: Any) -> None:
     """Up to three NUMA nodes, hints of two plugins, every policy."""
-    asked, want = case["input"], case["output"]
-    providers = [{name: hints(h) for name, h in p.items()} for p in asked["providers"]]
-    states = {zone: ZoneState(state) for zone, state in enumerate(asked["states"])}
+    parameters, want = case["input"], case["output"]
+    providers = [{name: hints(h) for name, h in p.items()} for p in parameters["providers"]]
+    states = {zone: ZoneState(state) for zone, state in enumerate(parameters["states"])}
 
     got = align(
-        NumaTopologyPolicy(asked["policy"]), providers, NumaMachine(states), asked["exclusive"]
+        NumaTopologyPolicy(parameters["policy"]),
+        providers,
+        NumaMachine(states),
+        parameters["exclusive"],
     )
 
     assert got.admitted is want["admitted"]

@@ -237,38 +237,40 @@ def recorded(file: str) -> list[Any]:
     return [json.loads(line) for line in (GOLDEN / file).read_text("utf-8").splitlines()]
 
 
-def recorded_trial(asked: Any) -> NumaTrial:
+def recorded_trial(parameters: Any) -> NumaTrial:
     """Return the trial that a recorded input describes."""
     layout = machine(
-        *asked["machine"], split=asked.get("split", False), offline=asked.get("offline", "")
+        *parameters["machine"],
+        split=parameters.get("split", False),
+        offline=parameters.get("offline", ""),
     )
     ledger = ledger_of(
         *(
             NumaAllocation(parse_cpu_list(cpus), {int(z): a for z, a in zones.items()}, exclusive)
-            for cpus, exclusive, zones in asked.get("pods", [])
+            for cpus, exclusive, zones in parameters.get("pods", [])
         )
     )
-    ratio = asked.get("ratio", 1.0)
+    ratio = parameters.get("ratio", 1.0)
     zones = {
         zone: {name: amplified(n, ratio if name == "cpu" else 1.0) for name, n in here.items()}
-        for zone, here in enumerate(asked["zones"])
+        for zone, here in enumerate(parameters["zones"])
     }
-    node = NumaNode(layout, ledger, zones, cpu_ratio=ratio, pack=asked.get("pack", False))
+    node = NumaNode(layout, ledger, zones, cpu_ratio=ratio, pack=parameters.get("pack", False))
     binding = None
-    if "binding" in asked:
-        policy, required, exclusive = asked["binding"]
-        binding = CpuBinding(asked["amounts"]["cpu"] // 1000, policy, required, exclusive)
-    reusable = Reusable(preferred_cpus=parse_cpu_list(asked.get("preferred", "")))
-    return NumaTrial(node, NumaRequest(asked["amounts"], binding), reusable)
+    if "binding" in parameters:
+        policy, required, exclusive = parameters["binding"]
+        binding = CpuBinding(parameters["amounts"]["cpu"] // 1000, policy, required, exclusive)
+    reusable = Reusable(preferred_cpus=parse_cpu_list(parameters.get("preferred", "")))
+    return NumaTrial(node, NumaRequest(parameters["amounts"], binding), reusable)
 
 
 @pytest.mark.parametrize("case", recorded("allocations.jsonl"), ids=range(140))
 def test_the_original_allocates_alike(case: Any) -> None:
     """CPUs, amounts by NUMA node, reasons."""
-    asked, want = case["input"], case["output"]
-    affinity = asked["affinity"]
+    parameters, want = case["input"], case["output"]
+    affinity = parameters["affinity"]
 
-    got = recorded_trial(asked).allocate(None if affinity is None else mask_of(affinity))
+    got = recorded_trial(parameters).allocate(None if affinity is None else mask_of(affinity))
 
     if isinstance(got, NumaShortage):
         assert sorted(got.reasons) == want["reasons"]
@@ -280,12 +282,12 @@ def test_the_original_allocates_alike(case: Any) -> None:
 @pytest.mark.parametrize("case", recorded("hints.jsonl"), ids=range(120))
 def test_the_original_hints_and_aligns_alike(case: Any) -> None:
     """Sets, preference and score by resource; and what follows from them."""
-    asked, want = case["input"], case["output"]
-    trial, policy = recorded_trial(asked), NumaTopologyPolicy(asked["policy"])
-    scorer = ZoneScorer(asked["weights"], asked.get("score_packed", False))
+    parameters, want = case["input"], case["output"]
+    trial, policy = recorded_trial(parameters), NumaTopologyPolicy(parameters["policy"])
+    scorer = ZoneScorer(parameters["weights"], parameters.get("score_packed", False))
 
     hints = resource_hints(trial, policy, scorer)
-    got = align(policy, [hints], trial.node.machine, asked.get("exclusive", ""))
+    got = align(policy, [hints], trial.node.machine, parameters.get("exclusive", ""))
 
     assert {
         name: [[[*zones_of(h.zones or 0)], h.preferred, h.score] for h in listed]

@@ -26,11 +26,11 @@ def named(name: str, cpu: int) -> Pod:
 
 def test_the_pod_has_what_the_template_has() -> None:
     """The uid is the reservation's; no pod of the cluster can have the name; labels go before."""
-    held = reservation("r", 2, labels={"a": "1"}, template={"nodeSelector": {"disk": "ssd"}})
-    made = reserve_pod(held)
+    reserved = reservation("r", 2, labels={"a": "1"}, template={"nodeSelector": {"disk": "ssd"}})
+    made = reserve_pod(reserved)
 
-    assert made.metadata.uid == held.metadata.uid
-    assert made.metadata.name == f"reservation:{held.metadata.uid}"
+    assert made.metadata.uid == reserved.metadata.uid
+    assert made.metadata.name == f"reservation:{reserved.metadata.uid}"
     assert (made.metadata.namespace, made.spec.scheduler_name) == ("default", "default-scheduler")
     assert made.metadata.labels == {"a": "1"}
     assert made.spec.node_selector == {"disk": "ssd"}
@@ -54,9 +54,9 @@ def test_priority_is_of_the_template_or_a_label_of_the_reservation() -> None:
 
 def test_an_available_one_asks_for_what_its_status_holds() -> None:
     """Whatever the template has meanwhile."""
-    held = reservation("r", 2, "1Gi", on="n")
-    status = replace(held.status, allocatable={"cpu": held.status.allocatable["cpu"]})
-    made = reserve_pod(replace(held, status=status))
+    reserved = reservation("r", 2, "1Gi", on="n")
+    status = replace(reserved.status, allocatable={"cpu": reserved.status.allocatable["cpu"]})
+    made = reserve_pod(replace(reserved, status=status))
 
     assert made.spec.node_name == "n"
     assert {name: str(q) for name, q in template_requests(made.spec).items()} == {"cpu": "2"}
@@ -90,25 +90,25 @@ def test_the_same_failure_is_written_once() -> None:
 
 def test_owners_are_listed_by_uid_with_what_they_take() -> None:
     """Of what is reserved; without a change there is nothing to write."""
-    held = reservation("r", 4, on="n")
+    reserved = reservation("r", 4, on="n")
     pods = [named("b", 1), named("a", 2)]
-    status = lifecycle.used(held, pods, NOW)
+    status = lifecycle.used(reserved, pods, NOW)
 
     assert status is not None
     assert [owner.name for owner in status.current_owners] == ["a", "b"]
     assert str(status.allocated["cpu"]) == "3"
     assert status.phase == "Available"
-    assert lifecycle.used(replace(held, status=status), reversed(pods), NOW) is None
+    assert lifecycle.used(replace(reserved, status=status), reversed(pods), NOW) is None
 
 
 def test_with_its_first_owner_a_reservation_used_once_has_succeeded() -> None:
     """With the time of the transition."""
-    held = reservation("r", 4, on="n", once=True)
-    status = lifecycle.used(held, [named("a", 1)], NOW)
+    reserved = reservation("r", 4, on="n", once=True)
+    status = lifecycle.used(reserved, [named("a", 1)], NOW)
 
     assert status is not None
     assert status.phase == "Succeeded"
-    ended = replace(held, status=status)
+    ended = replace(reserved, status=status)
     assert lifecycle.is_collectable(ended)
     assert lifecycle.ended_s(ended) == NOW.timestamp()
 
@@ -136,9 +136,9 @@ def test_a_pending_reservation_does_not_expire() -> None:
 
 def test_what_failed_otherwise_is_left_to_its_user() -> None:
     """Only what expired or succeeded is collected."""
-    held = reservation("r", 1, on="n")
-    failed = replace(held, status=replace(held.status, phase="Failed"))
-    expired = replace(held, status=lifecycle.expired(held, NOW))
+    reserved = reservation("r", 1, on="n")
+    failed = replace(reserved, status=replace(reserved.status, phase="Failed"))
+    expired = replace(reserved, status=lifecycle.expired(reserved, NOW))
 
     assert not lifecycle.is_collectable(failed)
     assert lifecycle.is_collectable(expired)

@@ -130,8 +130,8 @@ def test_a_controller_is_one_of_the_owner_references(
 
 def options(text: str) -> ReservationOffer:
     annotations = {RESTRICTED_OPTIONS.key: text} if text else {}
-    held = reservation("r", 1, "1Gi", on="n", policy="Restricted", annotations=annotations)
-    return offer_of(held)
+    reserved = reservation("r", 1, "1Gi", on="n", policy="Restricted", annotations=annotations)
+    return offer_of(reserved)
 
 
 def test_restricted_resources_are_among_the_reserved_ones() -> None:
@@ -144,16 +144,16 @@ def test_restricted_resources_are_among_the_reserved_ones() -> None:
 def test_options_of_restricted_mean_nothing_to_other_policies() -> None:
     """Readable or not."""
     for text in ('{"resources":["cpu"]}', "{"):
-        held = reservation("r", 1, "1Gi", on="n", annotations={RESTRICTED_OPTIONS.key: text})
-        assert offer_of(held).restricted == {"cpu", "memory"}
+        reserved = reservation("r", 1, "1Gi", on="n", annotations={RESTRICTED_OPTIONS.key: text})
+        assert offer_of(reserved).restricted == {"cpu", "memory"}
 
 
 def test_cpus_withheld_by_number_count_as_cpu() -> None:
     """As they do in the annotation of a node."""
     inner = {"node.koordinator.sh/reservation": '{"resources":{"cpu":"1"},"reservedCPUs":"0-2"}'}
-    held = reservation("r", 4, on="n", annotations=inner)
+    reserved = reservation("r", 4, on="n", annotations=inner)
 
-    assert offer_of(held).withheld == {"cpu": 3000}
+    assert offer_of(reserved).withheld == {"cpu": 3000}
 
 
 @pytest.mark.parametrize(

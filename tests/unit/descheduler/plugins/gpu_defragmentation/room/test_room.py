@@ -123,9 +123,9 @@ def test_protected_pod_is_not_moved() -> None:
     assert plan is not None
     assert {where.pods[move.pod].row for move in plan.moves} == {1}
     check(where, request(), plan)
-    nobody = cluster([stuck], [pod(1, 0, may_move=False)])
-    assert find(nobody, request()) is None
-    assert fewest_moves(nobody, request()) is None
+    immovable = cluster([stuck], [pod(1, 0, may_move=False)])
+    assert find(immovable, request()) is None
+    assert fewest_moves(immovable, request()) is None
 
 
 def test_pod_moves_only_to_accepting_nodes() -> None:
