@@ -137,10 +137,10 @@ def departures(per_1000: float, policy: str, seed: int, scale: float) -> dict[st
         return MISSING
     trace = read_trace(FOLDER)
     drawn = draw_departing_pods(trace, seed)
-    anew, bounds = RepackedWeek(trace), []
+    repacked_week, bounds = RepackedWeek(trace), []
 
-    def packed_anew(week: DepartureWeek) -> None:
-        anew(week)
+    def repacked(week: DepartureWeek) -> None:
+        repacked_week(week)
         if round(week.now_s / 3600) % 6 == 0:
             bounds.append(_bound_of(trace, week))
 
@@ -148,7 +148,7 @@ def departures(per_1000: float, policy: str, seed: int, scale: float) -> dict[st
         week = DepartureWeek(GpuFleet(trace, FleetClasses.of(trace), drawn.rank, policy), drawn)
         return week.result(policy, seed, week.run(mover, scale * WEEK_S))
 
-    still, best = result(None), result(packed_anew)
+    still, best = result(None), result(repacked)
     moved = result(LimitedMoves(trace, MoveBudget(per_1000)))
     return {
         "in use, nobody moves %": round(100 * still.gpu_used, 3),

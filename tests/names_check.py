@@ -1,7 +1,9 @@
 """Names in the package: a public class or type alias exists once, a module is called by a noun.
 
 Packages list in their docstrings only modules that they have.  A Protocol with one implementation
-exists only where an import rule requires it, and its docstring names the rule.
+exists only where an import rule requires it, and its docstring names the rule.  Names of functions,
+parameters and variables have none of the words of ``VAGUE_WORDS``: ``held`` names no value, but
+``requests``, ``allocation`` and ``message`` do.
 ``python -m tests.names_check`` prints what breaks a rule, and exits 1 if anything does; it is a
 part of ``make check``.  Several kinds of the API may have one name, since Kubernetes chose it.
 """
@@ -13,7 +15,38 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-SOURCE = Path(__file__).parent.parent / "src/koordinator"
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src/koordinator"
+
+#: Folders in which names have no vague words.
+NAMED = ("src/koordinator", "tests", "benchmarks", "examples")
+
+#: Words that no name has, since the field has a noun for what the value is.
+VAGUE_WORDS = frozenset(
+    {
+        "anew",
+        "anybody",
+        "asked",
+        "everybody",
+        "heard",
+        "hears",
+        "heed",
+        "heeds",
+        "held",
+        "nobody",
+        "said",
+        "says",
+        "somebody",
+        "spoken",
+        "tells",
+        "told",
+        "untold",
+        "unheard",
+        "whoever",
+    }
+)
+
+_VAGUE = re.compile(rf"(?<![a-z])(?:{'|'.join(sorted(VAGUE_WORDS))})(?![a-z])", re.IGNORECASE)
 
 #: Names that stay although they exist more than once, with the reason.
 SHARED: Mapping[str, str] = {}
@@ -121,6 +154,32 @@ def stale_listings(source: Path = SOURCE) -> dict[str, list[str]]:
     return stale
 
 
+def vague_names(folder: Path) -> dict[str, list[str]]:
+    """Return the names with a word of ``VAGUE_WORDS`` that the modules of a folder define."""
+    vague: dict[str, list[str]] = {}
+    for path in sorted(folder.rglob("*.py")):
+        text = path.read_text("utf-8")
+        if not _VAGUE.search(text):  # few files have such a word, and parsing all takes long
+            continue
+        defined = {name for node in ast.walk(ast.parse(text)) for name in _defined(node)}
+        names = sorted(name for name in defined if _VAGUE.search(name))
+        if names:
+            vague[path.relative_to(folder).as_posix()] = names
+    return vague
+
+
+def _defined(node: ast.AST) -> Iterator[str]:
+    """Yield the name that a node defines or assigns."""
+    if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
+        yield node.name
+    elif isinstance(node, ast.arg):
+        yield node.arg
+    elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+        yield node.id
+    elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+        yield node.attr
+
+
 def unjustified_protocols(source: Path = SOURCE) -> list[str]:
     """Return the Protocols with one implementation, and without an import rule in the docstring.
 
@@ -191,6 +250,11 @@ def main() -> int:
     wrong += [
         f"{path} lists {', '.join(names)}, which the package does not have"
         for path, names in stale_listings().items()
+    ]
+    wrong += [
+        f"{folder}/{path} has {', '.join(names)}: name what each is, such as a request or a message"
+        for folder in NAMED
+        for path, names in vague_names(ROOT / folder).items()
     ]
     sys.stdout.write("".join(f"{line}\n" for line in wrong))
     return 1 if wrong else 0

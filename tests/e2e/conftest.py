@@ -143,7 +143,7 @@ def node(request: pytest.FixtureRequest, container_runtime: RealNode) -> Iterato
     try:
         made.stop_kubelet()
     except BaseException:
-        made.begin_anew()
+        made.restart()
         raise
 
 

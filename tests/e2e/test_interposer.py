@@ -44,7 +44,7 @@ def test_answers_and_errors_are_passed_on(through: Endpoint, interposer: Interpo
     assert interposer.calls_of("POST", NODES)[1].manifest["metadata"]["name"] == "n1"
 
 
-def test_a_held_request_is_done_when_the_rule_ends(
+def test_a_blocked_request_is_forwarded_when_the_rule_ends(
     through: Endpoint, interposer: Interposer, controlplane: ControlPlane
 ) -> None:
     """And not before."""
@@ -56,7 +56,7 @@ def test_a_held_request_is_done_when_the_rule_ends(
         assert created.result()["metadata"]["name"] == "n1"
 
 
-def test_a_held_request_whose_client_gave_up_is_not_done(
+def test_a_blocked_request_whose_client_gave_up_is_not_forwarded(
     through: Endpoint, interposer: Interposer, controlplane: ControlPlane
 ) -> None:
     """As by a real proxy."""

@@ -276,7 +276,7 @@ def test_stopping_leader_hands_over(
 
 
 @pytest.mark.parametrize("away_s", [LEASE_S - 2 * RETRY_S, LEASE_S + 2.0])
-def test_a_lone_scheduler_goes_on_after_an_outage_of_the_api_server(
+def test_a_single_scheduler_continues_after_an_outage_of_the_api_server(
     controlplane: ControlPlane, pods: str, witness: Witness, away_s: float
 ) -> None:
     """The same process leads again, with nothing of its lost term, when the lost lease is over."""

@@ -510,11 +510,11 @@ class DeviceWorld:
 
     def compare_with_a_new_one(self) -> None:
         """Raise AssertionError if a scheduler that begins now knows other devices in use."""
-        anew = self.started()
-        anew.step(0)
-        (_, old), (_, new) = tables(self.scheduler), tables(anew)
+        restarted = self.started()
+        restarted.step(0)
+        (_, old), (_, new) = tables(self.scheduler), tables(restarted)
         assert old.devices.use == new.devices.use, f"{old.devices.use} or {new.devices.use}"
-        anew.finish()
+        restarted.finish()
 
     def clear(self) -> None:
         """Delete all pods.  Raises AssertionError if a device is still in use then."""

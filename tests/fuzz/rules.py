@@ -290,8 +290,8 @@ def check_gangs(now: _Now, new: list[Pod]) -> None:
             one.partition("/")[2]
             for one in json.loads(annotations.get(GANG + "groups", f'["default/{name}"]'))
         ]
-        everybody = [p for one in together for p in members[one]]
-        if all(p.metadata.uid in uids for p in everybody):  # it has just started
+        all_members = [p for one in together for p in members[one]]
+        if all(p.metadata.uid in uids for p in all_members):  # it has just started
             for one in together:
                 least = now.groups[one].spec.min_member
                 hold(
@@ -392,8 +392,8 @@ def check_same_after_restart(cluster: FarCluster, scheduler: Scheduler, script: 
     other.validate()
     ours, theirs = _known(scheduler.state), _known(other.state)
     for name in ours.keys() | theirs.keys():
-        here, anew = ours.get(name), theirs.get(name)
-        hold(here == anew, f"of node {name} this scheduler knows {here}, a new one {anew}")
+        here, after = ours.get(name), theirs.get(name)
+        hold(here == after, f"of node {name} this scheduler knows {here}, a new one {after}")
 
 
 def _known(state: ClusterState) -> dict[str, object]:

@@ -50,6 +50,6 @@ def test_the_order_of_lists_and_maps_decides_nothing(seed: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", [6, 133, 5052])  # nodes that were not looked at again; late writes
-def test_no_device_is_given_twice_or_held_by_nobody(seed: int) -> None:
+def test_every_device_has_at_most_one_owner_and_no_leaked_allocation(seed: int) -> None:
     """``python -m tests.fuzz.devices --seed N --worlds 1`` plays one of them."""
     play_devices(seed)

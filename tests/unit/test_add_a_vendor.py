@@ -76,7 +76,7 @@ def test_the_test_of_the_page_passes(package: Path) -> None:
 
 
 @pytest.mark.slow
-def test_the_pods_of_the_page_get_what_it_says(package: Path) -> None:
+def test_the_pods_of_the_page_get_the_documented_annotations(package: Path) -> None:
     """A whole card, three slots of the other, and the annotation for the device plugin."""
     command = COMMAND.search(HOW_TO.read_text("utf-8"))
     assert command is not None

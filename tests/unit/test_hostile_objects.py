@@ -105,7 +105,9 @@ def scheduled(marks: dict[tuple[str, str], dict[str, str]]) -> World:
 @pytest.mark.slow
 @settings(max_examples=examples(20))
 @given(MARKS)
-def test_the_scheduler_goes_on(marks: dict[tuple[str, str], dict[str, str]]) -> None:
+def test_the_scheduler_survives_hostile_objects(
+    marks: dict[tuple[str, str], dict[str, str]],
+) -> None:
     """All other pods get nodes, and soon; each pod is explained, and shown in the dashboard."""
     began_s = time.process_time()
 
@@ -136,7 +138,7 @@ def test_all_keys_at_once_break_no_scheduler(number: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(TEXTS)))
-def test_the_manager_goes_on(number: int) -> None:
+def test_the_manager_survives_hostile_objects(number: int) -> None:
     """Nodes beside an evil one have what they would have without it."""
     world, faults = isolated()
     evil = colocated_node(amounts(10, "10G"), name="evil")
@@ -166,7 +168,7 @@ def test_reviews_are_answered(number: int) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", range(len(TEXTS)))
-def test_the_agent_goes_on(number: int) -> None:
+def test_the_agent_survives_hostile_objects(number: int) -> None:
     """Cgroups of other pods have what they would have without the evil one."""
     text = TEXTS[number]
     at_once = 200_000 // len(text)  # more an API server does not take
@@ -192,7 +194,9 @@ def test_the_agent_goes_on(number: int) -> None:
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(MARKS)
-def test_the_descheduler_goes_on(marks: dict[tuple[str, str], dict[str, str]]) -> None:
+def test_the_descheduler_survives_hostile_objects(
+    marks: dict[tuple[str, str], dict[str, str]],
+) -> None:
     """Pods of a node under load are moved from it, whatever is written on others."""
     world = DeschedulerWorld(
         *hostile_objects(marks),
@@ -209,7 +213,7 @@ def test_the_descheduler_goes_on(marks: dict[tuple[str, str], dict[str, str]]) -
 @pytest.mark.slow
 @settings(max_examples=15)
 @given(KIND, CHOSEN, CHOSEN)
-def test_the_yarn_operator_goes_on(
+def test_the_yarn_operator_survives_hostile_objects(
     kind: str, on_node: dict[str, str], on_pod: dict[str, str]
 ) -> None:
     """The NodeManager of another node has its limit."""

@@ -9,6 +9,7 @@ from tests.names_check import (
     repeated_classes,
     stale_listings,
     unjustified_protocols,
+    vague_names,
 )
 from tests.pages_check import missing_layers, missing_modules, missing_paths, modules
 from tests.prose_check import turns_in
@@ -46,6 +47,14 @@ def test_listed_module_that_does_not_exist_is_found(tmp_path: Path) -> None:
     (folder / "a/__init__.py").write_text(f'"""Parts.\n\n{listing}\n"""')
 
     assert stale_listings(folder) == {"a/__init__.py": ["gone"]}
+
+
+def test_vague_name_is_found(tmp_path: Path) -> None:
+    """In functions, parameters, variables and attributes; words that only contain one are none."""
+    text = "def tell(held):\n    asked_s, holder = 1, 2\n    holder.was_told = 3\n"
+    folder = package(tmp_path, a=text, b="withheld = threshold = 1\n")
+
+    assert vague_names(folder) == {"a.py": ["asked_s", "held", "was_told"]}
 
 
 def test_type_alias_that_is_defined_twice_is_found(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ spec:
 
 
 @pytest.mark.slow
-def test_the_pod_of_the_page_gets_a_part_and_is_held_to_it(tmp_path: Path) -> None:
+def test_the_pod_of_the_page_gets_a_share_with_its_limit(tmp_path: Path) -> None:
     """Scheduled as it stands there; what the agent adds is what the page lists."""
     pod = next(block for block in BLOCKS if block.get("kind") == "Pod")
     pod["metadata"]["namespace"] = "default"

@@ -7,7 +7,7 @@ from pathlib import Path
 import koordinator
 
 
-def test_without_hypothesis_the_package_says_what_to_install() -> None:
+def test_without_hypothesis_the_package_names_the_extra() -> None:
     """A Python that sees koordinator and nothing that is installed."""
     source = Path(koordinator.__file__).parents[1]
     program = f"import sys; sys.path.insert(0, {str(source)!r}); import koordinator.testing"

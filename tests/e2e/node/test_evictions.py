@@ -14,7 +14,7 @@ from tests.e2e.real_node.node import Manifest, pod
 from tests.e2e.waiting import eventually
 
 _GATES = "--feature-gates=BEMemoryEvict=true,AuditEvents=true"
-_SAYS_GOODBYE = "trap 'echo goodbye; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
+_PRINTS_GOODBYE = "trap 'echo goodbye; exit 0' TERM; echo ready; while :; do sleep 0.1; done"
 
 
 def slo(node: RealNode, kubectl: Callable[..., str], **threshold: Any) -> None:
@@ -50,7 +50,7 @@ def test_victim_is_stopped_gracefully_by_the_runtime(
     endpoint: str,
 ) -> None:
     """Without its socket the processes are ended at once."""
-    (made,) = node.run(job("job", _SAYS_GOODBYE, 20))
+    (made,) = node.run(job("job", _PRINTS_GOODBYE, 20))
     eventually(lambda: "ready" in node.printed(made))
     slo(node, kubectl, memoryEvictThresholdPercent=2, memoryEvictLowerPercent=1)
     start_agent(_GATES, *(["--containerd-endpoint=/nowhere"] if endpoint == "none" else []))

@@ -122,7 +122,7 @@ class RealNode:
         # What an agent set there would be the next kubelet's, which keeps what it does not know.
         _remove_cgroups()
 
-    def begin_anew(self) -> None:
+    def restart(self) -> None:
         """Forget everything, as a machine that is installed again: for pods that do not end."""
         self._stop()
         shutil.rmtree(self.state)

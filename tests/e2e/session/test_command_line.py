@@ -60,7 +60,9 @@ def in_namespace(kubeconfig: Path, namespace: str) -> Path:
     return copy
 
 
-def test_the_cluster_of_the_environment_is_asked(user: User, controlplane: ControlPlane) -> None:
+def test_commands_use_the_cluster_of_the_environment(
+    user: User, controlplane: ControlPlane
+) -> None:
     """Names without a namespace are of the context's; -n and -l narrow."""
     user.apply(node("small", "1"), pod("large", "2", labels={"app": "web"}), pod("other", "3"))
     user.refusal_of("large")
@@ -82,7 +84,7 @@ def test_the_cluster_of_the_environment_is_asked(user: User, controlplane: Contr
     assert (refused.returncode, "--dry-run" in refused.stderr) == (2, True)
 
 
-def test_a_tenant_hears_why_own_pods_wait(user: User, tenant: Path) -> None:
+def test_a_tenant_sees_why_own_pods_wait(user: User, tenant: Path) -> None:
     """From what the scheduler wrote into them; and that no more may be read."""
     user.apply(node("small", "1"), pod("large", "2"))
     user.refusal_of("large")

@@ -135,7 +135,7 @@ def test_a_recording_ends_by_itself(user: User, controlplane: ControlPlane, tmp_
     assert json.loads(koord("replay", str(path), "--output=json").stdout)["differences"] == []
 
 
-def test_the_trail_is_shown_to_whoever_has_the_right(
+def test_the_audit_trail_requires_its_permission(
     user: User,
     controlplane: ControlPlane,
     scheduler: SchedulerProcess,  # noqa: ARG001 -- it serves

@@ -131,7 +131,7 @@ def test_gang_starts_after_its_minimum_is_lowered(cluster: SuiteCluster) -> None
     [({"all": {}}, True, 0), ({"single": {}}, True, 1), ({"single": {}}, False, 1)],
     ids=["all by group", "single by group", "single by pod"],
 )
-def test_members_go_together_or_alone_as_their_group_says(
+def test_members_are_preempted_by_the_disruption_mode_of_their_group(
     cluster: SuiteCluster, profile: str, mode: Manifest, *, by_group: bool, left: int
 ) -> None:
     """WorkloadAwarePreemption of Kubernetes' suite: room for one of two members is wanted."""

@@ -53,7 +53,7 @@ def run(cluster: SuiteCluster, name: str, cpu: str, **more: Any) -> None:
     report(cluster, name, cpu)
 
 
-def test_resources_held_by_the_kubelet_are_in_use(cluster: SuiteCluster) -> None:
+def test_resources_allocated_by_the_kubelet_are_in_use(cluster: SuiteCluster) -> None:
     """A pod is shrunk from 3 CPUs to 1; another one gets the room when the kubelet gave it up."""
     cluster.create(node("n0", "4"))
     run(cluster, "old", "3")

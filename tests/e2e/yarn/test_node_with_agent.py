@@ -83,7 +83,7 @@ GATES = "AuditEvents,AuditEventsHTTPHandler,BEMemoryEvict"
 
 
 @dataclass(frozen=True)
-class Everybody:
+class Site:
     """The processes that share a node out."""
 
     manager: ManagerProcess
@@ -217,14 +217,14 @@ def agent(
 
 
 @pytest.fixture
-def everybody(
+def site(
     manager: ManagerProcess,
     operator: YarnOperatorProcess,
     agent: AgentProcess,
     copilot: CopilotProcess,
-) -> Everybody:
+) -> Site:
     """Return the processes, the agent not started yet."""
-    return Everybody(manager, operator, agent, copilot)
+    return Site(manager, operator, agent, copilot)
 
 
 @pytest.fixture
@@ -233,14 +233,14 @@ def shared(
     namespace: str,
     yarn: RealYarn,
     machine: BusyMachine,
-    everybody: Everybody,
+    site: Site,
 ) -> SharedNode:
     """Run everything on one node."""
     path = "/api/v1/namespaces/koordinator-system/configmaps"
     controlplane.api.request("POST", path, CONFIG)
     made = SharedNode(controlplane, namespace, yarn, machine)
     made.serves(0.8, GIB)
-    everybody.agent.start()
+    site.agent.start()
     eventually(lambda: yarn.own_limit() == IDLE, SETTLED_S)
     return made
 
@@ -277,7 +277,7 @@ def test_capacity_follows_what_a_service_uses_up_and_down(
 
 
 def test_containers_end_when_a_service_needs_the_memory(
-    yarn: RealYarn, shared: SharedNode, everybody: Everybody
+    yarn: RealYarn, shared: SharedNode, site: Site
 ) -> None:
     """Koordlet asks the copilot, and the newest goes: by its cgroup if it has one; the pod stays.
 
@@ -289,20 +289,18 @@ def test_containers_end_when_a_service_needs_the_memory(
         eventually(lambda: len(yarn.tasks()) == 3, 60)
         for way in ("processes", "ResourceManager"):
             tasks = sorted(yarn.tasks())
-            with _cgroups(everybody.copilot.cgroups, tasks if way == "processes" else [], yarn):
+            with _cgroups(site.copilot.cgroups, tasks if way == "processes" else [], yarn):
                 shared.containers_use(0.5, 3 * 512 * mib)
                 shared.serves(0.8, 5 * GIB + 100 * mib)  # with the containers 82 % of the node
                 eventually(lambda newest=tasks[-1]: newest not in yarn.tasks(), 60)  # type: ignore[misc]
                 shared.serves(0.8, GIB)
                 assert tasks[0] in yarn.tasks()
-            logged = [
-                line for line in everybody.copilot.log.read_text().splitlines() if way in line
-            ]
+            logged = [line for line in site.copilot.log.read_text().splitlines() if way in line]
             ended = [line for line in logged if "container ended" in line]
             assert any(task in line for line in ended for task in tasks), logged
             eventually(lambda: len(yarn.tasks()) == 3, 60)  # the application requested another one
         assert shared.has_pod("node-manager-0")
-        audit = eventually(lambda: everybody.agent.get("/events?size=100"))
+        audit = eventually(lambda: site.agent.get("/events?size=100"))
         assert "end containers of YARN" in audit
     finally:
         yarn.end(app)
@@ -312,14 +310,14 @@ def test_twenty_kills_do_not_overcommit_the_node(
     controlplane: ControlPlane,
     yarn: RealYarn,
     shared: SharedNode,
-    everybody: Everybody,
+    site: Site,
 ) -> None:
     """All processes are killed at random, while the service and the containers change.
 
     In the end YARN has what the node leaves.
     """
     draw = np.random.default_rng(19)
-    it = everybody
+    it = site
     deaths: dict[str, tuple[Callable[[], object], Callable[[], object]]] = {
         "operator": (it.operator.kill, lambda: it.operator.start(wait=False)),
         "manager": (it.manager.kill, lambda: it.manager.start(wait=False)),

@@ -37,7 +37,7 @@ def user(controlplane: ControlPlane, namespace: str, kubelet: FakeKubelet) -> Us
 
 
 @pytest.mark.parametrize("case", ANNOTATED)
-def test_a_pod_with_annotations_of_ours_delays_nobody(
+def test_a_pod_with_our_annotations_delays_no_other_pod(
     user: User, scheduler: SchedulerProcess, case: str
 ) -> None:
     """The pod of another user gets its node, and the scheduler has no fault."""
@@ -49,7 +49,7 @@ def test_a_pod_with_annotations_of_ours_delays_nobody(
     assert "internal error" not in scheduler.last_words(400)
 
 
-def test_large_pods_that_are_gone_take_no_memory(
+def test_deleted_large_pods_take_no_memory(
     controlplane: ControlPlane, user: User, scheduler: SchedulerProcess
 ) -> None:
     """Pods of almost a megabyte, one after the other."""

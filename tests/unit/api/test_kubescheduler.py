@@ -55,7 +55,7 @@ def test_defaults_of_the_configuration() -> None:
     assert (decoded.pod_initial_backoff_seconds, decoded.pod_max_backoff_seconds) == (1, 10)
 
 
-def test_zero_means_the_default_where_go_cannot_tell_it_from_nothing() -> None:
+def test_zero_means_the_default_where_go_does_not_distinguish_it_from_unset() -> None:
     """Durations, texts, qps and burst: 0 and "" are the same as no field."""
     decoded = configuration(
         leaderElection={"leaseDuration": "0s", "resourceLock": ""},

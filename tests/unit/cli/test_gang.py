@@ -49,7 +49,7 @@ def test_show_names_the_members(manifest: str) -> None:
     assert [member["pod"] for member in shown["members"]] == ["ml/w-0"]
 
 
-def test_show_says_which_gangs_there_are(manifest: str) -> None:
+def test_show_lists_known_gangs_for_an_unknown_one(manifest: str) -> None:
     """A name that doesn't exist is wrong input."""
     done = CliRunner().invoke(app, ["gang", "show", "other", "-f", manifest])
 
@@ -89,7 +89,7 @@ spec: {nodeName: n0, containers: [{name: c, image: busybox}]}
 """
 
 
-def test_show_tells_where_in_the_network_a_gang_is(manifest: str) -> None:
+def test_show_prints_the_network_topology_of_a_gang(manifest: str) -> None:
     """A line per layer with what was asked of it, and the domain of every member."""
     path = Path(manifest)
     path.write_text(MANIFEST + NETWORK)
@@ -218,7 +218,7 @@ def test_gangs_of_workloads_are_listed_and_shown(tmp_path: Path) -> None:
     assert json.loads(shown.stdout)["gang"] == "default/job/workers"
 
 
-def test_scheduling_manifests_says_that_a_gate_is_off(tmp_path: Path) -> None:
+def test_schedule_reports_a_disabled_feature_gate(tmp_path: Path) -> None:
     """Pods of a gang go alone then, as with kube-scheduler, but not in silence."""
     path = tmp_path / "workload.yaml"
     path.write_text(WORKLOAD)

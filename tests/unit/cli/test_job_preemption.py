@@ -81,7 +81,7 @@ def test_the_other_job_goes_as_a_whole(tmp_path: Path, arguments: tuple[str, ...
     assert {it["pod"] for it in result["placements"]} == {f"ml/new-{i}" for i in range(3)}
 
 
-def test_nobody_goes_where_that_is_not_enough(tmp_path: Path) -> None:
+def test_no_eviction_without_enough_room_for_the_job(tmp_path: Path) -> None:
     """Two nodes for three members: the old job runs on, and the members get the reason."""
     result = decided(tmp_path, 2)
 

@@ -186,7 +186,7 @@ def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str
 
 @pytest.mark.slow
 @pytest.mark.parametrize("command", [["--help"], ["schedule"], ["schedule", "-o", "json"]])
-def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, command: list[str]) -> None:
+def test_a_full_disk_is_reported_without_a_traceback(tmp_path: Path, command: list[str]) -> None:
     """A redirected output that is not whole ends with exit code 1, no traceback."""
     (tmp_path / "cluster.yaml").write_text(NODE)
     given = ["-f", str(tmp_path / "cluster.yaml")] if command[0] == "schedule" else []
@@ -202,7 +202,7 @@ def test_a_full_disk_is_told_in_a_sentence(tmp_path: Path, command: list[str]) -
 
 @pytest.mark.slow
 @pytest.mark.parametrize("traceback", ["", "1"])
-def test_an_internal_error_is_one_line_that_says_how_to_get_the_traceback(traceback: str) -> None:
+def test_an_internal_error_is_one_line_with_the_flag_for_the_traceback(traceback: str) -> None:
     """Exit code 1; a reporter can add the traceback."""
     script = (
         "from koordinator.cli import main\nmain.app = lambda *_, **__: {}['a\\nb']\nmain.main()\n"

@@ -53,7 +53,7 @@ def test_reasons_stand_beside_short_names_and_wrap() -> None:
         (["explain", "pod"], "no pod waits\n"),
     ],
 )
-def test_nothing_is_said_in_a_sentence(command: list[str], output: str) -> None:
+def test_an_empty_result_prints_a_sentence(command: list[str], output: str) -> None:
     """A bare header would look like a mistake."""
     node = "{apiVersion: v1, kind: Node, metadata: {name: n}}"
     done = CliRunner().invoke(app, [*command, "-f", "-"], input=node)

@@ -121,7 +121,7 @@ def test_a_file_compressed_in_pieces_is_one_recording(recording: str, tmp_path: 
 @pytest.mark.parametrize(
     ("field", "message"), [("type", "'WHAT'"), ("object", "must be an object")]
 )
-def test_an_event_that_can_not_be_meant_is_refused(
+def test_an_invalid_event_of_a_recording_is_rejected(
     recording: str, tmp_path: Path, field: str, message: str
 ) -> None:
     """With the name of the file."""

@@ -187,7 +187,7 @@ def test_cached_rights_are_not_reviewed_again() -> None:
     assert len(reviews.requests) == 2 * count
 
 
-def test_a_right_that_was_taken_away_is_gone_soon() -> None:
+def test_a_revoked_permission_expires_soon() -> None:
     """Not later than it lasts, be the API server asked in time or not."""
     clock = VirtualClock()
     reviews = Reviews(ann=("team-1", "team-2"))

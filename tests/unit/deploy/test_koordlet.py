@@ -132,7 +132,7 @@ def test_without_privilege_the_agent_has_some_capabilities() -> None:
     assert "privileged: true" not in unprivileged
 
 
-def test_the_agent_runs_everywhere_and_is_not_held_back() -> None:
+def test_the_agent_tolerates_all_taints_and_has_no_cpu_limit() -> None:
     """Privileged, on every node, without a CPU limit, and unknown to its own runtime proxy."""
     labels = OBJECTS["DaemonSet", "koordlet"]["spec"]["template"]["metadata"]["labels"]
 

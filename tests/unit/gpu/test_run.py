@@ -14,7 +14,7 @@ SCRIPT = Path(__file__).parents[2] / "gpu/run.sh"
 
 
 @pytest.mark.skipif(not missing_gpu(), reason="this machine has a GPU")
-def test_without_a_gpu_one_sentence_is_printed(tmp_path: Path) -> None:
+def test_without_a_gpu_a_message_is_printed(tmp_path: Path) -> None:
     """The exit code is 0 and no report is written."""
     report = tmp_path / "gpu.json"
     done = subprocess.run(

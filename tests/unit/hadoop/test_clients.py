@@ -144,7 +144,7 @@ def test_answers_that_are_no_success(answer: Answer, kind: type[YarnError], mess
     assert isinstance(caught.value, YarnRefusedError) is issubclass(kind, YarnRefusedError)
 
 
-def test_who_does_not_listen() -> None:
+def test_an_unreachable_resource_manager_is_an_error() -> None:
     """The address is named."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
@@ -159,7 +159,7 @@ def info(version: str, state: str = "ACTIVE") -> dict[str, Answer | Any]:
     return {"/ws/v1/cluster/info": result, "/ws/v1/cluster/nodes": {"nodes": None}}
 
 
-def test_of_several_the_active_one_is_asked() -> None:
+def test_requests_go_to_the_active_resource_manager() -> None:
     """It is looked for again when it fails."""
     standby, active = info("3.3.6", "STANDBY"), info("3.3.6")
     with web(standby) as (first, first_requests), web(active) as (second, second_requests):
@@ -189,7 +189,7 @@ def test_of_several_the_active_one_is_asked() -> None:
 @pytest.mark.parametrize(
     "container_id", ["", "container_1_2_3", "../../apps", "container_1_0001_01_000002; true", "a b"]
 )
-def test_what_is_no_container_is_asked_for_nowhere(container_id: str) -> None:
+def test_an_invalid_container_id_is_never_sent(container_id: str) -> None:
     """An id comes from outside and would be a part of a path."""
     message = "must be the id of a container"
     with web({}) as (service, requests), pytest.raises(YarnRefusedError, match=message):

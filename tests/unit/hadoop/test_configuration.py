@@ -54,7 +54,7 @@ def test_several_clusters_with_high_availability_and_tls(tmp_path: Path) -> None
     assert all(each.uses_tls for each in etl.resource_managers)
 
 
-def test_kerberos_is_refused_in_a_sentence(tmp_path: Path) -> None:
+def test_kerberos_is_rejected_with_a_message(tmp_path: Path) -> None:
     """It names the property; nothing is tried."""
     write(tmp_path, "core-site.xml", hadoop_security_authentication="kerberos")
     write(tmp_path, "yarn-site.xml", yarn_resourcemanager_hostname="one")

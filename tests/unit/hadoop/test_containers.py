@@ -69,7 +69,7 @@ def _id(cluster: int, application: int, attempt: int, epoch: int, number: int) -
     return f"container_{restarts}{cluster}_{application:04}_{attempt:02}_{number:06}"
 
 
-def test_after_a_restart_of_the_resource_manager_numbers_begin_anew() -> None:
+def test_ids_restart_with_the_resource_manager() -> None:
     """What it has started since is newer than what ran before, whatever their numbers."""
     ids = [_id(1, 1, 1, epoch, number) for epoch, number in ((0, 50), (1, 3), (10, 2))]
     for count in (1, 2):

@@ -105,7 +105,7 @@ def test_a_gpu_that_fell_off_the_bus_is_still_reported(driver: Driver) -> None:
     assert [problem and problem.code for problem in problems(gpus)] == ["Xid79", None]
 
 
-def test_a_gpu_that_can_not_tell_errors_counts_as_broken(driver: Driver) -> None:
+def test_a_gpu_with_unreadable_errors_is_unhealthy(driver: Driver) -> None:
     """As in the original."""
     driver.too_old = {0}
     first, second = problems(NvmlGpus(MemoryHost(), "/sys"))

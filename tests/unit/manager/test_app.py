@@ -95,7 +95,7 @@ def test_a_node_gets_its_objects_and_gives_what_it_has() -> None:
     assert not world.cluster.list(NodeSlo).items
 
 
-def test_who_deletes_or_bends_an_object_gets_it_back() -> None:
+def test_deleted_and_changed_objects_are_restored() -> None:
     """Level-based: it doesn't matter what happened."""
     world = World()
     world.add(node(amounts(10, "10G")))

@@ -142,7 +142,7 @@ def test_a_head_has_bounds(start: Start, head: bytes, status: bytes) -> None:
     ],
     ids=["header", "trailer", "chunk extension", "chunk size"],
 )
-def test_nothing_but_a_body_goes_on_without_end(start: Start, begin: bytes) -> None:
+def test_only_a_body_may_continue_without_end(start: Start, begin: bytes) -> None:
     """What a connection sends beyond the bound stays in the buffers of the kernel."""
     with connected(start(STRICT)) as client:
         client.sendall(begin)

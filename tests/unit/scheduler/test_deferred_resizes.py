@@ -106,7 +106,7 @@ def test_nothing_is_evicted_without_the_gate() -> None:
     assert messages(one) == {}
 
 
-def test_what_fits_evicts_nobody() -> None:
+def test_a_fitting_resize_evicts_no_pod() -> None:
     """The kubelet grants it sooner or later."""
     one = world(node("n", cpu=4), pod("low", cpu=1, on="n"), deferred("big", 3))
 
@@ -125,7 +125,7 @@ def test_what_fits_evicts_nobody() -> None:
         ),
     ],
 )
-def test_nobody_goes_in_vain(more: dict[str, Any], message: str) -> None:
+def test_no_eviction_without_effect(more: dict[str, Any], message: str) -> None:
     """For a pod that is no more important, larger than the node, or may not preempt."""
     big = deferred("big", more.pop("cpu", 3), **more)
     one = world(node("n", cpu=4), pod("low", cpu=2, on="n"), big)
@@ -184,7 +184,7 @@ def test_a_resize_to_more_has_the_pod_looked_at_again(change: str) -> None:
     assert evicted(one) == ["low"]
 
 
-def test_a_resize_to_less_or_granted_evicts_nobody() -> None:
+def test_a_smaller_or_granted_resize_evicts_no_pod() -> None:
     """The pod is forgotten when it waits no more."""
     one = world(disabled("n", 4, "x"), pod("low", cpu=2, on="n"), deferred("big", 3))
     assert evicted(one) == []

@@ -104,12 +104,12 @@ def test_reserving_pod_shares_no_node_with_default_reservations(play: Any) -> No
 @pytest.mark.parametrize("ignores", [False, True])
 def test_reserving_pod_offers_nothing_to_other_namespaces(play: Any, *, ignores: bool) -> None:
     """It keeps running on its node with its amounts."""
-    anybody = as_keywords({OWNERS.key: '[{"labelSelector":{}}]'})
+    any_owner = as_keywords({OWNERS.key: '[{"labelSelector":{}}]'})
     labels = WEB | ({"scheduling.koordinator.sh/reservation-ignored": "true"} if ignores else {})
     played = play(
         node("n", cpu=8),
         node("m", cpu=8),
-        holder(**anybody),
+        holder(**any_owner),
         pod("p", 5, namespace="other", labels=labels),
     )
 

@@ -98,7 +98,7 @@ def check(one: Embedded, *, whole: bool) -> None:
 @pytest.mark.slow
 @settings(max_examples=examples(25), deadline=None)
 @given(events=arrivals, config=st.sampled_from(["off", "on", "quota"]), allowed=st.integers(0, 1))
-def test_no_eviction_in_vain(events: list[Sequence[Any]], config: str, allowed: int) -> None:
+def test_no_eviction_without_effect(events: list[Sequence[Any]], config: str, allowed: int) -> None:
     """Jobs of all sizes are created, start, preempt and end."""
     configs = {"off": STOCK, "on": JOBS, "quota": config_of("ElasticQuota", jobs=True)}
     one = embedded(
@@ -126,7 +126,7 @@ gpu_jobs = st.tuples(
     jobs=st.lists(gpu_jobs, min_size=2, max_size=8),
     ended=st.lists(st.integers(0, 100), max_size=3),
 )
-def test_no_eviction_in_vain_for_gpus(
+def test_no_eviction_without_effect_for_gpus(
     jobs: list[tuple[int, list[int], int]], ended: list[int]
 ) -> None:
     """The specific GPUs of a victim matter, not only their number."""

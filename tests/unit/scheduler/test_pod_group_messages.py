@@ -242,7 +242,7 @@ def test_own_status_update_does_not_requeue_the_gang() -> None:
     [({"all": {}}, 1, 2), ({"all": {}}, 2, 2), ({"single": {}}, 2, 1), (None, 2, 1)],
 )
 @EITHER
-def test_group_is_a_victim_as_its_disruption_mode_says(
+def test_group_is_a_victim_by_its_disruption_mode(
     profile: KubeSchedulerConfiguration, mode: Any, least: int, gone: int
 ) -> None:
     """Two members are on two nodes, and a pod needs one of the nodes."""

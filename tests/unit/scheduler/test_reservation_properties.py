@@ -69,7 +69,9 @@ def pods(draw: st.DrawFn, name: str) -> Pod:
 @quickly
 @given(cluster=clusters(), data=st.data())
 @pytest.mark.integration
-def test_reservations_are_held_and_released(cluster: list[KubeObject], data: st.DataObject) -> None:
+def test_reservations_are_charged_and_released(
+    cluster: list[KubeObject], data: st.DataObject
+) -> None:
     """Pods and reservations are created, deleted and expire in any order."""
     one = embedded(*cluster, config=config(), report=False)
     for attempt in range(data.draw(st.integers(1, 5))):

@@ -65,7 +65,7 @@ def test_reservation_holds_devices(play: Any) -> None:
     assert played.nodes()["none"] == ""
 
 
-def test_owners_get_held_devices(play: Any) -> None:
+def test_owners_get_reserved_devices(play: Any) -> None:
     """They get them one by one, also where others are free."""
     played = play(*machine("m", gpus=4), gpus(1, "first"))
     played.add(reservation("r", 1, requests={GPU: 2}))
@@ -91,7 +91,7 @@ def test_an_aligned_owner_takes_free_devices_on_top(play: Any) -> None:
 
 
 @pytest.mark.parametrize(("kept", "count", "expected"), [(2, 3, [0, 2, 3]), (1, 2, [2, 3])])
-def test_additional_devices_come_after_held_ones(
+def test_additional_devices_come_after_reserved_ones(
     play: Any, kept: int, count: int, expected: list[int]
 ) -> None:
     """They are near the held ones, which would otherwise stay unused."""
@@ -243,7 +243,7 @@ def test_a_restricted_reservation_gives_no_other_cpus(play: Any) -> None:
     assert strict.nodes()["p"] == ""
 
 
-def test_additional_cpus_come_after_held_ones(play: Any) -> None:
+def test_additional_cpus_come_after_reserved_ones(play: Any) -> None:
     """Held ones would otherwise stay unused; others get the rest."""
     played = play(*machine("m", zones=1, cores=4), cpus(4, "before"))
     played.add(kept_cpus(2)).delete(Pod, "before").add(cpus(4, "p", labels=WEB), cpus(4, "other"))
@@ -252,7 +252,7 @@ def test_additional_cpus_come_after_held_ones(play: Any) -> None:
     assert (cpus_of(played, "p"), cpus_of(played, "other")) == ("0,2,4,6", "1,3,5,7")
 
 
-def test_numa_amounts_are_held_for_owners(play: Any) -> None:
+def test_numa_amounts_are_reserved_for_owners(play: Any) -> None:
     """A pod of one NUMA node gets the one with its reservation."""
     single = {NUMA_SPEC: '{"numaTopologyPolicy":"SingleNUMANode"}'}
     played = play(
@@ -271,7 +271,7 @@ def test_numa_amounts_are_held_for_owners(play: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", ["SingleNUMANode", "Restricted", "BestEffort"])
-def test_owners_get_the_held_numa_node_among_equal_ones(play: Any, policy: str) -> None:
+def test_owners_get_the_reserved_numa_node_among_equal_ones(play: Any, policy: str) -> None:
     """Otherwise amounts of two NUMA nodes would be used."""
     kept = {"numaNodeResources": [{"node": 1, "resources": {"cpu": "6", "memory": "1Gi"}}]}
     wish = {NUMA_SPEC: json.dumps({"numaTopologyPolicy": policy})}

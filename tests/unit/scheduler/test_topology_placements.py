@@ -187,7 +187,7 @@ def test_without_a_generator_the_constraint_has_no_effect() -> None:
     assert racks(one) == ["r1", "r2"]
 
 
-def test_without_a_plugin_at_its_own_point_a_group_preempts_nobody() -> None:
+def test_without_a_plugin_at_its_own_point_a_group_preempts_no_pod() -> None:
     """The plugins of PostFilter are for single pods."""
     low = [pod("a", 4, on="r10", priority=1)]
     high = [member(f"m{at}", cpu=2, priority=9) for at in range(2)]

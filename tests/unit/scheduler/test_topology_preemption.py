@@ -83,7 +83,7 @@ def test_plan_that_breaks_a_multiple_is_rejected() -> None:
     size=st.integers(2, 5),
     important=st.sets(st.integers(1, 6)),
 )
-def test_no_eviction_in_vain(slots: list[int], size: int, important: set[int]) -> None:
+def test_no_eviction_without_effect(slots: list[int], size: int, important: set[int]) -> None:
     """After an eviction the gang starts in one rack, and no victim had its priority."""
     pods = [
         pod(f"p-{n}-{i}", 1, on=f"h{n}", priority=HIGH if n in important else 0)

@@ -127,7 +127,7 @@ def test_a_gang_that_needs_reservations_waits_for_enough_of_them(embedded: NewEm
     assert users(one) == {"r1": 1, "r2": 1}
 
 
-def test_members_get_held_devices(embedded: NewEmbedded) -> None:
+def test_members_get_reserved_devices(embedded: NewEmbedded) -> None:
     """There are four GPUs, two of them reserved: two members take those, a third one another."""
     names = ("koordinator.sh/gpu-core", "koordinator.sh/gpu-memory-ratio")
     whole = dict.fromkeys(names, 100)

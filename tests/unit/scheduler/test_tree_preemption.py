@@ -68,7 +68,7 @@ def test_each_group_gets_a_rack_of_its_own(profile: Any) -> None:
 
 
 @EITHER
-def test_nobody_goes_for_a_tree_that_fits_no_racks(profile: Any) -> None:
+def test_no_eviction_for_a_tree_that_fits_no_racks(profile: Any) -> None:
     """Four nodes are enough, but no rack takes two members of a group."""
     nodes = [*rack("x", 2), *rack("y", 2), *rack("z", 2), *rack("w", 2)]
     running = [low(f"v{at}", f"{name}0") for at, name in enumerate("xyzw")]

@@ -69,7 +69,7 @@ def test_what_is_there_at_first_has_begun_when_it_got_its_node() -> None:
     assert {bar.start_s <= START_S + 100 for bar in drawn.bars} == {True}
 
 
-def test_who_had_to_go_is_told_why() -> None:
+def test_bars_of_evicted_pods_have_the_reason() -> None:
     """By the condition that an eviction leaves; one that waits again has lost its place."""
     state = world(*gpu_node("a", 4), *(holding(f"p{minor}", minor) for minor in range(4)))
     bars = DeviceBars()
@@ -151,7 +151,7 @@ def test_lanes_come_in_pages_and_by_name() -> None:
     assert bars.lanes(first=99).lanes == ()
 
 
-def test_the_oldest_are_forgotten_and_that_is_told() -> None:
+def test_the_oldest_bars_are_dropped_and_the_start_moves() -> None:
     state = world(*gpu_node("a", 1))
     bars = DeviceBars(most=3)
     for number in range(5):
@@ -164,7 +164,7 @@ def test_the_oldest_are_forgotten_and_that_is_told() -> None:
     assert drawn.since_s == START_S + 15
 
 
-def test_another_state_or_time_that_goes_back_begins_anew() -> None:
+def test_another_state_or_an_earlier_time_resets_the_bars() -> None:
     """As when a user moves back in a recording."""
     bars = DeviceBars()
     bars.update(world(*gpu_node("a", 1), holding("p", 0)), START_S)
@@ -222,7 +222,7 @@ def test_a_run_gives_no_gpu_twice_at_any_time() -> None:
     assert ran == spans
 
 
-def test_the_state_of_nobody_has_no_lanes() -> None:
+def test_an_empty_state_has_no_lanes() -> None:
     assert DeviceBars().lanes() == BarLanes(
         first=0, count=0, since_s=None, lanes=(), jobs=(), bars=()
     )

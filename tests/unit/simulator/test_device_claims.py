@@ -32,7 +32,7 @@ def claim_in(cluster: MemoryCluster, name: str, status: ResourceClaimStatus) -> 
     return cluster.update_status(replace(created, status=status))
 
 
-def test_a_claim_that_is_reserved_for_a_pod_that_has_gone_is_free_again() -> None:
+def test_a_claim_reserved_for_a_deleted_pod_is_released() -> None:
     """A scheduler may see the deletion of the pod late; an existing pod keeps its claim."""
     cluster = MemoryCluster(VirtualClock(START_S), immediate_pod_deletion=True)
     here, gone = cluster.create(pod("here")), cluster.create(pod("gone"))

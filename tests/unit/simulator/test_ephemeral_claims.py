@@ -67,7 +67,7 @@ def test_a_pending_pod_gets_the_claim_that_the_controller_would_make() -> None:
     assert claim.spec.storage_class_name == "standard"
 
 
-def test_the_pod_is_scheduled_and_its_claim_told_the_node() -> None:
+def test_the_pod_is_scheduled_and_its_claim_has_the_node() -> None:
     """The provisioner would go on from there."""
     world = embedded(node("n1"), storage_class(), job())
 

@@ -229,7 +229,7 @@ def test_moves_are_not_among_those_that_make_an_owner_give_up() -> None:
     ("node", "waited_s", "in_vain"),
     [("a", 0, True), ("b", 0, False), ("b", 60, False), ("b", 61, True), ("", 61, True)],
 )
-def test_an_eviction_is_in_vain_if_the_pod_returns_or_waits_too_long(
+def test_an_eviction_is_useless_if_the_pod_returns_or_waits_too_long(
     node: str, waited_s: float, in_vain: bool
 ) -> None:
     """The evicted pod had run for a minute on node a."""

@@ -35,7 +35,7 @@ ETL = decode_object(
 )
 
 
-def test_what_is_different_is_told() -> None:
+def test_differences_are_reported() -> None:
     """Objects of nodes are created, the node and the new pod are changed, the rest isn't."""
     objects = [
         config(colocation={"enable": True}),

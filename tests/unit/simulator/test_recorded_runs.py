@@ -179,7 +179,7 @@ def test_the_configuration_in_a_recording_is_that_of_the_run(config: Any) -> Non
     assert header.started_s == 0.0
 
 
-def test_an_audit_tells_what_was_decided_in_virtual_time() -> None:
+def test_an_audit_has_the_decisions_in_virtual_time() -> None:
     """Every pod that got a node, when it got it; what plugins took; as lines for who keeps them."""
     lines: list[bytes] = []
     audit = Audit(lines.append)

@@ -67,7 +67,7 @@ def test_a_recording_ends_after_its_time() -> None:
     assert recorded(lines) == pytest.approx([0, 0.5, 1.0, 1.2])
 
 
-def test_a_recording_without_an_end_goes_on_until_it_is_stopped() -> None:
+def test_a_recording_without_an_end_continues_until_it_is_stopped() -> None:
     """By a signal."""
     cluster, lines, stopping = Living(), list[bytes](), threading.Event()
 

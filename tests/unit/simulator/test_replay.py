@@ -99,7 +99,7 @@ def test_a_report_helps_a_pod_that_waits_at_once() -> None:
     assert one.replayed(LOAD_AWARE).pod_outcomes["default/p"].waited_s == 40
 
 
-def test_windows_are_read_by_who_goes_by_them() -> None:
+def test_windows_are_read_by_their_consumers() -> None:
     """An object that can't be used is reported then, with the object and the field."""
     one = Session(node("a", cpu=4), node("b", cpu=4))
     for name, cpu in (("a", "3"), ("b", "100m")):
@@ -176,7 +176,7 @@ def test_pods_of_other_schedulers_go_where_they_went() -> None:
     assert nodes(found) == {"default/ours": "b"}
 
 
-def test_a_second_pod_of_a_name_is_told_apart() -> None:
+def test_a_second_pod_of_a_name_is_distinguished() -> None:
     """As a StatefulSet makes them."""
     one = Session(node("a", cpu=4))
     one.submit(new_pod("p", cpu=1))

@@ -152,7 +152,7 @@ def test_the_same_seed_gives_the_same_run_and_another_one_does_not() -> None:
     assert first.placements != other.placements
 
 
-def test_placements_tell_what_became_of_each_pod() -> None:
+def test_placements_have_the_outcome_of_each_pod() -> None:
     """A pod that never got a node has a reason."""
     result = run(stream("ok", 1, cpu=1, duration="10m"), stream("big", 1, cpu=64))
     ok, big = result.placements

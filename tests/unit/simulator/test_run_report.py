@@ -215,7 +215,7 @@ def test_the_decision_rate_counts_scheduling_time_only() -> None:
     assert report.decision_rate() == pytest.approx(110 / 0.6)
 
 
-def test_the_mean_over_time_weighs_by_how_long_a_sample_held() -> None:
+def test_the_mean_over_time_is_weighted_by_duration() -> None:
     """1 for 10 s and 2 for 30 s; what is unknown has no weight."""
     taker = recorder()
     for time_s in (1_000.0, 1_010.0, 1_040.0):

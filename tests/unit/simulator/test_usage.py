@@ -32,7 +32,7 @@ def test_a_spike_is_of_one_stream_and_of_its_time() -> None:
     assert kinds.cpu_shares(150.0).tolist() == pytest.approx([0.2, 0.6, 0.2])
 
 
-def test_pods_of_which_nothing_is_said_use_all_that_they_ask_for() -> None:
+def test_pods_without_usage_use_their_requests() -> None:
     """And alike ones share a column."""
     kinds = UsageKinds()
 

@@ -139,7 +139,7 @@ def test_nothing_can_be_planned_for_the_past() -> None:
         world.submit([submission("late", at_s=99)])
 
 
-def test_a_rejected_pod_is_tried_again_without_news() -> None:
+def test_a_rejected_pod_is_retried_without_events() -> None:
     """The scheduler's own wake-up after five minutes is an event like any other."""
     world = world_of(worlds.node("n", cpu=1))
     world.submit([submission("big", cpu=2)])

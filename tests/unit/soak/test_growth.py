@@ -48,7 +48,7 @@ def left_behind(churn: Churn, rounds: int) -> dict[str, int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("decides", [True, False], ids=["leader", "follower"])
-def test_what_has_gone_leaves_nothing_in_the_scheduler(decides: bool) -> None:
+def test_deleted_objects_leave_nothing_in_the_scheduler(decides: bool) -> None:
     """Pods, gangs, quotas, reservations, claims, nodes, namespaces: each of names of its own."""
     churn = SchedulerChurn(audited=50, new_classes=16, decides=decides)
 
@@ -73,7 +73,7 @@ LARGE: dict[str, Callable[[str], dict[str, Any]]] = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", LARGE)
-def test_large_pods_that_are_gone_take_no_memory(kind: str) -> None:
+def test_deleted_large_pods_take_no_memory(kind: str) -> None:
     """Tables are bounded by what their entries take, not by how many they are."""
     world = Embedded(CONFIGURATION, state=ClusterState(new_bytes=1 << 18))
     world.load([node("n", 4)])
@@ -103,13 +103,13 @@ def _traced(request: pytest.FixtureRequest) -> Iterator[None]:
 
 
 @pytest.mark.slow
-def test_what_has_gone_leaves_nothing_in_the_manager() -> None:
+def test_deleted_objects_leave_nothing_in_the_manager() -> None:
     """Nor in what its webhooks look up."""
     assert left_behind(ManagerChurn(), ROUNDS) == {}
 
 
 @pytest.mark.slow
-def test_what_has_gone_leaves_nothing_in_the_yarn_operator() -> None:
+def test_deleted_objects_leave_nothing_in_the_yarn_operator() -> None:
     """Served, unclear, or rejected: nodes and NodeManagers of names of their own."""
     churn = YarnChurn()
     assert left_behind(churn, 16) == {}
@@ -117,13 +117,13 @@ def test_what_has_gone_leaves_nothing_in_the_yarn_operator() -> None:
 
 
 @pytest.mark.slow
-def test_pods_that_have_gone_leave_nothing_in_the_agent() -> None:
+def test_deleted_pods_leave_nothing_in_the_agent() -> None:
     """Series, counters, refusals, histograms and claims go after minutes; the audit has a bound."""
     assert left_behind(AgentChurn(), 16) == {}
 
 
 @pytest.mark.slow
-def test_what_has_gone_leaves_nothing_in_the_cluster_in_memory() -> None:
+def test_deleted_objects_leave_nothing_in_the_cluster_in_memory() -> None:
     """Events go after an hour; of names, only so many are known again."""
     churn = ManagerChurn()
     for number in range(ROUNDS):
@@ -146,7 +146,7 @@ class _Careless:
         self._labels: dict[str, list[str]] = {}
 
 
-def test_the_census_names_a_table_that_nobody_empties() -> None:
+def test_the_census_names_a_table_that_is_never_emptied() -> None:
     """Wherever it hangs, also in a closure."""
     careless = _Careless()
 

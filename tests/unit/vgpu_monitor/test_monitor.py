@@ -199,7 +199,7 @@ def test_containers_that_claim_shares_are_neighbours_as_well(node: Node) -> None
     assert not node.monitor._claiming
 
 
-def test_neighbours_of_one_priority_are_held_to_their_cores(node: Node) -> None:
+def test_neighbours_of_one_priority_are_limited_to_their_cores(node: Node) -> None:
     """In regions of both versions, while both of them work."""
     for uid, version in (("a", 0), ("b", 1)):
         node.pod(uid)

@@ -103,7 +103,7 @@ def test_invalid_region_is_rejected_with_the_reason(
         reading(spoil(bytes(region())))
 
 
-def test_numbers_that_cannot_be_are_held_to_the_room_there_is() -> None:
+def test_impossible_numbers_are_bounded_by_the_memory() -> None:
     """4 billion devices, two billion slots, sums beyond 64 bits, a UUID that is no text."""
     data = region(gpus=(GPUS[0],) * 16, used=())
     struct.pack_into("<Q", data, 56, 2**32)

@@ -158,7 +158,7 @@ def test_one_that_cannot_be_ended_leaves_its_place_to_the_next(served: CopilotCl
         client.release(need, node_cpu_ratio=-1, node_memory_ratio=-1)
 
 
-def test_without_cgroups_the_resource_manager_is_asked(tmp_path: Path) -> None:
+def test_without_cgroups_the_resource_manager_ends_containers(tmp_path: Path) -> None:
     """As where the NodeManager has another executor."""
     made = CopilotClient(tmp_path, has_manager=True)
     made.copilot.kill(NEW)
@@ -170,7 +170,7 @@ class _Killed(BaseException):
     """Kill -9, simulated by a test."""
 
 
-def test_a_copilot_that_is_killed_has_told_whom_it_was_ending(
+def test_a_killed_copilot_has_logged_the_container(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Between the signal and the report of it: otherwise the cause and the actor would be lost."""
@@ -201,7 +201,7 @@ def test_a_copilot_that_is_killed_has_told_whom_it_was_ending(
         ("POST", "/v2", {}, 404),
     ],
 )
-def test_what_is_asked_wrongly(
+def test_invalid_requests_are_rejected(
     served: CopilotClient, method: str, path: str, body: Any, status: int
 ) -> None:
     """Nothing is ended."""
@@ -210,7 +210,7 @@ def test_what_is_asked_wrongly(
     assert served.host.killed == []
 
 
-def test_a_node_manager_that_is_gone(served: CopilotClient) -> None:
+def test_an_unreachable_node_manager_is_an_error(served: CopilotClient) -> None:
     """Both sides record it, and the caller learns that nothing was released."""
     served.node.problem = "connection refused"
     assert served.ask("GET", "/v1/containers") == (400, "connection refused")
@@ -218,7 +218,7 @@ def test_a_node_manager_that_is_gone(served: CopilotClient) -> None:
         SocketCopilot(str(served.path)).release({}, node_cpu_ratio=-1, node_memory_ratio=-1)
 
 
-def test_nobody_listens(tmp_path: Path) -> None:
+def test_a_missing_socket_is_an_error(tmp_path: Path) -> None:
     """The socket is named; one that was left behind is replaced by the next copilot."""
     path = tmp_path / "copilot.sock"
     with pytest.raises(HostError, match=r"copilot.sock: "):

@@ -88,7 +88,7 @@ class Strange(PlayedYarn):
         super().set_limit(limit)
 
 
-def test_one_that_cannot_be_asked_takes_no_limits_from_others() -> None:
+def test_an_unreachable_cluster_leaves_the_limits_of_others() -> None:
     """Whatever goes wrong with it."""
     yarn = Strange("strange:8041", NODE_ID)
     names = ["n0", "n1"]
@@ -216,7 +216,7 @@ def test_a_failover_within_an_update(applies: bool, registers: YarnResource) -> 
     assert it.shown() == BatchAmounts(0, 0)
 
 
-def test_a_node_manager_that_registers_with_more_than_was_said() -> None:
+def test_a_node_manager_that_registers_with_more_than_its_limit() -> None:
     """It is seen at the next look, from when on pods are shown nothing of it; then it has less."""
     it = world()
     it.uses(6, 8)

@@ -68,7 +68,7 @@ def test_yarn_gets_what_pods_do_not_ask_for() -> None:
     assert it.limit() == YarnResource(3, 7372)
 
 
-def test_what_containers_have_is_not_asked_back_for_the_headroom() -> None:
+def test_the_headroom_reclaims_no_allocated_resources() -> None:
     """Only what pods hold or the node itself needs is."""
     it = world(headroom=50)
     assert it.limit().vcores == 5
@@ -98,7 +98,7 @@ def test_a_pod_that_finds_no_room_gets_what_yarn_does_not_use() -> None:
     assert it.limit() == YarnResource(10, 16384), "it fits nowhere: nothing is kept for it"
 
 
-def test_a_node_manager_that_registers_anew_gets_its_limit_again() -> None:
+def test_a_node_manager_that_registers_again_gets_its_limit() -> None:
     """As soon as the ResourceManager shows that it has less."""
     it = world()
     it.yarn.only.limit, it.yarn.only.containers = REGISTERED, []
@@ -107,7 +107,7 @@ def test_a_node_manager_that_registers_anew_gets_its_limit_again() -> None:
     assert it.limit() == YarnResource(10, 16384)
 
 
-def test_nothing_is_taken_back_from_who_cannot_be_asked() -> None:
+def test_an_unreachable_node_manager_keeps_its_limit() -> None:
     """Containers may run on while the ResourceManager is down or the NodeManager is not listed."""
     it = world()
     it.yarn.is_reachable = False
@@ -178,7 +178,7 @@ def test_other_third_parties_keep_their_entries() -> None:
         ("../../evil:80", "must be host:port"),
     ],
 )
-def test_an_id_that_is_none_is_told(node_id: str, message: str) -> None:
+def test_an_invalid_node_id_is_reported(node_id: str, message: str) -> None:
     """As an event beside the node; nothing is sent anywhere."""
     it = YarnWorld()
     it.cluster.load([node_manager_pod(node_id=node_id)])
@@ -191,7 +191,7 @@ def test_an_id_that_is_none_is_told(node_id: str, message: str) -> None:
     assert it.yarn.requests == []
 
 
-def test_a_cluster_without_configuration_is_told() -> None:
+def test_a_cluster_without_configuration_is_reported() -> None:
     """With those that are known."""
     it = YarnWorld()
     it.cluster.load([node_manager_pod(**{"yarn.hadoop.apache.org/cluster-id": "etl"})])
@@ -250,7 +250,7 @@ class Forbidding(PlayedYarn):
         raise YarnRefusedError("User nobody doesn't have permission")
 
 
-def test_a_refusal_is_told_and_tried_again_now_and_then() -> None:
+def test_a_refusal_is_reported_and_retried_rarely() -> None:
     """Not as fast as it can be."""
     it = YarnWorld(Forbidding())
     it.cluster.load([node_manager_pod()])
@@ -289,7 +289,9 @@ def test_what_was_set_is_read_back_until_it_shows() -> None:
 
 
 @pytest.mark.parametrize(("grace_s", "timeouts"), [(-1.0, {-1}), (0.0, {0}), (30.0, {30_000})])
-def test_every_change_says_how_long_containers_go_on(grace_s: float, timeouts: set[int]) -> None:
+def test_every_change_has_the_grace_period_of_containers(
+    grace_s: float, timeouts: set[int]
+) -> None:
     """The same from the first call on: a -1 after anything else would end containers at once."""
     it = world(shrink_grace_s=grace_s)
     it.yarn.only.containers = [YarnResource(8, 1024)]

@@ -70,7 +70,7 @@ def pod(**annotations: str) -> Pod:
         ('{"resources":null,"later":{"versions":["add"]}}', BatchAmounts(0, 0)),
     ],
 )  # fmt: skip
-def test_what_the_managers_annotation_says(text: str, amounts: BatchAmounts) -> None:
+def test_the_annotation_of_the_manager(text: str, amounts: BatchAmounts) -> None:
     """Go marshals quantities in their shortest form; a missing resource is 0."""
     assert read_shares(node(**{ORIGIN: text})).origin == amounts
 
@@ -124,7 +124,7 @@ def test_what_cannot_be_read_is_overwritten(text: str) -> None:
         ({NODE_ID: "nm-0.example"}, False),
     ],
 )
-def test_the_pod_says_which_node_manager_it_is(annotations: dict[str, str], served: bool) -> None:
+def test_the_pod_names_its_node_manager(annotations: dict[str, str], served: bool) -> None:
     """``host:port``; without a cluster the default one."""
     it = YarnWorld(PlayedYarn("nm-0.example:8041"))
     it.cluster.load([pod(**annotations)])

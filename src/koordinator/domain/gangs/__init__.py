@@ -26,10 +26,10 @@ from koordinator.domain.gangs.terms import (
     WorkloadRefs,
     contradictions,
     gang_id,
+    gang_texts_of,
     group_reference,
-    saying_of,
     terms_of_object,
-    terms_of_saying,
+    terms_of_texts,
 )
 from koordinator.domain.gangs.trees import GroupTree
 
@@ -51,9 +51,9 @@ __all__ = [
     "contradictions",
     "gang_id",
     "gang_summaries",
+    "gang_texts_of",
     "group_reference",
-    "saying_of",
     "status_of",
     "terms_of_object",
-    "terms_of_saying",
+    "terms_of_texts",
 ]

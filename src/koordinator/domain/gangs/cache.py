@@ -28,12 +28,12 @@ from koordinator.domain.gangs.terms import (
     GroupReference,
     WorkloadRefs,
     gang_id,
+    gang_texts_of,
     needs_object,
     pod_group_key,
-    saying_of,
     terms_of_object,
     terms_of_pod_group,
-    terms_of_saying,
+    terms_of_texts,
     terms_of_workload,
     with_tree,
     workload_key,
@@ -151,7 +151,7 @@ class GangCache:
             gang.terms = terms_of_workload(workload, own_id, ref.pod_group, self.defaults)
             if gang.terms is not None:
                 return list(gang.pending)
-        elif member.says or (known is not None and known.says):
+        elif member.texts or (known is not None and known.texts):
             ready = self._set_terms(gang, self._terms_of_members(gang))
             if ready:
                 return ready
@@ -166,7 +166,7 @@ class GangCache:
             return []
         left = gang.drop(pod.key)
         self._note(gang.id)
-        if left is not None and left.says and gang.members:
+        if left is not None and left.texts and gang.members:
             ready = self._set_terms(gang, self._terms_of_members(gang))
             if ready:
                 return ready
@@ -567,9 +567,9 @@ class GangCache:
         else:
             state = MemberState.BLOCKED if spec.scheduling_gates else MemberState.PENDING
         names = sorted(f"{meta.namespace}/{owner.name}" for owner in meta.owner_references)
-        says = () if ref is not None or needs_object(meta) else saying_of(meta)
+        texts = () if ref is not None or needs_object(meta) else gang_texts_of(meta)
         scheduler, phase = spec.scheduler_name, pod.status.phase
-        return Member(pod.key, scheduler, ",".join(names), state, phase, says)
+        return Member(pod.key, scheduler, ",".join(names), state, phase, texts)
 
     def _ref(self, pod: Pod) -> GroupReference | None:
         return self.defaults.group_named_by(pod.spec)
@@ -638,7 +638,7 @@ class GangCache:
 
         If members disagree, the lowest minimum applies, regardless of the order of events.
         """
-        candidates = (terms_of_saying(gang.id, one, self.defaults) for one in gang.sayings)
+        candidates = (terms_of_texts(gang.id, one, self.defaults) for one in gang.texts_count)
         declared = [terms for terms in candidates if terms is not None]
         return min(declared, key=lambda terms: (terms.min_member, repr(terms)), default=None)
 

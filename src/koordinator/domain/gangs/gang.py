@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from koordinator.api.annotations.gang import GangMatchPolicy, GangMode
 from koordinator.api.pod_groups import PodGroup, PodGroupPhase, PodGroupStatus
-from koordinator.domain.gangs.terms import GangTerms, Saying
+from koordinator.domain.gangs.terms import GangTerms, GangTexts
 from koordinator.domain.gangs.trees import GroupTree
 from koordinator.foundation.errors import BugError
 
@@ -37,7 +37,7 @@ class Member:
     owners: str  # namespace/name of its owners, sorted, comma-separated
     state: MemberState
     phase: str  # of the pod
-    says: Saying = ()  # texts about its gang, if that has no object
+    texts: GangTexts = ()  # texts about its gang, if that has no object
 
     def differs_in_state_only(self, other: "Member") -> bool:
         """Return whether all other fields of another version are the same."""
@@ -45,7 +45,7 @@ class Member:
             self.phase == other.phase
             and self.scheduler == other.scheduler
             and self.owners == other.owners
-            and self.says == other.says
+            and self.texts == other.texts
         )
 
 
@@ -60,7 +60,7 @@ class Gang:
     phases: Counter[str] = field(default_factory=Counter)
     pending: dict[str, Member] = field(default_factory=dict)  # in order of arrival
     schedulers: Counter[str] = field(default_factory=Counter)  # of all members, by name
-    sayings: dict[Saying, int] = field(
+    texts_count: dict[GangTexts, int] = field(
         default_factory=dict
     )  # number of members with the same texts
     workload: str = ""  # namespace/name of the Workload, if any
@@ -101,8 +101,8 @@ class Gang:
         self.members[member.key] = member
         self.phases[member.phase] += 1
         self.schedulers[member.scheduler] += 1
-        if member.says:
-            self.sayings[member.says] = self.sayings.get(member.says, 0) + 1
+        if member.texts:
+            self.texts_count[member.texts] = self.texts_count.get(member.texts, 0) + 1
         self._enter(member)
 
     def drop(self, key: str) -> Member | None:
@@ -114,10 +114,10 @@ class Gang:
             self.schedulers[member.scheduler] -= 1
             if not self.schedulers[member.scheduler]:
                 del self.schedulers[member.scheduler]
-            if member.says:
-                self.sayings[member.says] -= 1
-                if not self.sayings[member.says]:
-                    del self.sayings[member.says]
+            if member.texts:
+                self.texts_count[member.texts] -= 1
+                if not self.texts_count[member.texts]:
+                    del self.texts_count[member.texts]
             self._leave(member)
         return member
 
@@ -156,9 +156,9 @@ class Gang:
         states = Counter(member.state for member in self.members.values())
         phases = Counter(member.phase for member in self.members.values())
         schedulers = Counter(member.scheduler for member in self.members.values())
-        sayings = Counter(member.says for member in self.members.values() if member.says)
-        if sayings != self.sayings:
-            raise BugError(f"gang {self.id} has heard {self.sayings}. Its members say {sayings}.")
+        texts_count = Counter(member.texts for member in self.members.values() if member.texts)
+        if texts_count != self.texts_count:
+            raise BugError(f"gang {self.id} counts {self.texts_count}. Has {texts_count}.")
         if schedulers != self.schedulers:
             raise BugError(f"gang {self.id} counts {self.schedulers}. Has {schedulers}.")
         pending = {k for k, m in self.members.items() if m.state is MemberState.PENDING}

@@ -36,7 +36,7 @@ from koordinator.domain.network import warnings_about
 from koordinator.foundation.errors import InputError
 
 #: Values of the gang labels and annotations of a pod, None for each missing one.
-Saying = tuple[str | None, ...]
+GangTexts = tuple[str | None, ...]
 
 _TERMS = (
     keys.MIN_AVAILABLE,
@@ -278,12 +278,12 @@ def terms_of_object(pod_group: PodGroup, defaults: GangDefaults) -> GangTerms:
     )
 
 
-def terms_of_saying(own_id: str, saying: Saying, defaults: GangDefaults) -> GangTerms | None:
+def terms_of_texts(own_id: str, stated: GangTexts, defaults: GangDefaults) -> GangTerms | None:
     """Return the terms in the texts of a member; None unless the minimum is an integer.
 
     A minimum below 1 is legal upstream; it means that every member may start alone.
     """
-    least_label, *texts = saying
+    least_label, *texts = stated
     pairs = zip(_TERMS, texts, strict=True)
     labels = {} if least_label is None else {LIGHTWEIGHT_MIN_AVAILABLE: least_label}
     meta = ObjectMeta(labels=labels, annotations={k: text for k, text in pairs if text is not None})
@@ -306,8 +306,8 @@ def terms_of_saying(own_id: str, saying: Saying, defaults: GangDefaults) -> Gang
     )
 
 
-def saying_of(meta: ObjectMeta) -> Saying:
-    """Return a pod's texts for ``terms_of_saying``; empty without a minimum."""
+def gang_texts_of(meta: ObjectMeta) -> GangTexts:
+    """Return a pod's texts for ``terms_of_texts``; empty without a minimum."""
     if keys.min_available(meta) is None:
         return ()
     annotations = meta.annotations

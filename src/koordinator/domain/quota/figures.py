@@ -112,7 +112,7 @@ def with_status(quota: ElasticQuota, figures: QuotaFigures) -> ElasticQuota:
     annotations = dict(quota.metadata.annotations)
     for annotation, amounts in reported.items():
         quantities = to_quantities(amounts)
-        if not _says(quota, annotation, quantities):
+        if not _is_up_to_date(quota, annotation, quantities):
             annotations |= annotation.entry(quantities)
     if annotations != quota.metadata.annotations:
         quota = replace(quota, metadata=replace(quota.metadata, annotations=annotations))
@@ -122,7 +122,7 @@ def with_status(quota: ElasticQuota, figures: QuotaFigures) -> ElasticQuota:
     return quota
 
 
-def _says(
+def _is_up_to_date(
     quota: ElasticQuota, annotation: AnnotationCodec[ResourceList], quantities: ResourceList
 ) -> bool:
     try:

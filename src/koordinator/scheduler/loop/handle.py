@@ -122,7 +122,7 @@ class SchedulerOptions:
     writes_network: bool | None = None
     answers_explanations: bool = False  # keeps ScheduleExplanation objects answered
     transforms: tuple[Callable[[Pod], Pod], ...] = ()  # pods as they are seen, wherever they run
-    heeds_other_schedulers: bool = False  # keeps the places to which they nominate pods
+    tracks_other_schedulers: bool = False  # keeps the places to which they nominate pods
     resize: ResizeRules = DEFAULT_RULES
     gates: FeatureGates = NO_GATES
     wall_clock: Clock | None = None  # that times of API objects are compared with; None: the clock
@@ -135,7 +135,7 @@ class SchedulerOptions:
         }
         return replace(
             self,
-            heeds_other_schedulers=CROSS_SCHEDULER_NOMINATION in gates,
+            tracks_other_schedulers=CROSS_SCHEDULER_NOMINATION in gates,
             transforms=tuple(it for gate, it in transforms.items() if gate in gates),
             gates=gates,
             resize=ResizeRules(
@@ -260,7 +260,7 @@ class SchedulerHandle:
             bindings=bindings,
             diagnoses=diagnoses,
             refusals=refusals,
-            tracks_foreign_pods=options.heeds_other_schedulers,
+            tracks_foreign_pods=options.tracks_other_schedulers,
             transforms=options.transforms,
         )
         return cls(

@@ -49,8 +49,8 @@ class Quarantine:
         fault = self._isolation.fault("ingest", error, subject_of(obj))
         if event.type is not EventType.DELETED:
             wait_s = min(max(waited_s * 2, _FIRST_AGAIN_S), _LAST_AGAIN_S)
-            anew = WatchEvent(EventType.ADDED, obj)
-            self.events[type(obj), obj.key] = (anew, self._clock.now_s() + wait_s, wait_s)
+            retried = WatchEvent(EventType.ADDED, obj)
+            self.events[type(obj), obj.key] = (retried, self._clock.now_s() + wait_s, wait_s)
         self._quarantine_object(obj, fault)
         self._isolation.report(fault)
 

@@ -136,7 +136,7 @@ class PodRun:
     def _claimed_elsewhere(self, pod_class: PodClass) -> tuple[Nominations, Collection[int]]:
         """Return the nominated pods by node, and the rows whose kubelets refused such pods."""
         handle = self._handle
-        has_nominations = handle.nominations.known or handle.options.heeds_other_schedulers
+        has_nominations = handle.nominations.known or handle.options.tracks_other_schedulers
         nominated = handle.diagnoses.nominated() if has_nominations else {}
         if not handle.refusals.by_likeness:
             return nominated, ()

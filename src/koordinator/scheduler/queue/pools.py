@@ -233,7 +233,7 @@ class Pools:
         for position, readers in Counter([queued.log_position for queued in pods]).items():
             self.log.close(position, readers)
 
-    def rank_anew(self, queued: QueuedPod, priority: int, sequence: int) -> None:
+    def rerank(self, queued: QueuedPod, priority: int, sequence: int) -> None:
         """Change the priority.  A new sequence keeps its rank apart from that of a stale entry."""
         heap = self._heap(queued)
         if heap is not None:

@@ -118,7 +118,7 @@ class SchedulingQueue:
         priority = new.spec.priority or 0
         queued.pod, queued.run_key = new, run_key
         if priority != queued.priority:
-            self._pools.rank_anew(queued, priority, next(self._sequence))
+            self._pools.rerank(queued, priority, next(self._sequence))
         changes = pod_changes(old, new)
         if not (changes or is_other):
             return

@@ -127,7 +127,7 @@ def test_with_a_lease_it_acts_while_it_holds_it(parts: Parts) -> None:
     assert parts.holder == ""
 
 
-def test_who_fails_lets_the_lease_run_out(parts: Parts) -> None:
+def test_a_failed_candidate_leaves_the_lease_to_expire(parts: Parts) -> None:
     """Of what it began, something may go on."""
     one = election(parts)
     one.start()

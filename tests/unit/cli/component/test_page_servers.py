@@ -86,7 +86,7 @@ def test_strangers_read_health_and_nothing_else() -> None:
         assert changes == ["9"]
 
 
-def test_who_reaches_a_loopback_address_needs_no_token() -> None:
+def test_a_loopback_address_requires_no_token() -> None:
     """Users on the machine and of a forwarded port have access; no API server is needed."""
 
     def connect() -> Reviewer:
@@ -96,7 +96,7 @@ def test_who_reaches_a_loopback_address_needs_no_token() -> None:
         assert ask(port, "/metrics").status == 200
 
 
-def test_an_operator_may_open_a_page_to_anybody() -> None:
+def test_a_page_may_be_configured_without_authentication() -> None:
     """As for kube-scheduler, by the flag of the same name."""
     opened = settings(ANYWHERE, always_allowed=(*ALWAYS_ALLOWED, "/metrics"))
     with serving(opened, lambda text: text) as (port,):
@@ -105,7 +105,7 @@ def test_an_operator_may_open_a_page_to_anybody() -> None:
 
 
 @pytest.mark.slow
-def test_the_secure_port_asks_everybody_for_a_token() -> None:
+def test_the_secure_port_requires_a_token_from_every_client() -> None:
     """On loopback too, with a certificate of its own making; probes need none."""
     free = HttpServer(probes(HEALTH), "127.0.0.1", 0)
     free.start()

@@ -84,7 +84,7 @@ def plan(folder: Path, *more: str) -> Any:
     return RUNNER.invoke(app, ["descheduler", "plan", *args, *now, *more])
 
 
-def test_a_plan_says_what_moves_what_it_gains_and_costs_and_what_stays(folder: Path) -> None:
+def test_a_plan_lists_moves_with_gain_and_cost_and_skipped_pods(folder: Path) -> None:
     """The node has to be hot three times: the plan looks until something is wanted."""
     done = plan(folder, "-o", "json")
     assert done.exit_code == 0, done.output
@@ -137,7 +137,7 @@ def test_a_budget_that_is_left_is_part_of_the_cost(folder: Path) -> None:
     assert move["cost"]["budgets"] == [{"name": "keep", "left": 1}]
 
 
-def test_without_proofs_a_plan_says_that_nothing_is_proven(folder: Path) -> None:
+def test_a_plan_without_proofs_is_marked_as_unproven(folder: Path) -> None:
     (folder / "policy.yaml").write_text(yaml.safe_dump(policy(proveMoves=False)))
     printed = json.loads(plan(folder, "-o", "json").output)
     assert not printed["isProven"]
@@ -171,7 +171,7 @@ def test_wrong_input_is_refused(folder: Path, args: tuple[str, ...], message: st
     assert message in str(done.exception)
 
 
-def test_a_pod_is_told_why_it_was_moved_by_the_audit(folder: Path) -> None:
+def test_the_audit_has_the_reason_of_a_move(folder: Path) -> None:
     """Under its old name, although it was deleted, and under the name of its replacement."""
     moved = MoveVerdict(
         plugin="LowNodeLoad",

@@ -32,7 +32,7 @@ def test_once_means_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Non
     assert json.loads((tmp_path / "infos/ic-device").read_text()) == []
 
 
-def test_a_failure_that_nobody_tries_again_is_told(tmp_path: Path) -> None:
+def test_a_failure_without_retry_is_reported(tmp_path: Path) -> None:
     """There is no bus below the given folder."""
     flags = [*machine(tmp_path), f"--sys-root-dir={tmp_path}/none", "--oneshot"]
 

@@ -136,7 +136,7 @@ def test_a_cause_that_holds_everywhere_is_the_only_one(
         assert explained[name]["causes"] == everywhere
 
 
-def test_remedies_are_those_that_somebody_can_follow(explained: dict[str, Any]) -> None:
+def test_remedies_can_be_carried_out(explained: dict[str, Any]) -> None:
     """No change makes a node another one, or preempts pods of a higher priority."""
     texts = {
         name: [it["text"] for it in one.get("remedies", ())] for name, one in explained.items()
@@ -306,7 +306,7 @@ def test_pods_that_lack_devices_are_apart(tmp_path: Path) -> None:
     }
 
 
-def test_nobody_waits(tmp_path: Path) -> None:
+def test_no_pod_is_pending(tmp_path: Path) -> None:
     """An overview without pods has a sentence."""
     path = tmp_path / "empty.yaml"
     path.write_text(ALIKE)
@@ -323,7 +323,7 @@ def test_nobody_waits(tmp_path: Path) -> None:
         ("reservation/x", "there is no reservation reservation/x; waiting pods: default/huge"),
     ],
 )
-def test_a_pod_that_is_not_there_is_told_so(many: str, name: str, message: str) -> None:
+def test_a_missing_pod_is_an_error(many: str, name: str, message: str) -> None:
     """With the names that come near; it is the caller's mistake."""
     done = CliRunner().invoke(app, ["explain", "pod", name, "-f", many])
 

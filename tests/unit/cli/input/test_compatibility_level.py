@@ -72,7 +72,7 @@ def test_manifests_are_decided_as_by_the_release_that_is_named(
         ("quota", "tree", "-f"),
     ],
 )
-def test_every_command_refuses_a_gate_that_nobody_has(
+def test_every_command_rejects_an_unknown_feature_gate(
     manifests: str, command: tuple[str, ...]
 ) -> None:
     done = CliRunner().invoke(app, [*command, manifests, "--feature-gates", "Bogus=true"])

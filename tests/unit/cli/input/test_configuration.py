@@ -104,7 +104,7 @@ def test_the_shipped_configuration_is_that_of_the_chart() -> None:
     )
 
 
-def test_quotas_hold_for_the_shipped_profile_and_are_told_where_they_do_not() -> None:
+def test_quotas_limit_the_shipped_profile_and_other_profiles_get_a_warning() -> None:
     """The same pod: refused by one profile, placed by the other, with a word about it."""
     limited, silent = placed(WORLD + QUOTA.replace("SCHEDULER", "koord-scheduler"))
     passed, warnings = placed(WORLD + QUOTA.replace("SCHEDULER", "default-scheduler"))
@@ -152,7 +152,7 @@ def test_quotas_hold_for_the_shipped_profile_and_are_told_where_they_do_not() ->
         ),
     ],
 )
-def test_what_no_profile_heeds_is_told(manifest: str, warning: str) -> None:
+def test_settings_that_no_profile_uses_get_a_warning(manifest: str, warning: str) -> None:
     """On standard error, so that programs read what they always did."""
     stock = "kubernetes" if "koord-scheduler" not in manifest else "koordinator"
 
@@ -176,7 +176,7 @@ def _broken_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("_broken_package")
-def test_a_broken_package_is_named_and_spares_who_does_not_need_it(
+def test_a_broken_package_is_named_and_affects_its_users_only(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     """A warning while its plugin is unused, one line of error if it may be used."""

@@ -82,7 +82,9 @@ def run(*flags: str) -> object:
     return [it["pods"] for it in json.loads(done.stdout)["entries"]]
 
 
-def test_a_kubeconfig_says_who_asks(url: str, certificate: Path, tmp_path: Path) -> None:
+def test_requests_carry_the_token_of_the_kubeconfig(
+    url: str, certificate: Path, tmp_path: Path
+) -> None:
     """Its token goes to the scheduler, independent of its own server."""
     flags = ("--server", url, "--certificate-authority", str(certificate))
     assert run(*flags, "--kubeconfig", kubeconfig(tmp_path, token=TOKEN)) == [[["a/x", "n1", 1]]]
@@ -90,7 +92,7 @@ def test_a_kubeconfig_says_who_asks(url: str, certificate: Path, tmp_path: Path)
     assert run("--server", url, "--insecure-skip-tls-verify", "--token", TOKEN)
 
 
-def test_a_refusal_says_what_is_missing(url: str, certificate: Path) -> None:
+def test_a_refusal_names_the_missing_permission(url: str, certificate: Path) -> None:
     """A user without rights is rejected; a wrong token is no identity."""
     flags = ("--server", url, "--certificate-authority", str(certificate))
     with pytest.raises(
@@ -120,7 +122,7 @@ def test_a_redirect_is_not_followed(url: str, certificate: Path) -> None:
         client.ask(url, "/away", {})
 
 
-def test_another_server_is_told_from_a_scheduler(url: str, certificate: Path) -> None:
+def test_another_server_is_distinguished_from_a_scheduler(url: str, certificate: Path) -> None:
     """Its answer is of another kind than the request."""
     flags = ("--server", f"{url}/other", "--token", TOKEN)
     with pytest.raises(ClusterError, match="is not a scheduler"):

@@ -78,7 +78,7 @@ def read(*manifests: Any, strict: bool = False) -> InputObjects:
         ),
     ],
 )
-def test_a_misspelt_field_is_told_and_refused_if_that_is_asked(
+def test_a_misspelt_field_is_reported_and_rejected_in_strict_mode(
     manifest: dict[str, Any], path: str, hint: str
 ) -> None:
     """The path leads there; what was meant is guessed."""
@@ -90,7 +90,7 @@ def test_a_misspelt_field_is_told_and_refused_if_that_is_asked(
     assert f": {path}: unknown field{hint}" in str(refused.value)
 
 
-def test_the_same_mistake_in_many_objects_is_told_once() -> None:
+def test_the_same_mistake_in_many_objects_is_reported_once() -> None:
     """With how often it is there."""
     many = [pod(resorces={}) | {"metadata": {"name": f"p{number}"}} for number in range(50)]
 
@@ -189,7 +189,7 @@ def test_kinds_that_do_not_matter_are_counted_in_one_line_each() -> None:
     ]
 
 
-def test_kinds_by_which_pods_are_admitted_are_not_said_to_be_idle() -> None:
+def test_kinds_used_at_admission_are_not_reported_as_unused() -> None:
     """Overhead, default requests and quotas of a namespace are an API server's to apply."""
     given = read(
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "a"}},
@@ -243,7 +243,7 @@ def test_strict_is_a_flag() -> None:
     assert isinstance(refused.exception, InputError)
 
 
-def test_a_missing_priority_class_is_told_and_not_fatal() -> None:
+def test_a_missing_priority_class_is_reported_and_not_fatal() -> None:
     """Koordinator's own is taken as installed; any other counts as none."""
     manifests = [
         pod(priorityClassName=name) | {"metadata": {"name": name}}

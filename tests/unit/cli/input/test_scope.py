@@ -60,7 +60,7 @@ def output(*arguments: str) -> Any:
         (["-n", "c"], []),
     ],
 )
-def test_only_what_is_meant_is_answered_about(flags: list[str], pods: list[str]) -> None:
+def test_answers_are_limited_to_the_selected_pods(flags: list[str], pods: list[str]) -> None:
     """All else takes part in the decisions as ever."""
     causes = output("explain", "pods", *flags)["causes"]
     assert sorted(pod for cause in causes for pod in cause["pods"]) == pods
@@ -84,7 +84,7 @@ def test_a_name_without_a_namespace_is_of_the_flag() -> None:
         (["-l", "=="], "--selector: "),
     ],
 )
-def test_flags_that_can_not_be_meant_are_refused(flags: list[str], problem: str) -> None:
+def test_contradictory_flags_are_rejected(flags: list[str], problem: str) -> None:
     """Before anything is read."""
     for command in (["explain", "pods"], ["schedule"], ["gang", "list"], ["quota", "tree"]):
         done = RUNNER.invoke(app, [*command, *flags, "-f", "-"], input=WORLD)

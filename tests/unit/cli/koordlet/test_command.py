@@ -68,7 +68,7 @@ def test_the_audit_can_be_narrowed_down(tmp_path: Path) -> None:
     assert [event["owner"] for event in events] == ["node", "default/ab", "default/a"]
 
 
-def test_no_audit_is_said_so(tmp_path: Path) -> None:
+def test_a_disabled_audit_is_reported(tmp_path: Path) -> None:
     """The folder is named."""
     with pytest.raises(HostError, match=f"no audit log in {tmp_path}"):
         shown(tmp_path)

@@ -92,7 +92,7 @@ def test_what_is_different_is_printed(files: tuple[str, str]) -> None:
     assert batch("2026-01-01T00:15:01Z") is None
 
 
-def test_a_configuration_that_is_not_taken_over_is_told(
+def test_a_rejected_configuration_is_logged(
     files: tuple[str, str], caplog: pytest.LogCaptureFixture
 ) -> None:
     """With the section and the reason, also where no webhook would have refused it."""
@@ -125,7 +125,7 @@ def test_controllers_and_plugins_can_be_left_out(files: tuple[str, str]) -> None
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("arguments", "message"),
     [
         (("--once",), "--filename: required"),
         (("-f", "x"), "requires --once"),
@@ -150,9 +150,9 @@ def test_controllers_and_plugins_can_be_left_out(files: tuple[str, str]) -> None
         ),
     ],
 )
-def test_wrong_flags_are_refused_by_name(arguments: tuple[str, ...], says: str) -> None:
+def test_wrong_flags_are_refused_by_name(arguments: tuple[str, ...], message: str) -> None:
     """With what was found and what is accepted."""
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         run(*arguments)
 
 
@@ -184,7 +184,7 @@ def test_addresses_are_those_of_go() -> None:
     assert parse_address("0", "x") is None
 
 
-def test_a_node_that_breaks_is_told_when_the_others_are_done(
+def test_a_failing_node_is_reported_after_the_others_are_updated(
     files: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What became of the others is printed, and the command fails."""

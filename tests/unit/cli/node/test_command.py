@@ -35,7 +35,7 @@ def scheduled(*objects: KubeObject) -> list[KubeObject]:
     return [*(o for o in objects if not isinstance(o, Pod)), *one.cluster.list(Pod).items]
 
 
-def test_who_holds_what() -> None:
+def test_allocations_are_listed_by_owner() -> None:
     """A letter per pod, at its CPUs, its devices and in the legend."""
     web = bound_pod("web", 2, annotations={SPEC: {"preferredCPUBindPolicy": "FullPCPUs"}})
     train = pod(

@@ -285,7 +285,7 @@ def test_an_unwritable_report_is_found_before_the_run(
     assert not (tmp_path / "r.html").exists()
 
 
-def test_the_end_of_a_run_says_where_the_report_is(
+def test_a_finished_run_prints_the_path_of_its_report(
     koord: Koord, workload: Path, tmp_path: Path
 ) -> None:
     """On standard error: the result alone is for programs."""

@@ -46,7 +46,7 @@ def test_flags_that_mean_nothing(conf: Path, flags: str, message: str) -> None:
     assert message in refusal("yarn-operator", f"--hadoop-conf-dir={conf}", flags)
 
 
-def test_where_yarn_is_must_be_said(conf: Path) -> None:
+def test_the_address_of_yarn_is_required(conf: Path) -> None:
     """By the flag or the variable; and Kerberos is refused before anything is connected to."""
     assert "a folder with yarn-site.xml" in refusal("yarn-operator")
     (conf / "core-site.xml").write_text(

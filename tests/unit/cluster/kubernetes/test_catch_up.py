@@ -138,7 +138,7 @@ def listed(*pods: JsonObject, version: str = "9") -> Answer:
     return reply(pod_list(*pods, version=version))
 
 
-def test_a_stream_that_has_delivered_everything_goes_on(server: ScriptedServer) -> None:
+def test_a_stream_without_missed_events_is_continued(server: ScriptedServer) -> None:
     """The metadata of the objects is requested, once, and no stream is opened."""
     server.on(LIST, listed(pod("a")), listed(pod("a"), pod("begun", "2")))
     server.on(WATCH, QUIET)

@@ -141,7 +141,7 @@ def test_a_deletion_waits_for_the_answers(server: ScriptedServer) -> None:
     assert [str(it) for it in server.received] == [STATUS, STATUS, delete]
 
 
-def test_a_deletion_is_not_held_up_by_a_report_that_fails(server: ScriptedServer) -> None:
+def test_a_failed_report_does_not_delay_a_deletion(server: ScriptedServer) -> None:
     """It is tried once before."""
     delete = "DELETE /api/v1/namespaces/default/pods/a"
     server.on(STATUS, fail(500))

@@ -54,7 +54,7 @@ def logged(caplog: pytest.LogCaptureFixture) -> list[dict[str, str]]:
     return [r.__dict__ for r in ours]
 
 
-def test_a_stream_that_ended_goes_on_where_it_was(server: ScriptedServer) -> None:
+def test_an_ended_stream_resumes_at_its_resource_version(server: ScriptedServer) -> None:
     """Bookmarks count as progress."""
     server.on(LIST, reply(pod_list(pod("a"), version="5")))
     server.on(
@@ -133,7 +133,7 @@ def test_a_silent_stream_is_cut(server: ScriptedServer) -> None:
 
 
 @pytest.mark.slow
-def test_an_idle_cluster_is_no_news(
+def test_an_idle_cluster_reports_no_events(
     server: ScriptedServer, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Streams that end because nothing happens are opened again, without a warning."""

@@ -153,15 +153,15 @@ class MigrationMachine(RuleBasedStateMachine):
         index=st.integers(0, 9),
         mode=st.sampled_from(["", "EvictDirectly", "ReservationFirst"]),
         ttl=st.sampled_from(["0s", "60s", "5m"]),
-        says_uid=st.booleans(),
+        has_uid=st.booleans(),
     )
-    def make_job(self, index: int, mode: str, ttl: str, says_uid: bool) -> None:
+    def make_job(self, index: int, mode: str, ttl: str, has_uid: bool) -> None:
         pods = self.pods()
         self.made += 1
         if pods:
             about = pods[index % len(pods)]
             new = job(f"job-{self.made}", about.metadata.name, mode=mode, ttl=ttl)
-            uid = about.metadata.uid if says_uid else ""
+            uid = about.metadata.uid if has_uid else ""
             reference = replace(new.spec.pod_ref, uid=uid)
             self.cluster.create(replace(new, spec=replace(new.spec, pod_ref=reference)))
 

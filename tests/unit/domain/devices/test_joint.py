@@ -238,7 +238,7 @@ def test_without_joint_allocation_types_do_not_know_each_other() -> None:
         }
 
 
-def test_who_gets_all_nics_does_not_have_them_jointly() -> None:
+def test_a_pod_with_all_nics_has_no_joint_allocation() -> None:
     """One percent of each."""
     hints = {"rdma": {"allocateStrategy": "ApplyForAll"}}
 

@@ -66,7 +66,7 @@ def test_without_gpus_all_places_are_the_same() -> None:
     ]
 
 
-def test_what_the_whole_node_lacks_is_told() -> None:
+def test_a_shortage_of_the_whole_node_is_reported() -> None:
     """As without a request for NUMA nodes."""
     on = pairs()
 

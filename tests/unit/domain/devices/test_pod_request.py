@@ -82,7 +82,7 @@ def test_scopes_have_levels(scope: str, level: int) -> None:
     assert pod_request({WHOLE: 1}, hints={"gpu": {"requiredTopologyScope": scope}}).scope == level
 
 
-def test_only_types_that_are_asked_for_go_together() -> None:
+def test_only_requested_types_are_allocated_jointly() -> None:
     """But not of types that are allocated as a whole; the first one left leads."""
     types = {"deviceTypes": ["fpga", "rdma", "gpu", "gpu"]}
     for_all = {"rdma": {"allocateStrategy": "ApplyForAll"}}

@@ -211,7 +211,7 @@ def test_usage_is_a_sum(on: NodeDevices, wanted: list[PodDeviceRequest], order: 
     on=machines(), wanted=pod_requests(), others=st.lists(pod_requests(), min_size=1, max_size=8)
 )
 @settings(max_examples=examples(20), deadline=None)
-def test_the_table_of_many_nodes_says_what_the_choice_says(
+def test_the_table_of_many_nodes_agrees_with_the_choice(
     on: NodeDevices, wanted: PodDeviceRequest, others: list[PodDeviceRequest]
 ) -> None:
     """For every state that the node has while pods come, twice, also where states repeat."""

@@ -76,7 +76,7 @@ def test_a_request_is_split_over_devices(
 
 @pytest.mark.parametrize(("name", "kind"), [(NIC, RDMA), (CARD, FPGA)])
 @pytest.mark.parametrize(("amount", "split"), [(1, (1, 1)), (100, (1, 100)), (400, (4, 100))])
-def test_cards_are_asked_for_in_percent(
+def test_cards_are_requested_in_percent(
     name: str, kind: DeviceType, amount: int, split: tuple[int, int]
 ) -> None:
     """Up to 100 of one card, or whole cards; they are never shared in the sense of GPUs."""

@@ -113,7 +113,7 @@ def test_what_goes_leaves_nothing_behind() -> None:
     assert both.minus(first).minus(second) == both.minus(second).minus(first) == NOTHING
 
 
-def test_devices_that_are_not_reported_are_held_all_the_same() -> None:
+def test_unreported_devices_count_as_allocated() -> None:
     """The report may come later, and may change."""
     used = using(share(7, 100))
 
@@ -122,7 +122,7 @@ def test_devices_that_are_not_reported_are_held_all_the_same() -> None:
     assert not isinstance(result, DeviceShortage)
 
 
-def test_more_held_than_there_is_leaves_nothing() -> None:
+def test_overallocated_devices_leave_nothing_free() -> None:
     """Not less than nothing; once one of the holders goes there is room again."""
     on = node(gpu(0))
     half, whole = share(0, 50), share(0, 100)
@@ -134,7 +134,7 @@ def test_more_held_than_there_is_leaves_nothing() -> None:
 
 
 @pytest.mark.parametrize("gone", [share(0, 60), share(1, 10), {RDMA: share(0, 1)[GPU]}])
-def test_what_nobody_took_can_not_be_given_back(gone: Allocation) -> None:
+def test_unallocated_devices_cannot_be_released(gone: Allocation) -> None:
     """That would be a mistake of ours."""
     with pytest.raises(BugError):
         using(share(0, 50)).minus(gone)

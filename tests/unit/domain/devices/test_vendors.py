@@ -102,7 +102,7 @@ def test_hami_finds_its_pods_by_label(provider: str, labels: dict[str, str]) -> 
         ),
     ],
 )
-def test_huawei_is_told_the_cards_or_how_one_is_cut(
+def test_huawei_annotations_have_the_cards_or_the_template(
     gpus: list[DeviceAllocation], model: str, key: str, value: str
 ) -> None:
     """Under a name that depends on the model, with the time."""
@@ -114,7 +114,7 @@ def test_huawei_is_told_the_cards_or_how_one_is_cut(
     assert result.node_lock == ""
 
 
-def test_cambricon_is_told_core_and_memory_of_one_card() -> None:
+def test_cambricon_annotations_have_core_and_memory_of_one_card() -> None:
     """Memory in units of 256 MiB; the node is locked."""
     result = marks(device(3, core="25", memory="6Gi"), vendor="cambricon")
 
@@ -123,7 +123,7 @@ def test_cambricon_is_told_core_and_memory_of_one_card() -> None:
     assert result.node_lock == "cambricon.com/dsmlu.lock"
 
 
-def test_metax_is_told_core_and_memory_of_each_card() -> None:
+def test_metax_annotations_have_core_and_memory_of_each_card() -> None:
     """Memory in MiB; the node is locked."""
     result = marks(
         device(1, core="100", memory="64Gi"), device(0, core="50", memory="1Mi"), vendor="metax"
@@ -153,7 +153,7 @@ def test_metax_is_told_core_and_memory_of_each_card() -> None:
         ("metax", [device(0, core="5")], "gpu memory must not be less than 1048576 bytes"),
     ],
 )
-def test_what_a_device_plugin_can_not_be_told(
+def test_allocations_unsupported_by_the_device_plugin_are_refused(
     vendor: str, gpus: list[DeviceAllocation], problem: str
 ) -> None:
     """The pod can't be bound there."""

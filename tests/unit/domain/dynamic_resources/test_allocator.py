@@ -118,7 +118,7 @@ def test_all_is_all_or_nothing() -> None:
     assert names(allocate(pools(*MIXED), [one], used)) == CANNOT_ALLOCATE
 
 
-def test_admins_see_devices_in_use_and_keep_nobody_out() -> None:
+def test_admin_access_shares_devices_with_other_claims() -> None:
     """Never the same one twice in a claim."""
     used = DevicesInUse()
     used.charge((DRIVER, "n", "d0"), {}, 1)
@@ -127,7 +127,7 @@ def test_admins_see_devices_in_use_and_keep_nobody_out() -> None:
     assert names(allocate(pools(*MIXED), [one], used)) == [[("r0", "d0"), ("r1", "d1")]]
 
 
-def test_devices_share_an_attribute_where_a_constraint_says_so() -> None:
+def test_a_constraint_requires_a_shared_attribute() -> None:
     """One without the attribute meets no constraint; All is an error instead."""
     same = {"constraints": [{"matchAttribute": f"{DRIVER}/model"}]}
     bare = pools(*MIXED, device("d3"))
@@ -205,7 +205,7 @@ def test_a_claim_has_at_most_32_devices() -> None:
     assert len(names(allocate(many, [claim(ask(20), [ask(20), ask(12)])], DevicesInUse()))[0]) == 32
 
 
-def test_devices_that_nobody_can_tell_apart_are_tried_once() -> None:
+def test_identical_devices_are_tried_once() -> None:
     """What takes Kubernetes ten seconds is known at once; what is different is bounded."""
     alike = pools(*(device(f"d{i}") for i in range(40)))
     unlike = pools(*(device(f"d{i}", n=i) for i in range(40)))

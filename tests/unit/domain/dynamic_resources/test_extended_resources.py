@@ -107,7 +107,7 @@ def test_every_container_gets_what_it_asks_for(
     assert running <= sum(amounts.values()) <= most
 
 
-def test_several_resources_are_asked_for_in_one_claim() -> None:
+def test_several_resources_are_requested_in_one_claim() -> None:
     """Sorted by name; the mappings name the resource."""
     both = {GPU: "1", NIC: "2"}
     of = pod("p", containers=[{"name": "a", "resources": {"requests": both, "limits": both}}])

@@ -117,7 +117,7 @@ def test_devices_that_have_to_be_made_ready_come_last() -> None:
         assert names(allocate(some, [claim(ask(2))], DevicesInUse())) == CANNOT_ALLOCATE
 
 
-def test_a_selector_is_asked_before_taints_are() -> None:
+def test_selectors_are_evaluated_before_taints() -> None:
     """One that breaks on a device is an error, though the device is tainted."""
     tainted = {**device("d0"), "taints": [{"key": "sick", "effect": "NoExecute"}]}
 
@@ -180,7 +180,7 @@ def test_a_pool_with_counters_that_do_not_add_up_is_invalid(sets: list[str], tak
     assert names(allocate(without, [claim(ask(1))], DevicesInUse())) == [[("r0", "plain")]]
 
 
-def test_slices_that_say_by_device_who_reaches_it_are_behind_their_gate() -> None:
+def test_slices_with_node_selection_per_device_are_behind_their_gate() -> None:
     """Without it no node sees them; with it a node sees its devices alone."""
     here, there = ({**device(name), "nodeName": name} for name in ("n", "other"))
     spec = {"devices": [there, here], "perDeviceNodeSelection": True}

@@ -70,7 +70,7 @@ def offered(nodes: list[list[dict[str, Any]]]) -> list[tuple[Pool, ...]]:
     st.booleans(),
     st.booleans(),
 )
-def test_a_shape_is_the_same_whoever_was_read_before(
+def test_a_shape_does_not_depend_on_earlier_slices(
     nodes: list[list[dict[str, Any]]], kinds: list[list[str]], gated: bool, constrained: bool
 ) -> None:
     """Alike slices are not looked at device by device again, by other kinds of claims neither."""

@@ -16,10 +16,10 @@ from koordinator.domain.gangs import (
     contradictions,
     gang_id,
     gang_summaries,
-    saying_of,
+    gang_texts_of,
     status_of,
     terms_of_object,
-    terms_of_saying,
+    terms_of_texts,
 )
 
 GANG = "gang.scheduling.koordinator.sh/"
@@ -78,8 +78,8 @@ def test_annotations_carry_all_settings() -> None:
         "groups": '["default/h", "default/g"]',
     }
     annotations = {GANG + key: text for key, text in settings.items()}
-    saying = saying_of(ObjectMeta(annotations=annotations))
-    terms = terms_of_saying("default/g", saying, DEFAULTS)
+    texts = gang_texts_of(ObjectMeta(annotations=annotations))
+    terms = terms_of_texts("default/g", texts, DEFAULTS)
 
     assert terms is not None
     assert (terms.min_member, terms.total, terms.wait_s) == (2, 4, 90.0)
@@ -166,7 +166,7 @@ def test_only_one_member_of_a_whole_gang_enters_the_queue() -> None:
     assert list(cache.attempt(second).members) == ["default/a", "default/b"]
 
 
-def test_a_summary_tells_why_a_gang_waits() -> None:
+def test_a_summary_has_the_reason_why_a_gang_waits() -> None:
     """From manifests alone."""
     (one,) = gang_summaries([pod_group(least=3), pod("p", labels={LABEL: "g"})], DEFAULTS)
 

@@ -62,7 +62,7 @@ def test_a_pod_without_gpus_changes_cpu_only() -> None:
     assert (ways.after.cpu_free.tolist(), ways.after.gpu_free.tolist()) == ([7_000], [[-1, -1]])
 
 
-def test_kinds_are_told_apart_by_model_gpus_and_cpu() -> None:
+def test_kinds_differ_by_model_gpus_and_cpu() -> None:
     """Nodes one and three are alike."""
     kinds, kind = NodeKinds.of(
         np.array([1, 0, 1, 1]), np.array([2, 2, 2, 4]), np.array([8_000, 8_000, 8_000, 8_000])

@@ -179,7 +179,7 @@ def test_there_is_room_if_enough_of_the_quota_goes() -> None:
     assert headroom.fits_without(PODS[1:2])
 
 
-def test_nobody_is_evicted_in_vain() -> None:
+def test_no_eviction_without_effect() -> None:
     """Not if the quota stays too small, nor if the minimum is used up."""
     assert not room_in_full_quota(pod("ns/new", chip=11)).fits_without(PODS)
     protected = room_in_full_quota(pod("ns/new", chip=6, preemptible=False))
@@ -210,7 +210,7 @@ def test_room_is_needed_in_whatever_the_quota_uses_too_much_of() -> None:
     size=st.integers(0, 4),
     preemptible=st.booleans(),
 )
-def test_as_many_are_accepted_in_a_row_as_was_said(
+def test_as_many_pods_are_admitted_in_a_row_as_were_announced(
     rules: AdmissionRules,
     limits: tuple[int, int, int],
     used: tuple[int, int],

@@ -8,7 +8,7 @@ from koordinator.domain.amounts import Amounts, add, exceeded
 from koordinator.domain.quota import OveruseTimer, QuotaPod, pods_to_revoke
 
 
-def everybody(_pod: QuotaPod) -> bool:
+def every_pod(_pod: QuotaPod) -> bool:
     return True
 
 
@@ -20,7 +20,7 @@ def used_by(pods: list[QuotaPod]) -> dict[str, int]:
 
 
 def revoked(pods: list[QuotaPod], limit: Amounts) -> list[str]:
-    return [one.key for one in pods_to_revoke(pods, used_by(pods), limit, everybody)]
+    return [one.key for one in pods_to_revoke(pods, used_by(pods), limit, every_pod)]
 
 
 def test_pods_that_fit_again_stay() -> None:
@@ -102,7 +102,7 @@ def test_no_more_go_than_have_to(
     ]
     used = used_by(pods)
 
-    gone = pods_to_revoke(pods, used, limit, everybody)
+    gone = pods_to_revoke(pods, used, limit, every_pod)
 
     stay = [one for one in pods if one not in gone]
     over = exceeded(used_by(stay), limit)
@@ -113,7 +113,7 @@ def test_no_more_go_than_have_to(
         assert all(exceeded(used_by([*stay, one]), limit) for one in gone)
 
 
-def test_a_quota_is_over_for_a_while_before_anybody_goes() -> None:
+def test_a_quota_exceeds_its_runtime_for_a_while_before_evictions() -> None:
     """Longer than the delay without a break; then the time starts again."""
     timer = OveruseTimer(delay_s=120.0)
     seen = [

@@ -63,7 +63,7 @@ def test_nothing_is_lost_to_rounding() -> None:
     assert share(81, [*borrowers, (0, 3, 1, 1)]) == [9, 9, 9, 8, 8, 8, 8, 8, 7, 7, 0]
 
 
-def test_whoever_has_no_weight_gets_no_more_than_its_minimum() -> None:
+def test_a_quota_without_weight_gets_its_minimum_only() -> None:
     """What is left stays unused."""
     assert share(100, [(50, 10, 0, 1), (50, 10, 0, 1)]) == [10, 10]
 
@@ -174,10 +174,10 @@ def test_siblings_follow_every_change(data: st.DataObject) -> None:
             rows[place] = (amount, *rows[place][1:])
             group.set_request(place, amount)
         total = data.draw(st.one_of(st.none(), amounts))
-        anew = siblings(rows, guaranteed)
+        rebuilt = siblings(rows, guaranteed)
         for place in range(count):
-            assert group.share(place, total) == anew.share(place, total)
-            assert group.scaled_min(place, total) == anew.scaled_min(place, total)
+            assert group.share(place, total) == rebuilt.share(place, total)
+            assert group.scaled_min(place, total) == rebuilt.scaled_min(place, total)
 
 
 def test_an_unknown_total_leaves_minimums_as_they_are() -> None:

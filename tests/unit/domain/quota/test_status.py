@@ -19,7 +19,7 @@ def tree(*, guarantees_usage: bool = False) -> QuotaTree:
     return made
 
 
-def test_a_quota_nobody_uses_is_left_alone() -> None:
+def test_an_unused_quota_is_not_updated() -> None:
     """Nothing is as good as 0."""
     assert with_status(A, figures_of(tree(), "a")) is A
 

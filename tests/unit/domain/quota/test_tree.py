@@ -102,7 +102,7 @@ def test_minimums_shrink_with_the_cluster(scales: bool) -> None:
     assert made.scaled_min("c") == {CHIP: 100_000}
 
 
-def test_a_scaled_minimum_that_nobody_wants_is_lent() -> None:
+def test_an_unrequested_scaled_minimum_is_lent() -> None:
     """Source: MultiUpdateQuotaRequest_WithScaledMinQuota2."""
     made = tree(200)
     grow(made, "p", most=1_000, least=300)
@@ -120,7 +120,7 @@ def test_a_scaled_minimum_that_nobody_wants_is_lent() -> None:
         (True, False, [(40, 20, 20), (60, 40, 20), (80, 60, 20)]),
     ],
 )
-def test_whoever_does_not_lend_asks_for_its_minimum(
+def test_a_quota_that_does_not_lend_requests_its_minimum(
     root_lends: bool, child2_lends: bool, runtimes: list[tuple[int, ...]]
 ) -> None:
     """So do its ancestors, on its behalf.  Source: NotAllowLentResource_2, _3, _4."""
@@ -173,7 +173,7 @@ def test_raising_a_minimum_to_the_maximum_takes_from_the_sibling() -> None:
     assert chips(made, "1", "2") == [25, 25]
 
 
-def test_what_unshared_quotas_use_is_gone_before_others_share() -> None:
+def test_usage_of_unshared_quotas_is_subtracted_before_sharing() -> None:
     """Unlike the original, the default quota takes it once: 80 are left, not 60."""
     made = tree(100)
     grow(made, "a", most=100, least=0, request=100)
@@ -217,7 +217,7 @@ def test_only_resources_of_the_maximum_count() -> None:
     assert made.runtime("a") == {CHIP: 3}
 
 
-def test_a_parent_without_a_limit_passes_on_what_is_asked_for() -> None:
+def test_a_parent_without_a_limit_passes_on_the_request() -> None:
     """Its children have that resource as if there were plenty, each up to its own maximum."""
     made = tree(10)
     made.put(QuotaSpec(name="p", parent=ROOT_QUOTA, max={"cpu": 1_000}))

@@ -175,7 +175,7 @@ def test_a_changed_tree_equals_one_built_from_scratch(
 @pytest.mark.slow
 @settings(deadline=None, max_examples=examples(25))
 @given(histories)
-def test_nobody_gets_what_is_not_there(history: list[tuple[Any, ...]]) -> None:
+def test_no_quota_gets_more_than_its_parent_has(history: list[tuple[Any, ...]]) -> None:
     """A runtime is at most the maximum, and the children's sum is what their parent has.
 
     Every quota gets its request up to the scaled minimum.

@@ -251,13 +251,13 @@ class History:
             if operation == "remove_pod":
                 del self.pods[key]
 
-    def build(self, anew: QuotaTrees) -> None:
+    def build(self, rebuilt: QuotaTrees) -> None:
         for key in sorted(self.pods):
-            anew.put_pod(self.pods[key])
+            rebuilt.put_pod(self.pods[key])
             if key in self.assigned:
-                anew.assign(key)
+                rebuilt.assign(key)
         for name in sorted(self.quotas):
-            anew.put(self.quotas[name])
+            rebuilt.put(self.quotas[name])
 
 
 @pytest.mark.slow
@@ -272,16 +272,16 @@ def test_the_order_of_events_does_not_matter(
     for operation, subject in history:
         seen.follow(made, operation, subject)
     made.set_total({CHIP: 50})
-    anew = trees(**rules)
-    anew.set_total({CHIP: 50})
-    seen.build(anew)
+    rebuilt = trees(**rules)
+    rebuilt.set_total({CHIP: 50})
+    seen.build(rebuilt)
 
-    assert sorted(made.tree_ids) == sorted(anew.tree_ids)
-    assert sorted(made.names) == sorted(anew.names)
+    assert sorted(made.tree_ids) == sorted(rebuilt.tree_ids)
+    assert sorted(made.names) == sorted(rebuilt.names)
     assert {key: made.quota_of(key) for key in seen.pods} == {
-        key: anew.quota_of(key) for key in seen.pods
+        key: rebuilt.quota_of(key) for key in seen.pods
     }
     for tree_id in made.tree_ids:
-        there, expected = made.tree(tree_id), anew.tree(tree_id)
+        there, expected = made.tree(tree_id), rebuilt.tree(tree_id)
         for name in (ROOT_QUOTA, *there.names):
             assert figures_of(there, name) == figures_of(expected, name)

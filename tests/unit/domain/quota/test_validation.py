@@ -299,7 +299,7 @@ def test_a_quota_that_is_needed_is_not_deleted(
         check_deleted_quota(quota(name), known(), pods)
 
 
-def test_a_quota_that_nobody_needs_is_deleted() -> None:
+def test_an_unused_quota_may_be_deleted() -> None:
     """And its name and namespaces are free again."""
     there = known()
     for name in ("t1", "t2", "dept"):
@@ -439,7 +439,7 @@ def test_a_quota_moves_only_where_there_is_room_for_what_it_uses(
 
 
 @pytest.mark.parametrize("key", ["policy", "order", "depth"])
-def test_a_queue_that_nobody_knows_is_refused(key: str) -> None:
+def test_an_unknown_queue_policy_is_rejected(key: str) -> None:
     """The accepted words are named."""
     new = quota("new", most=TEN, annotations={f"{PREFIX}queue-{key}": "lifo"})
 

@@ -32,7 +32,7 @@ def world() -> World:
     return World()
 
 
-def test_best_effort_is_held_back_within_one_round_of_a_spike(world: World) -> None:
+def test_best_effort_is_suppressed_within_one_round_of_a_spike(world: World) -> None:
     """And gets its CPUs back by and by."""
     world.slo(cpu_suppress_threshold_percent=70)
     ls, be = ls_and_be(world)

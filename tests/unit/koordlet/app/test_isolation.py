@@ -87,7 +87,7 @@ def on_evil(pods: Any) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", STRATEGIES)
-def test_a_strategy_that_breaks_on_one_pod_goes_on_with_the_others(
+def test_a_strategy_that_fails_on_one_pod_handles_the_others(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The failure is reported once, not every second."""
@@ -230,7 +230,7 @@ def test_a_file_that_breaks_when_written_costs_no_other(monkeypatch: pytest.Monk
 
 
 @pytest.mark.slow
-def test_cpu_burst_that_breaks_on_one_pod_goes_on_with_the_others(
+def test_cpu_burst_that_fails_on_one_pod_handles_the_others(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The failure is reported once, not every second."""

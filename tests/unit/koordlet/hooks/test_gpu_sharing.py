@@ -74,7 +74,7 @@ def test_a_container_sees_the_gpus_of_its_pod() -> None:
 
 
 @pytest.mark.parametrize("spelling", ["hami-core", "HAMI-CORE"])
-def test_hami_core_is_meant_in_upper_or_lower_case(spelling: str) -> None:
+def test_hami_core_is_accepted_in_upper_or_lower_case(spelling: str) -> None:
     """The release note of v1.6 writes hami-core."""
     labels = {"koordinator.sh/gpu-isolation-provider": spelling}
 
@@ -90,7 +90,7 @@ def test_a_container_without_gpus_stays_as_it_is(allocated: Any) -> None:
     assert region_folder(creation(allocated), WATCHED) is None
 
 
-def test_a_share_is_held_to_by_the_library() -> None:
+def test_the_library_limits_a_share() -> None:
     """Limits of the first GPU, the library loaded before the program, its lock."""
     result = gpu_adjustment(creation(gpus(3)), PLAIN)
 

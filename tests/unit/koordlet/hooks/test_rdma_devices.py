@@ -56,7 +56,7 @@ def test_a_card_without_slices_is_given_whole() -> None:
     assert given_devices({"minor": 0, "id": "0000:01:00.0"})[1] == ("/dev/infiniband/uverbs0", 192)
 
 
-def test_devices_may_be_read_and_written_by_anybody_in_the_container() -> None:
+def test_every_user_of_the_container_may_access_devices() -> None:
     """As the original has it: programs that use RDMA are seldom root."""
     verbs = SysfsVerbs(machine(), "/sys")
 

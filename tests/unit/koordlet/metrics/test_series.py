@@ -78,7 +78,7 @@ def test_absurd_samples_are_refused(value: float) -> None:
     assert store.refused == 1
 
 
-def test_old_news_is_no_news() -> None:
+def test_samples_out_of_order_are_ignored() -> None:
     """The last sample counts only if it is new enough."""
     store = MetricStore(60, 1)
     store.add(Metric.POD_CPU, "a", 10, 0.5)

@@ -203,7 +203,7 @@ def test_the_policy_cpuset_sets_the_whole_tier() -> None:
     assert (done.policy, done.be_cores, done.ls_used_cores) == ("cpuset", 4, 2.0)
 
 
-def test_with_static_kubelet_policy_only_containers_are_held_back() -> None:
+def test_static_kubelet_policy_suppresses_containers_only() -> None:
     """The kubelet looks at the folders above."""
     tree = Tree("0-7")
     ls, be = tree.add_pod(pod("ls", "LS", requests={"cpu": "1"})), tree.add_pod(pod("be", "BE"))

@@ -256,16 +256,16 @@ def test_a_profile_left_out_by_lot_still_translates() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "code", "says"),
+    ("spec", "code", "message"),
     [
         ({"priorityClassName": "nobody"}, 500, "nobody"),
         ({"probability": "many"}, 500, "many"),
         ({"patch": {"spec": {"containers": [{"image": "x"}]}}}, 500, "name"),
     ],
 )
-def test_profile_that_cannot_be_applied_denies_the_pod(spec: Any, code: int, says: str) -> None:
+def test_profile_that_cannot_be_applied_denies_the_pod(spec: Any, code: int, message: str) -> None:
     """It is not simply left out."""
-    with pytest.raises(Denial, match=says) as caught:
+    with pytest.raises(Denial, match=message) as caught:
         mutated(pod(), profile(**spec))
 
     assert caught.value.code == code
@@ -349,7 +349,7 @@ def test_a_pod_goes_to_the_nodes_of_its_quota_tree() -> None:
     assert mutated(pod(), quota, tree) == pod()
 
 
-def test_what_is_asked_for_on_behalf_of_a_gpu_pod_is_offered_by_nodes() -> None:
+def test_resources_added_to_a_gpu_pod_are_offered_by_nodes() -> None:
     """With the gates that are on by default: no pod waits for what no node has."""
     device = decode_object(
         {

@@ -158,7 +158,7 @@ def test_a_quota_binds_what_is_its_own_or_has_agreed(made: dict[str, Any], objec
     assert refusal(made, lookup(namespace("evil"), *objects)) == ""
 
 
-def test_what_a_quota_has_already_is_not_asked_about_again() -> None:
+def test_an_unchanged_quota_needs_no_further_review() -> None:
     """Any user may update other fields."""
     before = quota("q", namespaces=["bank"], labels={"parent": "dept"})
     after = quota("q", namespaces=["bank"], labels={"parent": "dept"}, most="4")

@@ -160,7 +160,7 @@ def test_all_problems_of_a_group_are_reported_together() -> None:
 
 
 @pytest.mark.parametrize(
-    ("amounts", "says"),
+    ("amounts", "user_text"),
     [
         ({"gpu": "0"}, "must be greater than zero"),
         ({"gpu": "150"}, "must be percentage of 100"),
@@ -176,12 +176,12 @@ def test_all_problems_of_a_group_are_reported_together() -> None:
         ({"gpu": "200"}, ""),
     ],
 )
-def test_gpus_that_cannot_be_had(amounts: dict[str, str], says: str) -> None:
+def test_gpus_that_cannot_be_had(amounts: dict[str, str], user_text: str) -> None:
     """Checked where the gate is on."""
     manifest = pod(asks(**{f"koordinator.sh/{name}": each for name, each in amounts.items()}))
 
     result = denial(manifest, gates=frozenset({ManagerFeature.VALIDATE_DEVICES}))
-    assert says in result if says else not result
+    assert user_text in result if user_text else not result
     assert not denial(manifest)
     starting = pod({}, initContainers=[{"name": "i", **manifest["spec"]["containers"][0]}])
     assert denial(starting, gates=frozenset({ManagerFeature.VALIDATE_DEVICES})) == result
@@ -233,8 +233,8 @@ def test_a_quota_in_use_cannot_be_deleted() -> None:
     used = pod(labels=label) | {"apiVersion": "v1", "kind": "Pod"}
     world = lookup(quota("dept", is_parent=True), quota("team", "dept"), used)
 
-    for name, says in (("dept", "1 child quota"), ("team", "1 pod")):
-        with pytest.raises(Denial, match=says):
+    for name, user_text in (("dept", "1 child quota"), ("team", "1 pod")):
+        with pytest.raises(Denial, match=user_text):
             validate_quota(
                 request({}, "DELETE", quota(name, is_parent=name == "dept")), world, DEFAULT_GATES
             )
@@ -350,7 +350,7 @@ def test_the_template_of_a_reservation_gets_profiles_too() -> None:
         ),
     ],
 )
-def test_who_may_bind(rules: BindingRules, user: str, decision: str) -> None:
+def test_binding_requires_a_permission(rules: BindingRules, user: str, decision: str) -> None:
     """Listed users may bind; others only where a bypass applies.  A metric counts reasons."""
     there = pod(labels={"x": ""}, annotations={"y": ""}) | {"apiVersion": "v1", "kind": "Pod"}
     ask = request(

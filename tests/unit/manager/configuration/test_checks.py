@@ -161,7 +161,7 @@ def test_selectors_must_select() -> None:
         )
 
 
-def test_names_are_checked_where_that_is_asked_for() -> None:
+def test_names_are_checked_if_configured() -> None:
     """By the flag node-strategy-name-need-check."""
     unnamed = config(system={"nodeStrategies": [selected("", a="1")]})
     twice = config(system={"nodeStrategies": [selected("x", a="1"), selected("x", b="1")]})

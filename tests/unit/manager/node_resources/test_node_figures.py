@@ -98,14 +98,14 @@ def test_cpu_ratio_depends_on_the_model(hyper: bool, turbo: bool, ratio: float) 
 
 
 @pytest.mark.parametrize(
-    ("default", "says"), [(None, "no ratio for"), (0.9, r"0\.9"), (5.1, r"5\.1")]
+    ("default", "message"), [(None, "no ratio for"), (0.9, r"0\.9"), (5.1, r"5\.1")]
 )
-def test_unknown_model_has_the_default_ratio(default: float | None, says: str) -> None:
+def test_unknown_model_has_the_default_ratio(default: float | None, message: str) -> None:
     """Which has to be there, in 1..5."""
     info = CpuBasicInfo(cpu_model="other")
     assert normalization_ratio(CpuNormalizationStrategy(default_ratio=1.1), info) == 1.1
 
-    with pytest.raises(InputError, match=says):
+    with pytest.raises(InputError, match=message):
         normalization_ratio(CpuNormalizationStrategy(default_ratio=default), info)
 
 

@@ -75,7 +75,7 @@ def test_arguments_of_extensions_say_how_long_their_jobs_are_waited_for() -> Non
         ("job: {waits: 1s}", "f: job.waits: unknown field"),
     ],
 )
-def test_what_can_t_be_meant_is_named(text: str, problem: str) -> None:
+def test_invalid_settings_are_named(text: str, problem: str) -> None:
     """With file, path, and what is accepted."""
     with pytest.raises(InputError, match=f"^{re.escape(problem)}"):
         read(text)

@@ -155,7 +155,7 @@ def test_the_tree_may_limit_how_many_jobs_may_be_preempted() -> None:
     assert world.phases() == {"one": "Running", "two": "Enqueued", "firm": "Running"}
 
 
-def test_who_may_not_be_preempted_has_no_more_than_the_minimum() -> None:
+def test_non_preemptible_units_are_limited_to_the_minimum() -> None:
     """The rest is borrowed, by those who may have to go."""
     world = settled(
         tree(node("a", 8, min_cpu=2)),

@@ -235,7 +235,7 @@ def test_unit_of_the_lowest_priority_is_preempted() -> None:
     assert world.running() == {"fixed", "mid", "low"}
 
 
-def test_units_are_not_preempted_in_vain_or_for_equal_priority() -> None:
+def test_units_are_not_preempted_without_effect_or_for_equal_priority() -> None:
     """Without the annotation of the queue no unit is preempted."""
     preempting = queue(enable_queueunit_preemption="true")
     for made in (World(quota(cpu=4), preempting), World(quota(cpu=4))):

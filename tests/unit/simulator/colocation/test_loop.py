@@ -188,7 +188,7 @@ def test_prod_pods_that_are_known_for_a_day_leave_mid_resources() -> None:
     assert 0.7 < mid[-1] < 0.8
 
 
-def test_a_node_that_is_down_uses_nothing_and_its_jobs_begin_anew() -> None:
+def test_a_failed_node_uses_nothing_and_its_jobs_restart() -> None:
     """From the failure on; what they had done is lost."""
     data = described(pods("web", 1, 10, usage={"cpu": 20}), pods("batch", 2, 2, at="5m"))
     data["outages"] = [

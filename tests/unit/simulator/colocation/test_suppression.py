@@ -96,7 +96,7 @@ def test_best_effort_and_services_stay_below_the_threshold(
         assert suppressor.limit[0] <= max(headroom + slack, least)
 
 
-def test_without_a_node_slo_nobody_is_held_back() -> None:
+def test_without_a_node_slo_no_pod_is_suppressed() -> None:
     """So is a node before the manager has rendered its NodeSLO."""
     suppressor = Suppressor(of(8000), NodeThresholds.none(1))
     suppressor.converge(of(7900), of(0))

@@ -153,7 +153,7 @@ def test_no_secret_is_readable(
 
 @settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(secrets=st.lists(SECRETS, min_size=4, max_size=4))
-def test_a_configuration_tells_nothing_either(secrets: list[str]) -> None:
+def test_a_configuration_is_anonymized(secrets: list[str]) -> None:
     """Numbers, durations and the names of plugins stay."""
     one, two, three, four = secrets
     tree = {

@@ -78,9 +78,7 @@ def test_nulls_inside_of_windows_are_absent() -> None:
         ({}, "NodeMetric n: status.nodeMetric.aggregatedNodeUsages: must be a list, got {}"),
     ],
 )
-def test_windows_that_cannot_be_meant_are_told_when_they_are_looked_at(
-    wrong: Any, problem: str
-) -> None:
+def test_invalid_windows_are_reported_when_read(wrong: Any, problem: str) -> None:
     """In the same words as otherwise, object and field included."""
     manifest = to_manifest(metric("n", 1, 1))
     manifest["status"]["nodeMetric"]["aggregatedNodeUsages"] = wrong
@@ -94,7 +92,7 @@ def test_windows_that_cannot_be_meant_are_told_when_they_are_looked_at(
     assert str(late.value).startswith(problem)
 
 
-def test_everything_else_that_cannot_be_meant_is_told_at_once() -> None:
+def test_other_invalid_fields_are_reported_immediately() -> None:
     """Such as what the node uses now."""
     manifest = to_manifest(metric("n", 1, 1))
     manifest["status"]["nodeMetric"]["nodeUsage"]["resources"]["cpu"] = "1x"

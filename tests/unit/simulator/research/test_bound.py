@@ -89,7 +89,7 @@ def test_order_matters_only_between_comparable_requests() -> None:
     [GpuClass(1_000, 1, 600, memory_mib=9_000), GpuClass(1_000, 1, 600, models=0b10)],
     ids=["memory", "models"],
 )
-def test_a_refusal_for_memory_or_models_says_nothing_about_others(refused: GpuClass) -> None:
+def test_a_rejection_by_memory_or_model_excludes_no_other_pod(refused: GpuClass) -> None:
     """The node has neither that memory nor that model, and takes the pod with a whole GPU."""
     node = NodeShape(gpus=1, cpu_milli=16_000, model_bit=1)
 

@@ -106,7 +106,7 @@ def test_pods_get_the_nodes_that_the_scheduler_gives_them(policy: str) -> None:
     ids=["nobody moves", "limited", "anew"],
 )
 @pytest.mark.parametrize("policy", ["price", "fgd"])
-def test_nothing_is_lost_and_nobody_waits_who_would_fit(policy: str, mover: Mover | None) -> None:
+def test_no_pod_is_lost_and_every_fitting_pod_is_placed(policy: str, mover: Mover | None) -> None:
     """What is free is what pods leave, after a day with and without moves."""
     of = trace()
     run = week(policy, of=of)
@@ -120,7 +120,7 @@ def test_nothing_is_lost_and_nobody_waits_who_would_fit(policy: str, mover: Move
         assert result.moves_per_1000 <= 50
 
 
-def test_a_swap_lets_in_who_lacks_cpu() -> None:
+def test_a_swap_places_a_pod_short_of_cpu() -> None:
     """One node has a GPU and no CPU, the other CPU and no GPU: two pods change places."""
     nodes = tuple(
         TraceNode(f"n{i}", cpu, 262_144, 2, "A") for i, cpu in enumerate((16_000, 24_000))
@@ -185,7 +185,7 @@ def test_shares_move_together_when_someone_waits_for_a_whole_gpu() -> None:
     check(run, of)
 
 
-def test_nobody_moves_without_a_budget() -> None:
+def test_no_moves_without_a_budget() -> None:
     of, run = halves_and_one_who_waits()
     LimitedMoves(of, MoveBudget(0))(run)
     assert (run.moves, run.n_waiting.sum()) == (0, 1)
@@ -194,7 +194,7 @@ def test_nobody_moves_without_a_budget() -> None:
 @pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(st.integers(0, 1000), st.integers(0, 12))
-def test_a_plan_keeps_to_its_limit_and_loses_nobody(seed: int, most: int) -> None:
+def test_a_plan_keeps_its_limit_and_every_pod(seed: int, most: int) -> None:
     """Whatever runs goes on, on nodes that have room for it, and no more moves than allowed."""
     of = trace()
     run = week("fgd", draw_departing_pods(of, seed, span_s=3 * HOUR_S), of)
@@ -223,7 +223,7 @@ def test_a_list_without_times_is_refused() -> None:
         draw_departing_pods(OpenbTrace("none", of.nodes, pods), 1)
 
 
-def test_the_week_begins_with_as_much_as_is_asked_for_at_any_time() -> None:
+def test_the_week_starts_with_its_steady_demand() -> None:
     """Five percent more than there is, up to chance."""
     of = trace(400)
     drawn = draw_departing_pods(of, 1, span_s=HOUR_S)

@@ -178,7 +178,7 @@ def test_a_higher_limit_in_time_spares_all() -> None:
     assert len(it.on(NODES[0])) == 2
 
 
-def test_a_node_that_is_gone_loses_its_containers_when_it_expires() -> None:
+def test_a_lost_node_loses_its_containers_when_it_expires() -> None:
     """Until then YARN counts them, and gives the node nothing more; then it is not listed."""
     it = PlayedCluster()
     it.limit(NODES[0], 4, 4096)
@@ -200,7 +200,7 @@ def test_a_node_that_is_gone_loses_its_containers_when_it_expires() -> None:
     assert it.manager.totals()[0].lost == 2
 
 
-def test_a_node_that_is_back_before_it_expires_begins_anew() -> None:
+def test_a_node_that_is_back_before_it_expires_registers_again() -> None:
     """Its containers are lost once, even so."""
     it = PlayedCluster()
     it.limit(NODES[0], 4, 4096)

@@ -60,7 +60,7 @@ def test_the_pods_policy(wanted: CpuBindSpec, policy: str, required: bool) -> No
         (spec(preferred="Unheard"), QosClass.LSR, PriorityBand.PROD, 4000, FULL),
     ],
 )
-def test_who_shares_cpus(
+def test_which_pods_share_cpus(
     wanted: CpuBindSpec, qos: QosClass, band: PriorityBand, cpu_milli: int, default: str
 ) -> None:
     """All but LSE and LSR pods of prod that request CPU by a policy that binds."""

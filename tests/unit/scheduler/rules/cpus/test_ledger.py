@@ -35,7 +35,7 @@ def states(ledger: CpuLedger) -> list[FreeCpus]:
 
 
 @given(st.dictionaries(st.sampled_from(PODS), allocations), st.data())
-def test_a_ledger_depends_on_who_holds_what_not_on_how_it_came_about(
+def test_a_ledger_depends_on_holders_not_on_their_order(
     pods: dict[str, ExclusiveCpus], data: st.DataObject
 ) -> None:
     """Rebuilt in any order, after pods have come and left, it is the same."""
@@ -66,7 +66,7 @@ def test_what_all_pods_give_back_is_whole_again(pods: dict[str, ExclusiveCpus]) 
     st.integers(1, 3),
     st.lists(st.tuples(st.integers(1, 9), st.sampled_from((*CpuBindPolicy,))), max_size=12),
 )
-def test_no_cpu_is_held_more_often_than_allowed(
+def test_no_cpu_has_more_holders_than_allowed(
     max_holders: int, wishes: list[tuple[int, CpuBindPolicy]]
 ) -> None:
     """Pods come as long as there is room; every CPU is counted."""

@@ -134,7 +134,7 @@ def test_shared_cpus_fill_up_the_least_used_first() -> None:
     assert not ledger.free(layout, max_holders=2).cpus
 
 
-def test_never_more_than_asked_for() -> None:
+def test_never_more_cpus_than_requested() -> None:
     """Eleven of three sockets: the original gives twelve."""
     assert taken(machine(3, 1, 4, 2), "", 11, CpuPreference(FULL)) == "0-10"
 
@@ -159,7 +159,7 @@ def situations(draw: st.DrawFn) -> tuple[CpuLayout, FreeCpus, CpuPreference]:
 
 
 @given(situations(), st.integers(0, 16), st.integers(0, 1 << 16))
-def test_a_choice_is_as_large_as_asked_for_and_of_free_cpus(
+def test_a_choice_has_the_requested_size_and_free_cpus(
     inputs: tuple[CpuLayout, FreeCpus, CpuPreference], count: int, preferred: int
 ) -> None:
     """It fails if and only if there are fewer; preferred CPUs are used up before others."""

@@ -45,7 +45,7 @@ def queue(rules: QueueRules, jobs: list[QueuedJob]) -> JobQueue:
 
 
 @given(JOBS)
-def test_fifo_is_by_priority_then_arrival_then_who_was_seen_first(
+def test_fifo_is_by_priority_then_arrival_then_observation(
     given_jobs: list[tuple[str, int, int, int]],
 ) -> None:
     """However jobs come, the order is that of a sort."""
@@ -78,7 +78,7 @@ def test_fair_share_keeps_priority_and_the_order_within_a_namespace(
 
 
 @given(JOBS, st.lists(st.integers(0, 19)))
-def test_jobs_that_leave_are_gone(
+def test_removed_jobs_are_forgotten(
     given_jobs: list[tuple[str, int, int, int]], leaving: list[int]
 ) -> None:
     """Lines and index agree after any removals."""
@@ -143,7 +143,7 @@ def test_the_annotations_go_before_the_arguments() -> None:
     )
 
 
-def test_of_ten_thousand_places_few_are_told_again() -> None:
+def test_few_of_ten_thousand_places_are_updated_again() -> None:
     """A job is reported when it comes, when half of those before it have left, and near the end.
 
     So its place is reported some twenty times, not ten thousand times.

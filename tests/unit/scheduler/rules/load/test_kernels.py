@@ -63,9 +63,9 @@ def test_compiled_and_array_code_agree(data: st.DataObject, is_prod: bool) -> No
         judged.compiled(*arguments, *outputs[0])
         judged.reference(*arguments, *outputs[1])
         assert all(map(np.array_equal, *outputs))
-        untold = np.zeros(0, np.int64), np.arange(4) > 0, np.arange(4)
-        judged.compiled(*arguments, *untold)
-        assert all(map(np.array_equal, untold[1:], outputs[0][1:]))
+        without_codes = np.zeros(0, np.int64), np.arange(4) > 0, np.arange(4)
+        judged.compiled(*arguments, *without_codes)
+        assert all(map(np.array_equal, without_codes[1:], outputs[0][1:]))
 
 
 @given(
@@ -73,9 +73,7 @@ def test_compiled_and_array_code_agree(data: st.DataObject, is_prod: bool) -> No
     used=arrays(np.int64, (1, USED, WIDTH), elements=amounts),
     case=st.integers(0, CASES - 1),
 )
-def test_a_pod_takes_what_weighing_its_node_anew_would_find(
-    addends: IntArray, used: IntArray, case: int
-) -> None:
+def test_incremental_load_equals_a_recount(addends: IntArray, used: IntArray, case: int) -> None:
     """Whatever is known of the node."""
     facts, figures = np.zeros((1, FACTS), np.int8), np.ones((1, FIGURES, WIDTH), np.int64)
     facts[0, Fact.CASE] = case

@@ -104,7 +104,7 @@ def test_pods_may_say_themselves_what_share_they_use(text: str, estimate: tuple[
         ({BAND: "koord-mid"}, {"priority": 9000}, False),
     ],
 )
-def test_who_is_prod(labels: dict[str, str], fields: dict[str, Any], is_prod: bool) -> None:
+def test_which_pods_are_prod(labels: dict[str, str], fields: dict[str, Any], is_prod: bool) -> None:
     """By label, else by priority, else by QoS class."""
     assert load(pod("p", labels=labels, **fields)).is_prod is is_prod
 

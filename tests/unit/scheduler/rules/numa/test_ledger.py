@@ -107,7 +107,7 @@ def test_the_annotation_that_koordlet_reads() -> None:
     )
 
 
-def test_who_is_where() -> None:
+def test_pods_by_numa_node() -> None:
     """Only CPUs of their own count; a pod on two NUMA nodes shares both."""
     ledger = NumaLedger()
     ledger.add("one", NumaAllocation(parse_cpu_list("0-1")))
@@ -145,7 +145,7 @@ def test_a_broken_annotation_is_named() -> None:
     assert [problem.path for problem in problems] == [f"{RESOURCE_STATUS.path}.cpuset"]
 
 
-def test_a_numa_node_of_which_nothing_is_held_does_not_count() -> None:
+def test_an_unused_numa_node_does_not_count() -> None:
     """Two pods that name it come and go."""
     ledger = NumaLedger()
     text = '{"cpuset":"4-7","numaNodeResources":[{"node":0}]}'
@@ -159,7 +159,7 @@ def test_a_numa_node_of_which_nothing_is_held_does_not_count() -> None:
     assert not ledger.zones
 
 
-def test_cpus_are_held_whatever_is_said_about_how() -> None:
+def test_cpus_are_in_use_with_any_policy() -> None:
     """Else they would be given to a second pod."""
     problems: list[InputError] = []
     meta = ObjectMeta(annotations={STATUS: '{"cpuset":"4-7"}', RESOURCE_SPEC.key: "broken"})

@@ -40,7 +40,7 @@ def topology(
     )
 
 
-def test_cpus_that_are_out_of_bounds_are_gone_from_their_numa_node() -> None:
+def test_cpus_out_of_bounds_are_removed_from_their_numa_node() -> None:
     """CPUs of kubelet's pods, of kubelet, of a reservation, of system pods; each counts once."""
     result = read_topology(
         topology(

@@ -164,7 +164,7 @@ def test_cpus_withheld_by_number_count_as_cpu() -> None:
         (term("size", "Gt", "much"), "values"),
     ],
 )
-def test_terms_that_can_not_be_meant_are_told(annotations: dict[str, str], found: str) -> None:
+def test_invalid_terms_are_reported(annotations: dict[str, str], found: str) -> None:
     """The message has the path."""
     with pytest.raises(InputError, match=rf"reservation-affinity.*matchExpressions\[0\]\.{found}"):
         read_reservation_selector(ObjectMeta(annotations=annotations))
