@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 from prometheus_client import CollectorRegistry
-from tests.unit.descheduler.migration.world import MigrationWorld, replicas
+from tests.unit.descheduler.migration.world import MigrationWorld, job, replicas
 from tests.unit.descheduler.world import DeschedulerWorld, profile_of
 from tests.worlds import START_S, configuration, made, metric, near, node, pod, used
 
@@ -361,6 +361,33 @@ def test_pending_move_counts_on_its_target() -> None:
     assert list(one.cluster.list(PodMigrationJob).items) == [first]
     assert set(why(one).values()) == {SkipReason.NO_GAIN}
     assert "n2 would be overutilized instead: cpu usage(80.00%)>threshold(60.00%)" in detail(one)
+
+
+@pytest.mark.parametrize("leaves_by", ["job", "paused job", "deletion"])
+def test_pod_that_leaves_no_longer_counts_on_its_node(leaves_by: str) -> None:
+    """The report still has it, but no other pod has to go for it; a paused job moves nothing."""
+    pods = replicas("web", on=["n1", "n1", "n1"], cpu=1)
+    here = load("n1", **{"web-0": "4", "web-1": "4", "web-2": "100m"})
+    limits = {
+        "maxMigratingPerWorkload": 3,
+        "skipEvictionGates": ["MaxUnavailablePerWorkload"],
+        "skipCheckExpectedReplicas": True,
+        "arbitrationArgs": {"interval": "10m"},
+    }
+    if leaves_by == "deletion":
+        ends = replace(pods[2].metadata, deletion_timestamp=to_datetime(START_S))
+        pods[2] = replace(pods[2], metadata=ends)
+    one = migrating(
+        *nodes("n1", "n2", "n3"), *pods, here, load("n2"), load("n3"), controller=limits
+    )
+    if leaves_by != "deletion":
+        one.cluster.create(job("move", "web-0", paused=leaves_by == "paused job"))
+    one.descheduler.step(leads=False)
+
+    one.descheduler.run_cycle()
+
+    moved = {each.spec.pod_ref.name for each in one.cluster.list(PodMigrationJob).items}
+    assert ("web-1" in moved) is (leaves_by == "paused job")
 
 
 @pytest.mark.parametrize("is_measured", [False, True])

@@ -19,6 +19,7 @@ from koordinator.api.annotations.scheduling import PROVEN_MOVE
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobPhase
+from koordinator.descheduler.candidates import is_terminating
 from koordinator.descheduler.contract import ClusterView, MoveGain, Relocation
 from koordinator.descheduler.node_fit import acceptance_key, accepts, has_headroom
 from koordinator.descheduler.plugins.low_node_load.usage import (
@@ -45,9 +46,10 @@ class LoadGoal:
     """Goal of a pool, with usage counted on the proven target nodes.
 
     Arrays are ``(n_nodes, n_resources)``.  ``usage`` and ``prod_usage`` are the usage after all
-    moves made so far.  ``most`` and ``prod_most`` are upper bounds of the usage in between: pods
-    that leave may still run when others arrive, in any order of the moves, and pending moves of
-    earlier cycles arrive as well.
+    moves made so far, without pods that leave by moves of earlier cycles or are deleted.
+    ``most`` and ``prod_most`` are upper bounds of the usage in between: pods that leave may still
+    run when others arrive, in any order of the moves, and pending moves of earlier cycles arrive
+    as well.
     """
 
     pool: PoolUsage
@@ -69,6 +71,8 @@ class LoadGoal:
             goal._add_arrival(
                 pod, _estimate(pod, pool, target) if amounts is None else amounts, target
             )
+        for pod in _pending_departures(pool, view):
+            goal._subtract_departure(pod)
         return goal
 
     def gain(self, moves: Sequence[Relocation]) -> MoveGain:
@@ -128,6 +132,13 @@ class LoadGoal:
             self.most[row] += amounts
             if self.pool.thresholds.needs_prod and is_prod(pod):
                 self.prod_most[row] += amounts
+
+    def _subtract_departure(self, pod: Pod) -> None:
+        row, amounts = self.rows[pod.spec.node_name], self._usage_of(pod, pod.spec.node_name)
+        if amounts is not None:
+            self.usage[row] -= amounts
+            if self.pool.thresholds.needs_prod and is_prod(pod):
+                self.prod_usage[row] -= amounts
 
     def _usage_and_limits(self) -> tuple[NodeAmounts, NodeAmounts]:
         if self.is_prod:
@@ -197,6 +208,21 @@ def _pending_arrivals(pool: PoolUsage, view: ClusterView) -> Iterator[tuple[Pod,
             is_new = to_epoch_s(meta.creation_timestamp) >= measured_s
             if is_new and (meta.namespace, meta.name) not in measured:
                 yield pod, name
+
+
+def _pending_departures(pool: PoolUsage, view: ClusterView) -> Iterator[Pod]:
+    """Yield pods that leave their node: terminating pods, and pods of jobs that are not paused."""
+    leaving = {
+        (job.spec.pod_ref.namespace, job.spec.pod_ref.name): job.spec.pod_ref.uid
+        for job in view.objects(PodMigrationJob).values()
+        if job.status.phase in _LIVE and not job.spec.paused
+    }
+    for node in pool.nodes:
+        for pod in view.active_pods_on(node.metadata.name):
+            meta = pod.metadata
+            uid = leaving.get((meta.namespace, meta.name))
+            if is_terminating(pod) or uid in {"", meta.uid}:
+                yield pod
 
 
 def _estimate(pod: Pod, pool: PoolUsage, target: str) -> NodeAmounts:
