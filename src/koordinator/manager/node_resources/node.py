@@ -23,7 +23,7 @@ from koordinator.api.qos import (
     qos_of,
 )
 from koordinator.api.resource_names import CPU, MEMORY
-from koordinator.domain.pod_requests import pod_requests
+from koordinator.domain.resized_pods import DEFAULT_RULES, effective_requests
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
@@ -135,10 +135,14 @@ class NodeUse:
 
 
 def node_pod(pod: Pod) -> NodePod | None:
-    """Return the pod as input of the formulas; None if it has ended."""
+    """Return the pod as input of the formulas; None if it has ended.
+
+    During a resize it counts with the greatest of its requested, granted and in-force amounts, as
+    for the scheduler: batch pods must not get what it has not released yet.
+    """
     if pod.status.phase not in _ACTIVE:
         return None
-    requests = pod_requests(pod.spec)
+    requests = effective_requests(pod, DEFAULT_RULES)
     return NodePod(
         key=pod.key,
         request=CpuMemory(

@@ -3,17 +3,20 @@
 from typing import Any
 
 import pytest
-from tests.unit.manager.node_resources.nodes import amounts, node
+from msgspec.structs import replace
+from tests.unit.manager.node_resources.nodes import amounts, counted, node, pod
 
 from koordinator.api.annotations.node import RAW_ALLOCATABLE
 from koordinator.api.annotations.numa import CpuBasicInfo
 from koordinator.api.codec import decode
 from koordinator.api.device import Device
+from koordinator.api.pod import PodStatus
 from koordinator.api.slo_config import CpuNormalizationStrategy
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.node_resources.batch import is_different
 from koordinator.manager.node_resources.calculation import gpu_labels, gpu_resources, rdma_resources
+from koordinator.manager.node_resources.node import NANOS, CpuMemory
 from koordinator.manager.node_resources.ratios import (
     amplification_ratios,
     amplified,
@@ -177,3 +180,15 @@ def test_a_tenth_more_is_no_difference(old: str | None, new: str | None, differs
     pair = [Quantity.parse(each) if each is not None else None for each in (old, new)]
 
     assert is_different(pair[0], pair[1], 0.1) is differs
+
+
+def test_a_shrinking_pod_counts_with_what_it_still_has() -> None:
+    """The kubelet has granted less, but has not taken the memory back yet."""
+    asked, had = amounts("1", "1Gi"), amounts("4", "8Gi")
+    made = pod("web", asked)
+    own = {"name": "c", "allocatedResources": asked, "resources": {"requests": had}}
+    status = decode({"phase": "Running", "containerStatuses": [own]}, PodStatus)
+
+    (counts,) = counted([replace(made, status=status)])
+
+    assert counts.request == CpuMemory(4 * NANOS, 8 * 2**30 * NANOS)
