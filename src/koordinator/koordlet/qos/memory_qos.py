@@ -41,7 +41,7 @@ class _Tier:
 def plan_memory_qos(view: NodeView) -> list[Intent]:
     """Return the settings of each tier, pod and container."""
     tiers = {qos: _Tier() for qos in KubeQos}
-    allocatable = view.machine.allocatable.get(MEMORY, 0)
+    allocatable = view.machine.raw_allocatable.get(MEMORY, 0)
     intents: list[Intent] = []
     for pod in view.active_pods:
         settings = _settings(view, pod)
@@ -76,7 +76,8 @@ def container_values(
 ) -> MemoryValues:
     """Return the values of a container.
 
-    One without limit is bounded by the limit of its pod, else by ``allocatable_bytes``.
+    One without limit is bounded by the limit of its pod, else by ``allocatable_bytes``.  Nothing is
+    throttled while that is unknown (0).
     """
     values = _direct(settings)
     name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
@@ -88,7 +89,7 @@ def container_values(
         of_pod = _amount(whole.limits, name) if whole is not None else 0
         bound = _amount(container.limits, name) or of_pod or allocatable_bytes
         high = MAX_INT64
-        if percent:
+        if percent and bound:
             high = (request + (bound - request) * percent // 100) // PAGE_BYTES * PAGE_BYTES
         values[CgroupFile.MEMORY_HIGH] = max(high, values.get(CgroupFile.MEMORY_MIN, 0))
     return values

@@ -105,6 +105,21 @@ def test_best_effort_counts_its_batch_memory() -> None:
     assert values(planned, CgroupFile.MEMORY_HIGH)[container] == 12 * GIB
 
 
+@pytest.mark.parametrize(("allocatable", "high"), [(40 * GIB, 12 * GIB), (0, MAX_INT64)])
+def test_memory_high_is_below_the_memory_that_the_node_really_has(
+    allocatable: int, high: int
+) -> None:
+    """Of an amplified node the raw amount counts; without any amount nothing is throttled."""
+    tree = Tree()
+    view = tree.add_pod(pod("a", "LS", requests={"memory": "4Gi"}))
+    raw = {"node.koordinator.sh/raw-allocatable": '{"memory": "20Gi"}'} if allocatable else {}
+    where = machine(allocatable={"memory": allocatable}, annotations=raw)
+
+    planned = plan_memory_qos(tree.view(view, machine_=where, slo=memory(throttlingPercent=50)))
+
+    assert values(planned, CgroupFile.MEMORY_HIGH) == {view.containers[0].folder: high}
+
+
 @pytest.mark.parametrize(
     ("annotation", "ratio"),
     [
