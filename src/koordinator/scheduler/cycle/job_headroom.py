@@ -157,9 +157,10 @@ def _problem(
         index = index_of.get(nodes.rows.get(name, -1))
         for _, pod_class in pods if index is not None else ():
             free[index] -= [pod_class.amount(column) for column in columns.tolist()]
-    for row, amounts in _lent(profile, state, kinds):
-        index = index_of.get(row)
-        for column, amount in amounts if index is not None else ():
+    lent = _lent(profile, state, kinds)
+    for hold in lent:
+        index = index_of.get(hold.row)
+        for column, amount in hold.left.demand if index is not None else ():
             free[index, columns == column] += amount
     is_usable = np.isin(there, usable)
     largest = np.maximum(nodes.allocatable[columns][:, alive].max(axis=1), 1)
@@ -184,15 +185,14 @@ def _problem(
         budgets=list(state.objects.all(PodDisruptionBudget)),
         own=_own_gangs(caches, kinds),
         allows=allows,
+        lent=lent,
     )
     shortage = None if lack is None else _shortage(lack, victims)
     return PreemptionProblem(there, free, tuple(shapes), victims, shortage)
 
 
-def _lent(
-    profile: Profile, state: ClusterState, kinds: _Kinds
-) -> list[tuple[int, Sequence[tuple[int, int]]]]:
-    """Return what is reserved for some of the members: rows, and (column, amount) pairs.
+def _lent(profile: Profile, state: ClusterState, kinds: _Kinds) -> list[Hold]:
+    """Return the holds that some of the members may use.
 
     The real attempt checks each member again, and gives no amount twice.
     """
@@ -200,7 +200,7 @@ def _lent(
     for members in kinds.values():
         restorable = view_for(profile, state, members[0][1]).restorable
         holds |= {} if restorable is None else restorable.by_slot
-    return [(hold.row, hold.left.demand) for hold in holds.values()]
+    return list(holds.values())
 
 
 def _most(profile: Profile, state: ClusterState, pod_class: PodClass) -> IntArray:

@@ -23,9 +23,10 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import Gang, GangCache
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.scheduler.job_preemption.freed import correct_for_holds
 from koordinator.scheduler.post_filter import Allows
 from koordinator.scheduler.preemption import covers
-from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
+from koordinator.scheduler.snapshot import ClusterState, Hold, PlacedPod, PodClass
 
 NO_LIMIT = 1 << 40
 GONE = -1  # the level of pods that are being deleted already
@@ -103,10 +104,11 @@ class _Found:
         return np.array(self.gone_kinds, bool)[self.kind]
 
     def amounts(self, columns: IntArray) -> IntArray:
-        """Return ``(n, n_columns)``: what each frees."""
+        """Return ``(n, n_columns)``: what each demands."""
         wanted, demands = columns.tolist(), [dict(kind.demand) for kind in self.kinds]
         table = np.array([[d.get(c, 0) for c in wanted] for d in demands], np.int64)
-        return table.reshape(len(demands), len(wanted))[self.kind]
+        demanded: IntArray = table.reshape(len(demands), len(wanted))[self.kind]
+        return demanded
 
 
 class _Rules:
@@ -158,11 +160,12 @@ def victims_of(
     budgets: Sequence[PodDisruptionBudget],
     own: AbstractSet[str] = frozenset(),
     allows: Allows | None = None,
+    lent: Iterable[Hold] = (),
 ) -> VictimTable:
     """Return the pods on these rows with priority < ``below`` that may go.
 
     ``columns`` are the requested resources of the job, ``own`` its gangs, whose members stay.
-    ``allows`` restricts victims further.
+    ``allows`` restricts victims further.  ``lent`` are holds that the job may use.
     """
     rules = _Rules(below, own, allows, gangs)
     found = _find(state, rows, rules)
@@ -173,7 +176,10 @@ def victims_of(
     for group_id, members in _groups(found.of_gang, gangs).items():
         job = _Job(state, members, rules)
         jobs.append(columns_of.add(group_id, len(jobs), job, budgets))
-    return columns_of.table(found.amounts(columns), jobs)
+    amounts = found.amounts(columns)
+    if state.holds.by_uid or lent:
+        correct_for_holds(amounts, found.pods, columns, state, lent)
+    return columns_of.table(amounts, jobs)
 
 
 class _Job:
