@@ -31,10 +31,21 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.contract import ActivePlugin, PluginExample, PluginSpec, Reads, Refusal
+from koordinator.scheduler.contract import (
+    ActivePlugin,
+    PluginExample,
+    PluginSpec,
+    Reads,
+    Refusal,
+    Shortlist,
+)
 from koordinator.scheduler.diagnosis import reasons_of
+from koordinator.scheduler.ingest import Ingest
+from koordinator.scheduler.queue.hints import HintTable, Wake
+from koordinator.scheduler.queue.queued_pod import QueuedPod
 from koordinator.scheduler.rules.usage_kernels import judgements
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
+from koordinator.testing.changes import apply, changes_of
 from koordinator.testing.strategies import clusters, pods
 from koordinator.testing.worlds import placed_on, world
 
@@ -148,6 +159,22 @@ def verdicts(plugin: Any, state: ClusterState, pod: PodClass) -> dict[str, tuple
         for name, row in state.nodes.rows.items()
         if rejections.codes[row]
     }
+
+
+def accepted(plugin: Any, state: ClusterState, pod: PodClass) -> set[str]:
+    """Return the nodes that the plugin, which filters, accepts for a pod."""
+    snapshot, active = seen_by(plugin, state, pod), ActivePlugin.of("", plugin)
+    nodes = set(state.nodes.rows)
+    if not active.applies(pod):
+        return nodes
+    if "prefilter" in active.has and active.hints.prefilters(snapshot, pod):
+        found = plugin.prefilter(snapshot, pod)
+        if isinstance(found, Refusal):
+            return set()
+        nodes &= found.nodes if isinstance(found, Shortlist) else nodes
+    if not active.hints.filters(snapshot, pod):
+        return nodes
+    return nodes - verdicts(plugin, state, pod).keys()
 
 
 def final_scores(plugin: Any, state: ClusterState, pod: PodClass) -> IntArray:
@@ -477,6 +504,24 @@ def check_arithmetic_matches_plugin(case: PluginCase) -> None:
             assert np.array_equal(raw[fits], plugin.score(snapshot, pod)[fits])
 
 
+def check_helpful_events_wake_pods(case: PluginCase) -> None:
+    """Check that an event after which a node is accepted requeues pods that it was rejected for."""
+    if not case.filters:
+        return
+    state, plugin, classes = case.build()
+    spec, ingest = case.spec, Ingest(state)
+    hints = HintTable({spec.name: [*spec.events, *(event for _, event in spec.gated_events)]})
+    there = [obj for obj in case.objects if obj.metadata.name not in case.removed]
+    for change in changes_of(there):
+        before = [accepted(plugin, state, pod) for pod in classes]
+        event = apply(ingest, state, change)
+        for pod, pod_class, known in zip(case.pods, classes, before, strict=True):
+            queued = QueuedPod(pod.key, pod, None, 0, 0.0, 0, rejected_by=frozenset((spec.name,)))
+            if not accepted(plugin, state, pod_class) <= known:
+                assert event is not None, change
+                assert hints.ask(queued, event) is not Wake.NO, event
+
+
 CHECKS: tuple[PluginCheck, ...] = (
     check_pure,
     check_bounded,
@@ -492,6 +537,7 @@ CHECKS: tuple[PluginCheck, ...] = (
     check_reserve_accepts_feasible_nodes,
     check_usage_follows_sums,
     check_arithmetic_matches_plugin,
+    check_helpful_events_wake_pods,
 )
 
 

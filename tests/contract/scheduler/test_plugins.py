@@ -15,6 +15,7 @@ from koordinator.scheduler.profile import BUILTIN_PLUGINS, UPSTREAM_POINTS
 from koordinator.testing.scheduler_plugins import (
     Args,
     PluginCheck,
+    check_helpful_events_wake_pods,
     check_skipped_filter_rejects_nothing,
     check_skipped_score_is_constant,
     check_skipping_depends_on_the_pod,
@@ -125,11 +126,16 @@ def test_the_contract_on_nodes_that_report_their_usage(check: Callable[[], None]
 @pytest.mark.slow
 @plugin_contract(
     *(_BY_NAME[name] for name in ("Reservation", "NodeResourcesFit", "InterPodAffinity")),
-    without={"Reservation": (check_skipping_depends_on_the_pod,)},
+    without={
+        "Reservation": (check_skipping_depends_on_the_pod, check_helpful_events_wake_pods),
+    },
     worlds=(reserved_rooms(), reserving_pods()),
 )
 def test_the_contract_where_nodes_have_reservations(check: Callable[[], None]) -> None:
-    """Reservation applies depending on the pod's reservations, too."""
+    """Reservation applies depending on the pod's reservations, too.
+
+    A pod that uses up a reservation leaves the decision about its node to NodeResourcesFit.
+    """
     check()
 
 

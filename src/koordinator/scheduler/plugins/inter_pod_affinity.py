@@ -290,5 +290,6 @@ PLUGIN = PluginSpec(
         EventHint("AssignedPod", Action.ADD | Action.UPDATE_LABELS | Action.DELETE),
         EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
         EventHint("Pod", Action.UPDATE_LABELS),
+        EventHint("Namespace", Action.ALL),  # terms may select namespaces by their labels
     ),
 )

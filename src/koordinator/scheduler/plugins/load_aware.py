@@ -310,7 +310,7 @@ PLUGIN = PluginSpec(
     LoadAwareSchedulingArgs,
     build,
     events=(
-        EventHint("AssignedPod", Action.DELETE),
+        EventHint("AssignedPod", Action.DELETE | Action.UPDATE),
         EventHint("NodeMetric", Action.ALL, _on_node_metric),
         EventHint("Node", Action.ADD | Action.UPDATE_ALLOCATABLE | Action.UPDATE_ANNOTATIONS),
     ),

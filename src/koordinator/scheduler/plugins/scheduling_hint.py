@@ -17,6 +17,8 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
+    Action,
+    EventHint,
     PluginExample,
     PluginHints,
     PluginSpec,
@@ -90,4 +92,10 @@ EXAMPLE = PluginExample(
     ),
 )
 
-PLUGIN = PluginSpec("SchedulingHint", SchedulingHintArgs, build, example=EXAMPLE)
+PLUGIN = PluginSpec(
+    "SchedulingHint",
+    SchedulingHintArgs,
+    build,
+    events=(EventHint("Node", Action.ADD),),
+    example=EXAMPLE,
+)

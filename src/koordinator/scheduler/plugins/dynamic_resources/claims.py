@@ -303,11 +303,7 @@ def _on_claim(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
         return QueueingHint.SKIP
     if not isinstance(old, ResourceClaim) or not isinstance(new, ResourceClaim):
         return QueueingHint.QUEUE
-    changed = (old.status.allocation, old.status.reserved_for, old.metadata.uid) != (
-        new.status.allocation,
-        new.status.reserved_for,
-        new.metadata.uid,
-    )
+    changed = (old.status, old.metadata.uid) != (new.status, new.metadata.uid)
     return QueueingHint.QUEUE if changed else QueueingHint.SKIP
 
 
@@ -321,6 +317,19 @@ def _is_of(pod: Pod, claim: ResourceClaim) -> bool:
     return is_made_for_pod(claim, pod.metadata) or any(
         name == claim.metadata.name for _, name in named
     )
+
+
+def on_claimed_amounts(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue if a node has more of a resource that devices may take of it."""
+    old, new = event.old, event.new
+    if not isinstance(old, Node) or not isinstance(new, Node):
+        return QueueingHint.QUEUE
+    before = old.status.allocatable
+    grown = any(
+        name not in before or amount > before[name]
+        for name, amount in new.status.allocatable.items()
+    )
+    return QueueingHint.QUEUE if grown else QueueingHint.SKIP
 
 
 def _on_node(pod: KubeObject, event: ClusterEvent) -> QueueingHint:

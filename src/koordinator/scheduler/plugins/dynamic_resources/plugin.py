@@ -69,6 +69,7 @@ from koordinator.scheduler.plugins.dynamic_resources.claims import (
     conditional_drivers,
     delegations,
     forget_claims,
+    on_claimed_amounts,
     one_of_class,
     read_claims,
     readiness,
@@ -521,6 +522,7 @@ PLUGIN = PluginSpec(
             DRA_NODE_ALLOCATABLE,
             EventHint("AssignedPod", Action.DELETE | Action.UPDATE_SCALE_DOWN),
         ),
+        (DRA_NODE_ALLOCATABLE, EventHint("Node", Action.UPDATE_ALLOCATABLE, on_claimed_amounts)),
     ),
     example=EXAMPLE,
 )

@@ -318,9 +318,16 @@ PLUGIN = PluginSpec(
     NodeNUMAResourceArgs,
     build,
     events=(
-        EventHint("AssignedPod", Action.DELETE),
-        EventHint("NodeResourceTopology", Action.ADD | Action.UPDATE | Action.DELETE),
-        EventHint("Node", Action.ADD | Action.UPDATE_LABELS | Action.UPDATE_ANNOTATIONS),
+        EventHint("AssignedPod", Action.DELETE | Action.UPDATE_SCALE_DOWN),
+        EventHint("NodeResourceTopology", Action.ALL),
+        EventHint(
+            "Node",
+            Action.ADD
+            | Action.UPDATE_ALLOCATABLE
+            | Action.UPDATE_LABELS
+            | Action.UPDATE_ANNOTATIONS,
+        ),
+        EventHint("Device", Action.ALL),  # pods may have to be aligned to their devices
     ),
     example=EXAMPLE,
 )

@@ -182,6 +182,16 @@ def _on_pod_deleted(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     return QueueingHint.QUEUE if helps else QueueingHint.SKIP
 
 
+def _on_pod_added(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue if another pod, which may share a volume, brings volumes to a node."""
+    added = event.new
+    if not isinstance(pod, Pod) or not isinstance(added, Pod):
+        return QueueingHint.QUEUE
+    brings = any(map(may_count, added.spec.volumes))
+    helps = brings and pod.metadata.namespace == added.metadata.namespace
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
+
+
 def _on_claim_added(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
     claim = event.new
     helps = (
@@ -262,9 +272,11 @@ PLUGIN = PluginSpec(
     NoArgs,
     build,
     events=(
-        EventHint("CSINode", Action.ADD | Action.UPDATE, _on_csi_node),
+        EventHint("Node", Action.ADD),
+        EventHint("CSINode", Action.ALL, _on_csi_node),
         EventHint("CSIDriver", Action.UPDATE | Action.DELETE),
         EventHint("AssignedPod", Action.DELETE, _on_pod_deleted),
+        EventHint("AssignedPod", Action.ADD, _on_pod_added),
         EventHint("PersistentVolumeClaim", Action.ADD, _on_claim_added),
         EventHint("VolumeAttachment", Action.DELETE),
     ),

@@ -9,6 +9,7 @@ from msgspec.structs import replace
 from koordinator.api.annotations.reservation import (
     AFFINITY,
     ALLOCATED,
+    IS_PRE_ALLOCATION,
     RESERVE_POD,
     ReservationAffinity,
     ReservationAllocated,
@@ -16,7 +17,7 @@ from koordinator.api.annotations.reservation import (
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates, ReservationArgs
 from koordinator.api.kubescheduler.gates import OMIT_NODE_LABELS, STRICT_TENANCY
 from koordinator.api.labels import RESERVATION_IGNORED, is_preemptible, is_true
-from koordinator.api.meta import ObjectMeta
+from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.domain.node_selection import (
     FORBIDDING,
@@ -31,6 +32,7 @@ from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,
     AllocationResult,
+    ClusterEvent,
     EventHint,
     Nomination,
     NumaAligner,
@@ -38,6 +40,7 @@ from koordinator.scheduler.contract import (
     PluginExample,
     PluginHints,
     PluginSpec,
+    QueueingHint,
     Reads,
     Refusal,
     Rejections,
@@ -458,6 +461,16 @@ def _is_evictable(placed: PlacedPod) -> bool:
     return is_preemptible(placed.pod.metadata.labels)
 
 
+def _on_assigned_pod(pod: KubeObject, event: ClusterEvent) -> QueueingHint:
+    """Queue if a pod was removed or holds less.
+
+    A reservation that may take over running pods is queued for any event of one.
+    """
+    is_smaller = bool(event.action & (Action.DELETE | Action.UPDATE_SCALE_DOWN))
+    helps = is_smaller or IS_PRE_ALLOCATION in pod.metadata.annotations
+    return QueueingHint.QUEUE if helps else QueueingHint.SKIP
+
+
 def build(args: ReservationArgs, _axis: ResourceAxis) -> Reservations:
     return Reservations(args)
 
@@ -493,8 +506,19 @@ PLUGIN = PluginSpec(
     ReservationArgs,
     build,
     events=(
-        EventHint("AssignedPod", Action.DELETE),
-        EventHint("Reservation", Action.ADD | Action.UPDATE | Action.DELETE),
+        EventHint("AssignedPod", Action.ALL, _on_assigned_pod),
+        EventHint("Reservation", Action.ALL),
+        EventHint(
+            "Node",
+            Action.ADD
+            | Action.UPDATE_ALLOCATABLE
+            | Action.UPDATE_LABELS
+            | Action.UPDATE_ANNOTATIONS,
+        ),
+        # Beside each hold, the plugins for devices and NUMA nodes judge what they allocate.
+        EventHint("Device", Action.ALL),
+        EventHint("NodeResourceTopology", Action.ALL),
+        EventHint("Namespace", Action.ALL),
     ),
     example=EXAMPLE,
 )

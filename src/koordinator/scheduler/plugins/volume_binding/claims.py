@@ -170,7 +170,7 @@ EVENTS = (
     EventHint("PersistentVolume", Action.ADD | Action.UPDATE),
     EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
     EventHint("CSINode", Action.ADD | Action.UPDATE, _on_csi_node),
-    EventHint("CSIDriver", Action.UPDATE, _on_csi_driver),
+    EventHint("CSIDriver", Action.UPDATE | Action.DELETE, _on_csi_driver),
     EventHint("CSIStorageCapacity", Action.ADD | Action.UPDATE, _on_storage_capacity),
 )
 
