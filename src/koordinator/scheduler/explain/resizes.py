@@ -76,6 +76,10 @@ def _excess(question: Question, placed: PlacedPod) -> dict[str, int]:
         return {}
     names, least = question.state.axis.names, least_requests(placed.pod)
     charged = {names[column]: amount for column, amount in placed.pod_class.demand}
+    if all(charged.get(name, 0) <= amount for name, amount in least.items()):
+        return {}
+    ended = question.state.classes.of(with_least_requests(placed.pod))  # with amounts of claims
+    least = {names[column]: amount for column, amount in ended.demand}
     return {n: charged[n] for n, amount in least.items() if charged.get(n, 0) > amount}
 
 

@@ -25,7 +25,7 @@ from tests.unit.scheduler.plugins.test_extended_resources import gpu_class, requ
 from tests.unit.scheduler.test_extended_resource_claims import LossyCluster, gang, settle
 from tests.worlds import START_S, configuration, embedded, made, node, pod
 
-from koordinator.api.codec import to_manifest
+from koordinator.api.codec import decode, to_manifest
 from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.kube_version import V1_36
 from koordinator.api.kubescheduler import NO_GATES, FeatureGates
@@ -34,6 +34,7 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.assembly import build_scheduler
+from koordinator.scheduler.features.explanation.explainer import explain
 from koordinator.scheduler.loop import Scheduler, SchedulerOptions, Unschedulable
 from koordinator.scheduler.profile import WATCHED, build_profiles
 from koordinator.scheduler.snapshot import ClusterState
@@ -88,6 +89,23 @@ def why(one: Embedded, name: str) -> str:
     outcomes = one.run_to_fixed_point()
     rejected = [o for o in outcomes if isinstance(o, Unschedulable) and o.pod == f"default/{name}"]
     return rejected[-1].message
+
+
+def test_amounts_of_claims_are_explained_as_no_resize() -> None:
+    """A pod holds more than it requests by its claims, as long as it runs."""
+    one = world(node("n", cpu=6), GPUS, taking("n", 1, FOUR_CPUS), claim("c"), user("u", "c"))
+    one.run_to_fixed_point()
+    manifest: Any = to_manifest(one.cluster.get(Pod, "u", "default"))
+    amounts = {"cpu": "1"}
+    in_force = {"name": "c0", "allocatedResources": amounts, "resources": {"requests": amounts}}
+    manifest["status"]["containerStatuses"] = [in_force]
+    one.cluster.overwrite(decode(manifest, Pod))
+    one.load([pod("new", 2)])
+    one.run_to_fixed_point()
+
+    found = explain(one.scheduler.handle, "default/new")
+
+    assert [cause.detail for cause in found.causes] == ["cpu: requests 2, 1 of 6 free"]
 
 
 def test_mapped_devices_count_on_the_node_and_in_the_status() -> None:
