@@ -7,6 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from koordinator.api.annotations.devices import ALLOCATED
+from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR
+from koordinator.api.annotations.pod_qos import (
+    ESTIMATED_SCALING_FACTORS,
+    ESTIMATED_SECONDS_AFTER_INITIALIZED,
+    ESTIMATED_SECONDS_AFTER_SCHEDULED,
+)
 from koordinator.api.annotations.reservation import RESERVATION_NAME
 from koordinator.api.core import Namespace
 from koordinator.api.device import Device
@@ -23,6 +29,14 @@ from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.rules.reservations.offer import ReservationOffer, offer_of, offer_of_pod
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation, PodClass
 from koordinator.scheduler.snapshot.pod_allocation import KEYS, NO_ALLOCATION, read_pod_allocation
+
+#: Annotations of placed pods that plugins read, besides what the pods hold.
+_READ_WHEN_PLACED = (
+    NETWORK_TOPOLOGY_SELECTOR,
+    ESTIMATED_SCALING_FACTORS.key,
+    ESTIMATED_SECONDS_AFTER_INITIALIZED,
+    ESTIMATED_SECONDS_AFTER_SCHEDULED,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -295,9 +309,15 @@ def _same_to_plugins(old: Pod, new: Pod) -> bool:
         and a.priority == b.priority
         and _same_amounts(old.status, new.status)
         and old.metadata.labels == new.metadata.labels
+        and _same_annotations(old.metadata.annotations, new.metadata.annotations)
         and old.metadata.owner_references == new.metadata.owner_references
         and old.metadata.deletion_timestamp == new.metadata.deletion_timestamp
     )
+
+
+def _same_annotations(old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Return whether plugins read the same from the annotations of a placed pod."""
+    return old == new or all(old.get(key) == new.get(key) for key in _READ_WHEN_PLACED)
 
 
 def _same_amounts(old: PodStatus, new: PodStatus) -> bool:
