@@ -97,6 +97,8 @@ class Background:
         except BaseException:
             future.cancel()  # an interrupted caller doesn't leave its work behind
             raise
+        finally:
+            del future  # its error's traceback refers to this frame
 
     def start(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
         """Begin something on the loop.  Raises ClusterError after ``close``."""

@@ -301,25 +301,23 @@ class Transport:
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + (self.timeout_s if patience_s is None else patience_s)
         backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, self.chance)
-        while True:
-            delay_s: float | None
-            error: ClusterError
+        while True:  # no variable holds an error, whose traceback refers to this frame
             try:
                 reply = await self.attempt(
                     request, deadline_s - loop.time(), rate_limited=rate_limited
                 )
             except UnreachableError as unreachable:
                 is_safe = request.changes_nothing or not unreachable.sent
-                delay_s = backoff.next_s() if is_safe and not unreachable.hopeless else None
-                error = unreachable
+                delay_s = backoff.next_s() if is_safe and not unreachable.hopeless else math.inf
+                if loop.time() + delay_s >= deadline_s:
+                    raise
             else:
                 if reply.succeeded:
                     return reply.body
                 status = read_status(reply.body)
                 delay_s = _delay(request, reply, status, backoff)
-                error = self.error(request, reply.code, status)
-            if delay_s is None or loop.time() + delay_s >= deadline_s:
-                raise error
+                if loop.time() + delay_s >= deadline_s:
+                    raise self.error(request, reply.code, status)
             await self.pause(delay_s)
 
     async def pause(self, delay_s: float) -> None:
@@ -395,9 +393,7 @@ class Transport:
             if has_begun and isinstance(error, aiohttp.SocketTimeoutError):
                 log.debug("stream silent: ended", extra={"request": str(request)})
                 return
-            unreachable = _unreachable(request, error)
-            self._note_outage(unreachable)
-            raise unreachable from error
+            raise self._unreachable(request, error) from error
 
     def error(self, request: Request, code: int, status: ServerStatus) -> ClusterError:
         """Return what an answer other than success means."""
@@ -427,13 +423,29 @@ class Transport:
                     self._note_outage(None)
                 return Reply(response.status, body, _seconds(response.headers.get("Retry-After")))
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            unreachable = _unreachable(request, error)
-            self._note_outage(unreachable)
-            raise unreachable from error
+            raise self._unreachable(request, error) from error
         finally:
             self._writes -= is_fenced
             if self._observe is not None:
                 self._observe(request.verb, code, self._host, loop.time() - started_s)
+
+    def _unreachable(self, request: Request, error: Exception) -> UnreachableError:
+        """Note the outage; return what it means for a request.
+
+        ``error`` and its causes lose their tracebacks: variables of aiohttp in these refer to the
+        error, and an outage would fill memory up to the next run of the garbage collector.
+        """
+        cause: BaseException | None = error
+        while cause is not None:
+            cause.__traceback__ = None
+            cause = cause.__cause__ or cause.__context__
+        unreachable = UnreachableError(
+            f"no answer from the API server ({request}): {in_words(error)}",
+            sent=not isinstance(error, _NOT_SENT),
+            hopeless=isinstance(error, _HOPELESS),
+        )
+        self._note_outage(unreachable)
+        return unreachable
 
     def _note_outage(self, error: UnreachableError | None) -> None:
         """Log once that the server can't be reached, and once that it can again."""
@@ -471,8 +483,8 @@ class Transport:
         )
 
 
-def _delay(request: Request, reply: Reply, status: ServerStatus, backoff: Backoff) -> float | None:
-    """Return after how many seconds to ask again, None if the answer is final."""
+def _delay(request: Request, reply: Reply, status: ServerStatus, backoff: Backoff) -> float:
+    """Return after how many seconds to ask again, inf if the answer is final."""
     busy = reply.code == HTTPStatus.TOO_MANY_REQUESTS or reply.code in _WORTH_A_RETRY
     # Of an eviction, 429 is the answer: waiting is for who knows what else to evict.
     final = any(cause.reason == "DisruptionBudget" for cause in status.causes)
@@ -480,7 +492,7 @@ def _delay(request: Request, reply: Reply, status: ServerStatus, backoff: Backof
         return reply.retry_after_s
     if request.changes_nothing and reply.code in _WORTH_A_RETRY:
         return backoff.next_s()
-    return None
+    return math.inf
 
 
 @contextmanager
@@ -495,15 +507,6 @@ def _closed_connections() -> Iterator[None]:
         if str(error) != _CLOSED:
             raise
         raise aiohttp.ServerDisconnectedError(_CLOSED) from error
-
-
-def _unreachable(request: Request, error: Exception) -> UnreachableError:
-    sent = not isinstance(error, _NOT_SENT)
-    return UnreachableError(
-        f"no answer from the API server ({request}): {in_words(error)}",
-        sent=sent,
-        hopeless=isinstance(error, _HOPELESS),
-    )
 
 
 def in_words(error: Exception) -> str:
