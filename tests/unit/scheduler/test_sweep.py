@@ -18,6 +18,7 @@ from koordinator.simulator import Embedded
 from koordinator.simulator.embedded import STOCK
 
 NAMES = st.integers(0, 5)
+MOST_IDLE = 300  # classes without pods
 #: What is done, to whom, and of what kind.
 STEPS = st.lists(
     st.tuples(
@@ -121,6 +122,15 @@ def test_sweeping_at_every_step_equals_never_sweeping(
 
     for number, step in enumerate(steps):
         assert forgetful.do(number, step) == mindful.do(number, step)
+
+
+def test_idle_classes_are_few() -> None:
+    """Jobs of ever new labels leave some hundreds of them, at 10 to 40 KiB each."""
+    state = ClusterState()
+    for number in range(400):
+        state.classes.of(pod(f"p{number}", labels={"job": str(number)}))
+        state.advance(START_S)
+        assert len(state.classes) <= MOST_IDLE
 
 
 def test_unused_column_is_reused() -> None:

@@ -55,8 +55,9 @@ WRITTEN = frozenset(
     }
 )
 
-#: So many new classes, and such a part of all, and it is time to look for idle ones.
-NEW_CLASSES = 1 << 10
+#: So many new classes, and such a part of all, and it is time to look for idle ones.  An idle class
+#: takes 10 to 40 KiB, and more on thousands of nodes; classes of two sweeps are kept.
+NEW_CLASSES = 1 << 7
 _SHARE = 16
 #: As many bytes of specs, labels and annotations that are new also lead to a sweep: a pod may have
 #: a megabyte of them.
