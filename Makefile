@@ -80,7 +80,7 @@ fuzz-first: $(READY)
 hostile: $(READY_E2E)
 	$(BIN)/python -m pytest -q tests/hostile -n 2 --dist loadfile
 
-# On a real Kubernetes control plane. It is built once, in some minutes, with the go of PATH or
+# On a real Kubernetes control plane, etcd too. It is built once, in some minutes, with the go of PATH or
 # /usr/local/go; or KUBEBUILDER_ASSETS names a folder that has kube-apiserver, etcd and kubectl.
 # Two workers, each with a control plane of its own: most of the time servers are waited for.
 e2e: $(READY_E2E)

