@@ -183,9 +183,9 @@ def test_upgrade_from_the_original_and_back_loses_nothing(
     values = tmp_path / "converted.yaml"
     converted = koord("migrate", "values", str(original / "values.yaml"), str(config_map))
     values.write_text(converted.stdout)
-    told = helm("upgrade", "koordinator", CHART, "--namespace=default", f"--values={values}")
+    output = helm("upgrade", "koordinator", CHART, "--namespace=default", f"--values={values}")
 
-    assert "Do not apply\ncharts/koordinator/crds/" in told  # a rollback would be refused
+    assert "Do not apply\ncharts/koordinator/crds/" in output  # a rollback would be refused
     assert stored(controlplane) == before
     assert uids.items() <= crd_uids(controlplane).items()
     assert "queueunits.scheduling.x-k8s.io" in crd_uids(controlplane)
