@@ -7,6 +7,8 @@ import pytest
 
 from koordinator.foundation.arrays import IntArray
 from koordinator.scheduler.contract import (
+    Action,
+    EventHint,
     NoArgs,
     PluginExample,
     PluginHints,
@@ -115,10 +117,18 @@ class ComparesLessThanItFilters:
         return Rejections.where(np.ones(len(snapshot), bool), "no")
 
 
+class ListensToNothing:
+    reads: ClassVar = Reads.NODE
+
+    def filter(self, snapshot: Snapshot, _pod: PodClass) -> Rejections:
+        return Rejections.where(snapshot.unschedulable, "no")
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "plugin_type",
     [
+        ListensToNothing,
         WritesToTheSnapshot,
         ScoresByRow,
         LeavesTheRange,
@@ -175,6 +185,7 @@ def test_an_example_brings_the_fault_out() -> None:
 
 
 def _run_on_rare(example: PluginExample) -> None:
-    mark = plugin_contract(PluginSpec("Rare", NoArgs, _build_rare, example=example))
+    added = (EventHint("Node", Action.ADD),)
+    mark = plugin_contract(PluginSpec("Rare", NoArgs, _build_rare, added, example=example))
     (case,) = mark.args[1]
     case.values[0]()

@@ -32,9 +32,11 @@ def user(name: str, cpu: int) -> Pod:
 
 def holder(cpu: int) -> Pod:
     """Return a running pod that offers its amounts."""
-    held = pod("holder", cpu, on="n", labels={OPERATING_MODE: "Reservation"}, annotations=FOR_WEB)
+    running = pod(
+        "holder", cpu, on="n", labels={OPERATING_MODE: "Reservation"}, annotations=FOR_WEB
+    )
     ready = (Condition(type="Ready", status="True"),)
-    return replace(held, status=replace(held.status, conditions=ready))
+    return replace(running, status=replace(running.status, conditions=ready))
 
 
 @BOTH
@@ -77,10 +79,10 @@ def test_a_pod_that_offers_its_amounts_frees_what_its_users_leave(
     config: Any, used: int, victims: list[str]
 ) -> None:
     """Of 4 CPUs 3 go on being used, or 1; the users are as important as the gang."""
-    held = holder(4)
-    uses = {ALLOCATED.key: json.dumps({"name": "holder", "uid": held.metadata.uid})}
+    offering = holder(4)
+    uses = {ALLOCATED.key: json.dumps({"name": "holder", "uid": offering.metadata.uid})}
     web = pod("u", used, on="n", labels=WEB, annotations=uses, priority=HIGH)
     gang = members("g", 1, 3, priority=HIGH)
-    one = world(node("n", cpu=4), held, web, group("g", 1), *gang, config=config)
+    one = world(node("n", cpu=4), offering, web, group("g", 1), *gang, config=config)
 
     assert settled(one) == victims

@@ -28,8 +28,8 @@ def place(one: Embedded) -> str:
     one.run_to_fixed_point()
     one.clock.advance_to(one.clock.now_s() + WAITS_S)
     one.run_to_fixed_point()
-    reserved = {r.metadata.name: r.status.node_name for r in one.cluster.list(Reservation).items}
-    return reserved.get("new") or one.cluster.get(Pod, "new", "default").spec.node_name
+    nodes = {r.metadata.name: r.status.node_name for r in one.cluster.list(Reservation).items}
+    return nodes.get("new") or one.cluster.get(Pod, "new", "default").spec.node_name
 
 
 def owner(cpu: int, **wish: Any) -> Pod:
@@ -39,8 +39,8 @@ def owner(cpu: int, **wish: Any) -> Pod:
 
 def test_a_resized_user_gives_room_in_its_reservation_back(embedded: NewEmbedded) -> None:
     """When the kubelet has carried the resize out."""
-    held = reservation("warm", 4, on="n", policy="Restricted")
-    one = embedded(node("n"), held, resized(user("u", 3), 3), owner(2), config=config())
+    reserved = reservation("warm", 4, on="n", policy="Restricted")
+    one = embedded(node("n"), reserved, resized(user("u", 3), 3), owner(2), config=config())
     assert place(one) == ""
 
     one.cluster.overwrite(resized(user("u", 1), 3))
@@ -65,8 +65,8 @@ def test_a_label_of_the_node_makes_a_reservation_match(embedded: NewEmbedded) ->
 
 def test_a_larger_node_has_room_beside_a_reservation(embedded: NewEmbedded) -> None:
     """A pod of 4 CPUs uses one of two reservations of 2 CPUs, and 2 more of the node."""
-    held = [reservation(name, 2, on="n") for name in ("r1", "r2")]
-    one = embedded(node("n", cpu=4), *held, owner(4), config=config())
+    reserved = [reservation(name, 2, on="n") for name in ("r1", "r2")]
+    one = embedded(node("n", cpu=4), *reserved, owner(4), config=config())
     assert place(one) == ""
 
     one.cluster.overwrite(node("n", cpu=8))
@@ -79,8 +79,8 @@ def test_a_larger_node_has_room_beside_a_reservation(embedded: NewEmbedded) -> N
 def test_a_running_pod_becomes_one_to_take_over(embedded: NewEmbedded, candidate: Pod) -> None:
     """A reservation that requires pre-allocation waits for a candidate."""
     required = {"scheduling.koordinator.sh/pre-allocation-required": "true"}
-    held = reservation("new", 2, policy="Restricted", preAllocation=True, labels=required)
-    one = embedded(node("n", cpu=4), pod("new", 2, on="n"), held, config=config())
+    reserved = reservation("new", 2, policy="Restricted", preAllocation=True, labels=required)
+    one = embedded(node("n", cpu=4), pod("new", 2, on="n"), reserved, config=config())
     place(one)
     assert one.cluster.get(Reservation, "new").status.node_name == ""
 
