@@ -3,7 +3,9 @@
 from typing import Any
 
 import pytest
+from tests.reservations import config, reservation
 from tests.unit.scheduler.conftest import NewEmbedded, World
+from tests.unit.scheduler.test_reserved_victims import user
 from tests.worlds import START_S, add, node, pod
 
 from koordinator.api.codec import decode, to_manifest
@@ -11,6 +13,7 @@ from koordinator.api.kube_version import KubeVersion
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
+from koordinator.api.reservation import Reservation
 from koordinator.domain.resized_pods import ResizeRules
 from koordinator.scheduler.features.explanation.explainer import explain
 from koordinator.scheduler.snapshot import ClusterState
@@ -188,3 +191,15 @@ def test_few_of_many_resized_pods_are_named(embedded: NewEmbedded) -> None:
     assert wait.text.count("the resize of default/r") == 3
     assert wait.text.endswith(" is carried out and 2 more")
     assert len(wait.pods) == 5
+
+
+def test_users_of_a_reservation_count_with_what_they_hold(embedded: NewEmbedded) -> None:
+    """An infeasible resize takes nothing; a smaller one until the kubelet has carried it out."""
+    one = embedded(node("n"), reservation("warm", 4, on="n"), user("u", 3), config=config())
+    seen = []
+    for spec, granted, reason in ((100, 3, "Infeasible"), (1, 3, ""), (1, 1, "")):
+        one.cluster.overwrite(resized(user("u", spec), granted, reason=reason))
+        one.run_to_fixed_point()
+        seen.append(str(one.cluster.get(Reservation, "warm").status.allocated["cpu"]))
+
+    assert seen == ["3", "3", "1"]

@@ -170,7 +170,8 @@ class ReservationController:
             return self._try_to_write(reservation, lifecycle.expired(reservation, now))
         if expires_s is not None:
             self._remind(expires_s, reservation.metadata.name)
-        status = lifecycle.used(reservation, self._users_of(reservation), now)
+        users, rules = self._users_of(reservation), self._state.classes.resize
+        status = lifecycle.used(reservation, users, now, rules)
         return status is not None and self._try_to_write(reservation, status)
 
     def _users_of(self, reservation: Reservation) -> list[Pod]:

@@ -27,8 +27,9 @@ from koordinator.api.reservation import (
     ReservationReason,
     ReservationStatus,
 )
-from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.pod_requests import canonical
 from koordinator.domain.reserve_pod import OVER, is_available, template_requests
+from koordinator.domain.resized_pods import ResizeRules, effective_requests
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.rules.reservations.match import in_terms_of
@@ -79,11 +80,11 @@ def expired(reservation: Reservation, now: dt.datetime) -> ReservationStatus:
 
 
 def used(
-    reservation: Reservation, owners: Iterable[Pod], now: dt.datetime
+    reservation: Reservation, owners: Iterable[Pod], now: dt.datetime, rules: ResizeRules
 ) -> ReservationStatus | None:
     """Return the status with these pods as owners; None if it is unchanged.
 
-    A reservation with allocateOnce has succeeded then.
+    Pods that are resized count by ``rules``.  A reservation with allocateOnce has succeeded then.
     """
     pods = sorted(owners, key=lambda pod: pod.metadata.uid)
     status = reservation.status
@@ -93,7 +94,7 @@ def used(
         )
         for pod in pods
     )
-    allocated = _allocated(pods, status.allocatable)
+    allocated = _allocated(pods, status.allocatable, rules)
     if references == status.current_owners and allocated == {
         name: amount for name, amount in status.allocated.items() if amount.nanos
     }:
@@ -146,10 +147,10 @@ def ended_s(reservation: Reservation) -> float | None:
     return None
 
 
-def _allocated(pods: Sequence[Pod], allocatable: ResourceList) -> ResourceList:
+def _allocated(pods: Sequence[Pod], allocatable: ResourceList, rules: ResizeRules) -> ResourceList:
     total: dict[str, int] = {}
     for pod in pods:
-        for name, amount in in_terms_of(allocatable, pod_requests(pod.spec)).items():
+        for name, amount in in_terms_of(allocatable, effective_requests(pod, rules)).items():
             if name in allocatable:
                 total[name] = total.get(name, 0) + amount
     return {name: _quantity(name, amount, allocatable) for name, amount in total.items() if amount}

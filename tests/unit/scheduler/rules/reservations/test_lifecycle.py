@@ -10,6 +10,7 @@ from tests.worlds import pod
 
 from koordinator.api.pod import Pod
 from koordinator.domain.reserve_pod import HIGHEST_PRIORITY, reserve_pod, template_requests
+from koordinator.domain.resized_pods import DEFAULT_RULES
 from koordinator.scheduler.rules.reservations import lifecycle
 
 NOW = dt.datetime(2023, 11, 15, tzinfo=dt.UTC)
@@ -92,19 +93,20 @@ def test_owners_are_listed_by_uid_with_what_they_take() -> None:
     """Of what is reserved; without a change there is nothing to write."""
     reserved = reservation("r", 4, on="n")
     pods = [named("b", 1), named("a", 2)]
-    status = lifecycle.used(reserved, pods, NOW)
+    status = lifecycle.used(reserved, pods, NOW, DEFAULT_RULES)
 
     assert status is not None
     assert [owner.name for owner in status.current_owners] == ["a", "b"]
     assert str(status.allocated["cpu"]) == "3"
     assert status.phase == "Available"
-    assert lifecycle.used(replace(reserved, status=status), reversed(pods), NOW) is None
+    updated = replace(reserved, status=status)
+    assert lifecycle.used(updated, reversed(pods), NOW, DEFAULT_RULES) is None
 
 
 def test_with_its_first_owner_a_reservation_used_once_has_succeeded() -> None:
     """With the time of the transition."""
     reserved = reservation("r", 4, on="n", once=True)
-    status = lifecycle.used(reserved, [named("a", 1)], NOW)
+    status = lifecycle.used(reserved, [named("a", 1)], NOW, DEFAULT_RULES)
 
     assert status is not None
     assert status.phase == "Succeeded"
