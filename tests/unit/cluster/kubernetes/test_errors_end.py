@@ -21,7 +21,7 @@ from koordinator.cluster.kubernetes import transport
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.foundation.errors import ClusterError
 
-NOBODY = "http://127.0.0.1:9"  # the port discard: nothing listens
+CLOSED_PORT = "http://127.0.0.1:9"  # the port discard: nothing listens
 POST = "POST /api/v1/nodes"
 FEW = 4
 
@@ -65,7 +65,7 @@ def test_error_of_a_request_ends_with_its_reader(server: ScriptedServer, answer:
 
 def test_error_of_a_refused_connection_ends_with_its_reader() -> None:
     """The errors of aiohttp as well, which frames in their tracebacks refer to."""
-    with client(NOBODY, timeout_s=0.01) as cluster:
+    with client(CLOSED_PORT, timeout_s=0.01) as cluster:
         errors = errors_of(cluster)
         assert len(errors) > 1
         assert eventually(lambda: all(each() is None for each in errors))
@@ -75,7 +75,7 @@ def test_errors_of_a_watch_end_with_its_next_try(monkeypatch: pytest.MonkeyPatch
     """However long the server is away."""
     monkeypatch.setattr(transport, "_PROBE_S", 0.001)
     tries: list[str] = []
-    with client(NOBODY, observe=lambda *it: tries.append(it[1]), timeout_s=0.01) as cluster:
+    with client(CLOSED_PORT, observe=lambda *it: tries.append(it[1]), timeout_s=0.01) as cluster:
         cluster.watch([Pod])
         assert eventually(lambda: len(tries) > FEW)
         assert eventually(lambda: _living_errors() < FEW)
