@@ -184,9 +184,9 @@ def test_a_tenth_more_is_no_difference(old: str | None, new: str | None, differs
 
 def test_a_shrinking_pod_counts_with_what_it_still_has() -> None:
     """The kubelet has granted less, but has not taken the memory back yet."""
-    asked, had = amounts("1", "1Gi"), amounts("4", "8Gi")
-    made = pod("web", asked)
-    own = {"name": "c", "allocatedResources": asked, "resources": {"requests": had}}
+    requested, present = amounts("1", "1Gi"), amounts("4", "8Gi")
+    made = pod("web", requested)
+    own = {"name": "c", "allocatedResources": requested, "resources": {"requests": present}}
     status = decode({"phase": "Running", "containerStatuses": [own]}, PodStatus)
 
     (counts,) = counted([replace(made, status=status)])
