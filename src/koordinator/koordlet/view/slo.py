@@ -106,6 +106,7 @@ def effective_slo(spec: NodeSloSpec, layout: CgroupLayout) -> NodeSloSpec:
             lsr_class=_undone(classes.lsr_class),
             ls_class=_undone(classes.ls_class),
             be_class=_undone(classes.be_class),
+            system_class=_undone(classes.system_class),
         ),
     )
 
@@ -141,6 +142,7 @@ def _check(spec: NodeSloSpec, layout: CgroupLayout) -> None:
             "lsrClass": strategy.lsr_class,
             "lsClass": strategy.ls_class,
             "beClass": strategy.be_class,
+            "systemClass": strategy.system_class,
         }
         for name, qos in classes.items():
             if qos is not None:

@@ -76,12 +76,17 @@ def test_an_enabled_class_gets_its_own_defaults() -> None:
 
 def test_values_of_a_class_that_is_off_do_not_count() -> None:
     """Switching off restores what the kernel has by itself."""
-    off = {"cpuQOS": {"enable": False, "groupIdentity": 2}}
-    classes = of(resourceQOSStrategy={"beClass": off}).resource_qos_strategy
+    off = {
+        "cpuQOS": {"enable": False, "groupIdentity": 2},
+        "memoryQOS": {"enable": False, "wmarkRatio": 50},
+    }
+    classes = of(resourceQOSStrategy={"beClass": off, "systemClass": off}).resource_qos_strategy
 
     assert classes is not None
-    assert classes.be_class is not None
-    assert classes.be_class.cpu_qos == NO_CPU_QOS
+    for each in (classes.be_class, classes.system_class):
+        assert each is not None
+        assert each.cpu_qos == NO_CPU_QOS
+        assert each.memory_qos == NO_MEMORY_QOS
 
 
 @pytest.mark.parametrize(
@@ -98,6 +103,10 @@ def test_values_of_a_class_that_is_off_do_not_count() -> None:
         (
             {"resourceQOSStrategy": {"beClass": {"cpuQOS": {"groupIdentity": 3}}}},
             r"beClass\.cpuQOS\.groupIdentity: must be in -1\.\.2, got 3",
+        ),
+        (
+            {"resourceQOSStrategy": {"systemClass": {"cpuQOS": {"groupIdentity": 3}}}},
+            r"systemClass\.cpuQOS\.groupIdentity: must be in -1\.\.2, got 3",
         ),
         (
             {
