@@ -182,7 +182,10 @@ def _template_of(pod: Pod) -> JsonObject:
 
 
 def _elsewhere(spec: PodSpec, nodes_left: Sequence[str]) -> PodSpec:
-    """Return the pod spec with a required node affinity that excludes the nodes."""
+    """Return the pod spec with a required node affinity that excludes the nodes.
+
+    An empty term matches no node, and stays empty.
+    """
     spec = replace(spec, node_name="")
     others = tuple(
         NodeSelectorRequirement(key="metadata.name", operator="NotIn", values=(node,))
@@ -195,8 +198,12 @@ def _elsewhere(spec: PodSpec, nodes_left: Sequence[str]) -> PodSpec:
     nodes = affinity.node_affinity or NodeAffinity()
     required = nodes.required_during_scheduling_ignored_during_execution
     terms = required.node_selector_terms if required is not None else ()
-    terms = terms or (NodeSelectorTerm(),)
-    narrowed = tuple(replace(term, match_fields=(*term.match_fields, *others)) for term in terms)
+    narrowed = tuple(
+        term
+        if term == NodeSelectorTerm()
+        else replace(term, match_fields=(*term.match_fields, *others))
+        for term in terms
+    ) or (NodeSelectorTerm(match_fields=others),)
     nodes = replace(
         nodes,
         required_during_scheduling_ignored_during_execution=NodeSelector(

@@ -61,7 +61,8 @@ def with_tree_affinity(
 ) -> JsonObject:
     """Return the pod with the node selector of its tree's profile in every required term.
 
-    A profile that raises an unexpected error is skipped and reported to ``on_fault``.
+    An empty term, which matches no node, stays empty.  A profile that raises an unexpected error is
+    skipped and reported to ``on_fault``.
     """
     meta = pod.get("metadata") or {}
     name = (meta.get("labels") or {}).get(QUOTA_NAME) or namespace
@@ -72,16 +73,18 @@ def with_tree_affinity(
     if quota is None or not quota.tree_id:
         return pod
     requirements = _requirements_of(quota.tree_id, lookup, on_fault)
-    if requirements is None:
+    if not requirements:  # no profile, or all nodes
         return pod
     spec = pod.get("spec") or {}
     affinity = spec.get("affinity") or {}
     node_affinity = affinity.get("nodeAffinity") or {}
-    terms = (node_affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or [{}]
+    terms = (node_affinity.get(_REQUIRED) or {}).get("nodeSelectorTerms") or ()
     extended = [
         {**term, "matchExpressions": [*(term.get("matchExpressions") or ()), *requirements]}
+        if any(term.values())
+        else term
         for term in terms
-    ]
+    ] or [{"matchExpressions": requirements}]
     required = {_REQUIRED: {"nodeSelectorTerms": extended}}
     changed = {**affinity, "nodeAffinity": {**node_affinity, **required}}
     return {**pod, "spec": {**spec, "affinity": changed}}

@@ -338,15 +338,15 @@ def test_a_pod_goes_to_the_nodes_of_its_quota_tree() -> None:
     own = {"matchExpressions": [{"key": "disk", "operator": "Exists"}]}
     affinity = {
         "nodeAffinity": {
-            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [own, own]}
+            "requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [own, {}, own]}
         }
     }
+    both = {"matchExpressions": [*own["matchExpressions"], wanted]}
     assert terms(pod()) == [{"matchExpressions": [wanted]}]
-    assert (
-        terms(pod(affinity=affinity))
-        == [{"matchExpressions": [*own["matchExpressions"], wanted]}] * 2
-    )
+    assert terms(pod(affinity=affinity)) == [both, {}, both], "an empty term matches no node"
     assert mutated(pod(), quota, tree) == pod()
+    tree["spec"] = {"quotaName": "root", "nodeSelector": {}}
+    assert mutated(pod(), quota, tree, gates=on) == pod(), "all nodes need no term"
 
 
 def test_resources_added_to_a_gpu_pod_are_offered_by_nodes() -> None:
