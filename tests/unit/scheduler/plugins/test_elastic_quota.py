@@ -362,7 +362,7 @@ def test_least_important_pods_of_the_same_quota_are_victims(embedded: NewEmbedde
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "pending",
     [
         of("x", "a", 1, priority=1),
         of("x", "a", 4, priority=5),
