@@ -43,8 +43,8 @@ from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.fork import follow_cluster
 from koordinator.simulator.descheduled import Descheduled
-from koordinator.simulator.evictions import Eviction
 from koordinator.simulator.policies import BY_NAME, default_configuration
+from koordinator.simulator.stages import Eviction
 
 MOVES = 200
 _ROUNDS = 3

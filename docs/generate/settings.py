@@ -12,7 +12,7 @@ from msgspec import Struct
 from koordinator.api.kube_version import SERVED
 from koordinator.api.kubescheduler import gates as scheduler_gates
 from koordinator.api.kubescheduler.config import KubeSchedulerConfiguration
-from koordinator.api.kubescheduler.former_versions import FORMER_VERSIONS
+from koordinator.api.kubescheduler.decoder import FORMER_VERSIONS
 from koordinator.api.kubescheduler.kubernetes_gates import GateSpec, kubernetes_gates
 from koordinator.api.kubescheduler.structs import API_VERSION
 from koordinator.cli.descheduler import flags as descheduler_gates

@@ -55,7 +55,7 @@ EVENTS = (
     ),
     Constants(
         "koordlet",
-        "koordinator.koordlet.app.events",
+        "koordinator.koordlet.app.outbox",
         (
             "EVICTED",
             "NOT_EVICTED",

@@ -17,9 +17,9 @@ from koordinator.foundation.errors import NotFoundError
 from koordinator.manager.app import PROFILE_CONTROLLER, Manager, ManagerOptions
 from koordinator.manager.lookups import WatchLookup
 from koordinator.manager.metrics import ManagerMetrics
+from koordinator.manager.mirror import Controller
 from koordinator.manager.queue_units.controller import QueueUnitOptions
 from koordinator.manager.queue_units.kinds import BATCH_JOB
-from koordinator.manager.switches import Controller
 
 SIGS = "scheduling.sigs.k8s.io/v1alpha1"
 

@@ -55,7 +55,7 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "and report the outcome of its pods.",
         ),
         "experiment": CommandSource(
-            "experiment.command",
+            "experiment",
             "run_experiment",
             "Simulate a grid of sources, policies, seeds and parameters, and compare the policies.",
         ),
@@ -66,7 +66,7 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "gang", "gang", "Show gangs: pods that start together or not at all."
         ),
         "quota": CommandSource("quota", "app", "Show elastic quotas."),
-        "node": CommandSource("node.command", "nodes", "Show nodes."),
+        "node": CommandSource("node", "nodes", "Show nodes."),
         "scheduler": CommandSource(
             "scheduler.command",
             "scheduler",
@@ -100,7 +100,7 @@ COMMANDS: Final[Mapping[str, CommandSource]] = MappingProxyType(
             "koordlet.command", "koordlet", "Run the node agent, or show its audit log."
         ),
         "device-daemon": CommandSource(
-            "device_daemon.command",
+            "device_daemon",
             "device_daemon",
             "Describe NPUs, MLUs, XPUs and MetaX GPUs for the node agent, by their vendors' tools.",
             "DeviceDaemonCommand",

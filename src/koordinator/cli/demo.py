@@ -8,9 +8,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from koordinator.cli.interruption import INTERRUPTED
 from koordinator.cli.output import Output, check_writable, console
-from koordinator.cli.simulate.reports import print_report, run_watched, write_html
+from koordinator.cli.simulate.reports import INTERRUPTED, print_report, run_watched, write_html
 from koordinator.simulator import Simulation, demo_workload
 from koordinator.simulator.policies import default_profile
 

@@ -39,14 +39,13 @@ from koordinator.process.termination import stop_on_signals
 from koordinator.scheduler.profile import BUILTIN_PLUGINS, installed_plugins
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.policies import BY_NAME
-from koordinator.simulator.recorder import Recorder, RecordingFile
+from koordinator.simulator.recorder import Recorder, RecordingFile, opened_recording
 from koordinator.simulator.recording import (
     Anonymiser,
     Comparison,
     PodOutcome,
     RecordingHeader,
 )
-from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.replay import ReplayOutcomes
 from koordinator.simulator.replay import replay as run
 

@@ -3,12 +3,16 @@
 Source: koordinator apis/extension/node_resource_amplification.go, ``Amplify``;
 pkg/scheduler/plugins/elasticquota/core/runtime_quota_calculator.go, ``getQuantityValue``,
 ``createQuantity``; k8s.io/apiserver pkg/quota/v1/resources.go, ``SubtractWithNonNegativeResult``.
+
+Amounts in the fields that kube-scheduler keeps them in, as its pages show them.
+
+Source: kubernetes pkg/scheduler/framework/types.go ``Resource``.
 """
 
 import math
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
-from typing import Final
+from typing import Any, Final
 
 from koordinator.api.core import ResourceList
 from koordinator.api.resource_names import CPU, MEMORY
@@ -23,6 +27,13 @@ LARGEST: Final = 1 << 48
 Amounts = Mapping[str, int]
 #: Amounts by NUMA node.
 ZoneAmounts = Mapping[int, Amounts]
+
+_FIELDS = {
+    "cpu": "MilliCPU",
+    "memory": "Memory",
+    "ephemeral-storage": "EphemeralStorage",
+    "pods": "AllowedPodNumber",
+}
 
 
 def read_amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
@@ -127,3 +138,12 @@ def _to_quantity(name: str, amount: int) -> Quantity:
     if name == CPU:
         return Quantity.from_milli(amount)
     return Quantity.from_int(amount, binary=name == MEMORY)
+
+
+def go_amounts(amounts: Mapping[str, int]) -> dict[str, Any]:
+    """Return amounts by resource in canonical units, old resource names in a field of their own."""
+    scalars = {name: amount for name, amount in amounts.items() if name not in _FIELDS}
+    return {
+        **{spelt: amounts.get(name, 0) for name, spelt in _FIELDS.items()},
+        "ScalarResources": scalars or None,
+    }

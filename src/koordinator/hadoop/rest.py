@@ -19,7 +19,6 @@ import msgspec
 from koordinator.foundation.decoders import decode_json
 from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import HostPort
-from koordinator.hadoop.containers import container_age
 from koordinator.hadoop.port import (
     NotActiveError,
     UnknownYarnNodeError,
@@ -29,6 +28,7 @@ from koordinator.hadoop.port import (
     YarnLimit,
     YarnNode,
     YarnRefusedError,
+    container_age,
 )
 
 AnswerT = TypeVar("AnswerT")

@@ -50,12 +50,11 @@ from koordinator.manager.controllers import (
     reconcile_quota_profile,
 )
 from koordinator.manager.metrics import ManagerMetrics
-from koordinator.manager.mirror import Key, Mirror, QueueMirror
-from koordinator.manager.node_resources.calculation import ALL_PLUGINS
+from koordinator.manager.mirror import Controller, Key, Mirror, QueueMirror
+from koordinator.manager.node_resources.calculation import ALL_PLUGINS, NodePlugin
 from koordinator.manager.node_resources.reconciler import Synced, reconcile_node_resource
 from koordinator.manager.queue_units.controller import QueueUnitOptions, reconcile_queue_units
 from koordinator.manager.queue_units.visibility import QueueVisibility
-from koordinator.manager.switches import Controller, NodePlugin
 from koordinator.manager.writes import (
     CREATE_QUOTA_FAILED,
     JOB_NOT_QUEUED,

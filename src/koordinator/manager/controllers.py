@@ -34,6 +34,7 @@ from koordinator.api.codec import merge_patch, to_manifest
 from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.core import Namespace, ResourceList
 from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile, ElasticQuotaSpec
+from koordinator.api.json_merge import strategic_merge
 from koordinator.api.labels import CONTROLLER_MANAGED, QUOTA_IS_ROOT, QUOTA_PROFILE, QUOTA_TREE_ID
 from koordinator.api.meta import LabelSelector, ObjectMeta
 from koordinator.api.node import Node
@@ -43,7 +44,6 @@ from koordinator.api.pod import Pod
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.api.selectors import matches
 from koordinator.api.slo_config import COLOCATION
-from koordinator.api.strategic_merge import strategic_merge
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.profiles import is_left_out, relabelled, with_entries

@@ -10,9 +10,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from koordinator.api.annotations.quota import shared_weight
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.foundation.quantity import NANOS
+from koordinator.manager.mirror import Controller
 from koordinator.manager.node_resources.node import milli, units
 from koordinator.manager.node_resources.reconciler import NodeOutcome
-from koordinator.manager.switches import Controller
 
 _MILLIS = 1000.0
 _PREFIX = "slo_controller"

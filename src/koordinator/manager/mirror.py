@@ -10,6 +10,7 @@ Kubernetes guarantees that since 1.35, and etcd always did.
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from enum import StrEnum
 from typing import Any
 
 from koordinator.api.annotations.node import (
@@ -34,7 +35,18 @@ from koordinator.manager.node_resources.calculation import ManagedNode
 from koordinator.manager.node_resources.node import NodePod, node_pod
 from koordinator.manager.queue_units.controller import QueueUnitOptions, QueueWorld
 from koordinator.manager.queue_units.plugins import watched_by
-from koordinator.manager.switches import Controller
+
+
+class Controller(StrEnum):
+    """Controller names of the flag ``--controllers``."""
+
+    NODE_METRIC = "nodemetric"
+    NODE_RESOURCE = "noderesource"
+    NODE_SLO = "nodeslo"
+    QUOTA_PROFILE = "quotaprofile"
+    COLOCATION_PROFILE = "colocationprofile"
+    QUEUE_UNITS = "queueunits"
+
 
 Key = tuple[Controller, str]  # the object by its key
 _PENDING = "Pending"

@@ -307,7 +307,7 @@ def proven_bound(simulation: Simulation, *, conserving: bool = False) -> "Alloca
     if not simulation.source.endless:
         text = "requires --protocol arrivals: the bound is of pods that stay, and these come and go"
         raise InputError(text, source="--bound")
-    from koordinator.simulator.research.plan_bound import bound_of_plan  # noqa: PLC0415 -- optional
+    from koordinator.simulator.research.bound import bound_of_plan  # noqa: PLC0415 -- optional
 
     if conserving and not simulation.is_conserving:
         text = "requires openb with arrivals, without a descheduler"

@@ -24,13 +24,14 @@ from koordinator.api.pod_groups import PodGroupResourceClaimStatus, SchedulingPo
 from koordinator.cluster.port import Cluster, EventType, Watch
 from koordinator.domain.dynamic_resources.allocation import (
     PODS,
+    claim_name_of,
     is_made_for_pod,
     is_reserved_for,
+    is_shared,
     without_allocation,
     without_consumer,
 )
 from koordinator.domain.dynamic_resources.extended_resources import owner_of
-from koordinator.domain.dynamic_resources.group_claims import claim_name_of, is_shared
 from koordinator.foundation.errors import NotFoundError
 
 

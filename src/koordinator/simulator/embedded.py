@@ -29,8 +29,7 @@ from koordinator.cluster.memory.admission import (
 )
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Reader
-from koordinator.domain.dynamic_resources.allocation import claim_names
-from koordinator.domain.dynamic_resources.group_claims import sharing_groups
+from koordinator.domain.dynamic_resources.allocation import claim_names, sharing_groups
 from koordinator.domain.reserve_pod import is_active, reserve_pod
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
 from koordinator.foundation.errors import FaultHandler, FaultLog, InputError, raise_fault

@@ -28,9 +28,9 @@ from koordinator.descheduler.migration.jobs import is_live, pod_key
 from koordinator.foundation.errors import InputError
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.fork import follow_cluster
-from koordinator.simulator.evictions import moves_allowed
 from koordinator.simulator.pod_streams import APP
 from koordinator.simulator.run_report import MoveTotals
+from koordinator.simulator.stages import moves_allowed
 from koordinator.simulator.world import Submission, World
 
 _JOB = "batch/v1", "Job"

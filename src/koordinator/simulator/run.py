@@ -37,9 +37,14 @@ from koordinator.simulator.colocation.objects import (
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.embedded import DEFAULT_ADMISSION
 from koordinator.simulator.gauge import WorldGauge
-from koordinator.simulator.job_metrics import JobMetrics, NodeRates, PoolCapacity, job_metrics
+from koordinator.simulator.job_metrics import (
+    JobMetrics,
+    NodeRates,
+    PodDemands,
+    PoolCapacity,
+    job_metrics,
+)
 from koordinator.simulator.plugin_files import guarded, naming_plugins
-from koordinator.simulator.pod_demand import PodDemands
 from koordinator.simulator.policies import with_plugins, with_policy
 from koordinator.simulator.results import (
     ArrivalCurve,

@@ -13,6 +13,8 @@ them at their times.  Times are seconds; random draws use a numpy generator.
 
 Source: kubernetes v1.35 pkg/controller/nodelifecycle/node_lifecycle_controller.go (conditions and
 taints), pkg/controller/tainteviction/taint_eviction.go ``getMinTolerationTime``.
+
+Budget of evictions, and evaluation of their benefit.
 """
 
 import math
@@ -33,6 +35,8 @@ from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import BugError
 
 # -- durations -------------------------------------------------------------------------------
+
+_PER = 1000.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -245,3 +249,25 @@ def _with(node: Node, condition: Condition, taints: tuple[Taint, ...], now_s: fl
         spec=replace(node.spec, taints=taints),
         status=replace(node.status, conditions=(*kept, dated)),
     )
+
+
+def moves_allowed(per_1000: float, arrivals: int) -> int:
+    """Return the moves that a budget per 1,000 arrivals allows after a number of arrivals."""
+    return int(per_1000 * arrivals / _PER)
+
+
+@dataclass(frozen=True, slots=True)
+class Eviction:
+    """Eviction of a pod from a node, with the time it had run."""
+
+    node: str
+    at_s: float
+    ran_s: float
+
+    def is_in_vain(self, node: str, waited_s: float) -> bool:
+        """Return whether the eviction had no benefit, given the replacement's node and wait.
+
+        That is the case if the replacement is on the same node again, or waited (or still waits)
+        longer than the pod had run.
+        """
+        return node == self.node or waited_s > self.ran_s

@@ -19,8 +19,7 @@ from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
 from koordinator.foundation.quantity import Quantity
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.simulator.colocation.objects import is_configuration
-from koordinator.simulator.generation import other_objects, pod_controllers
-from koordinator.simulator.node_pools import nodes_of
+from koordinator.simulator.generation import nodes_of, other_objects, pod_controllers
 from koordinator.simulator.pod_streams import blueprints_of
 from koordinator.simulator.workload import (
     ArrivalConfig,

@@ -36,12 +36,12 @@ from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator.embedded import DEFAULT_ADMISSION, STOCK, Embedded
-from koordinator.simulator.evictions import Eviction
 from koordinator.simulator.recorder import Recorder
 from koordinator.simulator.stages import (
     ENDLESS,
     GRACE_PERIOD_S,
     RUNNING_CONDITIONS,
+    Eviction,
     NodeEvent,
     NodeStage,
     PodEvent,

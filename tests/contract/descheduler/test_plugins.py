@@ -17,7 +17,7 @@ from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
 from koordinator.foundation.clock import to_datetime
 from koordinator.simulator.research.openb import TraceNode
-from koordinator.simulator.research.openb_objects import node_objects
+from koordinator.simulator.sources.openb import node_objects
 from koordinator.testing.descheduler_plugins import DeschedulerPluginExample, check_plugin
 
 REQUIRED = "requiredDuringSchedulingIgnoredDuringExecution"

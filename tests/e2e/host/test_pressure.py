@@ -9,8 +9,8 @@ from tests.e2e.host.lone_cgroup import lone_cgroup
 
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion
 from koordinator.host.linux.host import LinuxHost
-from koordinator.koordlet.cgroup_readings import pressure
 from koordinator.koordlet.cgroup_tree import CgroupTree
+from koordinator.koordlet.kernel_readings import pressure
 
 _CPUS = len(os.sched_getaffinity(0))
 _DEADLINE_S = 20

@@ -18,7 +18,7 @@ from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import read_clusters
 from koordinator.hadoop.connection import YarnApi, YarnClientOptions, connector
 from koordinator.hadoop.port import YarnLimit, YarnRefusedError
-from koordinator.host.linux.runtime_sockets import SocketCopilot
+from koordinator.host.linux.sockets import SocketCopilot
 
 VERSION = "3.2.4"
 

@@ -23,7 +23,7 @@ from tests.e2e.waiting import eventually
 from tests.e2e.yarn.real_yarn import Amounts, RealYarn
 from tests.e2e.yarn.test_yarn_operator import Machine
 
-from koordinator.host.linux.runtime_sockets import SocketCopilot
+from koordinator.host.linux.sockets import SocketCopilot
 from koordinator.yarn.app import BAD_REFERENCE
 
 ROOT = Path(__file__).parents[3]

@@ -16,7 +16,7 @@ from tests.e2e.yarn.copilot_process import CopilotProcess
 from tests.e2e.yarn.operator_process import YarnOperatorProcess
 from tests.e2e.yarn.real_yarn import Amounts, RealYarn
 
-from koordinator.host.linux.runtime_sockets import SocketCopilot
+from koordinator.host.linux.sockets import SocketCopilot
 
 METRICS = "/apis/slo.koordinator.sh/v1alpha1/nodemetrics"
 MERGE = "application/merge-patch+json"

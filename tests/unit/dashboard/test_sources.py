@@ -29,8 +29,8 @@ from koordinator.foundation.errors import BugError, InputError
 from koordinator.simulator import Simulation, read_workload
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.policies import default_profile
+from koordinator.simulator.recorder import opened_recording
 from koordinator.simulator.recording import Recording
-from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.replay import ReplayRun
 
 EXAMPLE = Path("examples/small-gpu-cluster.jsonl.gz")

@@ -15,7 +15,7 @@ from koordinator.api.kubescheduler import DeviceShareArgs, FeatureGates, KubeSch
 from koordinator.api.kubescheduler.structs import ConfigStruct
 from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
 from koordinator.cli.crds import run
-from koordinator.domain.devices.templates import read_templates
+from koordinator.domain.devices.model import read_templates
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
 
 SCHEMA = json.loads((CHART / "values.schema.json").read_text("utf-8"))

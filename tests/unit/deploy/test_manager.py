@@ -24,14 +24,18 @@ from koordinator.api.node import Node
 from koordinator.api.slo_config import CONFIG_NAME
 from koordinator.cli.manager.process import SECRET, SERVICE
 from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
-from koordinator.manager.admission.hooks import HookOptions, all_hooks
+from koordinator.manager.admission.hooks import (
+    MUTATING_NAME,
+    VALIDATING_NAME,
+    HookOptions,
+    all_hooks,
+)
 from koordinator.manager.app import WATCHED, WRITTEN
 from koordinator.manager.configuration.checks import check_config
 from koordinator.manager.configuration.reader import read_config
 from koordinator.manager.configuration.strategies import colocation_strategy
 from koordinator.manager.lookups import FOLLOWED
 from koordinator.manager.quota_view import NAME as QUOTA_RECORD
-from koordinator.manager.webhook_configuration import MUTATING_NAME, VALIDATING_NAME
 from koordinator.process.logs import LogFormat
 
 NAME = "koord-manager"

@@ -15,7 +15,7 @@ MAKERS = {
     "cluster/leader_election.py",
     "descheduler/migration/jobs.py",
     "descheduler/plugins/default_evictor.py",
-    "koordlet/app/events.py",
+    "koordlet/app/outbox.py",
     "manager/writes.py",
     "scheduler/loop/reporter.py",
     "yarn/app.py",

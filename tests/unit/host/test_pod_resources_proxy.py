@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from koordinator.foundation.clock import SystemClock
-from koordinator.host.linux.kubelet_sockets import PodResourcesProxy, PodResourcesSettings
+from koordinator.host.linux.sockets import PodResourcesProxy, PodResourcesSettings
 
 grpc = pytest.importorskip("grpc", reason="the extra pod-resources is not installed")
 pytestmark = pytest.mark.slow

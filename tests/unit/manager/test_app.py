@@ -18,7 +18,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.manager.app import Manager, ManagerOptions
-from koordinator.manager.switches import Controller
+from koordinator.manager.mirror import Controller
 
 BATCH = "kubernetes.io/batch-cpu"
 ON = {"enable": True}

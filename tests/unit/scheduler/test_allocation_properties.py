@@ -20,7 +20,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.quantity import Quantity
-from koordinator.scheduler.rules.numa.topology import read_topology
+from koordinator.scheduler.rules.numa.node import read_topology
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.simulator import Embedded
 

@@ -12,8 +12,7 @@ from koordinator.scheduler.contract import (
     Spread,
     spread_of,
 )
-from koordinator.scheduler.cycle.best import best_row, best_spread, spread_onto
-from koordinator.scheduler.cycle.score_table import UNFIT
+from koordinator.scheduler.cycle.score_table import UNFIT, best_row, best_spread, spread_onto
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
 from koordinator.scheduler.snapshot import ResourceAxis
 

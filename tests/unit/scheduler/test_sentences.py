@@ -31,7 +31,7 @@ OTHERS = (
     "domain/quota/admission.py",
     "domain/quota/hooks.py",
     "scheduler/rules/reservations/match.py",
-    "scheduler/rules/reservations/remainder.py",
+    "scheduler/rules/reservations/offer.py",
     "scheduler/rules/volumes.py",
     "scheduler/features/gangs/topology.py",
     "scheduler/features/quotas/queues.py",

@@ -24,7 +24,7 @@ from tests.unit.scheduler.watches import events
 from tests.worlds import budget, node, pod
 
 from koordinator.api.meta import KubeObject
-from koordinator.scheduler.features.gangs import tree_preemption
+from koordinator.scheduler.features.gangs import topology_preemption
 from koordinator.simulator import Embedded
 
 IN_RACK: dict[str, Any] = {"schedulingConstraints": {"topology": [{"key": RACK}]}}
@@ -99,7 +99,7 @@ def test_members_that_depend_on_other_nodes_may_be_too_many(
     monkeypatch: pytest.MonkeyPatch, *, depends: bool
 ) -> None:
     """Each pod that comes back would have all of them checked; others are checked on its node."""
-    monkeypatch.setattr(tree_preemption, "MOST_CHECKS", 7)
+    monkeypatch.setattr(topology_preemption, "MOST_CHECKS", 7)
     spread = {
         "maxSkew": 9,
         "topologyKey": RACK,

@@ -11,9 +11,9 @@ from koordinator.descheduler.configuration import decode_descheduler_configurati
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
 from koordinator.simulator import Simulation, parse_workload, shipped_configuration
-from koordinator.simulator.evictions import Eviction, moves_allowed
 from koordinator.simulator.run import MoveSettings
 from koordinator.simulator.run_report import MoveTotals
+from koordinator.simulator.stages import Eviction, moves_allowed
 
 SMALL = {"cpu": 2, "memory": "4Gi", "gpus": 1}
 

@@ -14,8 +14,8 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.features.audit import Audit
 from koordinator.simulator import Simulation, parse_workload
 from koordinator.simulator.policies import BY_NAME, default_profile
+from koordinator.simulator.recorder import opened_recording
 from koordinator.simulator.recording import read_recording
-from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.replay import ReplayOutcomes, replay
 from koordinator.simulator.results import SimulationResult
 

@@ -14,9 +14,8 @@ from koordinator.domain.cgroups.files import CgroupVersion
 from koordinator.foundation.errors import HostError
 from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.port import YarnContainer, YarnError
-from koordinator.host.linux.runtime_sockets import SocketCopilot
-from koordinator.yarn.copilot.agent import ContainerCgroups, YarnCopilot
-from koordinator.yarn.copilot.socket import CopilotSocket
+from koordinator.host.linux.sockets import SocketCopilot
+from koordinator.yarn.copilot import ContainerCgroups, CopilotSocket, YarnCopilot
 
 FOLDER = "kubepods/besteffort/hadoop-yarn"
 MASTER = "container_1700000000000_0001_01_000001"

@@ -16,8 +16,8 @@ from koordinator.api.codec import decode
 from koordinator.api.control_plane import YARN_OPERATOR_LEASE
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.cli.yarn.copilot_flags import YarnCopilotFlags
-from koordinator.cli.yarn.operator_flags import YarnOperatorFlags
+from koordinator.cli.yarn.copilot import YarnCopilotFlags
+from koordinator.cli.yarn.operator import YarnOperatorFlags
 from koordinator.hadoop.amounts import BatchAmounts, YarnResource
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 from koordinator.hadoop.port import YarnNode

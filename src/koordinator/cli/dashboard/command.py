@@ -46,7 +46,7 @@ from koordinator.simulator import Simulation, demo_workload, read_workload
 from koordinator.simulator.generation import unsimulated
 from koordinator.simulator.manifests.reader import STDIN, files_below, read_manifests
 from koordinator.simulator.policies import default_profile
-from koordinator.simulator.recording_file import opened_recording
+from koordinator.simulator.recorder import opened_recording
 from koordinator.simulator.replay import ReplayRun
 
 _DESKTOPS = ("DISPLAY", "WAYLAND_DISPLAY")

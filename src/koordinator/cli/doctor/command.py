@@ -50,9 +50,13 @@ def check_cluster(flags: ClusterFlags) -> None:
     It changes nothing. The exit code is 0 without problems, 1 with problems, and 2 for wrong input.
     """
     from koordinator.cli.doctor.custom_resources import check_custom_resources  # noqa: PLC0415 -- the
-    from koordinator.cli.doctor.freshness import check_leases, check_node_metrics  # noqa: PLC0415 -- client
     from koordinator.cli.doctor.gates import check_gates  # noqa: PLC0415 -- takes a
-    from koordinator.cli.doctor.installation import COMPONENTS, read_installation  # noqa: PLC0415 -- quarter
+    from koordinator.cli.doctor.installation import (  # noqa: PLC0415 -- client  # noqa: PLC0415 -- quarter
+        COMPONENTS,
+        check_leases,
+        check_node_metrics,
+        read_installation,
+    )
     from koordinator.cli.doctor.rights import check_rights, shipped_rights  # noqa: PLC0415 -- of a
     from koordinator.cli.doctor.webhooks import check_webhooks  # noqa: PLC0415 -- second
     from koordinator.cli.input.live import connected, find_cluster  # noqa: PLC0415 -- to load

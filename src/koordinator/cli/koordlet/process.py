@@ -23,22 +23,23 @@ from koordinator.host.gpus import Gpus, GpusOnDemand, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.hook_server import HookServer
 from koordinator.host.linux.host import LinuxHost
-from koordinator.host.linux.kubelet_sockets import (
-    KubeletPlugin,
-    PodResourcesProxy,
-    PodResourcesSettings,
-)
 from koordinator.host.linux.nri_connection import NriConnection
 from koordinator.host.linux.perf_events import LinuxPerfEvents
 from koordinator.host.linux.programs import LinuxNetworkTools
-from koordinator.host.linux.runtime_sockets import CriSocket, SocketCopilot
+from koordinator.host.linux.sockets import (
+    CriSocket,
+    KubeletPlugin,
+    PodResourcesProxy,
+    PodResourcesSettings,
+    SocketCopilot,
+)
 from koordinator.host.linux.trees import Trees, trees_of
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 from koordinator.koordlet.app import KoordletOptions, Outbox, assemble_agent
 from koordinator.koordlet.app.device_hooks import DeviceHolders, device_expectations, device_hooks
-from koordinator.koordlet.app.events import KUBELET_SILENT, node_event
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.options import MEANINGLESS, parse_gates
+from koordinator.koordlet.app.outbox import KUBELET_SILENT, node_event
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_pod_uids, find_version
 from koordinator.koordlet.hooks.devices import LOCK_FOLDER, HamiCoreSettings
 from koordinator.koordlet.pod_resources import COMPLETED, SERVICES, PodResourcesAnswers

@@ -30,7 +30,8 @@ from koordinator.cli.manager.queue_flags import QueueFlags
 from koordinator.cli.output import Output
 from koordinator.foundation.errors import InputError
 from koordinator.manager.admission.gates import ManagerFeature, parse_gates
-from koordinator.manager.switches import Controller, NodePlugin
+from koordinator.manager.mirror import Controller
+from koordinator.manager.node_resources.calculation import NodePlugin
 from koordinator.manager.writes import ColocationProfileOptions
 
 if TYPE_CHECKING:

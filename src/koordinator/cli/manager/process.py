@@ -33,19 +33,21 @@ from koordinator.cli.manager.visibility_pages import VisibilityServer
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import FaultHandler, NotFoundError
-from koordinator.manager.admission.hooks import Hook, HookOptions, enabled_hooks
+from koordinator.manager.admission.hooks import (
+    MUTATING_NAME,
+    VALIDATING_NAME,
+    Configuration,
+    Hook,
+    HookOptions,
+    configuration_patch,
+    enabled_hooks,
+)
 from koordinator.manager.admission.lookup import AdmissionRequest, Denial
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.lookups import WatchLookup
 from koordinator.manager.metrics import BindingMetrics, ManagerMetrics, QuotaWeights
+from koordinator.manager.mirror import Controller
 from koordinator.manager.quota_view import QuotaRecord
-from koordinator.manager.switches import Controller
-from koordinator.manager.webhook_configuration import (
-    MUTATING_NAME,
-    VALIDATING_NAME,
-    Configuration,
-    configuration_patch,
-)
 from koordinator.process.admission_reviews import (
     Answer,
     Review,

@@ -11,7 +11,7 @@ from koordinator.api import slo_config
 from koordinator.api.codec import decode
 from koordinator.api.core import ConfigMap
 from koordinator.api.kubescheduler import decode_configuration
-from koordinator.api.kubescheduler.former_versions import FORMER_VERSIONS, as_v1
+from koordinator.api.kubescheduler.decoder import FORMER_VERSIONS, as_v1
 from koordinator.api.meta import JsonObject
 from koordinator.api.syntax import join_path
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
@@ -19,7 +19,7 @@ from koordinator.cli.input.configuration import plugins_for
 from koordinator.cli.migrate.documents import Document, FindingStatus, MigrationFinding
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.profile import choose_profiles
-from koordinator.domain.devices.templates import read_templates
+from koordinator.domain.devices.model import read_templates
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.yaml_documents import yaml_document

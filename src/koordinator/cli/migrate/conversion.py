@@ -5,13 +5,13 @@ from typing import Any, Final
 
 from koordinator.api.codec import decode
 from koordinator.api.core import ConfigMap
-from koordinator.api.kubescheduler.former_versions import FORMER_VERSIONS, as_v1
+from koordinator.api.kubescheduler.decoder import FORMER_VERSIONS, as_v1
 from koordinator.api.meta import JsonObject
 from koordinator.api.slo_config import CONFIG_NAME
 from koordinator.cli.migrate.chart_values import is_values, settings_in, target_of
 from koordinator.cli.migrate.configurations import SCHEDULER, configurations_in
 from koordinator.cli.migrate.documents import Document
-from koordinator.domain.devices.templates import DATA_KEY
+from koordinator.domain.devices.model import DATA_KEY
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.scheduler.profile import TEMPLATES

@@ -21,15 +21,18 @@ from koordinator.cli.input.configuration import (
     read_configuration,
 )
 from koordinator.cli.input.live import read_gates
-from koordinator.cli.interruption import INTERRUPTED
 from koordinator.cli.output import Output, check_writable, print_data, warn
-from koordinator.cli.simulate.outputs import (
+from koordinator.cli.simulate.reports import (
+    INTERRUPTED,
     figures_of,
     print_arrivals,
+    print_comparison,
+    print_report,
     print_runs,
+    run_watched,
+    write_html,
     write_placements,
 )
-from koordinator.cli.simulate.reports import print_comparison, print_report, run_watched, write_html
 from koordinator.cli.simulate.variants import (
     COLOCATION,
     DESCHEDULER,

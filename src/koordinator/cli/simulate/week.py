@@ -6,8 +6,8 @@ from pathlib import Path
 import typer
 from rich.progress import Progress
 
-from koordinator.cli.interruption import INTERRUPTED, Interruption, warn_interrupted
 from koordinator.cli.output import Output, console, print_data
+from koordinator.cli.simulate.reports import INTERRUPTED, Interruption, warn_interrupted
 from koordinator.simulator.research.openb import OpenbTrace, read_trace
 from koordinator.simulator.research.openb_departures import (
     WEEK_S,

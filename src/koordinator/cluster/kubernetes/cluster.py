@@ -29,7 +29,6 @@ from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBind
 from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.cluster.kubernetes.kubelet_pods import KubeletFollower, KubeletSource
 from koordinator.cluster.kubernetes.mailbox import Follower, Mailbox
-from koordinator.cluster.kubernetes.object_watch import watch_object
 from koordinator.cluster.kubernetes.pages import Pager, Selection, decode_page
 from koordinator.cluster.kubernetes.reflector import Reflector
 from koordinator.cluster.kubernetes.reports import Reports
@@ -41,7 +40,7 @@ from koordinator.cluster.kubernetes.resources import (
     with_query,
 )
 from koordinator.cluster.kubernetes.transport import ObserveRequest, Request, Transport
-from koordinator.cluster.kubernetes.watch import KubernetesWatch, View
+from koordinator.cluster.kubernetes.watch import KubernetesWatch, View, watch_object
 from koordinator.cluster.port import (
     NO_SELECTORS,
     NO_TRANSFORMS,

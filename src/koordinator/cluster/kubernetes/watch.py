@@ -1,17 +1,28 @@
-"""Watch of several kinds, with the view of each kind."""
+"""Watch of several kinds, with the view of each kind.
+
+Proof that a view has caught up with the API server.
+
+A new leader must know everything that happened before it began to lead.  Lists of whole objects
+would show it.  Lists of their versions show it too, at a fraction of the cost, since a stream has
+nearly always delivered everything already: then nothing is left to decode, and no stream is
+interrupted.
+
+Watch of one object, for a reader that polls it and wants to read it earlier.
+"""
 
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import aclosing
+from typing import Final, Generic, TypeVar
 
 import msgspec
 
 from koordinator.api.codec import decode
-from koordinator.api.meta import KubeObject
+from koordinator.api.meta import KubeObject, is_newer_version
 from koordinator.api.nesting import cut_nesting
 from koordinator.cluster.kubernetes.background import Background
-from koordinator.cluster.kubernetes.catch_up import CatchUp
+from koordinator.cluster.kubernetes.failures import ForbiddenError
 from koordinator.cluster.kubernetes.mailbox import Follower, Item, Lines, Mailbox, WatchRefusal
 from koordinator.cluster.kubernetes.pages import (
     Name,
@@ -21,12 +32,85 @@ from koordinator.cluster.kubernetes.pages import (
     decode_named,
     decode_page,
 )
+from koordinator.cluster.kubernetes.resources import collection_path, with_query
+from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.cluster.port import EventType, Transform, WatchEvent
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import ClusterError, InputError
+
+_TIMEOUT_S: Final = 300  # for which the server keeps a stream open
+_RETRY_S: Final = 2.0
+_FORBIDDEN_RETRY_S: Final = 60.0  # a role may be extended while the process runs
+
+#: From the comparison on; a stream that is slower is replaced by a list.
+PATIENCE_S: Final = 1.0
 
 ObjectT = TypeVar("ObjectT")
 
 log = logging.getLogger(__name__)
+
+
+class CatchUp:
+    """Comparison of a view with the versions of a list; begins before the list is requested.
+
+    The versions may come at any time later.  Where they differ, the view has to receive events
+    first.  An object that is newer than the list, or that was removed since the beginning,
+    counts as received.
+    """
+
+    def __init__(self, refresh: int) -> None:
+        self.refresh = refresh  # number of the request
+        self._removed: set[str] = set()  # UIDs, since the beginning
+        self._list_version = ""
+        self._missing: dict[str, ObjectVersion] | None = None  # by key; None before the comparison
+        self._stale: set[str] = set()  # keys of objects that the list does not have
+        self._deadline_s = 0.0
+
+    def note_removed(self, uid: str) -> None:
+        """Remember that the view has received the removal of an object."""
+        self._removed.add(uid)
+
+    def compare(
+        self,
+        listed: VersionList,
+        objects: Mapping[str, KubeObject],
+        key_of: Callable[[ObjectVersion], str],
+        now_s: float,
+    ) -> None:
+        """Find the differences between a list and the objects of the view."""
+        self._list_version, self._deadline_s = listed.resource_version, now_s + PATIENCE_S
+        self._missing = {key_of(each): each for each in listed.objects}
+        self._stale = objects.keys() - self._missing.keys()
+
+    def is_done(self, objects: Mapping[str, KubeObject]) -> bool:
+        """Return whether the view has everything that was listed, and nothing that was not."""
+        if self._missing is None:
+            return False
+        self._missing = {
+            key: wanted
+            for key, wanted in self._missing.items()
+            if not self._has(objects.get(key), wanted)
+        }
+        self._stale = {key for key in self._stale if self._is_stale(objects.get(key))}
+        return not (self._missing or self._stale)
+
+    def is_overdue(self, now_s: float) -> bool:
+        """Return whether the stream has not delivered the differences in time."""
+        return self._missing is not None and now_s >= self._deadline_s
+
+    def _has(self, known: KubeObject | None, wanted: ObjectVersion) -> bool:
+        if wanted.uid in self._removed:
+            return True
+        if known is None:
+            return False
+        version = known.metadata.resource_version
+        return version == wanted.resource_version or is_newer_version(
+            version, wanted.resource_version
+        )
+
+    def _is_stale(self, known: KubeObject | None) -> bool:
+        return known is not None and not is_newer_version(
+            known.metadata.resource_version, self._list_version
+        )
 
 
 class _Line(msgspec.Struct, Generic[ObjectT]):
@@ -259,3 +343,40 @@ def _read(
             events.extend(view.apply(item))
         if until_listed and view.is_listed:
             return
+
+
+async def watch_object(
+    transport: Transport,
+    kind_type: type[KubeObject],
+    name: str,
+    namespace: str,
+    on_change: Callable[[], None],
+    *,
+    silence_s: float,
+) -> None:
+    """Call ``on_change`` after every event of an object, and when the watch begins.
+
+    It ends when it is cancelled.  Nothing is decoded, and a failure is not raised: the caller reads
+    the object also without this.
+    """
+    path = with_query(
+        collection_path(kind_type, namespace),
+        watch="true",
+        fieldSelector=f"metadata.name={name}",
+        timeoutSeconds=_TIMEOUT_S,
+    )
+    request = Request("GET", path)
+    level = logging.INFO  # for the first refusal
+    while True:
+        delay_s = _RETRY_S
+        try:
+            async with aclosing(transport.stream(request, silence_s)) as chunks:
+                async for _ in chunks:
+                    on_change()
+        except ForbiddenError as error:
+            log.log(level, "watch forbidden: polling only", extra={"error": str(error)})
+            level = logging.DEBUG
+            delay_s = _FORBIDDEN_RETRY_S
+        except ClusterError as error:
+            log.debug("watch interrupted", extra={"error": str(error)})
+        await transport.pause(delay_s)

@@ -6,9 +6,9 @@ from msgspec.structs import replace
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.crd import has_status_subresource
+from koordinator.api.json_merge import carried_over
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
-from koordinator.cluster.unknown_fields import carried_over
 from koordinator.foundation.errors import ConflictError, NotFoundError
 
 KindT = TypeVar("KindT", bound=KubeObject)

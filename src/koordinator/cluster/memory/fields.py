@@ -26,11 +26,11 @@ from koordinator.api.codec import to_manifest
 from koordinator.api.core import Namespace
 from koordinator.api.dynamic_resources import ResourceSlice
 from koordinator.api.event import CoreEvent
+from koordinator.api.json_merge import carried_over
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.workload import ReplicationController
-from koordinator.cluster.unknown_fields import carried_over
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InvalidError
 

@@ -1,12 +1,13 @@
 """Devices of nodes: requests of pods, devices of nodes, and allocation.
 
-``requests``, ``pod_request``  requests of pods per device, with the settings in annotations
-``vendor``, ``vendors``, ``templates``  specifics of single makers of accelerators
-``report``, ``model``  Device objects as ``NodeDevices``; equal machines share a model
+``requests``, ``pod_request``  requests of pods per device, with the settings in annotations, and
+                  resolved for one model
+``vendor``, ``vendors``  specifics of single makers of accelerators
+``report``, ``model``  Device objects as ``NodeDevices``; equal machines share a model; templates
 ``partitions``    the three ways to choose devices
 ``choice``        joint choice over all types, from bit masks alone
 ``free_devices``  devices in use, and devices that a pod may take
-``parts``, ``plan``  a request on nodes of one model: feasibility and allocation
+``plan``          a request on nodes of one model: feasibility and allocation
 ``allocation``  annotations written about an allocation
 ``scorer``        order of devices, and score of nodes
 

@@ -25,11 +25,9 @@ from koordinator.domain.devices.allocation import (
     SEVERAL_SHARES,
     DeviceShortage,
 )
-from koordinator.domain.devices.model import DeviceGroup, NodeModel
+from koordinator.domain.devices.model import DeviceGroup, NodeModel, model_key
 from koordinator.domain.devices.partitions import Partition, PartitionRequest, choose_partition
-from koordinator.domain.devices.parts import DevicePart
-from koordinator.domain.devices.pod_request import PodDeviceRequest
-from koordinator.domain.devices.templates import model_key
+from koordinator.domain.devices.pod_request import DevicePart, PodDeviceRequest
 from koordinator.domain.masks import minors_of
 
 

@@ -12,7 +12,7 @@ from typing import NamedTuple
 from koordinator.api.device import DeviceType
 from koordinator.domain.devices.allocation import Allocation, DeviceAmounts, Taken
 from koordinator.domain.devices.model import NodeDevices
-from koordinator.domain.devices.parts import DevicePart
+from koordinator.domain.devices.pod_request import DevicePart
 from koordinator.domain.masks import mask_of, minors_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError

@@ -20,8 +20,12 @@ from koordinator.domain.devices.allocation import (
 from koordinator.domain.devices.choice import Chooser, DeviceChoice, DeviceStanding, Ranking
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.model import NodeModel, NumaSet
-from koordinator.domain.devices.parts import DevicePart, early_parts_of, parts_of
-from koordinator.domain.devices.pod_request import PodDeviceRequest
+from koordinator.domain.devices.pod_request import (
+    DevicePart,
+    PodDeviceRequest,
+    early_parts_of,
+    parts_of,
+)
 from koordinator.domain.masks import mask_of
 from koordinator.foundation.arrays import IntArray
 

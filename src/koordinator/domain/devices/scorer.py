@@ -19,7 +19,7 @@ from koordinator.api.device import DeviceType
 from koordinator.domain.devices.allocation import NAMES, DeviceAmounts
 from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.free_devices import FreeDevices
-from koordinator.domain.devices.parts import DevicePart
+from koordinator.domain.devices.pod_request import DevicePart
 from koordinator.foundation.arrays import IntArray, Kernel
 
 MOST_BITS: Final = 62  # usable bits of an integer in the loops

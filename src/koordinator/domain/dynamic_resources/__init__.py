@@ -5,5 +5,5 @@
 ``requests``    requests of claims with their device classes
 ``shares``      counters and capacities that several allocations share
 ``allocator``   depth-first search for an allocation
-``allocation``  status of allocated claims
+``allocation``  status of allocated claims, and claims of PodGroups
 """

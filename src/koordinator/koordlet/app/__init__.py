@@ -3,7 +3,6 @@
 ``agent``       main loop: measure, decide, apply, report
 ``assembly``    construction of the agent from the ports of its machine
 ``parts``       parts of the agent that the assembly builds
-``hardware``    hardware of the node and the machine that strategies see
 ``node_state``  state of this node from the API server
 ``outbox``      queued writes to the API server, so that an outage does not block the loop
 ``options``     options and feature gates

@@ -17,17 +17,17 @@ from koordinator.cluster.port import Cluster, Watch
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.errors import BugError
-from koordinator.koordlet.app.events import (
+from koordinator.koordlet.app.discovery import NodeHardware
+from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
+from koordinator.koordlet.app.node_state import KINDS, NodeCheckpoint, selectors
+from koordinator.koordlet.app.object_intents import plan_all
+from koordinator.koordlet.app.outbox import (
     BAD_SLO,
     CGROUPS_MISSING,
     KUBELET_MEMORY_QOS,
     POLICY_RAISED,
     NodeWarnings,
 )
-from koordinator.koordlet.app.hardware import NodeHardware
-from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
-from koordinator.koordlet.app.node_state import KINDS, NodeCheckpoint, selectors
-from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.app.parts import AgentParts
 from koordinator.koordlet.app.reports import (
     DeviceReport,

@@ -14,8 +14,7 @@ from dataclasses import dataclass, field, replace
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import ClusterError, HostError, NotFoundError
 from koordinator.host.port import ContainerRuntime, Copilot, Released
-from koordinator.koordlet.app.events import EVICTED, NOT_EVICTED, pod_event
-from koordinator.koordlet.app.outbox import Outbox
+from koordinator.koordlet.app.outbox import EVICTED, NOT_EVICTED, Outbox, pod_event
 from koordinator.koordlet.executor import Executor
 from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.qos.eviction import Task, choose_with_copilot, is_runtime

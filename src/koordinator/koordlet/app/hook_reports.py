@@ -7,9 +7,8 @@ from typing import Final
 from koordinator.foundation.errors import HostError
 from koordinator.host.port import ContainerRuntime
 from koordinator.koordlet.adjustments import UnpreparedPolicy
-from koordinator.koordlet.app.events import hook_event, unprepared_event
 from koordinator.koordlet.app.evictions import in_thread
-from koordinator.koordlet.app.outbox import Outbox
+from koordinator.koordlet.app.outbox import Outbox, hook_event, unprepared_event
 from koordinator.koordlet.executor import Executor
 from koordinator.koordlet.runtime_hooks.outcomes import (
     HookFailure,

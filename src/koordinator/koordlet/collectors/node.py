@@ -21,9 +21,8 @@ from koordinator.foundation.cpu_list import cpu_ids
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.files import path_component
 from koordinator.host.port import Files
-from koordinator.koordlet.cgroup_readings import cpu_usage_ns, memory_stat
 from koordinator.koordlet.collectors.context import CollectionContext, Counters, read_text
-from koordinator.koordlet.collectors.procfs import busy_ticks, memory_info
+from koordinator.koordlet.kernel_readings import busy_ticks, cpu_usage_ns, memory_info, memory_stat
 from koordinator.koordlet.metrics import MEMORY_METRICS, Metric
 
 

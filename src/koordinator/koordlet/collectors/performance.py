@@ -20,9 +20,14 @@ from typing import Final
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.host.port import Counting, PerfEvents
-from koordinator.koordlet.cgroup_readings import Pressure, cold_bytes, memory_stat, pressure
 from koordinator.koordlet.collectors.context import CollectionContext
-from koordinator.koordlet.collectors.procfs import memory_info
+from koordinator.koordlet.kernel_readings import (
+    Pressure,
+    cold_bytes,
+    memory_info,
+    memory_stat,
+    pressure,
+)
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.resctrl import CLASS_GROUPS
 from koordinator.koordlet.view.pods import ContainerView

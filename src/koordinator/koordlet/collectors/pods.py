@@ -5,13 +5,13 @@ Source: koordinator pkg/koordlet/metricsadvisor/collectors/podresource, podthrot
 
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError, InputError
-from koordinator.koordlet.cgroup_readings import (
+from koordinator.koordlet.collectors.context import CollectionContext, Counters
+from koordinator.koordlet.kernel_readings import (
     cpu_usage_ns,
     memory_by_numa_node,
     memory_stat,
     throttling,
 )
-from koordinator.koordlet.collectors.context import CollectionContext, Counters
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.view.pods import PodView
 

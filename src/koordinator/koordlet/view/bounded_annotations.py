@@ -39,7 +39,7 @@ from koordinator.api.bounds import accepted_by
 from koordinator.api.core import ResourceList
 from koordinator.api.device import DeviceType
 from koordinator.api.meta import ObjectMeta
-from koordinator.api.node_slo import CpuBurstSettings
+from koordinator.api.node_slo import CpuBurstSettings, overlaid
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU
 from koordinator.api.resource_qos import MemorySettings, ResctrlQos
@@ -49,7 +49,6 @@ from koordinator.domain.devices.requests import (
     DeviceRequestError,
     device_requests,
 )
-from koordinator.domain.node_slo import overlaid
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.resized_pods import least_requests
 from koordinator.foundation.cpu_list import lowest, parse_cpu_list

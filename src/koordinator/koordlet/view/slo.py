@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from koordinator.api.bounds import Accepted, accepted_by, attribute_of, json_name
 from koordinator.api.meta import ApiStruct
-from koordinator.api.node_slo import NodeSloSpec
+from koordinator.api.node_slo import CPU_BURST, SYSTEM, THRESHOLD, NodeSloSpec, overlaid
 from koordinator.api.resource_qos import (
     BlockIoQos,
     CpuQos,
@@ -22,7 +22,6 @@ from koordinator.api.resource_qos import (
     ResourceQosStrategy,
 )
 from koordinator.domain.cgroups.layout import CgroupLayout
-from koordinator.domain.node_slo import CPU_BURST, SYSTEM, THRESHOLD, overlaid
 from koordinator.foundation.errors import InputError
 
 NO_CPU_QOS: Final = CpuQos(enable=False, group_identity=0, sched_idle=0, core_expeller=False)

@@ -14,10 +14,10 @@ from koordinator.api.colocation import (
     ClusterColocationProfile,
     ClusterColocationProfileSpec,
 )
+from koordinator.api.json_merge import strategic_merge
 from koordinator.api.labels import POD_PRIORITY, POD_QOS_CLASS
 from koordinator.api.meta import JsonObject, LabelSelector
 from koordinator.api.selectors import matches
-from koordinator.api.strategic_merge import strategic_merge
 from koordinator.foundation.errors import (
     ClusterError,
     FaultHandler,

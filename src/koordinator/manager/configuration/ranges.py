@@ -3,7 +3,7 @@
 The JSON is validated before it is decoded: decoding fails at the first invalid number, validation
 reports all.  Messages and paths reproduce the original's validator, which uses Go's field names.
 
-Defaults that the node agent shares are in ``domain.node_slo``.
+Defaults that the node agent shares are in ``api.node_slo``.
 
 Source: koordinator apis/configuration/slo_controller_config.go; pkg/util/sloconfig/
 colocation_config.go, ``DefaultColocationStrategy``; nodeslo_config.go; the validate tags of

@@ -15,9 +15,11 @@ from typing import Final, TypeVar
 import msgspec
 from msgspec.structs import replace as with_fields
 
+from koordinator.api import node_slo
 from koordinator.api.annotations.node import ColocationStrategy
 from koordinator.api.codec import decode, encode_part
 from koordinator.api.core import ConfigMap
+from koordinator.api.node_slo import overlaid
 from koordinator.api.slo_config import (
     COLOCATION,
     CPU_BURST,
@@ -36,8 +38,6 @@ from koordinator.api.slo_config import (
     SystemConfig,
     ThresholdConfig,
 )
-from koordinator.domain import node_slo
-from koordinator.domain.node_slo import overlaid
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity

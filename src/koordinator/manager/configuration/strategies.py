@@ -14,6 +14,7 @@ import msgspec
 from msgspec.structs import replace
 
 from koordinator.api import labels as keys
+from koordinator.api import node_slo
 from koordinator.api.annotations.node import (
     COLOCATION_STRATEGY,
     ColocationStrategy,
@@ -26,6 +27,7 @@ from koordinator.api.node_slo import (
     NodeSloSpec,
     ResourceThresholdStrategy,
     SystemStrategy,
+    overlaid,
 )
 from koordinator.api.resource_qos import ResourceQosStrategy
 from koordinator.api.slo_config import (
@@ -35,8 +37,6 @@ from koordinator.api.slo_config import (
     ResourceAmplificationConfig,
     ResourceAmplificationStrategy,
 )
-from koordinator.domain import node_slo
-from koordinator.domain.node_slo import overlaid
 from koordinator.foundation.errors import InputError
 from koordinator.manager.configuration import ranges
 from koordinator.manager.configuration.ranges import (

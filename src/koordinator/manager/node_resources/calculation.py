@@ -13,6 +13,7 @@ pkg/slo-controller/noderesource/plugins/midresource/plugin.go; plugins/util/util
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
+from enum import StrEnum
 from typing import Final
 
 from koordinator.api.annotations.node import read_cpu_normalization_ratio
@@ -57,10 +58,20 @@ from koordinator.manager.node_resources.ratios import (
     normalization_ratio,
     round_ratio,
 )
-from koordinator.manager.switches import NodePlugin
 
 _PERCENT = 100
 _GIGA = 10**9
+
+
+class NodePlugin(StrEnum):
+    """Plugin names of the flag ``--noderesource-plugins``."""
+
+    MID = "MidResource"
+    BATCH = "BatchResource"
+    NORMALIZATION = "CPUNormalization"
+    AMPLIFICATION = "ResourceAmplification"
+    GPU = "GPUDeviceResource"
+    RDMA = "RDMADeviceResource"
 
 
 @dataclass(frozen=True, slots=True)

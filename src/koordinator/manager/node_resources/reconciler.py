@@ -35,13 +35,13 @@ from koordinator.manager.node_resources.calculation import (
     GPU_LABELS,
     GPU_RESOURCES,
     ManagedNode,
+    NodePlugin,
     NodeResourceResult,
     calculate,
     reset,
 )
 from koordinator.manager.node_resources.node import CpuMemory, milli, units
 from koordinator.manager.node_resources.ratios import is_another_ratio
-from koordinator.manager.switches import NodePlugin
 from koordinator.manager.writes import Patch, Write, difference
 
 _NOTHING = Quantity(0)

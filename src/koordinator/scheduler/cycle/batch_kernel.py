@@ -24,8 +24,7 @@ from typing import Any
 import numpy as np
 
 from koordinator.foundation.arrays import IntArray, Kernel
-from koordinator.scheduler.cycle.best import best_row
-from koordinator.scheduler.cycle.score_table import UNFIT
+from koordinator.scheduler.cycle.score_table import UNFIT, best_row
 from koordinator.scheduler.rules.curves import percent_floor
 from koordinator.scheduler.rules.usage_kernels import (
     BALANCE,

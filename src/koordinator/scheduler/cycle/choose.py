@@ -21,16 +21,17 @@ from koordinator.scheduler.contract import (
     SchedulerExtender,
     Spread,
 )
-from koordinator.scheduler.cycle.best import best_row, best_spread, spread_onto
-from koordinator.scheduler.cycle.evaluation import Evaluation, EvaluationKey, Evaluator
-from koordinator.scheduler.cycle.extenders import ExtenderChain
-from koordinator.scheduler.cycle.nominated_pods import (
+from koordinator.scheduler.cycle.evaluation import (
+    Evaluation,
+    EvaluationKey,
+    Evaluator,
     Nominations,
     nominated_pods_with_priority,
 )
+from koordinator.scheduler.cycle.extenders import ExtenderChain
 from koordinator.scheduler.cycle.program import Program, reading_cluster
 from koordinator.scheduler.cycle.reserve import reserve
-from koordinator.scheduler.cycle.score_table import UNFIT
+from koordinator.scheduler.cycle.score_table import UNFIT, best_row, best_spread, spread_onto
 from koordinator.scheduler.cycle.scorecard import prefilter
 from koordinator.scheduler.cycle.what_if import StateWhatIf, rejection
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot

@@ -6,12 +6,12 @@ import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
-from koordinator.scheduler.cycle.gang_offers import GangOffers
-from koordinator.scheduler.cycle.nominated_pods import (
+from koordinator.scheduler.cycle.evaluation import (
     Nominations,
     nominated_pods_with_priority,
     priority_of,
 )
+from koordinator.scheduler.cycle.gang_offers import GangOffers
 from koordinator.scheduler.cycle.scorecard import Scorecard, scorecard
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import Diagnosis

@@ -3,16 +3,19 @@
 Pods of different classes share an evaluation when every active node-local plugin reads the same
 part of them (``Evaluator.key``).  Results of plugins that read node facts only are shared by plugin
 and key.
+
+Nominated pods with at least a pod's priority: filters count them as placed.
 """
 
 import operator
 from collections import OrderedDict
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 import numpy as np
 
+from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import ActivePlugin, Profile, Reads
@@ -25,6 +28,9 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass, RestorableHol
 KEEP_BYTES = 1 << 30
 _DECODED = 8  # times the size of a pod's encoded spec that it takes in objects
 _OVERHEAD = 1 << 13  # bytes that any evaluation takes
+
+#: Pods that preemption has made room for, with their classes, by node name.
+Nominations = Mapping[str, Sequence[tuple[Pod, PodClass]]]
 
 
 def view_for(profile: Profile, state: ClusterState, pod: PodClass) -> Snapshot:
@@ -343,3 +349,20 @@ class Evaluator:
             accepted: BoolArray = active.plugin.filter(view, pod).codes == 0
             return accepted
         return np.array(active.plugin.score(view, pod), np.int64)
+
+
+def nominated_pods_with_priority(
+    pod: Pod, nominated: Nominations
+) -> dict[str, list[tuple[Pod, PodClass]]]:
+    """Return the other nominated pods with at least the pod's priority, by node."""
+    priority = pod.spec.priority or 0
+    nominated_pods = {
+        node: [n for n in pods if n[0].key != pod.key and (n[0].spec.priority or 0) >= priority]
+        for node, pods in nominated.items()
+    }
+    return {node: pods for node, pods in nominated_pods.items() if pods}
+
+
+def priority_of(pod: Pod) -> int:
+    """Return the priority by which pods are compared."""
+    return pod.spec.priority or 0

@@ -20,12 +20,13 @@ from koordinator.scheduler.contract import (
     SchedulerExtender,
 )
 from koordinator.scheduler.cycle.choose import NodeChoice
-from koordinator.scheduler.cycle.evaluation import Evaluation, Evaluator
-from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound, HeadroomTable
-from koordinator.scheduler.cycle.nominated_pods import (
+from koordinator.scheduler.cycle.evaluation import (
+    Evaluation,
+    Evaluator,
     Nominations,
     nominated_pods_with_priority,
 )
+from koordinator.scheduler.cycle.headroom import UNBOUNDED, HeadroomBound, HeadroomTable
 from koordinator.scheduler.cycle.program import compared
 from koordinator.scheduler.cycle.run import RunChooser
 from koordinator.scheduler.cycle.score_table import UNFIT

@@ -13,9 +13,8 @@ import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import Profile, Reads
-from koordinator.scheduler.cycle.evaluation import view_for
+from koordinator.scheduler.cycle.evaluation import Nominations, view_for
 from koordinator.scheduler.cycle.job_headroom import free_headroom
-from koordinator.scheduler.cycle.nominated_pods import Nominations
 from koordinator.scheduler.cycle.scorecard import scorecard
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.job_preemption import breaks_gang

@@ -6,7 +6,6 @@
                   tolerations, selectors, amounts
 ``remedies``      changes after which the pod starts, tried on the state
 ``gangs``         capacity that all unplaced members of a gang need; remedies for incomplete gangs
-``resizes``       resizes that a node has not carried out
 ``sentences``     reasons as plain sentences
 ``explanation``   the explanation as data: causes, remedies, position in the queue; groups of pods
                   with the same cause
@@ -34,7 +33,7 @@ from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
 from koordinator.scheduler.explain.question import Question, ask
 from koordinator.scheduler.explain.remedies import limited_together, remedies
-from koordinator.scheduler.explain.resizes import pending_resize
+from koordinator.scheduler.explain.victims import pending_resize
 
 __all__ = [
     "Cause",

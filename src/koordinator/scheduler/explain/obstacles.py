@@ -11,8 +11,7 @@ import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import Profile, Refusal, Rejections
-from koordinator.scheduler.cycle.evaluation import view_for
-from koordinator.scheduler.cycle.nominated_pods import Nominations
+from koordinator.scheduler.cycle.evaluation import Nominations, view_for
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.rules.reservations.match import BY_NODE

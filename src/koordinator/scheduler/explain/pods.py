@@ -10,9 +10,8 @@ from koordinator.scheduler.diagnosis import amount_text, quantity
 from koordinator.scheduler.explain.explanation import CauseReport, EmptyCluster, NearNode, Remedy
 from koordinator.scheduler.explain.obstacles import Cause, Way
 from koordinator.scheduler.explain.question import Question
-from koordinator.scheduler.explain.resizes import pending_resizes
 from koordinator.scheduler.explain.sentences import sentence
-from koordinator.scheduler.explain.victims import ReservedRoom
+from koordinator.scheduler.explain.victims import ReservedRoom, pending_resizes
 from koordinator.scheduler.rules.smaller_pods import asking_at_most, overhead_of
 
 NAMED = 100  # nodes listed per cause

@@ -15,8 +15,7 @@ from koordinator.scheduler.contract import (
     SizeRemedies,
     plugins_with,
 )
-from koordinator.scheduler.cycle.evaluation import view_for
-from koordinator.scheduler.cycle.nominated_pods import Nominations
+from koordinator.scheduler.cycle.evaluation import Nominations, view_for
 from koordinator.scheduler.cycle.reserve import reserve
 from koordinator.scheduler.cycle.what_if import StateWhatIf
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles

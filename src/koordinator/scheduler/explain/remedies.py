@@ -31,8 +31,12 @@ from koordinator.scheduler.explain.pods import (
     smaller_requests,
 )
 from koordinator.scheduler.explain.question import Question
-from koordinator.scheduler.explain.resizes import ended_resizes
-from koordinator.scheduler.explain.victims import budgets_against, candidates, is_pinned
+from koordinator.scheduler.explain.victims import (
+    budgets_against,
+    candidates,
+    ended_resizes,
+    is_pinned,
+)
 from koordinator.scheduler.post_filter import Member
 from koordinator.scheduler.preemption import minimal
 from koordinator.scheduler.snapshot import PlacedPod, PodClass, Snapshot

@@ -26,7 +26,7 @@ from koordinator.domain.resized_pods import is_deferred
 from koordinator.foundation.errors import ExtenderError
 from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import SchedulingCycle
-from koordinator.scheduler.cycle.nominated_pods import nominated_pods_with_priority
+from koordinator.scheduler.cycle.evaluation import nominated_pods_with_priority
 from koordinator.scheduler.job_preemption import broken_gangs
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
 from koordinator.scheduler.loop.handle import SchedulerHandle

@@ -23,7 +23,7 @@ from koordinator.api.device import DeviceType
 from koordinator.api.node import NodeResourceTopology
 from koordinator.api.pod import Pod
 from koordinator.api.resource_names import GPU_MEMORY
-from koordinator.domain.amounts import ZoneAmounts
+from koordinator.domain.amounts import ZoneAmounts, go_amounts
 from koordinator.domain.devices.allocation import NAMES
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.clock import to_datetime
@@ -31,7 +31,6 @@ from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list
 from koordinator.foundation.errors import NotFoundError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
-from koordinator.scheduler.loop.go_amounts import go_amounts
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins import load_aware
 from koordinator.scheduler.rules.load.pod_load import Addends, Sum

@@ -5,8 +5,7 @@ Pure arithmetic over arrays, except for a ``PreemptionDryRun``, which runs the r
 ``victims``       the input: kinds of members, nodes, shortfall of their quota; eviction candidates,
                   what they free, and gangs evicted as a whole
 ``victim_choice`` the cheapest victims that make enough room, node by node
-``reprieve``      reprieve of victims that are not needed
-``planner``       all of it together, and the plan
+``planner``       all of it together, the reprieve of victims that are not needed, and the plan
 """
 
 from koordinator.scheduler.job_preemption.planner import PreemptionDryRun, PreemptionPlan, make_plan

@@ -1,10 +1,10 @@
 """The scheduling queue: a pure state machine; the caller passes the time.
 
-``queued_pod``        ``QueuedPod``, its states and the allowed moves between them
+``queued_pod``        ``QueuedPod``, its states and the allowed moves between them; ``Need``:
+                      pods that wait for room for a whole gang
 ``scheduling_queue``  ``SchedulingQueue``: the transitions of pods
 ``pools``             the pods of each state, every index over them, and events during attempts
 ``queued_groups``     ``QueuedGroups``: the pod groups of queued pods, for metrics
-``needs``             ``Need``: pods that wait for room for a whole gang, by amount
 ``hints``             listeners of events and their queueing hints; the meaning of a pod's update
 ``nominator``         ``Nominator``: pods nominated to nodes by preemption
 

@@ -14,9 +14,8 @@ from math import floor, inf, ldexp
 
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.contract import ClusterEvent
-from koordinator.scheduler.queue.needs import Needs
 from koordinator.scheduler.queue.queued_groups import QueuedGroups
-from koordinator.scheduler.queue.queued_pod import MOVES, Entry, QueuedPod, QueueState
+from koordinator.scheduler.queue.queued_pod import MOVES, Entry, Needs, QueuedPod, QueueState
 
 CAPACITY = 1 << 14
 #: An event, and the key of the only pod it is about (None: anyone)

@@ -18,10 +18,9 @@ from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueGate
 from koordinator.scheduler.queue.hints import EVERYTHING, HintTable, Listeners, Wake, pod_changes
-from koordinator.scheduler.queue.needs import Counts, Group
 from koordinator.scheduler.queue.pools import WAITING, Delays, Pools
 from koordinator.scheduler.queue.queued_groups import QueuedGroups
-from koordinator.scheduler.queue.queued_pod import MOVES, Need, QueuedPod, QueueState
+from koordinator.scheduler.queue.queued_pod import MOVES, Counts, Group, Need, QueuedPod, QueueState
 
 NO_PLUGINS: frozenset[str] = frozenset()
 

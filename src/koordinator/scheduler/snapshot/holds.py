@@ -17,12 +17,13 @@ from koordinator.scheduler.rules.reservations.match import GPU_SPELLINGS, in_ter
 from koordinator.scheduler.rules.reservations.offer import (
     OwnerCandidate,
     ReservationOffer,
+    devices_left,
     index_keys,
     look_up_keys,
     names_pods,
+    numa_left,
     owner_candidate_of,
 )
-from koordinator.scheduler.rules.reservations.remainder import devices_left, numa_left
 from koordinator.scheduler.snapshot.axis import PODS, ResourceAxis
 from koordinator.scheduler.snapshot.objects import ChangeLog
 from koordinator.scheduler.snapshot.pods import PlacedPod

@@ -24,9 +24,8 @@ from koordinator.foundation.errors import BugError, InputError
 from koordinator.scheduler.rules.cpus.binding import node_bind_policy, packs
 from koordinator.scheduler.rules.numa.align import node_policy
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger
-from koordinator.scheduler.rules.numa.node import NumaNode
+from koordinator.scheduler.rules.numa.node import NodeTopology, NumaNode, read_topology
 from koordinator.scheduler.rules.numa.rows import NumaRows
-from koordinator.scheduler.rules.numa.topology import NodeTopology, read_topology
 
 #: Meaning of the numbers in ``NumaTable.bind_policy`` and ``NumaTable.policy``.
 BIND_POLICIES: Final = (None, CpuBindPolicy.FULL_PCPUS, CpuBindPolicy.SPREAD_BY_PCPUS)

@@ -2,9 +2,7 @@
 
 ``fleet``       pods by node, their usage and the progress of their work
 ``objects``     objects of a cluster with and without a manager
-``suppression`` the node agent's CPU suppression, vectorised over nodes, and its thresholds
+``suppression`` the node agent's CPU suppression, vectorised over nodes, and its evictions
 ``reporters``   reports of the node agents
-``evictors``    the node agent's evictions, for the nodes above a threshold
-``tally``       sums for the report
 ``loop``        steps of the simulation: usage, suppression, eviction, report, publication
 """

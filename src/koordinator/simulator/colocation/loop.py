@@ -22,13 +22,16 @@ from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.foundation.arrays import FloatArray
 from koordinator.koordlet.view.slo import effective_slo
 from koordinator.manager.app import Manager, ManagerOptions
-from koordinator.manager.switches import Controller
-from koordinator.simulator.colocation.evictors import Evictors, Moment
+from koordinator.manager.mirror import Controller
 from koordinator.simulator.colocation.fleet import DONE_S, Fleet, Loads
 from koordinator.simulator.colocation.reporters import Reporters
-from koordinator.simulator.colocation.suppression import NodeThresholds, Suppressor
-from koordinator.simulator.colocation.tally import Sums, Tally
-from koordinator.simulator.colocation_report import ColocationReport
+from koordinator.simulator.colocation.suppression import (
+    Evictors,
+    Moment,
+    NodeThresholds,
+    Suppressor,
+)
+from koordinator.simulator.colocation_report import ColocationReport, Sums, Tally
 from koordinator.simulator.stages import PodStage
 from koordinator.simulator.usage import Spike, UsageKinds
 from koordinator.simulator.workload import ColocationSettings, YarnSettings
@@ -37,7 +40,7 @@ from koordinator.simulator.world import Rank, SimulatedPod, World
 if TYPE_CHECKING:  # YARN is an optional part
     from koordinator.hadoop.port import ResourceManager
     from koordinator.simulator.colocation.yarn import ColocatedYarn
-    from koordinator.simulator.yarn.applications import SimulatedApplication
+    from koordinator.simulator.yarn import SimulatedApplication
 
 #: Interval of the node agent's CPU suppression.
 REACTION_S = 1.0

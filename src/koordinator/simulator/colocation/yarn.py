@@ -12,19 +12,20 @@ from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.hadoop.amounts import BatchAmounts
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
-from koordinator.hadoop.containers import choose_containers
+from koordinator.hadoop.port import choose_containers
 from koordinator.simulator.colocation.fleet import DONE_S, Demand, Fleet, Tenant
 from koordinator.simulator.colocation_report import YarnColumns, YarnReport
 from koordinator.simulator.workload import YarnSettings
 from koordinator.simulator.world import Rank, World
-from koordinator.simulator.yarn.applications import (
+from koordinator.simulator.yarn import (
+    ContainerEnd,
     SimulatedApplication,
     SimulatedContainer,
+    SimulatedResourceManager,
     YarnQueue,
     node_manager_id,
     queue_of,
 )
-from koordinator.simulator.yarn.resource_manager import ContainerEnd, SimulatedResourceManager
 from koordinator.yarn.account import YarnPolicy, parse_grace_s
 from koordinator.yarn.app import YarnOperator, YarnOptions
 from koordinator.yarn.follower import YarnFollower

@@ -20,7 +20,7 @@ from koordinator.api.core import ConfigMap
 from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.registry import find_kind
-from koordinator.domain.devices.templates import DATA_KEY, read_templates
+from koordinator.domain.devices.model import DATA_KEY, read_templates
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.recording.vocabulary import NUMERIC, annotation_types, vocabulary

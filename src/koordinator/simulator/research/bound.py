@@ -16,6 +16,8 @@ switch is still 1.  The search takes switches between 0 and 1, which can only ra
 
 The module ``filling_search`` has the proof, and ``node_packing`` what is ignored of nodes; the
 bounds that have no order also ignore pods without GPUs.
+
+Proven upper bounds of the GPU allocation of a plan whose pods stay.
 """
 
 from collections import Counter
@@ -24,14 +26,28 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from koordinator.domain.gpus.mix import WHOLE_GPU, GpuClass
+from koordinator.api.labels import GPU_MODEL
+from koordinator.api.node import Node
+from koordinator.api.pod import Pod
+from koordinator.api.resource_names import CPU, GPU_CORE, MEMORY, NVIDIA_GPU
+from koordinator.domain.gpus.mix import ANY_MODEL, WHOLE_GPU, GpuClass
 from koordinator.foundation.arrays import BoolArray
-from koordinator.simulator.research.filling_search import ROUNDS, FillingSearch, Switches
-from koordinator.simulator.research.node_packing import CPU_UNIT, NodeShape
+from koordinator.simulator.generation import SimulationPlan
+from koordinator.simulator.job_metrics import PodDemands
+from koordinator.simulator.research.node_packing import (
+    CPU_UNIT,
+    ROUNDS,
+    FillingSearch,
+    NodeShape,
+    Switches,
+)
 
 #: Parts of the arrivals, each with a switch.  20 and 24 of them lead to bounds of openb that differ
 #: by 0.02 % of its GPUs.
 _PARTS = 24
+
+_PERCENT = 100
+_MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,3 +234,46 @@ def _searched(search: FillingSearch, trivial: float, rounds: int, method: str) -
         method = "fillings of nodes (Lagrangian bound of column generation)"
     bound = min(search.bound, trivial)
     return AllocationBound(bound, method, done, max(0.0, bound - search.reached))
+
+
+def bound_of_plan(plan: SimulationPlan, *, conserving: bool) -> AllocationBound:
+    """Return the bound for the pods of a plan on its nodes.
+
+    ``conserving``: only of placements that place every pod that fits, by CPU, memory, GPUs and
+    their models.
+    """
+    nodes = [obj for obj in plan.objects if isinstance(obj, Node)]
+    bits = {model: 1 << bit for bit, model in enumerate(sorted({_model(node) for node in nodes}))}
+    shapes = [
+        NodeShape(_gpus(n), n.status.allocatable[CPU].milli(), bits[_model(n)]) for n in nodes
+    ]
+    demands = PodDemands()
+    pods = [
+        GpuClass(
+            *demands.of(each.pod), _accepted(demands.models(each.pod), bits), _memory_mib(each.pod)
+        )
+        for each in plan.submissions
+    ]
+    if conserving:
+        return conserving_bound(pods, shapes)
+    return bound_of(pods, [shape for shape in shapes if shape.gpus])
+
+
+def _memory_mib(pod: Pod) -> int:
+    requests = (container.resources.requests for container in pod.spec.containers)
+    return sum(each[MEMORY].value() for each in requests if MEMORY in each) // _MIB
+
+
+def _model(node: Node) -> str:
+    return node.metadata.labels.get(GPU_MODEL, "")
+
+
+def _gpus(node: Node) -> int:
+    amounts = node.status.allocatable
+    if NVIDIA_GPU in amounts:
+        return amounts[NVIDIA_GPU].value()
+    return amounts[GPU_CORE].value() // _PERCENT if GPU_CORE in amounts else 0
+
+
+def _accepted(models: tuple[str, ...], bits: Mapping[str, int]) -> int:
+    return sum(bits.get(model, 0) for model in models) if models else ANY_MODEL

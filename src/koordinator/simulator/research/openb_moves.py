@@ -15,11 +15,11 @@ import numpy as np
 
 from koordinator.domain.gpus.options import GpuNodes
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
-from koordinator.simulator.evictions import moves_allowed
 from koordinator.simulator.research.openb import OpenbTrace
 from koordinator.simulator.research.openb_departures import DepartureWeek
 from koordinator.simulator.research.openb_fleet import FleetPlace, GpuFleet
 from koordinator.simulator.research.openb_repack import Repacking
+from koordinator.simulator.stages import moves_allowed
 
 #: Minimum GPU gain of a swap, which takes two moves.
 LEAST_GAIN_MILLI: Final = 100

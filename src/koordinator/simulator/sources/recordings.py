@@ -21,8 +21,8 @@ from koordinator.api.pod_groups import PodGroup
 from koordinator.api.reservation import Reservation
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.generation import PlannedChange, SimulationPlan
+from koordinator.simulator.recorder import opened_recording
 from koordinator.simulator.recording import Recording
-from koordinator.simulator.recording_file import opened_recording
 from koordinator.simulator.sources.manifests import node_groups
 from koordinator.simulator.sources.source import Source
 from koordinator.simulator.stages import PodLife

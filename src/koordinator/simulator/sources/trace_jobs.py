@@ -22,8 +22,7 @@ from koordinator.api.resource_names import CPU, GPU_CORE, GPU_MEMORY_RATIO, MEMO
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import read_file, read_stream
 from koordinator.foundation.quantity import Quantity
-from koordinator.simulator.generation import Outage, SimulationPlan
-from koordinator.simulator.node_pools import POOL, node_objects
+from koordinator.simulator.generation import POOL, Outage, SimulationPlan, node_objects
 from koordinator.simulator.policies import TRACE_CONFIGURATION
 from koordinator.simulator.sources.source import Source
 from koordinator.simulator.stages import PodLife

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 from tests.unit.cluster.kubernetes.scripted_server import ScriptedServer
 
-from koordinator.cluster.kubernetes import binding, object_watch, reflector, reports
+from koordinator.cluster.kubernetes import binding, reflector, reports, watch
 
 SOON_S = 0.02
 
@@ -21,4 +21,4 @@ def _retried_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """Shorten the first delays after failures."""
     for module in (binding, reflector, reports):
         monkeypatch.setattr(module, "_FIRST_DELAY_S", SOON_S)
-    monkeypatch.setattr(object_watch, "_RETRY_S", SOON_S)
+    monkeypatch.setattr(watch, "_RETRY_S", SOON_S)

@@ -32,7 +32,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.scheduler.fork import follow_cluster
 from koordinator.simulator.policies import default_configuration
 from koordinator.simulator.research.openb import TraceNode
-from koordinator.simulator.research.openb_objects import node_objects
+from koordinator.simulator.sources.openb import node_objects
 
 GANG = "gang.scheduling.koordinator.sh"
 AT_ONCE: JsonObject = {"pendingFor": "0s"}

@@ -23,7 +23,7 @@ from koordinator.descheduler.plugins.gpu_defragmentation.pending_gangs import (
 )
 from koordinator.descheduler.plugins.gpu_defragmentation.room import RoomRequest
 from koordinator.simulator.research.openb import TraceNode
-from koordinator.simulator.research.openb_objects import node_objects
+from koordinator.simulator.sources.openb import node_objects
 
 
 def wired(name: str, gpus: int = 8, **labels: str) -> list[KubeObject]:

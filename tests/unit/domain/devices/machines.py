@@ -10,12 +10,11 @@ from koordinator.api.device import Device, DeviceType
 from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.domain.devices.allocation import Allocation, DeviceShortage, Taken, completed
 from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
-from koordinator.domain.devices.model import NodeDevices, NodeModels
+from koordinator.domain.devices.model import NodeDevices, NodeModels, TemplateTable
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.pod_request import PodDeviceRequest, pod_device_request
 from koordinator.domain.devices.report import node_devices
 from koordinator.domain.devices.scorer import Scorer, scorer_of
-from koordinator.domain.devices.templates import TemplateTable
 
 GPU, RDMA, FPGA = DeviceType.GPU, DeviceType.RDMA, DeviceType.FPGA
 CORE, MEMORY, RATIO = (f"koordinator.sh/gpu-{what}" for what in ("core", "memory", "memory-ratio"))

@@ -18,10 +18,10 @@ from tests.unit.domain.devices.machines import (
 )
 
 from koordinator.api.annotations.devices import DeviceAllocateStrategy
+from koordinator.domain.devices.model import TemplateTable
 from koordinator.domain.devices.partitions import PartitionRequest
 from koordinator.domain.devices.pod_request import pod_device_request
 from koordinator.domain.devices.requests import DeviceRequestError
-from koordinator.domain.devices.templates import TemplateTable
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 

@@ -10,7 +10,7 @@ from koordinator.api.codec import decode
 from koordinator.api.node_metric import NodeMetricStatus
 from koordinator.koordlet.app.metrics import NodeGauges
 from koordinator.koordlet.app.metrics_snapshot import MetricsSnapshot
-from koordinator.koordlet.cgroup_readings import Pressure
+from koordinator.koordlet.kernel_readings import Pressure
 from koordinator.koordlet.metrics import Metric, MetricStore
 
 POD = {"pod_uid": "uid-a", "pod_name": "a", "pod_namespace": "default"}

@@ -11,7 +11,7 @@ from koordinator.api.pod import Pod
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.manager.app import PROFILE_CONTROLLER, Manager, ManagerOptions
-from koordinator.manager.switches import Controller
+from koordinator.manager.mirror import Controller
 from koordinator.manager.writes import ColocationProfileOptions
 
 MANAGED = {"config.koordinator.sh/controller-managed": "true"}

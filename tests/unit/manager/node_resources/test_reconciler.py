@@ -23,13 +23,12 @@ from tests.unit.manager.node_resources.test_zones import topology
 from koordinator.api.codec import apply_merge_patch, decode, to_manifest
 from koordinator.api.node import Node
 from koordinator.manager.configuration.strategies import Strategies
-from koordinator.manager.node_resources.calculation import ALL_PLUGINS, ManagedNode
+from koordinator.manager.node_resources.calculation import ALL_PLUGINS, ManagedNode, NodePlugin
 from koordinator.manager.node_resources.reconciler import (
     NodeOutcome,
     Synced,
     reconcile_node_resource,
 )
-from koordinator.manager.switches import NodePlugin
 from koordinator.manager.writes import Patch
 
 NOW_S = NOW.timestamp()

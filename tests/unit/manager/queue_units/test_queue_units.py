@@ -22,10 +22,10 @@ from koordinator.cluster.port import KindT
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError
 from koordinator.manager.app import Manager, ManagerOptions
+from koordinator.manager.mirror import Controller
 from koordinator.manager.queue_units.controller import QueueUnitOptions
 from koordinator.manager.queue_units.kinds import BATCH_JOB, RAY
 from koordinator.manager.queue_units.ledgers import POLICY_LABEL
-from koordinator.manager.switches import Controller
 
 
 def test_jobs_start_while_their_quota_has_room() -> None:

@@ -15,9 +15,9 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.manager.app import Manager, ManagerOptions
+from koordinator.manager.mirror import Controller
 from koordinator.manager.queue_units.controller import QueueUnitOptions
 from koordinator.manager.queue_units.kinds import BATCH_JOB, JOB_KINDS, JobKind
-from koordinator.manager.switches import Controller
 
 START_S = 1_000_000.0
 NAMESPACE = "koord-queue"

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from koordinator.cli.experiment import command
+from koordinator.cli import experiment as command
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import InputError
 from koordinator.simulator.experiments import experiment, sweep

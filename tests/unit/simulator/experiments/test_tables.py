@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from koordinator.simulator.experiments.charts import _over_seeds, draw_charts, missing_bars
-from koordinator.simulator.experiments.page import experiment_page
 from koordinator.simulator.experiments.store import RunRecord
+from koordinator.simulator.experiments.sweep import experiment_page
 from koordinator.simulator.experiments.tables import (
     Panel,
     arrivals_table,

@@ -5,7 +5,7 @@ import pytest
 from koordinator.api.annotations.devices import read_gpu_partitions
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.partitions import check_partitions
-from koordinator.simulator.research.openb_objects import partitions_entry, place_of
+from koordinator.simulator.sources.openb import partitions_entry, place_of
 
 
 @pytest.mark.parametrize("gpus", [1, 2, 4, 8])

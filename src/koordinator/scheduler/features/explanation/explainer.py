@@ -14,7 +14,7 @@ from koordinator.domain.reserve_pod import display_name, is_reserve_pod, reserve
 from koordinator.foundation.errors import ExtenderError, NotFoundError
 from koordinator.scheduler.contract import EXTENDER
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
-from koordinator.scheduler.cycle.nominated_pods import Nominations, nominated_pods_with_priority
+from koordinator.scheduler.cycle.evaluation import Nominations, nominated_pods_with_priority
 from koordinator.scheduler.explain import (
     Cause,
     CauseReport,

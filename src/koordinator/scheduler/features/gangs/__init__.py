@@ -6,8 +6,8 @@
 ``topology``           placement near to each other in the network, with ``topology_job``
 ``preemption``         preemption for gangs, with ``topology_preemption``
 ``waiting_gangs``      requeueing of gangs once there may be enough capacity
-``reports``            PodGroup statuses and messages for members
-``pages``, ``metrics`` what is shown
+``reports``            PodGroup statuses, messages for members, and pages
+``metrics``            metrics of gangs
 """
 
 from koordinator.scheduler.features.gangs.feature import GangFeature

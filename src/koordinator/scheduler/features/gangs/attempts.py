@@ -47,9 +47,11 @@ from koordinator.scheduler.features.gangs.topology_placements import (
     PlacementPlacer,
     TopologyPlacement,
 )
-from koordinator.scheduler.features.gangs.topology_preemption import TopologyPreemption
+from koordinator.scheduler.features.gangs.topology_preemption import (
+    TopologyPreemption,
+    TreePreemption,
+)
 from koordinator.scheduler.features.gangs.tree_placement import TreePlacer, has_constraint_below
-from koordinator.scheduler.features.gangs.tree_preemption import TreePreemption
 from koordinator.scheduler.features.gangs.waiting_gangs import WaitingGangs
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import Need, QueuedPod, QueueState

@@ -17,9 +17,13 @@ from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import Action, ClusterEvent, QueueGate
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.features.gangs.attempts import GangScheduler, GangUnit
-from koordinator.scheduler.features.gangs.pages import gang_page, gangs_page
 from koordinator.scheduler.features.gangs.pod_group_conditions import PodGroupConditions
-from koordinator.scheduler.features.gangs.reports import GangReports, JobPlaces
+from koordinator.scheduler.features.gangs.reports import (
+    GangReports,
+    JobPlaces,
+    gang_page,
+    gangs_page,
+)
 from koordinator.scheduler.loop.feature import Ask, Page, Step
 from koordinator.scheduler.loop.feature_kinds import GroupFeature
 from koordinator.scheduler.loop.handle import SchedulerHandle

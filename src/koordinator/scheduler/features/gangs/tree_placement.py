@@ -105,7 +105,7 @@ class TreePlacer:
     ) -> Sequence[TopologyPlacement] | None:
         """Return the placements in which to make room; empty: anywhere, None: nowhere.
 
-        For a tree with constraints below its topmost group see ``tree_preemption``.
+        For a tree with constraints below its topmost group see ``topology_preemption``.
         """
         if not tree.topology_key:
             return ()

@@ -17,7 +17,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import EventType, WatchEvent
-from koordinator.domain.amounts import Amounts, to_texts
+from koordinator.domain.amounts import Amounts, go_amounts, to_texts
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.reserve_pod import is_for_others, is_reserve_pod, reservation_name
 from koordinator.domain.transforms import reserve_pod_as_scheduled
@@ -27,7 +27,6 @@ from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.features.reservations.controller import ReservationController
 from koordinator.scheduler.loop.feature import Ask, Page
 from koordinator.scheduler.loop.feature_kinds import BindingFeature, HolderFeature
-from koordinator.scheduler.loop.go_amounts import go_amounts
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.loop.outcomes import Fact, UnschedulableReported
 from koordinator.scheduler.rules.reservations.match import remaining

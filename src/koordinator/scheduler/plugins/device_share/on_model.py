@@ -14,9 +14,8 @@ import numpy as np
 from koordinator.api.device import NUMA_UNKNOWN
 from koordinator.domain.devices.allocation import DeviceShortage
 from koordinator.domain.devices.model import NodeModel
-from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.plan import DevicePlan, NumaHint, NumaHintTable, State
-from koordinator.domain.devices.pod_request import PodDeviceRequest
+from koordinator.domain.devices.pod_request import DevicePart, PodDeviceRequest
 from koordinator.domain.devices.scorer import (
     ANYWHERE,
     MOST_BITS,

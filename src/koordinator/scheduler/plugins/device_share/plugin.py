@@ -37,9 +37,8 @@ from koordinator.domain.devices.allocation import (
 )
 from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.free_devices import FreeDevices
-from koordinator.domain.devices.parts import DevicePart
 from koordinator.domain.devices.plan import DevicePlan
-from koordinator.domain.devices.pod_request import sharing_shortage
+from koordinator.domain.devices.pod_request import DevicePart, sharing_shortage
 from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.devices.scorer import Scorer, scorer_of
 from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus

@@ -10,9 +10,9 @@ from koordinator.api.core import ConfigMap
 from koordinator.api.device import Device, DeviceType
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.devices.allocation import NO_TEMPLATE, Allocation, DeviceShortage
+from koordinator.domain.devices.model import TemplateTable, read_templates
 from koordinator.domain.devices.pod_request import WISHES, PodDeviceRequest, pod_device_request
 from koordinator.domain.devices.requests import DEVICE_NAMES, DeviceRequestError
-from koordinator.domain.devices.templates import TemplateTable, read_templates
 from koordinator.domain.devices.vendor import AdaptationError
 from koordinator.domain.devices.vendors import Adaptation, adaptation
 from koordinator.foundation.errors import InputError

@@ -31,8 +31,11 @@ from koordinator.api.resource_validation import is_extended
 from koordinator.domain.devices.requests import names_of
 from koordinator.domain.dynamic_resources.allocation import (
     claim_names,
+    consumer_of,
+    is_made_for_group,
     is_made_for_pod,
     is_reserved_for,
+    is_reserved_for_group,
 )
 from koordinator.domain.dynamic_resources.extended_resources import (
     NOT_MADE,
@@ -41,11 +44,6 @@ from koordinator.domain.dynamic_resources.extended_resources import (
     extended_requests,
     made_claim,
     resources_of,
-)
-from koordinator.domain.dynamic_resources.group_claims import (
-    consumer_of,
-    is_made_for_group,
-    is_reserved_for_group,
 )
 from koordinator.domain.dynamic_resources.node_gpus import DRIVER
 from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_claim

@@ -34,6 +34,7 @@ from koordinator.domain.dynamic_resources.allocation import (
     allocation_of,
     claim_names,
     is_reserved_for,
+    sharing_groups,
 )
 from koordinator.domain.dynamic_resources.allocator import (
     NO_GATES,
@@ -41,7 +42,6 @@ from koordinator.domain.dynamic_resources.allocator import (
     NodeAllocation,
     NotAllocatable,
 )
-from koordinator.domain.dynamic_resources.group_claims import sharing_groups
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.scheduler.contract import (
     Action,
@@ -56,8 +56,10 @@ from koordinator.scheduler.contract import (
     spread_of,
 )
 from koordinator.scheduler.plugins.dynamic_resources.changes import (
+    TRIED,
     deletion,
     find_made_claim,
+    freed_by_group,
     make_claim,
     release,
     reservation,
@@ -78,8 +80,6 @@ from koordinator.scheduler.plugins.dynamic_resources.claims import (
     why_not_ready,
     with_extended,
 )
-from koordinator.scheduler.plugins.dynamic_resources.example import EXAMPLE
-from koordinator.scheduler.plugins.dynamic_resources.group_release import TRIED, freed_by_group
 from koordinator.scheduler.plugins.dynamic_resources.messages import (
     device_problems,
     objects_to_create,
@@ -94,6 +94,7 @@ from koordinator.scheduler.plugins.dynamic_resources.room import (
 from koordinator.scheduler.plugins.dynamic_resources.verdicts import (
     BROKEN,
     ELSEWHERE,
+    EXAMPLE,
     FAULT,
     LEFT_BEHIND,
     NOT_AVAILABLE,

@@ -1,6 +1,8 @@
 """Verdicts by row for claims of one kind, refreshed row by row.
 
 Claims with equal requests are of one kind, e.g. those created from one template.
+
+Objects with which DynamicResources rejects and scores, for the suite of plugins.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
@@ -30,6 +32,7 @@ from koordinator.domain.dynamic_resources.requests import (
 )
 from koordinator.domain.dynamic_resources.shapes import ShapeReader, SliceContents
 from koordinator.foundation.arrays import IntArray, extended
+from koordinator.scheduler.contract import PluginExample
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
 from koordinator.scheduler.snapshot import Changed, ClusterState, Snapshot
 
@@ -58,6 +61,57 @@ KNOWN = 1 << 12  # shapes, or verdicts, per kind
 
 #: Per claim, what its devices take of their node; empty: nothing at all.
 ClaimAmounts = tuple[NodeAllocatableResourceClaimStatus | None, ...]
+
+_DRIVER = "gpu.example.com"
+EXAMPLE = PluginExample(
+    pods=(
+        {},
+        *({"spec": {"resourceClaims": [{"name": "gpu", "resourceClaimName": n}]}} for n in "ab"),
+    ),
+    objects=(
+        {
+            "apiVersion": "resource.k8s.io/v1",
+            "kind": "DeviceClass",
+            "metadata": {"name": "gpu"},
+            "spec": {"selectors": [{"cel": {"expression": f'device.driver == "{_DRIVER}"'}}]},
+        },
+        *(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceClaim",
+                "metadata": {"name": name, "namespace": "default"},
+                "spec": {
+                    "devices": {
+                        "requests": [
+                            {
+                                "name": "r",
+                                "firstAvailable": [
+                                    {"name": "two", "deviceClassName": "gpu", "count": 2},
+                                    {"name": "one", "deviceClassName": "gpu", "count": 1},
+                                ],
+                            }
+                        ]
+                    }
+                },
+            }
+            for name in "ab"
+        ),
+        *(
+            {
+                "apiVersion": "resource.k8s.io/v1",
+                "kind": "ResourceSlice",
+                "metadata": {"name": node},
+                "spec": {
+                    "driver": _DRIVER,
+                    "nodeName": node,
+                    "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
+                    "devices": [{"name": f"gpu-{i}"} for i in range(count)],
+                },
+            }
+            for node, count in (("n0", 1), ("n1", 2))
+        ),
+    ),
+)
 
 
 def node_amounts(

@@ -42,12 +42,12 @@ from koordinator.scheduler.rules.reservations.offer import (
     OwnerCandidate,
     ReservationOffer,
     is_owner,
+    missing_parts,
     owner_candidate_of,
     restricted_of,
     takes_over_any,
     withheld_in,
 )
-from koordinator.scheduler.rules.reservations.remainder import missing_parts
 from koordinator.scheduler.snapshot import (
     Hold,
     PlacedPod,

@@ -1,4 +1,4 @@
-"""Terms of a reservation: its owners, its resources, its allocate policy.
+"""Terms of a reservation: its owners, its resources, its policy, and what its users leave.
 
 Source: koordinator pkg/util/reservation/reservation.go, ``MatchReservationOwners``; koordinator
 pkg/scheduler/frameworkext/reservation_info.go.
@@ -16,6 +16,7 @@ from koordinator.api.annotations.reservation import (
 )
 from koordinator.api.core import ObjectReference, ResourceList, Taint
 from koordinator.api.defaults import DEFAULT_NAMESPACE
+from koordinator.api.device import DeviceType
 from koordinator.api.labels import reservation_order
 from koordinator.api.meta import ObjectMeta, OwnerReference
 from koordinator.api.pod import Pod
@@ -27,12 +28,15 @@ from koordinator.api.reservation import (
 )
 from koordinator.api.resource_names import CPU
 from koordinator.api.selectors import matches
-from koordinator.domain.amounts import Amounts
+from koordinator.domain.amounts import Amounts, remaining, total
+from koordinator.domain.devices.allocation import NO_DEVICE, Allocation, Taken
 from koordinator.domain.pod_requests import bounded
 from koordinator.domain.reserve_pod import template_requests
 from koordinator.domain.resized_pods import least_requests
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.scheduler.rules.numa.ledger import NumaAllocation
+from koordinator.scheduler.rules.numa.trial import NOT_ENOUGH_CPUS
 
 _POD_API_VERSION = "v1"
 
@@ -288,3 +292,82 @@ def restricted_of(amounts: Amounts, policy: AllocatePolicy, meta: ObjectMeta) ->
 
 def _canonical(resources: ResourceList) -> Amounts:
     return {name: bounded(name, quantity) for name, quantity in resources.items()}
+
+
+def devices_left(allocated: Allocation, users: Iterable[Allocation]) -> Allocation:
+    """Return the devices with their remaining amounts; exhausted devices are left out.
+
+    Usage of other devices, or beyond the held amounts, is charged to the users.
+    """
+    taken: dict[tuple[DeviceType, int], list[Taken]] = {}
+    for allocation in users:
+        for kind, devices in allocation.items():
+            for device in devices:
+                taken.setdefault((kind, device.minor), []).append(device)
+    if not taken:
+        return allocated
+    left = {
+        kind: tuple(
+            rest
+            for device in devices
+            if (rest := _rest(device, taken.get((kind, device.minor), ()))) is not None
+        )
+        for kind, devices in allocated.items()
+    }
+    return {kind: devices for kind, devices in left.items() if devices}
+
+
+def _rest(device: Taken, taken: Iterable[Taken]) -> Taken | None:
+    amounts = list(device.amounts)
+    functions = device.functions
+    for part in taken:
+        amounts = [
+            max(mine - theirs, 0) for mine, theirs in zip(amounts, part.amounts, strict=True)
+        ]
+        gone = {function.bus_id for function in part.functions}
+        functions = tuple(function for function in functions if function.bus_id not in gone)
+    if not any(amounts):
+        return None
+    return Taken(device.minor, tuple(amounts), functions, device.template)
+
+
+def numa_left(
+    allocated: NumaAllocation | None, users: Iterable[NumaAllocation]
+) -> NumaAllocation | None:
+    """Return the remaining CPUs and amounts by NUMA node; None if nothing is left."""
+    if allocated is None:
+        return None
+    cpus, taken = allocated.cpus, list(users)
+    if not taken:
+        return allocated
+    for user in taken:
+        cpus &= ~user.cpus
+    zones = {
+        zone: remaining(amounts, total(user.zones.get(zone, {}) for user in taken))
+        for zone, amounts in allocated.zones.items()
+    }
+    zones = {zone: {n: a for n, a in amounts.items() if a} for zone, amounts in zones.items()}
+    zones = {zone: amounts for zone, amounts in zones.items() if amounts}
+    if not cpus and not zones:
+        return None
+    return NumaAllocation(cpus, zones, allocated.exclusive_policy)
+
+
+def missing_parts(
+    allocated: Allocation,
+    numa: NumaAllocation | None,
+    users: Iterable[tuple[Allocation, NumaAllocation | None]],
+) -> tuple[str, ...]:
+    """Return reasons for devices and CPUs of users that the reservation does not hold.
+
+    Types that the reservation does not hold are ignored.
+    """
+    reasons: dict[str, None] = {}
+    for devices, cpus in users:
+        for kind, taken in allocated.items():
+            minors = {device.minor for device in devices.get(kind, ())}
+            if not minors <= {device.minor for device in taken}:
+                reasons[NO_DEVICE[kind].reason] = None
+        if numa is not None and numa.cpus and cpus is not None and cpus.cpus & ~numa.cpus:
+            reasons[NOT_ENOUGH_CPUS] = None
+    return tuple(reasons)

@@ -1,1 +1,0 @@
-"""``koord device-daemon``."""

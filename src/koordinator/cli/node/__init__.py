@@ -1,1 +1,0 @@
-"""``koord node``: diagrams of nodes."""
