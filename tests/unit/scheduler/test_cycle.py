@@ -140,7 +140,7 @@ def test_a_long_run_on_few_nodes(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "pending",
     [
         pod("p", labels={"app": "web"}, topologySpreadConstraints=[spread()]),
         pod("p", labels={"app": "web"}, affinity={"podAntiAffinity": near("web")}),
