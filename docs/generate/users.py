@@ -29,8 +29,8 @@ _WRITING: Final = frozenset({"entry", "write"})  # methods of an AnnotationCodec
 _LISTS: Final = frozenset({"KINDS", "NAMES"})
 #: Keys, by definition, of objects that stay in memory or are shown as a proposal: to build one is
 #: not to write it.
-_IN_MEMORY: Final[Mapping[str, frozenset[str]]] = {
-    "domain.gangs.terms.terms_of_saying": frozenset({"LIGHTWEIGHT_MIN_AVAILABLE"}),
+IN_MEMORY: Final[Mapping[str, frozenset[str]]] = {
+    "domain.gangs.terms.terms_of_texts": frozenset({"LIGHTWEIGHT_MIN_AVAILABLE"}),
     "domain.reserve_pod.reserve_pod": frozenset(
         {"IS_PRE_ALLOCATION", "RESERVATION_NAME", "RESERVATION_NODE", "RESERVE_POD"}
     ),
@@ -132,7 +132,7 @@ def _uses_in(
             own = f"{module.partition('.')[2]}.{definition}"
             for name, writes in names:
                 if name != (module, definition):
-                    is_write = writes and name[1] not in _IN_MEMORY.get(own, ())
+                    is_write = writes and name[1] not in IN_MEMORY.get(own, ())
                     yield _Use(name, (module, definition), component, is_write)
 
 

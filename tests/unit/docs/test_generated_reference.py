@@ -1,5 +1,6 @@
 """Reference pages that are generated from declarations: complete, and whole as Markdown."""
 
+import importlib
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,7 +10,7 @@ from docs.generate.__main__ import pages, write_pages
 from docs.generate.dated import SINCE, deprecation
 from docs.generate.metrics import declared_metrics
 from docs.generate.structs import struct_fields
-from docs.generate.users import users_of
+from docs.generate.users import IN_MEMORY, users_of
 from msgspec import Struct, field
 
 from koordinator.api import labels
@@ -209,6 +210,9 @@ def test_an_object_that_stays_in_memory_is_not_written() -> None:
     assert users_of(numa.__name__, "CPU_TOPOLOGY").writers == {"koordlet"}
     assert users_of(labels.__name__, "LIGHTWEIGHT_MIN_AVAILABLE").writers == set()
     assert users_of(reservation.__name__, "AFFINITY").writers == set()
+    for definition in IN_MEMORY:
+        module, name = definition.rsplit(".", 1)
+        assert hasattr(importlib.import_module(f"koordinator.{module}"), name)
 
 
 def test_waivers_of_linters_are_no_meaning(reference: Mapping[str, str]) -> None:
