@@ -135,6 +135,7 @@ def test_judging_by_row_number_fails(spec: PluginSpec[Any]) -> None:
         return snapshot.row_numbers % 2
 
     assert broken_rule(faulty(spec, odd)) in {
+        "check_helpful_events_wake_pods",
         "check_node_order_invariant",
         "check_reads_as_declared",
         "check_skipped_score_is_constant",

@@ -61,8 +61,8 @@ def later(one: Embedded, seconds: float = 2.0) -> None:
 )
 def test_invalid_pod_group_has_an_event(least: int, annotations: dict[str, str], text: str) -> None:
     """The event lists the ignored settings."""
-    annotations = {k: v for k, v in annotations.items() if k != "groups"}
-    made = group("g", least, **annotations)
+    accepted = {k: v for k, v in annotations.items() if k != "groups"}
+    made = group("g", least, **accepted)
     one = world(node("a"))
     one.load([made])
     if "groups" in annotations:

@@ -28,6 +28,7 @@ from koordinator.descheduler.configuration import decode_descheduler_configurati
 from koordinator.descheduler.migration.decisions import is_evicted
 from koordinator.descheduler.migration.jobs import condition_of, is_live
 from koordinator.descheduler.migration.reservation_template import job_uid_of
+from koordinator.domain.resized_pods import ResizeRules
 from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.scheduler.rules.reservations import lifecycle
 
@@ -183,7 +184,8 @@ class CompetingMoves:
         uid = job_uid_of(reservation.metadata)
         if not self.is_evicted(uid):
             self.used[uid] = self.used.get(uid, 0) + 1
-        status = lifecycle.used(reservation, [by], to_datetime(self.clock.now_s()))
+        now = to_datetime(self.clock.now_s())
+        status = lifecycle.used(reservation, [by], now, ResizeRules())
         self.cluster.overwrite(replace(reservation, status=status or reservation.status))
 
     def is_evicted(self, uid: str) -> bool:

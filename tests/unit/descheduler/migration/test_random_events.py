@@ -28,6 +28,7 @@ from koordinator.descheduler.configuration import decode_descheduler_configurati
 from koordinator.descheduler.contract import EvictOptions
 from koordinator.descheduler.migration.jobs import condition_of, has_passed, is_live
 from koordinator.descheduler.migration.reservation_template import job_uid_of
+from koordinator.domain.resized_pods import ResizeRules
 from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.foundation.errors import ClusterError
 from koordinator.scheduler.rules.reservations import lifecycle
@@ -237,7 +238,7 @@ class MigrationMachine(RuleBasedStateMachine):
             if free:
                 place = free[0].status.node_name
                 now = to_datetime(self.clock.now_s())
-                status = lifecycle.used(free[0], [each], now)
+                status = lifecycle.used(free[0], [each], now, ResizeRules())
                 self.used.add(job_uid_of(free[0].metadata))
                 self.cluster.overwrite(replace(free[0], status=status or free[0].status))
             scheduled = Condition(type="PodScheduled", status="True")
