@@ -79,11 +79,11 @@ def _outcome(counts: Mapping[str, int]) -> str:
 def _programs() -> Iterator[tuple[str, str, str]]:
     for path in sorted((E2E / "controlplane/kubernetes").glob("*.mod")):
         version = _required(path, "k8s.io/kubernetes")
-        yield (
-            "kube-apiserver, kubelet, kube-scheduler",
-            version,
-            "components against a real cluster",
-        )
+        yield "kube-apiserver, kube-scheduler", version, "components against a real cluster"
+    etcd = E2E / "controlplane/etcd/go.mod"
+    yield "etcd", _required(etcd, "go.etcd.io/etcd/server/v3"), "of that cluster"
+    kubelet = E2E / "real_node/kubelet/go.mod"
+    yield "kubelet", _required(kubelet, "k8s.io/kubernetes"), "the agent on a real node"
     helm = E2E / "controlplane/helm/go.mod"
     yield "helm", _required(helm, "helm.sh/helm/v3"), "the charts"
     prometheus = E2E / "controlplane/promql/go.mod"
