@@ -328,7 +328,7 @@ def slo_json() -> Any:
     strategy = spec["resourceQOSStrategy"]
     strategy["policies"] = {"cpuPolicy": "groupIdentity", "netQOSPolicy": "tc"}
     blocks = [{"name": "/dev/vda", "type": "device", "ioCfg": {"readBPS": 1}}]
-    for name in ("lsrClass", "lsClass", "beClass", "cgroupRoot"):
+    for name in ("lsrClass", "lsClass", "beClass", "systemClass", "cgroupRoot"):
         strategy[name] = {
             "cpuQOS": {"enable": True, "groupIdentity": 1},
             "blkioQOS": {"enable": True, "blocks": blocks},
