@@ -217,9 +217,8 @@ class RunChooser(NodeChooser):
         """
         snapshot = self._evaluator.snapshot
         length = self._run_length(pods)
-        is_long = (
-            length >= _LONG_RUN and not snapshot.uses_kernels
-        )  # without kernels a merge is faster
+        # Without kernels, merging the rows of one class is faster than a batch.
+        is_long = length >= _LONG_RUN and not snapshot.uses_kernels
         batch = None if is_long else self._choose_mixed(snapshot, pods, length)
         if batch is None and length > 1:
             rows = self.choose_run(pods[:length])

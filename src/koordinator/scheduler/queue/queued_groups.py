@@ -68,9 +68,11 @@ class QueuedGroups:
         group = self._group_of.get(queued.key)
         if group is None:
             self.incoming_pods[state, cause] += 1
-        elif self._queues.get(group) is not state is _queue_of(self._members[group]):
-            self._queues[group] = state
-            self.incoming_groups[state, cause] += 1
+            return
+        queue = _queue_of(self._members[group])
+        if queue is state and queue is not self._queues.get(group):
+            self._queues[group] = queue
+            self.incoming_groups[queue, cause] += 1
 
     def groups_by_queue(self) -> Counter[QueueState]:
         """Return the number of groups in each queue; a group in flight is in none."""
