@@ -15,7 +15,7 @@ from hypothesis.internal.constants_ast import Constants
 # The same code draws the same examples, so that a test fails by a change and never by chance, and
 # a failure prints how to repeat it. An example may take any time: other programs share the machine.
 settings.register_profile(
-    "koordinator", deadline=None, derandomize=True, print_blob=True, max_examples=20
+    "koordinator", deadline=None, derandomize=True, print_blob=True, max_examples=10
 )
 # New examples at each run: make fuzz and make soak (--hypothesis-profile=explore).
 settings.register_profile(

@@ -192,7 +192,7 @@ def test_the_agent_survives_hostile_objects(number: int) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(MARKS)
 def test_the_descheduler_survives_hostile_objects(
     marks: dict[tuple[str, str], dict[str, str]],
@@ -211,7 +211,7 @@ def test_the_descheduler_survives_hostile_objects(
 
 
 @pytest.mark.slow
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(KIND, CHOSEN, CHOSEN)
 def test_the_yarn_operator_survives_hostile_objects(
     kind: str, on_node: dict[str, str], on_pod: dict[str, str]

@@ -126,7 +126,7 @@ def by_name(spec: PluginSpec[Any]) -> str:
     return spec.name
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("spec", JUDGING, ids=by_name)
 def test_judging_by_row_number_fails(spec: PluginSpec[Any]) -> None:
     """Also where a row keeps its number in a selection of rows."""
@@ -143,7 +143,7 @@ def test_judging_by_row_number_fails(spec: PluginSpec[Any]) -> None:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("spec", RESERVING, ids=by_name)
 def test_refusing_a_node_only_when_it_is_chosen_fails(spec: PluginSpec[Any]) -> None:
     """The filter accepts what ``reserve`` then refuses, each time again."""
@@ -159,7 +159,7 @@ def test_refusing_a_node_only_when_it_is_chosen_fails(spec: PluginSpec[Any]) -> 
     )
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("spec", JUDGING, ids=by_name)
 def test_a_forgotten_dependency_fails(spec: PluginSpec[Any]) -> None:
     """The plugin counts the pods on a node and declares that it reads nodes only."""
@@ -171,7 +171,7 @@ def test_a_forgotten_dependency_fails(spec: PluginSpec[Any]) -> None:
     broken_rule(faulty(spec, crowded, reads=Reads.NODE))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("spec", JUDGING, ids=by_name)
 def test_writing_to_the_snapshot_fails(spec: PluginSpec[Any]) -> None:
     """Also if the plugin finds a way around arrays that can't be written to."""
@@ -186,7 +186,7 @@ def test_writing_to_the_snapshot_fails(spec: PluginSpec[Any]) -> None:
     assert broken_rule(faulty(spec, writes)) == "check_pure"
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("spec", LOCAL, ids=by_name)
 def test_a_key_that_forgets_something_fails(spec: PluginSpec[Any]) -> None:
     """The answer depends on a label of the pod, which the key lacks."""
@@ -202,7 +202,7 @@ def test_a_key_that_forgets_something_fails(spec: PluginSpec[Any]) -> None:
     broken_rule(faulty(spec, front, hints=property(forgetful)))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("spec", LOCAL, ids=by_name)
 def test_reading_pods_where_sums_are_promised_fails(spec: PluginSpec[Any]) -> None:
     """The plugin reads the pods on a node and declares that it reads sums only."""

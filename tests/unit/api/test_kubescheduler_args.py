@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.api.kube_version import V1_35, V1_36, V1_37
 from koordinator.api.kubescheduler import (
@@ -118,7 +119,7 @@ def test_a_plugin_without_arguments_takes_a_header_and_nothing_else() -> None:
 
 
 @pytest.mark.parametrize("args_type", ARGS_TYPES)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(data=ANY_JSON, extra=st.data())
 def test_any_arguments_are_decoded_or_rejected(
     args_type: type[PluginArgs], data: object, extra: st.DataObject

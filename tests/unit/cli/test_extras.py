@@ -112,13 +112,13 @@ def done() -> dict[tuple[str, ...], Done]:
     }
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_core_commands_do_not_import_optional_parts(done: dict[tuple[str, ...], Done]) -> None:
     """An import of one of them would have failed."""
     assert done[*LEAVES, *LOAD].code == 0, done[*LEAVES, *LOAD].stderr
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_workload_without_yarn_runs_without_the_yarn_packages(
     done: dict[tuple[str, ...], Done],
 ) -> None:
@@ -128,7 +128,7 @@ def test_workload_without_yarn_runs_without_the_yarn_packages(
     assert json.loads(run.stdout)["total"]["scheduled"] > 0
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(("package", "extra", "words"), MISSING)
 def test_missing_extra_is_named(
     done: dict[tuple[str, ...], Done], package: str, extra: str, words: tuple[str, ...]

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.simulator.recordings import Session, new_pod
 from tests.worlds import node
 from typer.testing import CliRunner, Result
@@ -132,7 +133,9 @@ def test_the_files_that_are_spoilt_below_are_good(tmp_path: Path, kind: str) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", VALID)
 @settings(
-    max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(25),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
 def test_spoilt_files_are_read_or_refused(tmp_path: Path, kind: str, data: st.DataObject) -> None:
@@ -152,7 +155,9 @@ def test_spoilt_files_are_read_or_refused(tmp_path: Path, kind: str, data: st.Da
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", VALID)
 @settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(10),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(content=st.binary(max_size=200))
 def test_random_bytes_are_refused(tmp_path: Path, kind: str, content: bytes) -> None:

@@ -82,7 +82,7 @@ def modules_loaded_by(*args: str, **environment: str) -> tuple[str, set[str]]:
     return done.stdout, set(done.stderr.splitlines())
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("output", ["table", "json"])
 def test_schedule_loads_only_what_it_needs(tmp_path: Path, output: str) -> None:
     """Three objects are scheduled without compilers, solvers, metrics and simulations."""
@@ -152,7 +152,7 @@ def test_the_completion_of_a_command_shows_its_flags() -> None:
     assert "--dry-run" in done.stdout
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("output", ["table", "json", "yaml"])
 def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str) -> None:
     """As SIGPIPE ends other programs: 141, and not a word."""
@@ -184,7 +184,7 @@ def test_a_reader_that_goes_ends_the_program_quietly(tmp_path: Path, output: str
     assert (done.stdout, done.stderr) == ("141\n", "")
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("command", [["--help"], ["schedule"], ["schedule", "-o", "json"]])
 def test_a_full_disk_is_reported_without_a_traceback(tmp_path: Path, command: list[str]) -> None:
     """A redirected output that is not whole ends with exit code 1, no traceback."""

@@ -7,6 +7,7 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.unit.dashboard.dashboards import HOSTILE, NOW, crowded, gpu_node, overview, settled
 from tests.worlds import START_S, device, embedded, gpu_pod, metric, node, pod
 
@@ -167,7 +168,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(STEPS)
 def test_cached_overview_equals_a_fresh_one(steps: list[tuple[str, int]]) -> None:
     """The property holds after any sequence of events."""

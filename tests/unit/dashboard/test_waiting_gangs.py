@@ -3,6 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.unit.dashboard.dashboards import NOW
 from tests.unit.dashboard.test_sources import Steps, nothing
 from tests.unit.scheduler.test_gangs import config, group, members, world
@@ -16,7 +17,7 @@ NEEDED = {"one": 3, "two": 2}
 POD_NAMES = [f"{gang}-{n}" for gang, least in NEEDED.items() for n in range(least)]
 
 
-@settings(max_examples=12)
+@settings(max_examples=examples(12))
 @given(st.permutations(POD_NAMES), st.booleans(), st.sampled_from([None, "one", "two"]))
 def test_members_have_one_cause_for_any_order_of_arrival(
     arrivals: list[str], starts_together: bool, incomplete_gang: str | None

@@ -229,7 +229,7 @@ def test_proven_moves_have_the_predicted_result(seed: int, mode: str) -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 1_000_000))
 @example(204)  # a gang: one member leaves the node to which another goes
 @example(79)  # a gang: one member would start again on the node that stays hot

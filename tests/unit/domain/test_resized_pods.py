@@ -325,7 +325,7 @@ def test_requests_follow_the_rules(
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(manifest=pods(), rules=st.sampled_from(RULES))
 def test_a_pod_whose_status_repeats_its_spec_is_not_resized(
     manifest: JsonObject, rules: ResizeRules

@@ -47,6 +47,7 @@ class Amount(msgspec.Struct):
     cpu: int = 0
 
 
+@pytest.mark.integration
 def test_threads_that_decode_a_type_for_the_first_time_do_not_end_the_process() -> None:
     """Msgspec alone ends with a segmentation fault within a few rounds."""
     done = subprocess.run(

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.types import Receive, Scope, Send
+from tests.examples import examples
 from tests.unit.process.clients import PATIENCE_S, ask
 
 from koordinator.foundation.clock import SystemClock
@@ -350,7 +351,7 @@ def lenient() -> Iterator[HttpServer]:
     server.stop()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     cuts=st.lists(st.integers(0, 400), max_size=4),
     bodies=st.lists(st.none() | st.integers(0, 70_000), min_size=1, max_size=5),
@@ -457,7 +458,7 @@ def test_requests_sent_ahead_are_bounded_together() -> None:
         server.stop()
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(noise=st.binary(min_size=1, max_size=3000))
 def test_noise_is_refused_without_harm_to_other_clients(lenient: HttpServer, noise: bytes) -> None:
     """The next client is answered."""

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as arrays
+from tests.examples import examples
 from tests.unit.scheduler.plugins.test_elastic_quota import config, of, team
 from tests.worlds import configuration, embedded, metric, node, pod, renamed, used
 
@@ -37,7 +38,7 @@ from koordinator.scheduler.snapshot import nodes as node_table
 from koordinator.simulator import Embedded
 
 quickly = settings(
-    max_examples=25,
+    max_examples=examples(25),
     deadline=None,
     derandomize=True,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
@@ -158,7 +159,7 @@ def problems(draw: st.DrawFn) -> tuple[list[Any], list[Any]]:
 
 
 @pytest.mark.slow
-@settings(quickly, max_examples=100)
+@settings(quickly, max_examples=examples(100))
 @given(problem=problems())
 def test_compiled_kernel_equals_array_code(problem: tuple[list[Any], list[Any]]) -> None:
     """Rows, scores, positions and amounts are equal."""

@@ -8,6 +8,7 @@ import functools
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.broken_calls import Calls, CallSite, play
 from tests.unit.scheduler.broken_plugins import Boom
 
@@ -21,7 +22,7 @@ def undisturbed() -> tuple[tuple[CallSite, ...], frozenset[str]]:
 
 
 @pytest.mark.slow
-@settings(max_examples=10)
+@settings(max_examples=examples(10))
 @given(st.data())
 @pytest.mark.integration
 def test_raising_call_costs_no_pod_its_node(data: st.DataObject) -> None:

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
+from tests.examples import examples
 from tests.unit.scheduler.test_gangs import group, member
 from tests.unit.scheduler.test_resized_pods import resized
 from tests.unit.scheduler.watches import condition, events, only, stored
@@ -326,7 +327,7 @@ def test_a_pending_pod_does_not_take_the_room() -> None:
     assert unschedulable[2].startswith("0/1 nodes are available: 1 Insufficient cpu.")
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(
     size=st.integers(2, 10),
     others=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 20)), max_size=5),

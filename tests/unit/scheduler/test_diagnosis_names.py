@@ -2,13 +2,14 @@
 
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.scheduler.diagnosis import did_you_mean
 
 words = st.text("abcdefghij", min_size=5, max_size=10)
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(words, st.data())
 def test_swapped_letters_are_a_typo(name: str, data: st.DataObject) -> None:
     """It holds with and without a domain, and beside unrelated names."""
@@ -20,7 +21,7 @@ def test_swapped_letters_are_a_typo(name: str, data: st.DataObject) -> None:
     assert did_you_mean(f"example.com/{written}", [f"example.com/{name}"]) == f"example.com/{name}"
 
 
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 @given(words, st.integers(0, 99), st.integers(0, 99))
 def test_different_number_is_a_different_object(name: str, one: int, other: int) -> None:
     """Nodes and pools are numbered, so the next number is no suggestion."""

@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.reservations import config, reservation, uid
 from tests.worlds import embedded, node, pod
 
@@ -40,7 +41,7 @@ def places(one: Embedded) -> dict[str, str]:
 
 
 @pytest.mark.slow
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(FORGED, st.sampled_from(["", "n1"]))
 def test_internal_annotations_do_not_count_on_pods(annotations: dict[str, str], on: str) -> None:
     """Pods get the same nodes as without them, and the reservation keeps its users."""

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.reservations import config as config_with_reservations
 from tests.reservations import reservation
 from tests.worlds import START_S, configuration, node, pod
@@ -165,7 +166,7 @@ def test_the_trial_follows_the_cluster_and_writes_nothing() -> None:
         assert world.land(pod("more", cpu="1")).node == ""
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(st.tuples(st.integers(0, 7), st.integers(0, 4), st.booleans()), max_size=12))
 def test_trials_leave_the_state_unchanged(
     steps: list[tuple[int, int, bool]],

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.test_composite_pod_groups import ON, PROFILES, composite, leaf
 from tests.unit.scheduler.test_gangs import placed
 from tests.unit.scheduler.test_scheduling_pod_groups import member
@@ -89,7 +90,7 @@ def happen(one: Embedded, number: int, event: tuple[str, str, int]) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES, ids=["GangScheduling", "Coscheduling"])
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(tree=trees())
 @pytest.mark.integration
 def test_every_level_of_a_tree_starts_whole_and_in_its_domain(

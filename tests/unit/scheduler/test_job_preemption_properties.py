@@ -121,7 +121,7 @@ gpu_jobs = st.tuples(
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(
     jobs=st.lists(gpu_jobs, min_size=2, max_size=8),
     ended=st.lists(st.integers(0, 100), max_size=3),

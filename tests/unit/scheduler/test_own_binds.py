@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.unit.scheduler.watches import restarted
 from tests.worlds import START_S, node, pod, world
 
@@ -73,7 +74,7 @@ def _known(state: ClusterState) -> tuple[object, ...]:
     return placed, set(state.unbound), state.nodes.requested.tolist(), state.nodes.nonzero.tolist()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(there=clusters(), more=st.lists(pods(), max_size=4))
 def test_own_bind_is_recognized_as_object_or_copy(there: list[KubeObject], more: list[Pod]) -> None:
     """The resulting state is the same."""

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.test_gangs import placed
 from tests.unit.scheduler.test_scheduling_pod_groups import PROFILES, member, pod_group
 from tests.unit.scheduler.test_topology_placements import ON, RACK
@@ -70,7 +71,7 @@ def names(one: Embedded, kind: Any) -> set[str]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("profile", PROFILES, ids=["GangScheduling", "Coscheduling"])
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(world=worlds())
 def test_groups_start_whole_and_in_one_rack(profile: Any, world: dict[str, Any]) -> None:
     """No group starts with fewer members than required, and none spans racks."""

@@ -38,7 +38,7 @@ STRATEGIES: dict[str, JsonObject] = {
 pytestmark = pytest.mark.slow
 
 quickly = settings(
-    max_examples=30,
+    max_examples=examples(30),
     deadline=None,
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
 )

@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.equipped_nodes import PLACES, machine_pods, machine_rooms
+from tests.examples import examples
 from tests.unit.scheduler.test_gangs import group, members, placed
 from tests.worlds import START_S, configuration, embedded, node, pod, world
 
@@ -139,7 +140,7 @@ def _best_effort(obj: KubeObject) -> KubeObject:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(room=machine_rooms(), pending=st.lists(machine_pods(), min_size=1, max_size=4))
 def test_best_effort_filter_agrees_with_reserve(
     room: Sequence[KubeObject], pending: Sequence[Pod]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.reservations import affinity, config, reservation
 from tests.worlds import embedded, node, pod, world
 
@@ -22,7 +23,10 @@ from koordinator.domain.pod_requests import pod_requests
 from koordinator.simulator import Embedded
 
 quickly = settings(
-    max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True
+    max_examples=examples(60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+    derandomize=True,
 )
 
 APPS = ("web", "db")

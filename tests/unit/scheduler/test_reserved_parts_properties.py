@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
 from tests.equipped_nodes import ALLOCATED, STATUS, machine_pods, machines
+from tests.examples import examples
 from tests.reservations import config, reservation
 from tests.unit.scheduler.test_allocation_properties import (
     bound,
@@ -26,7 +27,9 @@ from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator import Embedded
 
-quickly = settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+quickly = settings(
+    max_examples=examples(30), deadline=None, suppress_health_check=[HealthCheck.too_slow]
+)
 PARTS = config("NodeNUMAResource", "DeviceShare")
 APPS = ("web", "db", "other")
 

@@ -17,6 +17,7 @@ from tests.equipped_nodes import (
     machine_pods,
     machines,
 )
+from tests.examples import examples
 from tests.worlds import embedded, pod, renamed
 
 from koordinator.api.node import Node
@@ -31,7 +32,7 @@ from koordinator.simulator import Embedded
 
 GPU = "nvidia.com/gpu"
 quickly = settings(
-    max_examples=20, deadline=None, derandomize=True, suppress_health_check=[*HealthCheck]
+    max_examples=examples(20), deadline=None, derandomize=True, suppress_health_check=[*HealthCheck]
 )
 #: pods without devices; a port and an affinity are not decided by amounts alone
 OTHERS = [

@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.reservations import config, reservation, uid
 from tests.worlds import START_S, made, node, pod
 
@@ -111,7 +112,7 @@ LABELS = st.sampled_from([{}, WEB, CANDIDATE, {**WEB, **CANDIDATE}])
 
 
 @pytest.mark.slow
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.permutations(["pod", "hold", "node"]),
     st.sampled_from(["bank", "evil"]),

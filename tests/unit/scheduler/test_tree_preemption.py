@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.test_composite_pod_groups import (
     EITHER,
     composite,
@@ -153,7 +154,7 @@ def test_members_that_never_preempt_wait() -> None:
 CPUS = st.lists(st.integers(1, 5), min_size=1, max_size=3)
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(
     racks=st.lists(CPUS, min_size=1, max_size=3),
     fill=st.lists(st.tuples(st.integers(0, 8), st.integers(1, 3), st.integers(0, 12)), max_size=6),

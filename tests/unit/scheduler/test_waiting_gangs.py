@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.keywords import as_keywords
 from tests.unit.domain.quota.quotas import PREFIX
 from tests.unit.scheduler.plugins.test_elastic_quota import put, team
@@ -190,7 +191,7 @@ CONFIGS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CONFIGS))
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 @given(events=events)
 @example(events=FULL_QUOTA)
 def test_every_gang_that_can_start_has_started(name: str, events: list[Sequence[Any]]) -> None:
@@ -214,7 +215,7 @@ def decide(one: Embedded) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", list(CONFIGS))
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(batches=batches)
 @example(batches=LABEL_LAST)
 @example(batches=FIRST_NODE)

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.scheduler.test_gangs import condition, config, group, placed
 from tests.worlds import configuration, embedded, made, node, pod
 
@@ -317,7 +318,7 @@ events = st.lists(
 
 
 @EITHER
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(events=events)
 def test_a_gang_that_starts_has_its_least_number(
     profile: KubeSchedulerConfiguration, events: Sequence[tuple[str, Any, Any]]

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import BugError
@@ -187,7 +188,7 @@ def test_pods_without_a_reason_are_untried() -> None:
     assert taker.finish(wall_s=1.0).samples.pending_by_reason == {UNTRIED: (2,), "memory": (1,)}
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(st.lists(st.dictionaries(st.sampled_from("abcdefghij"), st.integers(0, 9)), max_size=5))
 def test_no_pending_pod_is_lost(rows: list[dict[str, int]]) -> None:
     """Whatever the reasons are called, the columns add up to the pending pods."""

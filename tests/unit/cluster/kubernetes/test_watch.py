@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.cluster.kubernetes.objects import PODS, event, pod, pod_list
 from tests.unit.cluster.kubernetes.scripted_server import (
     PATIENCE_S,
@@ -53,7 +54,7 @@ def worlds_of(changes: list[tuple[bool, str]]) -> tuple[list[WORLD], list[bytes]
     return worlds, events
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(changes=CHANGES, data=st.data())
 def test_a_refresh_ends_exactly_with_what_happened_before(
     changes: list[tuple[bool, str]], data: st.DataObject

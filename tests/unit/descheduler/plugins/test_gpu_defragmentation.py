@@ -8,6 +8,7 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.unit.descheduler.migration.world import MigrationWorld
 from tests.unit.descheduler.world import DeschedulerWorld
 from tests.worlds import gpu_pod
@@ -296,7 +297,7 @@ def test_scheduler_places_the_gang_after_the_moves() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(st.integers(0, 10_000))
 @example(1337)  # a whole GPU is allocated before a share, which would occupy a free GPU
 def test_whenever_pods_move_the_gang_has_room_where_they_were(seed: int) -> None:

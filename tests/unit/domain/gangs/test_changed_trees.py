@@ -5,6 +5,7 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry
+from tests.examples import examples
 from tests.unit.scheduler.test_composite_pod_groups import composite, leaf, members
 from tests.unit.scheduler.test_scheduling_pod_groups import pod_group
 
@@ -104,7 +105,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(st.lists(STEPS, max_size=14))
 def test_the_order_of_changes_and_of_reading_does_not_matter(
     steps: list[tuple[str, str, str, int]],

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.domain.gpus.price import HoleWorth, Knapsack
 
@@ -40,7 +41,7 @@ demands = st.dictionaries(
 holes = st.dictionaries(st.integers(1, 19).map(lambda n: 50 * n), st.integers(1, 30), max_size=6)
 
 
-@settings(deadline=None, max_examples=30)
+@settings(deadline=None, max_examples=examples(30))
 @given(demands, holes, demands)
 def test_worth_rises_and_is_the_same_for_a_model_with_a_past(
     demand: dict[int, float], rest: dict[int, int], earlier: dict[int, float]

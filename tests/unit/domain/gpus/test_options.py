@@ -3,6 +3,7 @@
 import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.domain.gpus.mix import ANY_MODEL, GpuClass
 from koordinator.domain.gpus.options import (
@@ -108,7 +109,7 @@ crowds = st.lists(
 )
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(crowds, st.sampled_from([0, 1, 2]), st.sampled_from([250, 1_000]))
 def test_looking_at_equal_nodes_once_changes_nothing(
     crowd: list[tuple[int, ...]], num_gpu: int, gpu_milli: int

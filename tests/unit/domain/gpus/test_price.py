@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.domain.gpus.mix import GpuClass, PodMix
 from koordinator.domain.gpus.options import GpuNodes, NodeKinds, best_options
@@ -186,7 +187,7 @@ pods = st.builds(
 )
 
 
-@settings(deadline=None, max_examples=15)
+@settings(deadline=None, max_examples=examples(15))
 @given(
     st.lists(states, min_size=1, max_size=8),
     st.dictionaries(pods, st.integers(0, 100), min_size=1, max_size=6),

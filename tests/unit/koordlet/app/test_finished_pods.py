@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.examples import examples
 from tests.nodes import GIB, START_S, Tree, machine, pod, slo
 from tests.unit.koordlet.app.world import World
 
@@ -162,7 +163,7 @@ def test_the_node_of_these_tests_has_something_to_decide() -> None:
     }
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(ended_pods)
 def test_a_pod_that_has_ended_changes_no_decision(ended: Pod) -> None:
     """Whatever its class, priority, requests, CPUs and annotations are."""

@@ -9,6 +9,7 @@ import pytest
 import yaml
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 from tests.unit.manager.node_resources.nodes import amounts, node
 
 from koordinator.api.core import ConfigMap
@@ -231,7 +232,7 @@ def test_bandwidths_that_can_be_kept() -> None:
     check_config(config(resource_qos=qos, system=system), None, ())
 
 
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 @given(
     st.lists(st.integers(0, 60), min_size=3, max_size=3),
     st.sampled_from(["egressRequest", "ingressRequest"]),

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.api.codec import decode_object, to_manifest
 from koordinator.api.defaults import with_defaults
@@ -145,7 +146,7 @@ def _counted(part: WorkloadPart) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("name", _SPECS)
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data())
 def test_a_unit_asks_for_what_the_scheduler_counts_for_its_pods(
     name: str, data: st.DataObject
@@ -164,7 +165,7 @@ def test_a_unit_asks_for_what_the_scheduler_counts_for_its_pods(
     assert requested == {resource: amount for resource, amount in expected.items() if amount}
 
 
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=examples(25), deadline=None)
 @given(spec=_jobs)
 def test_a_batch_job_asks_for_its_pods_at_once(spec: JsonObject) -> None:
     """No more than its parallelism, and than it needs to complete."""

@@ -377,7 +377,7 @@ _selectors = st.fixed_dictionaries(
 )
 
 
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 @given(
     rules=st.lists(st.tuples(_selectors, st.sampled_from(["None", "NoSchedule", "NoExecute"]))),
     late=st.booleans(),

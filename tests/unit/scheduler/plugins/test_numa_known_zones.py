@@ -19,6 +19,7 @@ from tests.equipped_nodes import (
     machine_pods,
     machines,
 )
+from tests.examples import examples
 from tests.unit.scheduler.questions import built, refused
 from tests.worlds import add, embedded, node, pod, renamed, world
 
@@ -170,7 +171,7 @@ def test_refusals_are_equal_for_equal_and_mixed_nodes() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(
     cluster=st.tuples(machines("a"), machines("b"), machines("c")),
     pods=st.lists(machine_pods(), min_size=1, max_size=12),

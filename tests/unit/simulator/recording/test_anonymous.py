@@ -10,6 +10,7 @@ import pytest
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from msgspec import inspect
+from tests.examples import examples
 
 from koordinator.api.annotations import codec as codecs
 from koordinator.api.annotations.codec import AnnotationCodec
@@ -136,7 +137,7 @@ KNOWN_PARTS = {"koordinator", "attachable", "volumes", "example", "registry", "s
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", RECORDED, ids=lambda kind: kind.KIND)
-@settings(max_examples=3, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(3), deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(st.lists(SECRETS, min_size=7, max_size=7, unique=True), st.binary(min_size=16, max_size=16))
 def test_no_secret_is_readable(
     kind: type[KubeObject], given_secrets: list[str], key: bytes
@@ -151,7 +152,7 @@ def test_no_secret_is_readable(
     assert decode_object(shown).KIND == kind.KIND
 
 
-@settings(max_examples=20, deadline=None, phases=[Phase.explicit, Phase.generate])
+@settings(max_examples=examples(20), deadline=None, phases=[Phase.explicit, Phase.generate])
 @given(secrets=st.lists(SECRETS, min_size=4, max_size=4))
 def test_a_configuration_is_anonymized(secrets: list[str]) -> None:
     """Numbers, durations and the names of plugins stay."""

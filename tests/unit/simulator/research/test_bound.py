@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.domain.gpus.mix import GpuClass
 from koordinator.simulator.research.bound import bound_of, conserving_bound
@@ -153,7 +154,7 @@ def test_no_work_conserving_placement_exceeds_its_bound(
     assert bound.gpu_milli <= bound_of(pods, [shape for shape, _ in nodes]).gpu_milli + 1e-6
 
 
-@settings(deadline=None, max_examples=20)
+@settings(deadline=None, max_examples=examples(20))
 @given(st.data())
 def test_no_first_fit_of_many_pods_exceeds_its_bound(data: st.DataObject) -> None:
     """With more pods than parts of the arrivals; each goes to a random node that has room."""

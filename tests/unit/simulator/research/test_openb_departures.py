@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.examples import examples
 
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.errors import InputError
@@ -192,7 +193,7 @@ def test_no_moves_without_a_budget() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 1000), st.integers(0, 12))
 def test_a_plan_keeps_its_limit_and_every_pod(seed: int, most: int) -> None:
     """Whatever runs goes on, on nodes that have room for it, and no more moves than allowed."""
@@ -233,7 +234,7 @@ def test_the_week_starts_with_its_steady_demand() -> None:
 
 
 @pytest.mark.slow
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 1000), st.sampled_from(["price", "fgd"]))
 def test_repacking_never_exceeds_the_bound(seed: int, policy: str) -> None:
     """The solver's bound holds for what moves without limit reach."""
