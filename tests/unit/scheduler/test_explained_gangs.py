@@ -3,9 +3,10 @@
 from typing import Any
 
 import pytest
+from tests.unit.scheduler.plugins.test_elastic_quota import team
 from tests.unit.scheduler.test_explained_pods import explained
 from tests.unit.scheduler.test_gangs import group, member, members, placed
-from tests.unit.scheduler.test_gangs_in_quotas import BOTH
+from tests.unit.scheduler.test_gangs_in_quotas import BOTH, LABEL
 from tests.worlds import embedded, node
 
 from koordinator.api.pod import Pod
@@ -97,3 +98,38 @@ def test_smaller_gang_is_tried_in_the_order_of_arrival(order: list[int], *, is_s
     one = embedded(*nodes, group("g", 2), *arriving, config=BOTH)
     one.run_to_fixed_point()
     assert placed(one).keys() == {"g-0", "g-1"}
+
+
+#: Pods that hold 3 CPUs, 1 of them requested by their container.
+SHAPES: dict[str, dict[str, Any]] = {
+    "sidecar": {
+        "initContainers": [
+            {
+                "name": "proxy",
+                "restartPolicy": "Always",
+                "resources": {"requests": {"cpu": "2"}},
+            }
+        ]
+    },
+    "init container": {
+        "initContainers": [{"name": "load", "resources": {"requests": {"cpu": "3"}}}]
+    },
+    "overhead": {"overhead": {"cpu": "2"}},
+    "whole pod": {"resources": {"requests": {"cpu": "3"}}},
+}
+
+
+@pytest.mark.parametrize("shape", SHAPES)
+def test_quota_is_raised_by_all_that_the_members_hold(shape: str) -> None:
+    """Two of three members of 3 CPUs exceed a maximum of 4."""
+    gang = members("g", 3, labels={LABEL: "team"}, **SHAPES[shape])
+    there = [node("n", cpu=20), group("g", 3), *gang]
+
+    found = explained(*there, team("team", most=4), config=BOTH, name="default/g-0")
+
+    assert "raise the max of quota team by cpu:5" in [
+        one.text for one in found.remedies if one.sufficient
+    ]
+    one = embedded(*there, team("team", most=9), config=BOTH)
+    one.run_to_fixed_point()
+    assert len(placed(one)) == 3

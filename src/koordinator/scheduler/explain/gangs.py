@@ -1,14 +1,16 @@
 """Explanations of gangs."""
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain
 
 from msgspec.structs import replace
 
+from koordinator.api.core import ResourceRequirements
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
+from koordinator.domain.amounts import to_quantities
 from koordinator.domain.gangs import Gang, GangCache, GroupTree
 from koordinator.domain.gangs.gang import MemberState
+from koordinator.domain.pod_requests import Requests, add_amounts, add_overhead, pod_requests
 from koordinator.scheduler.contract import AllocationResult
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.reserve import reserve
@@ -23,13 +25,28 @@ MOST = 64  # members placed one by one
 
 
 def together(members: Sequence[Member]) -> Pod:
-    """Return one pod with the summed requests of all members."""
+    """Return one pod that requests what all members hold together.
+
+    The overheads are apart from the rest, as some quotas do not count them.
+    """
     first = members[0][0]
-    containers = chain.from_iterable(
-        [replace(c, name=f"{c.name}-{n}") for c in pod.spec.containers]
-        for n, (pod, _) in enumerate(members)
+    requests: Requests = {}
+    overhead: Requests = {}
+    for pod, _ in members:
+        add_amounts(requests, pod_requests(pod.spec, overhead=False))
+        add_overhead(overhead, pod.spec)
+    whole = replace(
+        first.spec.containers[0],
+        resources=ResourceRequirements(requests=to_quantities(requests)),
     )
-    return replace(first, spec=replace(first.spec, containers=tuple(containers)))
+    spec = replace(
+        first.spec,
+        containers=(whole,),
+        init_containers=(),
+        overhead=to_quantities(overhead),
+        resources=None,
+    )
+    return replace(first, spec=spec)
 
 
 def nodes_for_all(question: Question, members: Sequence[Member]) -> Iterator[Remedy]:
