@@ -11,6 +11,7 @@ from tests.unit.scheduler.test_gangs import condition, group, member, members, p
 from tests.worlds import budget, configuration, device, embedded, gpu_pod, made, node, pod
 
 from koordinator.api.event import Event
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.scheduler.cycle.job_headroom import free_headroom
 from koordinator.scheduler.loop import Evicted
@@ -343,6 +344,19 @@ def test_gang_with_a_full_quota_evicts_from_its_own_quota() -> None:
 
     assert settled(one) == ["mine-0", "mine-1"]
     assert {placed(one)[f"g-{i}"] for i in range(2)} == {"b"}
+
+
+@pytest.mark.parametrize(("gates", "victims"), [("", 3), ("ElasticQuotaIgnorePodOverhead=true", 1)])
+def test_gang_evicts_what_its_quota_counts(gates: str, victims: int) -> None:
+    """Its members request 1 CPU each and have an overhead of 1 CPU; 1 of 4 CPUs is free."""
+    label = {PREFIX + "name": "a"}
+    low = [pod(f"low-{index}", 1, on="n", labels=label) for index in range(3)]
+    gang = members("g", 2, labels=label, priority=HIGH, overhead={"cpu": "1"})
+    there = [node("n", cpu=20), team("a", most=4), *low, group("g", 2), *gang]
+    one = embedded(*there, config=QUOTAS, gates=FeatureGates.parse(gates))
+
+    assert len(settled(one)) == victims
+    assert {"g-0", "g-1"} <= placed(one).keys()
 
 
 def test_gang_over_its_quota_evicts_no_pod_of_another() -> None:

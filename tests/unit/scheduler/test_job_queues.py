@@ -13,6 +13,7 @@ from tests.unit.scheduler.test_gangs_in_quotas import BOTH
 from tests.worlds import START_S, embedded, node, pod
 
 from koordinator.api.elastic_quota import ElasticQuota
+from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.api.pod_groups import PodGroup
 from koordinator.scheduler.contract import QueueGate
@@ -101,6 +102,21 @@ def test_backfill_lets_only_smaller_jobs_pass() -> None:
         found[policy] = placed(one)
 
     assert found == {"backfill": {}, "best-effort": {"odd": "a"}}
+
+
+@pytest.mark.parametrize(
+    ("gates", "passes"), [("", False), ("ElasticQuotaIgnorePodOverhead=true", True)]
+)
+def test_backfill_compares_what_the_quota_counts(gates: str, *, passes: bool) -> None:
+    """The overhead of a runtime class makes a small job larger, unless a gate is on."""
+    boxed = one_of("boxed", 2, overhead={"cpu": "7"})
+    there = [node("a", cpu=16, memory="8Gi"), pod("p", 9, on="a"), queued("backfill")]
+    one = world(*there, one_of("large", 8), boxed, gates=FeatureGates.parse(gates))
+
+    one.run_to_fixed_point()
+
+    waits = condition(one, "boxed")[1]
+    assert waits.startswith("0/1 nodes") is passes
 
 
 def test_number_of_considered_jobs_is_limited() -> None:

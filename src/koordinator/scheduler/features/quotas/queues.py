@@ -19,7 +19,6 @@ from koordinator.scheduler.contract import Action, EventHint, Refusal
 from koordinator.scheduler.plugins.elastic_quota import (
     ElasticQuotaPlugin,
     QuotaLedger,
-    as_quota_pod,
 )
 from koordinator.scheduler.rules.job_queues import JobQueueCache, QueuedJob, QueueRules, ShareOf
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
@@ -62,7 +61,12 @@ class QueuedQuotas:
 
     def quota_for(self, pod_class: PodClass) -> str | None:
         """Return the quota of pods of a class."""
-        return self._ledger().trees.quota_for(as_quota_pod(pod_class))
+        ledger = self._ledger()
+        return ledger.trees.quota_for(ledger.quota_pod(pod_class))
+
+    def request_of(self, pod_class: PodClass) -> Amounts:
+        """Return what pods of a class request of their quota."""
+        return self._ledger().quota_pod(pod_class).requests
 
     @property
     def changes(self) -> int:
@@ -205,7 +209,7 @@ class JobQueues:
         for key in members:
             found = self._state.unbound.get(key)
             if found is not None:
-                add(request, as_quota_pod(found[1]).requests)
+                add(request, self._quotas.request_of(found[1]))
         namespace = pod.metadata.namespace
         return QueuedJob(job_id, pod.key, namespace, priority, arrived_s, sequence, request)
 

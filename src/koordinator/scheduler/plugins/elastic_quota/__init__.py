@@ -4,11 +4,11 @@
 ``plugin``  admission against the quota, and preemption inside it
 """
 
-from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger, as_quota_pod
+from koordinator.scheduler.plugins.elastic_quota.ledger import QuotaLedger
 from koordinator.scheduler.plugins.elastic_quota.plugin import (
     PLUGIN,
     ElasticQuotaPlugin,
     plugin_spec,
 )
 
-__all__ = ["PLUGIN", "ElasticQuotaPlugin", "QuotaLedger", "as_quota_pod", "plugin_spec"]
+__all__ = ["PLUGIN", "ElasticQuotaPlugin", "QuotaLedger", "plugin_spec"]

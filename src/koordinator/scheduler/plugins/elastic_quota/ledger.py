@@ -331,19 +331,19 @@ class JobInQuotas:
 
     def __init__(
         self,
-        trees: QuotaTrees,
+        ledger: QuotaLedger,
         pods: Iterable[PodClass],
         rules: AdmissionRules,
         *,
         spares_default_quota: bool,
     ) -> None:
-        self._trees, self._rules = trees, rules
+        self._trees, self._rules = ledger.trees, rules
         self._spares_default_quota = spares_default_quota
         self._requested: dict[str, dict[str, int]] = {}  # by quota
         self._protected: dict[str, dict[str, int]] = {}  # requests of non-preemptible members
         self._least: dict[str, QuotaPod] = {}  # least important member by quota
         for pod_class, count in Counter(pods).items():
-            self._add_members(as_quota_pod(pod_class), count)
+            self._add_members(ledger.quota_pod(pod_class), count)
 
     def _add_members(self, member: QuotaPod, count: int) -> None:
         name = self._trees.quota_for(member)

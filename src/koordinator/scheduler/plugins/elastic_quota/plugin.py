@@ -193,15 +193,14 @@ class ElasticQuotaPlugin:
 
     def shortfall(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> Shortfall | Refusal | None:
         """Return the shortfall in the quotas before all these pods are admitted."""
-        trees = self.ledger(snapshot).trees
-        return self._in_quotas(trees, pods).shortfall()
+        return self._in_quotas(self.ledger(snapshot), pods).shortfall()
 
     def postfilter(self, attempt: Attempt) -> PostFilterResult:
         """Preempt less important pods of the same quota."""
         ledger = self.ledger(attempt.what_if.snapshot)
         trees = ledger.trees
         if attempt.members:
-            return self._headroom_for_job(attempt, trees)
+            return self._headroom_for_job(attempt, ledger)
         own = ledger.quota_pod(attempt.pod_class, attempt.key)
         quota = trees.quota_for(own)
         if quota is None or RESERVE_POD in attempt.pod_class.annotations:
@@ -219,18 +218,18 @@ class ElasticQuotaPlugin:
         candidates, reasons = search.candidates()
         if not candidates:
             return PostFilterResult(f"preemption: {summary(len(attempt.rejected), reasons)}")
-        job = self._in_quotas(trees, [attempt.pod_class])
+        job = self._in_quotas(ledger, [attempt.pod_class])
         return cheapest(attempt, candidates, job.allows)
 
-    def _headroom_for_job(self, attempt: Attempt, trees: QuotaTrees) -> PostFilterResult:
-        job = self._in_quotas(trees, [pod_class for _, pod_class in attempt.members])
+    def _headroom_for_job(self, attempt: Attempt, ledger: QuotaLedger) -> PostFilterResult:
+        job = self._in_quotas(ledger, [pod_class for _, pod_class in attempt.members])
         if not job.names:
             return PostFilterResult()
         return headroom_for_job(attempt, attempt.members, job.allows)
 
-    def _in_quotas(self, trees: QuotaTrees, pods: Sequence[PodClass]) -> JobInQuotas:
+    def _in_quotas(self, ledger: QuotaLedger, pods: Sequence[PodClass]) -> JobInQuotas:
         spares = self.args.disable_default_quota_preemption
-        return JobInQuotas(trees, pods, self.admission, spares_default_quota=spares)
+        return JobInQuotas(ledger, pods, self.admission, spares_default_quota=spares)
 
 
 class _Search:
