@@ -193,6 +193,7 @@ def with_least_requests(pod: Pod) -> Pod:
         spec=replace(spec, containers=containers, init_containers=first, resources=own),
         status=replace(
             pod.status,
+            conditions=tuple(one for one in pod.status.conditions if one.type != RESIZE_PENDING),
             container_statuses=(),
             init_container_statuses=(),
             allocated_resources={},

@@ -18,6 +18,8 @@ from koordinator.domain.resized_pods import (
     effective_amounts,
     effective_limits,
     effective_requests,
+    least_requests,
+    with_least_requests,
 )
 
 V1_35 = ResizeRules(sums_per_pod=False, pod_level=False)
@@ -322,6 +324,15 @@ def test_requests_follow_the_rules(
     assert {n: amount for n, amount in effective.items() if amount} == {
         n: amount for n, amount in Plain(manifest, defaults).requests(rules).items() if amount
     }
+
+
+@settings(max_examples=examples(30))
+@given(manifest=pods(), rules=st.sampled_from(RULES))
+def test_pod_with_its_least_requests_holds_them(manifest: JsonObject, rules: ResizeRules) -> None:
+    """No trace of the resize is left, not even that its node has refused it."""
+    pod = decode(manifest, Pod)
+
+    assert effective_requests(with_least_requests(pod), rules) == least_requests(pod)
 
 
 @pytest.mark.slow
