@@ -87,11 +87,11 @@ class _Kinds:
         numbers: dict[tuple[object, int], int] = {}
         causes = waiting.causes.place.tolist()
         pairs = zip((row.kind for row in waiting.rows), causes, strict=True)
-        found = np.fromiter(
+        encoded = np.fromiter(
             (numbers.setdefault(pair, len(numbers)) for pair in pairs), np.int64, len(waiting)
         )
         _, first, of_pod, counts = np.unique(
-            found, return_index=True, return_inverse=True, return_counts=True
+            encoded, return_index=True, return_inverse=True, return_counts=True
         )
         order = np.lexsort((first, -counts))
         return cls(waiting, np.argsort(order)[of_pod], first[order])

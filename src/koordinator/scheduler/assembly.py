@@ -184,5 +184,5 @@ PluginT = TypeVar("PluginT")
 
 def _first(kind: type[PluginT], plugins: Iterable[ActivePlugin]) -> PluginT | None:
     """Return the first plugin of a kind; further profiles have equal ones."""
-    found = (active.plugin for active in plugins)
-    return next((plugin for plugin in found if isinstance(plugin, kind)), None)
+    candidates = (active.plugin for active in plugins)
+    return next((plugin for plugin in candidates if isinstance(plugin, kind)), None)

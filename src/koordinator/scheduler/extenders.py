@@ -340,21 +340,21 @@ def _name_of(item: Any) -> str:
     return name
 
 
-def _names(found: Any, where: str) -> list[str]:
-    if not isinstance(found, list) or not all(isinstance(name, str) for name in found):
-        raise _wrong(where, found, "a list of names")
-    return found
+def _names(value: Any, where: str) -> list[str]:
+    if not isinstance(value, list) or not all(isinstance(name, str) for name in value):
+        raise _wrong(where, value, "a list of names")
+    return value
 
 
 def _reasons(result: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
-    found = result.get(key) or {}
-    if not isinstance(found, dict) or not all(isinstance(it, str) for it in found.values()):
-        raise _wrong(where, found, "an object with reasons by node")
-    return {node: _line(reason) for node, reason in found.items()}
+    reasons = result.get(key) or {}
+    if not isinstance(reasons, dict) or not all(isinstance(it, str) for it in reasons.values()):
+        raise _wrong(where, reasons, "an object with reasons by node")
+    return {node: _line(reason) for node, reason in reasons.items()}
 
 
-def _wrong(where: str, found: object, accepted: str) -> ExtenderError:
-    return ExtenderError(f"invalid response: {where}: must be {accepted}, got {_shown(found)}")
+def _wrong(where: str, value: object, accepted: str) -> ExtenderError:
+    return ExtenderError(f"invalid response: {where}: must be {accepted}, got {_shown(value)}")
 
 
 def _shown(value: object) -> str:

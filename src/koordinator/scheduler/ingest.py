@@ -149,9 +149,9 @@ class Ingest:
 
     def _set_topology(self, node: str) -> None:
         problem = self._state.set_topology(node) if node in self._state.nodes.rows else None
-        found = self._state.objects.get(NodeResourceTopology, node)
-        if problem is not None and found is not None:
-            self.warnings.append(ObjectWarning(found, str(problem)))
+        topology = self._state.objects.get(NodeResourceTopology, node)
+        if problem is not None and topology is not None:
+            self.warnings.append(ObjectWarning(topology, str(problem)))
 
     def _set_load(self, node: str) -> None:
         if node in self._state.nodes.rows:

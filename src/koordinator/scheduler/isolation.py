@@ -36,9 +36,9 @@ class PluginIsolation:
             if frame.f_code in self._functions:
                 name, hint = self._functions[frame.f_code]
                 return Fault(hint, error, name, about)
-            found = self._plugins.get(id(frame.f_locals.get("self")))
-            if found is not None:
-                return Fault(frame.f_code.co_name.lstrip("_"), error, found, about)
+            plugin = self._plugins.get(id(frame.f_locals.get("self")))
+            if plugin is not None:
+                return Fault(frame.f_code.co_name.lstrip("_"), error, plugin, about)
         return fault
 
     def report(self, fault: Fault) -> None:

@@ -102,11 +102,11 @@ def merge_profiles(
             raise error.within(path=f"profiles[{index}]") from None
     first = _queue_sort(configuration.profiles[0], merged[0])
     for index, (profile, lists) in enumerate(zip(configuration.profiles, merged, strict=True)):
-        found = _queue_sort(profile, lists)
-        if found != first:
+        queue_sort = _queue_sort(profile, lists)
+        if queue_sort != first:
             raise InputError(
                 f"must be the same as in profiles[0]: {first[0]} with arguments {first[1]}, "
-                f"got {found[0]} with arguments {found[1]}",
+                f"got {queue_sort[0]} with arguments {queue_sort[1]}",
                 path=f"profiles[{index}].plugins.queueSort",
             )
     return tuple(merged)
@@ -221,9 +221,9 @@ def _at_point(
 
 def _check_lists(lists: Mapping[str, PluginList], points_of: Mapping[str, frozenset[str]]) -> None:
     if len(lists["queueSort"]) != 1:
-        found = _named(name for name, _ in lists["queueSort"]) or "none"
+        enabled = _named(name for name, _ in lists["queueSort"]) or "none"
         raise InputError(
-            f"must enable exactly one of {_named(_at('queueSort', points_of))}, got {found}",
+            f"must enable exactly one of {_named(_at('queueSort', points_of))}, got {enabled}",
             path="plugins.queueSort",
         )
     if not lists["bind"]:
@@ -232,9 +232,9 @@ def _check_lists(lists: Mapping[str, PluginList], points_of: Mapping[str, frozen
             path="plugins.bind",
         )
     if len(lists["placementGenerate"]) > 1:
-        found = _named(name for name, _ in lists["placementGenerate"])
+        enabled = _named(name for name, _ in lists["placementGenerate"])
         raise InputError(
-            f"must enable at most one plugin, got {found}",
+            f"must enable at most one plugin, got {enabled}",
             path="plugins.placementGenerate",
         )
 

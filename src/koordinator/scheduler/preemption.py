@@ -220,22 +220,22 @@ def headroom_for_job(
     """
     if any(pod.spec.preemption_policy == PREEMPT_NEVER for pod, _ in members):
         return PostFilterResult(f"preemption: {NEVER}")
-    found = attempt.what_if.free_headroom(members, attempt.rows, allows)
-    if found.places or not found.message:
-        return found
-    return replace(found, message=f"preemption: {found.message}")
+    headroom = attempt.what_if.free_headroom(members, attempt.rows, allows)
+    if headroom.places or not headroom.message:
+        return headroom
+    return replace(headroom, message=f"preemption: {headroom.message}")
 
 
 def headroom_for_pod(attempt: Attempt, allows: Allows | None = None) -> PostFilterResult:
     """Nominate the pod as if it were a job of one: victims are whole jobs."""
     pod = attempt.pod
-    found = headroom_for_job(attempt, ((pod, attempt.pod_class),), allows)
-    node = found.places.get(attempt.key, "")
+    headroom = headroom_for_job(attempt, ((pod, attempt.pod_class),), allows)
+    node = headroom.places.get(attempt.key, "")
     if not node:
-        return found
-    if not found.victims and node == attempt.nominated_node:
+        return headroom
+    if not headroom.victims and node == attempt.nominated_node:
         return PostFilterResult(f"preemption: {WAITING}", keeps_nomination=True)
-    return PostFilterResult(node=node, victims=found.victims)
+    return PostFilterResult(node=node, victims=headroom.victims)
 
 
 def minimal(

@@ -148,26 +148,26 @@ class DeviceBars:
 
     def _update_row(self, state: ClusterState, row: int, now_s: float) -> None:
         known = self._open.get(row, {})
-        found: dict[tuple[str, int], _Allocation] = {}
+        allocations: dict[tuple[str, int], _Allocation] = {}
         for placed in state.pods.on_row[row].values():
             for taken in placed.pod_allocation.devices.get(DeviceType.GPU, ()):
                 key = placed.key, taken.minor
                 old = known.get(key)
                 if old is not None and old.placed.pod.metadata.uid == placed.pod.metadata.uid:
                     old.placed = placed
-                    found[key] = old
+                    allocations[key] = old
                     continue
                 percent = int(taken.amounts[RATIO])
                 start_s = self._start_s(placed, now_s)
                 name = state.nodes.names[row]
-                found[key] = _Allocation(name, taken.minor, percent, start_s, placed)
+                allocations[key] = _Allocation(name, taken.minor, percent, start_s, placed)
         for key, old in known.items():
-            if found.get(key) is not old:
+            if allocations.get(key) is not old:
                 old.end_s = now_s
                 old.why = why_disrupted(old.placed.pod) or (LOST if key[0] in state.unbound else "")
                 self._ended.append(old)
-        if found:
-            self._open[row] = found
+        if allocations:
+            self._open[row] = allocations
         else:
             self._open.pop(row, None)
 

@@ -280,7 +280,7 @@ def schedule(
         tuple(o for o in outcomes if isinstance(o, Evicted)),
         tuple(o for o in last if o.reservation),
         faults,
-        {pod: found for pod in bound if (found := _allocations(world, pod))}
+        {pod: devices for pod in bound if (devices := _allocations(world, pod))}
         if any(world.state.objects.all(ResourceClaim))
         else {},
     )

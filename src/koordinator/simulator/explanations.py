@@ -223,8 +223,8 @@ def _near(name: str, known: Sequence[str]) -> str:
     """Return a suggestion of similar names; empty without similar ones."""
     own = name.partition("/")[2]
     same = [each for each in known if each.partition("/")[2] == own]
-    found = [*same, *difflib.get_close_matches(name, known, n=3)]
-    listed = ", ".join(dict.fromkeys(found[:3]))
+    suggestions = [*same, *difflib.get_close_matches(name, known, n=3)]
+    listed = ", ".join(dict.fromkeys(suggestions[:3]))
     return f" (did you mean {listed}?)" if listed else ""
 
 

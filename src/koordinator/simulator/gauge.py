@@ -198,8 +198,8 @@ def main_reason(message: str) -> str:
     ties go to the alphabetically first reason.
     """
     message = _core_message(message)
-    _, found, listed = message.partition(" nodes are available: ")
-    if not found or message.startswith(_WHOLE):
+    _, separator, listed = message.partition(" nodes are available: ")
+    if not separator or message.startswith(_WHOLE):
         return message
     counts: dict[str, int] = {}
     for part in listed.partition(". ")[0].rstrip(".").split(", "):

@@ -237,7 +237,7 @@ def pod_controllers(
     workload: Workload,
 ) -> dict[tuple[type[KubeObject], str], PodController]:
     """Return how workloads among the manifests make pods.  Raises InputError with the path."""
-    found = {}
+    controllers = {}
     for path, manifest, obj in _manifests(workload):
         if isinstance(obj, CONTROLLER_KINDS):
             try:
@@ -245,8 +245,8 @@ def pod_controllers(
                 check_controller(obj, controller)
             except InputError as error:
                 raise error.within(path=path) from None
-            found[type(obj), obj.key] = controller
-    return found
+            controllers[type(obj), obj.key] = controller
+    return controllers
 
 
 def _manifests(
@@ -309,13 +309,13 @@ def _applications(workload: Workload, seed: int, until_s: float) -> "list[Simula
     from koordinator.simulator.yarn import applications_of  # noqa: PLC0415 -- optional
 
     queues = workload.yarn.queues
-    found: list[SimulatedApplication] = []
+    applications: list[SimulatedApplication] = []
     for queue in queues:
-        found += applications_of(queue, until_s, _generator(seed, "queue", queue.name))
-    found.sort(key=lambda each: each.at_s)
-    for number, application in enumerate(found, 1):
+        applications += applications_of(queue, until_s, _generator(seed, "queue", queue.name))
+    applications.sort(key=lambda each: each.at_s)
+    for number, application in enumerate(applications, 1):
         application.number = number
-    return found
+    return applications
 
 
 def _outages(

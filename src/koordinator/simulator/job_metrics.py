@@ -242,12 +242,12 @@ def _fairness(jobs: Sequence[JobRun], cpu: float, gpu: float, ends_s: float) -> 
             job.cpu_milli / cpu if cpu else 0.0,
         )
         ratios.append(took_s / (job.run_s * max(1.0, share * present)))
-    found = np.array(ratios)
+    values = np.array(ratios)
     return Fairness(
-        mean=float(found.mean()),
-        p99=float(np.percentile(found, 99)),
-        worst=float(found.max()),
-        unfair_share=float((found > 1.0 + 1e-9).mean()),
+        mean=float(values.mean()),
+        p99=float(np.percentile(values, 99)),
+        worst=float(values.max()),
+        unfair_share=float((values > 1.0 + 1e-9).mean()),
     )
 
 

@@ -88,11 +88,11 @@ def owned_by_streams(
     Pods without an end belong to a ReplicaSet with the stream's name and number of pods; others
     belong to a Job, whose number of replicas a descheduler does not use.
     """
-    found, replicas = [], Counter[tuple[str, str]]()
+    owned, replicas = [], Counter[tuple[str, str]]()
     for submission in submissions:
         meta = submission.pod.metadata
         if meta.owner_references:
-            found.append(submission)
+            owned.append(submission)
             continue
         is_endless = not isfinite(submission.life.work_s)
         name = meta.labels.get(APP, meta.name)
@@ -109,7 +109,7 @@ def owned_by_streams(
         pod = structs.replace(
             submission.pod, metadata=structs.replace(meta, owner_references=(owner,))
         )
-        found.append(replace(submission, pod=pod))
+        owned.append(replace(submission, pod=pod))
     known = {obj.key for obj in objects if isinstance(obj, ReplicaSet)}
     owners: list[KubeObject] = [
         ReplicaSet(
@@ -121,7 +121,7 @@ def owned_by_streams(
         for (namespace, name), count in replicas.items()
         if f"{namespace}/{name}" not in known
     ]
-    return found, owners
+    return owned, owners
 
 
 def owned_by_jobs(objects: Iterable[KubeObject]) -> list[KubeObject]:
@@ -130,7 +130,7 @@ def owned_by_jobs(objects: Iterable[KubeObject]) -> list[KubeObject]:
     Simulated pods have no controller, and a descheduler ignores pods without an owner.
     """
     version, kind = _JOB
-    found: list[KubeObject] = []
+    owned: list[KubeObject] = []
     for obj in objects:
         meta = obj.metadata
         if isinstance(obj, Pod) and not meta.owner_references:
@@ -140,10 +140,10 @@ def owned_by_jobs(objects: Iterable[KubeObject]) -> list[KubeObject]:
                 api_version=version, kind=kind, name=name, uid=uid, controller=True
             )
             meta = structs.replace(meta, owner_references=(owner,))
-            found.append(structs.replace(obj, metadata=meta))
+            owned.append(structs.replace(obj, metadata=meta))
         else:
-            found.append(obj)
-    return found
+            owned.append(obj)
+    return owned
 
 
 def _uid(kind: str, namespace: str, name: str) -> str:

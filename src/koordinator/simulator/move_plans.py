@@ -289,6 +289,6 @@ def _add(to: dict[str, int], amounts: Mapping[str, int], sign: int) -> None:
 
 def _amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
     return {
-        name: found.nanos // NANOS_PER_MILLI if name == "cpu" else found.value()
-        for name, found in resources.items()
+        name: quantity.nanos // NANOS_PER_MILLI if name == "cpu" else quantity.value()
+        for name, quantity in resources.items()
     }

@@ -110,45 +110,45 @@ class _Manifest:
         self.path = path
 
     def at(self, *names: str) -> "_Manifest":
-        found: Any = self.tree
+        value: Any = self.tree
         for name in names:
-            found = found.get(name) if isinstance(found, dict) else None
-        return _Manifest(found, self.name, self._path(*names))
+            value = value.get(name) if isinstance(value, dict) else None
+        return _Manifest(value, self.name, self._path(*names))
 
     def items(self, *names: str) -> "list[tuple[str, _Manifest]]":
         """Return the items of a list or mapping, with their numbers or keys."""
         *above, last = names
-        found = self.at(*above).tree.get(last)
+        container = self.at(*above).tree.get(last)
         path = self._path(*names)
-        if isinstance(found, dict):
-            pairs = [(key, value, f"{path}.{key}") for key, value in found.items()]
-        elif isinstance(found, list):
-            pairs = [(str(i), value, f"{path}[{i}]") for i, value in enumerate(found)]
+        if isinstance(container, dict):
+            pairs = [(key, value, f"{path}.{key}") for key, value in container.items()]
+        elif isinstance(container, list):
+            pairs = [(str(i), value, f"{path}[{i}]") for i, value in enumerate(container)]
         else:
             pairs = []
         return [(key, _Manifest(value, self.name, where)) for key, value, where in pairs]
 
     def count(self, *names: str, default: int = 1) -> int:
         *above, last = names
-        found = self.at(*above).tree.get(last)
-        if found is None:
+        value = self.at(*above).tree.get(last)
+        if value is None:
             return default
-        if not isinstance(found, int) or isinstance(found, bool) or not 0 <= found <= MOST_PODS:
-            expected = f"must be a number from 0 to {MOST_PODS}, got {found!r}"
+        if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value <= MOST_PODS:
+            expected = f"must be a number from 0 to {MOST_PODS}, got {value!r}"
             raise InputError(expected, path=self._path(*names))
-        return found
+        return value
 
     def text(self, *names: str, default: str = "") -> str:
         *above, last = names
-        found = self.at(*above).tree.get(last)
-        return found if isinstance(found, str) else default
+        value = self.at(*above).tree.get(last)
+        return value if isinstance(value, str) else default
 
     def template(self, *names: str) -> PodTemplateSpec:
         """Return the template of pods.  Raises InputError if there is none, or a wrong one."""
-        found, path = self.at(*names), self._path(*names)
-        if not found.tree:
+        subtree, path = self.at(*names), self._path(*names)
+        if not subtree.tree:
             raise InputError("must be the template of a pod", path=path)
-        template = found.typed(PodTemplateSpec)
+        template = subtree.typed(PodTemplateSpec)
         check_template(template, path)
         return template
 

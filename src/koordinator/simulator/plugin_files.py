@@ -36,18 +36,18 @@ def load_plugins(
     """
     if isinstance(plugins, PluginSpec | Path | str):
         plugins = (plugins,)
-    found: dict[str, PluginSpec[Any]] = {}
+    specs: dict[str, PluginSpec[Any]] = {}
     for given in plugins:
         for spec in (given,) if isinstance(given, PluginSpec) else _of_file(str(given)):
             _check_return_type(spec)
             if spec.name in _BUILTIN:
                 text = f"must not have the name of a plugin of koordinator, got {spec.name!r}"
                 raise InputError(text, source=str(given) if given is not spec else "plugins")
-            if found.get(spec.name, spec) is not spec:
+            if specs.get(spec.name, spec) is not spec:
                 text = f"must be given once, got two plugins named {spec.name!r}"
                 raise InputError(text, source="plugins")
-            found[spec.name] = spec
-    return tuple(found.values())
+            specs[spec.name] = spec
+    return tuple(specs.values())
 
 
 def _check_return_type(spec: PluginSpec[Any]) -> None:

@@ -532,12 +532,12 @@ def _selector(workload: KubeObject, controller: PodController) -> LabelSelector 
 
 def _indexes(text: str) -> set[int]:
     """Return the numbers of ``1,3-5``; what is no number is left out."""
-    found: set[int] = set()
+    indexes: set[int] = set()
     for part in text.split(","):
         first, _, last = part.strip().partition("-")
         if first.isdecimal() and (last or first).isdecimal():
-            found.update(range(int(first), min(int(last or first), MOST_PODS) + 1))
-    return found
+            indexes.update(range(int(first), min(int(last or first), MOST_PODS) + 1))
+    return indexes
 
 
 def _index_of(pod: Pod) -> int:

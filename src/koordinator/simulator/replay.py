@@ -456,10 +456,10 @@ class ReplayRun:
         if SELECTED_NODE in claim.metadata.annotations:
             return True
         try:
-            found = self._cluster.get(StorageClass, claim.spec.storage_class_name or "")
+            storage_class = self._cluster.get(StorageClass, claim.spec.storage_class_name or "")
         except NotFoundError:
             return False
-        return found.volume_binding_mode == "WaitForFirstConsumer"
+        return storage_class.volume_binding_mode == "WaitForFirstConsumer"
 
     def _find(self, obj: KubeObject) -> KubeObject | None:
         try:

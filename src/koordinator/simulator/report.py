@@ -113,9 +113,9 @@ def comparison_page_table(runs: Sequence[RunReport]) -> PageTable:
 
 
 def _rows(runs: Sequence[RunReport]) -> list[list[str]]:
-    found = [run.colocation for run in runs if run.colocation is not None]
-    rows = [[name, *(text(each.totals) for each in found)] for name, text in _FIGURES]
-    yarn = [each.yarn for each in found if each.yarn is not None]
+    colocations = [run.colocation for run in runs if run.colocation is not None]
+    rows = [[name, *(text(each.totals) for each in colocations)] for name, text in _FIGURES]
+    yarn = [each.yarn for each in colocations if each.yarn is not None]
     if yarn:
         rows += [[name, *(text(each) for each in yarn)] for name, text in _YARN_FIGURES]
     return rows

@@ -100,15 +100,15 @@ class ArrivalCurve:
 
         The latest sample of each percentage counts; the second number is None without free GPUs.
         """
-        found: dict[int, tuple[float, float | None]] = {}
+        by_percent: dict[int, tuple[float, float | None]] = {}
         for arrivals, unusable in zip(self.sampled.tolist(), self.unusable_milli, strict=True):
             if not arrivals:
                 continue
             free = self.capacity_milli - int(self.allocated_milli[arrivals - 1])
             percent = round(100 * int(self.arrived_milli[arrivals - 1]) / self.capacity_milli)
             of_free = round(100 * float(unusable) / free, 2) if free else None
-            found[percent] = round(100 * float(unusable) / self.capacity_milli, 2), of_free
-        return found
+            by_percent[percent] = round(100 * float(unusable) / self.capacity_milli, 2), of_free
+        return by_percent
 
 
 @dataclass(frozen=True, repr=False)
@@ -141,32 +141,32 @@ class SimulationResult:
 
     def figures(self) -> dict[str, Any]:
         """Return the key figures by name: one row of a table of runs."""
-        report, found = self.report, dict[str, Any](self.labels)
+        report, figures = self.report, dict[str, Any](self.labels)
         jobs = {} if report.jobs is None else msgspec.to_builtins(report.jobs)
-        found |= {"source": self.source, "policy": self.policy, "seed": self.seed}
+        figures |= {"source": self.source, "policy": self.policy, "seed": self.seed}
         total = msgspec.to_builtins(report.total)
-        found |= {f"pods_{_snake(k)}": v for k, v in total.items() if isinstance(v, int)}
+        figures |= {f"pods_{_snake(k)}": v for k, v in total.items() if isinstance(v, int)}
         for name, value in jobs.items():
             if isinstance(value, dict):
-                found |= {f"{_snake(name)}_{_snake(k)}": v for k, v in value.items()}
+                figures |= {f"{_snake(name)}_{_snake(k)}": v for k, v in value.items()}
             else:
-                found[_snake(name)] = value
+                figures[_snake(name)] = value
         if report.colocation is not None:
             totals = msgspec.to_builtins(report.colocation.totals)
-            found |= {f"colocation_{_snake(k)}": v for k, v in totals.items()}
+            figures |= {f"colocation_{_snake(k)}": v for k, v in totals.items()}
         if report.moves is not None:
-            found |= {"moves": report.moves.moves, "moves_in_vain": report.moves.in_vain}
+            figures |= {"moves": report.moves.moves, "moves_in_vain": report.moves.in_vain}
         if self.curve is not None:
             marks = {mark: self.curve.allocation_at(mark) for mark in MARKS}
             reached = {mark: value for mark, value in marks.items() if value is not None}
-            found |= {f"gpu_allocated_at_{mark}": value for mark, value in reached.items()}
-            found |= {
+            figures |= {f"gpu_allocated_at_{mark}": value for mark, value in reached.items()}
+            figures |= {
                 f"gpu_unallocated_at_{mark}": round(100 - reached[mark], 2)
                 for mark in _UNALLOCATED_MARKS
                 if mark in reached
             }
-            found["gpu_fragmented"] = self.curve.fragmentation
-        return found | {"node_failures": report.node_failures, "wall_s": report.wall_s}
+            figures["gpu_fragmented"] = self.curve.fragmentation
+        return figures | {"node_failures": report.node_failures, "wall_s": report.wall_s}
 
     def table(self, name: TableName = "pods") -> dict[str, list[Any]]:
         """Return the columns of a table: the pods, the jobs, or the samples over time.

@@ -364,7 +364,7 @@ def _for_profiles(
     if DEFAULT_SCHEDULER_NAME in names:
         return list(submissions)
     specs: dict[int, PodSpec] = {}  # keeps the sharing of specs, which makes pods comparable fast
-    found = []
+    kept = []
     for submission in submissions:
         pod, old = submission.pod, submission.pod.spec
         if old.scheduler_name in {"", DEFAULT_SCHEDULER_NAME}:
@@ -372,8 +372,8 @@ def _for_profiles(
                 specs[id(old)] = structs.replace(old, scheduler_name=names[0])
             pod = structs.replace(pod, spec=specs[id(old)])
             submission = replace(submission, pod=pod)  # noqa: PLW2901 -- the same pod with another scheduler
-        found.append(submission)
-    return found
+        kept.append(submission)
+    return kept
 
 
 def _gang_key(pod: Pod) -> str:

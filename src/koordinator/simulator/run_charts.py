@@ -107,11 +107,11 @@ def waiting(report: RunReport) -> PageChart | None:
 
 def colocation_charts(report: RunReport) -> tuple[PageChart, ...]:
     """Return the charts of CPU usage and of services at risk; none without colocation."""
-    found = report.colocation
-    if found is None:
+    colocation = report.colocation
+    if colocation is None:
         return ()
-    when = "with colocation" if found.is_on else "without colocation"
-    columns = found.samples
+    when = "with colocation" if colocation.is_on else "without colocation"
+    columns = colocation.samples
     published = (("batch-cpu", columns.batch_cpu, 1), ("mid-cpu", columns.mid_cpu, 2))
     used = (
         ("services", _column(columns.services_cpu), 0),
@@ -123,12 +123,17 @@ def colocation_charts(report: RunReport) -> tuple[PageChart, ...]:
         ("suppressed", _column(columns.suppressed), _PODS),
     )
     share = NumberUnit.SHARE
-    note = f"Share of time above {found.safe_percent}% of a node, and of the best-effort CPU demand"
+    safe = f"{colocation.safe_percent}%"
+    note = f"Share of time above {safe} of a node, and of the best-effort CPU demand"
     use = "Share of all CPUs in use and published"
     return (
         _chart(report, f"CPU in use, {when}", use, used, unit=share),
         _chart(report, f"Services at risk, {when}", note, risk, unit=share),
-        *(_yarn_charts(report, found.yarn) if found.is_on and found.yarn is not None else ()),
+        *(
+            _yarn_charts(report, colocation.yarn)
+            if colocation.is_on and colocation.yarn is not None
+            else ()
+        ),
     )
 
 

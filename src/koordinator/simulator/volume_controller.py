@@ -120,19 +120,21 @@ class VolumeController:
         """Make volumes available, bind claims, provision volumes; return whether it wrote."""
         did, changed = False, dict[str, None]()
         for event in self._watch.poll():
-            found = event.object
+            changed_object = event.object
             if event.type is EventType.BOOKMARK:
                 continue
-            if isinstance(found, PersistentVolumeClaim):
-                if event.type is EventType.DELETED or is_bound(found):
-                    self._unbound.pop(found.key, None)
+            if isinstance(changed_object, PersistentVolumeClaim):
+                if event.type is EventType.DELETED or is_bound(changed_object):
+                    self._unbound.pop(changed_object.key, None)
                 else:
-                    self._unbound.setdefault(found.key)
-                    changed.setdefault(found.key)
+                    self._unbound.setdefault(changed_object.key)
+                    changed.setdefault(changed_object.key)
             elif event.type is not EventType.DELETED:
-                if isinstance(found, PersistentVolume):
-                    did |= self._make_available(found) or self._complete(found)
-                if not isinstance(found, PersistentVolume) or _is_unclaimed(found):
+                if isinstance(changed_object, PersistentVolume):
+                    did |= self._make_available(changed_object) or self._complete(changed_object)
+                if not isinstance(changed_object, PersistentVolume) or _is_unclaimed(
+                    changed_object
+                ):
                     changed |= self._unbound
         return self._bind_claims([key for key in changed if key in self._unbound]) or did
 
@@ -204,21 +206,21 @@ class VolumeController:
     def _provision(self, claim: PersistentVolumeClaim) -> bool:
         """Provision a volume for a claim, unless its class waits for a pod."""
         defaulted = default_storage_class(WriteOperation.CREATE, claim, self._cluster)
-        found = self._class_of(defaulted)
-        if found is None or found.provisioner in ("", NO_PROVISIONER):
+        storage_class = self._class_of(defaulted)
+        if storage_class is None or storage_class.provisioner in ("", NO_PROVISIONER):
             return False
-        if waits_for_pod(found) and SELECTED_NODE not in claim.metadata.annotations:
+        if waits_for_pod(storage_class) and SELECTED_NODE not in claim.metadata.annotations:
             return False
         meta = claim.metadata
         terms = tuple(
             NodeSelectorTerm(match_expressions=term.as_node_requirements())
-            for term in found.allowed_topologies
+            for term in storage_class.allowed_topologies
         )
         reach = VolumeNodeAffinity(required=NodeSelector(node_selector_terms=terms))
         spec = PersistentVolumeSpec(
             capacity={"storage": requested(claim)},
             access_modes=claim.spec.access_modes,
-            storage_class_name=found.metadata.name,
+            storage_class_name=storage_class.metadata.name,
             volume_mode=claim.spec.volume_mode,
             claim_ref=reference_to(claim),
             node_affinity=reach if terms else None,

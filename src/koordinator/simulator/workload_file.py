@@ -253,9 +253,9 @@ def _check_template(template: TemplateConfig, path: str) -> None:
 def _check_distribution(config: DistributionConfig, path: str) -> None:
     given = [name for name in config.__struct_fields__ if getattr(config, name) is not None]
     if len(given) != 1:
-        found = ", ".join(given) or "none"
+        fields = ", ".join(given) or "none"
         accepted = ", ".join(config.__struct_fields__)
-        raise InputError(f"must have exactly one of {accepted}, got {found}", path=path)
+        raise InputError(f"must have exactly one of {accepted}, got {fields}", path=path)
     if config.constant is not None:
         _check_span(config.constant, f"{path}.constant")
     if config.exponential is not None:

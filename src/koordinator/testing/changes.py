@@ -26,10 +26,10 @@ _PROTECTED = (PersistentVolume, PersistentVolumeClaim)
 
 def changes_of(objects: Sequence[KubeObject]) -> Iterator[Change]:
     """Yield changes of some of these objects, each followed by its reverse."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for before in objects:
-        found[before.KIND] += 1
-        if found[before.KIND] > MOST or (isinstance(before, Pod) and not before.spec.node_name):
+        counts[before.KIND] += 1
+        if counts[before.KIND] > MOST or (isinstance(before, Pod) and not before.spec.node_name):
             continue
         for after in _versions(before, objects):
             yield before, after

@@ -168,10 +168,10 @@ def accepted(plugin: Any, state: ClusterState, pod: PodClass) -> set[str]:
     if not active.applies(pod):
         return nodes
     if "prefilter" in active.has and active.hints.prefilters(snapshot, pod):
-        found = plugin.prefilter(snapshot, pod)
-        if isinstance(found, Refusal):
+        answer = plugin.prefilter(snapshot, pod)
+        if isinstance(answer, Refusal):
             return set()
-        nodes &= found.nodes if isinstance(found, Shortlist) else nodes
+        nodes &= answer.nodes if isinstance(answer, Shortlist) else nodes
     if not active.hints.filters(snapshot, pod):
         return nodes
     return nodes - verdicts(plugin, state, pod).keys()

@@ -65,11 +65,11 @@ def _compare(
         yield _finding(name, f"is not established: {'; '.join(refused)}", remedy)
     versions = {each["name"]: each for each in installed.spec.get("versions") or ()}
     for version in expected["spec"]["versions"]:
-        found = versions.get(version["name"])
-        if found is None or not found.get("served"):
+        served = versions.get(version["name"])
+        if served is None or not served.get("served"):
             yield _finding(name, f"does not serve version {version['name']}", _UPGRADE)
             continue
-        missing = sorted(_missing_fields(_schema(version), _schema(found), ""))
+        missing = sorted(_missing_fields(_schema(version), _schema(served), ""))
         if missing:
             problem = (
                 f"{version['name']} lacks fields, which the API server drops: {named(missing)}"
@@ -78,21 +78,21 @@ def _compare(
 
 
 def _missing_fields(
-    expected: Mapping[str, Any], found: Mapping[str, Any], path: str
+    expected: Mapping[str, Any], actual: Mapping[str, Any], path: str
 ) -> Iterator[str]:
     """Yield the paths of fields that the found schema would drop, outermost first."""
-    if found.get(_KEEPS_UNKNOWN):
+    if actual.get(_KEEPS_UNKNOWN):
         return
-    properties = found.get("properties") or {}
+    properties = actual.get("properties") or {}
     for name, inner in (expected.get("properties") or {}).items():
         below = f"{path}.{name}" if path else name
         if name in properties:
             yield from _missing_fields(inner, properties[name], below)
-        elif not isinstance(found.get("additionalProperties"), dict):
+        elif not isinstance(actual.get("additionalProperties"), dict):
             yield below
     for key, mark in (("items", "[]"), ("additionalProperties", ".*")):
-        if isinstance(expected.get(key), dict) and isinstance(found.get(key), dict):
-            yield from _missing_fields(expected[key], found[key], path + mark)
+        if isinstance(expected.get(key), dict) and isinstance(actual.get(key), dict):
+            yield from _missing_fields(expected[key], actual[key], path + mark)
 
 
 def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -102,7 +102,7 @@ def read_installation(
                 f"nearest of these",
             )
         )
-    findings += (found for each in workloads.values() if (found := _replicas(each)) is not None)
+    findings += (finding for each in workloads.values() if (finding := _replicas(each)) is not None)
     if not workloads and not findings:
         findings.append(
             Finding(

@@ -37,15 +37,17 @@ def check_webhooks(cluster: KubernetesCluster, namespace: str, now_s: float) -> 
     configurations: list[_Configuration] = []
     for kind, name in WEBHOOKS.items():
         try:
-            found = cluster.get(kind, name)
+            configuration = cluster.get(kind, name)
         except NotFoundError:
             remedy = "apply the manifests of this version: helm upgrade, or deploy/koordinator.yaml"
             findings.append(_finding(f"{kind.PLURAL}/{name}", "does not exist", remedy))
         except ClusterError as error:
             findings.append(unreadable(CHECK, f"{kind.PLURAL}/{name}", error))
         else:
-            if isinstance(found, MutatingWebhookConfiguration | ValidatingWebhookConfiguration):
-                configurations.append(found)
+            if isinstance(
+                configuration, MutatingWebhookConfiguration | ValidatingWebhookConfiguration
+            ):
+                configurations.append(configuration)
     serving, problem = _serving_certificate(cluster, namespace)
     findings += problem
     findings += configuration_findings(configurations, serving, namespace, to_datetime(now_s))
@@ -64,8 +66,8 @@ def configuration_findings(
 ) -> Iterator[Finding]:
     """Yield what is wrong with configurations, given the certificate that koord-manager serves."""
     restart = _RESTART.format(namespace)
-    for found in webhook_findings(configurations):
-        yield _finding(found.about, found.text, restart)
+    for finding in webhook_findings(configurations):
+        yield _finding(finding.about, finding.text, restart)
     for one in configurations:
         by_bundle: dict[str, list[str]] = {}
         for webhook in one.webhooks:

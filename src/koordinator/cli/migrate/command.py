@@ -81,12 +81,12 @@ def check(flags: CheckFlags) -> None:
     if is_live([*(flags.files or ()), *(flags.command or ())], flags.kubeconfig, flags.context):
         for document in cluster_documents(flags.kubeconfig, flags.context):
             findings += check_object(document)
-    found = merged(findings)
+    merged_findings = merged(findings)
     if flags.output is Output.TABLE:
-        _print_table(found, every=flags.every)
+        _print_table(merged_findings, every=flags.every)
     else:
-        print_data(as_data(found), flags.output)
-    if any(each.status is FindingStatus.ACTION for each in found):
+        print_data(as_data(merged_findings), flags.output)
+    if any(each.status is FindingStatus.ACTION for each in merged_findings):
         raise typer.Exit(1)
 
 
@@ -133,11 +133,11 @@ def _findings(document: Document) -> list[MigrationFinding]:
     return list(check_object(document))
 
 
-def _print_table(found: list[MigrationFinding], *, every: bool) -> None:
-    shown = [each for each in found if every or each.status in NOTABLE]
+def _print_table(findings: list[MigrationFinding], *, every: bool) -> None:
+    shown = [each for each in findings if every or each.status in NOTABLE]
     out = console()
     headers = ("STATUS", "OBJECT", "FIELD", "MESSAGE")
-    empty = "everything works unchanged" if found else "nothing of Koordinator was found"
+    empty = "everything works unchanged" if findings else "nothing of Koordinator was found"
     print_with_reasons(out, headers, table_rows(shown), empty)
-    counts = ", ".join(f"{count} {status}" for status, count in summary(found).items())
+    counts = ", ".join(f"{count} {status}" for status, count in summary(findings).items())
     out.print(counts, style="bold")

@@ -250,8 +250,8 @@ def _known_labels() -> frozenset[str]:
 def _known_annotations() -> Mapping[str, AnnotationCodec[Any] | None]:
     """Return the annotations that components read, with the codec of those that are JSON."""
     known: dict[str, AnnotationCodec[Any] | None] = {}
-    for found in pkgutil.iter_modules(annotation_package.__path__):
-        module = import_module(f"{annotation_package.__name__}.{found.name}")
+    for module_info in pkgutil.iter_modules(annotation_package.__path__):
+        module = import_module(f"{annotation_package.__name__}.{module_info.name}")
         for value in vars(module).values():
             if isinstance(value, AnnotationCodec):
                 known |= {key: value for key in (value.key, value.former_key) if key}

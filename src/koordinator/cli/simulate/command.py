@@ -431,11 +431,11 @@ def _bound(simulation: Simulation) -> dict[str, Any]:
         raise InputError("requires a cluster with GPUs", source="--bound")
     proven = proven_bound(simulation)
     percent = 100 / (gpus * WHOLE_GPU)
-    found = {"gpuAllocatedPercent": _rounded_up(percent * proven.gpu_milli)}
+    bounds = {"gpuAllocatedPercent": _rounded_up(percent * proven.gpu_milli)}
     if simulation.is_conserving:
         conserving = proven_bound(simulation, conserving=True)
-        found["workConservingPercent"] = _rounded_up(percent * conserving.gpu_milli)
-    return {**found, "method": proven.method}
+        bounds["workConservingPercent"] = _rounded_up(percent * conserving.gpu_milli)
+    return {**bounds, "method": proven.method}
 
 
 def _rounded_up(percent: float) -> float:

@@ -63,7 +63,7 @@ _OF_KIND: dict[type[KubeObject], tuple[str, ...]] = {
     ResourceSlice: ("spec.nodeName", "spec.driver"),
 }
 #: A component that reads other fields of a kind declares its own type with the same name.
-_BY_NAME = {(kind.API_VERSION, kind.KIND): found for kind, found in _OF_KIND.items()}
+_BY_NAME = {(kind.API_VERSION, kind.KIND): fields for kind, fields in _OF_KIND.items()}
 
 
 @dataclass(frozen=True, slots=True)

@@ -110,10 +110,10 @@ class GroupTree:
         if self.is_leaf:
             return (missing[self.id], [self.id]) if able(self) else None
         tried = (child._cheapest(missing, able) for child in self.children)  # noqa: SLF001
-        found = sorted((one for one in tried if one is not None), key=lambda one: one[0])
-        if len(found) < self.least:
+        cheapest = sorted((one for one in tried if one is not None), key=lambda one: one[0])
+        if len(cheapest) < self.least:
             return None
-        best = found[: self.least]
+        best = cheapest[: self.least]
         return sum(cost for cost, _ in best), [own_id for _, ids in best for own_id in ids]
 
 
@@ -137,15 +137,15 @@ class GroupForest:
 
     def take_changed(self) -> list[str]:
         """Return the PodGroups whose tree may be another one since the last call."""
-        found, seen = self._changed_groups, set[str]()
+        changed, seen = self._changed_groups, set[str]()
         for key in self._changed_trees:
             top = self._top(key)
             if top not in seen:
                 seen.add(top)
-                found |= dict.fromkeys(self._below(top))
+                changed |= dict.fromkeys(self._below(top))
         self._changed_trees, self._changed_groups = {}, {}
         self.is_changed = False
-        return list(found)
+        return list(changed)
 
     def composite(self, key: str) -> CompositePodGroup | None:
         """Return a CompositePodGroup; None if it is unknown."""
@@ -250,15 +250,15 @@ class GroupForest:
 
     def _below(self, top: str) -> list[str]:
         """Return the PodGroups of a tree."""
-        found, todo, seen = list[str](), [top], {top}
+        children, todo, seen = list[str](), [top], {top}
         while todo:
             for is_leaf, child in sorted(self._children.get(todo.pop(), ())):
                 if is_leaf:
-                    found.append(child)
+                    children.append(child)
                 elif child not in seen:
                     seen.add(child)
                     todo.append(child)
-        return found
+        return children
 
     def _tree(self, top: str) -> GroupTree | str:
         try:

@@ -356,10 +356,10 @@ class Bindings:
 
     def withdraw(self, key: str) -> Assumed | None:
         """Take the place of a pod whose binding has not begun; None: there is no such pod."""
-        found = self._take_out(key)
-        if found is not None:
-            self._binder.forget(found)
-        return found
+        assumed = self._take_out(key)
+        if assumed is not None:
+            self._binder.forget(assumed)
+        return assumed
 
     def _take_out(self, key: str) -> Assumed | None:
         for attempts in (self.waiting, self.preparing, self._beginning):

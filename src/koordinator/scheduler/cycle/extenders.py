@@ -134,12 +134,12 @@ class ExtenderChain:
         more = {row: it for row, it in self._record.rejected.items() if row not in diagnosed}
         if not more:
             return diagnosis
-        found = diagnosis.with_rejections(
+        extended = diagnosis.with_rejections(
             {row: (EXTENDER, (reason,)) for row, (reason, _) in more.items()}
         )
-        resolvable = found.resolvable.copy()
+        resolvable = extended.resolvable.copy()
         resolvable[len(diagnosis.rejected) :] = [resolvable for _, resolvable in more.values()]
-        return replace(found, resolvable=resolvable)
+        return replace(extended, resolvable=resolvable)
 
     def shown_on(self, card: Scorecard, pod: Pod) -> Scorecard:
         """Return the scorecard of the pod decided last, with verdicts and scores of extenders."""
@@ -160,5 +160,5 @@ class ExtenderChain:
 
     def _nodes_at(self, rows: IntArray) -> list[Node]:
         objects = self._state.nodes.objects
-        found = [objects[row] for row in rows.tolist()]
-        return [node for node in found if node is not None]
+        nodes = [objects[row] for row in rows.tolist()]
+        return [node for node in nodes if node is not None]

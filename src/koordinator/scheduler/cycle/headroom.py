@@ -118,7 +118,7 @@ class HeadroomTable:
             return
         logs = (state.usage_log, state.node_log)
         since = [log.since(was) for log, was in zip(logs, self._position, strict=True)]
-        changed = [found for found in since if found is not None]
+        changed = [rows for rows in since if rows is not None]
         if len(changed) < len(logs):
             self._clear()
         self._fits = _widened(self._fits, len(self._fits), len(state.nodes))
@@ -126,7 +126,7 @@ class HeadroomTable:
         if not self._numbers:
             self._taken.clear()
             return
-        rows = np.array(sorted({row for found in changed for row in found.tolist()}), np.int64)
+        rows = np.array(sorted({row for rows in changed for row in rows.tolist()}), np.int64)
         if len(rows) > MOST_ROWS:
             self._forget_worlds()
         at_once = max(1, MOST_CELLS // (len(self._numbers) * max(len(self._columns), 1)))

@@ -223,13 +223,13 @@ def _lack(
     profile: Profile, state: ClusterState, pods: Sequence[PodClass], kinds: _Kinds
 ) -> Shortfall | Refusal | None:
     """Return what keeps the members away whatever the node, if victims can help."""
-    whole, found = Snapshot(state), None
+    whole, shortfall = Snapshot(state), None
     for active in profile.pre_filter:
         if "shortfall" in active.has:
             answer = active.plugin.shortfall(whole, pods)
             if isinstance(answer, Refusal):
                 return answer
-            found = found or answer
+            shortfall = shortfall or answer
             continue
         for members in kinds.values():
             pod_class = members[0][1]
@@ -237,7 +237,7 @@ def _lack(
             refusal = active.plugin.prefilter(view, pod_class)
             if isinstance(refusal, Refusal):
                 return refusal
-    lack: Shortfall | None = found
+    lack: Shortfall | None = shortfall
     return lack
 
 

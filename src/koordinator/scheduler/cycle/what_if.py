@@ -151,12 +151,12 @@ def job_reasons(
             if len(feasible):
                 transaction.place(f"member:{number}", pod, pod_class, int(feasible[0]))
                 continue
-            found: Counter[str] = Counter()
+            counts: Counter[str] = Counter()
             for row in np.flatnonzero(usable & (card.rejected_by >= 0)).tolist():
                 rejections = card.filters[card.rejected_by[row]][1]
                 if row in with_victims:
-                    found.update(reasons_of(rejections, row))
+                    counts.update(reasons_of(rejections, row))
                 elif not np.broadcast_to(rejections.unresolvable, usable.shape)[row]:
-                    found[NO_POTENTIAL_VICTIMS] += 1
-            return found
+                    counts[NO_POTENTIAL_VICTIMS] += 1
+            return counts
     return Counter()

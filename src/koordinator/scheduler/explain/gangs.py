@@ -61,14 +61,14 @@ def nodes_for_all(question: Question, members: Sequence[Member]) -> Iterator[Rem
             node = question.state.nodes.names[row]
             what = f"a node like {node}" if count == 1 else f"{count} nodes like {node}"
             text = f"add {what}: empty ones take the {len(members)} members that find no place"
-            enough = not question.found.refusals
+            enough = not question.obstacles.refusals
             yield Remedy(kind="add-node", text=text, sufficient=enough, nodes=(node,))
             return
 
 
 def all_fit(question: Question, members: Sequence[Member]) -> bool:
     """Return whether nodes fit all members, ignoring refusals of the whole gang."""
-    rows = question.nearest(question.found.rows[~question.found.rejected], MOST)
+    rows = question.nearest(question.obstacles.rows[~question.obstacles.rejected], MOST)
     with Transaction(question.state) as transaction:
         for number, (pod, pod_class) in enumerate(members[:MOST]):
             while rows and not _place(question, transaction, (pod, pod_class), rows[0], number):

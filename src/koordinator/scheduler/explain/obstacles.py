@@ -87,8 +87,8 @@ class Obstacles:
         """Return the rows of the nodes with exactly these causes."""
         wanted = np.array([cause in causes for cause in self.causes], bool)
         exact = (self.blocked == wanted[:, None]).all(axis=0)
-        found: IntArray = self.rows[exact]
-        return found
+        matching: IntArray = self.rows[exact]
+        return matching
 
     def against(self, index: int) -> list[Cause]:
         """Return the causes against a node, in the order of the plugins."""
@@ -157,9 +157,9 @@ def _refusals(
         by_reason.setdefault(reason, []).append(active.name)
         if answer.resolvable or "run_limit" in active.has:  # it counts pods
             passing.add(reason)
-    found = tuple(Cause(", ".join(plugins), reason) for reason, plugins in by_reason.items())
-    lasting = tuple(cause for cause in found if cause.reason not in passing)
-    return found, lasting, frozenset(answer.same_as for _, answer in refusals if answer.same_as)
+    causes = tuple(Cause(", ".join(plugins), reason) for reason, plugins in by_reason.items())
+    lasting = tuple(cause for cause in causes if cause.reason not in passing)
+    return causes, lasting, frozenset(answer.same_as for _, answer in refusals if answer.same_as)
 
 
 class _Table:
@@ -182,11 +182,11 @@ class _Table:
                 if mask.any():
                     self._note(Cause(plugin, reason), mask, never)
             return
-        found: dict[str, list[int]] = {}
+        by_reason: dict[str, list[int]] = {}
         for index in rejected.tolist():
             for reason in reasons_of(rejections, int(rows[index])):
-                found.setdefault(reason, []).append(index)
-        for reason, indices in found.items():
+                by_reason.setdefault(reason, []).append(index)
+        for reason, indices in by_reason.items():
             mask = np.zeros(self._count, bool)
             mask[indices] = True
             self._note(Cause(plugin, reason), mask, never)
@@ -214,7 +214,7 @@ class _Table:
         self, profile: Profile, snapshot: Snapshot, pod: PodClass, rows: IntArray
     ) -> BoolArray:
         """Return ``(n_causes, n)``: causes that repeat another plugin's cause on a node."""
-        found = np.zeros((len(self._blocked), self._count), bool)
+        repeated = np.zeros((len(self._blocked), self._count), bool)
         speaking = {cause.plugin for cause in self._blocked}
         for active in profile.filter:
             if active.name not in speaking or "duplicate_of" not in active.has:
@@ -223,8 +223,8 @@ class _Table:
             by_other = [mask for cause, mask in self._blocked.items() if cause.plugin == other]
             for index, (cause, blocked) in enumerate(self._blocked.items()):
                 if by_other and cause.plugin == active.name:
-                    found[index] = blocked & mask[rows] & np.any(by_other, axis=0)
-        return found
+                    repeated[index] = blocked & mask[rows] & np.any(by_other, axis=0)
+        return repeated
 
     def add_kept(
         self,

@@ -26,22 +26,22 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseRep
 
     ``gates`` are causes that keep the pod out of the queue.
     """
-    found = question.found
-    for cause in (*gates, *found.refusals):
+    obstacles = question.obstacles
+    for cause in (*gates, *obstacles.refusals):
         detail = question.refusal_detail(cause.plugins)
         words = sentence(cause.reason)
         yield CauseReport(plugin=cause.plugin, reason=cause.reason, sentence=words, detail=detail)
-    if not len(found.rows):
+    if not len(obstacles.rows):
         yield CauseReport(plugin="", reason=NO_NODES, sentence=NO_NODES)
-    if not found.rejected.all():
+    if not obstacles.rejected.all():
         return  # a node takes the pod, so rejections by others are no cause
-    decisive = found.decisive
-    alone = found.blocked & (found.blocked.sum(axis=0) == 1)
+    decisive = obstacles.decisive
+    alone = obstacles.blocked & (obstacles.blocked.sum(axis=0) == 1)
     reports = []
     room = ReservedRoom(question)
-    for index, cause in enumerate(found.causes):
-        mask = found.blocked[index]
-        detail = question.detail(cause.plugin, int(found.rows[mask.argmax()]))
+    for index, cause in enumerate(obstacles.causes):
+        mask = obstacles.blocked[index]
+        detail = question.detail(cause.plugin, int(obstacles.rows[mask.argmax()]))
         words, kept = _reserved(room, cause, mask.nonzero()[0].tolist())
         reports.append(
             CauseReport(
@@ -51,8 +51,8 @@ def causes(question: Question, gates: Sequence[Cause] = ()) -> Iterator[CauseRep
                 nodes=int(mask.sum()),
                 alone=int(alone[index].sum()),
                 decisive=cause in decisive,
-                on=tuple(found.names[i] for i in mask.nonzero()[0][:NAMED].tolist()),
-                resolvable=bool((mask & ~found.never).any()),
+                on=tuple(obstacles.names[i] for i in mask.nonzero()[0][:NAMED].tolist()),
+                resolvable=bool((mask & ~obstacles.never).any()),
                 detail="; ".join(
                     filter(None, (detail, kept, _resizing(question, cause, int(mask.argmax()))))
                 ),
@@ -67,7 +67,7 @@ def _resizing(question: Question, cause: Cause, index: int) -> str:
     """Return the pods that hold more of a short resource because of their resizes."""
     if cause.plugin != FIT or not cause.reason.startswith(SHORT):
         return ""
-    row = int(question.found.rows[index])
+    row = int(question.obstacles.rows[index])
     return pending_resizes(question, row, cause.reason.removeprefix(SHORT))
 
 
@@ -86,16 +86,16 @@ def _reserved(room: ReservedRoom, cause: Cause, indices: Sequence[int]) -> tuple
 
 def nearest_nodes(question: Question) -> Iterator[NearNode]:
     """Yield the nodes that lack the least."""
-    found, order = question.found, question.order
-    for index in order[:NEAREST].tolist() if found.rejected.all() else ():
-        against = found.against(index)
-        row = int(found.rows[index])
+    obstacles, order = question.obstacles, question.order
+    for index in order[:NEAREST].tolist() if obstacles.rejected.all() else ():
+        against = obstacles.against(index)
+        row = int(obstacles.rows[index])
         details = (question.detail(cause.plugin, row) or cause.reason for cause in against)
         yield NearNode(
-            node=found.names[index],
+            node=obstacles.names[index],
             reasons=tuple(cause.reason for cause in against),
             lacks={n: quantity(n, amount) for n, amount in question.lacking(index).items()},
-            hopeless=bool(found.never[index]),
+            hopeless=bool(obstacles.never[index]),
             details=tuple(dict.fromkeys(details)),
         )
 
@@ -107,10 +107,10 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
     emptied at a time), or if measured usage matters, to which pods contribute.
     """
     question = question.undisturbed()
-    found, nodes = question.found, question.state.nodes
-    if found.lasting:
-        return EmptyCluster(fits=False, why=", ".join(c.reason for c in found.lasting))
-    if not len(found.rows):
+    obstacles, nodes = question.obstacles, question.state.nodes
+    if obstacles.lasting:
+        return EmptyCluster(fits=False, why=", ".join(c.reason for c in obstacles.lasting))
+    if not len(obstacles.rows):
         return EmptyCluster(fits=False, why=NO_NODES)
     row = question.empty_home(HOMES_TRIED)
     if row is not None:
@@ -124,19 +124,19 @@ def empty_cluster(question: Question) -> EmptyCluster | None:
         if column in served:
             continue
         name = question.state.axis.names[column]
-        most = int(nodes.allocatable[column, found.rows].max())
+        most = int(nodes.allocatable[column, obstacles.rows].max())
         if amount > most:
             request, there = amount_text(name, amount), amount_text(name, most)
             why = f"it requests {request} of {name}; the most that a node has is {there}"
             return EmptyCluster(fits=False, why=why)
     hopeful = question.hopeful_rows(HOMES_TRIED + 1)
-    decisive = found.decisive
+    decisive = obstacles.decisive
     if len(hopeful) > HOMES_TRIED or question.depends_on_others(decisive):
         return None
     lasting = {
         cause.reason
-        for index, cause in enumerate(found.causes)
-        if found.hopeless[index].any() and cause in decisive
+        for index, cause in enumerate(obstacles.causes)
+        if obstacles.hopeless[index].any() and cause in decisive
     }
     lasting.update(reason for row in hopeful for reason in question.left_without_others(row))
     return EmptyCluster(fits=False, why=", ".join(sorted(lasting)))
@@ -149,18 +149,18 @@ CANDIDATES = 8  # amounts tried on one node
 
 def changed_pods(question: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
     """Yield changes of the pod with which a node rejected for such causes would take it."""
-    found: dict[str, Remedy] = {}
+    by_change: dict[str, Remedy] = {}
     for remedy in _by_ways(question, ways):
-        found.setdefault(remedy.text.rpartition(": ")[0], remedy)
-        if len(found) == MOST:
+        by_change.setdefault(remedy.text.rpartition(": ")[0], remedy)
+        if len(by_change) == MOST:
             break
-    yield from found.values()
+    yield from by_change.values()
 
 
 def pods_using_holds(question: Question) -> Iterator[Remedy]:
     """Yield a change of the pod with which it may use a reservation that it owns."""
     for index in question.order[:TRIED].tolist():
-        row = int(question.found.rows[index])
+        row = int(question.obstacles.rows[index])
         for text, pod in question.hold_remedies(row):
             if question.takes(pod, row, ()):
                 yield _remedy(question, text, row, enough=question.starts(pod, row))
@@ -169,10 +169,10 @@ def pods_using_holds(question: Question) -> Iterator[Remedy]:
 
 def changed_for_refusals(question: Question) -> Iterator[Remedy]:
     """Yield changes of the pod that satisfy the plugin that refuses it everywhere."""
-    refusals, found = question.found.refusals, question.found
+    refusals, obstacles = question.obstacles.refusals, question.obstacles
     if len(refusals) != 1:
         return
-    accepting = found.rows[~found.rejected]
+    accepting = obstacles.rows[~obstacles.rejected]
     for plugin in refusals[0].plugins:
         seen: set[str] = set()
         for row in question.nearest(accepting, TRIED):
@@ -184,9 +184,9 @@ def changed_for_refusals(question: Question) -> Iterator[Remedy]:
 
 def smaller_requests(question: Question) -> Iterator[Remedy]:
     """Yield smaller requests with which a node takes the pod, if partitioned amounts are short."""
-    for way in question.found.ways:
+    for way in question.obstacles.ways:
         plugins = sorted({cause.plugin for cause in way})
-        for row in question.nearest(question.found.only(way), TRIED):
+        for row in question.nearest(question.obstacles.only(way), TRIED):
             offers = [question.reduced_requests(plugin, row) for plugin in plugins]
             if not all(offers):
                 continue
@@ -228,7 +228,7 @@ def smaller_pod(pod: Pod, amounts: Mapping[str, int]) -> Pod | None:
 def _by_ways(question: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
     for way in sorted(ways, key=len):
         plugins = sorted({cause.plugin for cause in way})
-        for row in question.nearest(question.found.only(way), TRIED):
+        for row in question.nearest(question.obstacles.only(way), TRIED):
             for text, pod in _changes(question, plugins, row):
                 if question.takes(pod, row, plugins):
                     yield _remedy(question, text, row, enough=question.starts(pod, row))
@@ -236,14 +236,14 @@ def _by_ways(question: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
 
 def _changes(question: Question, plugins: Sequence[str], row: int) -> list[tuple[str, Pod]]:
     """Return changes that all plugins accept, each on top of the previous one."""
-    found = [("", question.pod)]
+    changes = [("", question.pod)]
     for plugin in plugins:
-        found = [
+        changes = [
             (f"{before} and {text}" if before else text, changed)
-            for before, pod in found
+            for before, pod in changes
             for text, changed in question.pod_remedies(plugin, row, pod)
         ]
-    return found
+    return changes
 
 
 def _remedy(question: Question, text: str, row: int, *, enough: bool) -> Remedy:

@@ -35,8 +35,8 @@ class Shortages:
 
     def of(self, index: int) -> dict[str, int]:
         """Return the shortages of one node."""
-        found = zip(self.names, self.lacking[index].tolist(), strict=True)
-        return {name: amount for name, amount in found if amount > 0}
+        amounts = zip(self.names, self.lacking[index].tolist(), strict=True)
+        return {name: amount for name, amount in amounts if amount > 0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +47,7 @@ class Question:
     state: ClusterState
     pod: Pod
     pod_class: PodClass
-    found: Obstacles
+    obstacles: Obstacles
     lacks: Shortages  # with all reservations of the pod combined
     order: IntArray  # indices of nodes, nearest first
     _rivals: Nominations
@@ -67,7 +67,7 @@ class Question:
         """
         pod_class = self.state.classes.of(pod)
         snapshot = view_for(self.profile, self.state, pod_class)
-        passed = self.found.silent - frozenset(changed)
+        passed = self.obstacles.silent - frozenset(changed)
         for active in self.profile.pre_filter:
             if active.name not in passed and isinstance(
                 active.plugin.prefilter(snapshot, pod_class), Refusal
@@ -86,12 +86,12 @@ class Question:
         with Transaction(self.state) as transaction:
             for key in gone:
                 transaction.displace(on_row[key])
-            return self.takes(pod, row, self.found.silent)
+            return self.takes(pod, row, self.obstacles.silent)
 
     def pod_remedies(self, plugin: str, row: int, pod: Pod) -> list[tuple[str, Pod]]:
         """Return changes of a pod with which a plugin accepts a node."""
-        found = self._ask("pod_remedies", plugin, row, pod)
-        return found if isinstance(found, list) else []
+        answer = self._ask("pod_remedies", plugin, row, pod)
+        return answer if isinstance(answer, list) else []
 
     def hold_remedies(self, row: int) -> list[tuple[str, Pod]]:
         """Return changes of the pod with which it may use a hold on a node."""
@@ -107,10 +107,10 @@ class Question:
 
     def unusable_holds(self) -> dict[str, str]:
         """Return why the pod may not use the holds that it owns, by name."""
-        found: dict[str, str] = {}
+        reasons: dict[str, str] = {}
         for active in plugins_with(self.profile.filter, "unusable_holds"):
-            found |= active.plugin.unusable_holds(Snapshot(self.state), self.pod_class)
-        return found
+            reasons |= active.plugin.unusable_holds(Snapshot(self.state), self.pod_class)
+        return reasons
 
     def reduced_requests(self, plugin: str, row: int) -> list[Mapping[str, int]]:
         """Return requests with which a plugin may accept a node, largest first."""
@@ -121,14 +121,14 @@ class Question:
         return self._size_remedies(plugin, row).node
 
     def _size_remedies(self, plugin: str, row: int) -> SizeRemedies:
-        found = self._ask("size_remedies", plugin, row)
-        return found if isinstance(found, SizeRemedies) else SizeRemedies()
+        answer = self._ask("size_remedies", plugin, row)
+        return answer if isinstance(answer, SizeRemedies) else SizeRemedies()
 
     def nearest(self, rows: IntArray, most: int) -> list[int]:
         """Return the given rows with the least against the pod."""
-        ordered: IntArray = self.found.rows[self.order]
-        found: list[int] = ordered[np.isin(ordered, rows)][:most].tolist()
-        return found
+        ordered: IntArray = self.obstacles.rows[self.order]
+        nearest: list[int] = ordered[np.isin(ordered, rows)][:most].tolist()
+        return nearest
 
     def about(self, pod: Pod, pod_class: PodClass) -> "Question":
         """Return the question for another pod with the same refusals."""
@@ -160,9 +160,9 @@ class Question:
         Resources that no node has are left out.
         """
         for active in self.profile.filter:
-            found = self._ask("node_shortfall", active.name, int(self.found.rows[index]))
-            if isinstance(found, dict):
-                return {name: n for name, n in found.items() if name in self.lacks.names}
+            answer = self._ask("node_shortfall", active.name, int(self.obstacles.rows[index]))
+            if isinstance(answer, dict):
+                return {name: n for name, n in answer.items() if name in self.lacks.names}
         return self.lacks.of(index)
 
     def node_remedy(self, plugin: str, row: int) -> str:
@@ -173,7 +173,7 @@ class Question:
         """Return whether pods on other nodes would also reject a new node like this one."""
         return any(
             bool(self._ask("is_blocked_cluster_wide", cause.plugin, row))
-            for cause in self.found.against(int(np.flatnonzero(self.found.rows == row)[0]))
+            for cause in self.obstacles.against(int(np.flatnonzero(self.obstacles.rows == row)[0]))
         )
 
     def depends_on_others(self, causes: Collection[Cause]) -> bool:
@@ -211,7 +211,7 @@ class Question:
         amounts = dict(zip(axis.names, nodes.allocatable[:, row].tolist(), strict=False))
         for column, amount in self.pod_class.demand:
             amounts[axis.names[column]] = max(amounts.get(axis.names[column], 0), amount)
-        refusing = {name for cause in self.found.refusals for name in cause.plugins}
+        refusing = {name for cause in self.obstacles.refusals for name in cause.plugins}
         answers = [
             active.plugin.admits_with_node(Snapshot(self.state), self.pod_class, amounts)
             if "admits_with_node" in active.has
@@ -259,7 +259,7 @@ class Question:
     def hopeful_rows(self, most: int) -> list[int]:
         """Return the nearest nodes on which evictions could help."""
         order = self.order
-        rows: list[int] = self.found.rows[order[~self.found.never[order]][:most]].tolist()
+        rows: list[int] = self.obstacles.rows[order[~self.obstacles.never[order]][:most]].tolist()
         return rows
 
     def empty_home(self, most: int) -> int | None:
@@ -274,14 +274,23 @@ def ask(
     profile: Profile, state: ClusterState, pod: Pod, pod_class: PodClass, rivals: Nominations
 ) -> Question:
     """Return the question about a pod; ``rivals`` are the nominated pods to respect."""
-    found = obstacles(profile, state, pod_class, rivals)
+    known_obstacles = obstacles(profile, state, pod_class, rivals)
     with view_for(profile, state, pod_class).restoring():
-        lacks = _shortages(state, pod_class, found.rows)
-    order = _by_nearness(found, lacks)
-    active_profile = _without(profile, found.silent)
+        lacks = _shortages(state, pod_class, known_obstacles.rows)
+    order = _by_nearness(known_obstacles, lacks)
+    active_profile = _without(profile, known_obstacles.silent)
     what_if = StateWhatIf(active_profile, state, rivals)
     return Question(
-        profile, state, pod, pod_class, found, lacks, order, rivals, active_profile, what_if
+        profile,
+        state,
+        pod,
+        pod_class,
+        known_obstacles,
+        lacks,
+        order,
+        rivals,
+        active_profile,
+        what_if,
     )
 
 
@@ -306,12 +315,12 @@ def _shortages(state: ClusterState, pod: PodClass, rows: IntArray) -> Shortages:
     return Shortages(lacking, requested, tuple(names[c] for c in columns.tolist()))
 
 
-def _by_nearness(found: Obstacles, lacks: Shortages) -> IntArray:
+def _by_nearness(against: Obstacles, lacks: Shortages) -> IntArray:
     """Return the order of the nodes, nearest first.
 
     Causes that evictions cannot remove count most, then the number of causes, then the shortage as
     a share of the requests.
     """
     part = (lacks.lacking / np.maximum(lacks.requested, 1)).sum(axis=1)
-    order: IntArray = np.lexsort((found.rows, part, found.blocked.sum(axis=0), found.never))
+    order: IntArray = np.lexsort((against.rows, part, against.blocked.sum(axis=0), against.never))
     return order

@@ -72,13 +72,13 @@ def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy
         nodes = [*nodes_for_all(question, gang)] if _is_rejected(question) else []
         same = {"add-node"} if nodes else set()
         alone = [replace(one, sufficient=False) for one in rest if one.kind not in same]
-        found = [*nodes, *alone]
+        for_pod = [*nodes, *alone]
         changed: list[Remedy] = []
     else:
         changed = [*map(named, changed_for_refusals(question))]
-        nodes = found = [*map(named, _for_nodes(question))] if _is_rejected(question) else []
-    yield from (*refused, *changed, *found)
-    if any(one.sufficient and one.kind != "ask-less" for one in (*refused, *changed, *found)):
+        nodes = for_pod = [*map(named, _for_nodes(question))] if _is_rejected(question) else []
+    yield from (*refused, *changed, *for_pod)
+    if any(one.sufficient and one.kind != "ask-less" for one in (*refused, *changed, *for_pod)):
         return
     steps = _steps_for_refusals(question, whole)
     if not steps:
@@ -103,7 +103,7 @@ def limited_together(question: Question, gang: Sequence[Member]) -> Question:
     if len(gang) <= 1:
         return question
     whole, snapshot = _whole(question, gang), Snapshot(question.state)
-    known = {name for cause in question.found.refusals for name in cause.plugins}
+    known = {name for cause in question.obstacles.refusals for name in cause.plugins}
     more = []
     for active in plugins_with(question.profile.pre_filter, "relaxed_limits"):
         if active.name in known:
@@ -113,12 +113,12 @@ def limited_together(question: Question, gang: Sequence[Member]) -> Question:
             more.append(Cause(active.name, refusal.reason))
     if not more:
         return question
-    refusals = (*question.found.refusals, *more)
-    return replaced(question, found=replaced(question.found, refusals=refusals))
+    refusals = (*question.obstacles.refusals, *more)
+    return replaced(question, obstacles=replaced(question.obstacles, refusals=refusals))
 
 
 def _is_rejected(question: Question) -> bool:
-    return bool(question.found.rejected.all())
+    return bool(question.obstacles.rejected.all())
 
 
 def _whole(question: Question, gang: Sequence[Member]) -> PodClass:
@@ -151,7 +151,7 @@ def _for_nodes(question: Question) -> Iterator[Remedy]:
 
 def _for_refusals(question: Question, whole: PodClass, gang: Sequence[Member]) -> Iterator[Remedy]:
     """Yield the remedies of plugins that refuse the pod as a whole."""
-    enough = len(question.found.refusals) == 1 and not _is_rejected(question)
+    enough = len(question.obstacles.refusals) == 1 and not _is_rejected(question)
     if enough and len(gang) > 1:
         enough = all_fit(question, gang)
     for text, helps in _refusal_remedies(question, whole):
@@ -161,12 +161,12 @@ def _for_refusals(question: Question, whole: PodClass, gang: Sequence[Member]) -
 def _steps_for_refusals(question: Question, whole: PodClass) -> list[str]:
     """Return remedies for all refusals; none if one of them has no remedy."""
     steps = [text for text, helps in _refusal_remedies(question, whole) if helps]
-    return steps if len(steps) == len(question.found.refusals) else []
+    return steps if len(steps) == len(question.obstacles.refusals) else []
 
 
 def _refusal_remedies(question: Question, whole: PodClass) -> Iterator[tuple[str, bool]]:
     """Yield the remedy of each refusal, and whether it suffices."""
-    for cause in question.found.refusals:
+    for cause in question.obstacles.refusals:
         for active in question.profile.pre_filter:
             if active.name in cause.plugins and "remedy" in active.has:
                 text, helps = active.plugin.remedy(Snapshot(question.state), whole)
@@ -177,7 +177,7 @@ def _refusal_remedies(question: Question, whole: PodClass) -> Iterator[tuple[str
 
 def _raised_with_fewer_pods(question: Question, whole: PodClass) -> Iterator[Remedy]:
     """Yield raised limits combined with pods that must end."""
-    refusing = {name for cause in question.found.refusals for name in cause.plugins}
+    refusing = {name for cause in question.obstacles.refusals for name in cause.plugins}
     for active in plugins_with(question.profile.pre_filter, "relaxed_limits"):
         if active.name not in refusing:
             continue
@@ -211,8 +211,8 @@ def _waiting(question: Question) -> Iterator[Remedy]:
 
 def _ways_by_selection(question: Question) -> tuple[list[Way], list[Way]]:
     """Return the sets of causes of nodes that the pod selects, and of other nodes."""
-    selected = [way for way in question.found.ways if all(c.plugin != SELECTING for c in way)]
-    return selected, [way for way in question.found.ways if way not in selected]
+    selected = [way for way in question.obstacles.ways if all(c.plugin != SELECTING for c in way)]
+    return selected, [way for way in question.obstacles.ways if way not in selected]
 
 
 def _changed_nodes(question: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
@@ -224,7 +224,7 @@ def _changed_nodes(question: Question, ways: Sequence[Way]) -> Iterator[Remedy]:
         plugins = sorted({cause.plugin for cause in way})
         relieved = question.assuming(plugins)
         alike: dict[str, list[int]] = {}
-        for row in question.nearest(question.found.only(way), NAMED):
+        for row in question.nearest(question.obstacles.only(way), NAMED):
             node_remedies = [question.node_remedy(name, row) for name in plugins]
             if all(node_remedies) and relieved.takes_without(row, ()):
                 text = _all_of(node_remedies)
@@ -255,15 +255,17 @@ def _changed_nodes_with_fewer_pods(question: Question) -> Iterator[Remedy]:
     if _counts_nodes(question):
         return
     for index in question.order[:TRIED].tolist():
-        row = int(question.found.rows[index])
-        plugins = {cause.plugin for cause in question.found.against(index)}
+        row = int(question.obstacles.rows[index])
+        plugins = {cause.plugin for cause in question.obstacles.against(index)}
         node_remedies = {name: question.node_remedy(name, row) for name in sorted(plugins)}
         steps = {name: text for name, text in node_remedies.items() if text}
         leaving = _leaving(question.assuming(steps), row) if steps else ()
         if leaving:
             first = _all_of(list(steps.values()))
             text = f"{first}, then it takes the pod when {_ended(question, leaving)}"
-            yield _remedy(question, "change-node", text, (question.found.names[index],), leaving)
+            yield _remedy(
+                question, "change-node", text, (question.obstacles.names[index],), leaving
+            )
             return
 
 
@@ -305,14 +307,14 @@ def _can_be_preempted(question: Question, pods: Sequence[PlacedPod]) -> bool:
 
 def _reduced_amounts(question: Question) -> Iterator[Remedy]:
     """Yield the free amounts of a node that lacks nothing but amounts."""
-    found, lacks = question.found, question.lacks
+    obstacles, lacks = question.obstacles, question.lacks
     for index in question.order[_offers_some(question)[question.order]][:TRIED].tolist():
         short = question.lacking(index)
-        if any(cause.reason.removeprefix(SHORT) not in short for cause in found.against(index)):
+        if any(cause.reason.removeprefix(SHORT) not in short for cause in obstacles.against(index)):
             continue  # a reservation of the pod compensates, but has too little of other resources
         wanted = dict(zip(lacks.names, lacks.requested.tolist(), strict=True))
         left = {name: wanted[name] - n for name, n in short.items()}
-        row = int(found.rows[index])
+        row = int(obstacles.rows[index])
         pod = smaller_pod(question.pod, left) if left and min(left.values()) > 0 else None
         if pod is not None and question.takes(pod, row, ()):
             yield smaller_request_remedy(question, pod, left, row)
@@ -325,11 +327,13 @@ def _offers_some(question: Question) -> BoolArray:
     Reservations of the pod count as combined.  Resources that no node has are excluded: smaller
     requests cannot help.
     """
-    found, lacks = question.found, question.lacks
+    obstacles, lacks = question.obstacles, question.lacks
     amounts = {(FIT, f"{SHORT}{name}") for name in lacks.names}
-    others = np.array([(cause.plugin, cause.reason) not in amounts for cause in found.causes], bool)
+    others = np.array(
+        [(cause.plugin, cause.reason) not in amounts for cause in obstacles.causes], bool
+    )
     none_left = (lacks.lacking > 0) & (lacks.lacking >= lacks.requested)
-    offers: BoolArray = ~found.blocked[others].any(axis=0) & ~none_left.any(axis=1)
+    offers: BoolArray = ~obstacles.blocked[others].any(axis=0) & ~none_left.any(axis=1)
     return offers
 
 
@@ -346,9 +350,9 @@ def _one_node_more(question: Question) -> Iterator[Remedy]:
 def _larger_node(question: Question) -> Iterator[Remedy]:
     """Yield the size that a node must have, if no existing one is large enough."""
     for index in question.order[:TRIED].tolist():
-        row, node = int(question.found.rows[index]), question.found.names[index]
+        row, node = int(question.obstacles.rows[index]), question.obstacles.names[index]
         sizes: dict[str, str] = {}
-        for plugin in sorted({cause.plugin for cause in question.found.against(index)}):
+        for plugin in sorted({cause.plugin for cause in question.obstacles.against(index)}):
             size = question.required_size(plugin, row)
             if size:
                 sizes[plugin] = size
@@ -367,7 +371,7 @@ def _by_gate(question: Question) -> Iterator[Remedy]:
 
     With the gate on, claims serve nodes without the resource.
     """
-    short = {c.reason.removeprefix(SHORT) for c in question.found.decisive if c.plugin == FIT}
+    short = {c.reason.removeprefix(SHORT) for c in question.obstacles.decisive if c.plugin == FIT}
     for column, device_class in question.pod_class.served:
         name = question.state.axis.names[column]
         if name not in short or question.state.nodes.allocatable[column].any():
@@ -381,7 +385,7 @@ def _by_gate(question: Question) -> Iterator[Remedy]:
 
 def _more_left_by_others(question: Question) -> Iterator[Remedy]:
     """Explain the origin of batch and mid resources, which do not depend on node size."""
-    short = {cause.reason.removeprefix(SHORT) for cause in question.found.decisive}
+    short = {cause.reason.removeprefix(SHORT) for cause in question.obstacles.decisive}
     names = [name for name in (BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY) if name in short]
     if not names:
         return
@@ -407,7 +411,7 @@ def _remedy(
     nodes: tuple[str, ...],
     pods: Sequence[PlacedPod] = (),
 ) -> Remedy:
-    enough, tried = not question.found.refusals, True
+    enough, tried = not question.obstacles.refusals, True
     if not enough and pods:
         enough = question.starts(question.pod, pods[0].row, [placed.key for placed in pods])
     elif not enough and kind == "add-node":
@@ -450,9 +454,9 @@ def _enough(question: Question, row: int) -> list[PlacedPod]:
     reserved = question.reserved(row)
     for kept in (reserved, *({key} for key in sorted(reserved)), ()) if reserved else ((),):
         leaving = [placed for placed in pods if placed.key not in kept]
-        found = _shortest(leaving, lambda gone: _takes_without(question, row, gone))
-        if found:
-            return found
+        sufficient = _shortest(leaving, lambda gone: _takes_without(question, row, gone))
+        if sufficient:
+            return sufficient
     return []
 
 

@@ -400,9 +400,9 @@ def sentence(reason: str) -> str:
             return f"its reservation has {what}"
     text, by_node = reason.removesuffix(BY_NODE), reason.endswith(BY_NODE)
     for pattern, words in _patterns():
-        found = pattern.fullmatch(text)
-        if found is not None:
-            text = words.format(*(group or "" for group in found.groups()))
+        match = pattern.fullmatch(text)
+        if match is not None:
+            text = words.format(*(group or "" for group in match.groups()))
             return f"{text} beside reservations" if by_node else text
     return reason
 

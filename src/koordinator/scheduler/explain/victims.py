@@ -124,7 +124,7 @@ class ReservedRoom:
         return f", which the pod owns and may not use: {why}" if why else ""
 
     def _kept(self, index: int, resource: str) -> Iterator[tuple[str, int]]:
-        row = int(self._question.found.rows[index])
+        row = int(self._question.obstacles.rows[index])
         own, names = self._question.reserved(row), self._state.axis.names
         for key, placed in sorted(self._state.pods.on_row[row].items()):
             if key in own or not is_reserve_pod(placed.pod.metadata):
@@ -299,7 +299,7 @@ def ended_resizes(question: Question) -> Iterator[Remedy]:
         yield Remedy(
             kind="wait",
             text=f"{node} takes it when {steps}",
-            sufficient=not question.found.refusals,
+            sufficient=not question.obstacles.refusals,
             nodes=(node,),
             pods=tuple(display_name(placed.pod) for placed in resized),
         )

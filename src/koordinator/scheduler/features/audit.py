@@ -61,8 +61,8 @@ def audit_services(audit: "Audit", ask: Ask) -> dict[str, Page]:
     """
 
     def entries(given: Mapping[str, str]) -> object:
-        found = ask(partial(audit.entries, choice_of(given), _limit(given, MOST_ENTRIES)))
-        return {"entries": msgspec.to_builtins(found)}
+        entries = ask(partial(audit.entries, choice_of(given), _limit(given, MOST_ENTRIES)))
+        return {"entries": msgspec.to_builtins(entries)}
 
     def summary(given: Mapping[str, str]) -> object:
         return msgspec.to_builtins(
@@ -369,13 +369,13 @@ class Audit(Feature):
 
     def entries(self, choice: AuditChoice, most: int) -> list[AuditEntry]:
         """Return the newest selected entries, oldest first."""
-        found: list[AuditEntry] = []
+        newest: list[AuditEntry] = []
         for entry in reversed(self._ring):
-            if len(found) >= most:
+            if len(newest) >= most:
                 break
             if choice.takes(entry):
-                found.append(entry)
-        return found[::-1]
+                newest.append(entry)
+        return newest[::-1]
 
     def summary(self, choice: AuditChoice, most: int = 10) -> AuditSummary:
         """Return the summary of the selected entries."""

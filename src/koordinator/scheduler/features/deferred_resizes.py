@@ -94,8 +94,8 @@ class DeferredResizeFeature(Feature):
         """Create the feature; ``profiles`` have the plugins themselves, without their metrics."""
         self._handle, self._caches, self._state = handle, caches, handle.state
         names = [profile.scheduler_name for profile in profiles]
-        found = (_Rules.of(it, handle.cycles[it.scheduler_name]) for it in profiles)
-        known = dict(zip(names, found, strict=True))
+        rules_of_profiles = (_Rules.of(it, handle.cycles[it.scheduler_name]) for it in profiles)
+        known = dict(zip(names, rules_of_profiles, strict=True))
         self._rules = {name: rules for name, rules in known.items() if rules is not None}
         self._waiting: dict[str, _Waiting] = {}  # by key of the pod
         self._on_node: dict[str, set[str]] = {}  # keys by node

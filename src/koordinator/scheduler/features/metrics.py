@@ -260,7 +260,7 @@ class SchedulerMetrics(Feature):
             return
         if fact.preemptor == POD:
             self.preempted(fact.victims)
-        result = "Success" if fact.found else "Unschedulable"
+        result = "Success" if fact.succeeded else "Unschedulable"
         self._preemption_seconds.observe(fact.took_s, fact.preemptor, result)
         if fact.violations:
             self._budget_violations.inc(fact.preemptor, times=fact.violations)

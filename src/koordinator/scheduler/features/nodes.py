@@ -237,10 +237,10 @@ def _has_required_anti_affinity(pod: Pod) -> bool:
 def _ports(pods: Iterable[PlacedPod]) -> dict[str, list[dict[str, Any]]]:
     """Return the host ports in use, by address."""
     taken = sorted({port for placed in pods for port in placed.pod_class.host_ports})
-    found: dict[str, list[dict[str, Any]]] = {}
+    ports: dict[str, list[dict[str, Any]]] = {}
     for address, protocol, port in taken:
-        found.setdefault(address, []).append({"Protocol": protocol, "Port": port})
-    return found
+        ports.setdefault(address, []).append({"Protocol": protocol, "Port": port})
+    return ports
 
 
 def _images(state: ClusterState, row: int) -> dict[str, Any]:
@@ -271,11 +271,11 @@ def numa_page(state: ClusterState, name: str) -> dict[str, Any]:
     row = state.nodes.rows.get(name)
     table = state.nodes.numa
     facts = table.facts.get(row) if row is not None else None
-    found = state.objects.get(NodeResourceTopology, name)
-    if row is None or facts is None or facts.topology is None or found is None:
+    topology = state.objects.get(NodeResourceTopology, name)
+    if row is None or facts is None or facts.topology is None or topology is None:
         raise NotFoundError(f"cannot find node {name}, or its NodeResourceTopology")
     node = table.node(row, pack=False)
-    cpus = _cpus(CPU_TOPOLOGY.read(found.metadata), node)
+    cpus = _cpus(CPU_TOPOLOGY.read(topology.metadata), node)
     ratios = facts.topology.ratios(facts.ratios)
     kubelet = facts.topology.kubelet
     return {

@@ -217,27 +217,27 @@ def _tried(
     problem: PreemptionProblem, level: int, choice: VictimChoice, dry_run: PreemptionDryRun
 ) -> VictimChoice | None:
     """Confirm a choice by the real filters, or choose again with their result."""
-    found: VictimChoice | None = choice
+    current: VictimChoice | None = choice
     for _ in range(MOST_TRIES):
-        if found is None:
+        if current is None:
             return None
-        taken = dry_run.taken(found.evicted, _used(found), found.places)
-        short = _short(found, taken)
+        taken = dry_run.taken(current.evicted, _used(current), current.places)
+        short = _short(current, taken)
         if not len(short):
-            return found
-        if _evict_rows(problem, level, found, short):
-            rows = _used(found) if not dry_run.is_local else short
-            taken = dry_run.taken(found.evicted, rows, found.places)
-            short = _short(found, taken, rows)
+            return current
+        if _evict_rows(problem, level, current, short):
+            rows = _used(current) if not dry_run.is_local else short
+            taken = dry_run.taken(current.evicted, rows, current.places)
+            short = _short(current, taken, rows)
             if not len(short):
-                return found
+                return current
         shapes = []
         for shape, count in zip(problem.shapes, taken, strict=True):
             most = shape.most.copy()
             most[short] = np.minimum(most[short], count[short])
             shapes.append(replace(shape, most=most))
         problem = replace(problem, shapes=tuple(shapes))
-        found = choose(problem, level)
+        current = choose(problem, level)
     return None
 
 

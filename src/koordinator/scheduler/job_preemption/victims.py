@@ -81,7 +81,7 @@ class VictimTable:
 
 
 @dataclass(slots=True)
-class _Found:
+class _PlacedPods:
     """Pods that may go, in the order in which they are found, and what their classes say."""
 
     pods: list[PlacedPod] = field(default_factory=list)
@@ -123,7 +123,7 @@ class _Rules:
     ) -> None:
         self.below, self._own, self._allows, self._gangs = below, own, allows, gangs
         self._known: dict[PodClass, tuple[int, str, bool] | None] = {}
-        self.found = _Found()
+        self.placed_pods = _PlacedPods()
 
     def of(self, placed: PlacedPod) -> tuple[int, str, bool] | None:
         """Return index of its class, gang, and whether it is being deleted; None: it stays."""
@@ -143,11 +143,11 @@ class _Rules:
         if placed.priority >= self.below or is_protected or gang in self._own:
             return None
         gone = placed.pod.metadata.deletion_timestamp is not None
-        found = self.found
-        found.kinds.append(pod_class)
-        found.examples.append(placed.pod)
-        found.gone_kinds.append(gone)
-        return len(found.kinds) - 1, gang, gone
+        placed_pods = self.placed_pods
+        placed_pods.kinds.append(pod_class)
+        placed_pods.examples.append(placed.pod)
+        placed_pods.gone_kinds.append(gone)
+        return len(placed_pods.kinds) - 1, gang, gone
 
 
 def victims_of(
@@ -168,17 +168,17 @@ def victims_of(
     ``allows`` restricts victims further.  ``lent`` are holds that the job may use.
     """
     rules = _Rules(below, own, allows, gangs)
-    found = _find(state, rows, rules)
-    gone, violating = found.gone, _violating(found, budgets)
-    rank = np.where(violating, _VIOLATES, 0) + found.priority + _SHIFT
-    columns_of = _Columns(found, np.where(gone, GONE, rank), violating)
+    placed_pods = _find(state, rows, rules)
+    gone, violating = placed_pods.gone, _violating(placed_pods, budgets)
+    rank = np.where(violating, _VIOLATES, 0) + placed_pods.priority + _SHIFT
+    columns_of = _Columns(placed_pods, np.where(gone, GONE, rank), violating)
     jobs: list[VictimJob] = []
-    for group_id, members in _groups(found.of_gang, gangs).items():
+    for group_id, members in _groups(placed_pods.of_gang, gangs).items():
         job = _Job(state, members, rules)
         jobs.append(columns_of.add(group_id, len(jobs), job, budgets))
-    amounts = found.amounts(columns)
+    amounts = placed_pods.amounts(columns)
     if state.holds.by_uid or lent:
-        correct_for_holds(amounts, found.pods, columns, state, lent)
+        correct_for_holds(amounts, placed_pods.pods, columns, state, lent)
     return columns_of.table(amounts, jobs)
 
 
@@ -186,8 +186,8 @@ class _Job:
     """A gang group while the table is made."""
 
     def __init__(self, state: ClusterState, gangs: Mapping[str, Gang], rules: _Rules) -> None:
-        found, by_key = rules.found, state.pods.by_key
-        self.inside = {one: found.of_gang.get(one, []) for one in gangs}
+        placed_pods, by_key = rules.placed_pods, state.pods.by_key
+        self.inside = {one: placed_pods.of_gang.get(one, []) for one in gangs}
         self.alive = sum(map(len, self.inside.values()))
         self.outside: list[PlacedPod] = []
         self.spare: dict[str, int] = {}
@@ -195,7 +195,7 @@ class _Job:
             inside = self.inside[one]
             there = len(inside)
             if there < len(gang.members):
-                known = {found.pods[at].key for at in inside}
+                known = {placed_pods.pods[at].key for at in inside}
                 others = [by_key[key] for key in gang.members if key not in known and key in by_key]
                 alive = [p for p in others if p.pod.metadata.deletion_timestamp is None]
                 self.outside += alive
@@ -217,10 +217,10 @@ class _Job:
 class _Columns:
     """Columns of the table in the order in which pods were found."""
 
-    def __init__(self, found: _Found, rank: IntArray, violating: BoolArray) -> None:
-        self._found, self.rank, self.violating = found, rank, violating
-        self.priority = found.priority
-        self.started_s = np.array([_started_s(placed) for placed in found.pods], float)
+    def __init__(self, placed_pods: _PlacedPods, rank: IntArray, violating: BoolArray) -> None:
+        self._placed_pods, self.rank, self.violating = placed_pods, rank, violating
+        self.priority = placed_pods.priority
+        self.started_s = np.array([_started_s(placed) for placed in placed_pods.pods], float)
         self.price = np.ones(len(rank))
         self.whole = rank.copy()
         self.job = np.full(len(rank), -1)
@@ -247,7 +247,7 @@ class _Columns:
 
     def table(self, amounts: IntArray, jobs: Sequence[VictimJob]) -> VictimTable:
         """Return the table, by row and then the cheapest first."""
-        row = np.array(self._found.row, np.int64)
+        row = np.array(self._placed_pods.row, np.int64)
         order = np.lexsort((-self.started_s, -_shares(amounts), self.price, self.rank, row))
         rank, whole = self.rank[order], self.whole[order]
         distinct = np.unique(np.concatenate([rank, whole]))
@@ -255,7 +255,7 @@ class _Columns:
         place = np.full(len(row), -1)
         place[order] = np.arange(len(order))
         return VictimTable(
-            pods=tuple(self._found.pods[at] for at in order.tolist()),
+            pods=tuple(self._placed_pods.pods[at] for at in order.tolist()),
             row=row[order],
             amounts=amounts[order],
             level=np.where(rank == GONE, GONE, np.searchsorted(distinct, rank)),
@@ -280,10 +280,10 @@ class _Columns:
         )
 
 
-def _find(state: ClusterState, rows: IntArray, rules: _Rules) -> _Found:
-    found, of = rules.found, rules.of
-    on_row, of_gang = state.pods.on_row, rules.found.of_gang
-    pods, kinds = found.pods, found.kind
+def _find(state: ClusterState, rows: IntArray, rules: _Rules) -> _PlacedPods:
+    placed_pods, of = rules.placed_pods, rules.of
+    on_row, of_gang = state.pods.on_row, rules.placed_pods.of_gang
+    pods, kinds = placed_pods.pods, placed_pods.kind
     concerned = np.flatnonzero(state.pods.lowest_priority[rows] < rules.below)
     for index, row in zip(concerned.tolist(), rows[concerned].tolist(), strict=True):
         before = len(pods)
@@ -295,8 +295,8 @@ def _find(state: ClusterState, rows: IntArray, rules: _Rules) -> _Found:
                     of_gang[gang].append(len(pods))
                 pods.append(placed)
                 kinds.append(kind)
-        found.row += [index] * (len(pods) - before)
-    return found
+        placed_pods.row += [index] * (len(pods) - before)
+    return placed_pods
 
 
 def breaks_gang(
@@ -372,20 +372,24 @@ def _shares(amounts: IntArray) -> FloatArray:
     return np.asarray((amounts / most).sum(axis=1))
 
 
-def _violating(found: _Found, budgets: Sequence[PodDisruptionBudget]) -> BoolArray:
+def _violating(placed_pods: _PlacedPods, budgets: Sequence[PodDisruptionBudget]) -> BoolArray:
     """Return whose eviction breaks a budget, if the less important ones are evicted before."""
-    out = np.zeros(len(found.pods), bool)
+    out = np.zeros(len(placed_pods.pods), bool)
     if not budgets:
         return out
-    gone, priority, kinds = found.gone, found.priority, np.array(found.kind, np.int64)
+    gone, priority, kinds = (
+        placed_pods.gone,
+        placed_pods.priority,
+        np.array(placed_pods.kind, np.int64),
+    )
     for budget in budgets:
-        of_kind = np.array([covers(budget, pod) for pod in found.examples], bool)
+        of_kind = np.array([covers(budget, pod) for pod in placed_pods.examples], bool)
         covered = [
             at
             for at in np.flatnonzero(of_kind[kinds] & ~gone).tolist()
-            if found.pods[at].pod.metadata.name not in budget.status.disrupted_pods
+            if placed_pods.pods[at].pod.metadata.name not in budget.status.disrupted_pods
         ]
-        covered.sort(key=lambda at: (priority[at], -_started_s(found.pods[at])))
+        covered.sort(key=lambda at: (priority[at], -_started_s(placed_pods.pods[at])))
         out[covered[max(budget.status.disruptions_allowed, 0) :]] = True
     return out
 

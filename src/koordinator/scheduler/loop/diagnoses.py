@@ -68,8 +68,10 @@ class Diagnoses:
             self._nominated_at = (version, every)
         if not but:
             return every
-        found = {node: [it for it in pods if it[0].key not in but] for node, pods in every.items()}
-        return {node: pods for node, pods in found.items() if pods}
+        remaining = {
+            node: [it for it in pods if it[0].key not in but] for node, pods in every.items()
+        }
+        return {node: pods for node, pods in remaining.items() if pods}
 
     def world(self) -> Hashable:
         """Return what changes with every change that could change a verdict."""

@@ -131,7 +131,7 @@ class RoomSought(Struct, frozen=True, gc=False):
 
     victims: int
     took_s: float = 0.0  # by the stopwatch
-    found: bool = False  # there is a place, maybe without victims that are still there
+    succeeded: bool = False  # there is a place, maybe without victims that are still there
     preemptor: str = POD  # or one of a group of scheduling.k8s.io
     violations: int = 0  # victims whose disruption budget is used up
     disruptions: int = 0  # groups among the victims that go as a whole

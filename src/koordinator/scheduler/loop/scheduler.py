@@ -465,10 +465,10 @@ class Scheduler:
 
     def pages(self, ask: Ask) -> dict[str, Page]:
         """Return the pages of features by path; ``ask`` calls on the scheduler's thread."""
-        found: dict[str, Page] = {}
+        merged: dict[str, Page] = {}
         for pages in self._hooks.pages:
-            found |= pages(ask)
-        return found
+            merged |= pages(ask)
+        return merged
 
     def validate(self) -> None:
         """Derive everything redundant again, between two steps.  Raises BugError."""

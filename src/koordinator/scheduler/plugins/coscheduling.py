@@ -169,11 +169,13 @@ class Coscheduling:
         if not self.preempts:
             return PostFilterResult()
         members = attempt.members or ((attempt.pod, attempt.pod_class),)
-        found = headroom_for_job(attempt, members) if attempt.members else headroom_for_pod(attempt)
-        is_final = found.places or found.node or found.keeps_nomination
-        if is_final or attempt.rows is not None or NEVER in found.message:
-            return found
-        return replace(found, message=self.job_refusal(attempt, found.message))
+        result = (
+            headroom_for_job(attempt, members) if attempt.members else headroom_for_pod(attempt)
+        )
+        is_final = result.places or result.node or result.keeps_nomination
+        if is_final or attempt.rows is not None or NEVER in result.message:
+            return result
+        return replace(result, message=self.job_refusal(attempt, result.message))
 
     def job_refusal(self, attempt: Attempt, ours: str) -> str:
         """Return why preemption for a job fails: the original's summary, then our own message."""

@@ -43,14 +43,14 @@ class DefaultPreemption:
         if is_reserve_pod(attempt.pod.metadata):
             return PostFilterResult()
         is_new = self.level >= V1_37
-        found = preempt(attempt, self.min_percentage, self.min_absolute, to_first_exhausted=is_new)
-        if is_new and found.node:
+        result = preempt(attempt, self.min_percentage, self.min_absolute, to_first_exhausted=is_new)
+        if is_new and result.node:
             text = (
-                f"preemption: found a potential placement for pod on node {found.node}, "
-                f"preempting {len(found.victims)} victims"
+                f"preemption: found a potential placement for pod on node {result.node}, "
+                f"preempting {len(result.victims)} victims"
             )
-            return replace(found, message=text)
-        return found
+            return replace(result, message=text)
+        return result
 
 
 def build(args: DefaultPreemptionArgs, _axis: ResourceAxis) -> DefaultPreemption:

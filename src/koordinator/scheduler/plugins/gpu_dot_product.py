@@ -41,8 +41,8 @@ class GpuDotProduct:
         by_cpu = nodes.cpu_free / LARGEST_CPU_MILLI * (shape.cpu_milli / LARGEST_CPU_MILLI)
         by_gpu = gpu_free / LARGEST_GPU_MILLI * (shape.total_gpu_milli / LARGEST_GPU_MILLI)
         score = np.trunc((1.0 - (by_cpu + by_gpu) / _RESOURCES) * MAX_SCORE)
-        found: IntArray = np.clip(score, 0, MAX_SCORE).astype(np.int64)
-        return found
+        scores: IntArray = np.clip(score, 0, MAX_SCORE).astype(np.int64)
+        return scores
 
     def prefer_devices(self, node: Snapshot, _pod: PodClass) -> IntArray:
         """Return ``(n_minors,)``: a fuller GPU ranks higher."""

@@ -55,8 +55,8 @@ class NodeResourcesBalancedAllocation:
 
     def setup(self, plugins: Sequence[object]) -> None:
         """Look up the plugin of the profile that counts devices."""
-        found = find_device_counter(plugins) if self.delegates else None
-        self.counters[:] = [found] if found is not None else []
+        counter = find_device_counter(plugins) if self.delegates else None
+        self.counters[:] = [counter] if counter is not None else []
 
     @property
     def hints(self) -> PluginHints:

@@ -153,15 +153,15 @@ class Needs:
 
     def validate(self, expected: Iterable[QueuedPod]) -> None:
         """Raise BugError if others than these are here, or are filed wrongly."""
-        found = {
+        indexed = {
             key: (group, counts)
             for group, by_counts in self.groups.items()
             for counts, pods in by_counts.items()
             for key in pods
         }
         wanted = {queued.key: _place(queued) for queued in expected}
-        if found != wanted:
-            raise BugError(f"needs are {wanted}. Indexed: {found}.")
+        if indexed != wanted:
+            raise BugError(f"needs are {wanted}. Indexed: {indexed}.")
         if not self.touched.keys() <= self.groups.keys():
             raise BugError(f"touched are {list(self.touched)}, which are not all there.")
 

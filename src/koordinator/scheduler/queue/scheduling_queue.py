@@ -386,12 +386,14 @@ class SchedulingQueue:
 
     def rejections(self) -> Mapping[tuple[str, str], int]:
         """Return how many pods wait because of a plugin: by plugin and scheduler name."""
-        found: Counter[tuple[str, str]] = Counter()
+        counts: Counter[tuple[str, str]] = Counter()
         for plugin, pods in list(self._pools.waiting.items()):
-            found.update((plugin, queued.pod.spec.scheduler_name) for queued in list(pods.values()))
+            counts.update(
+                (plugin, queued.pod.spec.scheduler_name) for queued in list(pods.values())
+            )
         for queued in self._pools.needs:
-            found.update((plugin, queued.pod.spec.scheduler_name) for plugin in queued.rejectors)
-        return found
+            counts.update((plugin, queued.pod.spec.scheduler_name) for plugin in queued.rejectors)
+        return counts
 
     @property
     def has_listeners(self) -> bool:

@@ -102,15 +102,15 @@ def with_renamed_resource(spec: PodSpec, name: str, other: str) -> PodSpec:
 
 def _lowered(containers: Sequence[Container], name: str, most: int) -> tuple[Container, ...]:
     """Return containers that request at most this amount together."""
-    found = list(containers)
-    excess = sum(_amount(one.resources, name) for one in found) - most
-    for index in sorted(range(len(found)), key=lambda i: -_amount(found[i].resources, name)):
-        has = _amount(found[index].resources, name)
+    lowered = list(containers)
+    excess = sum(_amount(one.resources, name) for one in lowered) - most
+    for index in sorted(range(len(lowered)), key=lambda i: -_amount(lowered[i].resources, name)):
+        has = _amount(lowered[index].resources, name)
         cut = min(max(excess, 0), has)
         if cut:
-            found[index] = _with_at_most(found[index], name, has - cut)
+            lowered[index] = _with_at_most(lowered[index], name, has - cut)
             excess -= cut
-    return tuple(found)
+    return tuple(lowered)
 
 
 def _with_at_most(container: Container, name: str, most: int) -> Container:

@@ -183,12 +183,12 @@ class PodClasses:
         spec = own
         if spec.node_name or tolerations is not spec.tolerations:
             spec = msgspec.structs.replace(spec, node_name="", tolerations=tolerations)
-        found = (own, spec, _encode(spec))
-        if len(found[2]) <= _LARGE_SPEC:
+        entry = (own, spec, _encode(spec))
+        if len(entry[2]) <= _LARGE_SPEC:
             if len(self._specs) >= _SPECS:
                 self._specs.clear()
-            self._specs[id(own)] = found
-        return found
+            self._specs[id(own)] = entry
+        return entry
 
     def _resized(
         self, key: tuple[Any, ...], base: PodClass, effective: EffectiveAmounts
@@ -228,9 +228,9 @@ class PodClasses:
         recent = [
             c for c in self._by_key.values() if c.used_in == self.generation and c.nbytes < _LARGE
         ]
-        found = [(key, weakref.ref(c)) for key, c in self._by_key.items()]
+        references = [(key, weakref.ref(c)) for key, c in self._by_key.items()]
         self._by_key.clear()
-        self._by_key = {key: c for key, reference in found if (c := reference()) is not None}
+        self._by_key = {key: c for key, reference in references if (c := reference()) is not None}
         self.generation += 1
         kept = len(self._by_key)
         self._sweep_at = kept + max(self._least_new, kept // _SHARE)
@@ -246,8 +246,12 @@ class PodClasses:
         """
         if not self._extended.classes:
             return ()
-        found = self._extended.served(pod.spec)
-        return tuple(sorted(found.items())) if found and not is_reserve_pod(pod.metadata) else ()
+        resources = self._extended.served(pod.spec)
+        return (
+            tuple(sorted(resources.items()))
+            if resources and not is_reserve_pod(pod.metadata)
+            else ()
+        )
 
     def _identity(self, pod: Pod, served: _Served) -> tuple[str, str] | None:
         """Return the pod's name and uid if a plugin has to know them."""
@@ -332,9 +336,9 @@ def _size(texts: Iterable[tuple[str, str]]) -> int:
 def _relevant(annotations: Mapping[str, str]) -> frozenset[tuple[str, str]] | None:
     if not annotations:
         return None
-    found = frozenset(
+    labels = frozenset(
         (key, value)
         for key, value in annotations.items()
         if key.startswith(READ_PREFIXES) and key not in WRITTEN
     )
-    return found or None
+    return labels or None

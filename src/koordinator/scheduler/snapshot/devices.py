@@ -95,15 +95,15 @@ class DeviceTable:
         if len(self.models) >= self._most_models:
             self.models.keep_only(set(self.model[self.model >= 0].tolist()))
             self._most_models = 2 * len(self.models) + SPARE_MODELS
-        found = node_devices(device, node_labels, self.models)
-        self.reports[row] = found
-        self.model[row] = self.models.number(found.model)
-        for kind, totals in found.totals.items():
+        report = node_devices(device, node_labels, self.models)
+        self.reports[row] = report
+        self.model[row] = self.models.number(report.model)
+        for kind, totals in report.totals.items():
             self._ensure(kind, len(totals))
             columns = self.columns[kind]
             columns.total[row, : len(totals)] = totals
             columns.left[row] = columns.total[row] - columns.used[row]
-        return found.problems
+        return report.problems
 
     def charge(self, row: int, allocation: Allocation, sign: int) -> None:
         """Charge (1) or release (-1) what a pod holds."""

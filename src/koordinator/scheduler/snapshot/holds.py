@@ -87,10 +87,10 @@ class HoldTable:
 
     def candidates(self, owner_candidate: OwnerCandidate) -> list[Hold]:
         """Return the holds that such pods may own, each once."""
-        found: dict[str, Hold] = {}
+        by_name: dict[str, Hold] = {}
         for key in look_up_keys(owner_candidate):
-            found |= self._by_owner.get(key, {})
-        return list(found.values())
+            by_name |= self._by_owner.get(key, {})
+        return list(by_name.values())
 
     def users_of(self, uid: str) -> Iterable[PlacedPod]:
         """Return the placed pods that say they use a reservation, known or not."""

@@ -75,5 +75,5 @@ class Ledgers(Generic[Owner]):
         ledger.catch_up(self._owner, changed)
         changed.pods.clear()
         changed.objects.clear()
-        found: LedgerT = ledger
-        return found
+        typed: LedgerT = ledger
+        return typed

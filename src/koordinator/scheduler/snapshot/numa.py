@@ -191,7 +191,7 @@ class NumaTable:
         self.surveyed = None
 
     def report(
-        self, row: int, node: Node | None, found: NodeResourceTopology | None
+        self, row: int, node: Node | None, reported: NodeResourceTopology | None
     ) -> InputError | None:
         """Apply a node and its topology; None: the node was deleted.
 
@@ -200,7 +200,7 @@ class NumaTable:
         """
         problem, topology = None, None
         try:
-            topology = read_topology(found) if found is not None else None
+            topology = read_topology(reported) if reported is not None else None
         except InputError as error:
             problem = error
         had = self.facts.pop(row, None)

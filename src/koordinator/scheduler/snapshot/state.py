@@ -140,8 +140,8 @@ class ClusterState:
     def set_topology(self, name: str) -> InputError | None:
         """Take over what a known node and its topology say; return what can't be read of it."""
         row = self.nodes.rows[name]
-        found = self.objects.get(NodeResourceTopology, name)
-        problem = self.nodes.numa.report(row, self.nodes.objects[row], found)
+        topology = self.objects.get(NodeResourceTopology, name)
+        problem = self.nodes.numa.report(row, self.nodes.objects[row], topology)
         self.usage_log.append(row)
         return problem
 

@@ -153,14 +153,14 @@ def _bars(panels: Sequence[Panel], name: str) -> Iterator[Chart]:
         for panel in panels
         for policy, records in panel.policies.items()
     }
-    if not any(len(found) for found in values.values()):
+    if not any(len(series) for series in values.values()):
         return
     figure, axes = _figure("", "", label)
     width = 0.8 / len(policies)
     for number, policy in enumerate(policies):
-        found = [values.get((panel.name, policy), np.empty(0)) for panel in panels]
-        heights = [float(each.mean()) if len(each) else np.nan for each in found]
-        spread = [float(each.std(ddof=1)) if len(each) > 1 else 0.0 for each in found]
+        series = [values.get((panel.name, policy), np.empty(0)) for panel in panels]
+        heights = [float(each.mean()) if len(each) else np.nan for each in series]
+        spread = [float(each.std(ddof=1)) if len(each) > 1 else 0.0 for each in series]
         at = np.arange(len(panels)) + (number - (len(policies) - 1) / 2) * width
         axes.bar(
             at,

@@ -74,8 +74,8 @@ class RunStore:
 
     def records(self, runs: Iterable[ExperimentRun]) -> Mapping[str, RunRecord]:
         """Return the records by key, in the order of the runs."""
-        found = {run.key: self.read(run.key) for run in runs}
-        return {key: record for key, record in found.items() if record is not None}
+        stored = {run.key: self.read(run.key) for run in runs}
+        return {key: record for key, record in stored.items() if record is not None}
 
     @contextmanager
     def exclusive(self) -> Iterator[None]:

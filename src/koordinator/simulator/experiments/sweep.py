@@ -133,14 +133,15 @@ def _mean(records: Sequence[RunRecord], name: str) -> str:
     return f"{mean} ± {_number(factor * statistics.deviation)}"
 
 
-def _interval(found: SampleStatistics, name: str) -> str:
-    if found.mean is None:
+def _interval(statistics: SampleStatistics, name: str) -> str:
+    if statistics.mean is None:
         return UNKNOWN
     factor = FIGURE_LABELS[name][1]
-    mean = _number(factor * found.mean, "+")
-    if found.low is None or found.high is None:
+    mean = _number(factor * statistics.mean, "+")
+    if statistics.low is None or statistics.high is None:
         return mean
-    return f"{mean} [{_number(factor * found.low, '+')}, {_number(factor * found.high, '+')}]"
+    low, high = (_number(factor * bound, "+") for bound in (statistics.low, statistics.high))
+    return f"{mean} [{low}, {high}]"
 
 
 def _number(value: float, sign: str = "") -> str:
@@ -222,13 +223,13 @@ def experiment(
         try:
             execute_all(missing, store.folder, workers, progress.update)
             records = store.records(runs)
-            found = panels(runs, records)
-            summary = summary_table(found)
+            all_panels = panels(runs, records)
+            summary = summary_table(all_panels)
             ordered = tuple(records.values())
-            charts, notices = _charts(lambda: list(draw_charts(found, read.bars)))
+            charts, notices = _charts(lambda: list(draw_charts(all_panels, read.bars)))
             notices += tuple(
                 f"bars: no run has the figure {name}; summary.csv lists all"
-                for name in missing_bars(found, read.bars)
+                for name in missing_bars(all_panels, read.bars)
             )
             tables = {
                 "runs": runs_table(ordered),
@@ -241,7 +242,7 @@ def experiment(
                 (store.folder / chart.file_name).write_bytes(chart.svg)
             failures = [record for record in ordered if record.error]
             page = store.folder / REPORT
-            page.write_text(experiment_page(read.title, found, failures, charts), "utf-8")
+            page.write_text(experiment_page(read.title, all_panels, failures, charts), "utf-8")
         except KeyboardInterrupt:
             done = len(runs) - len(store.missing(runs))
             text = f"interrupted by Ctrl-C: {done} of {len(runs)} runs are done and kept"

@@ -133,7 +133,7 @@ def panels(runs: Sequence[ExperimentRun], records: Mapping[str, RunRecord]) -> l
     def same(run: ExperimentRun) -> tuple[str, list[Any]]:
         return run.source.name, list(run.parameters.items())
 
-    found = []
+    result = []
     for (source, parameters), group in groupby(runs, same):
         policies: dict[str, list[RunRecord]] = {}
         for run in group:
@@ -141,8 +141,8 @@ def panels(runs: Sequence[ExperimentRun], records: Mapping[str, RunRecord]) -> l
             record = records.get(run.key)
             if record is not None and not record.error:
                 own.append(record)
-        found.append(Panel(source, dict(parameters), policies))
-    return found
+        result.append(Panel(source, dict(parameters), policies))
+    return result
 
 
 def runs_table(records: Sequence[RunRecord]) -> Columns:
@@ -254,8 +254,14 @@ def _differences(panel: Panel, policy: str, baseline: str, figure: str) -> dict[
     names = ("pairs", *(f"difference{end}" for end in ends))
     if policy == baseline:
         return dict.fromkeys(names)
-    found = paired_differences(panel, policy, baseline, figure)
-    values = (found.count, found.mean, found.deviation, found.low, found.high)
+    differences = paired_differences(panel, policy, baseline, figure)
+    values = (
+        differences.count,
+        differences.mean,
+        differences.deviation,
+        differences.low,
+        differences.high,
+    )
     return dict(zip(names, values, strict=True))
 
 

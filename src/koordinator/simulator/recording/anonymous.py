@@ -201,15 +201,15 @@ class _OtherShapeError(Exception):
 @cache
 def _fields() -> frozenset[str]:
     """Return the field names of all API types, which are kept in untyped JSON."""
-    found: set[str] = set()
+    names: set[str] = set()
     todo: list[type[msgspec.Struct]] = [msgspec.Struct]
     while todo:
         each: type[msgspec.Struct]
         for each in todo.pop().__subclasses__():
             if each.__module__.startswith("koordinator.api."):
-                found |= {field.encode_name for field in msgspec.structs.fields(each)}
+                names |= {field.encode_name for field in msgspec.structs.fields(each)}
             todo.append(each)
-    return frozenset(found)
+    return frozenset(names)
 
 
 @cache

@@ -125,21 +125,21 @@ def annotation_types() -> dict[str, object]:
 
     Leaves out prose and annotations that do not affect decisions.
     """
-    found: dict[str, object] = {}
+    types: dict[str, object] = {}
     for module in _modules(koordinator.api.annotations):
         for name, value in vars(module).items():
             if isinstance(value, AnnotationCodec):
-                found[value.key] = value.type
+                types[value.key] = value.type
                 if value.former_key:
-                    found[value.former_key] = value.type
+                    types[value.former_key] = value.type
             elif isinstance(value, str) and name.isupper() and "/" in value:
-                found.setdefault(value, str)
-    found |= dict.fromkeys((word for word in _KUBERNETES.split() if "/" in word), str)
-    return {key: kind for key, kind in found.items() if key not in _PROSE}
+                types.setdefault(value, str)
+    types |= dict.fromkeys((word for word in _KUBERNETES.split() if "/" in word), str)
+    return {key: kind for key, kind in types.items() if key not in _PROSE}
 
 
 def _modules(package: ModuleType) -> list[ModuleType]:
     """Return the modules of a package and of those in it."""
     prefix = f"{package.__name__}."
-    found = pkgutil.walk_packages(package.__path__, prefix)
-    return [import_module(each.name) for each in found]
+    infos = pkgutil.walk_packages(package.__path__, prefix)
+    return [import_module(each.name) for each in infos]

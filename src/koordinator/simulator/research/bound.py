@@ -218,8 +218,8 @@ def _next_larger(requests: Sequence[GpuClass]) -> BoolArray:
     larger &= models[:, None] & models == models  # what accepts fewer models is larger
     np.fill_diagonal(larger, val=False)
     between = larger.astype(np.float32)
-    found: BoolArray = larger & (between @ between == 0)
-    return found
+    is_next: BoolArray = larger & (between @ between == 0)
+    return is_next
 
 
 def _without_memory(pods: Iterable[GpuClass]) -> Iterable[GpuClass]:

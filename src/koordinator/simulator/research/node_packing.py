@@ -116,9 +116,9 @@ class NodePacking:
                 left = level - item.milli // self._unit
                 if left < 0 or item.cells > self._cells:
                     continue
-                found = best[left, : len(row) - item.cells] + values[item.pod] * item.part
-                better = found > row[item.cells :]
-                row[item.cells :][better] = found[better]
+                candidate = best[left, : len(row) - item.cells] + values[item.pod] * item.part
+                better = candidate > row[item.cells :]
+                row[item.cells :][better] = candidate[better]
                 chosen[item.cells :][better] = item.pod
         self._steps = np.flatnonzero(np.diff(best[-1], prepend=0.0) > 0)
 
@@ -139,9 +139,9 @@ class NodePacking:
             for taken, cells, value, code in [*shares, *moves]:
                 if taken > gpus or cells > self._cells:
                     continue
-                found = best[gpus - taken, : len(row) - cells] + value
-                better = found > row[cells:]
-                row[cells:][better] = found[better]
+                candidate = best[gpus - taken, : len(row) - cells] + value
+                better = candidate > row[cells:]
+                row[cells:][better] = candidate[better]
                 chosen[cells:][better] = code
 
     def filling(self, shape: NodeShape) -> dict[int, float]:

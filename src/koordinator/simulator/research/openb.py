@@ -253,17 +253,17 @@ class _Line:
         return (self.cells.get(column) or "").strip()
 
     def name(self, column: str) -> str:
-        found = self.text(column)
-        if not found:
+        text = self.text(column)
+        if not text:
             raise self.wrong(column, "a name")
-        return found
+        return text
 
     def whole(self, column: str, most: int | None = None) -> int:
         """Return a whole number; the published lists write some of them as ``1000.0``."""
-        found = self.text(column)
+        text = self.text(column)
         accepted = "an integer >= 0" if most is None else f"an integer in 0..{most}"
         try:
-            number = float(found)
+            number = float(text)
         except ValueError:
             raise self.wrong(column, accepted) from None
         if not number.is_integer() or number < 0 or (most is not None and number > most):

@@ -123,10 +123,10 @@ def _swap_round(week: DepartureWeek, budget: MoveBudget, waiting: IntArray) -> i
                 break
             if not is_fresh[row]:
                 continue
-            found = _best_swap(week, pods, is_fresh, kind, row)
-            if found is None:
+            swap = _best_swap(week, pods, is_fresh, kind, row)
+            if swap is None:
                 continue
-            one, other = found
+            one, other = swap
             rows = (row, week.running[other].place.row)
             week.swap(one, other)
             week.admit(rows)

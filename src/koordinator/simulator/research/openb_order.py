@@ -55,28 +55,28 @@ class GoRandom:
         """Return a number below 2**63."""
         self._tap = (self._tap - 1) % _LENGTH
         self._feed = (self._feed - 1) % _LENGTH
-        found = (self._state[self._feed] + self._state[self._tap]) & _MASK_64
-        self._state[self._feed] = found
-        return found & _MASK_63
+        number = (self._state[self._feed] + self._state[self._tap]) & _MASK_64
+        self._state[self._feed] = number
+        return number & _MASK_63
 
     def intn(self, bound: int) -> int:
         """Return a number below the bound, which is at most 2**31."""
         if bound & (bound - 1) == 0:
             return (self.int63() >> 32) & (bound - 1)
         most = (1 << 31) - 1 - (1 << 31) % bound
-        found = self.int63() >> 32
-        while found > most:
-            found = self.int63() >> 32
-        return found % bound
+        number = self.int63() >> 32
+        while number > most:
+            number = self.int63() >> 32
+        return number % bound
 
     def permutation(self, count: int) -> list[int]:
         """Return the numbers below ``count`` in some order, as ``Perm``."""
-        found = [0] * count
+        order = [0] * count
         for index in range(count):
             other = self.intn(index + 1)
-            found[index] = found[other]
-            found[other] = index
-        return found
+            order[index] = order[other]
+            order[other] = index
+        return order
 
     def shuffle(self, items: MutableSequence[Any]) -> None:
         """Put the items into some order, as ``Shuffle`` with an exchange."""
@@ -124,23 +124,23 @@ def _cooked() -> tuple[int, ...]:
         sequence.append((sequence[index - _LENGTH] + sequence[index - _TAP]) & _MASK_64)
     known = np.array(sequence, np.uint64)
     power = _power(_STEPS)
-    found = [0] * _LENGTH
+    words = [0] * _LENGTH
     for offset in range(_LENGTH):
         value = int((power * known[offset : offset + _LENGTH]).sum(dtype=np.uint64))
         # Word ``offset`` after the steps was written in step ``_STEPS - _LENGTH + offset``.
-        found[(_LENGTH - _TAP - 1 - (_STEPS - _LENGTH + offset)) % _LENGTH] = value
-    return tuple(found)
+        words[(_LENGTH - _TAP - 1 - (_STEPS - _LENGTH + offset)) % _LENGTH] = value
+    return tuple(words)
 
 
 def _power(exponent: int) -> _Words:
     """Return x**exponent modulo x**607 - x**334 - 1, coefficients modulo 2**64, constant first."""
-    found = np.zeros(_LENGTH, np.uint64)
-    found[0] = 1
+    power = np.zeros(_LENGTH, np.uint64)
+    power[0] = 1
     for bit in f"{exponent:b}":
-        found = _reduced(_product(found, found))
+        power = _reduced(_product(power, power))
         if bit == "1":
-            found = _reduced(np.concatenate([np.zeros(1, np.uint64), found]))
-    return found
+            power = _reduced(np.concatenate([np.zeros(1, np.uint64), power]))
+    return power
 
 
 def _product(one: _Words, other: _Words) -> _Words:

@@ -304,7 +304,7 @@ def _changes(week: DepartureWeek, fillings: _Fillings) -> _Changes:
     fleet, mix = week.fleet, week.classes.mix
     gpu, cpu = mix.total_gpu_milli[fillings.kinds], mix.cpu_milli[fillings.kinds]
     memory = week.classes.memory_mib[fillings.kinds]
-    found = []
+    changes = []
     for shape in range(int(fillings.shape_of_row.max()) + 1):
         rows = np.flatnonzero(fillings.shape_of_row == shape)
         columns = np.flatnonzero(fillings.shape_of_column == shape)
@@ -321,12 +321,14 @@ def _changes(week: DepartureWeek, fillings: _Fillings) -> _Changes:
         able &= (leaving > 0) | (gains > 0)  # another filling
         keys = np.where(able, leaving * 1000.0 - gains / 100.0, np.inf)
         row, column = np.nonzero((_nearest(keys) | _nearest(keys.T).T) & able)
-        found.append(_Changes(rows[row], columns[column], gains[row, column], leaving[row, column]))
+        changes.append(
+            _Changes(rows[row], columns[column], gains[row, column], leaving[row, column])
+        )
     return _Changes(
-        np.concatenate([each.row for each in found]),
-        np.concatenate([each.column for each in found]),
-        np.concatenate([each.gain_milli for each in found]),
-        np.concatenate([each.leaving for each in found]),
+        np.concatenate([each.row for each in changes]),
+        np.concatenate([each.column for each in changes]),
+        np.concatenate([each.gain_milli for each in changes]),
+        np.concatenate([each.leaving for each in changes]),
     )
 
 
@@ -407,8 +409,8 @@ def _chosen(program: _Program) -> IntArray:
             rows.setdefault(int(program.rows[entry]), {})[variable] = coefficient
     for row, coefficients in rows.items():
         exact.add_row(float(program.lowest[row]), float(program.highest[row]), coefficients)
-    found = exact.solve(most_nodes=_MOST_NODES, gap=_GAP_MILLI)
-    return few[:0] if found is None else few[found > 0]
+    solution = exact.solve(most_nodes=_MOST_NODES, gap=_GAP_MILLI)
+    return few[:0] if solution is None else few[solution > 0]
 
 
 def _regrets(program: _Program) -> FloatArray:

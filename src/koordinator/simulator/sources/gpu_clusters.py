@@ -26,7 +26,7 @@ from koordinator.simulator.sources.trace_jobs import (
     content,
     counted,
     epoch_s,
-    found,
+    find_trace,
     jobs_source,
     number,
     rows,
@@ -69,7 +69,7 @@ def philly_source(folder: Path) -> Source:
     A job has a pod per server of its last attempt, and runs as long as all its attempts together.
     CPUs and memory, which the trace does not have, are not requested.
     """
-    log = found(folder, "cluster_job_log", "cluster_job_log.json", get=PHILLY_AT)
+    log = find_trace(folder, "cluster_job_log", "cluster_job_log.json", get=PHILLY_AT)
     try:
         listed = decode_json(content(log), list[_PhillyJob])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
@@ -97,7 +97,7 @@ def philly_source(folder: Path) -> Source:
             )
         submit_s = epoch_s(each.submitted_time, log, subject)
         jobs.append(TraceJob(_name(each.jobid), submit_s, run_s, tasks))
-    machines = found(folder, "cluster_machine_list", "cluster_machine_list.csv", get=PHILLY_AT)
+    machines = find_trace(folder, "cluster_machine_list", "cluster_machine_list.csv", get=PHILLY_AT)
     notices = ["CPUs and memory are not in the trace: jobs request GPUs only", *counted(left_out)]
     return jobs_source("Philly", _philly_machines(machines), jobs, notices=notices)
 
@@ -132,10 +132,10 @@ def helios_source(folder: Path) -> Source:
     Each virtual cluster is a pool of nodes with eight GPUs, as many as it had at most; its jobs run
     in it only.  A job has as many pods as nodes, which share its GPUs and CPUs.
     """
-    log = found(folder, "cluster_log.csv", get=HELIOS_AT)
+    log = find_trace(folder, "cluster_log.csv", get=HELIOS_AT)
     columns = ("job_id", "vc", "gpu_num", "cpu_num", "node_num", "submit_time", "duration")
     left_out: Counter[str] = Counter()
-    sizes = _helios_sizes(found(folder, "cluster_gpu_number.csv", get=HELIOS_AT))
+    sizes = _helios_sizes(find_trace(folder, "cluster_gpu_number.csv", get=HELIOS_AT))
     cpus, memory = _HELIOS_NODES.get(log.parent.name.lower(), _HELIOS_NODES["venus"])
     jobs = []
     for line, row in rows(log, columns):
@@ -204,7 +204,7 @@ def alibaba_2025_source(folder: Path) -> Source:
     Its nodes are not published: there are as many of each role as the largest demand fills, and a
     tenth more.
     """
-    path = found(folder, "disaggregated_DLRM_trace.csv", get=ALIBABA_2025_AT)
+    path = find_trace(folder, "disaggregated_DLRM_trace.csv", get=ALIBABA_2025_AT)
     jobs = []
     for line, row in rows(path, _COLUMNS_2025):
         if row["role"] not in _NODES_2025:

@@ -232,15 +232,15 @@ def _cluster(trace: OpenbTrace, *, with_topology: bool) -> SimulationPlan:
 def _specs(trace: OpenbTrace) -> list[PodSpec]:
     """Return the specs of the pods; pods with equal requests share one."""
     known: dict[tuple[object, ...], PodSpec] = {}
-    found = []
+    specs = []
     for pod in trace.pods:
         key = (pod.cpu_milli, pod.memory_mib, pod.num_gpu, pod.gpu_milli, pod.gpu_spec)
         spec = known.get(key)
         if spec is None:
             made = with_defaults(Pod(metadata=ObjectMeta(name="x"), spec=pod_spec(pod)))
             spec = known[key] = made.spec
-        found.append(spec)
-    return found
+        specs.append(spec)
+    return specs
 
 
 def _arriving(trace: OpenbTrace, order: Arrivals) -> Iterator[Submission]:

@@ -198,10 +198,10 @@ def _is(tree: JsonObject, group: str, kind: str) -> bool:
 
 
 def _meta(tree: JsonObject) -> dict[str, Any]:
-    found = tree.get("metadata")
-    return found if isinstance(found, dict) else {}
+    metadata = tree.get("metadata")
+    return metadata if isinstance(metadata, dict) else {}
 
 
 def _spec(tree: JsonObject) -> dict[str, Any]:
-    found = tree.get("spec")
-    return found if isinstance(found, dict) else {}
+    spec = tree.get("spec")
+    return spec if isinstance(spec, dict) else {}

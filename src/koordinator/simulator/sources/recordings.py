@@ -145,12 +145,12 @@ def _fresh(pod: Pod) -> Pod:
 def _distinct(pods: list[_RecordedPod]) -> list[Submission]:
     """Return the submissions; later pods of a name get a number, as an earlier may still run."""
     times: dict[str, int] = {}
-    found = []
+    submissions = []
     for recorded in pods:
         meta = recorded.pod.metadata
         number = times[recorded.pod.key] = times.get(recorded.pod.key, 0) + 1
         if number > 1:
             renamed = replace(meta, name=f"{meta.name}-{number}")
             recorded.pod = replace(recorded.pod, metadata=renamed)
-        found.append(recorded.submission())
-    return found
+        submissions.append(recorded.submission())
+    return submissions

@@ -195,7 +195,7 @@ def content(path: Path) -> bytes:
         raise InputError(f"cannot be read: {reason}", source=str(path)) from None
 
 
-def found(folder: Path, *names: str, get: str) -> Path:
+def find_trace(folder: Path, *names: str, get: str) -> Path:
     """Return the first of the files in a folder or below it, also gzipped.
 
     ``get`` is where the trace is published.  Raises InputError with it if no file is there.

@@ -52,10 +52,10 @@ class Explanations:
         """Write due explanations; ``finish`` writes all, otherwise at most ``MOST``."""
         now_s, left = self._clock.now_s(), sys.maxsize if finish else MOST
         objects = self._handle.state.objects
-        found = list(objects.all(ScheduleExplanation))
-        known = {(one.key, one.spec.question_object_key) for one in found}
+        explanations = list(objects.all(ScheduleExplanation))
+        known = {(one.key, one.spec.question_object_key) for one in explanations}
         self._due_s = {key: due_s for key, due_s in self._due_s.items() if key in known}
-        for one in found:
+        for one in explanations:
             if not left:
                 return
             if now_s >= _ends_s(one):
@@ -89,10 +89,10 @@ class Explanations:
 
     def _status(self, question: str, now: dt.datetime) -> ScheduleExplanationStatus:
         try:
-            found = explain(self._handle, self._pod_of(question))
+            explanation = explain(self._handle, self._pod_of(question))
         except NotFoundError as error:
             return ScheduleExplanationStatus(failed_message=str(error), last_update_time=now)
-        domain = self._domain(found)
+        domain = self._domain(explanation)
         return ScheduleExplanationStatus(
             schedulable=domain.schedulable,
             schedulable_after_preemption=domain.schedulable_after_preemption,
@@ -111,17 +111,19 @@ class Explanations:
                     return member
         return question
 
-    def _domain(self, found: Explanation) -> DomainExplanation:
-        fits = found.verdict != WAITS
-        victims = next((r for r in found.remedies if r.kind == "preempt" and r.sufficient), None)
+    def _domain(self, explanation: Explanation) -> DomainExplanation:
+        fits = explanation.verdict != WAITS
+        victims = next(
+            (r for r in explanation.remedies if r.kind == "preempt" and r.sufficient), None
+        )
         return DomainExplanation(
             schedulable=fits,
             schedulable_after_preemption=victims is not None,
-            failed_message="" if fits else found.summary,
+            failed_message="" if fits else explanation.summary,
             schedule_explanation=NodeLevelExplanation(
                 schedulable=fits,
-                failed_message=found.last_message if not fits else "",
-                feasible_scheduling_result=(self._result(found),) if found.node else (),
+                failed_message=explanation.last_message if not fits else "",
+                feasible_scheduling_result=(self._result(explanation),) if explanation.node else (),
                 node_failed_details=tuple(
                     NodeFailedDetail(
                         failed_plugin=cause.plugin,
@@ -129,7 +131,7 @@ class Explanations:
                         preempt_might_help=cause.resolvable,
                         failed_nodes=cause.on,
                     )
-                    for cause in found.causes
+                    for cause in explanation.causes
                 ),
             ),
             node_possible_victims=(
@@ -144,13 +146,13 @@ class Explanations:
             ),
         )
 
-    def _result(self, found: Explanation) -> SchedulingResult:
-        namespace, _, name = found.pod.partition("/")
+    def _result(self, explanation: Explanation) -> SchedulingResult:
+        namespace, _, name = explanation.pod.partition("/")
         state = self._handle.state
-        placed = state.pods.by_key.get(found.pod)
-        pod = placed.pod if placed is not None else state.unbound[found.pod][0]
+        placed = state.pods.by_key.get(explanation.pod)
+        pod = placed.pod if placed is not None else state.unbound[explanation.pod][0]
         uid = pod.metadata.uid
-        return SchedulingResult(namespace=namespace, name=name, uid=uid, node_name=found.node)
+        return SchedulingResult(namespace=namespace, name=name, uid=uid, node_name=explanation.node)
 
     def _victim(self, key: str) -> PossibleVictim:
         namespace, _, name = key.partition("/")

@@ -108,9 +108,9 @@ def key_of(handle: SchedulerHandle, name: str) -> str:
     """Return the key of the reserve pod for ``reservation/NAME``; other names as they are."""
     kind, _, reservation = name.partition("/")
     if kind == "reservation" and name not in handle.state.unbound:
-        found = handle.state.objects.get(Reservation, reservation)
-        if found is not None:
-            return reserve_pod(found).key
+        stored = handle.state.objects.get(Reservation, reservation)
+        if stored is not None:
+            return reserve_pod(stored).key
     return name
 
 
@@ -172,12 +172,12 @@ class _Explainer:
             if gang is not None and gang.is_short:
                 question = limited_together(question, gang.left)
             gates = self._gates(gang is not None and gang.is_complete)
-            gates = [gate for gate in gates if not _is_repeated(gate, question.found.refusals)]
+            gates = [gate for gate in gates if not _is_repeated(gate, question.obstacles.refusals)]
             line = self._line()
             if line is not None:
                 gates.append(Cause(line[0], line[1].reason))
             choice = None
-            if question.found.fits:
+            if question.obstacles.fits:
                 choice = self._choose(who, who_class)
             if isinstance(choice, ReserveRefusal):
                 refused = refused or choice
@@ -248,29 +248,31 @@ class _Explainer:
         line: tuple[str, GateReport] | None,
     ) -> tuple[Remedy, ...]:
         """Return the remedies; ``refusals`` are causes without a known remedy."""
-        found = tuple(remedies(question, gang.left if gang is not None and gang.is_short else ()))
+        suggestions = tuple(
+            remedies(question, gang.left if gang is not None and gang.is_short else ())
+        )
         if gang is not None and not gates and not refusals:
-            found += tuple(smaller_gang(gang.group, gang.count))
+            suggestions += tuple(smaller_gang(gang.group, gang.count))
         if gang is not None and not gang.is_found:
-            found = tuple(replace(one, sufficient=False) for one in found)
+            suggestions = tuple(replace(one, sufficient=False) for one in suggestions)
         if line is not None:
-            enough = question.found.fits and len(gates) == 1 and not refusals
-            found = (
+            enough = question.obstacles.fits and len(gates) == 1 and not refusals
+            suggestions = (
                 *(
                     Remedy(kind=kind, text=text, sufficient=enough)
                     for kind, text in line[1].remedies
                 ),
-                *found,
+                *suggestions,
             )
             if enough:
-                return found
+                return suggestions
         if not gates and not refusals:
-            return found
-        rest = tuple(replace(one, sufficient=False) for one in found)
+            return suggestions
+        rest = tuple(replace(one, sufficient=False) for one in suggestions)
         opening = tuple(self._openings(question, gates, refusals))
         if opening and any(one.sufficient for one in opening):
             return (*opening, *rest)
-        first = next((one for one in found if one.sufficient), None)
+        first = next((one for one in suggestions if one.sufficient), None)
         gangs = {active.name for active in self._profile.gangs}
         is_whole = gang is not None and not gang.is_complete  # tried with its missing members
         waits_for_others = bool(refusals) or (
@@ -290,7 +292,7 @@ class _Explainer:
         alone = len(gates) == 1 and not refusals
         if closed:
             text = f"remove the scheduling gates [{closed}]: a task of their controller"
-            yield Remedy(kind="open-gates", text=text, sufficient=alone and question.found.fits)
+            yield Remedy(kind="open-gates", text=text, sufficient=alone and question.obstacles.fits)
         for active in self._profile.gangs:
             cache: GangCache = active.plugin.gangs
             if any(gate.plugin == active.name for gate in gates):
@@ -333,12 +335,12 @@ class _Explainer:
     def _gates(self, is_tried_as_gang: bool) -> list[Cause]:
         """Return the causes that gate the pod; another member as representative is none."""
         gangs = {active.name for active in self._profile.gangs} if is_tried_as_gang else set()
-        found = []
+        gates = []
         for active in self._profile.pre_enqueue:
             refusal = active.plugin.pre_enqueue(self._queued.pod, self._handle.state.objects)
             if refusal is not None and active.name not in gangs:
-                found.append(Cause(active.name, refusal.reason))
-        return found
+                gates.append(Cause(active.name, refusal.reason))
+        return gates
 
     def _place_gang(self, transaction: Transaction) -> "_GangDryRun | None":
         """Place as many members of the pod's gang as fit; return the members left.
@@ -508,7 +510,7 @@ def _summary(question: Question, reports: tuple[CauseReport, ...], node: str, ga
     everywhere = [cause.reason for cause in reports if not cause.nodes]
     decisive = [c for c in reports if c.nodes and c.decisive]
     parts = list(everywhere)
-    if question.found.rejected.all() and len(question.found.rows):
+    if question.obstacles.rejected.all() and len(question.obstacles.rows):
         listed = ", ".join(f"{c.nodes} {c.reason}" for c in decisive)
-        parts.append(f"none of {len(question.found.rows)} nodes takes it: {listed}")
+        parts.append(f"none of {len(question.obstacles.rows)} nodes takes it: {listed}")
     return "; ".join(filter(None, (gang, *parts)))

@@ -356,7 +356,7 @@ class GangScheduler:
             nominated=self._handle.diagnoses.nominated(),
             merges=False,
         )
-        found = {
+        choices = {
             assumed.queued.key: NodeChoice(
                 assumed.placed.row,
                 assumed.node,
@@ -367,8 +367,8 @@ class GangScheduler:
         }
         for assumed in reversed(decision.placed):
             self._handle.binder.forget(assumed)
-        if not decision.is_lost and len(found) == len(members):
-            return [found[queued.key] for queued, _ in members]
+        if not decision.is_lost and len(choices) == len(members):
+            return [choices[queued.key] for queued, _ in members]
         if not decision.failed:
             return ReserveRefusal(active.name, "its gang has too few members")
         return _refusal(decision.failed[0][2])
@@ -402,9 +402,9 @@ class GangScheduler:
             gangs: GangCache = cycle.profile.gangs[0].plugin.gangs
             headroom = self._tree_preemption.find(cycle, gangs, group_attempt, members)
         elif placements:
-            found = [find(rows=placement.rows) for placement in placements]
-            able = [headroom for headroom in found if headroom.pods]
-            headroom = min(able, key=lambda one: len(one.victims)) if able else found[0]
+            headrooms = [find(rows=placement.rows) for placement in placements]
+            able = [headroom for headroom in headrooms if headroom.pods]
+            headroom = min(able, key=lambda one: len(one.victims)) if able else headrooms[0]
         elif demand is None:
             headroom = find()
         else:

@@ -73,9 +73,9 @@ class PodGroupMetrics:
         self._attempts.inc(result, profile)
         self._attempt_seconds.observe(took_s, result, profile)
 
-    def preempted(self, victims: int, *, found: bool) -> None:
+    def preempted(self, victims: int, *, succeeded: bool) -> None:
         """Record an attempt to preempt for a group."""
-        self._preemptions.inc("Success" if found else "Unschedulable")
+        self._preemptions.inc("Success" if succeeded else "Unschedulable")
         if victims:
             self._victims.observe(victims)
 

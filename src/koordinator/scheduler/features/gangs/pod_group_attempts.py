@@ -105,8 +105,8 @@ class PodGroupAttempts:
         if gang is None or terms is None:
             return False
         keys = sorted(key for one in _all_gangs(gangs, gang) for key in one.members)
-        found = (self._handle.state.pod_named(key) for key in keys)
-        pods = [pod for pod in found if pod is not None]
+        stored = (self._handle.state.pod_named(key) for key in keys)
+        pods = [pod for pod in stored if pod is not None]
         pods.sort(key=lambda pod: bool(pod.spec.node_name))  # pods without a node first
         text = inconsistency(terms, self._handle.options.gates, pods)
         if text:
@@ -213,7 +213,7 @@ class PodGroupAttempts:
         """Record preemption for a PodGroup; other gangs have metrics of their own."""
         gangs: GangCache = cycle.profile.gangs[0].plugin.gangs
         if self._metrics is not None and self.gang_of(gangs, head.pod) is not None:
-            self._metrics.preempted(len(headroom.victims), found=bool(headroom.pods))
+            self._metrics.preempted(len(headroom.victims), succeeded=bool(headroom.pods))
 
     def _note_attempt(self, gangs: GangCache, head: QueuedPod, result: str) -> None:
         if self._metrics is not None and self.gang_of(gangs, head.pod) is not None:
@@ -262,11 +262,11 @@ class PodGroupAttempts:
         if tree is not None:
             return self._tree_rejection(cycle, gangs, decision, preemption)
         gates = self._handle.options.gates
-        found = rejection(
+        result = rejection(
             gates, least, scheduled, preemption, post_filter, placements=decision.placements
         )
-        self._conditions.refused(gang, found.group)
-        return found
+        self._conditions.refused(gang, result.group)
+        return result
 
     def _tree_rejection(
         self, cycle: SchedulingCycle, gangs: GangCache, decision: GangDecision, preemption: str

@@ -110,8 +110,8 @@ class PodGroupConditions:
         self._patches.send(stored, replace(stored, status=status), "status")
 
     def _stored(self, key: str) -> SchedulingPodGroup | None:
-        found = (cache.pod_group(key) for cache in self._caches)
-        return next((one for one in found if one is not None), None)
+        stored = (cache.pod_group(key) for cache in self._caches)
+        return next((one for one in stored if one is not None), None)
 
     @staticmethod
     def _differs(stored: SchedulingPodGroup, wanted: _Wanted) -> bool:

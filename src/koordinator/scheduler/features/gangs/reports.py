@@ -93,11 +93,11 @@ class GangReports:
         """Check a pod at the gate for contradictory labels and annotations, to report them."""
         if not self._enabled:
             return
-        found = next(
+        contradiction = next(
             (contradictions(pod, gangs.refs) for gangs in self._gangs if gangs.is_member(pod)), ()
         )
-        if found and self._contradictions.get(pod.key) != found:
-            self._contradictions[pod.key] = found
+        if contradiction and self._contradictions.get(pod.key) != contradiction:
+            self._contradictions[pod.key] = contradiction
             self._contradicting[pod.key] = pod
 
     def forget(self, key: str) -> None:

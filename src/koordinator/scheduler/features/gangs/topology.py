@@ -207,10 +207,10 @@ def _kinds(
     cycle: SchedulingCycle, attempt: GangAttempt, demand: TopologyDemand, ranked: Sequence[Wanted]
 ) -> list[Kind]:
     """Group the members by gang and by properties that plugins distinguish."""
-    found: dict[tuple[str, Hashable], list[Wanted]] = {}
+    by_kind: dict[tuple[str, Hashable], list[Wanted]] = {}
     for one in ranked:
-        found.setdefault((attempt.members[one[0].key], cycle.kind_key(one[1])), []).append(one)
-    kinds = Counter(gang for gang, _ in found)
+        by_kind.setdefault((attempt.members[one[0].key], cycle.kind_key(one[1])), []).append(one)
+    kinds = Counter(gang for gang, _ in by_kind)
     nothing = GatherRules()
     return [
         Kind(
@@ -219,7 +219,7 @@ def _kinds(
             GatherRules(demand.must, demand.rules.get(gang, nothing).multiples),
             is_whole=kinds[gang] == 1,
         )
-        for (gang, _), members in found.items()
+        for (gang, _), members in by_kind.items()
     ]
 
 

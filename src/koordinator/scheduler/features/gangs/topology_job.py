@@ -151,10 +151,10 @@ class JobPlacer:
         slots = self.slots(kind).copy()
         for _ in range(MOST_PLANS):
             offer = self._offer(kind, slots)
-            found = plan(self._tree, kind.rules, offer, len(kind.members))
-            if found is None:
+            domain_plan = plan(self._tree, kind.rules, offer, len(kind.members))
+            if domain_plan is None:
                 return None
-            placed = self._assume(kind, found, slots)
+            placed = self._assume(kind, domain_plan, slots)
             if len(placed) == len(kind.members):
                 return placed
             self._unreserve(placed)
@@ -225,8 +225,8 @@ class JobPlacer:
             rules = GatherRules(kind.rules.must) if goes_on else kind.rules
             planner = Planner(self._tree, rules, self._offer(kind, slots, around))
             shares = planner.shares(level, domain, len(kind.members))
-            found = None if shares is None else DomainPlan(level, domain, shares)
-            placed = [] if found is None else self._assume(kind, found, slots)
+            domain_plan = None if shares is None else DomainPlan(level, domain, shares)
+            placed = [] if domain_plan is None else self._assume(kind, domain_plan, slots)
             done += placed
             around = around.with_more([(kind.gang, assumed.placed.row) for assumed in placed])
             if len(placed) < len(kind.members) or (
@@ -250,12 +250,12 @@ class JobPlacer:
                     return False
         return True
 
-    def _assume(self, kind: Kind, found: DomainPlan, slots: IntArray) -> list[Assumed]:
+    def _assume(self, kind: Kind, domain_plan: DomainPlan, slots: IntArray) -> list[Assumed]:
         """Assume the members on the rows of the plan; stop at the first refusal.
 
         ``slots`` of the refusing row is set to the number of its members.
         """
-        rows, cycle = found.rows, self._cycle
+        rows, cycle = domain_plan.rows, self._cycle
         placed: list[Assumed] = []
         if self._merges and cycle.takes_amounts_only(kind.first[1]):
             most = cycle.limit(kind.first[1], len(rows))

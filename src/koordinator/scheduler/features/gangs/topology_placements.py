@@ -115,7 +115,7 @@ class PlacementPlacer:
 
     def _domain_of(self, members: Iterable[str], key: str) -> str | None:
         """Return the label value of placed members' nodes; None without any."""
-        found: dict[str, None] = {}
+        domains: dict[str, None] = {}
         for member in members:
             placed = self._state.pods.by_key.get(member)
             node = None if placed is None else self._state.nodes.objects[placed.row]
@@ -123,11 +123,11 @@ class PlacementPlacer:
                 continue
             if key not in node.metadata.labels:
                 raise PlacementConflict(f"no topology domain found for pod {member}")
-            found[node.metadata.labels[key]] = None
-        if len(found) > 1:
-            names = ", ".join(list(found)[:2])
+            domains[node.metadata.labels[key]] = None
+        if len(domains) > 1:
+            names = ", ".join(list(domains)[:2])
             raise PlacementConflict(f"more than 1 domain found for pod group: {names}")
-        return next(iter(found), None)
+        return next(iter(domains), None)
 
     def _try(
         self,

@@ -223,10 +223,10 @@ class TreePreemption:
         while lower or leaving:
             if len(lower) > MOST_PODS:
                 break
-            found = self._try(cycle, gangs, group_attempt, members, leaving=leaving, lower=lower)
-            if not found.pods:
+            headroom = self._try(cycle, gangs, group_attempt, members, leaving=leaving, lower=lower)
+            if not headroom.pods:
                 break
-            broken = [*broken_gangs(self._state, caches, found.victims)]
+            broken = [*broken_gangs(self._state, caches, headroom.victims)]
             spared = {
                 one.key
                 for gang in broken
@@ -235,8 +235,8 @@ class TreePreemption:
             }
             if not spared:
                 mates = {one.key: one for gang in broken for one in gang}
-                victims = {one.key: one for one in found.victims} | mates
-                return GangHeadroom(found.pods, tuple(victims.values()), was_tried=True)
+                victims = {one.key: one for one in headroom.victims} | mates
+                return GangHeadroom(headroom.pods, tuple(victims.values()), was_tried=True)
             lower = [one for one in lower if one.key not in spared]
         return GangHeadroom(was_tried=bool(lower))
 

@@ -159,9 +159,9 @@ class _TreeRun:
     def _masks(self, group: GroupTree, mask: BoolArray | None) -> list[BoolArray]:
         """Return the nodes of each placement; only of the one with members, if some have nodes."""
         placed = self.gangs.places_of(group)
-        found = self.placements.generate(self.cycle, placed, group.topology_key)
+        placements = self.placements.generate(self.cycle, placed, group.topology_key)
         masks = []
-        for placement in found:
+        for placement in placements:
             one = np.zeros(len(self.cycle.state.nodes), bool)
             one[placement.rows] = True
             masks.append(one if mask is None else one & mask)

@@ -63,9 +63,9 @@ class WaitingGangs:
         The ``representative`` is queued for the gang.  With ``level`` all members must share a
         network domain of that level.
         """
-        found = {key: self._state.unbound.get(key) for key in attempt.members}
-        members = {key: one for key, one in found.items() if one is not None}
-        if len(members) < len(found):
+        pending = {key: self._state.unbound.get(key) for key in attempt.members}
+        members = {key: one for key, one in pending.items() if one is not None}
+        if len(members) < len(pending):
             return None
         run_keys = {key: cycle.run_key(pod_class) for key, (_, pod_class) in members.items()}
         least, total = attempt.least(run_keys), attempt.enough

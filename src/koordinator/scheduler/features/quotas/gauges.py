@@ -24,14 +24,14 @@ class QuotaGauges:
 def gauges_of(quota: ElasticQuota, figures: QuotaFigures) -> QuotaGauges:
     """Return the gauges of a quota."""
     try:
-        found = UNSCHEDULABLE_RESOURCE.read(quota.metadata) if quota.is_tree_root else None
+        unschedulable = UNSCHEDULABLE_RESOURCE.read(quota.metadata) if quota.is_tree_root else None
     except InputError:
-        found = None
+        unschedulable = None
     return QuotaGauges(
         quota.metadata.name,
         quota.tree_id,
         quota.is_parent,
         quota.parent,
         figures,
-        NOTHING if found is None else amounts_of(found),
+        NOTHING if unschedulable is None else amounts_of(unschedulable),
     )

@@ -117,9 +117,9 @@ class QueuePlaces:
                 text += f", which waits: {why}"
         self._texts[job.id] = (place.position, text)
         self._note_groups(job.id)
-        found = self._state.unbound.get(job.pod)
-        if found is not None and not cache.may_be_tried(job.id):
-            self._reporter.failed(found[0], text, GATED)
+        pending = self._state.unbound.get(job.pod)
+        if pending is not None and not cache.may_be_tried(job.id):
+            self._reporter.failed(pending[0], text, GATED)
 
     def _note_groups(self, job_id: str) -> None:
         for gangs in self._gangs:

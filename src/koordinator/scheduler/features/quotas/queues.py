@@ -47,9 +47,9 @@ class QueuedQuotas:
         self._specs_at = ledger.spec_changes
         rules: dict[str, QueueRules] = {}
         for name, quota in ledger.objects.items():
-            found = self.rules_of(quota)
-            if found is not None:
-                rules[name] = found
+            queue_rules = self.rules_of(quota)
+            if queue_rules is not None:
+                rules[name] = queue_rules
         return rules
 
     def rules_of(self, quota: ElasticQuota) -> QueueRules | None:
@@ -207,9 +207,9 @@ class JobQueues:
         members = [pod.key] if gangs is None else gangs.attempt(pod).members
         request: dict[str, int] = {}
         for key in members:
-            found = self._state.unbound.get(key)
-            if found is not None:
-                add(request, self._quotas.request_of(found[1]))
+            pending = self._state.unbound.get(key)
+            if pending is not None:
+                add(request, self._quotas.request_of(pending[1]))
         namespace = pod.metadata.namespace
         return QueuedJob(job_id, pod.key, namespace, priority, arrived_s, sequence, request)
 
@@ -232,13 +232,13 @@ class JobQueues:
 
     def _any_pending(self, group_id: str) -> str:
         """Return a member that can represent its group next; empty without one."""
-        found = (
+        pending_pods = (
             g.gangs[one].pending
             for g in self._gangs
             for one in group_id.split(",")
             if one in g.gangs
         )
-        return next((key for pending in found for key in pending), "")
+        return next((key for pending in pending_pods for key in pending), "")
 
     def _read_rules(self) -> None:
         if self._state.objects.versions[ElasticQuota] == self._quotas.objects_at:
@@ -257,9 +257,9 @@ class JobQueues:
 
     def _is_elsewhere(self, job: QueuedJob) -> bool:
         """Return whether a queued job belongs to another quota now."""
-        found = self._state.unbound.get(job.pod)
+        pending = self._state.unbound.get(job.pod)
         quota = self.cache.quota_of(job.id)
-        return found is not None and self._quotas.quota_for(found[1]) != quota
+        return pending is not None and self._quotas.quota_for(pending[1]) != quota
 
     def _note_usage(self, quotas: QueuedQuotas) -> None:
         """Mark queues ordered by usage as stale if usage changed."""

@@ -110,14 +110,14 @@ class QuotaRevoke:
 
 def _over(trees: QuotaTrees) -> set[str]:
     """Return the quotas whose usage exceeds their runtime."""
-    found = set()
+    over = set()
     for name in trees.names:
         if name != SYSTEM_QUOTA:
             tree = trees.tree_of(name)
             used = {resource: amount for resource, amount in tree.node(name).used.items() if amount}
             if used and exceeded(used, tree.runtime(name)):
-                found.add(name)
-    return found
+                over.add(name)
+    return over
 
 
 def _within(

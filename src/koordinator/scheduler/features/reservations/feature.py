@@ -252,8 +252,8 @@ def _requirement(
 
 def _ports(*pods: PlacedPod) -> dict[str, list[str]]:
     """Return the host ports that pods listen on, ``PROTOCOL/number``, by address."""
-    found: dict[str, list[str]] = {}
+    by_address: dict[str, list[str]] = {}
     for placed in pods:
         for address, protocol, port in placed.pod_class.host_ports:
-            found.setdefault(address, []).append(f"{protocol}/{port}")
-    return {address: sorted(ports) for address, ports in sorted(found.items())}
+            by_address.setdefault(address, []).append(f"{protocol}/{port}")
+    return {address: sorted(ports) for address, ports in sorted(by_address.items())}

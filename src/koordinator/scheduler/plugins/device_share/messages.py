@@ -61,11 +61,11 @@ def fewer_devices(
     """Return requests for fewer devices, the largest number first."""
     count, most = 0, 0
     for want in pod_request.wants:
-        found = _count(view, want)
-        if found is None or (want.request.count == 1 and not found.enough):
+        counts = _count(view, want)
+        if counts is None or (want.request.count == 1 and not counts.enough):
             return []
-        if found.enough < want.request.count or len(pod_request.wants) == 1:
-            count, most = want.request.count, min(found.enough, want.request.count - 1)
+        if counts.enough < want.request.count or len(pod_request.wants) == 1:
+            count, most = want.request.count, min(counts.enough, want.request.count - 1)
             names = names_of(want.kind)
     if most < 1:
         return []
@@ -83,8 +83,8 @@ def size_in_words(view: Snapshot, pod_request: PodDeviceRequest) -> str:
     """Return the number of devices a node must have; empty if the number suffices."""
     parts = []
     for want in pod_request.wants:
-        found = _count(view, want)
-        there = 0 if found is None else found.there
+        counts = _count(view, want)
+        there = 0 if counts is None else counts.there
         if there >= want.request.count:
             return ""
         parts.append(f"{_request(want)} (it has {there})")
@@ -121,12 +121,12 @@ def _count(view: Snapshot, want: DeviceTypeRequest) -> Count | None:
 
 
 def _short(view: Snapshot, want: DeviceTypeRequest) -> str:
-    found, request = _count(view, want), f"{want.kind}: requests {_request_of(want)}"
-    if found is None:
+    counts, request = _count(view, want), f"{want.kind}: requests {_request_of(want)}"
+    if counts is None:
         return f"{request}, none is reported"
-    if found.enough >= want.request.count and not found.unhealthy:
+    if counts.enough >= want.request.count and not counts.unhealthy:
         return ""
-    parts = [f"{found.enough} of {found.there} have enough left", *_unhealthy(found.unhealthy)]
+    parts = [f"{counts.enough} of {counts.there} have enough left", *_unhealthy(counts.unhealthy)]
     return f"{request}, {', '.join(parts)}"
 
 

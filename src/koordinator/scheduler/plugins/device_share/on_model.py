@@ -172,10 +172,10 @@ class RequestOnModel:
     def shortages_anywhere(self, states: Sequence[int]) -> list[int]:
         """Return the shortage, by number, of devices that are on no particular NUMA node."""
         near = {group.kind: group.on_numa(()) for group in self.plan.model.groups}
-        found = {state: self.plan.choose(self._masks(state), near) for state in set(states)}
+        choices = {state: self.plan.choose(self._masks(state), near) for state in set(states)}
         numbers = {
             state: self._number(choice) if isinstance(choice, DeviceShortage) else 0
-            for state, choice in found.items()
+            for state, choice in choices.items()
         }
         return [numbers[state] for state in states]
 
@@ -260,9 +260,9 @@ def _line(
     if not answer:
         return [True] * n, [False] * n, [0] * n
     by_mask = {mask_of(hint.nodes): hint for hint in answer}
-    found = [by_mask.get(mask) for mask in sets]
+    hints = [by_mask.get(mask) for mask in sets]
     return (
-        [hint is not None and hint.preferred for hint in found],
+        [hint is not None and hint.preferred for hint in hints],
         [True] * n,
-        [hint.score * kinds if hint is not None else 0 for hint in found],
+        [hint.score * kinds if hint is not None else 0 for hint in hints],
     )

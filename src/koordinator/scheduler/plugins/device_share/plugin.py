@@ -169,8 +169,8 @@ class DeviceShare:
         devices = [column for column, _ in pod.demand if names[column] in DEVICE_NAMES]
         if not served.issuperset(devices):
             return None
-        found: BoolArray = (snapshot.allocatable[:, devices] == 0).all(axis=1)
-        return found
+        unserved: BoolArray = (snapshot.allocatable[:, devices] == 0).all(axis=1)
+        return unserved
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         entry = self.templates.pod_request(view, pod)
@@ -270,10 +270,12 @@ class DeviceShare:
         if on_model.plan.never is not None:
             return Refusal(on_model.plan.never.reason)
         plan = on_model.plan
-        found = on_model.numa_hints(plan.state(_headrooms(node, row, plan)))
-        if isinstance(found, DeviceShortage):
-            return Refusal(found.reason)
-        hints = [TopologyHint(mask_of(each.nodes), each.preferred, each.score) for each in found]
+        device_hints = on_model.numa_hints(plan.state(_headrooms(node, row, plan)))
+        if isinstance(device_hints, DeviceShortage):
+            return Refusal(device_hints.reason)
+        hints = [
+            TopologyHint(mask_of(each.nodes), each.preferred, each.score) for each in device_hints
+        ]
         return {str(part.kind): hints for part in plan.early} if hints else {}
 
     # -- devices -------------------------------------------------------------------------------
@@ -329,13 +331,13 @@ class DeviceShare:
             if known is not None:
                 return known
         now = set(ranked or ())
-        found = self._allocate(node, row, entry, zones, None, ranked=now, first=first)
+        result = self._allocate(node, row, entry, zones, None, ranked=now, first=first)
         if len(entry.got) >= KEEP:
             entry.ranked.clear()
             entry.got.clear()
         ranked = entry.ranked[key] = tuple(sorted(now))
-        entry.got[key, devices.amounts(row, ranked)] = found
-        return found
+        entry.got[key, devices.amounts(row, ranked)] = result
+        return result
 
     def _allocate(
         self,
@@ -372,12 +374,12 @@ class DeviceShare:
 
 def _first(node: Snapshot) -> First:
     """Return the devices held for the pod, which it takes before others."""
-    found: dict[DeviceType, frozenset[int]] = {}
+    minors_of: dict[DeviceType, frozenset[int]] = {}
     for hold in node.restored:
         for kind, devices in hold.left.devices.items():
             minors = frozenset(device.minor for device in devices)
-            found[kind] = found.get(kind, frozenset()) | minors
-    return found
+            minors_of[kind] = minors_of.get(kind, frozenset()) | minors
+    return minors_of
 
 
 def _key(pod: PodClass) -> Hashable:

@@ -80,9 +80,9 @@ class Templates:
         return self._cache.as_of(snapshot.shared, version, self._read_table, snapshot, before)
 
     def _read_table(self, snapshot: Snapshot, before: RequestCache | None) -> RequestCache:
-        found = snapshot.objects.get(ConfigMap, self.config_map)
+        stored = snapshot.objects.get(ConfigMap, self.config_map)
         try:
-            return RequestCache(read_templates(found) if found is not None else TemplateTable())
+            return RequestCache(read_templates(stored) if stored is not None else TemplateTable())
         except InputError as error:
             return RequestCache(before.table if before is not None else TemplateTable(), str(error))
 

@@ -86,12 +86,12 @@ def add_shortages(verdicts: Verdicts, view: Snapshot, entry: RequestEntry, score
     for group in by_model(view):
         on_model = entry.on(view, group.model)
         if on_model.never:
-            found = [on_model.never] * len(group.rows)
+            shortages = [on_model.never] * len(group.rows)
         else:
-            found = on_model.shortages(judged_of(view, entry, scorer, group)[0])
-        if any(found):
+            shortages = on_model.shortages(judged_of(view, entry, scorer, group)[0])
+        if any(shortages):
             numbers = np.zeros(len(view), np.int64)
-            numbers[group.where] = found
+            numbers[group.where] = shortages
             _add_numbered(verdicts, entry, numbers)
 
 
@@ -111,10 +111,10 @@ def add_unplaced(
         on_model = entry.on(view, group.model)
         if on_model.never or on_model.plan.model.numa_sets:
             continue
-        found = on_model.shortages_anywhere(judged_of(view, entry, scorer, group)[0])
-        if any(found):
+        shortages = on_model.shortages_anywhere(judged_of(view, entry, scorer, group)[0])
+        if any(shortages):
             numbers = np.zeros(len(view), np.int64)
-            numbers[group.where] = found
+            numbers[group.where] = shortages
             numbers[zones() == 0] = 0
             _add_numbered(verdicts, entry, numbers)
 
@@ -139,12 +139,12 @@ def scores_of(
         on_model = entry.on(view, group.model)
         if not on_model.never:
             if zones is None:
-                found = judged_of(view, entry, scorer, group)[1]
+                of_group = judged_of(view, entry, scorer, group)[1]
             else:
-                found = on_model.scores(view, group.rows, zones[group.where], scorer)
+                of_group = on_model.scores(view, group.rows, zones[group.where], scorer)
             if isinstance(group.where, slice):
-                return found
-            scores[group.where] = found
+                return of_group
+            scores[group.where] = of_group
     return scores
 
 
@@ -168,7 +168,7 @@ def rate_rows(
         if on_model.never:
             fits[where] = False
             continue
-        states, found = judged_of(view, entry, scorer, group)
+        states, of_group = judged_of(view, entry, scorer, group)
         short = on_model.shortages(states)
         if any(short):
             fits[where] &= np.array(short, np.int64) == 0
@@ -176,10 +176,10 @@ def rate_rows(
             if aligns and not on_model.plan.model.numa_sets:
                 anywhere = np.array(on_model.shortages_anywhere(states), np.int64)
                 fits[where] &= (anywhere == 0) | (zones[where] == 0)
-            found = on_model.scores(view, group.rows, zones[where], scorer)
+            of_group = on_model.scores(view, group.rows, zones[where], scorer)
         if isinstance(where, slice):
-            return found
-        scores[where] = found
+            return of_group
+        scores[where] = of_group
     return scores
 
 
@@ -200,7 +200,7 @@ def hints_of(
         if on_model.never:
             prefers[group.where], named[group.where] = False, True
             continue
-        found = on_model.hint_rows(judged_of(view, entry, scorer, group)[0], sets)
-        prefers[group.where], named[group.where] = found.prefers, found.named
-        scores[group.where] = found.scores
+        hints = on_model.hint_rows(judged_of(view, entry, scorer, group)[0], sets)
+        prefers[group.where], named[group.where] = hints.prefers, hints.named
+        scores[group.where] = hints.scores
     return OtherHints(prefers, named, scores)

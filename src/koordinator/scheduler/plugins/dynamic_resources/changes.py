@@ -152,8 +152,8 @@ def make_claim(
 
 def find_made_claim(objects: ObjectTable, pod: ObjectMeta) -> ResourceClaim | None:
     """Return the claim that was created for a pod; None without one."""
-    found = (objects.get(ResourceClaim, _key(pod, name)) for name in claim_names_of(pod))
-    return next((one for one in found if one is not None and owner_of(one) == pod.uid), None)
+    claims = (objects.get(ResourceClaim, _key(pod, name)) for name in claim_names_of(pod))
+    return next((one for one in claims if one is not None and owner_of(one) == pod.uid), None)
 
 
 def deletion(key: str, pod_uid: str) -> ObjectChange:

@@ -89,9 +89,9 @@ def why_not_ready(pod: Pod, objects: ObjectTable, *, shares: bool) -> str:
     """
     group = group_name(pod.spec) if shares else ""
     for entry, name in claim_names(pod.spec.resource_claims, pod.status.resource_claim_statuses):
-        found = _find(objects, pod.metadata, entry, name, group)
-        if isinstance(found, str):
-            return found
+        claim = _find(objects, pod.metadata, entry, name, group)
+        if isinstance(claim, str):
+            return claim
     return ""
 
 
@@ -138,14 +138,14 @@ def _read_claims(
     claims: dict[str, ResourceClaim] = {}  # a claim named by two entries counts once
     consumers: dict[str, ResourceClaimConsumerReference] = {}
     for entry, name in claim_names(pod.spec.resource_claims, pod.claims_made):
-        found = _find(objects, meta, entry, name, name_of_group)
-        if isinstance(found, str):
-            return Refusal(found)
-        problem = _problem(found, pod.uid, name_of_group)
+        stored = _find(objects, meta, entry, name, name_of_group)
+        if isinstance(stored, str):
+            return Refusal(stored)
+        problem = _problem(stored, pod.uid, name_of_group)
         if problem:
             return Refusal(problem)
-        claims[found.key] = found
-        consumers.setdefault(found.key, consumer_of(entry, meta, group))
+        claims[stored.key] = stored
+        consumers.setdefault(stored.key, consumer_of(entry, meta, group))
     pending = []
     for claim in claims.values():
         if claim.status.allocation is None:
@@ -220,8 +220,8 @@ def unserved(snapshot: Snapshot, pod: PodClass) -> BoolArray:
     """Return ``(n,)``: the node lacks an extended resource that no class serves."""
     names, served = snapshot.resources, {column for column, _ in pod.served}
     others = [c for c, _ in pod.demand if c not in served and is_extended(names[c])]
-    found: BoolArray = (snapshot.allocatable[:, others] == 0).any(axis=1)
-    return found
+    unserved_rows: BoolArray = (snapshot.allocatable[:, others] == 0).any(axis=1)
+    return unserved_rows
 
 
 def _find(

@@ -99,15 +99,15 @@ class DeviceLedger:
         """Return ``(n,)``: equal numbers for nodes whose own devices are used alike."""
         if len(self._usage_numbers) > USAGES:
             self._usage_numbers.clear()  # numbers are never reused
-        found = self._usages[rows]
-        for place in np.flatnonzero(found < 0).tolist():
+        usages = self._usages[rows]
+        for place in np.flatnonzero(usages < 0).tolist():
             row = int(rows[place])
             usage = usage_of(self.pools(row), self.use)
             number = self._usage_numbers.get(usage)
             if number is None:
                 number = self._usage_numbers[usage] = next(self._next_usage)
-            found[place] = self._usages[row] = number
-        return found
+            usages[place] = self._usages[row] = number
+        return usages
 
     def device(self, wanted: DeviceId) -> InventoryDevice | None:
         """Return an offered device; None if it is offered no more."""

@@ -228,10 +228,10 @@ class DynamicResources:
                 codes[rows] = FAULT
             elif there.pending:
                 table = verdict_table(snapshot, self.gates)
-                found = table.of_claims(there.pending, len(cluster), there.avoids)
-                codes[rows] = found.codes[: len(cluster)][rows]
-                scores[rows] = found.scores[: len(cluster)][rows]
-                served.append(Judged(rows, there, found))
+                verdicts = table.of_claims(there.pending, len(cluster), there.avoids)
+                codes[rows] = verdicts.codes[: len(cluster)][rows]
+                scores[rows] = verdicts.scores[: len(cluster)][rows]
+                served.append(Judged(rows, there, verdicts))
             else:
                 served.append(Judged(rows, there))
         if self.extended and pod.served:
@@ -267,8 +267,8 @@ class DynamicResources:
         claims = self._at(snapshot.cluster[np.array([row])], pod, known)
         if isinstance(claims, Refusal):
             return claims.reason
-        found, _ = node_request(snapshot.cluster[np.array([row])], pod, claims, self.gates)
-        return found.reason if isinstance(found, NotAllocatable) else ""
+        allocation, _ = node_request(snapshot.cluster[np.array([row])], pod, claims, self.gates)
+        return allocation.reason if isinstance(allocation, NotAllocatable) else ""
 
     def why_no_room(
         self, snapshot: Snapshot, row: int, pod: PodClass, known: PodDeviceClaims
@@ -319,14 +319,14 @@ class DynamicResources:
         claims = known if isinstance(known, Refusal) else self._at(view, pod, known)
         if isinstance(claims, Refusal):
             return claims
-        found, request = node_request(view, pod, claims, self.gates)
+        allocation, request = node_request(view, pod, claims, self.gates)
         why = self._why_not(view, claims)
-        if not why and isinstance(found, NotAllocatable):
-            why = found.reason
+        if not why and isinstance(allocation, NotAllocatable):
+            why = allocation.reason
         why = why or ", ".join(room_problems(view, request))
-        if why or isinstance(found, NotAllocatable):
+        if why or isinstance(allocation, NotAllocatable):
             return Refusal(why)
-        result = self._reserved(view, pod, claims, found)
+        result = self._reserved(view, pod, claims, allocation)
         if request is None or isinstance(result, Refusal):
             return result
         return result.joined(AllocationResult(PodAllocation(claimed=request.statuses)))
@@ -345,13 +345,17 @@ class DynamicResources:
         return ""
 
     def _reserved(
-        self, view: Snapshot, pod: PodClass, claims: PodDeviceClaims, found: NodeAllocation
+        self,
+        view: Snapshot,
+        pod: PodClass,
+        claims: PodDeviceClaims,
+        node_allocation: NodeAllocation,
     ) -> AllocationResult | Refusal:
         """Return the changes of the claims; the last one found may have to be created."""
         node, objects = view.node_names[0], view.objects
         allocations = {
             pending.key: allocation_of(pending, devices, node, self.gates, view.now_s)
-            for pending, devices in zip(claims.pending, found.claims, strict=True)
+            for pending, devices in zip(claims.pending, node_allocation.claims, strict=True)
         }
         meta = ObjectMeta(name=pod.name, namespace=pod.namespace, uid=pod.uid)
         changes = tuple(
@@ -378,10 +382,10 @@ class DynamicResources:
         names = [
             name for _, name in claim_names(spec.resource_claims, status.resource_claim_statuses)
         ]
-        found = [objects.get(ResourceClaim, f"{pod.metadata.namespace}/{name}") for name in names]
+        named = [objects.get(ResourceClaim, f"{pod.metadata.namespace}/{name}") for name in names]
         if self.extended:
-            found.append(find_made_claim(objects, pod.metadata))
-        claims = [claim for claim in found if claim is not None]
+            named.append(find_made_claim(objects, pod.metadata))
+        claims = [claim for claim in named if claim is not None]
         drivers = tuple(driver for claim in claims for driver in conditional_drivers(claim))
         for claim in claims:
             answer = readiness(claim)
@@ -496,14 +500,14 @@ class _Explained:
 
 
 def _unreachable(cluster: Snapshot, claims: PodDeviceClaims) -> BoolArray | None:
-    found: BoolArray | None = None
+    unreachable: BoolArray | None = None
     for claim in claims.allocated:
         allocation = claim.status.allocation
         if allocation is None or allocation.node_selector is None:
             continue
         elsewhere = ~matches_selector(cluster, allocation.node_selector)
-        found = elsewhere if found is None else found | elsewhere
-    return found
+        unreachable = elsewhere if unreachable is None else unreachable | elsewhere
+    return unreachable
 
 
 def build(args: DynamicResourcesArgs, _axis: ResourceAxis) -> DynamicResources:

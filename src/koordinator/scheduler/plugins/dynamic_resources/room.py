@@ -77,14 +77,14 @@ class _NodeRequests:
         """Add what an allocated claim takes; return why the pod cannot use it, if it cannot."""
         allocation = claim.status.allocation
         results = allocation.devices.results if allocation is not None else ()
-        found = [(ledger.device((one.driver, one.pool, one.device)), one) for one in results]
-        offered = [(device.spec, result) for device, result in found if device is not None]
+        allocated = [(ledger.device((one.driver, one.pool, one.device)), one) for one in results]
+        offered = [(device.spec, result) for device, result in allocated if device is not None]
         if not any(spec.node_allocatable_resources for spec, _ in offered):
             return ""
         is_shared = bool(claim.status.reserved_for) and not is_reserved_for(claim, consumer)
         if is_shared and any(is_mapped(spec) for spec, _ in offered):
             return _SHARED.format(claim.metadata.name)
-        lost = next((result for device, result in found if device is None), None)
+        lost = next((result for device, result in allocated if device is None), None)
         if lost is not None:
             return (
                 f"claim {claim.key}, device {lost.device}, driver {lost.driver}: device "
@@ -169,13 +169,13 @@ def node_request(
     The request is None if no claim takes any resource of the node.
     """
     ledger, row = verdict_table(view, gates).devices, int(view.names[0][0])
-    found = allocate(ledger.pools(row, claims.avoids), claims.pending, ledger.use, gates)
+    allocation = allocate(ledger.pools(row, claims.avoids), claims.pending, ledger.use, gates)
     if not gates.node_amounts:
-        return found, None
-    amounts = node_amounts(claims.pending, found, gates)
+        return allocation, None
+    amounts = node_amounts(claims.pending, allocation, gates)
     if isinstance(amounts, NotAllocatable):
         return amounts, None
-    return found, _NodeRequests(ledger, pod, claims).with_pending(amounts)
+    return allocation, _NodeRequests(ledger, pod, claims).with_pending(amounts)
 
 
 def room_problems(view: Snapshot, request: NodeRequest | None) -> list[str]:

@@ -115,13 +115,15 @@ EXAMPLE = PluginExample(
 
 
 def node_amounts(
-    claims: Sequence[PendingClaim], found: NodeAllocation | NotAllocatable, gates: AllocatorGates
+    claims: Sequence[PendingClaim],
+    allocation: NodeAllocation | NotAllocatable,
+    gates: AllocatorGates,
 ) -> ClaimAmounts | NotAllocatable:
     """Return what the devices of an allocation take of their node, or why that is unknown."""
-    if not gates.node_amounts or isinstance(found, NotAllocatable):
+    if not gates.node_amounts or isinstance(allocation, NotAllocatable):
         return ()
     amounts = []
-    for claim, devices in zip(claims, found.claims, strict=True):
+    for claim, devices in zip(claims, allocation.claims, strict=True):
         try:
             amounts.append(
                 amounts_of_claim(
@@ -189,14 +191,14 @@ class ClaimVerdicts:
         without: str,
     ) -> tuple[int, int, int]:
         """Return the verdict of a row, which holds for all rows of the key."""
-        found = allocate(ledger.pools(row, without), claims, ledger.use, ledger.gates)
-        amounts = node_amounts(claims, found, ledger.gates)
+        allocation = allocate(ledger.pools(row, without), claims, ledger.use, ledger.gates)
+        amounts = node_amounts(claims, allocation, ledger.gates)
         if isinstance(amounts, NotAllocatable):
-            found, amounts = amounts, ()
+            allocation, amounts = amounts, ()
         number = self._amount_numbers.setdefault(amounts, len(self.amounts))
         if number == len(self.amounts):
             self.amounts.append(amounts)
-        verdict = self._known[key] = (*verdict_of(found), number)
+        verdict = self._known[key] = (*verdict_of(allocation), number)
         return verdict
 
     def _read_shapes(
@@ -249,13 +251,13 @@ def _count_devices(ledger: DeviceLedger, wanted: RequestOption, row: int) -> tup
     return len(selected), sum(device in ledger.use.devices for device in selected)
 
 
-def verdict_of(found: NodeAllocation | NotAllocatable) -> tuple[int, int]:
+def verdict_of(allocation: NodeAllocation | NotAllocatable) -> tuple[int, int]:
     """Return the code and the score of an allocation attempt."""
-    if isinstance(found, NodeAllocation):
-        return 0, found.score
-    if found.is_broken:
+    if isinstance(allocation, NodeAllocation):
+        return 0, allocation.score
+    if allocation.is_broken:
         return BROKEN, 0
-    return (FAULT if found.is_fault else _BITS[found.reason]), 0
+    return (FAULT if allocation.is_fault else _BITS[allocation.reason]), 0
 
 
 class VerdictTable:

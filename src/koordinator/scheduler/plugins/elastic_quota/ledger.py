@@ -191,12 +191,12 @@ class QuotaLedger:
         node = tree.node(name)
         if now is None:
             affected = [
-                f"{len(found)} {what}"
-                for found, what in (
+                f"{len(changed)} {what}"
+                for changed, what in (
                     (node.children, "child quotas, which keep their minimum until it is recreated"),
                     (node.pods, "pods, which now count in other quotas"),
                 )
-                if found
+                if changed
             ]
             if affected:
                 self._notices.append((before, f"deleted while it had {' and '.join(affected)}"))
@@ -217,25 +217,25 @@ class QuotaLedger:
                     f"got the name of {first}: the quota is ignored"
                 )
 
-    def _take_in_pod(self, key: str, found: tuple[PodClass, bool] | None) -> None:
-        if found is not None and RESERVE_POD in found[0].annotations:
-            found = None  # the pods that use a reservation count, not the reservation itself
+    def _take_in_pod(self, key: str, current: tuple[PodClass, bool] | None) -> None:
+        if current is not None and RESERVE_POD in current[0].annotations:
+            current = None  # the pods that use a reservation count, not the reservation itself
         known = self._pods.get(key)
         if key in self._excluded:
-            found = None
-        if found == known:
+            current = None
+        if current == known:
             return
         self.changes += 1
         trees = self.trees
         if known is not None:
             self._touch(trees.quota_of(key))
-        if found is None:
+        if current is None:
             del self._pods[key]
             trees.remove_pod(key)
             self.version += 1
             return
-        self._pods[key] = found
-        pod_class, has_node = found
+        self._pods[key] = current
+        pod_class, has_node = current
         had_node = known is not None and known[1]
         if known is None or known[0] is not pod_class:
             self._touch(trees.put_pod(self.quota_pod(pod_class, key)))
@@ -254,17 +254,17 @@ class QuotaLedger:
         """
         alike: defaultdict[tuple[PodClass, bool, bool], list[str]] = defaultdict(list)
         kept, excluded = self._pods, self._excluded
-        for key, found in state.find_pods(keys):
+        for key, current in state.find_pods(keys):
             known = kept.get(key)
             if (
-                found is None
-                or (known is not None and (known[0] is not found[0] or known[1]))
+                current is None
+                or (known is not None and (known[0] is not current[0] or known[1]))
                 or key in excluded
-                or RESERVE_POD in found[0].annotations
+                or RESERVE_POD in current[0].annotations
             ):
-                self._take_in_pod(key, found)
-            elif known is None or found[1]:
-                alike[found[0], found[1], known is None].append(key)
+                self._take_in_pod(key, current)
+            elif known is None or current[1]:
+                alike[current[0], current[1], known is None].append(key)
         for (pod_class, has_node, are_new), group in alike.items():
             self.changes += 1
             self._pods |= dict.fromkeys(group, (pod_class, has_node))
@@ -372,10 +372,10 @@ class JobInQuotas:
             add(protected, self._protected.get(name, {}))
             if name in self._protected and exceeded(protected, node.min):
                 return Refusal(PROTECTED)
-            found = self._missing(name)
-            if found:
+            missing_here = self._missing(name)
+            if missing_here:
                 lacking.add(name)
-                missing |= found
+                missing |= missing_here
         if not missing:
             return None
 

@@ -65,9 +65,9 @@ def align_view(
         numbers = kinds.binds * len(POLICIES) + kinds.policies
         for kind in set(numbers.tolist()):
             where = np.flatnonzero(numbers == kind)
-            found = _align_kind(settings, view[where], pod, needs, kind)
-            aligned.admitted[where], aligned.zones[where] = found.admitted, found.zones
-            aligned.scores[where] = found.scores
+            of_kind = _align_kind(settings, view[where], pod, needs, kind)
+            aligned.admitted[where], aligned.zones[where] = of_kind.admitted, of_kind.zones
+            aligned.scores[where] = of_kind.scores
     if numa.any_wide:
         strict = kinds.strict
         for place in np.flatnonzero(kinds.aligned & numa.wide[rows]).tolist():
@@ -107,9 +107,9 @@ def _with_enough(
     rows = view.numa.arrays.select(view.row_numbers)
     everything = rows.exists @ (1 << np.arange(rows.exists.shape[1]))
     enough, some = np.zeros(len(view), bool), np.zeros(len(view), bool)
-    for found in fits_of(rows, request).sets:
-        some |= found.fits
-        enough |= found.fits & (found.zones == everything)
+    for fit in fits_of(rows, request).sets:
+        some |= fit.fits
+        enough |= fit.fits & (fit.zones == everything)
     for place in np.flatnonzero(some & ~enough).tolist():
         at = align_at(settings, view, place, pod, needs)
         enough[place] = isinstance(at, NumaPlacement)

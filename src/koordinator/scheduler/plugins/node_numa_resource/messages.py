@@ -86,12 +86,12 @@ def smaller_for_numa(view: Snapshot, needs: NumaRequirements) -> list[dict[str, 
     policy = policy_at(int(view.row_numbers[0]), view, needs)
     if trial is None or policy is not NumaTopologyPolicy.SINGLE_NUMA_NODE:
         return []
-    found = []
+    smaller = []
     devices = _whole_devices(view, needs.amounts)
     for zone, here in sorted(trial.available.items(), key=lambda one: -one[1].get(CPU, 0)):
         cpus = here.get(CPU, 0)
         whole = cpus // MILLI * MILLI if trial.request.binding is not None else cpus
-        found.append(
+        smaller.append(
             {
                 name: min(amount, whole if name == CPU else here[name])
                 for name, amount in needs.amounts.items()
@@ -99,18 +99,18 @@ def smaller_for_numa(view: Snapshot, needs: NumaRequirements) -> list[dict[str, 
             }
             | devices.get(zone, {})
         )
-    return found
+    return smaller
 
 
 def _whole_devices(view: Snapshot, amounts: Mapping[str, int]) -> dict[int, dict[str, int]]:
     """Return the requests for all free whole devices of each NUMA node that has too few."""
-    found: dict[int, dict[str, int]] = {}
+    by_zone: dict[int, dict[str, int]] = {}
     for zone, kind, free, _ in _free_by_zone(view, amounts):
         for name in names_of(kind) & amounts.keys() - _NOT_COUNTED:
             each = WHOLE_DEVICE if name in _PERCENTAGES else 1
             if 0 < free * each < amounts[name]:
-                found.setdefault(zone, {})[name] = free * each
-    return found
+                by_zone.setdefault(zone, {})[name] = free * each
+    return by_zone
 
 
 def _free_by_zone(
@@ -256,12 +256,12 @@ def _of_zones(
 
 def _free_devices(view: Snapshot, amounts: Mapping[str, int]) -> dict[int, list[str]]:
     """Return the number of free devices of the requested types, by NUMA node."""
-    found: dict[int, list[str]] = {}
+    by_zone: dict[int, list[str]] = {}
     for zone, kind, free, parts in _free_by_zone(view, amounts):
         text = f"{free} {CALLED[kind]}{'' if free == 1 else 's'}"
         text += f" and parts of {parts}" if parts else ""
-        found.setdefault(zone, []).append(text)
-    return found
+        by_zone.setdefault(zone, []).append(text)
+    return by_zone
 
 
 def _of_cpus(trial: NumaTrial, binding: CpuBinding) -> str:

@@ -122,11 +122,11 @@ class NodeNumaResource:
             return Rejections.none(snapshot)
 
         def explain(place: int) -> Sequence[str]:
-            found = align_at(self.settings, snapshot, place, pod, needs)
-            return () if isinstance(found, NumaPlacement) else found
+            alignment = align_at(self.settings, snapshot, place, pod, needs)
+            return () if isinstance(alignment, NumaPlacement) else alignment
 
-        found = verdicts(snapshot, needs, lambda: self._aligned(snapshot, pod, needs))
-        return found.rejections(explain)
+        codes = verdicts(snapshot, needs, lambda: self._aligned(snapshot, pod, needs))
+        return codes.rejections(explain)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         needs = self._needs(view, pod)
@@ -183,8 +183,8 @@ class NodeNumaResource:
         needs = self._needs(node, pod)
         if not isinstance(needs, NumaRequirements):
             return 0
-        found = self._aligned_at(node, pod, needs)
-        return found.zones if isinstance(found, NumaPlacement) else 0
+        alignment = self._aligned_at(node, pod, needs)
+        return alignment.zones if isinstance(alignment, NumaPlacement) else 0
 
     def reserve(
         self, node: Snapshot, pod: PodClass, _wish: IntArray | None
@@ -200,24 +200,28 @@ class NodeNumaResource:
             return NOTHING
         if request.binding is not None and not node.numa.layout[row]:
             return Refusal(INVALID_LAYOUT)
-        found = self._aligned_at(node, pod, needs)
-        if not isinstance(found, NumaPlacement):
-            return Refusal(", ".join(found), resolvable=True)
-        return self._cached_allocation(node, found, needs, request)
+        alignment = self._aligned_at(node, pod, needs)
+        if not isinstance(alignment, NumaPlacement):
+            return Refusal(", ".join(alignment), resolvable=True)
+        return self._cached_allocation(node, alignment, needs, request)
 
     def _cached_allocation(
-        self, node: Snapshot, found: NumaPlacement, needs: NumaRequirements, request: NumaRequest
+        self,
+        node: Snapshot,
+        placement: NumaPlacement,
+        needs: NumaRequirements,
+        request: NumaRequest,
     ) -> AllocationResult | Refusal:
         """Return the allocation of a pod, cached for nodes in the same state."""
-        if found.allocation is not None:
-            return _allocation(found.allocation, needs, request)
+        if placement.allocation is not None:
+            return _allocation(placement.allocation, needs, request)
         row, reusable = int(node.row_numbers[0]), reusable_for_pod(node)
-        state = node.numa.state(row, found.zones)
-        key = (found.zones, int(node.numa.bind_policy[row]), state, reusable.preferred_cpus)
+        state = node.numa.state(row, placement.zones)
+        key = (placement.zones, int(node.numa.bind_policy[row]), state, reusable.preferred_cpus)
         cached = needs.allocations.get(key)
         if cached is None:
             numa_node = node.numa.node(row, pack=self.settings.pack)
-            allocation = NumaTrial(numa_node, request, reusable).allocate(found.zones or None)
+            allocation = NumaTrial(numa_node, request, reusable).allocate(placement.zones or None)
             if isinstance(allocation, NumaShortage):
                 return Refusal(", ".join(allocation.reasons), resolvable=True)
             if len(needs.allocations) >= KEEP:

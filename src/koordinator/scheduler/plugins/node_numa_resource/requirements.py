@@ -199,8 +199,8 @@ def _read_needs(snapshot: Snapshot, pod: PodClass, default_policy: str) -> NumaR
 
 def _notations(spec: PodSpec) -> dict[str, Notation]:
     """Return per resource the notation of the first container that requests it."""
-    found: dict[str, Notation] = {}
+    notations: dict[str, Notation] = {}
     for container in (*spec.containers, *spec.init_containers):
         for name, quantity in (container.resources.requests or {}).items():
-            found.setdefault(name, quantity.notation)
-    return found
+            notations.setdefault(name, quantity.notation)
+    return notations

@@ -82,38 +82,38 @@ def verdicts(
 ) -> Codes:
     """Return the reasons by row; ``aligned`` is called only if some row has a policy."""
     numa, rows = view.numa, view.row_numbers
-    found, kinds = Codes(len(rows)), kinds_of(view, needs)
+    codes, kinds = Codes(len(rows)), kinds_of(view, needs)
     if not needs.suits_all(numa.survey):
         own = POLICIES.index(needs.policy)
         if own:
             of_nodes = numa.policy[rows]
-            found.add((of_nodes > 0) & (of_nodes != own), POLICY_MISMATCH)
-        _add_by_binding(found, view, needs, kinds)
+            codes.add((of_nodes > 0) & (of_nodes != own), POLICY_MISMATCH)
+        _add_by_binding(codes, view, needs, kinds)
     if kinds.may_be_aligned:
         refused = ~aligned().admitted  # also where there are no NUMA nodes
         if kinds.only is None:
             refused &= kinds.aligned
         if np.logical_or.reduce(refused):
             there = numa.arrays.exists[rows].any(axis=1) | numa.wide[rows]
-            found.add(refused & ~there, MISSING_ZONES)
-            found.add(refused, UNALIGNED)
-    return found
+            codes.add(refused & ~there, MISSING_ZONES)
+            codes.add(refused, UNALIGNED)
+    return codes
 
 
-def _add_by_binding(found: Codes, view: Snapshot, needs: NumaRequirements, kinds: Kinds) -> None:
+def _add_by_binding(codes: Codes, view: Snapshot, needs: NumaRequirements, kinds: Kinds) -> None:
     requests = [(code, where, needs.request(BIND_POLICIES[code])) for code, where in _binds(kinds)]
     for _, where, request in requests:
         if request is None:
-            found.add(where, FRACTIONAL_CPUS)
+            codes.add(where, FRACTIONAL_CPUS)
     if view.numa.traits[2]:
         binds = np.zeros(len(view), bool)
         for _, where, request in requests:
             if request is not None and request.binding is not None:
                 binds |= where
-        _add_amplified(found, view, needs, binds)
+        _add_amplified(codes, view, needs, binds)
     for code, where, request in requests:
         if request is not None and request.binding is not None:
-            _add_unbindable(found, view, request, (where, kinds), code)
+            _add_unbindable(codes, view, request, (where, kinds), code)
 
 
 def _binds(kinds: Kinds) -> list[tuple[int, Where]]:
@@ -123,11 +123,11 @@ def _binds(kinds: Kinds) -> list[tuple[int, Where]]:
     return [(code, kinds.binds == code) for code in set(kinds.binds.tolist())]
 
 
-def _add_amplified(found: Codes, view: Snapshot, needs: NumaRequirements, binds: BoolArray) -> None:
+def _add_amplified(codes: Codes, view: Snapshot, needs: NumaRequirements, binds: BoolArray) -> None:
     if not needs.cpu_milli:
         return
     ratios = view.numa.node_ratio[view.row_numbers]
-    found.add(np.isnan(ratios), INVALID_RATIO)
+    codes.add(np.isnan(ratios), INVALID_RATIO)
     cpu = view.resources.index(CPU)
     short = short_of_cpu(
         needs.cpu_milli,
@@ -137,11 +137,11 @@ def _add_amplified(found: Codes, view: Snapshot, needs: NumaRequirements, binds:
         bound=view.numa.arrays.bound_cpus[view.row_numbers] * MILLI,
         ratios=np.nan_to_num(ratios, nan=1.0),
     )
-    found.add(short, INSUFFICIENT_CPU)
+    codes.add(short, INSUFFICIENT_CPU)
 
 
 def _add_unbindable(
-    found: Codes,
+    codes: Codes,
     view: Snapshot,
     request: NumaRequest,
     where: tuple[Where, Kinds],
@@ -156,16 +156,16 @@ def _add_unbindable(
     if binding is None:
         return
     if not numa.survey.laid_out:
-        found.add(here & ~numa.layout[rows], INVALID_LAYOUT)
+        codes.add(here & ~numa.layout[rows], INVALID_LAYOUT)
     node_policy = BIND_POLICIES[code]
     if node_policy is not None and node_policy != binding.policy:
-        found.add(here, POLICY_CONFLICT)
+        codes.add(here, POLICY_CONFLICT)
     if request.required_policy == CpuBindPolicy.FULL_PCPUS:
-        found.add(here & (binding.count % numa.arrays.cpus_per_core[rows] > 0), PARTIAL_CORES)
+        codes.add(here & (binding.count % numa.arrays.cpus_per_core[rows] > 0), PARTIAL_CORES)
     if binding.required:
         free = numa.arrays.bindable_in_all[rows, BINDABLE.index(request.required_policy)]
         short = free < binding.count
-        found.add(here & (kinds.policies == 0) & short, NOT_ENOUGH_CPUS)
+        codes.add(here & (kinds.policies == 0) & short, NOT_ENOUGH_CPUS)
 
 
 def is_plain(view: Snapshot, needs: NumaRequirements) -> bool:
@@ -189,14 +189,16 @@ def scores(
     unaligned = of_zones.admitted & (of_zones.zones == 0)
     if not np.logical_or.reduce(unaligned):
         return of_zones.scores
-    kinds, found = kinds_of(view, needs), of_zones.scores.copy()
+    kinds, node_scores = kinds_of(view, needs), of_zones.scores.copy()
     policies, bind = kinds.policies, kinds.binds
     for code in set(bind[unaligned].tolist()):
         request = needs.request(BIND_POLICIES[code])
         if request is not None:
             chosen = np.flatnonzero((bind == code) & unaligned)
-            found[chosen] = _node_scores(view, request, scorer, (chosen, policies[chosen] == 0))
-    return found
+            node_scores[chosen] = _node_scores(
+                view, request, scorer, (chosen, policies[chosen] == 0)
+            )
+    return node_scores
 
 
 def _node_scores(

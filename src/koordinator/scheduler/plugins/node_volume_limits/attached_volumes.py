@@ -248,8 +248,8 @@ def _volumes(placed: PlacedPod, cluster: Snapshot) -> Iterator[Attachable]:
             claim = cluster.objects.get(PersistentVolumeClaim, f"{meta.namespace}/{name}")
             if claim is None or (volume.ephemeral and not is_made_for(claim, meta.uid)):
                 continue
-            found = behind_claim(cluster.objects, claim)
+            attachable = behind_claim(cluster.objects, claim)
         else:
-            found = inline(volume)
-        if found is not None:
-            yield found
+            attachable = inline(volume)
+        if attachable is not None:
+            yield attachable

@@ -154,11 +154,11 @@ def _volumes(cluster: Snapshot, pod: PodClass) -> Iterator[Attachable]:
         name = claim_name(pod.name, volume)
         if name:
             claim = cluster.objects.get(PersistentVolumeClaim, f"{pod.namespace}/{name}")
-            found = behind_claim(cluster.objects, claim) if claim else None
+            attachable = behind_claim(cluster.objects, claim) if claim else None
         else:
-            found = inline(volume)
-        if found is not None:
-            yield found
+            attachable = inline(volume)
+        if attachable is not None:
+            yield attachable
 
 
 def _unusable_claim(snapshot: Snapshot, pod: PodClass) -> str:

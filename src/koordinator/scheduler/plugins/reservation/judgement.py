@@ -156,17 +156,19 @@ class Judge:
             return ()
         view = self.snapshot[np.array([place])]
         restored = () if hold is None else (hold,)
-        found: list[str] = []
+        reasons: list[str] = []
         with view.restoring_only(*restored, restricted=restricted):
             for plugin in self.parts:
                 if plugin.hints.filters(view, self.pod):
                     rejections = plugin.filter(view, self.pod)
                     code = int(rejections.codes[0])
                     if code and rejections.explain is not None:
-                        found += rejections.explain(0)
+                        reasons += rejections.explain(0)
                     elif code:
-                        found += (r for bit, r in enumerate(rejections.reasons) if code >> bit & 1)
-        return tuple(found)
+                        reasons += (
+                            r for bit, r in enumerate(rejections.reasons) if code >> bit & 1
+                        )
+        return tuple(reasons)
 
     def best(self, fitting: Sequence[Hold]) -> Hold:
         """Return the hold to use: the first by order label, else the one that would be fullest."""

@@ -403,14 +403,14 @@ class Reservations:
             return []
         known, row = self._known(view.cluster, pod), int(view.row_numbers[0])
         owned = known.owned(view.cluster) if isinstance(known, UsableHolds) else []
-        found = []
+        changed = []
         for name in [hold.offer.name for hold in owned if hold.row == row][:NAMED]:
             named = AFFINITY.entry(ReservationAffinity(name=name))
-            found.append(
+            changed.append(
                 (f"name {name} in its reservation affinity: {_one(named)}", _annotated(it, named))
             )
         text = f"remove its reservation affinity (annotation {AFFINITY.key})"
-        return [*found, (text, _annotated(it, {}))]
+        return [*changed, (text, _annotated(it, {}))]
 
     def unusable_holds(self, snapshot: Snapshot, pod: PodClass) -> dict[str, str]:
         """Return why the pod may not use the reservations that it owns, by name."""
@@ -422,7 +422,7 @@ class Reservations:
         known = self._known(view.cluster, pod)
         if not isinstance(known, UsableHolds) or known.requester.selector.affinity is not None:
             return []
-        found, row = [], int(view.row_numbers[0])
+        changed, row = [], int(view.row_numbers[0])
         for hold in known.owned(view.cluster):
             if hold.row != row:
                 continue
@@ -432,10 +432,10 @@ class Reservations:
                 spec = replace(it.spec, tolerations=it.spec.tolerations + more)
                 listed = ", ".join(map(toleration_text, more))
                 text = f"add to its tolerations, for reservation {hold.offer.name}: [{listed}]"
-                found.append((text, replace(it, spec=spec)))
-            if len(found) == NAMED:
+                changed.append((text, replace(it, spec=spec)))
+            if len(changed) == NAMED:
                 break
-        return found
+        return changed
 
     def _reasons(
         self, snapshot: Snapshot, pod: PodClass, reasons_at: Callable[[int], Sequence[str]]

@@ -149,13 +149,13 @@ class PreAllocation:
             if self.refusal is None:
                 pods = snapshot.pods.values()
                 taken_over = {uid for placed in pods for uid in placed.pod_allocation.takes_over}
-                found = [
+                candidates = [
                     placed
                     for placed in pods
                     if self._is_candidate(snapshot, placed)
                     and placed.pod.metadata.uid not in taken_over
                 ]
-                for number, placed in enumerate(sorted(found, key=self._rank), 1):
+                for number, placed in enumerate(sorted(candidates, key=self._rank), 1):
                     self.restorable.add(standing_hold(placed, self.offer, -number))
         return self.restorable if len(self.restorable) else None
 

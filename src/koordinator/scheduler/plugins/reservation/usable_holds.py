@@ -114,7 +114,7 @@ class UsableHolds:
 
     def verdicts(self, snapshot: Snapshot, pod: PodClass) -> Counter[tuple[int, MatchResult, str]]:
         """Count verdicts of usable holds by row; taint verdicts also by taint."""
-        found: Counter[tuple[int, MatchResult, str]] = Counter()
+        counts: Counter[tuple[int, MatchResult, str]] = Counter()
         for hold in self.owned(snapshot):
             verdict, taint = self.verdict(snapshot, pod, hold), ""
             if verdict is MatchResult.TAINTED:
@@ -124,8 +124,8 @@ class UsableHolds:
                     if taint_in_the_way
                     else ""
                 )
-            found[hold.row, verdict, taint] += 1
-        return found
+            counts[hold.row, verdict, taint] += 1
+        return counts
 
 
 OTHER_NODE: Final = "node(s) didn't match the nodeName specified by reservation"
@@ -224,17 +224,17 @@ _UNUSABLE: Final = {
 
 def unusable(usable: UsableHolds, snapshot: Snapshot, pod: PodClass) -> dict[str, str]:
     """Return why a pod may not use the reservations that it owns, by name."""
-    found = {}
+    reasons = {}
     for hold in usable.owned(snapshot):
         verdict = usable.verdict(snapshot, pod, hold)
         if verdict is MatchResult.TAINTED:
             taint = usable.requester.untolerated(hold.offer)
-            found[hold.offer.name] = (
+            reasons[hold.offer.name] = (
                 f"it has the taint {taint_text(taint)}" if taint is not None else "it is tainted"
             )
         elif verdict in _UNUSABLE:
-            found[hold.offer.name] = _UNUSABLE[verdict]
-    return found
+            reasons[hold.offer.name] = _UNUSABLE[verdict]
+    return reasons
 
 
 def summary(
@@ -272,11 +272,11 @@ def summary(
 
 def _by_node(matched: Counter[int], reasons_at: Callable[[int], Sequence[str]]) -> Counter[str]:
     """Count the node reasons that exclude the pod from matched reservations."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for row, count in matched.items():
         reasons = reasons_at(row)
         of_node = [reason for reason in reasons if not reason.startswith(PREFIX)]
         left = count - (len(reasons) - len(of_node))
         for reason in of_node if left > 0 else ():
-            found[reason] += left
-    return found
+            counts[reason] += left
+    return counts

@@ -223,8 +223,8 @@ class Reach:
             only = terms[0].match_expressions[0]
             if only.operator == "In":
                 by_value = self._with_label(only.key)
-                found = [by_value[v] for v in dict.fromkeys(only.values) if v in by_value]
-                return np.concatenate(found) if found else _NOWHERE
+                matching = [by_value[v] for v in dict.fromkeys(only.values) if v in by_value]
+                return np.concatenate(matching) if matching else _NOWHERE
         return np.flatnonzero(matches_selector(self._whole, selector))
 
     def _with_label(self, key: str) -> dict[str, IntArray]:

@@ -99,8 +99,12 @@ class VolumeBinding:
         if isinstance(outcome, Refusal):
             everywhere = np.ones(len(snapshot), bool)
             return Rejections.where(everywhere, outcome.reason, unresolvable=True)
-        found = outcome.rejections
-        return found if snapshot.rows is None else replace(found, codes=found.codes[snapshot.rows])
+        rejections = outcome.rejections
+        return (
+            rejections
+            if snapshot.rows is None
+            else replace(rejections, codes=rejections.codes[snapshot.rows])
+        )
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         outcome = _outcome(view.cluster, pod)

@@ -70,12 +70,12 @@ class LoadRules:
 
     def amounts(self, quantities: Mapping[str, Quantity]) -> LoadAmounts:
         """Convert quantities to canonical units, 0 if missing or negative."""
-        found = []
+        amounts = []
         for name, unit in self._units:
             quantity = quantities.get(name)
             amount = 0 if quantity is None else -(-quantity.nanos // unit)
-            found.append(max(0, min(amount, LARGEST)))
-        return tuple(found)
+            amounts.append(max(0, min(amount, LARGEST)))
+        return tuple(amounts)
 
     @cached_property
     def _units(self) -> tuple[tuple[str, int], ...]:
@@ -172,16 +172,16 @@ class NodeMeasurement(msgspec.Struct, frozen=True):  # a struct: one is created 
         """
         if window is None:
             return self.usage
-        found, longest_s = None, -1.0
+        resources, longest_s = None, -1.0
         for aggregated in self.windows:
             usage = aggregated.usage.get(window.statistic)
             duration_s = aggregated.duration.total_seconds()
             wanted = not window.duration_s or duration_s == window.duration_s
             if usage is not None and usage.resources and wanted and duration_s >= longest_s:
-                found, longest_s = usage.resources, duration_s
-        if found is None:
+                resources, longest_s = usage.resources, duration_s
+        if resources is None:
             return None if window.duration_s else self.usage
-        return rules.amounts(found)
+        return rules.amounts(resources)
 
 
 def measured_by(metric: NodeMetric, rules: LoadRules) -> NodeMeasurement:

@@ -188,22 +188,22 @@ class NodeTopology:
         }
 
 
-def read_topology(found: NodeResourceTopology) -> NodeTopology:
+def read_topology(report: NodeResourceTopology) -> NodeTopology:
     """Parse a NodeResourceTopology.
 
     Raises InputError with object and annotation: a node with unknown reservations must not be used.
     """
     try:
-        return _read(found)
+        return _read(report)
     except InputError as error:
-        raise error.within(subject=f"NodeResourceTopology {found.key}") from None
+        raise error.within(subject=f"NodeResourceTopology {report.key}") from None
 
 
-def _read(found: NodeResourceTopology) -> NodeTopology:
-    meta = found.metadata
+def _read(report: NodeResourceTopology) -> NodeTopology:
+    meta = report.metadata
     layout = read_layout(meta)
     unusable = _unusable(meta)
-    zones = dict(sorted(_zones(found.zones).items()))
+    zones = dict(sorted(_zones(report.zones).items()))
     for zone, amounts in zones.items():
         if layout is not None and amounts.get(CPU):
             lost = (unusable & layout.numa_nodes.get(zone, 0)).bit_count() * _MILLI
@@ -213,7 +213,7 @@ def _read(found: NodeResourceTopology) -> NodeTopology:
         unusable=unusable,
         zones=zones,
         policy=next(
-            (_POLICIES[name] for name in found.topology_policies if name in _POLICIES),
+            (_POLICIES[name] for name in report.topology_policies if name in _POLICIES),
             NumaTopologyPolicy.NONE,
         ),
         kubelet=KUBELET_CPU_MANAGER_POLICY.read(meta),
@@ -248,14 +248,14 @@ def _parse(path: str, text: str) -> int:
 
 def _zones(zones: tuple[Zone, ...]) -> dict[int, dict[str, int]]:
     """Return the NUMA nodes; zones of other types or names are ignored."""
-    found = {}
+    by_number = {}
     for zone in zones:
         _, dash, number = zone.name.partition("node-")
         if zone.type == NUMA_ZONE and dash and number.isascii() and number.isdigit():
             if len(number) > len(str(MAX_ZONE)) or int(number) > MAX_ZONE:
                 accepted = f"node- and a number from 0 to {MAX_ZONE}"
                 raise InputError(f"must be {accepted}, got {zone.name}", path="zones.name")
-            found[int(number)] = read_amounts(
+            by_number[int(number)] = read_amounts(
                 {resource.name: resource.allocatable for resource in zone.resources}
             )
-    return found
+    return by_number

@@ -56,24 +56,24 @@ def align_rows(
     best, best_size, best_score = (np.zeros(n, np.int64) for _ in range(3))
     everything = rows.exists @ (1 << np.arange(rows.exists.shape[1]))
     smallest = np.full(fits.reported.shape, rows.exists.shape[1] + 1)
-    for found in reversed(fits.sets):
-        smallest[found.hinted] = found.zones.bit_count()
-    for index, found in enumerate(fits.sets):
-        size = found.zones.bit_count()
-        prefers = found.hinted if not single else found.hinted & (smallest == size) & (size == 1)
+    for fit in reversed(fits.sets):
+        smallest[fit.hinted] = fit.zones.bit_count()
+    for index, fit in enumerate(fits.sets):
+        size = fit.zones.bit_count()
+        prefers = fit.hinted if not single else fit.hinted & (smallest == size) & (size == 1)
         agreed = (prefers | ~fits.reported).all(axis=1)
-        named = fits.reported.any(axis=1) | (everything == found.zones)
-        score = _set_score(rows, request, fits, found.zones, scorer) * found.hinted.sum(axis=1)
+        named = fits.reported.any(axis=1) | (everything == fit.zones)
+        score = _set_score(rows, request, fits, fit.zones, scorer) * fit.hinted.sum(axis=1)
         if others is not None:
             agreed &= others.prefers[:, index]
             named |= others.named[:, index]
             score += others.scores[:, index]
-        agreed &= named & ((found.zones & ~everything) == 0)
-        agreed &= _accepts(rows, found.zones, exclusive)
+        agreed &= named & ((fit.zones & ~everything) == 0)
+        agreed &= _accepts(rows, fit.zones, exclusive)
         first = best == 0
-        better = (size == best_size) & ((found.zones < best) | (score > best_score))
+        better = (size == best_size) & ((fit.zones < best) | (score > best_score))
         replaced = agreed & (first | better)
-        best[replaced], best_size[replaced] = found.zones, size
+        best[replaced], best_size[replaced] = fit.zones, size
         best_score[replaced] = score[replaced]
     admitted = (best > 0) & (smallest <= rows.exists.shape[1]).all(axis=1, where=fits.reported)
     if single:
@@ -92,11 +92,11 @@ def score_rows(
 ) -> IntArray:
     """Return ``(n,)`` utilization scores of the NUMA nodes that the pod uses; 0 without a set."""
     scores = np.zeros(len(rows.exists), np.int64)
-    for found in fits.sets:
-        chosen = np.flatnonzero(alignments.zones == found.zones)
+    for fit in fits.sets:
+        chosen = np.flatnonzero(alignments.zones == fit.zones)
         if not len(chosen):
             continue
-        taken = found.touched[chosen][:, :, None]
+        taken = fit.touched[chosen][:, :, None]
         requested = (rows.used[chosen] * taken).sum(axis=1)
         if request.binding is not None:
             bound = amplified_rows(rows.bound_cpus[chosen] * MILLI, rows.cpu_ratio[chosen])

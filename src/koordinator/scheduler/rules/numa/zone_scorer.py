@@ -87,13 +87,13 @@ def resource_hints(
     node, fits = trial.node, fits or trial.fits
     there = set().union(*node.zones.values())
     reported = [name for name in trial.request.amounts if name in there]
-    found = [
+    sets = [
         (zones, score_zones(trial, zones, scorer))
         for zones in subsets(tuple(node.zones))
         if zones.bit_count() <= largest and fits(zones)
     ]
     restricted = policy is NumaTopologyPolicy.RESTRICTED
-    everywhere = _hints(found, restricted=restricted)
+    everywhere = _hints(sets, restricted=restricted)
     lacking = dict.fromkeys(reported, 0)
     for zone, here in trial.available.items():
         for name in reported:
@@ -102,7 +102,7 @@ def resource_hints(
     return {
         name: everywhere
         if not empty
-        else _hints([each for each in found if not each[0] & empty], restricted=restricted)
+        else _hints([each for each in sets if not each[0] & empty], restricted=restricted)
         for name, empty in lacking.items()
     }
 

@@ -214,7 +214,7 @@ def reservation_message(message: str) -> str:
         for item in _HEAD.sub("", message).replace(". ", ", ").split(",")
         if _ITEM.match(item.strip())
     ]
-    totals = [found.group(1) for item in items if (found := _TOTAL.match(item))]
+    totals = [match.group(1) for item in items if (match := _TOTAL.match(item))]
     if not totals:
         return ""
     left = [item for item in items if not _TOTAL.match(item)]

@@ -225,8 +225,8 @@ class ReservationRequester:
         """
         affinity = self.selector.affinity
         tolerations = affinity.tolerations if affinity is not None else self.tolerations
-        found = untolerated(offer.taints, tolerations, FORBIDDING)
-        return found[0] if found else None
+        taints = untolerated(offer.taints, tolerations, FORBIDDING)
+        return taints[0] if taints else None
 
 
 def is_exact_match(

@@ -123,8 +123,8 @@ def _matches(owner: ReservationOwner, owner_candidate: OwnerCandidate) -> bool:
 def _is_object(wanted: ObjectReference, owner_candidate: OwnerCandidate) -> bool:
     """Compare the given fields, except the kind, as in the original."""
     return all(
-        not expected or expected == found
-        for expected, found in (
+        not expected or expected == actual
+        for expected, actual in (
             (wanted.uid, owner_candidate.uid),
             (wanted.name, owner_candidate.name),
             (wanted.namespace, owner_candidate.namespace),
@@ -141,16 +141,16 @@ def _has_controller(
     return any(_is_controller(wanted, reference) for reference in owner_candidate.owner_references)
 
 
-def _is_controller(wanted: ReservationControllerReference, found: OwnerReference) -> bool:
-    if wanted.controller is not None and wanted.controller != bool(found.controller):
+def _is_controller(wanted: ReservationControllerReference, actual: OwnerReference) -> bool:
+    if wanted.controller is not None and wanted.controller != bool(actual.controller):
         return False
     return all(
-        not expected or expected == there
-        for expected, there in (
-            (wanted.uid, found.uid),
-            (wanted.name, found.name),
-            (wanted.kind, found.kind),
-            (wanted.api_version, found.api_version),
+        not expected or expected == value
+        for expected, value in (
+            (wanted.uid, actual.uid),
+            (wanted.name, actual.name),
+            (wanted.kind, actual.kind),
+            (wanted.api_version, actual.api_version),
         )
     )
 
