@@ -35,7 +35,7 @@ from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
 SCORED_NODES = 5
 MAX_LISTED = 500  # pods or gangs in one answer
 MAX_QUEUED = 100  # pods of the scheduling queue
-MAX_FOUND = 20  # pods by a part of their names
+MAX_MATCHES = 20  # pods by a part of their names
 
 
 def objects_of(handle: SchedulerHandle) -> list[KubeObject]:
@@ -137,7 +137,7 @@ def find(handle: SchedulerHandle, text: str, scope: ViewScope) -> dict[str, Any]
     state = handle.state
     keys = (key for key in (*state.pods.by_key, *state.unbound) if text in key.lower())
     matching = dict.fromkeys(key for key in keys if scope.sees(key.partition("/")[0]))
-    listed = sorted(matching)[:MAX_FOUND]
+    listed = sorted(matching)[:MAX_MATCHES]
     nodes = {
         key: state.nodes.names[placed.row]
         for key in listed

@@ -83,7 +83,7 @@ class GpusOnDemand:
 
     def __init__(self, find: Callable[[], Gpus]) -> None:
         self._find = find
-        self._found: Gpus | None = None
+        self._known: Gpus | None = None
 
     @property
     def driver_version(self) -> str:
@@ -96,9 +96,9 @@ class GpusOnDemand:
         return self._gpus().usage()
 
     def _gpus(self) -> Gpus:
-        if self._found is None:
-            self._found = self._find()
-        return self._found
+        if self._known is None:
+            self._known = self._find()
+        return self._known
 
 
 BUS_ID = re.compile(r"[0-9a-f]{4,8}:[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]")

@@ -109,32 +109,32 @@ class Ingest:
         known = self._state.objects.get(type(new), new.key)
         return known is not None and _version(known) > _version(new)
 
-    def _is_replaced(self, gone: KubeObject) -> bool:
+    def _is_replaced(self, deleted: KubeObject) -> bool:
         """Return whether we know already of another object that has the name now."""
-        known = self._state.objects.stored(type(gone), gone.key)
+        known = self._state.objects.stored(type(deleted), deleted.key)
         return (
             known is not None
-            and known.metadata.uid != gone.metadata.uid
-            and _version(known) > _version(gone)
+            and known.metadata.uid != deleted.metadata.uid
+            and _version(known) > _version(deleted)
         )
 
-    def drop(self, gone: KubeObject) -> ClusterEvent:
+    def drop(self, deleted: KubeObject) -> ClusterEvent:
         """Forget an object that is no pod."""
-        if isinstance(gone, Node):
-            if gone.metadata.name in self._state.nodes.rows:
-                self._state.drop_node(gone.metadata.name)
+        if isinstance(deleted, Node):
+            if deleted.metadata.name in self._state.nodes.rows:
+                self._state.drop_node(deleted.metadata.name)
         else:
-            if not self._is_replaced(gone):
-                self._state.objects.drop(gone)
-            if isinstance(gone, Device):
-                self._set_devices(gone.metadata.name)
-            elif isinstance(gone, NodeResourceTopology):
-                self._set_topology(gone.metadata.name)
-            elif isinstance(gone, NodeMetric):
-                self._set_load(gone.metadata.name)
-            elif isinstance(gone, Namespace):
-                self._set_namespace(gone.metadata.name, None)
-        return ClusterEvent(gone.KIND, Action.DELETE, gone, None)
+            if not self._is_replaced(deleted):
+                self._state.objects.drop(deleted)
+            if isinstance(deleted, Device):
+                self._set_devices(deleted.metadata.name)
+            elif isinstance(deleted, NodeResourceTopology):
+                self._set_topology(deleted.metadata.name)
+            elif isinstance(deleted, NodeMetric):
+                self._set_load(deleted.metadata.name)
+            elif isinstance(deleted, Namespace):
+                self._set_namespace(deleted.metadata.name, None)
+        return ClusterEvent(deleted.KIND, Action.DELETE, deleted, None)
 
     def _set_namespace(self, name: str, labels: Mapping[str, str] | None) -> None:
         if self._state.pods.set_namespace(name, labels):
@@ -275,18 +275,18 @@ class Ingest:
         for kind, devices in allocation.devices.items():
             group = report.model.group(kind)
             there = group.mask if group else 0
-            lacking = [taken.minor for taken in devices if not there >> taken.minor & 1]
-            if lacking:
+            missing = [taken.minor for taken in devices if not there >> taken.minor & 1]
+            if missing:
                 problem = (
-                    f"pod {pod.key}: {ALLOCATED.path} names {kind} devices {lacking}, which node "
+                    f"pod {pod.key}: {ALLOCATED.path} names {kind} devices {missing}, which node "
                     f"{pod.spec.node_name} does not report"
                 )
                 self.warnings.append(ObjectWarning(pod, problem))
 
-    def drop_placed(self, gone: Pod) -> ClusterEvent:
+    def drop_placed(self, deleted: Pod) -> ClusterEvent:
         """Release what a pod took that is deleted or has ended."""
-        self._state.displace(gone.key)
-        return ClusterEvent("AssignedPod", Action.DELETE, gone, None)
+        self._state.displace(deleted.key)
+        return ClusterEvent("AssignedPod", Action.DELETE, deleted, None)
 
 
 def _version(obj: KubeObject) -> int:

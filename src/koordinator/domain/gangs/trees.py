@@ -349,11 +349,11 @@ def quorum_problem(tree: GroupTree, present: Mapping[str, int]) -> str:
         return present.get(leaf.id, 0) >= leaf.least
 
     return "; ".join(
-        _lacks(one, has_enough, present) for one in islice(tree.unmet(has_enough), _NAMED)
+        _shortfall_text(one, has_enough, present) for one in islice(tree.unmet(has_enough), _NAMED)
     )
 
 
-def _lacks(
+def _shortfall_text(
     one: GroupTree, has_enough: Callable[[GroupTree], bool], present: Mapping[str, int]
 ) -> str:
     if one.is_leaf:

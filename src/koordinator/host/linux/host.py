@@ -19,7 +19,7 @@ from koordinator.host.linux.trees import Tree, Trees
 
 KEPT_OPEN = 4096  # files, well below the limit of a service
 _CHUNK = 1 << 14  # bytes; larger than almost all files
-_GONE = {errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR}
+_MISSING = {errno.ENOENT, errno.ENODEV, errno.ESRCH, errno.ENOTDIR}
 _LINKS = {  # errors whose standard text misleads
     errno.ELOOP: "it leads through a link",
     errno.EXDEV: "it leads out of its folder",
@@ -56,7 +56,7 @@ class LinuxHost:
                     return _content(descriptor)
                 except OSError as error:
                     self._drop(path)
-                    if error.errno not in _GONE:
+                    if error.errno not in _MISSING:
                         raise
             descriptor = self._trees.open(path, os.O_RDONLY)
             is_kept = False
@@ -197,7 +197,7 @@ class LinuxHost:
                 raise HostError(f"cannot kill process {pid}: it is not in {cgroup}")
             signal.pidfd_send_signal(process, signal.SIGKILL)
         except OSError as error:
-            if error.errno in _GONE:
+            if error.errno in _MISSING:
                 return False
             raise HostError(f"cannot kill process {pid}: {error.strerror}") from None
         finally:
@@ -251,5 +251,5 @@ def _is_in_cgroup(text: str, cgroup: str) -> bool:
 
 
 def _failure(error: OSError, path: str, verb: str) -> HostError:
-    kind = MissingFileError if error.errno in _GONE else HostError
+    kind = MissingFileError if error.errno in _MISSING else HostError
     return kind(f"cannot {verb} {path}: {_LINKS.get(error.errno or 0, error.strerror)}")

@@ -19,7 +19,7 @@ from koordinator.host.linux.trees import FOLDER, Tree, Trees
 _WORLD_WRITABLE = 0o777  # programs in containers often run as other users
 _BATCH = 256  # entries of a folder per listing
 _INT = struct.Struct("<i")
-_GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
+_MISSING = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ESTALE})
 
 
 class LinuxRegionFile:
@@ -160,5 +160,5 @@ def _host_errors(path: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        kind = MissingFileError if error.errno in _GONE else HostError
+        kind = MissingFileError if error.errno in _MISSING else HostError
         raise kind(f"cannot use {path}: {error.strerror}") from None

@@ -370,15 +370,15 @@ class Bindings:
             self.permitted.remove(permitted)
         return permitted
 
-    def forget(self, key: str, *, gone: bool) -> bool:
+    def forget(self, key: str, *, ended: bool) -> bool:
         """Give back the place of a pod that waits; return whether there was one.
 
         A pod that still exists was bound by another scheduler and may use objects created here.
         """
         assumed = self._take_out(key)
         if assumed is not None:
-            self._binder.forget(assumed, keeps_created=not gone)
-        if assumed is not None and gone:
+            self._binder.forget(assumed, keeps_created=not ended)
+        if assumed is not None and ended:
             self._observer.released(assumed)
         return assumed is not None
 

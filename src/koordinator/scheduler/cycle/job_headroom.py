@@ -169,9 +169,9 @@ def free_headroom(
     if not len(alive) or int(state.pods.lowest_priority[alive].min()) >= below:
         return PostFilterResult()
     kinds = _kinds(profile, state, members)
-    lack = _lack(profile, state, [pod_class for _, pod_class in members], kinds)
-    if isinstance(lack, Refusal):
-        return PostFilterResult(lack.reason)
+    shortfall = _cluster_shortfall(profile, state, [pod_class for _, pod_class in members], kinds)
+    if isinstance(shortfall, Refusal):
+        return PostFilterResult(shortfall.reason)
     problem = _problem(
         profile,
         state,
@@ -179,8 +179,8 @@ def free_headroom(
         kinds,
         below=below,
         rows=rows,
-        allows=_both(allows, lack),
-        lack=lack,
+        allows=_both(allows, shortfall),
+        shortfall=shortfall,
     )
     if not len(problem.victims.pods):
         return PostFilterResult("no pod of lower priority may be evicted")
@@ -219,7 +219,7 @@ def _kinds(profile: Profile, state: ClusterState, members: Sequence[Member]) -> 
     return kinds
 
 
-def _lack(
+def _cluster_shortfall(
     profile: Profile, state: ClusterState, pods: Sequence[PodClass], kinds: _Kinds
 ) -> Shortfall | Refusal | None:
     """Return what keeps the members away whatever the node, if victims can help."""
@@ -237,14 +237,14 @@ def _lack(
             refusal = active.plugin.prefilter(view, pod_class)
             if isinstance(refusal, Refusal):
                 return refusal
-    lack: Shortfall | None = shortfall
-    return lack
+    result: Shortfall | None = shortfall
+    return result
 
 
-def _both(allows: Allows | None, lack: Shortfall | None) -> Allows | None:
-    if lack is None or allows is None:
-        return allows if lack is None else lack.allows
-    first, second = allows, lack.allows
+def _both(allows: Allows | None, shortfall: Shortfall | None) -> Allows | None:
+    if shortfall is None or allows is None:
+        return allows if shortfall is None else shortfall.allows
+    first, second = allows, shortfall.allows
     return lambda placed: first(placed) and second(placed)
 
 
@@ -257,13 +257,13 @@ def _problem(
     below: int,
     rows: IntArray | None,
     allows: Allows | None,
-    lack: Shortfall | None,
+    shortfall: Shortfall | None,
 ) -> PreemptionProblem:
     """Return the problem in arrays; victims of a quota may be anywhere, places may not."""
     nodes = state.nodes
     alive = np.flatnonzero(nodes.alive[: len(nodes)])
     usable = alive if rows is None else np.intersect1d(rows, alive)
-    there = usable if lack is None else alive
+    there = usable if shortfall is None else alive
     requests = {key: compared(profile, state, members[0][1]) for key, members in kinds.items()}
     columns = np.flatnonzero(np.any(list(requests.values()), axis=0))
     free = (nodes.allocatable[columns][:, there] - nodes.requested[columns][:, there]).T.copy()
@@ -302,7 +302,7 @@ def _problem(
         allows=allows,
         lent=lent,
     )
-    shortage = None if lack is None else _shortage(lack, victims)
+    shortage = None if shortfall is None else _shortage(shortfall, victims)
     return PreemptionProblem(there, free, tuple(shapes), victims, shortage)
 
 
@@ -353,13 +353,13 @@ def _own_gangs(caches: Sequence[GangCache], kinds: _Kinds) -> frozenset[str]:
     return frozenset(own)
 
 
-def _shortage(lack: Shortfall, victims: VictimTable) -> QuotaShortage:
-    names = list(lack.missing)
+def _shortage(shortfall: Shortfall, victims: VictimTable) -> QuotaShortage:
+    names = list(shortfall.missing)
     frees = np.zeros((len(victims.pods), len(names)), np.int64)
     for at, placed in enumerate(victims.pods):
-        freed = lack.frees(placed)
+        freed = shortfall.frees(placed)
         frees[at] = [freed.get(name, 0) for name in names]
-    return QuotaShortage(np.array([lack.missing[name] for name in names], np.int64), frees)
+    return QuotaShortage(np.array([shortfall.missing[name] for name in names], np.int64), frees)
 
 
 def _result(

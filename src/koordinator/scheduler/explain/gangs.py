@@ -179,10 +179,11 @@ def short_gang(cache: GangCache, pod: Pod, start_together: StartTogether) -> Ite
         alone = is_known and len(short) == 1
         yield from _more_members(gang, pod.key, there, start_together, alone=alone)
     if is_known and len(short) > 1:
-        copies = {_example(gang, pod.key): _lacking(gang) for gang in short}
+        copies = {_example(gang, pod.key): _missing_count(gang) for gang in short}
         if len(copies) == len(short) and start_together(there, copies):
             steps = " and ".join(
-                f"{_lacking(gang)} more {_members_of(_lacking(gang), gang)}" for gang in short
+                f"{_missing_count(gang)} more {_members_of(_missing_count(gang), gang)}"
+                for gang in short
             )
             yield Remedy(kind="together", text=f"together: create {steps}")
 
@@ -210,13 +211,13 @@ def _short_tree(cache: GangCache, tree: GroupTree) -> Iterator[Remedy]:
 
     for group in tree.unmet(lambda leaf: present(leaf) >= leaf.least):
         if group.is_leaf:
-            lacking = group.least - present(group)
-            many = "member" if lacking == 1 else "members"
-            text = f"create {lacking} more {many} of PodGroup {group.key}"
+            missing = group.least - present(group)
+            many = "member" if missing == 1 else "members"
+            text = f"create {missing} more {many} of PodGroup {group.key}"
         elif len(group.children) < group.least:
-            lacking = group.least - len(group.children)
-            many = "group" if lacking == 1 else "groups"
-            text = f"create {lacking} more {many} below CompositePodGroup {group.key}"
+            missing = group.least - len(group.children)
+            many = "group" if missing == 1 else "groups"
+            text = f"create {missing} more {many} below CompositePodGroup {group.key}"
         else:
             continue
         yield Remedy(kind="gang", text=text, sufficient=False, tried=False)
@@ -240,16 +241,16 @@ def _more_members(
 ) -> Iterator[Remedy]:
     """Yield remedies for one short gang; ``there`` are all ungated members of its group."""
     blocked = sorted(k for k, one in gang.members.items() if one.state is MemberState.BLOCKED)
-    own, lacking = _unblocked(gang), _lacking(gang)
+    own, missing = _unblocked(gang), _missing_count(gang)
     listed = ", ".join(own[:NAMED]) or "none"
     listed += f" and {len(own) - NAMED} more" if len(own) > NAMED else ""
     if blocked:
         text = f"remove the scheduling gates of {', '.join(blocked[:NAMED])}, members of {gang.id}"
-        enough = alone and len(blocked) >= lacking and start_together([*there, *blocked], {})
+        enough = alone and len(blocked) >= missing and start_together([*there, *blocked], {})
         yield Remedy(kind="open-gates", text=text, sufficient=enough)
     verb = "is" if len(own) == 1 else "are"
-    text = f"create {lacking} more {_members_of(lacking, gang)}: there {verb} {listed}"
-    copies = {_example(gang, explained): lacking}
+    text = f"create {missing} more {_members_of(missing, gang)}: there {verb} {listed}"
+    copies = {_example(gang, explained): missing}
     yield Remedy(kind="gang", text=text, sufficient=alone and start_together(there, copies))
     if alone and gang.present and start_together(there, {}):
         text = f"set {_setting_of(gang)} to {gang.present}: that many members exist"
@@ -260,7 +261,7 @@ def _unblocked(gang: Gang) -> list[str]:
     return sorted(k for k, one in gang.members.items() if one.state is not MemberState.BLOCKED)
 
 
-def _lacking(gang: Gang) -> int:
+def _missing_count(gang: Gang) -> int:
     assert gang.terms is not None  # noqa: S101 -- callers pass gangs with terms
     return gang.terms.min_member - gang.present
 

@@ -94,7 +94,7 @@ def nearest_nodes(question: Question) -> Iterator[NearNode]:
         yield NearNode(
             node=obstacles.names[index],
             reasons=tuple(cause.reason for cause in against),
-            lacks={n: quantity(n, amount) for n, amount in question.lacking(index).items()},
+            lacks={n: quantity(n, amount) for n, amount in question.shortfall_of(index).items()},
             hopeless=bool(obstacles.never[index]),
             details=tuple(dict.fromkeys(details)),
         )

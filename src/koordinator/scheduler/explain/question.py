@@ -27,15 +27,15 @@ MEASURING = "LoadAwareScheduling"  # cannot predict usage without the pods of a 
 
 @dataclass(frozen=True, slots=True)
 class Shortages:
-    """Shortages of nodes: ``lacking[i, d]`` of the pod's d-th request."""
+    """Shortages of nodes: ``amounts[i, d]`` of the pod's d-th request."""
 
-    lacking: IntArray  # (n, n_requests)
+    amounts: IntArray  # (n, n_requests)
     requested: IntArray  # (n_requests,)
     names: tuple[str, ...]  # (n_requests,)
 
     def of(self, index: int) -> dict[str, int]:
         """Return the shortages of one node."""
-        amounts = zip(self.names, self.lacking[index].tolist(), strict=True)
+        amounts = zip(self.names, self.amounts[index].tolist(), strict=True)
         return {name: amount for name, amount in amounts if amount > 0}
 
 
@@ -48,7 +48,7 @@ class Question:
     pod: Pod
     pod_class: PodClass
     obstacles: Obstacles
-    lacks: Shortages  # with all reservations of the pod combined
+    shortages: Shortages  # with all reservations of the pod combined
     order: IntArray  # indices of nodes, nearest first
     _rivals: Nominations
     active_profile: Profile  # without plugins that refuse the pod anyway
@@ -80,11 +80,11 @@ class Question:
         )
         return other.takes_without(row, ())
 
-    def starts(self, pod: Pod, row: int, gone: Sequence[str] = ()) -> bool:
+    def starts(self, pod: Pod, row: int, removed: Sequence[str] = ()) -> bool:
         """Return whether every plugin accepts a pod on a node without some pods, by key."""
         on_row = self.state.pods.on_row[row]
         with Transaction(self.state) as transaction:
-            for key in gone:
+            for key in removed:
                 transaction.displace(on_row[key])
             return self.takes(pod, row, self.obstacles.silent)
 
@@ -138,10 +138,10 @@ class Question:
         """Return the question without nominated pods."""
         return replace(self, _rivals={}, _what_if=StateWhatIf(self.active_profile, self.state, {}))
 
-    def takes_without(self, row: int, gone: Sequence[str]) -> bool:
+    def takes_without(self, row: int, removed: Sequence[str]) -> bool:
         """Return whether a node takes the pod without those pods, by key."""
         on_row = self.state.pods.on_row[row]
-        return not self._left(row, [on_row[key] for key in gone])
+        return not self._left(row, [on_row[key] for key in removed])
 
     def detail(self, plugin: str, row: int) -> str:
         """Return a plugin's details about a node; empty without any."""
@@ -154,7 +154,7 @@ class Question:
         near = affinity.pod_affinity if affinity is not None else None
         return near is not None and bool(near.required_during_scheduling_ignored_during_execution)
 
-    def lacking(self, index: int) -> dict[str, int]:
+    def shortfall_of(self, index: int) -> dict[str, int]:
         """Return the missing amounts of the pod's requests on a node, by resource.
 
         Resources that no node has are left out.
@@ -162,8 +162,8 @@ class Question:
         for active in self.profile.filter:
             answer = self._ask("node_shortfall", active.name, int(self.obstacles.rows[index]))
             if isinstance(answer, dict):
-                return {name: n for name, n in answer.items() if name in self.lacks.names}
-        return self.lacks.of(index)
+                return {name: n for name, n in answer.items() if name in self.shortages.names}
+        return self.shortages.of(index)
 
     def node_remedy(self, plugin: str, row: int) -> str:
         """Return the change of a node with which a plugin accepts it; empty without one."""
@@ -237,13 +237,13 @@ class Question:
             reasons = self._left(row, pods)
         return reasons
 
-    def _left(self, row: int, gone: Sequence[PlacedPod]) -> tuple[str, ...]:
+    def _left(self, row: int, removed: Sequence[PlacedPod]) -> tuple[str, ...]:
         """Return why a node rejects the pod without some of its pods, including Reserve."""
-        reasons = self._what_if.why_not(self.pod_class, row, gone)
+        reasons = self._what_if.why_not(self.pod_class, row, removed)
         if reasons:
             return reasons
         with Transaction(self.state) as transaction:
-            for placed in gone:
+            for placed in removed:
                 transaction.displace(placed)
             snapshot = view_for(self.active_profile, self.state, self.pod_class)
             reserved = reserve(self.active_profile, snapshot, self.pod_class, row)
@@ -276,8 +276,8 @@ def ask(
     """Return the question about a pod; ``rivals`` are the nominated pods to respect."""
     known_obstacles = obstacles(profile, state, pod_class, rivals)
     with view_for(profile, state, pod_class).restoring():
-        lacks = _shortages(state, pod_class, known_obstacles.rows)
-    order = _by_nearness(known_obstacles, lacks)
+        shortages = _shortages(state, pod_class, known_obstacles.rows)
+    order = _by_nearness(known_obstacles, shortages)
     active_profile = _without(profile, known_obstacles.silent)
     what_if = StateWhatIf(active_profile, state, rivals)
     return Question(
@@ -286,7 +286,7 @@ def ask(
         pod,
         pod_class,
         known_obstacles,
-        lacks,
+        shortages,
         order,
         rivals,
         active_profile,
@@ -309,18 +309,18 @@ def _shortages(state: ClusterState, pod: PodClass, rows: IntArray) -> Shortages:
     columns = np.array([c for c, _ in demand], np.int64)
     requested = np.array([amount for _, amount in demand], np.int64)
     free = nodes.allocatable[columns][:, rows] - nodes.requested[columns][:, rows]
-    lacking = np.maximum(requested[:, None] - free, 0).T
+    missing = np.maximum(requested[:, None] - free, 0).T
     for column, _ in pod.served:  # claims report shortages on nodes without the resource
-        lacking[np.ix_(nodes.allocatable[column, rows] == 0, columns == column)] = 0
-    return Shortages(lacking, requested, tuple(names[c] for c in columns.tolist()))
+        missing[np.ix_(nodes.allocatable[column, rows] == 0, columns == column)] = 0
+    return Shortages(missing, requested, tuple(names[c] for c in columns.tolist()))
 
 
-def _by_nearness(against: Obstacles, lacks: Shortages) -> IntArray:
+def _by_nearness(against: Obstacles, shortages: Shortages) -> IntArray:
     """Return the order of the nodes, nearest first.
 
     Causes that evictions cannot remove count most, then the number of causes, then the shortage as
     a share of the requests.
     """
-    part = (lacks.lacking / np.maximum(lacks.requested, 1)).sum(axis=1)
+    part = (shortages.amounts / np.maximum(shortages.requested, 1)).sum(axis=1)
     order: IntArray = np.lexsort((against.rows, part, against.blocked.sum(axis=0), against.never))
     return order

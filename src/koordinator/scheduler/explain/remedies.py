@@ -307,12 +307,12 @@ def _can_be_preempted(question: Question, pods: Sequence[PlacedPod]) -> bool:
 
 def _reduced_amounts(question: Question) -> Iterator[Remedy]:
     """Yield the free amounts of a node that lacks nothing but amounts."""
-    obstacles, lacks = question.obstacles, question.lacks
+    obstacles, shortages = question.obstacles, question.shortages
     for index in question.order[_offers_some(question)[question.order]][:TRIED].tolist():
-        short = question.lacking(index)
+        short = question.shortfall_of(index)
         if any(cause.reason.removeprefix(SHORT) not in short for cause in obstacles.against(index)):
             continue  # a reservation of the pod compensates, but has too little of other resources
-        wanted = dict(zip(lacks.names, lacks.requested.tolist(), strict=True))
+        wanted = dict(zip(shortages.names, shortages.requested.tolist(), strict=True))
         left = {name: wanted[name] - n for name, n in short.items()}
         row = int(obstacles.rows[index])
         pod = smaller_pod(question.pod, left) if left and min(left.values()) > 0 else None
@@ -327,12 +327,12 @@ def _offers_some(question: Question) -> BoolArray:
     Reservations of the pod count as combined.  Resources that no node has are excluded: smaller
     requests cannot help.
     """
-    obstacles, lacks = question.obstacles, question.lacks
-    amounts = {(FIT, f"{SHORT}{name}") for name in lacks.names}
+    obstacles, shortages = question.obstacles, question.shortages
+    amounts = {(FIT, f"{SHORT}{name}") for name in shortages.names}
     others = np.array(
         [(cause.plugin, cause.reason) not in amounts for cause in obstacles.causes], bool
     )
-    none_left = (lacks.lacking > 0) & (lacks.lacking >= lacks.requested)
+    none_left = (shortages.amounts > 0) & (shortages.amounts >= shortages.requested)
     offers: BoolArray = ~obstacles.blocked[others].any(axis=0) & ~none_left.any(axis=1)
     return offers
 
@@ -434,8 +434,8 @@ def _leaving(question: Question, row: int) -> tuple[PlacedPod, ...]:
     enough = _enough(question, row)
     budgets = list(question.state.objects.all(PodDisruptionBudget))
 
-    def fits(gone: Sequence[PlacedPod]) -> bool:
-        return _takes_without(question, row, gone)
+    def fits(removed: Sequence[PlacedPod]) -> bool:
+        return _takes_without(question, row, removed)
 
     return minimal("", enough, budgets, fits).victims if enough else ()
 
@@ -454,7 +454,7 @@ def _enough(question: Question, row: int) -> list[PlacedPod]:
     reserved = question.reserved(row)
     for kept in (reserved, *({key} for key in sorted(reserved)), ()) if reserved else ((),):
         leaving = [placed for placed in pods if placed.key not in kept]
-        sufficient = _shortest(leaving, lambda gone: _takes_without(question, row, gone))
+        sufficient = _shortest(leaving, lambda removed: _takes_without(question, row, removed))
         if sufficient:
             return sufficient
     return []
@@ -476,8 +476,8 @@ def _shortest(
     return list(pods[:high])
 
 
-def _takes_without(question: Question, row: int, gone: Sequence[PlacedPod]) -> bool:
-    return question.takes_without(row, [placed.key for placed in gone])
+def _takes_without(question: Question, row: int, removed: Sequence[PlacedPod]) -> bool:
+    return question.takes_without(row, [placed.key for placed in removed])
 
 
 def _price(question: Question, pods: Sequence[PlacedPod]) -> tuple[bool, int, int]:

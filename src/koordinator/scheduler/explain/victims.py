@@ -97,7 +97,7 @@ class ReservedRoom:
 
     def is_decisive(self, index: int, resource: str) -> bool:
         """Return whether a node would have enough of a resource without those reservations."""
-        missing = self._question.lacking(index).get(resource, 0)
+        missing = self._question.shortfall_of(index).get(resource, 0)
         return 0 < missing <= sum(amount for _, amount in self._kept(index, resource))
 
     def text(self, index: int, resource: str) -> str:

@@ -44,7 +44,7 @@ from koordinator.scheduler.loop.outcomes import (
     PodFailed,
     PodRejected,
     PodsBound,
-    RoomSought,
+    PreemptionAttempt,
     VictimsEvicted,
 )
 from koordinator.scheduler.queue import QueuedPod, QueueState
@@ -227,7 +227,7 @@ class SchedulerMetrics(Feature):
         PodFailed,
         PermitWaited,
         DevicesAwaited,
-        RoomSought,
+        PreemptionAttempt,
         VictimsEvicted,
         EventApplied,
     )
@@ -250,10 +250,10 @@ class SchedulerMetrics(Feature):
                 self._permit_seconds.observe(fact.waited_s, fact.result)
             case DevicesAwaited():
                 self._devices_awaited(fact)
-            case RoomSought() | VictimsEvicted():
+            case PreemptionAttempt() | VictimsEvicted():
                 self._preemption(fact)
 
-    def _preemption(self, fact: RoomSought | VictimsEvicted) -> None:
+    def _preemption(self, fact: PreemptionAttempt | VictimsEvicted) -> None:
         if isinstance(fact, VictimsEvicted):
             result = "success" if fact.succeeded else "error"
             self._eviction_seconds.observe(fact.took_s, fact.preemptor, result)

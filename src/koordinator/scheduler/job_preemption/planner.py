@@ -64,7 +64,7 @@ def spare(problem: PreemptionProblem, choice: VictimChoice, rejects: Rejects | N
         sparing.spare_job(victims.jobs[job])
         if victims.jobs[job].is_broken(choice.evicted):
             final[victims.jobs[job].inside] = True
-    singles = np.flatnonzero(choice.evicted & ~victims.gone & ~final)
+    singles = np.flatnonzero(choice.evicted & ~victims.terminating & ~final)
     sparing.spare_singles(singles[_by_importance(problem, singles)])
 
 
@@ -73,10 +73,10 @@ class _Sparing:
         self, problem: PreemptionProblem, choice: VictimChoice, rejects: Rejects | None
     ) -> None:
         self._problem, self._choice, self._rejects = problem, choice, rejects
-        lack = problem.shortage
+        shortage = problem.shortage
         self._slack: IntArray | None = None
-        if lack is not None:
-            self._slack = lack.frees[choice.evicted].sum(axis=0) - lack.missing
+        if shortage is not None:
+            self._slack = shortage.frees[choice.evicted].sum(axis=0) - shortage.missing
 
     def spare_job(self, job: VictimJob) -> None:
         """Put back members one by one; if too few can stay, all go after all."""
@@ -122,11 +122,15 @@ class _Sparing:
                 self._evict(at)
 
     def _fits(self, at: int) -> bool:
-        victims, lack = self._problem.victims, self._problem.shortage
+        victims, shortage = self._problem.victims, self._problem.shortage
         row = victims.row[at]
         if (victims.amounts[at] > np.maximum(self._choice.free[row], 0)).any():
             return False
-        return lack is None or self._slack is None or bool((lack.frees[at] <= self._slack).all())
+        return (
+            shortage is None
+            or self._slack is None
+            or bool((shortage.frees[at] <= self._slack).all())
+        )
 
     def _put_back(self, at: int) -> None:
         self._change(at, stays=True)
@@ -135,12 +139,12 @@ class _Sparing:
         self._change(at, stays=False)
 
     def _change(self, at: int, *, stays: bool) -> None:
-        victims, choice, lack = self._problem.victims, self._choice, self._problem.shortage
+        victims, choice, shortage = self._problem.victims, self._choice, self._problem.shortage
         sign = -1 if stays else 1
         choice.evicted[at] = not stays
         choice.free[victims.row[at]] += sign * victims.amounts[at]
-        if lack is not None and self._slack is not None:
-            self._slack += sign * lack.frees[at]
+        if shortage is not None and self._slack is not None:
+            self._slack += sign * shortage.frees[at]
 
 
 def _by_importance(problem: PreemptionProblem, positions: IntArray) -> IntArray:
@@ -251,12 +255,12 @@ def _short(
 ) -> IntArray:
     """Return the nodes that take fewer members than planned."""
     pairs = zip(choice.places, taken, strict=True)
-    lacking = np.logical_or.reduce([count < planned for planned, count in pairs])
+    is_short = np.logical_or.reduce([count < planned for planned, count in pairs])
     if rows is not None:
-        selected = np.zeros(len(lacking), bool)
+        selected = np.zeros(len(is_short), bool)
         selected[rows] = True
-        lacking &= selected
-    return np.flatnonzero(lacking)
+        is_short &= selected
+    return np.flatnonzero(is_short)
 
 
 def _evict_rows(
@@ -307,13 +311,13 @@ def _spared(
 
 def _plan(problem: PreemptionProblem, choice: VictimChoice) -> PreemptionPlan:
     victims = problem.victims
-    evicted = np.flatnonzero(choice.evicted & ~victims.gone)
+    evicted = np.flatnonzero(choice.evicted & ~victims.terminating)
     chosen = [victims.pods[at] for at in evicted.tolist()]
     for job in broken_jobs(problem, choice.evicted):
         chosen += victims.jobs[job].outside
     used = np.zeros(len(problem.rows), bool)
     used[_used(choice)] = True
-    leaving = np.flatnonzero(victims.gone & used[victims.row])
+    leaving = np.flatnonzero(victims.terminating & used[victims.row])
     return PreemptionPlan(
         tuple(chosen),
         tuple(victims.pods[at] for at in leaving.tolist()),

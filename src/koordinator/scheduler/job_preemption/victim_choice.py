@@ -52,18 +52,18 @@ def freed(victims: VictimTable, chosen: BoolArray, n_rows: int) -> IntArray:
 def might_fit(problem: PreemptionProblem, level: int) -> bool:
     """Return whether there could be room without all pods up to a level."""
     victims = problem.victims
-    gone = victims.level <= level
-    free = problem.free + freed(victims, gone, len(problem.rows))
+    leaving = victims.level <= level
+    free = problem.free + freed(victims, leaving, len(problem.rows))
     if any(int(slots(free, shape).sum()) < shape.count for shape in problem.shapes):
         return False
-    lack = problem.shortage
-    return lack is None or bool((lack.frees[gone].sum(axis=0) >= lack.missing).all())
+    shortage = problem.shortage
+    return shortage is None or bool((shortage.frees[leaving].sum(axis=0) >= shortage.missing).all())
 
 
 def choose(problem: PreemptionProblem, level: int) -> VictimChoice | None:
     """Choose victims up to a level; None if no room for all members was found."""
     victims, n_rows = problem.victims, len(problem.rows)
-    evicted = victims.gone
+    evicted = victims.terminating
     choice = VictimChoice(evicted, problem.free + freed(victims, evicted, n_rows), [])
     for shape in problem.shapes:
         if not _place(problem, shape, level, choice):
@@ -266,13 +266,13 @@ def _break(
 
 def _fill(problem: PreemptionProblem, level: int, choice: VictimChoice) -> bool:
     """Evict until what the quota lacks is free; the cheapest first, those that free the most."""
-    lack, victims = problem.shortage, problem.victims
-    if lack is None:
+    shortage, victims = problem.shortage, problem.victims
+    if shortage is None:
         return True
-    left = lack.missing - lack.frees[choice.evicted].sum(axis=0)
+    left = shortage.missing - shortage.frees[choice.evicted].sum(axis=0)
     everywhere = np.ones(len(problem.rows), np.int64)
     candidates = _candidates(victims, choice, everywhere, level=level, need=len(victims.pods))
-    useful = np.minimum(lack.frees[candidates.at], np.maximum(left, 0)) / lack.missing
+    useful = np.minimum(shortage.frees[candidates.at], np.maximum(left, 0)) / shortage.missing
     each = candidates.price / np.maximum(useful.sum(axis=1), 1e-9)
     order = np.lexsort((-victims.started_s[candidates.at], each, candidates.level))
     chosen = np.zeros(len(victims.pods), bool)
@@ -280,7 +280,7 @@ def _fill(problem: PreemptionProblem, level: int, choice: VictimChoice) -> bool:
     for at in candidates.at[order].tolist():
         if (left <= 0).all():
             break
-        if chosen[at] or not (lack.frees[at][left > 0] > 0).any():
+        if chosen[at] or not (shortage.frees[at][left > 0] > 0).any():
             continue
         those = np.array([at])
         gang = victims.gang[at]
@@ -292,7 +292,7 @@ def _fill(problem: PreemptionProblem, level: int, choice: VictimChoice) -> bool:
             inside = victims.jobs[victims.job[at]].inside
             those = inside[~chosen[inside] & ~choice.evicted[inside]]
         chosen[those] = True
-        left = left - lack.frees[those].sum(axis=0)
+        left = left - shortage.frees[those].sum(axis=0)
     choice.evicted = choice.evicted | chosen
     choice.free += freed(victims, chosen, len(choice.free))
     return bool((left <= 0).all())

@@ -29,7 +29,7 @@ from koordinator.scheduler.preemption import covers
 from koordinator.scheduler.snapshot import ClusterState, Hold, PlacedPod, PodClass
 
 NO_LIMIT = 1 << 40
-GONE = -1  # the level of pods that are being deleted already
+TERMINATING = -1  # the level of pods that are being deleted already
 _VIOLATES = 1 << 33  # above every priority
 _SHIFT = 1 << 31  # makes every priority positive
 _NEVER = 1 << 40
@@ -61,7 +61,7 @@ class VictimTable:
     pods: tuple[PlacedPod, ...]
     row: IntArray  # (n,) index into the rows of the problem, ascending
     amounts: IntArray  # (n, n_columns) what each frees
-    level: IntArray  # (n,) rank of (breaks a budget, priority); ``GONE``
+    level: IntArray  # (n,) rank of (breaks a budget, priority); ``TERMINATING``
     whole_level: IntArray  # (n,) the same of its job, if it can't go alone; ``levels``: never
     price: FloatArray  # (n,) pods that go with it then, shared among the members; without job 1
     started_s: FloatArray  # (n,) since the epoch
@@ -71,13 +71,13 @@ class VictimTable:
     gang: IntArray  # (n,) index into ``spare``; -1: of none
     spare: IntArray  # (n_gangs,) how many members may go without the others
     jobs: tuple[VictimJob, ...] = ()
-    levels: int = 0  # number of distinct ones but ``GONE``
+    levels: int = 0  # number of distinct ones but ``TERMINATING``
 
     @property
-    def gone(self) -> BoolArray:
+    def terminating(self) -> BoolArray:
         """``(n,)``: it is being deleted already."""
-        gone: BoolArray = self.level == GONE
-        return gone
+        terminating: BoolArray = self.level == TERMINATING
+        return terminating
 
 
 @dataclass(slots=True)
@@ -90,7 +90,7 @@ class _PlacedPods:
     of_gang: dict[str, list[int]] = field(default_factory=lambda: defaultdict(list))
     kinds: list[PodClass] = field(default_factory=list)
     examples: list[Pod] = field(default_factory=list)  # one of each class
-    gone_kinds: list[bool] = field(default_factory=list)  # being deleted
+    terminating_kinds: list[bool] = field(default_factory=list)  # being deleted
 
     @property
     def priority(self) -> IntArray:
@@ -99,9 +99,9 @@ class _PlacedPods:
         return of_kind[self.kind]
 
     @property
-    def gone(self) -> BoolArray:
+    def terminating(self) -> BoolArray:
         """``(n,)``."""
-        return np.array(self.gone_kinds, bool)[self.kind]
+        return np.array(self.terminating_kinds, bool)[self.kind]
 
     def amounts(self, columns: IntArray) -> IntArray:
         """Return ``(n, n_columns)``: what each demands."""
@@ -142,12 +142,12 @@ class _Rules:
         is_protected = not (is_preemptible(labels) and is_quota_preemptible(labels))
         if placed.priority >= self.below or is_protected or gang in self._own:
             return None
-        gone = placed.pod.metadata.deletion_timestamp is not None
+        terminating = placed.pod.metadata.deletion_timestamp is not None
         placed_pods = self.placed_pods
         placed_pods.kinds.append(pod_class)
         placed_pods.examples.append(placed.pod)
-        placed_pods.gone_kinds.append(gone)
-        return len(placed_pods.kinds) - 1, gang, gone
+        placed_pods.terminating_kinds.append(terminating)
+        return len(placed_pods.kinds) - 1, gang, terminating
 
 
 def victims_of(
@@ -169,9 +169,9 @@ def victims_of(
     """
     rules = _Rules(below, own, allows, gangs)
     placed_pods = _find(state, rows, rules)
-    gone, violating = placed_pods.gone, _violating(placed_pods, budgets)
+    terminating, violating = placed_pods.terminating, _violating(placed_pods, budgets)
     rank = np.where(violating, _VIOLATES, 0) + placed_pods.priority + _SHIFT
-    columns_of = _Columns(placed_pods, np.where(gone, GONE, rank), violating)
+    columns_of = _Columns(placed_pods, np.where(terminating, TERMINATING, rank), violating)
     jobs: list[VictimJob] = []
     for group_id, members in _groups(placed_pods.of_gang, gangs).items():
         job = _Job(state, members, rules)
@@ -251,14 +251,14 @@ class _Columns:
         order = np.lexsort((-self.started_s, -_shares(amounts), self.price, self.rank, row))
         rank, whole = self.rank[order], self.whole[order]
         distinct = np.unique(np.concatenate([rank, whole]))
-        distinct = distinct[(distinct != GONE) & (distinct != _NEVER)]
+        distinct = distinct[(distinct != TERMINATING) & (distinct != _NEVER)]
         place = np.full(len(row), -1)
         place[order] = np.arange(len(order))
         return VictimTable(
             pods=tuple(self._placed_pods.pods[at] for at in order.tolist()),
             row=row[order],
             amounts=amounts[order],
-            level=np.where(rank == GONE, GONE, np.searchsorted(distinct, rank)),
+            level=np.where(rank == TERMINATING, TERMINATING, np.searchsorted(distinct, rank)),
             whole_level=np.searchsorted(distinct, whole),
             price=self.price[order],
             started_s=self.started_s[order],
@@ -290,8 +290,8 @@ def _find(state: ClusterState, rows: IntArray, rules: _Rules) -> _PlacedPods:
         for placed in on_row[row].values():
             known = of(placed)
             if known is not None:
-                kind, gang, is_gone = known
-                if gang and not is_gone:
+                kind, gang, is_terminating = known
+                if gang and not is_terminating:
                     of_gang[gang].append(len(pods))
                 pods.append(placed)
                 kinds.append(kind)
@@ -377,8 +377,8 @@ def _violating(placed_pods: _PlacedPods, budgets: Sequence[PodDisruptionBudget])
     out = np.zeros(len(placed_pods.pods), bool)
     if not budgets:
         return out
-    gone, priority, kinds = (
-        placed_pods.gone,
+    terminating, priority, kinds = (
+        placed_pods.terminating,
         placed_pods.priority,
         np.array(placed_pods.kind, np.int64),
     )
@@ -386,7 +386,7 @@ def _violating(placed_pods: _PlacedPods, budgets: Sequence[PodDisruptionBudget])
         of_kind = np.array([covers(budget, pod) for pod in placed_pods.examples], bool)
         covered = [
             at
-            for at in np.flatnonzero(of_kind[kinds] & ~gone).tolist()
+            for at in np.flatnonzero(of_kind[kinds] & ~terminating).tolist()
             if placed_pods.pods[at].pod.metadata.name not in budget.status.disrupted_pods
         ]
         covered.sort(key=lambda at: (priority[at], -_started_s(placed_pods.pods[at])))

@@ -38,7 +38,7 @@ class Diagnoses:
         self._known_at: Hashable = None
         self._nominated_at: tuple[Hashable, dict[str, list[tuple[Pod, PodClass]]]] = ((0, 0), {})
 
-    def lost_rival(self, pod: Pod, *, gone: bool) -> bool:
+    def lost_rival(self, pod: Pod, *, ended: bool) -> bool:
         """Follow the nomination of a pod by another scheduler; return whether it has ended.
 
         Only more important pods count, not equals: these may have been nominated after ours.
@@ -48,7 +48,7 @@ class Diagnoses:
             return False
         before = self._rivals.node_of(pod.key)
         self._rivals.remove(pod.key)
-        if not (gone or pod.spec.node_name or pod.metadata.deletion_timestamp):
+        if not (ended or pod.spec.node_name or pod.metadata.deletion_timestamp):
             spec = structs.replace(pod.spec, priority=priority_of(pod) - 1)
             self._rivals.add(structs.replace(pod, spec=spec))
         return bool(before) and self._rivals.node_of(pod.key) != before

@@ -122,15 +122,15 @@ class PodIntake:
     def put(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
         """Take in a pod as the state and the queue shall see it."""
         key, deleted = pod.key, kind is EventType.DELETED
-        gone = deleted or pod.status.phase in TERMINAL_PHASES
-        waited = (gone or bool(pod.spec.node_name)) and self._bindings.forget(key, gone=gone)
+        ended = deleted or pod.status.phase in TERMINAL_PHASES
+        waited = (ended or bool(pod.spec.node_name)) and self._bindings.forget(key, ended=ended)
         ready: list[str] = []
         for hook in self._hooks.on_pod_event:
             ready += hook(pod, previous, deleted=deleted)
         placed = self._state.pods.by_key.get(key)
-        if gone or pod.spec.node_name:
+        if ended or pod.spec.node_name:
             self._state.drop_unbound(key)
-        if gone:
+        if ended:
             self._refusals.ended(pod, deleted=deleted)
             self._leave_queue(pod, deleted=deleted)
             if waited or self._state.has_place(key) or pod.spec.node_name:
@@ -205,7 +205,7 @@ class PodIntake:
     def _track_foreign_pod(self, kind: EventType, pod: Pod) -> None:
         """Keep the place to which another scheduler has nominated a pod, or keep it no more."""
         if self._diagnoses.lost_rival(
-            pod, gone=kind is EventType.DELETED or pod.status.phase in TERMINAL_PHASES
+            pod, ended=kind is EventType.DELETED or pod.status.phase in TERMINAL_PHASES
         ):
             self._publish(ClusterEvent("AssignedPod", Action.DELETE, pod, None))
 

@@ -126,7 +126,7 @@ class DevicesAwaited(Struct, frozen=True, gc=False):
 POD, POD_GROUP, COMPOSITE_POD_GROUP = "pod", "podgroup", "compositepodgroup"
 
 
-class RoomSought(Struct, frozen=True, gc=False):
+class PreemptionAttempt(Struct, frozen=True, gc=False):
     """Room was to be made for a pod or a group; without victims that came to nothing."""
 
     victims: int
@@ -176,7 +176,7 @@ Fact = (
     | UnschedulableReported
     | PermitWaited
     | DevicesAwaited
-    | RoomSought
+    | PreemptionAttempt
     | VictimsEvicted
     | PodEvicted
     | OutcomesTaken

@@ -102,15 +102,15 @@ class Reporter:
                 ]
             )
 
-    def forget(self, gone: KubeObject) -> None:
+    def forget(self, deleted: KubeObject) -> None:
         """Forget the reports about an object that was deleted."""
-        key = _identity(gone)
+        key = _identity(deleted)
         for records in (self._reported, self._ignored, self._judged):
             records.pop(key, None)
-        if isinstance(gone, Pod):
-            self._reported.pop(gone.metadata.uid + FAILED_RESERVATION[1], None)
-        elif isinstance(gone, Reservation):  # its pod has its uid
-            self._reported.pop(gone.metadata.uid, None)
+        if isinstance(deleted, Pod):
+            self._reported.pop(deleted.metadata.uid + FAILED_RESERVATION[1], None)
+        elif isinstance(deleted, Reservation):  # its pod has its uid
+            self._reported.pop(deleted.metadata.uid, None)
 
     def failed(self, pod: Pod, message: str, reason: str = UNSCHEDULABLE) -> None:
         """Report why a pod still waits, unless its condition already has this reason."""

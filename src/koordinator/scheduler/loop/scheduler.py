@@ -157,9 +157,9 @@ class Scheduler:
 
     def _quarantine_object(self, obj: KubeObject, fault: Fault) -> None:
         """Go on as if an object were not there; but what runs on a node keeps its amounts."""
-        for gone in (obj, stripped(obj)):
+        for version in (obj, stripped(obj)):
             with suppress(Exception):  # it has been reported
-                self._take(WatchEvent(EventType.DELETED, gone, gone))
+                self._take(WatchEvent(EventType.DELETED, version, version))
                 break
         if isinstance(obj, Pod) and obj.spec.node_name and obj.status.phase not in TERMINAL_PHASES:
             with self._isolation.barrier("ingest", subject_of(obj)):

@@ -13,7 +13,7 @@ from koordinator.scheduler.cycle import (
 )
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.loop.outcomes import RoomSought
+from koordinator.scheduler.loop.outcomes import PreemptionAttempt
 from koordinator.scheduler.post_filter import PostFilterResult
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import PodClass
@@ -198,11 +198,11 @@ class PodRun:
                 messages.append(result.message)
         if cycle.profile.post_filter:
             took_s = handle.attempts.now_s() - began_s
-            sought = RoomSought(
+            outcome = PreemptionAttempt(
                 len(nomination.victims),
                 took_s,
                 bool(nomination.node),
                 violations=nomination.violations,
             )
-            handle.attempts.note(sought)
+            handle.attempts.note(outcome)
         return nomination, keeps_nomination, messages

@@ -100,29 +100,29 @@ class NodeAffinityPlugin:
         """Return the labels of the selector, or the terms, that the node does not match."""
         wanted = [
             f"{key}={value}{_hint(view, key, (value,))}"
-            for key, value in _lacking_labels(view, pod)
+            for key, value in _missing_labels(view, pod)
         ]
         terms = _unmatched_terms(view, pod)
         alternatives = [_term_in_words(view, term) for term in terms]
-        lacking = [*wanted, " or ".join(alternatives)] if alternatives else wanted
-        return f"lacks {' and '.join(lacking)}" if lacking else ""
+        missing = [*wanted, " or ".join(alternatives)] if alternatives else wanted
+        return f"lacks {' and '.join(missing)}" if missing else ""
 
     def node_remedy(self, view: Snapshot, pod: PodClass) -> str:
         """Return the labels to set, unless they are immutable facts of the node."""
         if self._enforced is not None and not matches_selector(view, self._enforced)[0]:
             return ""
-        lacking, terms = _lacking_labels(view, pod), _unmatched_terms(view, pod)
+        missing, terms = _missing_labels(view, pod), _unmatched_terms(view, pod)
         domains = _domain_keys(view, pod)
 
         def is_fixed(key: str) -> bool:
             return is_fact(key) or key in domains
 
         possible = [term for term in terms if _can_be_labelled(view, term, is_fixed)]
-        if any(is_fixed(key) for key, _ in lacking) or (terms and not possible):
+        if any(is_fixed(key) for key, _ in missing) or (terms and not possible):
             return ""
-        if any(_intended_key(view, key) for key, _ in lacking):  # the pod's selector is misspelt
+        if any(_intended_key(view, key) for key, _ in missing):  # the pod's selector is misspelt
             return ""
-        wanted = [f"{key}={value}" for key, value in lacking]
+        wanted = [f"{key}={value}" for key, value in missing]
         words = [*wanted, " or ".join(map(_in_words, possible))] if terms else wanted
         return f"label {view.node_names[0]} ({' and '.join(words)})"
 
@@ -131,11 +131,11 @@ class NodeAffinityPlugin:
 
         A pod that selects its node by name gets no remedy.
         """
-        lacking, terms = _lacking_labels(view, pod), _unmatched_terms(view, pod)
+        missing, terms = _missing_labels(view, pod), _unmatched_terms(view, pod)
         if self._enforced is not None and not matches_selector(view, self._enforced)[0]:
             return []
         changes, selector = [], dict(it.spec.node_selector)
-        for key, value in lacking:
+        for key, value in missing:
             here = _value(view, key)
             if key == HOSTNAME:
                 return []
@@ -191,7 +191,7 @@ class NodeAffinityPlugin:
         )
 
 
-def _lacking_labels(view: Snapshot, pod: PodClass) -> list[tuple[str, str]]:
+def _missing_labels(view: Snapshot, pod: PodClass) -> list[tuple[str, str]]:
     """Return the labels of the pod's selector that a node lacks."""
     wanted = pod.spec.node_selector.items()
     return [(key, value) for key, value in wanted if not has_label(view, key, (value,))[0]]

@@ -54,21 +54,21 @@ class NodeDeclaredFeatures:
         return PluginHints(key=self._needs, filters=lambda _snapshot, pod: self.applies(pod))
 
     def filter(self, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        lacking = [~snapshot.declares(feature) for feature in self._needs(pod)]
-        if not lacking:
+        undeclared = [~snapshot.declares(feature) for feature in self._needs(pod)]
+        if not undeclared:
             return Rejections.none(snapshot)
         if self.level >= V1_36:
-            return Rejections.where(np.any(lacking, axis=0), REASON, unresolvable=True)
+            return Rejections.where(np.any(undeclared, axis=0), REASON, unresolvable=True)
         reasons = tuple(
             f"node declared features check failed - unsatisfied requirements: {feature}"
             for feature in self._needs(pod)
         )
-        return Rejections.by_column(lacking, reasons, unresolvable=True)
+        return Rejections.by_column(undeclared, reasons, unresolvable=True)
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Name the features that the node does not declare."""
-        lacking = [each for each in self._needs(pod) if not view.declares(each)[0]]
-        return f"does not declare {', '.join(lacking)}"
+        undeclared = [each for each in self._needs(pod) if not view.declares(each)[0]]
+        return f"does not declare {', '.join(undeclared)}"
 
     def _needs(self, pod: PodClass) -> tuple[str, ...]:
         return self._needed.of(pod, needed_features, pod.spec, self.level)

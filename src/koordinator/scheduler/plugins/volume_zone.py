@@ -100,8 +100,8 @@ class VolumeZone:
             equivalent = TOPOLOGY_LABELS[one.label]
             here = has_label(snapshot, one.label, one.values)
             if equivalent != one.label:
-                lacking = snapshot.label(one.label)[0] < 0
-                here |= lacking & has_label(snapshot, equivalent, one.values)
+                is_missing = snapshot.label(one.label)[0] < 0
+                here |= is_missing & has_label(snapshot, equivalent, one.values)
             elsewhere |= labelled & ~here
         return Rejections.where(elsewhere, REASON, unresolvable=True)
 

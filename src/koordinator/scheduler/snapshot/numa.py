@@ -270,7 +270,7 @@ class NumaTable:
     def _refresh(self) -> None:
         rows = self._arrays
         stale = [row for row in self._stale if row in self.facts or row in self._ledgers]
-        gone = self._stale.difference(stale)
+        done = self._stale.difference(stale)
         # CPU has a column even if no NUMA node reports any: bound CPUs are looked for there.
         resources, zones = {CPU, *rows.resources}, rows.exists.shape[1]
         for row in stale:
@@ -282,8 +282,8 @@ class NumaTable:
         capacity = len(self.policy)
         if (capacity, names, zones) != (len(rows.exists), rows.resources, rows.exists.shape[1]):
             rows = self._arrays = NumaRows.empty(capacity, names, zones)
-            stale, gone = list({*self.facts, *self._ledgers}), set()
-        for row in (*stale, *gone):
+            stale, done = list({*self.facts, *self._ledgers}), set()
+        for row in (*stale, *done):
             node = self.node(row, pack=False)
             rows.set(row, node)
             self.wide[row] = not rows.holds(node)

@@ -154,19 +154,19 @@ def _best_swap(
     """Return a pod of a row and one elsewhere whose swap makes room for a class, if there are."""
     fleet, classes = week.fleet, week.classes
     mix, memory = classes.mix, classes.memory_mib
-    lacks = int(mix.cpu_milli[kind] - fleet.cpu_free[row])
+    missing_milli = int(mix.cpu_milli[kind] - fleet.cpu_free[row])
     spare_memory = fleet.memory_free[row] - memory[kind]
     best: tuple[float, int, int] | None = None
     for number in sorted(week.on_row[row]):
         mine = week.running[number].kind
-        if not mix.num_gpu[mine] or mix.cpu_milli[mine] < lacks:
+        if not mix.num_gpu[mine] or mix.cpu_milli[mine] < missing_milli:
             continue
         more_cpu = mix.cpu_milli[mine] - mix.cpu_milli[pods.kind]
         more_memory = memory[mine] - memory[pods.kind]
         able = (
             (mix.num_gpu[pods.kind] == mix.num_gpu[mine])
             & (mix.gpu_milli[pods.kind] == mix.gpu_milli[mine])
-            & (more_cpu >= lacks)
+            & (more_cpu >= missing_milli)
             & (more_cpu <= fleet.cpu_free[pods.row])
             & (more_memory <= fleet.memory_free[pods.row])
             & (-more_memory <= spare_memory)

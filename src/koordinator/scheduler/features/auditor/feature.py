@@ -33,7 +33,7 @@ from koordinator.scheduler.loop.outcomes import (
     PodFailed,
     PodRejected,
     PodsBound,
-    RoomSought,
+    PreemptionAttempt,
 )
 
 log = logging.getLogger(__name__)
@@ -71,7 +71,7 @@ class WorkloadAuditor(Feature):
         self._of_pod: dict[str, _Workload] = {}  # by key of a pending pod
         self._by_victim: dict[str, set[str]] = {}  # workload keys by victim
         self._is_trying = False  # during an attempt
-        self._sought = False  # preemption was tried in this attempt
+        self._has_preempted = False  # preemption was tried in this attempt
         self._tried: dict[str, tuple[WorkloadEvent, str]] = {}  # in that attempt, by workload
 
     @property
@@ -113,7 +113,7 @@ class WorkloadAuditor(Feature):
 
     observed: ClassVar[tuple[type[Fact], ...]] = (
         AttemptBegan,
-        RoomSought,
+        PreemptionAttempt,
         PodRejected,
         PodFailed,
         PodEvicted,
@@ -126,10 +126,10 @@ class WorkloadAuditor(Feature):
         began_s, method = perf_counter(), "RecordDiagnosis"
         match fact:
             case AttemptBegan():
-                self._is_trying, self._sought = True, False
+                self._is_trying, self._has_preempted = True, False
                 return
-            case RoomSought():
-                self._sought = True
+            case PreemptionAttempt():
+                self._has_preempted = True
                 return
             case PodRejected() if fact.tried:
                 self._reject(fact)
@@ -153,7 +153,7 @@ class WorkloadAuditor(Feature):
             event = WorkloadEvent.NOMINATED
         elif self._handle is not None and self._handle.nominator.node_of(key):
             event = WorkloadEvent.VICTIMS_LEAVING
-        elif self._sought:
+        elif self._has_preempted:
             event = WorkloadEvent.PREEMPTION_FAILED
         self._note(fact.queued.pod, event, fact.reason)
 
@@ -169,7 +169,7 @@ class WorkloadAuditor(Feature):
 
     def _end_attempt(self) -> None:
         tried, self._tried = self._tried, {}
-        self._is_trying = self._sought = False
+        self._is_trying = self._has_preempted = False
         for key, (event, message) in tried.items():
             workload = self._workloads.get(key)
             if workload is None:
@@ -190,7 +190,7 @@ class WorkloadAuditor(Feature):
             if workload is not None:
                 workload.victims.discard(victim)
                 if not workload.victims:
-                    workload.life.record(WorkloadEvent.VICTIMS_GONE, self._now_s)
+                    workload.life.record(WorkloadEvent.VICTIMS_DELETED, self._now_s)
 
     # -- workloads ---------------------------------------------------------------------------
 

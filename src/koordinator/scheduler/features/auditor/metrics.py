@@ -26,7 +26,7 @@ _TEXTS: Final = {
     LifeMeasure.INVALIDATED: "Nominations that were invalidated.",
     LifeMeasure.RESCHEDULED_S: "Time from the end of the last victim to the next result.",
     LifeMeasure.RETRIES: "Attempts during a preemption before all victims had terminated.",
-    LifeMeasure.VICTIMS_GONE_S: "Time from a nomination to the termination of the last victim.",
+    LifeMeasure.VICTIMS_DELETED_S: "Time from a nomination to the termination of the last victim.",
     LifeMeasure.INTERRUPTED_S: "Time from a nomination to the event that interrupted it.",
     LifeMeasure.INTERVAL_S: "Time between two events of a schedulable workload.",
 }

@@ -24,7 +24,7 @@ class WorkloadEvent(StrEnum):
     PREEMPTION_FAILED = "preemptFailure"  # no victims were found
     FAILED = "scheduleFailure"
     GANG_TRIED = "gangAllPodsAlreadyAttempted"
-    VICTIMS_GONE = "victimAllDeleted"
+    VICTIMS_DELETED = "victimAllDeleted"
     GANG_COMPLETE = "gangMinMemberSatisfied"  # it has enough members
 
 
@@ -44,7 +44,7 @@ class LifeMeasure(StrEnum):
     INVALIDATED = "preemption_invalidations_total"
     RESCHEDULED_S = "victim_reschedule_duration_seconds"
     RETRIES = "preemption_victim_deleting_retries"
-    VICTIMS_GONE_S = "preemption_to_victim_deleted_seconds"
+    VICTIMS_DELETED_S = "preemption_to_victim_deleted_seconds"
     INTERRUPTED_S = "preemption_cycle_interrupted_seconds"
     INTERVAL_S = "scheduling_event_interval_seconds"
 
@@ -90,7 +90,7 @@ class WorkloadLife:
     _nominated_at_s: float | None = None  # during a preemption
     _is_invalidated: bool = False  # the last nomination was invalidated
     _retries: int = 0
-    _victims_gone_at_s: float | None = None  # until the next result
+    _victims_deleted_at_s: float | None = None  # until the next result
     _last_event_s: float | None = None  # in this round
 
     def record(self, event: WorkloadEvent, now_s: float, message: str = "") -> None:
@@ -104,13 +104,13 @@ class WorkloadLife:
             self._reschedule(now_s)
             if event is not WorkloadEvent.NOMINATED:
                 self._end_preemption(now_s, LifeMeasure.INTERRUPTED_S)
-        elif event is WorkloadEvent.VICTIMS_GONE:
-            self._end_preemption(now_s, LifeMeasure.VICTIMS_GONE_S)
-            self._victims_gone_at_s = now_s
+        elif event is WorkloadEvent.VICTIMS_DELETED:
+            self._end_preemption(now_s, LifeMeasure.VICTIMS_DELETED_S)
+            self._victims_deleted_at_s = now_s
         elif event is WorkloadEvent.VICTIMS_LEAVING:
             self._retries += 1
         elif event is WorkloadEvent.GATED:
-            self._victims_gone_at_s = None  # it cannot be tried
+            self._victims_deleted_at_s = None  # it cannot be tried
         self._measure_interval(event, now_s, message)
 
     def gate(self, now_s: float, *, closed: bool) -> None:
@@ -145,9 +145,9 @@ class WorkloadLife:
             self.alert(f"preemption invalidated by {event}")
 
     def _reschedule(self, now_s: float) -> None:
-        if self._victims_gone_at_s is None:
+        if self._victims_deleted_at_s is None:
             return
-        took_s, self._victims_gone_at_s = now_s - self._victims_gone_at_s, None
+        took_s, self._victims_deleted_at_s = now_s - self._victims_deleted_at_s, None
         self.observe(LifeMeasure.RESCHEDULED_S, took_s)
         if took_s > self.limits.reschedule_s:
             self.alert(f"{took_s:.1f} s from the end of the victims to the next result")
@@ -161,12 +161,12 @@ class WorkloadLife:
         if self._retries > self.limits.retries:
             self.alert(f"tried {self._retries} times while victims were still there")
         if took_s > self.limits.deletion_s:
-            done = "victims gone" if measure is LifeMeasure.VICTIMS_GONE_S else "interrupted"
+            done = "victims gone" if measure is LifeMeasure.VICTIMS_DELETED_S else "interrupted"
             self.alert(f"{done} {took_s:.1f} s after the nomination")
 
     def _measure_interval(self, event: WorkloadEvent, now_s: float, message: str) -> None:
         """Measure the time between two events of a round."""
-        if event is WorkloadEvent.VICTIMS_GONE:
+        if event is WorkloadEvent.VICTIMS_DELETED:
             return  # it is no scheduling attempt
         before_s = None if event in _ROUND_BEGINS else self._last_event_s
         self._last_event_s = None if event is WorkloadEvent.GATED else now_s

@@ -253,7 +253,7 @@ class _Explainer:
         )
         if gang is not None and not gates and not refusals:
             suggestions += tuple(smaller_gang(gang.group, gang.count))
-        if gang is not None and not gang.is_found:
+        if gang is not None and not gang.in_first_order:
             suggestions = tuple(replace(one, sufficient=False) for one in suggestions)
         if line is not None:
             enough = question.obstacles.fits and len(gates) == 1 and not refusals
@@ -359,7 +359,7 @@ class _Explainer:
         attempt = cache.attempt(pod)
         keys = [key for key in attempt.members if key in state.unbound]
         keys += [pod.key] if pod.key not in keys else []
-        left, is_found = self._place_members(transaction, keys, attempt)
+        left, in_first_order = self._place_members(transaction, keys, attempt)
         count = len(keys) - len(left)
         what = "finds" if count == 1 else "find"
         text = f"gang group {attempt.group_id}: {count} of {len(keys)} members {what} a place"
@@ -370,7 +370,9 @@ class _Explainer:
             text += f"; pod {left[0]} is the next one"
         group = cache.gang_of(pod) if len(attempt.group_id.split(",")) == 1 else None
         members = tuple(state.unbound[key] for key in left or (pod.key,))
-        return _GangDryRun(members, text, count, group, is_short=bool(left), is_found=is_found)
+        return _GangDryRun(
+            members, text, count, group, is_short=bool(left), in_first_order=in_first_order
+        )
 
     def _place_short_gang(self, transaction: Transaction, cache: GangCache) -> "_GangDryRun | None":
         """Place the members of an incomplete gang as if it were complete.
@@ -391,7 +393,7 @@ class _Explainer:
             return None
         mark = transaction.mark()
         copies = [self._put_copy(transaction, there[0], number) for number in range(missing)]
-        left, is_found = self._place_members(transaction, [*there, *copies])
+        left, in_first_order = self._place_members(transaction, [*there, *copies])
         if not left:
             transaction.rollback(mark)
             return None
@@ -413,7 +415,7 @@ class _Explainer:
             total - len(left),
             None,
             is_short=True,
-            is_found=is_found,
+            in_first_order=in_first_order,
             is_complete=False,
         )
 
@@ -438,10 +440,10 @@ class _Explainer:
         those without a place, and whether as many find one in this order.
         """
         own = self._queued.key
-        order, left, is_found = self._best_order(keys, attempt)
+        order, left, in_first_order = self._best_order(keys, attempt)
         for key in (key for key in order if key not in left and (left or key != own)):
             self._place(transaction, key, *self._handle.state.unbound[key])
-        return sorted(left), is_found
+        return sorted(left), in_first_order
 
     def _best_order(
         self, keys: Sequence[str], attempt: GangAttempt | None
@@ -492,7 +494,7 @@ class _GangDryRun:
     count: int  # placed members
     group: Gang | None  # None: several gangs start together
     is_short: bool  # some members are unplaced
-    is_found: bool  # the order that the scheduler tries first places as many
+    in_first_order: bool  # the order that the scheduler tries first places as many
     is_complete: bool = True  # False: tried as if missing members existed
 
 

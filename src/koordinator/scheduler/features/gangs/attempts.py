@@ -420,8 +420,10 @@ class GangScheduler:
         if self._metrics is not None and headroom.was_tried:
             took_s = self._handle.attempts.now_s() - began_s
             gangs = cycle.profile.gangs[0].plugin.gangs
-            sought = self._pod_groups.sought(gangs, group_attempt.head, headroom, took_s)
-            self._handle.attempts.note(sought)
+            outcome = self._pod_groups.preemption_attempt(
+                gangs, group_attempt.head, headroom, took_s
+            )
+            self._handle.attempts.note(outcome)
             self._metrics.preempted(attempt.group_id, headroom.result, took_s)
             self._pod_groups.note_preemption(cycle, group_attempt.head, headroom)
         return headroom

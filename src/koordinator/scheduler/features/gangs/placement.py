@@ -122,15 +122,15 @@ class GangPlacer:
         """
         attempt = group_attempt.attempt
         here = {queued.key for queued, _ in members}
-        lacking = [key for key in attempt.members if key not in here]
-        decision = GangDecision(is_lost=attempt.is_lost(lacking))
+        missing = [key for key in attempt.members if key not in here]
+        decision = GangDecision(is_lost=attempt.is_lost(missing))
         runs = _runs(cycle, members)
-        if merges and not decision.is_lost and not lacking and len(runs) == 1:
+        if merges and not decision.is_lost and not missing and len(runs) == 1:
             self._place_alike(cycle, group_attempt, runs[0], decision)
             return decision
         first: set[str] = set()  # first members of the runs that were tried first
         for _ in range(0 if decision.is_lost else MOST_TRIES):
-            decision = self._place_runs(cycle, attempt, runs, lacking, merges=merges)
+            decision = self._place_runs(cycle, attempt, runs, missing, merges=merges)
             if not decision.is_lost:
                 return decision
             first.add(runs[0][0][0].key)
@@ -154,7 +154,7 @@ class GangPlacer:
         cycle: SchedulingCycle,
         attempt: GangAttempt,
         runs: Sequence[Sequence[Wanted]],
-        lacking: Sequence[str],
+        missing: Sequence[str],
         *,
         merges: bool,
     ) -> GangDecision:
@@ -164,7 +164,7 @@ class GangPlacer:
             rows = cycle.choose_run([pod_class for _, pod_class in run]) if merges else None
             self._place_run(cycle, run, decision, rows)
             if decision.failed and attempt.is_lost(
-                [*lacking, *(queued.key for queued, _, _ in decision.failed)]
+                [*missing, *(queued.key for queued, _, _ in decision.failed)]
             ):
                 decision.is_lost = True
                 self._unreserve(decision, [wanted for one in runs for wanted in one])

@@ -44,7 +44,7 @@ from koordinator.scheduler.features.gangs.preemption import (
 )
 from koordinator.scheduler.loop.evictions import preemptor_of
 from koordinator.scheduler.loop.handle import SchedulerHandle
-from koordinator.scheduler.loop.outcomes import RoomSought
+from koordinator.scheduler.loop.outcomes import PreemptionAttempt
 from koordinator.scheduler.preemption import PREEMPT_NEVER, violations_of
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import PlacedPod
@@ -190,15 +190,15 @@ class PodGroupAttempts:
             return gangs.forest.composite(gang.terms.tree.key)
         return gangs.pod_group(gang.pod_group) if gang is not None else None
 
-    def sought(
+    def preemption_attempt(
         self, gangs: GangCache, head: QueuedPod, headroom: GangHeadroom, took_s: float
-    ) -> RoomSought:
+    ) -> PreemptionAttempt:
         """Return the record of preemption for a gang."""
         group, victims = self.preemptor(gangs, head.pod), headroom.victims
         if group is None:
-            return RoomSought(len(victims), took_s, bool(headroom.pods))
+            return PreemptionAttempt(len(victims), took_s, bool(headroom.pods))
         budgets = self._handle.state.objects.all(PodDisruptionBudget)
-        return RoomSought(
+        return PreemptionAttempt(
             len(victims),
             took_s,
             bool(headroom.pods),

@@ -137,8 +137,8 @@ class TopologyPlacer:
         """
         attempt, tree = group_attempt.attempt, self._state.network.tree
         here = {queued.key for queued, _ in members}
-        lacking = [key for key in attempt.members if key not in here]
-        if attempt.is_lost(lacking):
+        missing = [key for key in attempt.members if key not in here]
+        if attempt.is_lost(missing):
             return GangDecision(others=[queued for queued, _ in members], is_lost=True)
         if tree is None or demand.refusal:
             fit = cycle.diagnose(group_attempt.head.pod, _head(group_attempt, members)[1], {})
@@ -157,7 +157,7 @@ class TopologyPlacer:
             ),
         )
         kinds = _kinds(cycle, attempt, demand, ranked)
-        needed = _needed(attempt, ranked, lacking)
+        needed = _needed(attempt, ranked, missing)
         for chosen in _choices(job, kinds, ranked, needed):
             is_all = len(chosen) == len(ranked)
             placed = job.place(kinds if is_all else _kinds(cycle, attempt, demand, chosen))
@@ -224,11 +224,11 @@ def _kinds(
 
 
 def _needed(
-    attempt: GangAttempt, ranked: Sequence[Wanted], lacking: Sequence[str]
+    attempt: GangAttempt, ranked: Sequence[Wanted], missing: Sequence[str]
 ) -> Sequence[Wanted]:
     """Return the members without the last ranks of each gang that may stay unplaced."""
     spare = Counter(attempt.spare)
-    spare.subtract(attempt.members[key] for key in lacking)
+    spare.subtract(attempt.members[key] for key in missing)
     if max(spare.values(), default=0) <= 0:
         return ranked
     kept: list[Wanted] = []

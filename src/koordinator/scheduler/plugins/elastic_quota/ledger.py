@@ -365,7 +365,7 @@ class JobInQuotas:
     def shortfall(self) -> Shortfall | Refusal | None:
         """Return the shortfall of the quotas and, if checked, of their ancestors."""
         missing: dict[str, int] = {}
-        lacking: set[str] = set()
+        short_quotas: set[str] = set()
         for name in self._requested:
             node = self._trees.tree_of(name).node(name)
             protected = dict(node.non_preemptible_used)
@@ -374,13 +374,13 @@ class JobInQuotas:
                 return Refusal(PROTECTED)
             missing_here = self._missing(name)
             if missing_here:
-                lacking.add(name)
+                short_quotas.add(name)
                 missing |= missing_here
         if not missing:
             return None
 
         def allows(placed: PlacedPod) -> bool:
-            return self._trees.quota_of(placed.key) in lacking and self.allows(placed)
+            return self._trees.quota_of(placed.key) in short_quotas and self.allows(placed)
 
         return Shortfall(missing, allows, self._frees)
 

@@ -146,13 +146,13 @@ class AttachedVolumes:
         """Return the volume limit of the driver on the node, or UNLIMITED."""
         return int(self._nodes.limits[driver][row])
 
-    def lacks(self, volume: Attachable, cluster: Snapshot) -> BoolArray:
+    def missing_driver(self, volume: Attachable, cluster: Snapshot) -> BoolArray:
         """Return ``(n,)``: the node lacks the driver that serves the volume."""
         installed = self._nodes.installed.get(volume.driver)
-        lacks = np.ones(len(cluster), bool) if installed is None else ~installed
+        is_missing = np.ones(len(cluster), bool) if installed is None else ~installed
         if volume.plugin:
-            lacks &= [self.counts(volume, row) for row in range(len(cluster))]
-        return lacks
+            is_missing &= [self.counts(volume, row) for row in range(len(cluster))]
+        return is_missing
 
     def suspects(self, driver: str, new: int) -> list[int]:
         """Return the rows where ``new`` more volumes may exceed the limit."""

@@ -96,8 +96,8 @@ class NodeVolumeLimits:
             if self.only_if_opted_in and not driver.spec.prevent_pod_scheduling_if_missing:
                 continue
             reason = f"{volume.driver} CSI driver is not installed on the node"
-            lacks = attached_volumes(cluster).lacks(volume, cluster)
-            missing[reason] = missing[reason] | lacks if reason in missing else lacks
+            is_missing = attached_volumes(cluster).missing_driver(volume, cluster)
+            missing[reason] = missing[reason] | is_missing if reason in missing else is_missing
         return missing
 
     def detail(self, view: Snapshot, pod: PodClass) -> str:

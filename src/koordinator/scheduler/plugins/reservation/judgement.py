@@ -64,14 +64,14 @@ class Judge:
             met = in_terms_of(offer.amounts, requests)
             if affinity is None and not any(met.get(n) for n in offer.restricted if n != PODS):
                 continue
-            lacking = short_on_node(requests, free, remaining(offer, hold.used), self.ignored)
+            shortfall = short_on_node(requests, free, remaining(offer, hold.used), self.ignored)
             inside = self._short_inside(hold, detailed=detailed)
-            if not lacking and not inside:
+            if not shortfall and not inside:
                 parts = self._short_of_parts(place, hold, alone=len(holds) == 1)
                 if not parts:
                     fitting.append(hold)
                 reasons += (f"{PREFIX}{reason}" for reason in parts)
-            short.update(lacking)
+            short.update(shortfall)
             reasons += inside
         if fitting:
             return Judgement(tuple(fitting))
@@ -80,7 +80,7 @@ class Judge:
             return Judgement(reasons=(*by_node, *reasons) or (NOT_ENOUGH,))
         return Judgement(reasons=by_node or self._without(place, free))
 
-    def lacking(self, place: int, holds: Iterable[Hold]) -> dict[str, int]:
+    def least_shortfall(self, place: int, holds: Iterable[Hold]) -> dict[str, int]:
         """Return the shortfall of the node on the way to run the pod that lacks least.
 
         A pod uses one of the holds, or none unless it needs one.  If all usable holds are too

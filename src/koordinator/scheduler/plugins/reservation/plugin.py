@@ -388,7 +388,7 @@ class Reservations:
         here = tuple(restorable.at(int(view.row_numbers[0]))) if restorable is not None else ()
         if not here or not isinstance(known, UsableHolds) or known.requester.selector.ignores:
             return None
-        return self._judge(view, pod, known).lacking(0, here)
+        return self._judge(view, pod, known).least_shortfall(0, here)
 
     def refusal_detail(self, snapshot: Snapshot, pod: PodClass) -> str:
         """Return why reservations that the pod owns do not match."""

@@ -274,14 +274,14 @@ class PreAllocation:
                 reasons += inside
                 continue
             given = {**trial, PODS: len(chosen) + 1}
-            lacking = self._short({**free, PODS: free[PODS] + given.pop(PODS)}, given)
-            if not lacking:
+            shortfall = self._short({**free, PODS: free[PODS] + given.pop(PODS)}, given)
+            if not shortfall:
                 parts = short_with(*chosen, hold)
                 if not parts:
                     return (*chosen, hold), set(), []
                 reasons += (f"{PREFIX}{reason}" for reason in parts)
                 continue
-            short = set(lacking) if several else short | set(lacking)
+            short = set(shortfall) if several else short | set(shortfall)
             if several:
                 chosen.append(hold)
                 together = trial

@@ -94,16 +94,16 @@ def resource_hints(
     ]
     restricted = policy is NumaTopologyPolicy.RESTRICTED
     everywhere = _hints(sets, restricted=restricted)
-    lacking = dict.fromkeys(reported, 0)
+    empty_zones = dict.fromkeys(reported, 0)
     for zone, here in trial.available.items():
         for name in reported:
             if not here.get(name):
-                lacking[name] |= 1 << zone
+                empty_zones[name] |= 1 << zone
     return {
         name: everywhere
         if not empty
         else _hints([each for each in sets if not each[0] & empty], restricted=restricted)
-        for name, empty in lacking.items()
+        for name, empty in empty_zones.items()
     }
 
 

@@ -324,8 +324,8 @@ def _rest(device: Taken, taken: Iterable[Taken]) -> Taken | None:
         amounts = [
             max(mine - theirs, 0) for mine, theirs in zip(amounts, part.amounts, strict=True)
         ]
-        gone = {function.bus_id for function in part.functions}
-        functions = tuple(function for function in functions if function.bus_id not in gone)
+        allocated = {function.bus_id for function in part.functions}
+        functions = tuple(function for function in functions if function.bus_id not in allocated)
     if not any(amounts):
         return None
     return Taken(device.minor, tuple(amounts), functions, device.template)

@@ -15,7 +15,7 @@ CREATED, FAILED, SCHEDULED = WorkloadEvent.CREATED, WorkloadEvent.FAILED, Worklo
 NOMINATED, LEAVING, GONE = (
     WorkloadEvent.NOMINATED,
     WorkloadEvent.VICTIMS_LEAVING,
-    WorkloadEvent.VICTIMS_GONE,
+    WorkloadEvent.VICTIMS_DELETED,
 )
 GATED, ADMITTED = WorkloadEvent.GATED, WorkloadEvent.ADMITTED
 LONG = AlertLimits(reschedule_s=1e9, deletion_s=1e9, retries=99, interval_s=1e9)
@@ -46,7 +46,7 @@ def but_intervals(story: Story) -> list[tuple[str, float]]:
         pytest.param(
             [(CREATED, 0), (NOMINATED, 1), (LEAVING, 2), (LEAVING, 3), (GONE, 8), (SCHEDULED, 9)],
             [
-                (LifeMeasure.VICTIMS_GONE_S, 7),
+                (LifeMeasure.VICTIMS_DELETED_S, 7),
                 (LifeMeasure.RETRIES, 2),
                 (LifeMeasure.RESCHEDULED_S, 1),
             ],
@@ -64,7 +64,7 @@ def but_intervals(story: Story) -> list[tuple[str, float]]:
         pytest.param(
             [(CREATED, 0), (NOMINATED, 1), (GONE, 2), (NOMINATED, 5)],
             [
-                (LifeMeasure.VICTIMS_GONE_S, 1),
+                (LifeMeasure.VICTIMS_DELETED_S, 1),
                 (LifeMeasure.RETRIES, 0),
                 (LifeMeasure.REPEATED, 1),
                 (LifeMeasure.INVALIDATED, 1),
@@ -76,7 +76,7 @@ def but_intervals(story: Story) -> list[tuple[str, float]]:
         ),
         pytest.param(
             [(CREATED, 0), (NOMINATED, 1), (GONE, 2), (GATED, 3), (ADMITTED, 50), (SCHEDULED, 51)],
-            [(LifeMeasure.VICTIMS_GONE_S, 1), (LifeMeasure.RETRIES, 0)],
+            [(LifeMeasure.VICTIMS_DELETED_S, 1), (LifeMeasure.RETRIES, 0)],
             id="what is gated is not waited for",
         ),
     ],
