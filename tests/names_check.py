@@ -9,6 +9,8 @@ part of ``make check``.  Several kinds of the API may have one name, since Kuber
 """
 
 import ast
+import functools
+import gc
 import re
 import sys
 from collections import defaultdict
@@ -161,7 +163,7 @@ def vague_names(folder: Path) -> dict[str, list[str]]:
         text = path.read_text("utf-8")
         if not _VAGUE.search(text):  # few files have such a word, and parsing all takes long
             continue
-        defined = {name for node in ast.walk(ast.parse(text)) for name in _defined(node)}
+        defined = {name for node in ast.walk(_parsed(text)) for name in _defined(node)}
         names = sorted(name for name in defined if _VAGUE.search(name))
         if names:
             vague[path.relative_to(folder).as_posix()] = names
@@ -225,7 +227,12 @@ def _is_accessor(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 def _modules(source: Path) -> Iterator[tuple[str, ast.Module]]:
     for path in sorted(source.rglob("*.py")):
-        yield path.relative_to(source).as_posix(), ast.parse(path.read_text("utf-8"))
+        yield path.relative_to(source).as_posix(), _parsed(path.read_text("utf-8"))
+
+
+@functools.cache  # parsing takes most of the time of the check
+def _parsed(text: str) -> ast.Module:
+    return ast.parse(text)
 
 
 def _is_kind_alone(paths: list[str]) -> bool:
@@ -234,6 +241,7 @@ def _is_kind_alone(paths: list[str]) -> bool:
 
 def main() -> int:
     """Print what breaks a rule; return the exit status."""
+    gc.disable()  # the trees of all modules stay until the end: searching them takes long
     wrong = [
         f"class {name} is defined in {' and '.join(paths)}: give each a name that says what it is"
         for name, paths in repeated_classes().items()

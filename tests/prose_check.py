@@ -41,12 +41,19 @@ QUESTION = re.compile(r"(What|Which|Who|How|Whether|Where|Why|Whose|When)\b")
 #: What a line may contain although it matches, since an original or a format spells it so.
 QUOTED = re.compile(r"``[^`]*``|\"[^\"]*\"")
 
+#: Between two adjacent string literals, which are one text
+_JOINT = re.compile(r"\"\s*\n\s*[bfrBFR]{0,2}\"")
+#: Module docstring that opens with a question word
+_OPENING = re.compile(r"\A\s*[rR]?\"\"\"\s*" + QUESTION.pattern)
+
 Place = tuple[int, str]
 
 
 def turns_in(path: Path) -> list[Place]:
     """Return line number and turn of every place in a Python file, by line."""
     source = path.read_text("utf-8")
+    if not _may_have_turns(source):  # few files have one, and parsing all takes long
+        return []
     tree = ast.parse(source)
     docstrings = list(_docstrings(tree))
     places = [place for node in docstrings for place in _matches(TURNS, node)]
@@ -63,6 +70,13 @@ def turns_in(path: Path) -> list[Place]:
             if isinstance(node.value, str) and node not in docstrings:
                 places += _matches(TURNS_OF_MESSAGES, node)
     return sorted(places)
+
+
+def _may_have_turns(source: str) -> bool:
+    """Return False if no text of a module has a turn, adjacent strings being one text."""
+    text = _JOINT.sub("", source)
+    patterns = TURNS, TURNS_OF_MESSAGES, _OPENING
+    return any(pattern.search(text) for pattern in patterns)
 
 
 def _docstrings(tree: ast.Module) -> Iterator[ast.Constant]:
