@@ -11,7 +11,6 @@ apis/configuration/slo_controller_config.go, the kubebuilder markers and the val
 
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from functools import cache
 from types import MappingProxyType
 from typing import Any, Final
@@ -20,6 +19,7 @@ import msgspec
 from msgspec import Meta, inspect
 
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _KEY: Final = "accepted"
 

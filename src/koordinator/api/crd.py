@@ -7,7 +7,6 @@ k8s.io/apimachinery pkg/apis/meta/v1/types.go, ``Condition``.
 
 import datetime as dt
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal
 
 from msgspec import Meta
@@ -15,6 +14,7 @@ from msgspec import Meta
 from koordinator.api.bounds import ANY, NOT_NEGATIVE, PERCENT, Bounds, bounded
 from koordinator.api.meta import ApiStruct, KubeObject
 from koordinator.api.pod import PodTemplateSpec
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _UNTYPED: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
 

@@ -6,10 +6,10 @@ pkg/util/version; the answer of an API server to ``/version``.
 """
 
 import re
-from dataclasses import dataclass
 from typing import Final, Self
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, order=True)

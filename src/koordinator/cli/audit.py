@@ -4,7 +4,6 @@ import datetime as dt
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, TypeVar
 
@@ -32,6 +31,7 @@ from koordinator.foundation.clock import UTC
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.foundation.files import bounded_lines
+from koordinator.foundation.lazy_dataclass import dataclass
 
 AnswerT = TypeVar("AnswerT")
 

@@ -6,7 +6,6 @@ NumPy, a scheduler or a client of the API server.
 
 import gc
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from importlib import import_module
 from types import MappingProxyType
 from typing import Any, Final
@@ -14,6 +13,7 @@ from typing import Any, Final
 import typer
 
 from koordinator.cli.help_pages import HelpCommand, HelpGroup, write_commands
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

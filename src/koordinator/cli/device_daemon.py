@@ -9,7 +9,7 @@ Source: koordinator cmd/koord-device-daemon/main.go.
 
 import logging
 import signal
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
@@ -20,6 +20,7 @@ from koordinator.cli.component.flags import ProcessFlags, parse_seconds
 from koordinator.device_daemon.daemon import DaemonIntervals, DeviceDaemon, LinuxCardMachine
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.programs import LinuxVendorTools
 from koordinator.process.logs import set_up_logging

@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 import msgspec
@@ -33,6 +33,7 @@ from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explanations import explain_pods
 from koordinator.simulator.manifests.reader import read_manifests

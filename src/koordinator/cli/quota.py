@@ -2,7 +2,7 @@
 
 import sys
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 import typer
@@ -54,6 +54,7 @@ from koordinator.domain.quota.figures import (
     queue_policy,
     quotas_as_data,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.manifests.reader import read_manifests
 
 KINDS: tuple[type[KubeObject], ...] = (Node, ElasticQuota, Pod)

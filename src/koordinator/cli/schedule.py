@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated, Any
 
 import msgspec
@@ -36,6 +36,7 @@ from koordinator.cli.input.unused_objects import unused_objects
 from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.loop import Bound, Unschedulable
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ResourceAxis

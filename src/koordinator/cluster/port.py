@@ -15,7 +15,6 @@ is not known whether a write happened.  Watches don't fail: they reconnect.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Generic, Protocol, TypeVar
@@ -25,6 +24,7 @@ import msgspec
 from koordinator.api.event import Event
 from koordinator.api.meta import Condition, JsonObject, KubeObject, LabelSelector
 from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 KindT = TypeVar("KindT", bound=KubeObject)
 

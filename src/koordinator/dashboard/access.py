@@ -8,7 +8,6 @@ import re
 from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from threading import Condition
 from typing import Any, Protocol
 
@@ -22,6 +21,7 @@ from koordinator.dashboard.overview import NO_NODES, NO_TOTALS, ClusterTotals, N
 from koordinator.dashboard.waiting_pods import WaitingPods
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.authorization import Authorizer, Reviewer
 from koordinator.scheduler.snapshot import ClusterState
 

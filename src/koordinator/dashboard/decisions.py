@@ -5,7 +5,6 @@ archive of the cluster's scheduler.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -14,6 +13,7 @@ from msgspec.structs import replace
 from koordinator.dashboard.access import REDACTED, Redactor, ViewScope
 from koordinator.domain.audit import AuditEntry, AuditOutcome, summarise
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 MAX_SEARCHED = 20_000  # newest entries that a query searches
 MAX_LISTED = 200  # entries in one answer

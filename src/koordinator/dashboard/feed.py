@@ -14,7 +14,7 @@ import logging
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
 import msgspec
@@ -42,6 +42,7 @@ from koordinator.dashboard.timeline import ClusterChanges, Timeline
 from koordinator.dashboard.waiting_pods import IntColumn, TextColumn, WaitingPods
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError, KoordinatorError, NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.inquiries import Inquiries
 from koordinator.scheduler.explain import group_text
 from koordinator.scheduler.features.explanation import explain

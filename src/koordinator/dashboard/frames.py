@@ -4,7 +4,7 @@ Texts of the cluster are JSON strings; the page inserts them as text nodes only.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Any
 
@@ -27,6 +27,7 @@ from koordinator.dashboard.overview import (
 )
 from koordinator.dashboard.sources import SourceStatus
 from koordinator.dashboard.waiting_pods import IntColumn, WaitingPod, WaitingPods
+from koordinator.foundation.lazy_dataclass import dataclass
 
 NAMED_PODS = 12  # of a cause, in a frame; the page requests the others
 MAX_CAUSES = 100  # in a frame

@@ -3,7 +3,6 @@
 Derived once per version of the scheduler's state.
 """
 
-from dataclasses import dataclass
 from enum import IntEnum
 
 import numpy as np
@@ -12,6 +11,7 @@ import numpy.typing as npt
 from koordinator.api.device import DeviceType
 from koordinator.api.node_metric import NodeMetric
 from koordinator.domain.devices.partitions import PartitionTable
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.snapshot import ClusterState
 from koordinator.scheduler.snapshot.axis import CPU

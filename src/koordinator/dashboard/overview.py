@@ -8,7 +8,6 @@ separate thread checks it at intervals, as each check sends several requests.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -28,6 +27,7 @@ from koordinator.domain.component_health import (
     webhook_findings,
 )
 from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.snapshot.axis import CPU, MEMORY
 from koordinator.scheduler.snapshot.nodes import RATIO_OF_GPU

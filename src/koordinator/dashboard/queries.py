@@ -6,7 +6,6 @@ The thread that owns the scheduler calls these functions; they change nothing.
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -27,6 +26,7 @@ from koordinator.domain.quota import QuotaRules
 from koordinator.domain.quota.figures import counted_quotas, quotas_as_data
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.explain import Explanation
 from koordinator.scheduler.features.explanation import explain
 from koordinator.scheduler.loop.handle import SchedulerHandle

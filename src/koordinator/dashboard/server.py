@@ -10,7 +10,6 @@ import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass
 from importlib.resources import files
 from importlib.resources.abc import Traversable
 from pathlib import Path
@@ -72,6 +71,7 @@ from koordinator.domain.audit import AuditChoice, AuditEntry
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.process.guard import QueueFullError, ReviewQueue, bearer_token
 from koordinator.scheduler.loop.handle import SchedulerHandle

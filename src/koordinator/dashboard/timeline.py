@@ -5,7 +5,7 @@ Compares the scheduler's state at intervals; changes that are undone within one 
 
 from collections import Counter, deque
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import islice
 from typing import Any
 
@@ -13,6 +13,7 @@ from koordinator.dashboard.node_facts import NodeHealth
 from koordinator.dashboard.overview import COLUMNS, ClusterOverview
 from koordinator.dashboard.sources import TimelineMark
 from koordinator.dashboard.waiting_pods import WaitingPods
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.explain.sentences import without_names
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.simulator.device_bars import why_disrupted

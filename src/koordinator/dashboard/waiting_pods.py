@@ -7,7 +7,6 @@ of pending pods never blocks the scheduler's thread.
 
 from collections import deque
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 from typing import NamedTuple, overload
 
@@ -18,6 +17,7 @@ import numpy.typing as npt
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangCache, gang_id, group_reference
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.features.explanation import kind_of
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState

@@ -6,7 +6,6 @@ Two schedulers run to a fixed point on copies.  The cluster is not written to.
 
 import json
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 import msgspec
@@ -25,6 +24,7 @@ from koordinator.descheduler.configuration import (
 from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.migration.workloads import WORKLOAD_KINDS
 from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.scheduler.contract import PluginSpec

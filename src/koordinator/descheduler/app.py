@@ -8,7 +8,6 @@ Source: koordinator pkg/descheduler/descheduler.go.
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from koordinator.api.codec import subject_of
@@ -53,6 +52,7 @@ from koordinator.foundation.errors import (
     fault_of,
     raise_fault,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 
 FEWEST_NODES = 2
 TOO_SMALL = "the cluster size is 0 or 1 meaning eviction causes service disruption or degradation"

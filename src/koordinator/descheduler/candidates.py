@@ -5,7 +5,6 @@ kubernetes-sigs/descheduler pkg/utils/pod.go.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.annotations.scheduling import (
@@ -28,6 +27,7 @@ from koordinator.descheduler.configuration import (
 )
 from koordinator.descheduler.contract import Handle
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class ScopedPluginArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):

@@ -23,7 +23,6 @@ Source: koordinator pkg/descheduler/framework/types.go.
 
 import typing
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
 from typing import Any, Generic, Protocol, TypeVar, runtime_checkable
@@ -37,6 +36,7 @@ from koordinator.api.pod_migration_job import DeleteOptions
 from koordinator.api.reservation import Reservation
 from koordinator.descheduler.configuration import POINTS, DeschedulerPluginArgs
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ pkg/descheduler/evictions/eviction_limiter.go.
 import logging
 from collections import Counter
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from koordinator.api.annotations.scheduling import ProvenMove
@@ -28,6 +28,7 @@ from koordinator.descheduler.contract import (
 from koordinator.descheduler.profile import RunningProfile
 from koordinator.descheduler.proof import MoveProver, lineage_of
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 log = logging.getLogger(__name__)
 

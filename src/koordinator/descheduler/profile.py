@@ -4,7 +4,6 @@ Source: koordinator pkg/descheduler/framework/runtime/framework.go, ``NewFramewo
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from koordinator.api.kubescheduler import did_you_mean
@@ -55,6 +54,7 @@ from koordinator.descheduler.plugins.remove_pods_violating_topology_spread_const
 )
 from koordinator.descheduler.plugins.scale_down_bin_pack import SCALE_DOWN_BIN_PACK
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 Spec = DeschedulerPluginSpec[Any]
 

@@ -1,13 +1,13 @@
 """Description of a vendor, and the machine's interface for the vendors' modules."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from msgspec.structs import replace
 
 from koordinator.domain.devices.requests import Xpu, XpuStatus, XpuTopology
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 HEALTHY: Final = XpuStatus(healthy=True)
 

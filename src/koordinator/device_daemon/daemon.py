@@ -6,7 +6,6 @@ vendor do is unhealthy.
 
 import logging
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -19,6 +18,7 @@ from koordinator.device_daemon.metax import METAX_CARDS
 from koordinator.domain.devices.requests import Xpu, XpuStatus, XpuTopology
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.gpus import BUS_ID, numa_node_of, pci_functions, pcie_id_of
 from koordinator.host.port import Files, VendorTools
 

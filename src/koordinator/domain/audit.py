@@ -9,7 +9,6 @@
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from typing import TypeVar
@@ -18,6 +17,7 @@ import msgspec
 
 from koordinator.foundation.decoders import decoder_of
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class AuditOutcome(StrEnum):

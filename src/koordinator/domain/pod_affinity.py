@@ -5,7 +5,6 @@ kubernetes matchLabelKeys as in pkg/registry/core/pod/strategy.go.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 import msgspec
@@ -13,6 +12,7 @@ import msgspec
 from koordinator.api.core import PodAffinityTerm
 from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
 from koordinator.api.selectors import matches
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

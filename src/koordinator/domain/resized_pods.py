@@ -8,7 +8,6 @@ pkg/scheduler/framework/types.go ``getNonMissingContainerRequests``.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -37,6 +36,7 @@ from koordinator.domain.pod_requests import (
     stated_requests,
     with_missing,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _NOTHING = ResourceRequirements()
 _AmountsOf = Callable[[Container], Requests]

@@ -11,7 +11,6 @@ Source: koordinator pkg/util/transformer/pod_transformer.go; apis/extension/prio
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -31,6 +30,7 @@ from koordinator.api.resource_names import CPU, CURRENT_BATCH_NAMES, CURRENT_DEV
 from koordinator.domain.reserve_pod import reserve_pod, without_internal_keys
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
 _CURRENT: Mapping[str, str] = {**CURRENT_BATCH_NAMES, **CURRENT_DEVICE_NAMES}

@@ -21,9 +21,10 @@ KeyboardInterrupt, SystemExit and MemoryError are never caught.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from importlib import import_module
 from typing import Any
+
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class KoordinatorError(Exception):

@@ -1,13 +1,13 @@
 """Linear and integer programs, solved by HiGHS."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import highspy
 import numpy as np
 
 from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,10 +16,11 @@ Source: protobuf.dev/programming-guides/encoding.
 import types
 import typing
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, Final, TypeVar
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 MessageT = TypeVar("MessageT")
 

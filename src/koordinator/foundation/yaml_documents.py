@@ -13,13 +13,14 @@ Source: sigs.k8s.io/yaml (how scalars of YAML become JSON).
 
 import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import islice
 from typing import Any, Final
 
 import yaml
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 LEAST_BYTES: Final = 1 << 20  # below this a document is read as a whole
 PART_BYTES: Final = 1 << 18

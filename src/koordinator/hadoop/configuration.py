@@ -8,12 +8,12 @@ Source: yarn-copilot pkg/yarn/config, ``Configuration``; Hadoop YarnConfiguratio
 
 import xml.etree.ElementTree as ET
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 from xml.parsers.expat import ExpatError, ParserCreate
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 DEFAULT_CLUSTER: Final = "__default_yarn_cluster__"
 _FILES: Final = ("core-default.xml", "core-site.xml", "yarn-default.xml", "yarn-site.xml")

@@ -2,10 +2,10 @@
 
 import ssl
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import TypeVar
 
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.hadoop.configuration import ResourceManagerAddresses, YarnClusterConfig
 from koordinator.hadoop.port import (
     ResourceManager,

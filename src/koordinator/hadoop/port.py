@@ -14,10 +14,10 @@ Hadoop ContainerId.
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from koordinator.foundation.errors import KoordinatorError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.hadoop.amounts import NOTHING, BatchAmounts, YarnResource
 
 ContainerT = TypeVar("ContainerT")

@@ -17,10 +17,10 @@ import socket
 import struct
 import uuid
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.protobuf import (
     BYTES,
     VARINT,

@@ -6,10 +6,10 @@ Documentation/ABI/testing/sysfs-bus-pci.
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Protocol
 
 from koordinator.foundation.errors import HostError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import Files
 
 

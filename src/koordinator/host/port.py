@@ -14,10 +14,10 @@ pkg/koordlet/util/system/config.go, ``NewHostModeConfig``, ``NewDsModeConfig``.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from koordinator.foundation.errors import HostError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class ContainerRuntime(Protocol):

@@ -6,12 +6,13 @@ value that could break out of its field is rejected at construction.
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import StrEnum
 from typing import Final
 
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import relative_path
+from koordinator.foundation.lazy_dataclass import dataclass
 
 MOST_ENV_BYTES: Final = 128 << 10  # of one variable, the kernel's MAX_ARG_STRLEN
 MOST_ENV_TOTAL_BYTES: Final = 512 << 10

@@ -8,7 +8,6 @@ Source: k8s.io/kubelet pkg/apis/dra/v1/api.proto; pkg/apis/pluginregistration/v1
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Annotated, Final
 
 from koordinator.api.annotations.devices import DeviceAllocation
@@ -26,6 +25,7 @@ from koordinator.domain.dynamic_resources.node_gpus import (
     minor_of,
 )
 from koordinator.foundation.errors import ClusterError, HostError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.protobuf import FieldNumber, decode_message, encode_message
 from koordinator.koordlet.view.pods import ContainerCreation
 

@@ -4,9 +4,9 @@ Each intent carries a reason, which the executor writes into the audit trail.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from koordinator.domain.cgroups.files import CgroupFile
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

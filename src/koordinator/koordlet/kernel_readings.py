@@ -9,12 +9,12 @@ Source: koordinator pkg/koordlet/util/stat.go, meminfo.go, cpuinfo.go; man 5 pro
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from functools import wraps
 from typing import Final, ParamSpec, TypeVar
 
 from koordinator.domain.cgroups.files import PAGE_BYTES, CgroupVersion
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 Parameters = ParamSpec("Parameters")
 ResultT = TypeVar("ResultT")

@@ -10,7 +10,6 @@ pkg/koordlet/metriccache, whose TSDB the rings replace; util.go, ``fieldPercenti
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -19,6 +18,7 @@ import numpy as np
 
 from koordinator.foundation.arrays import FloatArray
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class Metric(StrEnum):

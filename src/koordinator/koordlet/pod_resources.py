@@ -12,7 +12,7 @@ pkg/koordlet/statesinformer/impl/states_pod_resources.go, ``fillPodDevicesAlloca
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Annotated, Final
 
@@ -21,6 +21,7 @@ from koordinator.api.device import DeviceType
 from koordinator.api.resource_names import FPGA, NVIDIA_GPU, RDMA
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.protobuf import (
     FieldNumber,
     UnknownFields,

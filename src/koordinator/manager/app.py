@@ -8,7 +8,7 @@ import logging
 from collections.abc import Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from types import MappingProxyType
 
@@ -37,6 +37,7 @@ from koordinator.foundation.errors import (
     fault_of,
     raise_fault,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.admission.lookup import Denial
 from koordinator.manager.configuration.reader import SloConfig, read_config
 from koordinator.manager.configuration.strategies import Strategies

@@ -16,7 +16,6 @@ pkg/quota-controller/profile/profile_controller.go.
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 from hashlib import sha256
 from typing import Final
@@ -45,6 +44,7 @@ from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.api.selectors import matches
 from koordinator.api.slo_config import COLOCATION
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.profiles import is_left_out, relabelled, with_entries
 from koordinator.manager.configuration import ranges

@@ -6,13 +6,13 @@ Source: koordinator pkg/controller/colocationprofile/colocationprofile_controlle
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
 
 from koordinator.api.event import Event, new_event, reference_to
 from koordinator.api.meta import JsonObject, KubeObject
+from koordinator.foundation.lazy_dataclass import dataclass
 
 COMPONENT = "koord-manager"
 JOB_NOT_QUEUED = "JobNotQueued"  # job: it is invalid, so that it gets no QueueUnit

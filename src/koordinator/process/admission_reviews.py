@@ -8,7 +8,6 @@ Source: k8s.io/api admission/v1/types.go; controller-runtime pkg/webhook/admissi
 import logging
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from time import perf_counter
 from typing import Any, Final
 
@@ -24,6 +23,7 @@ from koordinator.api.meta import JsonObject
 from koordinator.api.nesting import TOO_DEEP
 from koordinator.foundation.decoders import decoder_of
 from koordinator.foundation.errors import Fault
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.health import Check, HealthEndpoint, Indicators
 from koordinator.process.termination import FirstOfKind
 

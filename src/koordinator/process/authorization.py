@@ -9,7 +9,6 @@ plugin/pkg/authenticator/token/webhook, plugin/pkg/authorizer/webhook, pkg/autho
 import hashlib
 import logging
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 from threading import Lock
 from typing import Generic, Protocol, TypeVar
@@ -29,6 +28,7 @@ from koordinator.api.control_plane import (
 from koordinator.api.meta import KubeObject
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 ALWAYS_ALLOWED = ("/healthz", "/readyz", "/livez")
 CACHED_S = 10.0  # tokens, permissions and refusals

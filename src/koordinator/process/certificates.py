@@ -11,13 +11,13 @@ import ssl
 import subprocess
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.files import open_private
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _VERSIONS: Final = {
     "": ssl.TLSVersion.TLSv1_2,

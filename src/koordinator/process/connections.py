@@ -17,7 +17,6 @@ import ssl
 from collections import Counter
 from collections.abc import Collection
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import IntEnum
 from http import HTTPStatus
 from typing import Any
@@ -34,6 +33,7 @@ from uvicorn.protocols.http.httptools_impl import (
 from uvicorn.server import ServerState
 
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 log = logging.getLogger(__name__)
 

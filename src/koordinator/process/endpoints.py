@@ -13,7 +13,7 @@ import sys
 import threading
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import cast
 
 import msgspec
@@ -35,6 +35,7 @@ from koordinator.foundation.errors import (
     fault_of,
     raise_fault,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.health import Check, HealthEndpoint, Indicators
 
 _Encoder = Callable[[CollectorRegistry], bytes]

@@ -9,7 +9,6 @@ pkg/server/options/authentication.go.
 
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import Final
 from urllib.parse import unquote
 
@@ -20,6 +19,7 @@ from koordinator.api.codec import decode
 from koordinator.api.control_plane import NonResourceAttributes, ResourceAttributes, UserInfo
 from koordinator.api.core import ConfigMap
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.authorization import Authorizer, Decision
 from koordinator.process.connections import CLIENT_NAMES
 from koordinator.process.guard import (

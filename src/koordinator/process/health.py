@@ -7,9 +7,10 @@ metrics/prometheus/slis/metrics.go.
 import logging
 import threading
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
 
 from prometheus_client import CollectorRegistry, Counter, Gauge
+
+from koordinator.foundation.lazy_dataclass import dataclass
 
 LEASE_GRACE_S = 20.0  # how long after its lease a leader that can't renew passes as healthy
 

@@ -13,7 +13,6 @@ import logging
 import sys
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
-from dataclasses import dataclass
 from ipaddress import ip_address
 
 from cryptography import x509
@@ -27,6 +26,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock, to_datetime
 from koordinator.foundation.errors import AlreadyExistsError, ConflictError, NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.certificates import Pair
 
 SELF_SIGNED_LIFETIME = dt.timedelta(days=365)

@@ -6,7 +6,7 @@ Source: kubernetes pkg/scheduler/framework/types.go ``FitError.Error``.
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from difflib import SequenceMatcher
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy as np
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.resource_names import BATCH_CPU, MID_CPU
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.snapshot import ClusterState, PodClass

@@ -4,7 +4,7 @@ What a watch event changes, and what it is called when plugins are asked about i
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.annotations.gang import NETWORK_TOPOLOGY_SELECTOR
@@ -25,6 +25,7 @@ from koordinator.api.reservation import Reservation
 from koordinator.domain.reserve_pod import display_name, holds_for_others, is_reserve_pod
 from koordinator.domain.transforms import transform_node
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Action, ClusterEvent
 from koordinator.scheduler.rules.reservations.offer import ReservationOffer, offer_of, offer_of_pod
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodAllocation, PodClass

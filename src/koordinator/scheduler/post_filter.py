@@ -1,11 +1,12 @@
 """Input and results of PostFilter plugins."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.snapshot import ObjectChange, PlacedPod, PodClass, Snapshot
 
 Member = tuple[Pod, PodClass]

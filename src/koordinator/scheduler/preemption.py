@@ -5,7 +5,7 @@ Source: kubernetes pkg/scheduler/framework/preemption, plugins/defaultpreemption
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 from msgspec import structs
@@ -16,6 +16,7 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ExtenderError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.post_filter import (
     Allows,
     Attempt,

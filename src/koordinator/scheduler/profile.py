@@ -5,7 +5,7 @@ Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
@@ -63,6 +63,7 @@ from koordinator.api.volume import (
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.gangs import GROUP_KINDS, GangDefaults, WorkloadRefs
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     ActivePlugin,
     PluginSpec,

@@ -7,10 +7,11 @@ Sums over the steps of services and batch pods that share nodes.
 Core seconds are sums over all nodes; node seconds count the nodes with services.
 """
 
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 
 import msgspec
 
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.job_metrics import WaitingTimes
 
 _HOUR_S = 3600.0

@@ -5,7 +5,7 @@ ready immediately.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from hashlib import sha256
 from typing import Any
 
@@ -31,6 +31,7 @@ from koordinator.descheduler.migration.workloads import controller_of
 from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import FaultHandler, FaultLog, raise_fault
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.fork import follow_cluster
 from koordinator.simulator.embedded import Embedded, keep_or_resolve_priority

@@ -6,7 +6,6 @@ Reports of runs and the dashboard use it.  An update costs time only for the nod
 import re
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from math import inf
 from typing import Final
@@ -19,6 +18,7 @@ from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.pod import DISRUPTION_TARGET, Pod
 from koordinator.domain.devices.allocation import RATIO
 from koordinator.domain.gangs import gang_id, group_reference
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.snapshot import ClusterState, PlacedPod
 from koordinator.simulator.stages import original_name
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from msgspec.structs import replace
@@ -33,6 +33,7 @@ from koordinator.domain.dynamic_resources.allocation import claim_names, sharing
 from koordinator.domain.reserve_pod import is_active, reserve_pod
 from koordinator.foundation.clock import VirtualClock, to_epoch_s
 from koordinator.foundation.errors import FaultHandler, FaultLog, InputError, raise_fault
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.assembly import build_scheduler
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.extenders import Connect, build_extenders

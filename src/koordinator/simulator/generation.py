@@ -7,7 +7,7 @@ Nodes of a pool, with the Device objects of their GPUs.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import TYPE_CHECKING, Final
 
 import numpy as np
@@ -25,6 +25,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.registry import BY_NAME
 from koordinator.api.workload import PodController
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.job_metrics import NodeRates
 from koordinator.simulator.operator_workloads import (

@@ -7,7 +7,6 @@ CPU and GPU demand of pods, as jobs' metrics and GPU policies count it.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -18,6 +17,7 @@ from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.resource_names import CPU, GPU, GPU_CORE, GPU_MEMORY_RATIO, NVIDIA_GPU
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.arrays import FloatArray
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _PERCENT = 100
 

@@ -5,7 +5,6 @@ verdicts are the plan.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 from uuid import UUID, uuid5
 
@@ -35,6 +34,7 @@ from koordinator.descheduler.evictor import MoveVerdict
 from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.domain.resized_pods import DEFAULT_RULES, effective_requests
 from koordinator.foundation.errors import FaultLog
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.simulator.descheduled import Descheduled

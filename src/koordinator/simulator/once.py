@@ -1,7 +1,7 @@
 """Recorder of the changes that a component makes in a cluster, and a single scheduler run."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any
 
 from koordinator.api.codec import to_manifest
@@ -10,6 +10,7 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
 from koordinator.cluster.port import Cluster, EventType
 from koordinator.foundation.errors import FaultLog
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.explanation import Explanations
 from koordinator.simulator.embedded import Embedded

@@ -12,7 +12,7 @@ lws pkg/controllers, pkg/webhooks/pod_webhook.go; volcano pkg/controllers/job/jo
 
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final, TypeVar
 
 from msgspec.structs import replace
@@ -24,6 +24,7 @@ from koordinator.api.pod import Container, Pod, PodTemplateSpec
 from koordinator.api.validation import validate
 from koordinator.api.workload import PodControllerSpec
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 MOST_PODS: Final = 1_000_000  # of one workload: more is a slip of the hand
 _DEPTH: Final = 12  # levels below which templates of pods are not looked for

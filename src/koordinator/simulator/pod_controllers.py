@@ -8,7 +8,6 @@ indexed_job_utils.go; k8s.io/apiserver pkg/storage/names/generate.go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
@@ -41,6 +40,7 @@ from koordinator.api.workload import (
 )
 from koordinator.domain.node_selection import FORBIDDING, untolerated
 from koordinator.foundation.errors import BugError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 from koordinator.scheduler.snapshot.selection import matches_required
 from koordinator.simulator.operator_workloads import (

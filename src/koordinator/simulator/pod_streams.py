@@ -2,7 +2,6 @@
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
@@ -25,6 +24,7 @@ from koordinator.api.pod import Container, Pod, PodSpec
 from koordinator.api.pod_groups import PodGroup, PodGroupSpec
 from koordinator.api.policy import PriorityClass
 from koordinator.foundation.arrays import FloatArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.stages import Distribution, PodLife
 from koordinator.simulator.usage import WHOLE, UsageCurve

@@ -11,7 +11,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Self
 
 from msgspec.structs import replace
@@ -26,6 +26,7 @@ from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, Stor
 from koordinator.cluster.port import EventType
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions

@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Any, Final, Literal
 
@@ -12,6 +12,7 @@ import numpy as np
 from koordinator.cluster.port import Reader
 from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.errors import InputError, library
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.device_bars import DeviceBars
 from koordinator.simulator.job_metrics import JobRun, PodLifeTimes, job_runs
 from koordinator.simulator.run_report import RunReport

@@ -1,7 +1,7 @@
 """Simulation of a source with a report."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +25,7 @@ from koordinator.domain.gpus.mix import WHOLE_GPU, ExpectedPods
 from koordinator.domain.gpus.options import Fragmentation
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.decoders import convert
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.snapshot import Snapshot

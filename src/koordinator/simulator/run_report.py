@@ -6,13 +6,14 @@ output.  Virtual and wall time are arguments.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 import msgspec
 import numpy as np
 
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.colocation_report import ColocationReport
 from koordinator.simulator.job_metrics import JobMetrics, WaitingTimes, waiting_times
 

@@ -20,7 +20,6 @@ Budget of evictions, and evaluation of their benefit.
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -33,6 +32,7 @@ from koordinator.api.node import Node
 from koordinator.domain.node_selection import tolerates
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 # -- durations -------------------------------------------------------------------------------
 

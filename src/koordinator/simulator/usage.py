@@ -5,11 +5,11 @@ Usage never exceeds the request, which is the limit as well.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from koordinator.foundation.arrays import FloatArray
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _DAY_S = 86_400.0
 

@@ -14,7 +14,7 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from functools import partial
 from itertools import count
@@ -31,6 +31,7 @@ from koordinator.api.pod_groups import PodGroup
 from koordinator.cluster.memory.admission import Admission
 from koordinator.foundation.clock import Clock, SystemClock, to_datetime
 from koordinator.foundation.errors import BugError, FaultHandler, NotFoundError, raise_fault
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop import Bound, Evicted, Outcome, SchedulerOptions

@@ -17,7 +17,7 @@ without heartbeats gets no containers, and after ``EXPIRY_S`` its containers are
 import math
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from functools import partial
 from itertools import count
@@ -26,6 +26,7 @@ from typing import Protocol
 import numpy as np
 
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.hadoop.amounts import BYTES_PER_MIB, YarnResource
 from koordinator.hadoop.port import UnknownYarnNodeError, YarnLimit, YarnNode, YarnRefusedError
 from koordinator.simulator.colocation_report import YarnQueueTotals

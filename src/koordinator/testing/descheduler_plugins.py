@@ -5,7 +5,7 @@ plugin evicts a pod; an example without an eviction fails, as it proves nothing.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any
 
 import numpy as np
@@ -19,6 +19,7 @@ from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.foundation.clock import VirtualClock
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _DEFAULT_EVICTOR = {"disabled": [{"name": "*"}], "enabled": [{"name": "DefaultEvictor"}]}
 _ORDERS = 3  # number of tested orders of arrival

@@ -9,8 +9,9 @@ HAMi-core src/multiprocess/multiprocess_utilization_watcher.c, ``rate_limiter``.
 
 from collections import Counter, defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
+
+from koordinator.foundation.lazy_dataclass import dataclass
 
 #: Value that HAMi-core writes with each kernel: the container is active for one more round.
 JUST_LAUNCHED: Final = 2

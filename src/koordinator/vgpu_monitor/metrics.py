@@ -7,7 +7,6 @@ use, and 2.10).
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from threading import Lock
 from typing import Final, NamedTuple
 
@@ -16,6 +15,7 @@ from prometheus_client.registry import Collector
 
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import HostError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.gpus import Gpus, GpuUsage
 from koordinator.vgpu_monitor.monitor import VgpuPicture
 from koordinator.vgpu_monitor.placement import RegionOwner

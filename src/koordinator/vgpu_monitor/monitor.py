@@ -8,13 +8,14 @@ Source: HAMi cmd/vGPUmonitor/main.go, pkg/monitor/nvidia/cudevshr.go, ``Update``
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.cluster.port import Cluster, EventType
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import ClusterError, HostError, InputError, MissingFileError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.gpus import Gpu, Gpus
 from koordinator.host.port import RegionFile, RegionFolders
 from koordinator.vgpu_monitor.feedback import WAITING, GpuSharer, orders

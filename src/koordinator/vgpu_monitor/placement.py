@@ -6,7 +6,6 @@ Source: HAMi pkg/monitor/nvidia/cudevshr.go; koordinator pkg/koordlet/runtimehoo
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Final
 
 from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation
@@ -20,6 +19,7 @@ from koordinator.api.resource_names import GPU_MEMORY
 from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 PRIORITY: Final = "CUDA_TASK_PRIORITY"
 DEFAULT_PRIORITY: Final = 1

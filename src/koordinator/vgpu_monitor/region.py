@@ -4,13 +4,13 @@ Source: HAMi-core src/multiprocess/multiprocess_memory_limit.h (``shared_region_
 pkg/monitor/nvidia/cudevshr.go, v0/spec.go, v1/spec.go.
 """
 
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import RegionFile
 
 MAGIC: Final = 19920718

@@ -18,7 +18,6 @@ writes the entry ``hadoop-yarn`` of ``thirdPartyAllocations``.
 Source: koordinator apis/extension/node_colocation.go; yarn-copilot pkg/controller/noderesource.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.annotations.node import (
@@ -32,6 +31,7 @@ from koordinator.api.node import Node
 from koordinator.api.qos import PriorityBand
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.hadoop.amounts import (
     NOTHING,
     BatchAmounts,

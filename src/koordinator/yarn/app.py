@@ -9,7 +9,7 @@ Source: yarn-copilot pkg/controller/noderesource, ``Reconcile``; pkg/yarn/metric
 
 import logging
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from hashlib import sha256
 from types import MappingProxyType
 from typing import Final
@@ -34,6 +34,7 @@ from koordinator.foundation.errors import (
     fault_of,
     raise_fault,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.hadoop.amounts import BYTES_PER_MIB, NOTHING, BatchAmounts, YarnResource
 from koordinator.hadoop.port import YarnLimit, YarnNode
 from koordinator.yarn.account import (

@@ -20,7 +20,6 @@ import threading
 from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
@@ -44,6 +43,7 @@ from koordinator.api.copilot import (
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
 from koordinator.domain.cgroups.files import CgroupFile, CgroupVersion, cgroup_path
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
 from koordinator.hadoop.amounts import NOTHING, BatchAmounts, batch_amounts
 from koordinator.hadoop.port import (

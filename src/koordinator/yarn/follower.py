@@ -8,9 +8,10 @@ the read state is never older than the sent limits.
 import logging
 import threading
 from collections.abc import Callable, Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.port import (
     ResourceManager,

@@ -5,7 +5,7 @@ Source: yarn-copilot pkg/controller/noderesource (which takes the first pod of t
 
 import sys
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -27,6 +27,7 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordinator.cluster.port import Transform
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.hadoop.amounts import NOTHING, BatchAmounts, YarnResource, whole_units
 from koordinator.hadoop.configuration import DEFAULT_CLUSTER
 from koordinator.hadoop.port import YarnNode

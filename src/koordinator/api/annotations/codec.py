@@ -4,7 +4,6 @@ Source: koordinator apis/extension (every Get and Set function).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from koordinator.api.codec import decode, encode_part
@@ -12,6 +11,7 @@ from koordinator.api.labels import parse_int32
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.nesting import check_annotation
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
 ValueT = TypeVar("ValueT")

@@ -18,7 +18,6 @@ import json
 import logging
 from base64 import b64decode
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from difflib import get_close_matches
 from types import UnionType
 from typing import Any, Final, TypeVar
@@ -34,6 +33,7 @@ from koordinator.api.syntax import join_path
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.decoders import convert
 from koordinator.foundation.errors import BugError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
 V1BETA2: Final = "kubescheduler.config.k8s.io/v1beta2"

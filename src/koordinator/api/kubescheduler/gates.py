@@ -7,7 +7,6 @@ featuregate/feature_gate.go ``unsafeSetFromMap``.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Final, Self
 
 from koordinator.api.kube_version import DEFAULT_LEVEL, V1_37, KubeVersion
@@ -18,6 +17,7 @@ from koordinator.api.kubescheduler.kubernetes_gates import (
 )
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
+from koordinator.foundation.lazy_dataclass import dataclass
 
 #: Quotas may form several trees, each with nodes of its own.
 MULTI_QUOTA_TREE: Final = "MultiQuotaTree"

@@ -5,11 +5,11 @@ the gates of apiserver, apiextensions-apiserver, client-go, component-base and c
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cache
 from typing import Final
 
 from koordinator.api.kube_version import OLDEST, SERVED, KubeVersion
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

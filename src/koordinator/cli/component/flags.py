@@ -3,7 +3,7 @@
 The dataclass of a command has one field per group of flags: see ``dataclass_flags``.
 """
 
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ from koordinator.api.slo_config import CONFIG_NAMESPACE
 from koordinator.cli.output import Output
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.logs import LogFormat
 
 if TYPE_CHECKING:

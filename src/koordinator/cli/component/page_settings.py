@@ -3,10 +3,10 @@
 They are apart from the servers, whose libraries take a while to load.
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.certificates import DEFAULT_TERMS, TlsTerms
 
 

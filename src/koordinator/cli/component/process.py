@@ -9,7 +9,6 @@ import logging
 import sys
 from collections.abc import Callable, Iterable
 from contextlib import ExitStack
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Protocol
 
 import numpy as np
@@ -26,6 +25,7 @@ from koordinator.cluster.kubernetes.connection import find_connection
 from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.cluster.leader_election import LeaderElector
 from koordinator.foundation.clock import Clock, FollowingClock, SystemClock
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.leadership import Heartbeat, Leadership, unique_identity
 from koordinator.process.logs import set_up_logging
 from koordinator.process.termination import FaultMetrics, StopEvent, stop_on_signals

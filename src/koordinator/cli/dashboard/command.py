@@ -7,7 +7,7 @@ import threading
 import webbrowser
 from collections.abc import Callable, Hashable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
@@ -37,6 +37,7 @@ from koordinator.dashboard.sources.simulation import SimulationSource
 from koordinator.dashboard.whatif import ClusterReader, MovePlanner, example_policy
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.certificates import context_of_files, self_signed_context
 from koordinator.process.connections import ConnectionLimits
 from koordinator.process.http_server import HttpServer, is_loopback

@@ -2,7 +2,6 @@
 
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +20,7 @@ from koordinator.cli.component.flags import (
 from koordinator.cli.input.configuration import CONFIGURATION_HELP, NAMED_CONFIGURATION
 from koordinator.domain.audit import AuditEntry
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _OVERLAP_S = 10.0  # requested again, since entries of one moment may arrive late
 _SOURCE = "Source (exactly one)"

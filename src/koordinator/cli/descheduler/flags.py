@@ -1,6 +1,6 @@
 """Flags of ``koord descheduler``, from koord-descheduler, and of ``koord descheduler plan``."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
@@ -37,6 +37,7 @@ from koordinator.descheduler.configuration import (
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.yaml_documents import to_yaml, yaml_document
 
 GATES = (

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 import typer
@@ -14,6 +14,7 @@ from koordinator.cli.help_pages import HelpGroup
 from koordinator.cli.koordlet.flags import MODE, RootFlags
 from koordinator.cli.output import Output
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 doctor = typer.Typer(
     cls=HelpGroup,

@@ -1,7 +1,6 @@
 """Installed components: their workloads, replicas, versions, flags, and recent writes."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, ClassVar, Final
 
 from koordinator.api.control_plane import Lease
@@ -15,6 +14,7 @@ from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.domain.component_health import LEASES, lease_findings
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 CHECK: Final = "components"
 _VERSION_LABEL: Final = "app.kubernetes.io/version"

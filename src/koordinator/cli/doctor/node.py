@@ -2,7 +2,6 @@
 
 import shutil
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
@@ -11,6 +10,7 @@ from koordinator.cli.doctor.findings import CheckResult, Finding, FindingSeverit
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.errors import HostError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import CoreScheduling, Files, Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_version
 from koordinator.koordlet.collectors.kubelet import read_kubelet_config

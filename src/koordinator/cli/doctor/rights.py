@@ -4,7 +4,6 @@ The roles are read from ``deploy/koordinator.yaml``, which the package contains.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -22,6 +21,7 @@ from koordinator.api.control_plane import (
 )
 from koordinator.cli.doctor.findings import CheckResult, Finding, unreadable
 from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.authorization import Reviewer
 
 CHECK: Final = "rights"

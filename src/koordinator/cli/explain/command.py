@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import field
 from dataclasses import replace as replaced
 from pathlib import Path
 from typing import Annotated, Any
@@ -46,6 +46,7 @@ from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.gangs import gang_id, group_reference
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.explain import CauseReport, Explanation, by_cause
 from koordinator.scheduler.explain.sentences import sentence
 from koordinator.scheduler.features.explanation.explainer import PLACED

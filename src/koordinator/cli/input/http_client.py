@@ -1,6 +1,5 @@
 """Questions to a component that is running, over the port on which it serves."""
 
-from dataclasses import dataclass
 from pathlib import Path
 from ssl import SSLCertVerificationError
 from typing import Any
@@ -17,6 +16,7 @@ from koordinator.cluster.kubernetes.connection import (
 from koordinator.cluster.kubernetes.credentials import Credentials
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 PATIENCE_S = 30.0
 _HINTS = {

@@ -2,7 +2,6 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from koordinator.api.core import Namespace
@@ -21,6 +20,7 @@ from koordinator.api.policy import PriorityClass
 from koordinator.cli.output import warn
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import ClusterError, InputError, InvalidError, NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.profile import SELECTORS, WATCHED
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -12,6 +11,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.selectors import matches, parse_label_selector
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

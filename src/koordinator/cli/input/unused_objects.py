@@ -1,7 +1,6 @@
 """Notices about input that no profile uses, such as quotas and gangs, and about missing objects."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from koordinator.api.annotations.gang import gang_name
@@ -37,6 +36,7 @@ from koordinator.api.resource_names import (
     GPU_MEMORY_RATIO,
     RDMA,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.profile import build_profiles
 from koordinator.scheduler.snapshot import ResourceAxis

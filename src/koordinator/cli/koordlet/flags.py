@@ -1,7 +1,7 @@
 """Flags of ``koord koordlet``, from the original's koordlet."""
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
@@ -10,6 +10,7 @@ import typer
 from koordinator.cli.component.flags import ConnectionFlags, PageFlags, ProcessFlags
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.adjustments import FailurePolicy, UnpreparedPolicy
 
 if TYPE_CHECKING:

@@ -4,7 +4,6 @@ The process loads this module after it serves the container runtime, which does 
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import msgspec
 from prometheus_client import CollectorRegistry
@@ -13,6 +12,7 @@ from koordinator.cli.component.page_servers import page_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.executor.audit import AgentAuditTrail
 from koordinator.process.authorization import Reviewer
 from koordinator.process.endpoints import Answer, Endpoints, application, joined, thread_stacks

@@ -8,7 +8,7 @@ import logging
 import sys
 import threading
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -19,6 +19,7 @@ from koordinator.cli.component.process import LONGEST_WAIT_S, ComponentProcess, 
 from koordinator.cli.koordlet.flags import KoordletFlags
 from koordinator.foundation.clock import WallClock
 from koordinator.foundation.errors import Fault, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.gpus import Gpus, GpusOnDemand, NoGpus
 from koordinator.host.linux.core_scheduling import LinuxCoreScheduling
 from koordinator.host.linux.hook_server import HookServer

@@ -1,6 +1,6 @@
 """Flags of ``koord manager``, from koord-manager."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
@@ -29,6 +29,7 @@ from koordinator.cli.component.flags import (
 from koordinator.cli.manager.queue_flags import QueueFlags
 from koordinator.cli.output import Output
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.admission.gates import ManagerFeature, parse_gates
 from koordinator.manager.mirror import Controller
 from koordinator.manager.node_resources.calculation import NodePlugin

@@ -10,7 +10,7 @@ the lease steps down, continues to answer webhooks, and rejoins the election.
 import logging
 from collections.abc import Callable, Collection, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -33,6 +33,7 @@ from koordinator.cli.manager.visibility_pages import VisibilityServer
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import FaultHandler, NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.admission.hooks import (
     MUTATING_NAME,
     VALIDATING_NAME,

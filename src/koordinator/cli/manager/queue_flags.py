@@ -1,7 +1,6 @@
 """Flags of ``koord manager`` for job queues, from koord-queue and koord-queue-controllers."""
 
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,6 +10,7 @@ from koordinator.api.queue_unit import UnitPolicy
 from koordinator.cli.component.flags import BOOL, parse_bool, parse_list, parse_seconds
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.queue_units.kinds import BY_NAME

@@ -4,7 +4,6 @@ Source: koordinator-sh/charts versions/v1.4.1 to v1.8.0, values.yaml and templat
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from koordinator.api.kubescheduler import FeatureGates, did_you_mean
 from koordinator.cli.descheduler.flags import parse_gates as parse_descheduler_gates
 from koordinator.cli.migrate.documents import Document, FindingStatus, MigrationFinding
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.app.options import parse_gates as parse_agent_gates
 from koordinator.manager.admission.gates import parse_gates as parse_manager_gates

@@ -1,7 +1,6 @@
 """Command ``koord migrate``: from the original's charts, configurations and clusters to these."""
 
 import sys
-from dataclasses import dataclass
 from typing import Annotated
 
 import typer
@@ -29,6 +28,7 @@ from koordinator.cli.migrate.objects import check_object
 from koordinator.cli.migrate.programs import check_command
 from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.yaml_documents import to_yaml
 
 app = typer.Typer(

@@ -6,7 +6,6 @@
 import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, BinaryIO, Final
@@ -31,6 +30,7 @@ from koordinator.cli.output import warn
 from koordinator.foundation.decoders import check_keys, decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import read_file, read_stream, unpacked
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.yaml_documents import yaml_documents
 from koordinator.simulator.manifests.reader import STDIN, files_below
 

@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
@@ -45,6 +45,7 @@ from koordinator.cli.input.configuration import (
 from koordinator.cli.output import Output
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.features.auditor.workload_life import AlertLimits
 
 if TYPE_CHECKING:

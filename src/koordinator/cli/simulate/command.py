@@ -3,7 +3,7 @@
 import enum
 from collections.abc import Sequence
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import ceil, isfinite
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -44,6 +44,7 @@ from koordinator.cli.simulate.variants import (
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.process.logs import RotatedFile
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.features.audit import AUDIT_FILE, Audit

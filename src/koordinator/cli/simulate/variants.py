@@ -1,10 +1,11 @@
 """Variants of a run: what ``--compare`` names, and one run per seed of each."""
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.policies import BY_NAME, POLICIES
 
 COLOCATION = "colocation"

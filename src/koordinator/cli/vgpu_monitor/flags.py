@@ -1,6 +1,6 @@
 """Flags and environment variables of ``koord vgpu-monitor``, from HAMi's vGPUmonitor."""
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Annotated
 
 import typer
@@ -15,6 +15,7 @@ from koordinator.cli.component.flags import (
     parse_seconds,
 )
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -3,14 +3,13 @@
 Source: HAMi cmd/vGPUmonitor/main.go.
 """
 
-from dataclasses import dataclass
-
 from koordinator.cli.component.page_servers import page_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, run_component
 from koordinator.cli.vgpu_monitor.flags import VgpuMonitorFlags
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.foundation.clock import WallClock
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nvml import find_gpus
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders

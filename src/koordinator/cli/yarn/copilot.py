@@ -6,7 +6,7 @@ The copilot as a process: a socket, and nothing that it would need the API serve
 """
 
 import logging
-from dataclasses import dataclass, field
+from dataclasses import field
 from pathlib import Path
 from typing import Annotated
 
@@ -25,6 +25,7 @@ from koordinator.cli.component.flags import ProcessFlags, parse_address
 from koordinator.domain.cgroups.files import CgroupVersion
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import relative_path
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.hadoop.configuration import read_clusters
 from koordinator.hadoop.connection import YarnClientOptions, connector
 from koordinator.hadoop.rest import NodeManager, WebService

@@ -11,7 +11,7 @@ network's, one that keeps the lease, and the servers'.
 import logging
 import ssl
 import threading
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from pathlib import Path
 from typing import Annotated
@@ -35,6 +35,7 @@ from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import (
     YarnClusterConfig,

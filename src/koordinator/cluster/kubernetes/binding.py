@@ -12,7 +12,6 @@ import asyncio
 import threading
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
 from http import HTTPStatus
 
 import msgspec
@@ -26,6 +25,7 @@ from koordinator.cluster.kubernetes.transport import BINDING_SHARE, Request, Tra
 from koordinator.cluster.port import Binding
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, ConflictError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _SERVER_S = 5  # how long the server may work on one binding
 _ANSWER_S = _SERVER_S + 1.0

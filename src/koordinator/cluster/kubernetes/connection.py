@@ -12,7 +12,6 @@ Source: k8s.io/client-go tools/clientcmd/api/v1/types.go (fields), loader.go ``L
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urlsplit
@@ -23,6 +22,7 @@ from msgspec import field
 from koordinator.api.codec import decode
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.yaml_documents import yaml_document
 
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")

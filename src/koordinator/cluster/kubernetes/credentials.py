@@ -16,7 +16,6 @@ import subprocess
 import tempfile
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from koordinator.cluster.kubernetes.connection import Connection, ExecPlugin, He
 from koordinator.foundation.clock import Clock, to_epoch_s
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _TIMEOUT_S = 60.0
 _SHOWN = 500  # characters of the output of a failed plugin

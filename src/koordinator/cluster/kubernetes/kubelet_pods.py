@@ -10,7 +10,6 @@ pkg/kubelet/server/server.go (``/pods``), pkg/kubelet/certificate/kubelet.go (ku
 import asyncio
 import logging
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
 from http import HTTPStatus
 from pathlib import Path
 
@@ -26,6 +25,7 @@ from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ClusterError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 PATH = "/pods/"
 ADDRESS_TYPES = ("InternalIP", "ExternalIP", "Hostname", "InternalDNS", "ExternalDNS")

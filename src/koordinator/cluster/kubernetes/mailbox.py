@@ -7,10 +7,10 @@ import asyncio
 import threading
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass
 
 from koordinator.cluster.kubernetes.pages import Page, VersionList
 from koordinator.foundation.errors import BugError, KoordinatorError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

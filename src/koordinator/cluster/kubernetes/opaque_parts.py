@@ -8,11 +8,12 @@ Go's clients speak, they go back as they came.
 Source: k8s.io/api resource/v1/generated.proto; k8s.io/apimachinery runtime.Unknown.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Annotated, Any
 
 from koordinator.api.meta import JsonObject
 from koordinator.foundation.errors import ConflictError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.protobuf import (
     FieldNumber,
     UnknownFields,

@@ -6,7 +6,6 @@ left out.  Items of a list have no ``apiVersion`` and ``kind``, which are in the
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import msgspec
@@ -18,6 +17,7 @@ from koordinator.cluster.kubernetes.resources import collection_path, with_query
 from koordinator.cluster.kubernetes.transport import Request, Transport
 from koordinator.foundation.decoders import decode_json, decoder_of
 from koordinator.foundation.errors import ClusterError, GoneError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 KindT = TypeVar("KindT", bound=KubeObject)
 ItemT = TypeVar("ItemT")

@@ -8,7 +8,7 @@ Source: k8s.io/client-go tools/cache/reflector.go.
 import asyncio
 import logging
 from contextlib import aclosing
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import msgspec
 
@@ -29,6 +29,7 @@ from koordinator.foundation.errors import (
     InvalidError,
     NotFoundError,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _FIRST_DELAY_S, _LAST_DELAY_S = 0.8, 30.0
 _ABSENT_S = 30.0  # between looks for a kind that is not installed

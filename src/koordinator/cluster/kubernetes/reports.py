@@ -11,7 +11,6 @@ import dataclasses
 import logging
 from collections import deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import msgspec
@@ -35,6 +34,7 @@ from koordinator.foundation.errors import (
     InvalidError,
     NotFoundError,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 
 LIMIT = 20_000  # reports that wait
 _IN_FLIGHT = 16

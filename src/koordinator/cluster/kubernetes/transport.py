@@ -18,7 +18,6 @@ import ssl
 import struct
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from http import HTTPStatus
 from ipaddress import ip_address, ip_network
 from typing import Any
@@ -39,6 +38,7 @@ from koordinator.cluster.kubernetes.failures import (
     read_status,
 )
 from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 def proxy_for(url: str, environ: Mapping[str, str]) -> str | None:

@@ -14,7 +14,6 @@ pkg/apis/core/v1/conversion.go (fields per kind).
 import hashlib
 import uuid
 from collections.abc import Callable
-from dataclasses import dataclass
 from functools import cache
 from itertools import islice
 from operator import attrgetter
@@ -33,6 +32,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.workload import ReplicationController
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InvalidError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _OF_ALL = ("metadata.name", "metadata.namespace")
 _OF_KIND: dict[type[KubeObject], tuple[str, ...]] = {

@@ -1,7 +1,6 @@
 """Protocols and types that every source of cluster state implements."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Protocol, runtime_checkable
 
@@ -9,6 +8,7 @@ import msgspec
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.features.audit import Audit
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.simulator.device_bars import DeviceBars

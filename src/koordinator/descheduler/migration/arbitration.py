@@ -7,7 +7,6 @@ controller.go ``trackEvictedPod``, ``checkPodExceedObjectLimiter``; golang.org/x
 import logging
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import (
@@ -43,6 +42,7 @@ from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import (
     ClusterError,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _EXPIRED_AFTER = 1.5  # durations since the last eviction
 SPARE_BUCKETS = 64  # expired buckets kept before a sweep

@@ -6,7 +6,6 @@ Source: koordinator pkg/descheduler/controllers/migration/controller.go, ``doMig
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from koordinator.api.annotations.scheduling import (
@@ -48,6 +47,7 @@ from koordinator.descheduler.migration.transitions import (
 )
 from koordinator.descheduler.migration.workloads import is_ready
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 
 RETRY_S = 3.0
 _BEFORE_EVICTION = frozenset(

@@ -7,7 +7,6 @@ pkg/descheduler/evictions/evictions.go; kubernetes-sigs/descheduler pkg/utils/po
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from koordinator.api.annotations.scheduling import NEVER_EVICT, eviction_cost
 from koordinator.api.meta import OwnerReference
@@ -33,6 +32,7 @@ from koordinator.descheduler.migration.workloads import (
     controller_of,
     resolved_limit,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,6 @@ Source: koordinator pkg/descheduler/fieldindex; controllers/migration/arbitrator
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from hashlib import sha256
 
 from msgspec.structs import replace
@@ -31,6 +30,7 @@ from koordinator.api.pod_migration_job import (
     PodMigrationJobPhase,
 )
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 COMPONENT = "koord-descheduler"
 ACTION = "Migrating"

@@ -21,7 +21,6 @@ Source: koordinator pkg/descheduler/controllers/migration/controller.go, ``doMig
 
 import datetime as dt
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import StrEnum
 from types import MappingProxyType
 from typing import Final
@@ -51,6 +50,7 @@ from koordinator.descheduler.migration.jobs import (
     reservation_ref,
 )
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 COMPLETE: Final = "Complete"  # PodMigrationJob: the pod was moved
 #: PodMigrationJob: another pod has used its reservation, so that a second one is created.

@@ -6,7 +6,6 @@ no replicas.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
@@ -14,6 +13,7 @@ from koordinator.api.meta import KubeObject, OwnerReference
 from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.workload import Deployment, ReplicaSet, ReplicationController, StatefulSet
 from koordinator.descheduler.contract import ClusterView
+from koordinator.foundation.lazy_dataclass import dataclass
 
 WORKLOAD_KINDS: tuple[type[KubeObject], ...] = (
     ReplicationController,

@@ -6,7 +6,6 @@ pkg/descheduler/apis/config/validation/validation_custom_priority.go.
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from math import isfinite
 from typing import Final
 
@@ -30,6 +29,7 @@ from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle, Move
 from koordinator.descheduler.node_fit import fits, free_on
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _MISSES = 5  # consecutive pods without a fitting node after which a node is skipped
 _LEAST = 2  # levels; moves need a source and a target

@@ -6,7 +6,6 @@ pkg/descheduler/framework/plugins/kubernetes/defaultevictor, pkg/descheduler/evi
 
 import logging
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -49,6 +48,7 @@ from koordinator.descheduler.contract import (
 from koordinator.descheduler.node_fit import fits_beside, is_ready
 from koordinator.foundation.clock import Duration, to_epoch_s
 from koordinator.foundation.errors import ClusterError, InputError, NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _LONGEST_NAME, _SHORT = 200, 8
 _FEWEST_REPLICAS = 2  # smaller values of minReplicas have no effect

@@ -8,7 +8,7 @@ import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from koordinator.api.kubescheduler.structs import ConfigStruct, fill
 from koordinator.api.meta import LabelSelector
@@ -33,6 +33,7 @@ from koordinator.descheduler.contract import (
 )
 from koordinator.descheduler.node_fit import fits_elsewhere
 from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _DEFAULT = ("cpu", "memory")
 _MILLIS = 1000

@@ -12,7 +12,6 @@ nodeutilization.go.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.kubescheduler.structs import ConfigStruct, Count, Int32
@@ -23,6 +22,7 @@ from koordinator.descheduler.configuration import DeschedulerPluginArgs, Namespa
 from koordinator.descheduler.contract import ClusterView, DeschedulerPluginSpec, Handle
 from koordinator.domain.node_selection import untolerated
 from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.foundation.lazy_dataclass import dataclass
 
 ONLY_THRESHOLDING_RESOURCES: Final = "OnlyThresholdingResources"
 _ALL = 100

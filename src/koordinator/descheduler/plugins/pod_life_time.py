@@ -4,7 +4,6 @@ Source: kubernetes-sigs/descheduler pkg/framework/plugins/podlifetime.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.kubescheduler.structs import ConfigStruct, Int32, Seconds
@@ -19,6 +18,7 @@ from koordinator.descheduler.candidates import (
 from koordinator.descheduler.configuration import field_error
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _STATES: Final = (
     "Completed",

@@ -5,7 +5,6 @@ Source: kubernetes-sigs/descheduler pkg/framework/plugins/removeduplicates.
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import msgspec
 
@@ -19,6 +18,7 @@ from koordinator.descheduler.configuration import (
 )
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.domain.node_selection import FORBIDDING, admits_pod, untolerated
+from koordinator.foundation.lazy_dataclass import dataclass
 
 Owner = tuple[str, str, str, tuple[str, ...]]  # namespace, kind, name, images
 _FEWEST_NODES = 2  # feasible nodes needed to distribute pods

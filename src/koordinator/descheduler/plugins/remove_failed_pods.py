@@ -4,7 +4,6 @@ Source: kubernetes-sigs/descheduler pkg/framework/plugins/removefailedpods.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from koordinator.api.kubescheduler.structs import Int32, Seconds
 from koordinator.api.node import Node
@@ -16,6 +15,7 @@ from koordinator.descheduler.candidates import (
 )
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class RemoveFailedPodsArgs(ScopedPluginArgs, frozen=True, kw_only=True):

@@ -4,7 +4,6 @@ Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodshavingtooman
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from koordinator.api.kubescheduler.structs import Int32
 from koordinator.api.node import Node
@@ -16,6 +15,7 @@ from koordinator.descheduler.candidates import (
 )
 from koordinator.descheduler.configuration import field_error
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _STATES = ("CrashLoopBackOff", "Running")
 

@@ -5,7 +5,6 @@ pkg/utils/predicates.go ``CheckPodsWithAntiAffinityExist``.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from koordinator.api.core import PodAffinityTerm
 from koordinator.api.node import Node
@@ -19,6 +18,7 @@ from koordinator.descheduler.candidates import (
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.node_fit import is_covered
 from koordinator.domain.pod_affinity import scope_of
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class RemovePodsViolatingInterPodAntiAffinityArgs(ScopedPluginArgs, frozen=True, kw_only=True):

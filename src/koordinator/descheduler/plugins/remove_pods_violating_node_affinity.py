@@ -4,7 +4,6 @@ Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodsviolatingnod
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.node import Node
@@ -18,6 +17,7 @@ from koordinator.descheduler.configuration import field_error
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.node_fit import fits_beside
 from koordinator.domain.node_selection import admits_pod, preferred_weight
+from koordinator.foundation.lazy_dataclass import dataclass
 
 REQUIRED: Final = "requiredDuringSchedulingIgnoredDuringExecution"
 PREFERRED: Final = "preferredDuringSchedulingIgnoredDuringExecution"

@@ -4,7 +4,6 @@ Source: kubernetes-sigs/descheduler pkg/framework/plugins/removepodsviolatingnod
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from koordinator.api.core import Taint
 from koordinator.api.node import Node
@@ -16,6 +15,7 @@ from koordinator.descheduler.candidates import (
 from koordinator.descheduler.configuration import field_error
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.domain.node_selection import untolerated
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class RemovePodsViolatingNodeTaintsArgs(ScopedPluginArgs, frozen=True, kw_only=True):

@@ -6,7 +6,6 @@ pkg/framework/plugins/removepodsviolatingtopologyspreadconstraint.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -28,6 +27,7 @@ from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle
 from koordinator.descheduler.node_fit import fits_beside
 from koordinator.domain.node_selection import FORBIDDING, admits_pod, untolerated
 from koordinator.domain.pod_affinity import narrowed
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _HARD: Final = ("DoNotSchedule",)
 _KINDS: Final = ("DoNotSchedule", "ScheduleAnyway")

@@ -7,7 +7,6 @@ pkg/descheduler/apis/config/validation/validation_scaledownbinpack.go.
 import logging
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from koordinator.api.annotations.scheduling import POD_DELETION_COST
 from koordinator.api.kubescheduler.structs import Int32, fill
@@ -28,6 +27,7 @@ from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle, Move
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _DEFAULT = ("cpu", "memory")
 _HIGHEST_COST = 2**31 - 1  # of pods that must not be evicted

@@ -6,12 +6,12 @@ Documentation/admin-guide/cgroup-v1, cgroup-v2.rst.
 """
 
 import math
-from dataclasses import dataclass
 from enum import Enum, IntEnum
 from typing import Final
 
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 UNLIMITED: Final = -1
 MAX_INT64: Final = 2**63 - 1

@@ -4,7 +4,6 @@ Source: koordinator pkg/koordlet/util/system/cgroup_driver.go, pkg/koordlet/util
 container.go, host_application.go; kubernetes pkg/kubelet/cm/pod_container_manager_linux.go.
 """
 
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
@@ -12,6 +11,7 @@ from koordinator.api.node_slo import HostApplication
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import PathComponent, path_component, relative_path
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _RUNTIME_PREFIXES: Final = {
     "containerd": "cri-containerd-",

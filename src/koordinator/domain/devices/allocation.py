@@ -7,7 +7,6 @@ devicehandler_default.go, topology_hint.go.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from types import MappingProxyType
 from typing import Final, TypeVar
@@ -37,6 +36,7 @@ from koordinator.domain.amounts import read_amounts
 from koordinator.domain.devices.vendors import VENDORS
 from koordinator.domain.masks import MAX_MINOR
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
 DeviceAmounts = tuple[int, ...]  # one per name of the device type, whole units

@@ -11,7 +11,6 @@ device_allocator.go ``defaultAllocateDevices``; device_resources.go
 """
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple, Protocol
 
 from koordinator.api.device import DeviceType
@@ -29,6 +28,7 @@ from koordinator.domain.devices.model import DeviceGroup, NodeModel, model_key
 from koordinator.domain.devices.partitions import Partition, PartitionRequest, choose_partition
 from koordinator.domain.devices.pod_request import DevicePart, PodDeviceRequest
 from koordinator.domain.masks import minors_of
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 def best_first(minors: Sequence[int], scores: Sequence[int]) -> list[int]:

@@ -5,7 +5,7 @@ Source: koordinator pkg/scheduler/plugins/deviceshare/device_cache.go,
 """
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import NamedTuple
 
@@ -16,6 +16,7 @@ from koordinator.domain.devices.pod_request import DevicePart
 from koordinator.domain.masks import mask_of, minors_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

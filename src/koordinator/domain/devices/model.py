@@ -11,7 +11,7 @@ Source: koordinator pkg/scheduler/plugins/deviceshare/gpu_shared_resource_templa
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from itertools import count
 from operator import attrgetter
@@ -31,6 +31,7 @@ from koordinator.domain.devices.partitions import PartitionTable
 from koordinator.domain.masks import lowest, mask_of, minors_of, subsets, zones_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.yaml_documents import yaml_document
 
 #: Levels from the largest scope to the smallest; level 4 has no scopes and can't be satisfied.

@@ -5,7 +5,6 @@ allocator_gpu_helper.go.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from koordinator.api.annotations.devices import GPU_PARTITIONS, GpuPartition, GpuPartitionTable
@@ -17,6 +16,7 @@ from koordinator.domain.devices.allocation import (
 )
 from koordinator.domain.masks import mask_of, minors_of
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
 #: Value of an unused partition by size: a larger one outweighs all smaller ones.

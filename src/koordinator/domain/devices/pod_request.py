@@ -11,7 +11,6 @@ Source: koordinator pkg/scheduler/plugins/deviceshare: devicehandler_default.go
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import Struct
@@ -46,6 +45,7 @@ from koordinator.domain.devices.requests import (
     DeviceRequestError,
     device_requests,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 
 #: Annotations with a pod's device settings.
 WISHES: Final = (ALLOCATE_HINTS.key, JOINT_ALLOCATE.key, GPU_PARTITION_SPEC.key)

@@ -10,7 +10,6 @@ koordinator pkg/scheduler/plugins/deviceshare/scoring.go.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +20,7 @@ from koordinator.domain.devices.choice import Ranking
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.pod_request import DevicePart
 from koordinator.foundation.arrays import IntArray, Kernel
+from koordinator.foundation.lazy_dataclass import dataclass
 
 MOST_BITS: Final = 62  # usable bits of an integer in the loops
 SELECTED: Final = 1 << MOST_BITS  # in ``serving``: the device is a candidate

@@ -6,7 +6,7 @@ Source: koordinator pkg/scheduler/plugins/deviceshare/utils.go, ``ValidateDevice
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 from koordinator.api.annotations.devices import DeviceAllocation, GpuPartitionTable
@@ -20,6 +20,7 @@ from koordinator.api.resource_names import (
     RDMA,
     WHOLE_DEVICE,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 
 #: Maps non-zero requests to the name whose amount is invalid; None: all are valid.
 AmountCheck = Callable[[Mapping[str, int]], str | None]

@@ -11,7 +11,6 @@ allocator_gpu_helper.go, ``GetDesignatedGPUPartitionIndexer``, ``lockNode``.
 
 import datetime as dt
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.annotations.devices import (
@@ -55,6 +54,7 @@ from koordinator.api.resource_names import (
 )
 from koordinator.domain.devices.vendor import AdaptationError, Vendor, percentages
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 AMD = Vendor(labels=("amd",), whole_card=AMD_GPU)
 

@@ -15,7 +15,7 @@ structured/internal/incubating/constraint.go for distinct ones.
 """
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Final
 
@@ -42,6 +42,7 @@ from koordinator.domain.dynamic_resources.shares import (
     limits_of,
 )
 from koordinator.domain.node_selection import FORBIDDING
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(slots=True)

@@ -10,7 +10,6 @@ k8s.io/dynamic-resource-allocation deviceclass/extendedresourcecache.
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.dynamic_resources import (
@@ -28,6 +27,7 @@ from koordinator.api.meta import ObjectMeta, OwnerReference
 from koordinator.api.pod import Container, ContainerExtendedResourceRequest, Pod, PodSpec
 from koordinator.api.resource_validation import is_extended
 from koordinator.domain.pod_requests import bounded
+from koordinator.foundation.lazy_dataclass import dataclass
 
 UNNAMED: Final = "<extended-resources>"  # name in messages before the claim is created
 _IS_MADE: Final = "true"  # annotation value

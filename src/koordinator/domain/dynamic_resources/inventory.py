@@ -14,7 +14,7 @@ resourceslice/tracker/tracker.go ``applyPatches``.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from dataclasses import replace as replace_fields
 from typing import Any, Final, TypeVar
 
@@ -41,6 +41,7 @@ from koordinator.domain.dynamic_resources.selectors import (
 from koordinator.domain.node_selection import matches_node_selector
 from koordinator.foundation.cel import CelError, CelProgram
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 ANSWERS_KEPT: Final = 16  # cached expression results per device
 ALIKE_KEPT: Final = 1 << 14  # cached results shared by equal devices

@@ -5,7 +5,7 @@ Source: k8s.io/dynamic-resource-allocation structured/internal/incubating/alloca
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from koordinator.api.dynamic_resources import (
@@ -23,6 +23,7 @@ from koordinator.domain.dynamic_resources.inventory import InventoryDevice
 from koordinator.domain.dynamic_resources.selectors import compile_selector
 from koordinator.foundation.cel import CelError, CelProgram
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
 _MISSING_KEY_HINT: Final = (

@@ -10,7 +10,6 @@ pkg/cel/library/quantity.go and semver.go; https://semver.org/spec/v2.0.0.html s
 
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache, total_ordering
 from typing import Any, Final
 
@@ -31,6 +30,7 @@ from koordinator.foundation.cel import (
     register_kind,
 )
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import NANOS, Quantity
 
 _NUMBER = r"0|[1-9][0-9]{0,18}"

@@ -9,7 +9,7 @@ k8s.io/dynamic-resource-allocation structured/internal/experimental/consumable_c
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, TypeVar
 
 from koordinator.api.dynamic_resources import (
@@ -18,6 +18,7 @@ from koordinator.api.dynamic_resources import (
     DeviceCapacity,
 )
 from koordinator.domain.dynamic_resources.inventory import DeviceId, InventoryDevice, Pool, PoolKey
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import NANOS, Quantity
 
 KeyT = TypeVar("KeyT", bound=Hashable)

@@ -6,7 +6,7 @@ Source: koordinator pkg/scheduler/plugins/coscheduling/controller/podgroup.go ``
 import datetime as dt
 from collections import Counter
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import TypeVar
 
@@ -17,6 +17,7 @@ from koordinator.api.pod_groups import PodGroup, PodGroupPhase, PodGroupStatus
 from koordinator.domain.gangs.terms import GangTerms, GangTexts
 from koordinator.domain.gangs.trees import GroupTree
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class MemberState(StrEnum):

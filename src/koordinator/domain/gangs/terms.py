@@ -8,7 +8,7 @@ pkg/scheduler/framework/plugins/gangscheduling.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from enum import StrEnum
 from typing import Final
 
@@ -34,6 +34,7 @@ from koordinator.api.pod_groups import (
 from koordinator.domain.gangs.trees import POD_GROUP_SEGMENT, GroupTree, id_of_pod_group
 from koordinator.domain.network import warnings_about
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 #: Values of the gang labels and annotations of a pod, None for each missing one.
 GangTexts = tuple[str | None, ...]

@@ -10,13 +10,13 @@ scheduling/v1alpha3/types.go.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import islice
 from typing import Final
 
 from koordinator.api.pod_groups import CompositePodGroup, SchedulingPodGroup
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 MOST_LEVELS: Final = 4  # of a tree, its PodGroups included
 _SEGMENT: Final = "compositePodGroup"

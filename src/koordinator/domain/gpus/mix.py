@@ -6,7 +6,7 @@ are bits.
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from msgspec import Meta
 
 from koordinator.api.kubescheduler import ConfigStruct
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 
 #: Milli of one whole GPU.
 WHOLE_GPU = 1000

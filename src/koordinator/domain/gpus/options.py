@@ -10,7 +10,6 @@ kubernetes-scheduler-simulator pkg/utils/frag.go and pkg/simulator/plugin/fgd_sc
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,6 +18,7 @@ from koordinator.domain.devices.allocation import CORE, MEMORY, RATIO
 from koordinator.domain.devices.requests import DeviceRequestError, device_requests
 from koordinator.domain.gpus.mix import GpuClass, PodMix
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 
 #: Minimum number of nodes for which deduplication pays off.
 _WORTH_COMPARING = 64

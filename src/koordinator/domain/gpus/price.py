@@ -23,7 +23,7 @@ Source: our own; measured against FGD on the openb traces.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -31,6 +31,7 @@ import numpy as np
 from koordinator.domain.gpus.mix import WHOLE_GPU, PodMix
 from koordinator.domain.gpus.options import GpuNodes, NodeKinds
 from koordinator.foundation.arrays import FloatArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 
 if TYPE_CHECKING:  # the solver is only loaded where prices are computed
     from koordinator.foundation.linear_program import LinearProgram

@@ -16,7 +16,6 @@ has headroom but no division that respects the multiples, wider domains are trie
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -24,6 +23,7 @@ from koordinator.api.annotations.gang import network_topology_index
 from koordinator.api.meta import ObjectMeta
 from koordinator.domain.network.tree import OUTSIDE, GatherRules, Level, NetworkTree
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 
 COMPARED = 64  # maximum number of domains of one level that are planned in detail
 

@@ -12,7 +12,7 @@ cost of a node update does not depend on the size of the tree.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from koordinator.api.cluster_network_topology import (
 )
 from koordinator.foundation.arrays import IntArray, extended
 from koordinator.foundation.errors import BugError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 OUTSIDE = -1  # domain number of a node without a domain
 

@@ -15,13 +15,13 @@ they are checked, has room for the pod afterwards.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 
 from koordinator.api.elastic_quota import DEFAULT_QUOTA
 from koordinator.domain.amounts import Amounts, add, exceeded, multiple, named_by, plus, to_text
 from koordinator.domain.quota.shares import UNLIMITED
 from koordinator.domain.quota.spec import QuotaPod, by_importance
 from koordinator.domain.quota.tree import QuotaNode, QuotaTree
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

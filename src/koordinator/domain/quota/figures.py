@@ -5,7 +5,6 @@ pkg/scheduler/plugins/elasticquota/controller.go, ``updateElasticQuotaStatusIfCh
 """
 
 from collections.abc import Container, Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from msgspec.structs import replace
@@ -35,6 +34,7 @@ from koordinator.domain.quota.trees import QuotaRules, QuotaTrees
 from koordinator.domain.quota.validation import warning_about
 from koordinator.domain.transforms import as_scheduled, transform_node
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,6 @@ Unlike there, a quota may not become its own ancestor.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 from koordinator.api.annotations.quota import GUARANTEED, SHARED_WEIGHT
 from koordinator.api.core import ResourceList
@@ -17,6 +16,7 @@ from koordinator.api.labels import QUOTA_ALLOW_FORCE_UPDATE, QUOTA_PARENT, QUOTA
 from koordinator.api.syntax import invalid_value
 from koordinator.domain.quota.spec import QuotaTopology
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
 

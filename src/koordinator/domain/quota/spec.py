@@ -8,7 +8,7 @@ pkg/webhook/elasticquota/quota_topology.go, quota_handler.go.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 from typing import Final, Self
 
@@ -38,6 +38,7 @@ from koordinator.api.syntax import invalid_value
 from koordinator.domain.amounts import Amounts, amounts_of
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 QUEUE_KEYS = (QUEUE_POLICY, QUEUE_ORDER, QUEUE_DEPTH)
 

@@ -12,7 +12,7 @@ quota_info.go, ``QuotaCalculateInfo``.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import pairwise
 
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
@@ -21,6 +21,7 @@ from koordinator.api.syntax import invalid_value
 from koordinator.domain.amounts import NOTHING, Amounts, add, multiple
 from koordinator.domain.quota.shares import UNLIMITED, Siblings
 from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 def _nothing() -> Amounts:

@@ -10,7 +10,6 @@ plugin_helper.go, ``getPodAssociateQuotaNameAndTreeID``, ``migrateDefaultQuotaGr
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Self
 
 from msgspec import Struct
@@ -28,6 +27,7 @@ from koordinator.api.kubescheduler.gates import (
 from koordinator.domain.amounts import NOTHING, Amounts, add, amounts_of, multiple, plus
 from koordinator.domain.quota.spec import QuotaPod, QuotaSpec
 from koordinator.domain.quota.tree import QuotaTree
+from koordinator.foundation.lazy_dataclass import dataclass
 
 DEFAULT_TREE = ""
 

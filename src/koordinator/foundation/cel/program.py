@@ -11,7 +11,7 @@ Source: https://github.com/google/cel-spec doc/langdef.md, "Evaluation".
 
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 from koordinator.foundation.cel.checker import TYPE_NAMES, Checker, Path, qualified_name, reads_of
@@ -47,6 +47,7 @@ from koordinator.foundation.cel.types import (
     kind_of,
 )
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 COST_LIMIT_EXCEEDED: Final = "operation cancelled: actual cost limit exceeded"
 LONGEST_S: Final = 5.0  # of processor time, for one evaluation

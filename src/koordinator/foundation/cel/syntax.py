@@ -8,11 +8,11 @@ Source: https://github.com/google/cel-spec doc/langdef.md, "Syntax" and "Macros"
 """
 
 import re
-from dataclasses import dataclass
 from functools import cache
 from typing import Any, Final
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 MAX_DEPTH: Final = 200  # of the tree; bounds recursion
 

@@ -6,7 +6,7 @@ Source: k8s.io/apiserver pkg/cel/library/ip.go and cidr.go; Go's net/netip for w
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache
 from ipaddress import (
     IPv4Address,
@@ -31,6 +31,7 @@ from koordinator.foundation.cel.syntax import (
     Select,
     UInt,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 
 Address = IPv4Address | IPv6Address
 Range = IPv4Interface | IPv6Interface  # with the address that it was written with

@@ -14,10 +14,11 @@ import time
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final, Protocol
 
 from koordinator.foundation.errors import HostError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.nri.session import NriCall, NriRefusalError, NriSession
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,7 @@ import socket
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import field
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Annotated, Any, Final
@@ -23,6 +23,7 @@ from koordinator.api.copilot import KILL_BY_RESOURCE_PATH, CopilotKillRequest
 from koordinator.api.core import ResourceList
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.protobuf import FieldNumber, decode_message, encode_message
 from koordinator.foundation.quantity import Quantity
 from koordinator.host.port import Released, Roots

@@ -4,10 +4,11 @@ Source: github.com/containerd/nri pkg/api/api.proto.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import IntEnum
 from typing import Annotated, Final
 
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.protobuf import FieldNumber
 
 PACKAGE: Final = "nri.pkg.api.v1alpha1"

@@ -16,12 +16,12 @@ containerd/ttrpc channel.go, PROTOCOL.md, request.proto.
 
 import struct
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from types import MappingProxyType
 from typing import Annotated, Final
 
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.protobuf import FieldNumber, decode_message, encode_message
 from koordinator.host.nri.messages import (
     PACKAGE,

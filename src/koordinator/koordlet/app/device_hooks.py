@@ -9,7 +9,7 @@ percent, and the first pod that receives a device keeps it.
 import logging
 import threading
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Final
@@ -24,6 +24,7 @@ from koordinator.api.resource_names import (
     WHOLE_DEVICE,
 )
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import Files, RegionFolders, Roots
 from koordinator.koordlet.adjustments import ContainerAdjustment
 from koordinator.koordlet.collectors.accelerators import SysfsVerbs

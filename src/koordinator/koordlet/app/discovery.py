@@ -10,7 +10,7 @@ Source: koordinator pkg/koordlet/metricsadvisor/collectors/nodeinfo.
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from koordinator.api.annotations.numa import CpuBasicInfo, CpuInfo, PodCpuAllocation
@@ -20,6 +20,7 @@ from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.domain.devices.requests import Xpu
 from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list, parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.gpus import Gpu, Gpus
 from koordinator.host.port import Files, Host, Roots
 from koordinator.koordlet.app.metrics import NodeGauges

@@ -9,10 +9,11 @@ import logging
 import threading
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import ClusterError, HostError, NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import ContainerRuntime, Copilot, Released
 from koordinator.koordlet.app.outbox import EVICTED, NOT_EVICTED, Outbox, pod_event
 from koordinator.koordlet.executor import Executor

@@ -9,7 +9,7 @@ external_metrics.go for the metrics of users.
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cached_property
 from typing import Final
 
@@ -21,6 +21,7 @@ from koordinator.api.node_metric import NodeMetricStatus, ResourceMap
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.cpu_list import cpu_ids
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.collectors.performance import CYCLE, INSTRUCTION, Pressures
 from koordinator.koordlet.hooks.batch_resources import plan_oom_scores
 from koordinator.koordlet.intents import SetOomScore

@@ -5,10 +5,10 @@ The thread of the outbox runs the tools of the machine, because they take long.
 
 from collections import deque
 from collections.abc import Collection
-from dataclasses import dataclass
 
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import Files
 from koordinator.koordlet.app.outbox import Outbox
 from koordinator.koordlet.executor import Executor

@@ -4,12 +4,13 @@ Source: koordinator pkg/features/koordlet_features.go; pkg/koordlet/runtimehooks
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import HOST, Roots
 from koordinator.koordlet.adjustments import UnpreparedPolicy
 from koordinator.koordlet.prediction.models import PredictionOptions

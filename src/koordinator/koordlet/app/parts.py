@@ -1,10 +1,10 @@
 """Parts of the node agent, which ``assembly`` builds and the main loop uses."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from koordinator.cluster.port import Cluster
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.gpus import Gpus
 from koordinator.host.port import (
     Host,

@@ -5,10 +5,10 @@ variable.  Nothing is wrapped, so the normal case costs nothing.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from types import TracebackType
 from typing import TypeVar
 
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.view.pods import PodView
 
 OnFailure = Callable[[str, Exception], None]

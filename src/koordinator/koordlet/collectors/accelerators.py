@@ -8,13 +8,13 @@ helper; pkg/koordlet/util/device.go, ``XPUDeviceInfo``.
 import logging
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import msgspec
 
 from koordinator.domain.devices.requests import Xpu
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.gpus import Gpus, numa_node_of, pcie_id_of
 from koordinator.host.port import Files
 from koordinator.koordlet.adjustments import ContainerDevice

@@ -2,12 +2,13 @@
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Protocol
 
 from koordinator.api.node_slo import NodeSloSpec
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.errors import HostError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import Files, Roots
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.metrics import MetricStore

@@ -6,7 +6,7 @@ pkg/kubelet/cm/cpumanager/state/checkpoint.go; koordinator states_noderesourceto
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgspec
 import yaml
@@ -15,6 +15,7 @@ from koordinator.domain.cgroups.layout import cgroup_root_parts
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.decoders import convert, decode_json
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import Files, Roots
 from koordinator.koordlet.collectors.context import read_text
 

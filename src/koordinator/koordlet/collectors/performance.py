@@ -13,12 +13,12 @@ import logging
 import math
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import Counting, PerfEvents
 from koordinator.koordlet.collectors.context import CollectionContext
 from koordinator.koordlet.kernel_readings import (

@@ -11,13 +11,13 @@ resourceexecutor/resctrl_updater.go.
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.domain.cgroups.files import UNLIMITED, CgroupFile, Nesting, is_same, parse_number
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError, MissingFileError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import Files
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.intents import SetCgroup, SetResctrl

@@ -7,10 +7,10 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/coresched/core_sched.go, hel
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from koordinator.foundation.errors import HostError, MissingFileError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import CoreScheduling
 from koordinator.koordlet.cgroup_tree import CgroupTree
 from koordinator.koordlet.intents import SetCoreCookie

@@ -7,7 +7,6 @@ pkg/koordlet/runtimehooks/hooks/coresched.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.labels import CoreSchedPolicy
@@ -15,6 +14,7 @@ from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_names import CPU
 from koordinator.api.resource_qos import CpuQos
 from koordinator.domain.cgroups.files import CgroupFile, shares_of_milli
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.intents import Intent, SetCgroup, SetCoreCookie, SetFile
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView

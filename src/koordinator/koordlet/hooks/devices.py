@@ -8,7 +8,6 @@ environment; Linux drivers/infiniband/core: uverbs_main.c, ucma.c.
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import Final, Protocol
 
@@ -17,6 +16,7 @@ from koordinator.api.device import DeviceType
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, WHOLE_DEVICE
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import PathComponent, path_component
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.adjustments import ContainerAdjustment, ContainerDevice, ContainerMount
 from koordinator.koordlet.view.pods import ContainerCreation
 

@@ -5,10 +5,10 @@ start, possibly before the watch has delivered it.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 
 from koordinator.domain.cgroups.files import CgroupFile, normalized_quota, quota_of_milli
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.adjustments import ContainerAdjustment, LinuxResources
 from koordinator.koordlet.hooks.batch_resources import pod_batch_resources
 from koordinator.koordlet.hooks.cpu_qos import (

@@ -8,7 +8,7 @@ histogram_options.go, histogram_checkpoint.go.
 import datetime as dt
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import msgspec
 import numpy as np
@@ -16,6 +16,7 @@ import numpy as np
 from koordinator.api.qos import PriorityBand
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 EPSILON = 1e-4  # a bucket with less weight is empty
 GROWTH = 1.05  # ratio of the widths of successive buckets

@@ -6,11 +6,11 @@ Source: koordinator pkg/koordlet/prediction/peak_predictor.go.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from koordinator.api.pod import is_terminal
 from koordinator.api.qos import PriorityBand
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.prediction.models import SYSTEM, Peak, PeakModels, item
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.pods import PodView

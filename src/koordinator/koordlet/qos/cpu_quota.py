@@ -11,7 +11,7 @@ pkg/kubelet/kuberuntime/kuberuntime_manager.go ``doPodResizeAction``.
 
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from koordinator.domain.cgroups.files import (
@@ -22,6 +22,7 @@ from koordinator.domain.cgroups.files import (
     normalized_quota,
     quota_of_milli,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.cpus import (
     CpuLimits,

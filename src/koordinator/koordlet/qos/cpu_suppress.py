@@ -7,7 +7,6 @@ pkg/koordlet/qosmanager/helpers/calculator.go, ``CalculateFilterPodsUsed``.
 import math
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
@@ -17,6 +16,7 @@ from koordinator.api.qos import QosClass
 from koordinator.domain.cgroups.files import CFS_PERIOD_US, UNLIMITED, CgroupFile
 from koordinator.domain.cgroups.layout import BESTEFFORT_BASE
 from koordinator.foundation.cpu_list import format_cpu_list
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.metrics import Metric
 from koordinator.koordlet.qos.eviction import StrategyInputs

@@ -7,12 +7,12 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/util/evict.go, ``KillAndEvic
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from enum import StrEnum
 
 from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S
 from koordinator.api.qos import PriorityBand, QosClass, priority_of
 from koordinator.api.resource_names import BAND_RESOURCES, MEMORY
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.metrics import Aggregate, Metric, MetricStore
 from koordinator.koordlet.view.node_view import NodeView

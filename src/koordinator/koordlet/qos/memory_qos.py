@@ -4,7 +4,6 @@ Source: koordinator pkg/koordlet/qosmanager/plugins/cgreconcile/cgroup_reconcile
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -16,6 +15,7 @@ from koordinator.api.resource_names import BATCH_MEMORY, MEMORY
 from koordinator.api.resource_qos import MemoryQos, MemorySettings, ResourceQos
 from koordinator.domain.cgroups.files import MAX_INT64, PAGE_BYTES, UNLIMITED, CgroupFile
 from koordinator.domain.pod_requests import pod_limits
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.intents import Intent, SetCgroup, SetFile
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import ContainerView, PodView

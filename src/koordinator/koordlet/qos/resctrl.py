@@ -5,7 +5,6 @@ pkg/koordlet/runtimehooks/hooks/resctrl.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.annotations.pod_qos import ResctrlConfig, ResctrlResource
@@ -13,6 +12,7 @@ from koordinator.api.qos import QosClass
 from koordinator.api.resource_qos import ResctrlQos
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import path_component
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.intents import Intent, RemoveResctrl, SetResctrl
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView

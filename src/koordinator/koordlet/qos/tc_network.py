@@ -7,7 +7,6 @@ helper.go.
 
 import zlib
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from ipaddress import AddressValueError, IPv4Address
 from typing import Final
 
@@ -15,6 +14,7 @@ from koordinator.api.qos import QosClass
 from koordinator.api.resource_qos import NetworkQos, ResourceQos
 from koordinator.domain.cgroups.files import CgroupFile
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.intents import Intent, SetCgroup
 from koordinator.koordlet.view.node_view import NodeView

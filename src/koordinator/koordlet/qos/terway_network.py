@@ -3,7 +3,6 @@
 Source: koordinator pkg/koordlet/runtimehooks/hooks/terwayqos: terwayqos.go, types.go.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -11,6 +10,7 @@ import msgspec
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_qos import NetworkQos, ResourceQos
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView

@@ -8,7 +8,6 @@ metricsadvisor/devices/rdma.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from msgspec.structs import replace
@@ -45,6 +44,7 @@ from koordinator.api.resource_names import WHOLE_DEVICE as WHOLE
 from koordinator.domain.devices.requests import Xpu, XpuStatus
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.host.gpus import Gpu
 from koordinator.koordlet.report.topology import owner_of

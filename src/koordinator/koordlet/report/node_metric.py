@@ -4,7 +4,6 @@ Source: koordinator pkg/koordlet/statesinformer/impl/states_nodemetric.go.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.device import DeviceInfo, DeviceType
@@ -24,6 +23,7 @@ from koordinator.api.node_metric import (
 from koordinator.api.node_slo import HostApplication
 from koordinator.api.resource_names import CPU, GPU_CORE, GPU_MEMORY, GPU_MEMORY_RATIO, MEMORY
 from koordinator.foundation.clock import Duration, to_datetime
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.host.gpus import Gpu
 from koordinator.koordlet.metrics import (

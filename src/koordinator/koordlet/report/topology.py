@@ -4,7 +4,7 @@ Source: koordinator pkg/koordlet/statesinformer/impl/states_noderesourcetopology
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from types import MappingProxyType
 from typing import Final
 
@@ -34,6 +34,7 @@ from koordinator.api.node import (
 )
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.foundation.cpu_list import format_cpu_list
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.view.cpus import cpu_pools, pool_entries
 from koordinator.koordlet.view.node_view import NodeView

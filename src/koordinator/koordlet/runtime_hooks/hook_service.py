@@ -6,11 +6,12 @@ Source: koordinator apis/runtime/v1alpha1/api.proto, pkg/koordlet/runtimehooks/p
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from types import MappingProxyType
 from typing import Annotated, Any, Final
 
 from koordinator.domain.cgroups.files import CFS_PERIOD_US
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.protobuf import FieldNumber
 from koordinator.koordlet.adjustments import LinuxResources
 from koordinator.koordlet.runtime_hooks.outcomes import StartingContainer, StartingPod

@@ -7,7 +7,7 @@ to the runtime; the scheduler and the webhooks wrote them before the pod was bou
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 from msgspec.structs import replace as replace_struct
@@ -19,6 +19,7 @@ from koordinator.api.qos import KubeQos
 from koordinator.domain.cgroups.files import CFS_PERIOD_US
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.foundation.files import path_component
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.adjustments import LinuxResources
 from koordinator.koordlet.executor.cgroup_writer import Write

@@ -5,7 +5,7 @@ Source: koordinator pkg/koordlet/runtimehooks/hooks/hooks.go (stages, policies),
 
 import threading
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Final, Protocol, TypeVar
 
@@ -13,6 +13,7 @@ from koordinator.api.qos import QosClass
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import Files, Roots
 from koordinator.koordlet.adjustments import (
     ContainerAdjustment,

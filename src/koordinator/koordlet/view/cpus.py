@@ -10,7 +10,7 @@ pkg/koordlet/qosmanager cpusuppress, ``calcBECPUSet``.
 
 import math
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Final
 
 from msgspec.structs import replace as replace_struct
@@ -23,6 +23,7 @@ from koordinator.api.resource_names import CPU
 from koordinator.domain.pod_requests import bounded, pod_limits
 from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.files import PathComponent
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.view.node_view import NodeView
 from koordinator.koordlet.view.pods import PodView
 

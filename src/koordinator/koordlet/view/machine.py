@@ -5,7 +5,6 @@ Source: koordinator pkg/util/node.go ``GetNodeReservationFromAnnotation``,
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cached_property
 
 from koordinator.api.annotations.node import RAW_ALLOCATABLE, read_cpu_normalization_ratio
@@ -21,6 +20,7 @@ from koordinator.api.node import Node
 from koordinator.domain.pod_requests import canonical
 from koordinator.foundation.cpu_list import cpu_ids, parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True)

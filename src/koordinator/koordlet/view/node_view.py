@@ -1,7 +1,7 @@
 """Input of strategies and hooks in one round."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Protocol
 
@@ -17,6 +17,7 @@ from koordinator.domain.cgroups.files import (
     weight_of_shares,
 )
 from koordinator.domain.cgroups.layout import CgroupLayout
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.view.machine import Machine
 from koordinator.koordlet.view.pods import PodView
 

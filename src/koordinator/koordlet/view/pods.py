@@ -6,7 +6,6 @@ Source: koordinator pkg/koordlet/statesinformer/impl/states_pods.go; pkg/koordle
 import math
 import re
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 
 from koordinator.api.annotations.devices import ALLOCATED, DeviceAllocation, DeviceAllocations
@@ -51,6 +50,7 @@ from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.domain.resized_pods import least_of, least_requests
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import PathComponent, path_component
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.view import bounded_annotations as bounded
 
 _CONFIG = "kubernetes.io/config"

@@ -5,13 +5,13 @@ pkg/webhook/pod/validating/binding_admission.go.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
 
 from koordinator.api.labels import BINDING_ADMISSION_BYPASS
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.feature_gates import SOURCE, parse_feature_gates
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.admission.lookup import (
     AdmissionOperation,
     AdmissionRequest,

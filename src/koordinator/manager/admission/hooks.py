@@ -14,7 +14,7 @@ Source: koordinator pkg/webhook/util/configuration/configuration.go.
 from base64 import b64encode
 from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import partial
 from typing import Any, Final, TypeVar
 
@@ -31,6 +31,7 @@ from koordinator.api.meta import JsonObject
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE, CONFIG_TYPE
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import FaultHandler, InputError, raise_fault
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.admission.gates import BindingRules, ManagerFeature, validate_binding
 from koordinator.manager.admission.lookup import (
     AdmissionOperation,

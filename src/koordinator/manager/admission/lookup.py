@@ -4,7 +4,7 @@ Source: k8s.io/api admission/v1/types.go.
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Protocol, TypeVar
 
@@ -29,6 +29,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.policy import PriorityClass
 from koordinator.domain.quota.spec import QuotaTopology
 from koordinator.foundation.errors import KoordinatorError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class AdmissionOperation(StrEnum):

@@ -6,7 +6,6 @@ pkg/webhook/reservation/mutating/cluster_colocation_profile.go.
 
 from collections.abc import Callable, Iterable, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Any, Final, TypeVar
 
 from koordinator.api.annotations.pod_qos import SKIP_UPDATE_RESOURCES
@@ -25,6 +24,7 @@ from koordinator.foundation.errors import (
     fault_of,
     raise_fault,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.admission.gates import ManagerFeature
 from koordinator.manager.admission.lookup import (
     AdmissionOperation,

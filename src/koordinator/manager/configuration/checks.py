@@ -7,7 +7,6 @@ pkg/webhook/cm/plugins/sloconfig/resource_qos_checker.go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -32,6 +31,7 @@ from koordinator.api.slo_config import (
 )
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration.ranges import (
     INVALID,

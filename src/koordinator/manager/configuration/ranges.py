@@ -13,7 +13,6 @@ selector.go, result.go; pkg/webhook/util/err/json_error.go.
 """
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache, lru_cache
 from typing import Any, Final, Protocol, TypeVar
 
@@ -29,6 +28,7 @@ from koordinator.api.resource_qos import ResourceQosStrategy
 from koordinator.api.selectors import check_label_selector, matches
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 USAGE: Final = "usage"
 REQUEST: Final = "request"

@@ -9,7 +9,7 @@ nodeslo/resource_strategy.go; noderesource/plugins/{cpunormalization,resourceamp
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final, TypeVar
 
 import msgspec
@@ -40,6 +40,7 @@ from koordinator.api.slo_config import (
 )
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration import ranges
 from koordinator.manager.configuration.checks import CHECKED, check_network_qos, check_section

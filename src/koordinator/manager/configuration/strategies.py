@@ -6,7 +6,6 @@ Source: koordinator pkg/util/sloconfig/colocation_config.go, ``GetNodeColocation
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Final, TypeVar
 
@@ -38,6 +37,7 @@ from koordinator.api.slo_config import (
     ResourceAmplificationStrategy,
 )
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.configuration import ranges
 from koordinator.manager.configuration.ranges import (
     MINUTE_S,

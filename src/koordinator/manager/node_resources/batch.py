@@ -12,13 +12,13 @@ Source: koordinator pkg/slo-controller/noderesource/plugins/batchresource/plugin
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from msgspec.structs import replace
 
 from koordinator.api.node import Node, NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.qos import PriorityBand
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Notation, Quantity
 from koordinator.manager.configuration.ranges import MAX_USAGE_REQUEST, REQUEST, Strategy
 from koordinator.manager.node_resources.node import (

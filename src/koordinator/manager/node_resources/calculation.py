@@ -12,7 +12,7 @@ pkg/slo-controller/noderesource/plugins/midresource/plugin.go; plugins/util/util
 
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
 
@@ -34,6 +34,7 @@ from koordinator.api.resource_names import GPU, GPU_CORE, GPU_SHARED, RDMA, WHOL
 from koordinator.domain.devices.allocation import NAMES
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration.ranges import Strategy
 from koordinator.manager.configuration.strategies import NodeStrategies

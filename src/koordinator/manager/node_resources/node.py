@@ -6,7 +6,6 @@ k8s.io/apimachinery pkg/api/resource/quantity.go.
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from koordinator.api.annotations.numa import NODE_RESERVATION, RESOURCE_STATUS
@@ -26,6 +25,7 @@ from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.domain.resized_pods import DEFAULT_RULES, effective_requests
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
 NANOS = 10**9

@@ -6,7 +6,7 @@ Source: koordinator pkg/slo-controller/noderesource/resource_calculator.go; plug
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from koordinator.api.annotations.node import (
     AMPLIFICATION_RATIOS,
@@ -27,6 +27,7 @@ from koordinator.api.qos import PriorityBand
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY, RDMA
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.configuration.strategies import Strategies
 from koordinator.manager.node_resources.batch import is_different, with_amounts, zone_amounts

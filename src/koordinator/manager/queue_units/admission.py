@@ -8,12 +8,13 @@ Source: koord-queue, plugin Priority and the queue policies of kube-queue.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from koordinator.api.queue_unit import QueueUnit, UnitPolicy
 from koordinator.domain.amounts import Amounts
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.queue_units.jobs import WaitingJob
 from koordinator.manager.queue_units.ledgers import (
     UnitLedger,

@@ -6,7 +6,7 @@ Source: koord-queue 1.8, pkg/apis/config/v1, cmd/controllers/main.go, pkg/jobext
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from koordinator.api.kubescheduler.structs import ConfigStruct
 from koordinator.api.syntax import invalid_value
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.queue_units.kinds import BY_NAME
 
 API_VERSION: Final = "scheduling.k8s.io/v1"

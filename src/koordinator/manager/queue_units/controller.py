@@ -8,7 +8,7 @@ Source: koord-queue 1.8, controller and job extensions.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from msgspec.structs import replace
@@ -34,6 +34,7 @@ from koordinator.api.queue_unit import (
 from koordinator.domain.amounts import to_quantities
 from koordinator.foundation.clock import to_datetime
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.queue_units.admission import AdmissionPlan, WaitingUnit, plan_admission
 from koordinator.manager.queue_units.configuration import JobTimes, QueueConfiguration
 from koordinator.manager.queue_units.jobs import (

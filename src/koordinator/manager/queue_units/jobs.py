@@ -2,7 +2,6 @@
 
 import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 from typing import Any, Final
 
@@ -12,6 +11,7 @@ from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.workload import Job
 from koordinator.domain.amounts import Amounts, add, multiple
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.queue_units.kinds import JobKind
 from koordinator.manager.queue_units.pod_sets import JobPodSet, at, pod_sets_of
 

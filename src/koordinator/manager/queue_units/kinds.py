@@ -6,7 +6,7 @@ Source: koord-queue's job extensions; the types of ``koordinator.api.queue_unit`
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from koordinator.api.meta import KubeObject
@@ -20,6 +20,7 @@ from koordinator.api.queue_unit import (
     Workflow,
 )
 from koordinator.api.workload import Job
+from koordinator.foundation.lazy_dataclass import dataclass
 
 FieldPath = tuple[str, ...]
 _TEMPLATE: Final = ("template",)

@@ -8,7 +8,6 @@ Source: koord-queue, plugins ElasticQuotaV2 and ResourceQuota; pkg/queue/queuepo
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final, Protocol
 
 from koordinator.api.elastic_quota import ROOT_QUOTA, ElasticQuota
@@ -28,6 +27,7 @@ from koordinator.domain.amounts import (
 )
 from koordinator.domain.quota.spec import QuotaSpec
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.yaml_documents import yaml_document
 
 PREFIXES: Final = ("koord-queue/", "kube-queue/")

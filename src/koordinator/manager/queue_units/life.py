@@ -21,7 +21,6 @@ running pods.
 | any            | Succeed, Failed | its job has succeeded or failed                            |
 """
 
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from msgspec.structs import replace
@@ -38,6 +37,7 @@ from koordinator.api.queue_unit import (
 )
 from koordinator.domain.amounts import Amounts, add, amounts_of, to_quantities
 from koordinator.foundation.clock import to_datetime, to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.queue_units.jobs import ADMISSION, QueuedJobState, WaitingJob
 
 QUOTA_RESERVED: Final = "QuotaReserved"  # whether the quota has room for the job

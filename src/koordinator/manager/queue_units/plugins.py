@@ -6,7 +6,6 @@ pkg/framework/plugins/elasticquota/consts.go.
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from hashlib import sha256
 from typing import Final, Protocol
 
@@ -23,6 +22,7 @@ from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.policy import ResourceQuota
 from koordinator.api.queue_unit import Queue, QueueSpec, QueueUnit, UnitPolicy
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.queue_units.configuration import QueueConfiguration, UnitPlugin
 from koordinator.manager.queue_units.ledgers import (
     POLICY_LABEL,

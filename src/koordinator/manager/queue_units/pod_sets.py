@@ -11,7 +11,6 @@ resource-managers/kubernetes ``BasicDriverFeatureStep``, ``BasicExecutorFeatureS
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any, Final
 
 from msgspec.structs import replace
@@ -25,6 +24,7 @@ from koordinator.api.syntax import invalid_value
 from koordinator.domain.amounts import NOTHING, Amounts
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.queue_units.kinds import (
     JOB_SET,

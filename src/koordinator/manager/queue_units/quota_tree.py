@@ -9,7 +9,7 @@ Source: koord-queue, pkg/framework/plugins/elasticquota.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from koordinator.api.codec import decode
@@ -27,6 +27,7 @@ from koordinator.domain.amounts import (
 )
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.manager.queue_units.ledgers import PREFIXES, UnitResources, marked, times_rate
 
 TREE_NAMESPACE: Final = "kube-system"  # trees in other namespaces are ignored

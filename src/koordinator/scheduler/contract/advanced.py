@@ -7,7 +7,7 @@ the methods that a plugin has.
 """
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import field, fields
 from enum import Enum, auto
 from typing import Protocol, Self
 
@@ -17,6 +17,7 @@ from koordinator.api.pod import Pod, PodExtendedResourceClaimStatus
 from koordinator.api.pod_groups import SchedulingPodGroup
 from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract.explanations import PluginExplanations
 from koordinator.scheduler.contract.plugin import BasicPlugin, Refusal
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult, Shortfall, WhatIf

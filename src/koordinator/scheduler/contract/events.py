@@ -1,12 +1,12 @@
 """Cluster events, and the hints by which they requeue rejected pods."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from enum import Flag, StrEnum, auto
 
 import msgspec
 
 from koordinator.api.meta import KubeObject
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class Action(Flag):

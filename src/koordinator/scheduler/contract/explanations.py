@@ -7,11 +7,11 @@ whose node ``filter`` rejects.
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Protocol
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.snapshot import PodClass, Snapshot
 
 

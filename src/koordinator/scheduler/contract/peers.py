@@ -5,7 +5,7 @@ extender/v1/types.go.
 """
 
 from collections.abc import Collection, Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Protocol, runtime_checkable
 
 import numpy as np
@@ -13,6 +13,7 @@ import numpy as np
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract.advanced import PluginHints
 from koordinator.scheduler.contract.plugin import Refusal
 from koordinator.scheduler.post_filter import ProposedVictims

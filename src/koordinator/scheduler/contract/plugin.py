@@ -19,7 +19,7 @@ Source: k8s.io/kube-scheduler framework/interface.go.
 
 import typing
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import Enum
 from functools import cached_property
 from typing import Any, ClassVar, Generic, Protocol, TypeVar
@@ -30,6 +30,7 @@ from koordinator.api.kubescheduler import FeatureGates, PluginArgs
 from koordinator.api.meta import JsonObject
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract.events import EventHint
 from koordinator.scheduler.snapshot import ObjectTable, PodClass, ResourceAxis, Snapshot
 

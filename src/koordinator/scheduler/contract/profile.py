@@ -2,10 +2,11 @@
 
 import functools
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, cast
 
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract.advanced import METHODS, PluginHints, SchedulingPlugin
 from koordinator.scheduler.contract.events import EventHint
 from koordinator.scheduler.contract.plugin import MAX_SCORE, PluginSpec, Reads

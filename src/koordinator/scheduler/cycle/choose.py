@@ -2,7 +2,6 @@
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec import Struct
@@ -10,6 +9,7 @@ from msgspec import Struct
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.errors import ExtenderError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     EXTENDER,

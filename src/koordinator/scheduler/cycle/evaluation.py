@@ -10,13 +10,13 @@ Nominated pods with at least a pod's priority: filters count them as placed.
 import operator
 from collections import OrderedDict
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import ActivePlugin, Profile, Reads
 from koordinator.scheduler.cycle.program import PluginPart, Program, compile_program

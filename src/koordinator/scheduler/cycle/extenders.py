@@ -9,7 +9,7 @@ Source: kubernetes pkg/scheduler/schedule_one.go ``findNodesThatPassExtenders``,
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.errors import ExtenderError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import EXTENDER, MAX_SCORE, SchedulerExtender
 from koordinator.scheduler.cycle.scorecard import Scorecard

@@ -7,12 +7,12 @@ every node has one: that finds "one per node", but no subtler rule.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     ActivePlugin,
     AllocationResult,

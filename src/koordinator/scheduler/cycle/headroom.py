@@ -7,7 +7,6 @@ bound for several classes is the one of a pod with the smallest request of each 
 """
 
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy.typing as npt
 
 from koordinator.domain.network import OUTSIDE
 from koordinator.foundation.arrays import BoolArray, IntArray, extended
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.snapshot import ClusterState
 
 #: Above this number of changed rows, amounts of less important pods are counted on use.

@@ -1,11 +1,11 @@
 """Programs: the plugins of a profile that apply to a class of pods, resolved once."""
 
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import ActivePlugin, Arithmetic, Profile, Reads
 from koordinator.scheduler.rules.usage_kernels import judgements
 from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot

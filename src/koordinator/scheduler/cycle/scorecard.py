@@ -5,11 +5,12 @@ against.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Profile, Reads, Refusal, Rejections, Shortlist
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.diagnosis import Diagnosis, count_reasons, reasons_of

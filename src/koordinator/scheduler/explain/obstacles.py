@@ -5,11 +5,12 @@ remedies need all verdicts.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Profile, Refusal, Rejections
 from koordinator.scheduler.cycle.evaluation import Nominations, view_for
 from koordinator.scheduler.cycle.what_if import StateWhatIf

@@ -1,12 +1,13 @@
 """Question about a pending pod: the pod, the cluster and its obstacles."""
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     AllocationResult,
     Profile,

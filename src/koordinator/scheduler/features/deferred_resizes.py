@@ -11,7 +11,7 @@ framework/plugins/noderesources/fit.go ``adjustDeltasToAccomodateCacheDiscrepanc
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from math import inf
 
@@ -24,6 +24,7 @@ from koordinator.cluster.port import WatchEvent
 from koordinator.domain.gangs import GangCache
 from koordinator.domain.resized_pods import is_deferred
 from koordinator.foundation.errors import ExtenderError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.cycle.evaluation import nominated_pods_with_priority

@@ -8,13 +8,14 @@ Requires ``koordinator[tracing]``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import ClassVar, Final
 
 from opentelemetry.trace import Span, Tracer, set_span_in_context
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.loop.feature import Feature
 from koordinator.scheduler.loop.outcomes import (

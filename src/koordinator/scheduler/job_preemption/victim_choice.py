@@ -7,13 +7,14 @@ room on all nodes of its members at once.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.job_preemption.victims import (
     NO_LIMIT,
     PreemptionProblem,

@@ -12,7 +12,7 @@ count as a whole and disruption budgets are respected where possible.
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import inf
 
 import numpy as np
@@ -23,6 +23,7 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import Gang, GangCache
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.job_preemption.freed import correct_for_holds
 from koordinator.scheduler.post_filter import Allows
 from koordinator.scheduler.preemption import covers

@@ -7,13 +7,13 @@ again.  The originals do send it.
 
 from collections.abc import Container, Hashable
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from typing import Final
 
 from msgspec import structs
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.cycle import SchedulingCycle, Scorecard, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis
 from koordinator.scheduler.queue import Nominator

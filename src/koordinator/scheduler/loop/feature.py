@@ -10,12 +10,12 @@ pods themselves have further methods: see ``feature_kinds``.
 """
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from math import inf
 from typing import ClassVar
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import WatchEvent
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import QueueGate
 from koordinator.scheduler.loop.outcomes import Fact
 from koordinator.scheduler.queue import QueuedPod

@@ -5,11 +5,11 @@ needs them.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar, Protocol
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import EventType
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import EventHint, Refusal
 from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle

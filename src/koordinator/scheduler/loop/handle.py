@@ -1,7 +1,7 @@
 """Handle of a scheduler for its features, its options, and PreEnqueue gates."""
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from koordinator.api.codec import subject_of
 from koordinator.api.kube_version import V1_37
@@ -20,6 +20,7 @@ from koordinator.cluster.reconcile import SyncedWatch
 from koordinator.domain.resized_pods import DEFAULT_RULES, ResizeRules
 from koordinator.domain.transforms import replaced_resources, with_priority
 from koordinator.foundation.clock import Clock
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.binding import Binder, Bindings
 from koordinator.scheduler.contract import Action, ActivePlugin, EventHint, QueueGate

@@ -5,12 +5,12 @@ passed to features while pods are decided, for metrics, audit and pages.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 from msgspec import Struct
 
 from koordinator.api.pod import Pod
 from koordinator.cluster.port import WatchEvent
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Assumed, AttemptRecord
 from koordinator.scheduler.cycle import Scorecard
 from koordinator.scheduler.queue import QueuedPod

@@ -9,7 +9,6 @@ series).
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Literal
 
 from msgspec.structs import replace
@@ -28,6 +27,7 @@ from koordinator.api.reservation import Reservation
 from koordinator.cluster.port import Cluster, ObjectPatch, PodReport
 from koordinator.domain.reserve_pod import is_reserve_pod, reservation_name
 from koordinator.foundation.clock import UTC, Clock, to_datetime
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.diagnosis import shortened
 from koordinator.scheduler.rules.reservations.lifecycle import reservation_message
 

@@ -16,7 +16,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/gangscheduling,
 """
 
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar, Final
 
 import numpy as np
@@ -40,6 +40,7 @@ from koordinator.domain.gangs import (
 )
 from koordinator.domain.network import OUTSIDE, GatherRules, OfferSlots, Planner
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,

@@ -6,12 +6,13 @@ and evicts pods for gangs that do not start afterwards; here a gang is served as
 Source: kubernetes pkg/scheduler/framework/plugins/defaultpreemption and framework/preemption.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from koordinator.api.kube_version import DEFAULT_LEVEL, V1_37, KubeVersion
 from koordinator.api.kubescheduler import DefaultPreemptionArgs, FeatureGates
 from koordinator.api.pod import Pod
 from koordinator.domain.reserve_pod import is_reserve_pod
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Action, EventHint, PluginSpec
 from koordinator.scheduler.post_filter import Attempt, PostFilterResult
 from koordinator.scheduler.preemption import headroom_for_job, preempt

@@ -3,7 +3,7 @@
 Source: kubernetes pkg/scheduler/framework/plugins/imagelocality.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -11,6 +11,7 @@ import numpy as np
 from koordinator.api.kube_version import DEFAULT_LEVEL, V1_36, V1_37, KubeVersion
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 

@@ -4,7 +4,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/interpodaffinity: filtering.g
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -16,6 +16,7 @@ from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,

@@ -6,7 +6,7 @@ Source: koordinator pkg/scheduler/plugins/loadaware/load_aware.go.
 """
 
 from collections.abc import Collection, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from math import isfinite
 from typing import ClassVar
 
@@ -21,6 +21,7 @@ from koordinator.api.node_metric import NodeMetric
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.clock import Duration, to_datetime
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,

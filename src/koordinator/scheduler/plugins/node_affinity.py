@@ -4,7 +4,6 @@ Source: kubernetes pkg/scheduler/framework/plugins/nodeaffinity.
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -21,6 +20,7 @@ from koordinator.api.kubescheduler import NodeAffinityArgs
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     Action,
     EventHint,

@@ -3,7 +3,7 @@
 Source: kubernetes pkg/scheduler/framework/plugins/nodedeclaredfeatures.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.kubescheduler.gates import NODE_DECLARED_FEATURES
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,

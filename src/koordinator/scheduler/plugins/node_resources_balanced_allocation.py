@@ -4,7 +4,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/noderesources/balanced_alloca
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -13,6 +13,7 @@ from koordinator.api.kube_version import V1_36
 from koordinator.api.kubescheduler import FeatureGates, NodeResourcesBalancedAllocationArgs
 from koordinator.api.kubescheduler.gates import DRA_EXTENDED_RESOURCE
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     DeviceCounter,

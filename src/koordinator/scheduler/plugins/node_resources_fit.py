@@ -5,7 +5,7 @@ most_allocated.go, requested_to_capacity_ratio.go.
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import ClassVar
 
 import numpy as np
@@ -20,6 +20,7 @@ from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID
 from koordinator.domain.dynamic_resources.extended_resources import resources_of
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,

@@ -3,13 +3,13 @@
 Source: koordinator pkg/scheduler/plugins/noderesourcefitplus.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from koordinator.api.kubescheduler import NodeResourcesFitPlusArgs
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     MAX_SCORE,
     PluginExample,

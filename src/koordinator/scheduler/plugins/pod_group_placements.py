@@ -4,11 +4,11 @@ Source: kubernetes pkg/scheduler/framework/plugins/topologyaware, podgrouppodsco
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec
 from koordinator.scheduler.plugin_lists import PLACEMENT_GENERATOR, PODS_COUNT
 from koordinator.scheduler.snapshot import ResourceAxis, Snapshot

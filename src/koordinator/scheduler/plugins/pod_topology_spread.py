@@ -7,7 +7,6 @@ scoring.go, plugin.go.
 import math
 from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -23,6 +22,7 @@ from koordinator.api.workload import ReplicaSet, ReplicationController, Stateful
 from koordinator.domain.node_selection import FORBIDDING, untolerated
 from koordinator.domain.pod_affinity import PodScope, narrowed
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     MAX_SCORE,

@@ -3,13 +3,13 @@
 Source: koordinator pkg/scheduler/plugins/scarceresourceavoidance.
 """
 
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
 
 from koordinator.api.kubescheduler import ScarceResourceAvoidanceArgs
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import MAX_SCORE, PluginExample, PluginHints, PluginSpec, Reads
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import PODS

@@ -6,7 +6,6 @@ Source: koordinator pkg/scheduler/plugins/schedulinghint.
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -15,6 +14,7 @@ from koordinator.api.annotations.scheduling import SCHEDULING_HINT, SchedulingHi
 from koordinator.api.kubescheduler import SchedulingHintArgs
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     Action,

@@ -6,7 +6,6 @@ Source: kubernetes pkg/scheduler/framework/plugins/volumezone.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
@@ -14,6 +13,7 @@ import numpy as np
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim, StorageClass
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,

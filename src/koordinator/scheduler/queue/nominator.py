@@ -3,10 +3,9 @@
 Source: kubernetes pkg/scheduler/backend/queue/nominator.go.
 """
 
-from dataclasses import dataclass
-
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

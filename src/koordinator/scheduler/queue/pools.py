@@ -8,11 +8,11 @@ kubernetes pkg/scheduler/backend/queue/active_queue.go ``inFlightEvents``; the b
 
 from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from math import floor, inf, ldexp
 
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import ClusterEvent
 from koordinator.scheduler.queue.queued_groups import QueuedGroups
 from koordinator.scheduler.queue.queued_pod import MOVES, Entry, Needs, QueuedPod, QueueState

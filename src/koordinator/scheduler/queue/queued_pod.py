@@ -8,7 +8,6 @@ looked up by how many places it needs.  So a gang that can't be helped costs not
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from enum import StrEnum
 from operator import le
 
@@ -16,6 +15,7 @@ from msgspec import Struct
 
 from koordinator.api.pod import Pod
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 #: kind of pod, and the plugins that rejected them
 Group = tuple[Hashable, frozenset[str]]

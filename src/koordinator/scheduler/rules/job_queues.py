@@ -7,7 +7,7 @@ The original has no queues; the design follows kube-queue (github.com/kube-queue
 
 from bisect import bisect_left, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from heapq import heapify, heappop, heapreplace
 from itertools import count, islice
 
@@ -16,6 +16,7 @@ from koordinator.api.kubescheduler import ElasticQuotaArgs
 from koordinator.domain.amounts import NOTHING, Amounts, add
 from koordinator.domain.quota.spec import QueueTerms
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 JobRank = tuple[int, float, int]
 

@@ -5,12 +5,12 @@ per resource.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray, Kernel
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.curves import percent_floor
 
 MAX_SCORE: Final = 100

@@ -5,7 +5,6 @@ k8s.io/csi-translation-lib plugins: aws_ebs.go, gce_pd.go, azure_disk.go.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 
 import msgspec
 
@@ -21,6 +20,7 @@ from koordinator.api.volume import (
     StorageClass,
     Volume,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
 BIND_COMPLETED = "pv.kubernetes.io/bind-completed"

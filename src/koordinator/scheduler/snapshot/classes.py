@@ -9,7 +9,7 @@ reservation names.
 
 import weakref
 from collections.abc import Container, Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from itertools import count
 from typing import Any, Protocol
@@ -34,6 +34,7 @@ from koordinator.domain.resized_pods import (
     placed_defaults,
 )
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memory
 from koordinator.scheduler.snapshot.axis import PODS, ResourceAxis
 from koordinator.scheduler.snapshot.extended_resources import ExtendedResources

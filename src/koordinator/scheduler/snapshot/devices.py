@@ -5,7 +5,7 @@ in ``domain.devices.model``.  What pods hold is charged whether or not the node 
 """
 
 from collections.abc import Hashable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from koordinator.domain.devices.report import node_devices
 from koordinator.domain.masks import mask_of
 from koordinator.foundation.arrays import BoolArray, IntArray, extended
 from koordinator.foundation.errors import BugError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 GPUS_AT_FIRST = 8
 SPARE_MODELS = 16

@@ -7,11 +7,12 @@ once.  Users may be known before their reservation is, and the other way round.
 
 from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.domain.devices.allocation import Allocation
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.rules.reservations.match import GPU_SPELLINGS, in_terms_of
 from koordinator.scheduler.rules.reservations.offer import (

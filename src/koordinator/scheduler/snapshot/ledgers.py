@@ -6,10 +6,11 @@ so changes that were undone in between cost nothing.
 """
 
 from collections.abc import Callable, Hashable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Generic, Protocol, TypeVar
 
 from koordinator.api.meta import KubeObject
+from koordinator.foundation.lazy_dataclass import dataclass
 
 Owner = TypeVar("Owner")
 Source_contra = TypeVar("Source_contra", contravariant=True)

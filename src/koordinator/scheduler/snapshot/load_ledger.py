@@ -3,7 +3,6 @@
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass
 from math import inf
 
 import numpy as np
@@ -13,6 +12,7 @@ from koordinator.api.annotations.node import CustomUsageThresholds
 from koordinator.api.core import ResourceList
 from koordinator.api.node_metric import NodeMetric
 from koordinator.foundation.arrays import IntArray, extended
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.rules.load.kernels import (
     FIGURES,

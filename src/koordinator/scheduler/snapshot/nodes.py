@@ -7,7 +7,6 @@ shown row first.
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -20,6 +19,7 @@ from koordinator.domain.devices.allocation import MEMORY, RATIO
 from koordinator.domain.network import DomainLayer, NetworkTree, layers_of
 from koordinator.foundation.arrays import BoolArray, IntArray, extended
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.node_facts import NEEDED_BY_PODS
 from koordinator.scheduler.snapshot.axis import ResourceAxis
 from koordinator.scheduler.snapshot.devices import DeviceColumns, DeviceTable

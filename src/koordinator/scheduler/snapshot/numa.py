@@ -5,7 +5,6 @@ read.  A cluster without reported topologies has none.
 """
 
 from collections.abc import Hashable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import count
 from typing import Final
@@ -21,6 +20,7 @@ from koordinator.domain.amounts import ZoneAmounts
 from koordinator.domain.masks import MAX_COMBINED, zones_of
 from koordinator.foundation.arrays import FloatArray, extended
 from koordinator.foundation.errors import BugError, InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.cpus.binding import node_bind_policy, packs
 from koordinator.scheduler.rules.numa.align import node_policy
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger

@@ -7,7 +7,6 @@ were derived from.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from typing import Any, TypeVar
 
 import numpy as np
@@ -15,6 +14,7 @@ import numpy as np
 from koordinator.api.meta import KubeObject
 from koordinator.foundation.arrays import IntArray, extended
 from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 Kind = TypeVar("Kind", bound=KubeObject)
 

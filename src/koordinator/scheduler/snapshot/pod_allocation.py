@@ -1,7 +1,7 @@
 """Parts of a node that a pod holds besides its requests."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from koordinator.api.annotations.devices import ALLOCATED
@@ -11,6 +11,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import NodeAllocatableResourceClaimStatus
 from koordinator.domain.devices.allocation import Allocation, from_annotation, impossible_minors
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, read_allocation
 from koordinator.scheduler.rules.reservations.offer import ReservationOffer
 

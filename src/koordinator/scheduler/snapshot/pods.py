@@ -7,7 +7,7 @@ uses and that were not read lately are dropped (``sweep``).
 
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from enum import StrEnum
 from typing import Generic, TypeVar
 
@@ -20,6 +20,7 @@ from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.domain.reserve_pod import HIGHEST_PRIORITY
 from koordinator.foundation.arrays import IntArray, extended
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.rules.load.pod_load import scheduled_s
 from koordinator.scheduler.snapshot.classes import PodClass

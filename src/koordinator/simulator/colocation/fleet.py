@@ -4,7 +4,6 @@ Rows are nodes, columns are usage profiles.  Amounts are milli-CPU and bytes.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from enum import Enum, auto
 
 import numpy as np
@@ -16,6 +15,7 @@ from koordinator.api.qos import PriorityBand, QosClass, band_of, qos_of
 from koordinator.api.resource_names import BAND_RESOURCES, CPU, MEMORY
 from koordinator.domain.pod_requests import canonical, pod_requests
 from koordinator.foundation.arrays import FloatArray, IntArray, extended
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.usage import UsageKinds
 from koordinator.simulator.world import SimulatedPod

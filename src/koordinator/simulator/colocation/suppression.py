@@ -12,7 +12,7 @@ candidate, and its containers are ended in its place.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -25,6 +25,7 @@ from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES, PriorityBand, QosClass
 from koordinator.domain.cgroups.files import CFS_PERIOD_US, UNLIMITED, CgroupFile, CgroupVersion
 from koordinator.domain.cgroups.layout import CgroupDriver, CgroupLayout
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.intents import EndContainers, EvictPod
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.qos.cpu_suppress import (

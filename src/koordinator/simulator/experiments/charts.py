@@ -5,7 +5,6 @@ seeds for lines, and the standard deviation for bars.
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from io import BytesIO
 from typing import Any, Final
 
@@ -13,6 +12,7 @@ import numpy as np
 
 from koordinator.foundation.arrays import FloatArray
 from koordinator.foundation.errors import library
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.experiments.definition import as_file_name
 from koordinator.simulator.experiments.store import RunRecord
 from koordinator.simulator.experiments.tables import FIGURE_LABELS, Panel, figure_value

@@ -5,7 +5,6 @@
 
 import hashlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from importlib import metadata
 from itertools import product
 from math import inf
@@ -19,6 +18,7 @@ from koordinator.api.kubescheduler import ConfigStruct, decode_struct, did_you_m
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.simulator.api import OPENB, PROTOCOLS, TRACES
 from koordinator.simulator.policies import BY_NAME, POLICIES

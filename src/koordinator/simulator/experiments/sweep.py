@@ -7,7 +7,6 @@ Its tables have the figures of ``FIGURE_LABELS``; ``summary.csv`` has all.
 
 from base64 import b64encode
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from html import escape
 from math import floor, log10
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Final
 
 from koordinator.foundation.clock import Clock, SystemClock
 from koordinator.foundation.errors import InputError, KoordinatorError, library
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.experiments.charts import Chart, draw_charts, missing_bars
 from koordinator.simulator.experiments.definition import Experiment, planned_runs, read_experiment
 from koordinator.simulator.experiments.pool import execute_all

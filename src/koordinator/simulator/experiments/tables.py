@@ -5,7 +5,6 @@ All depend on the records only, in the order of the grid, so that equal records 
 
 import csv
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
 from io import StringIO
 from itertools import groupby
@@ -15,6 +14,7 @@ from statistics import fmean, stdev
 from typing import Any, Final
 
 from koordinator.foundation.errors import InputError, library
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.experiments.definition import ExperimentRun
 from koordinator.simulator.experiments.store import RunRecord
 

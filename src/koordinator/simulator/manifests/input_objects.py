@@ -5,7 +5,7 @@ Pods that a cluster has stored carry a uid: they have passed admission, and no n
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Final
 
 from msgspec.structs import replace
@@ -18,6 +18,7 @@ from koordinator.api.policy import PriorityClass
 from koordinator.api.selectors import matches
 from koordinator.api.workload import PodController
 from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.colocation.objects import shipped_priority_classes
 from koordinator.simulator.operator_workloads import OperatorWorkload
 from koordinator.simulator.pod_controllers import not_simulated, with_pods

@@ -10,7 +10,6 @@ spec, metadata and status, is decoded, completed and validated for each pod.
 """
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cache
 from importlib.resources import files
 from pathlib import PurePath
@@ -28,6 +27,7 @@ from koordinator.api.pod import Pod, PodSpec, PodStatus
 from koordinator.api.schema import all_crds
 from koordinator.foundation.decoders import JsonDecoder, convert, decode_json, decoder_of
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 MOST_SPECS: Final = 1 << 14
 _PENDING: Final = PodStatus(phase="Pending")

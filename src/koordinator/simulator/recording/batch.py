@@ -8,7 +8,6 @@ usage never read them, so they are decoded on access.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -24,6 +23,7 @@ from koordinator.api.node_metric import (
 )
 from koordinator.foundation.decoders import check_keys, decoder_of
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 Windows = tuple[AggregatedUsage, ...]
 _NOTHING = msgspec.Raw(b"null")

@@ -22,7 +22,7 @@ Proven upper bounds of the GPU allocation of a plan whose pods stay.
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.resource_names import CPU, GPU_CORE, MEMORY, NVIDIA_GPU
 from koordinator.domain.gpus.mix import ANY_MODEL, WHOLE_GPU, GpuClass
 from koordinator.foundation.arrays import BoolArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.generation import SimulationPlan
 from koordinator.simulator.job_metrics import PodDemands
 from koordinator.simulator.research.node_packing import (

@@ -21,12 +21,13 @@ rounding the prices costs tightness, never truth.
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from koordinator.domain.gpus.mix import WHOLE_GPU, GpuClass
 from koordinator.foundation.arrays import FloatArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.linear_program import LinearProgram
 
 CPU_UNIT = 100  # milli

@@ -12,7 +12,6 @@ import io
 import itertools
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import BinaryIO, TextIO, TypeVar, cast
@@ -25,6 +24,7 @@ from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import read_file, read_stream
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.research.openb_order import (
     PUBLISHED_RATIO,
     PublishedOrder,

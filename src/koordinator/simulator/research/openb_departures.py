@@ -12,12 +12,13 @@ and loses no work, and a pod that is moved ends when it would have ended.
 import heapq
 from collections import deque
 from collections.abc import Callable, Collection, Iterable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.research.openb import OpenbTrace
 from koordinator.simulator.research.openb_fleet import FleetClasses, FleetPlace, GpuFleet
 

@@ -6,7 +6,7 @@ scheduler's.  Unlike in a replay, pods also end, and a week takes minutes.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cached_property
 from typing import Final, Protocol
 
@@ -24,6 +24,7 @@ from koordinator.domain.gpus.options import (
 from koordinator.domain.gpus.price import PriceModel, price_score
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.research.openb import OpenbTrace
 
 #: Number of rows changed since the last evaluation of a class that forces a full evaluation.

@@ -8,13 +8,13 @@ moves to a node where the policy's potential grows less than it falls on the old
 lowers the expected unusable GPU.
 """
 
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from koordinator.domain.gpus.options import GpuNodes
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.research.openb import OpenbTrace
 from koordinator.simulator.research.openb_departures import DepartureWeek
 from koordinator.simulator.research.openb_fleet import FleetPlace, GpuFleet

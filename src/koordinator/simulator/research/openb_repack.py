@@ -10,13 +10,13 @@ Assignment of GPUs on nodes whose pods change, with few shifts of the remaining 
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
 
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.linear_program import IntegerProgram, LinearProgram
 from koordinator.simulator.research.bound import useful_fillings
 from koordinator.simulator.research.node_packing import NodeShape

@@ -6,7 +6,6 @@ largest machine, here 100 CPUs and 1 TiB.
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ import msgspec
 
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.generation import Outage
 from koordinator.simulator.sources.source import Source

@@ -6,7 +6,6 @@ end of the run.
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import inf
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod, PodStatus, is_terminal
 from koordinator.api.pod_groups import PodGroup
 from koordinator.api.reservation import Reservation
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.embedded import STOCK
 from koordinator.simulator.generation import PlannedChange, SimulationPlan
 from koordinator.simulator.recorder import opened_recording

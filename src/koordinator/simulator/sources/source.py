@@ -1,11 +1,12 @@
 """Cluster and pods of a run, from whatever describes them, and the protocol of arrivals."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
 from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.generation import SimulationPlan, generate, unsimulated
 from koordinator.simulator.policies import PROFILE, default_profile
 from koordinator.simulator.stages import PodLife

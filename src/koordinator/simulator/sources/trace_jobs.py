@@ -5,7 +5,6 @@ import gzip
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
@@ -21,6 +20,7 @@ from koordinator.api.policy import PriorityClass
 from koordinator.api.resource_names import CPU, GPU_CORE, GPU_MEMORY_RATIO, MEMORY, NVIDIA_GPU
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import read_file, read_stream
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.generation import POOL, Outage, SimulationPlan, node_objects
 from koordinator.simulator.policies import TRACE_CONFIGURATION

@@ -5,7 +5,6 @@ the proof of the moves verifies that the pending members can be placed.
 """
 
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -27,6 +26,7 @@ from koordinator.domain.gpus.options import GpuRequestError, gpu_request
 from koordinator.domain.pod_requests import Requests, bounded
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _MILLI_PER_PERCENT = WHOLE_GPU // 100
 SlotGroups = tuple[tuple[tuple[int, ...], ...], ...]

@@ -4,7 +4,6 @@ Source: ``domain.gpus.price``, whose prices are solved for on the cluster as it 
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -30,6 +29,7 @@ from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.arrays import FloatArray, IntArray
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _WHOLE = 100  # percent
 _SINGLE_NUMA_NODE = "SingleNUMANode"

@@ -2,7 +2,7 @@
 
 import logging
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from typing import Annotated
 
@@ -47,6 +47,7 @@ from koordinator.descheduler.plugins.gpu_defragmentation.room import (
 from koordinator.domain.gpus.mix import ExpectedPods
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _MOST_MOVES = 1000
 _MOST_MILLI = 64_000

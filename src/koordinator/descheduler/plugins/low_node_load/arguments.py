@@ -7,7 +7,6 @@ detectors.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from math import isfinite
 
 from koordinator.api.kubescheduler.structs import ConfigStruct, Int32, fill
@@ -22,6 +21,7 @@ from koordinator.descheduler.configuration import (
     field_error,
 )
 from koordinator.foundation.clock import Duration
+from koordinator.foundation.lazy_dataclass import dataclass
 
 UsagePercentages = Mapping[str, float]  # resource -> percent of allocatable
 

@@ -10,7 +10,6 @@ Source: koordinator pkg/descheduler/framework/plugins/loadaware/utilization_util
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -35,6 +34,7 @@ from koordinator.descheduler.plugins.low_node_load.usage import (
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import NANOS_PER_MILLI
 
 _PERCENT = 100.0

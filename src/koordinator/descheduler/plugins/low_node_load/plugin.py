@@ -6,7 +6,7 @@ utilization_util.go.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from operator import itemgetter
 
 import numpy as np
@@ -42,6 +42,7 @@ from koordinator.descheduler.plugins.low_node_load.usage import (
     raw_allocatable,
     thresholds_of,
 )
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import NANOS_PER_MILLI
 
 Rows = NDArray[np.intp]

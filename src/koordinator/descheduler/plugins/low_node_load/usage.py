@@ -6,7 +6,6 @@ low_node_load.go ``newThresholds``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,6 +23,7 @@ from koordinator.descheduler.plugins.low_node_load.arguments import (
 )
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import NANOS_PER_MILLI, Quantity
 
 NodeAmounts = NDArray[np.int64]

@@ -7,7 +7,7 @@ Source: koordinator pkg/scheduler/frameworkext/workloadauditor.
 
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 from time import perf_counter
 from typing import ClassVar, Final
@@ -15,6 +15,7 @@ from typing import ClassVar, Final
 from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.qos import declared_band
 from koordinator.domain.gangs import GangCache
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import QueueGate
 from koordinator.scheduler.features.auditor.metrics import AuditorMetrics
 from koordinator.scheduler.features.auditor.workload_life import (

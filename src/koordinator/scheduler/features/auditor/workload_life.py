@@ -7,9 +7,11 @@ Source: koordinator pkg/scheduler/frameworkext/workloadauditor.
 
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 from typing import Final
+
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 class WorkloadEvent(StrEnum):

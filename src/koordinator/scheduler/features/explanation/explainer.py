@@ -1,7 +1,6 @@
 """Explanation of a pending pod of a running scheduler, without side effects."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 from msgspec.structs import replace
@@ -12,6 +11,7 @@ from koordinator.domain.gangs import Gang, GangAttempt, GangCache, gang_id, grou
 from koordinator.domain.gangs.gang import MemberState
 from koordinator.domain.reserve_pod import display_name, is_reserve_pod, reserve_pod
 from koordinator.foundation.errors import ExtenderError, NotFoundError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import EXTENDER
 from koordinator.scheduler.cycle import NodeChoice, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.cycle.evaluation import Nominations, nominated_pods_with_priority

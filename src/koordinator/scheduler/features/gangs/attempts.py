@@ -4,13 +4,13 @@ One member represents the group in the queue; an attempt decides and reports all
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache
 from koordinator.foundation.errors import ClusterError, ExtenderError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import EXTENDER, NOTHING, ActivePlugin, AllocationResult
 from koordinator.scheduler.cycle import (

@@ -7,7 +7,7 @@ capacity cannot suffice.
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import groupby
 from weakref import WeakKeyDictionary
 
@@ -15,6 +15,7 @@ import numpy as np
 
 from koordinator.domain.gangs import GangAttempt
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Assumed, Binder
 from koordinator.scheduler.cycle import (
     NodeChoice,

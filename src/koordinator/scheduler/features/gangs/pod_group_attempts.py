@@ -5,7 +5,7 @@ Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``validatePodGroup``,
 """
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from koordinator.api.kube_version import V1_37
@@ -15,6 +15,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache, PodGroupTerms
 from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.cycle import (
     Nominations,

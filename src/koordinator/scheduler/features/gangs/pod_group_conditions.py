@@ -7,7 +7,6 @@ framework/preemption/podgrouppreemption.go ``Preempt``.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Final, Literal
 
 from msgspec.structs import replace
@@ -30,6 +29,7 @@ from koordinator.api.pod_groups import (
 from koordinator.cluster.port import Cluster
 from koordinator.domain.gangs import Gang, GangCache, PodGroupTerms
 from koordinator.foundation.clock import Clock, to_datetime
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.features.gangs.preemption import GangHeadroom
 from koordinator.scheduler.loop.reporter import Patches
 from koordinator.scheduler.preemption import NEVER, PREEMPT_LOWER_PRIORITY

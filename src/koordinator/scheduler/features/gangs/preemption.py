@@ -1,12 +1,13 @@
 """Preemption for gangs: calls of PostFilter plugins, cached failures and messages."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import GangAttempt
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.cycle import (
     UNBOUNDED,

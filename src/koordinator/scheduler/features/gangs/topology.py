@@ -8,7 +8,7 @@ the in-memory state changes, completely or not at all.
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from koordinator.domain.gangs import GangAttempt, GangCache
 from koordinator.domain.network import GatherRules, rank_key, rules_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Binder
 from koordinator.scheduler.cycle import Nominations, SchedulingCycle, Scorecard, priority_of
 from koordinator.scheduler.diagnosis import Diagnosis

@@ -6,7 +6,7 @@ ones with the fewest candidate nodes first, each next to the kinds before.
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
@@ -21,6 +21,7 @@ from koordinator.domain.network import (
     shortage,
 )
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Assumed, Binder
 from koordinator.scheduler.cycle import NodeChoice, Nominations, SchedulingCycle, Scorecard
 from koordinator.scheduler.diagnosis import Diagnosis

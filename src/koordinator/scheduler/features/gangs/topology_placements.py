@@ -6,13 +6,13 @@ framework/plugins/topologyaware, podgrouppodscount, noderesources ``scorePlaceme
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from koordinator.domain.gangs import GangCache
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Binder
 from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.features.gangs.placement import (

@@ -11,13 +11,14 @@ Source: kubernetes pkg/scheduler/schedule_one_podgroup.go
 from collections import defaultdict
 from collections.abc import Sequence
 from contextlib import nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 
 import numpy as np
 
 from koordinator.domain.gangs import GangAttempt, GangCache, GroupTree
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Assumed, Binder
 from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.features.gangs.placement import (

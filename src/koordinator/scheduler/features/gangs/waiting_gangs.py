@@ -5,12 +5,13 @@ start stays in the queue whatever was freed.
 """
 
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import field
 
 from koordinator.api.pod import Pod
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.cycle import UNBOUNDED, HeadroomBound, SchedulingCycle, priority_of
 from koordinator.scheduler.features.gangs.preemption import GangPreemption
 from koordinator.scheduler.loop.handle import SchedulerHandle

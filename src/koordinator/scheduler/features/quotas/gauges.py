@@ -1,12 +1,11 @@
 """Figures of a quota that its metrics show; apart from them, since their client is optional."""
 
-from dataclasses import dataclass
-
 from koordinator.api.annotations.quota import UNSCHEDULABLE_RESOURCE
 from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.domain.amounts import NOTHING, Amounts, amounts_of
 from koordinator.domain.quota import QuotaFigures
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True)

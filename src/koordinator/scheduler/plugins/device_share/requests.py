@@ -1,7 +1,7 @@
 """Device requests of pods, and the annotations that a bind adds."""
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import partial
 
 from koordinator.api.annotations.devices import DeviceAllocations
@@ -16,6 +16,7 @@ from koordinator.domain.devices.requests import DEVICE_NAMES, DeviceRequestError
 from koordinator.domain.devices.vendor import AdaptationError
 from koordinator.domain.devices.vendors import Adaptation, adaptation
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import AllocationResult, Refusal

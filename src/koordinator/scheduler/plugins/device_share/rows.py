@@ -1,13 +1,13 @@
 """Verdicts, scores and NUMA hints of one device request on many rows."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
 from koordinator.domain.devices.allocation import DeviceShortage
 from koordinator.domain.devices.scorer import Scorer
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.device_share.requests import RequestEntry

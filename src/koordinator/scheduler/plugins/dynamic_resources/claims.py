@@ -8,7 +8,6 @@ pkg/scheduler/framework/plugins/dynamicresources/dynamicresources.go ``EventsToR
 
 import dataclasses
 from collections.abc import Collection, Iterable
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -50,6 +49,7 @@ from koordinator.domain.dynamic_resources.requests import PendingClaim, pending_
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint, Refusal
 from koordinator.scheduler.snapshot import ObjectTable, PodClass, Snapshot

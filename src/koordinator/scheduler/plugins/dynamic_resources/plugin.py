@@ -4,7 +4,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/dynamicresources/dynamicresou
 """
 
 from collections.abc import Hashable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import ClassVar, Self
 
@@ -43,6 +43,7 @@ from koordinator.domain.dynamic_resources.allocator import (
     NotAllocatable,
 )
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     Action,
     AllocationResult,

@@ -6,7 +6,7 @@ nodeallocatabledynamicresources.go ``calculateAndCheckNodeAllocatableResources``
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from koordinator.domain.dynamic_resources.node_amounts import (
 from koordinator.domain.dynamic_resources.requests import AllocationError
 from koordinator.domain.pod_requests import Requests, claimed_amounts
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.diagnosis import amount_text
 from koordinator.scheduler.plugins.dynamic_resources.claims import PodDeviceClaims
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger

@@ -6,7 +6,7 @@ Objects with which DynamicResources rejects and scores, for the suite of plugins
 """
 
 from collections.abc import Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import count
 from typing import ClassVar
 
@@ -32,6 +32,7 @@ from koordinator.domain.dynamic_resources.requests import (
 )
 from koordinator.domain.dynamic_resources.shapes import ShapeReader, SliceContents
 from koordinator.foundation.arrays import IntArray, extended
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginExample
 from koordinator.scheduler.plugins.dynamic_resources.device_ledger import DeviceLedger
 from koordinator.scheduler.snapshot import Changed, ClusterState, Snapshot

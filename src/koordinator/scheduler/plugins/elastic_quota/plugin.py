@@ -8,7 +8,7 @@ Source: koordinator pkg/scheduler/plugins/elasticquota (plugin.go, preempt.go).
 from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from importlib.metadata import entry_points
 
 from koordinator.api.annotations.reservation import RESERVE_POD
@@ -32,6 +32,7 @@ from koordinator.domain.quota import (
     why_not,
 )
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     Action,
     EventHint,

@@ -1,7 +1,6 @@
 """Alignment: NUMA nodes that satisfy all requests of a pod, on many rows and exactly on one."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -9,6 +8,7 @@ import numpy as np
 from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.domain.masks import subsets
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     NumaHintProvider,

@@ -1,7 +1,7 @@
 """NUMA and CPU requirements of pods."""
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from koordinator.api.qos import (
 from koordinator.api.resource_names import CPU
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Notation
 from koordinator.scheduler.contract import (
     AllocationResult,

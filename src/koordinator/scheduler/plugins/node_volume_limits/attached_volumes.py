@@ -10,7 +10,7 @@ pkg/scheduler/framework/plugins/nodevolumelimits/csi.go: ``Filter``, ``getVolume
 """
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import field
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from koordinator.api.volume import (
     VolumeAttachment,
 )
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.rules.volumes import (
     DRIVERS,

@@ -5,7 +5,7 @@ Source: kubernetes pkg/scheduler/framework/plugins/nodevolumelimits/csi.go.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -17,6 +17,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.volume import CsiDriver, CsiNode, PersistentVolumeClaim
 from koordinator.foundation.arrays import BoolArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     Action,
     ClusterEvent,

@@ -5,11 +5,11 @@ nominator.go, ``NominateReservation``.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
 
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.reservations.match import (
     BY_NODE,
     PODS,

@@ -6,7 +6,7 @@ Source: koordinator pkg/scheduler/plugins/reservation: transformer.go,
 """
 
 from collections.abc import Callable, Container, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Final
 
 import numpy as np
@@ -21,6 +21,7 @@ from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.reserve_pod import ReservePodTerms
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     MAX_SCORE,
     NOTHING,

@@ -6,7 +6,7 @@ pkg/scheduler/plugins/reservation/plugin.go, ``makePostFilterReasons``.
 
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Final
 
 import numpy as np
@@ -16,6 +16,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.domain.node_selection import taint_text
 from koordinator.domain.reserve_pod import is_for_others
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Refusal, Rejections
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.rules.reservations.match import (

@@ -17,7 +17,6 @@ storage/volume/pv_helpers.go ``CheckNodeAffinity``, ``FindMatchingVolume``.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -35,6 +34,7 @@ from koordinator.api.volume import (
 )
 from koordinator.domain.pod_requests import bounded
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.contract import Action, ClusterEvent, EventHint, QueueingHint, Refusal

@@ -6,7 +6,6 @@ Source: kubernetes pkg/scheduler/framework/plugins/volumebinding/binder.go: ``Fi
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 
@@ -14,6 +13,7 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
 from koordinator.domain.pod_requests import bounded
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Rejections
 from koordinator.scheduler.plugins.volume_binding.claims import (
     NONE,

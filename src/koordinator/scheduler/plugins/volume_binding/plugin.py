@@ -3,7 +3,7 @@
 Source: kubernetes pkg/scheduler/framework/plugins/volumebinding/volume_binding.go.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import ClassVar
 
 import numpy as np
@@ -19,6 +19,7 @@ from koordinator.api.volume import (
     StorageClass,
 )
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     AllocationResult,

@@ -5,13 +5,13 @@ Source: koordinator pkg/scheduler/plugins/nodenumaresource/cpu_topology.go.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 
 from koordinator.api.annotations.numa import CPU_TOPOLOGY, CpuInfo
 from koordinator.api.meta import ObjectMeta
 from koordinator.foundation.cpu_list import CPU_LIMIT
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 
 KEEP_LAYOUTS = 1024
 

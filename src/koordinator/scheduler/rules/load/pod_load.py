@@ -7,7 +7,6 @@ apis/extension/load_aware.go.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import Final
 
@@ -32,6 +31,7 @@ from koordinator.domain.pod_requests import pod_limits, pod_requests
 from koordinator.domain.resized_pods import EffectiveAmounts
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.curves import round_half_away
 from koordinator.scheduler.rules.load.rules import LoadAmounts, LoadRules, NodeMeasurement
 

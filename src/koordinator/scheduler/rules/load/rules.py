@@ -7,7 +7,6 @@ pkg/scheduler/plugins/loadaware/pod_assign_cache.go ``AddOrUpdateNodeMetric``,
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from functools import cached_property
 from math import inf
 
@@ -17,6 +16,7 @@ from koordinator.api.annotations.node import CustomUsageThresholds
 from koordinator.api.node_metric import AggregatedUsage, NodeMetric, PodUsage
 from koordinator.domain.pod_requests import LARGEST, nanos_of_one
 from koordinator.foundation.clock import to_epoch_s
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 
 #: One number per resource of the rules, canonical units (milli-CPU, bytes) or percent.

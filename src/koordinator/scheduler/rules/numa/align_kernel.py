@@ -5,7 +5,6 @@ results.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import ceil
 from typing import Any, Final
 
@@ -19,6 +18,7 @@ from koordinator.api.annotations.numa import (
 from koordinator.api.resource_names import CPU
 from koordinator.domain.masks import subsets
 from koordinator.foundation.arrays import BoolArray, IntArray, Kernel
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.numa.node import NumaRequest
 from koordinator.scheduler.rules.numa.rows import POLICIES, NumaRows
 from koordinator.scheduler.rules.numa.rows_align import OtherHints

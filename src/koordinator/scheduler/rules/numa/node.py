@@ -5,7 +5,6 @@ Source: koordinator pkg/scheduler/plugins/nodenumaresource/topology_options.go,
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Final
 
@@ -34,6 +33,7 @@ from koordinator.domain.amounts import (
 from koordinator.domain.masks import MAX_ZONE
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.cpus.binding import CpuBinding
 from koordinator.scheduler.rules.cpus.layout import CpuLayout, read_layout
 from koordinator.scheduler.rules.cpus.ledger import FreeCpus

@@ -6,7 +6,6 @@ scoring.go, ``scoreWithAmplifiedCPUs``; apis/extension/node_resource_amplificati
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.api.resource_names import CPU
 from koordinator.domain.masks import MAX_COMBINED, subsets, zones_of
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.cpus.binding import usable_under
 from koordinator.scheduler.rules.cpus.layout import CpuLayout
 from koordinator.scheduler.rules.numa.align import ZoneState

@@ -5,13 +5,13 @@ Equal to ``align`` (under Restricted and SingleNUMANode), node by node, within t
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 
 from koordinator.api.annotations.numa import NumaTopologyExclusive, NumaTopologyPolicy
 from koordinator.api.resource_names import CPU
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.numa.node import MILLI, NumaRequest
 from koordinator.scheduler.rules.numa.rows import Fits, NumaRows, amplified_rows
 from koordinator.scheduler.rules.numa.zone_scorer import ALWAYS_SCORED, MAX_SCORE, ZoneScorer

@@ -7,7 +7,6 @@ most_allocated.go; koordinator pkg/scheduler/plugins/nodenumaresource/resource_m
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Final
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
@@ -19,6 +18,7 @@ from koordinator.domain.amounts import (
     total,
 )
 from koordinator.domain.masks import MAX_ZONE, subsets, zones_of
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.numa.align import TopologyHint
 from koordinator.scheduler.rules.numa.trial import NumaTrial
 

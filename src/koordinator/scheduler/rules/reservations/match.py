@@ -9,7 +9,6 @@ apis/extension/reservation.go, ``ExactMatchReservation``.
 """
 
 from collections.abc import Collection, Iterable, Mapping
-from dataclasses import dataclass
 from enum import Enum, auto
 
 from koordinator.api.annotations.reservation import (
@@ -24,6 +23,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.resource_names import GPU, GPU_CORE, GPU_MEMORY_RATIO
 from koordinator.domain.amounts import Amounts
 from koordinator.domain.node_selection import FORBIDDING, UNSCHEDULABLE, matches_term, untolerated
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.reservations.offer import (
     AllocatePolicy,
     OwnerCandidate,

@@ -5,7 +5,7 @@ pkg/scheduler/frameworkext/reservation_info.go.
 """
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from enum import StrEnum
 
 from koordinator.api.annotations.numa import NODE_RESERVATION
@@ -35,6 +35,7 @@ from koordinator.domain.reserve_pod import template_requests
 from koordinator.domain.resized_pods import least_requests
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation
 from koordinator.scheduler.rules.numa.trial import NOT_ENOUGH_CPUS
 

@@ -5,7 +5,7 @@ lower bound for sequential plans.  A pod does not move within its node.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import field
 from itertools import chain
 
 import numpy as np
@@ -18,6 +18,7 @@ from koordinator.descheduler.plugins.gpu_defragmentation.room.problem import (
     RoomRequest,
 )
 from koordinator.domain.gpus.mix import WHOLE_GPU
+from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.linear_program import IntegerProgram
 
 #: Of a plan's cost in its number of moves: all costs together count less than one move.

@@ -1,12 +1,12 @@
 """Problem of making room for a gang, and the ledger of a search."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
 
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -9,7 +9,6 @@ dynamic programming finds the fewest pods that free enough of them.
 
 import heapq
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final
 
 import numpy as np
@@ -24,6 +23,7 @@ from koordinator.descheduler.plugins.gpu_defragmentation.room.problem import (
 )
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
+from koordinator.foundation.lazy_dataclass import dataclass
 
 _DEEPEST: Final = 2  # moves that make room for a move, for one that makes room
 _ROWS_TRIED: Final = 4  # for a pod that fits nowhere, of those looked at
