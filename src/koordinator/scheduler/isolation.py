@@ -23,7 +23,7 @@ class PluginIsolation:
         #: functions of plugins' ``hints`` that know no plugin: (plugin, what they say)
         self._functions = {
             hint.__code__: (active.name, name)
-            for active in actives
+            for active in {id(active.plugin): active for active in actives}.values()
             for name, hint in active.hints.overrides().items()
             if isinstance(hint, FunctionType)
         }

@@ -5,7 +5,7 @@ Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
 """
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import field, replace
+from dataclasses import field
 from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
@@ -467,10 +467,10 @@ class _Built:
             if name not in self._plugins:
                 data = dict(self._args.get(name, {}))
                 args = decode_args(spec.args, data, f"{self._path}.{name}", self._source)
-                built = ActivePlugin.of(name, spec.build(args, self._axis), 1, spec.max_score)
-                if "with_gates" in built.has:
-                    built = replace(built, plugin=built.plugin.with_gates(self._gates))
-                self._plugins[name] = built
+                plugin = spec.build(args, self._axis)
+                if hasattr(plugin, "with_gates"):
+                    plugin = plugin.with_gates(self._gates)
+                self._plugins[name] = ActivePlugin.of(name, plugin, 1, spec.max_score)
             known = self._plugins[name]
-            active.append(known if weight == known.weight else replace(known, weight=weight))
+            active.append(known if weight == known.weight else known.with_weight(weight))
         return tuple(active)

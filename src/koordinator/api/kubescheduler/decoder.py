@@ -199,7 +199,9 @@ def decode_args(args_type: type[ArgsType], data: object, path: str, source: str)
     Raises InputError with source and path.
     """
     try:
-        fields = _object({} if data is None else data)
+        if data is None or data == {}:
+            return _default_args(args_type)
+        fields = _object(data)
         version = fields.pop("apiVersion", API_VERSION)
         if version not in FORMER_VERSIONS:
             _check_equal(version, API_VERSION, "apiVersion")
@@ -210,6 +212,14 @@ def decode_args(args_type: type[ArgsType], data: object, path: str, source: str)
         args.validate()
     except InputError as error:
         raise error.within(source=source, path=path) from None
+    return args
+
+
+@functools.lru_cache(maxsize=256)
+def _default_args(args_type: type[ArgsType]) -> ArgsType:
+    """Return the arguments of a plugin without configuration, which all its instances share."""
+    args = _decode({}, args_type)
+    args.validate()
     return args
 
 

@@ -101,8 +101,11 @@ class PluginHints:
 
     def overrides(self) -> dict[str, object]:
         """Return the hints that differ from their defaults, by name."""
-        hints = {field.name: (getattr(self, field.name), field.default) for field in fields(self)}
-        return {name: value for name, (value, default) in hints.items() if value is not default}
+        hints = {name: getattr(self, name) for name in _DEFAULT_HINTS}
+        return {name: hint for name, hint in hints.items() if hint is not _DEFAULT_HINTS[name]}
+
+
+_DEFAULT_HINTS: Mapping[str, object] = {field.name: field.default for field in fields(PluginHints)}
 
 
 # -- results -------------------------------------------------------------------------------------

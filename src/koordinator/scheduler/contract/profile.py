@@ -1,8 +1,10 @@
 """The plugins of a profile, by extension point and in running order."""
 
+import copy
 import functools
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import field, replace
+from inspect import isfunction
 from typing import Any, cast
 
 from koordinator.foundation.arrays import BoolArray, IntArray
@@ -54,6 +56,28 @@ def _points_of_type(plugin_type: type) -> frozenset[str]:
     )
 
 
+def _methods_of(plugin: object) -> frozenset[str]:
+    """Return the names of the contract that an object has."""
+    certain, possible = _methods_of_type(type(plugin))
+    has = {name for name in possible if hasattr(plugin, name)}
+    return certain.union(has, METHODS.intersection(getattr(plugin, "__dict__", ())))
+
+
+@functools.cache
+def _methods_of_type(plugin_type: type) -> tuple[frozenset[str], frozenset[str]]:
+    """Return the names that all objects of a type have, and those that each may have.
+
+    An object may lack a property or a slot of its type; a type that overrides the lookup of
+    attributes may have any.  What else is in the ``__dict__`` of an object is not counted.
+    """
+    computes = plugin_type.__getattribute__ is not object.__getattribute__
+    if computes or hasattr(plugin_type, "__getattr__"):
+        return frozenset(), METHODS
+    has = frozenset(name for name in METHODS if hasattr(plugin_type, name))
+    certain = frozenset(name for name in has if isfunction(getattr(plugin_type, name)))
+    return certain, has - certain
+
+
 @dataclass(frozen=True, slots=True)
 class ActivePlugin:
     """A plugin that a profile enables at some extension point.
@@ -70,7 +94,7 @@ class ActivePlugin:
 
     def __post_init__(self) -> None:
         """Look up what the plugin has."""
-        has = frozenset(name for name in METHODS if hasattr(self.plugin, name))
+        has = _methods_of(self.plugin)
         object.__setattr__(self, "has", has)
         object.__setattr__(self, "hints", self.plugin.hints if "hints" in has else PluginHints())
 
@@ -80,6 +104,12 @@ class ActivePlugin:
     ) -> "ActivePlugin":
         """Wrap an object; whether its methods match the contract is not checked."""
         return cls(name, cast("SchedulingPlugin", plugin), weight, max_score)
+
+    def with_weight(self, weight: int) -> "ActivePlugin":
+        """Return the plugin with the weight that it has at another extension point."""
+        other = copy.copy(self)
+        object.__setattr__(other, "weight", weight)
+        return other
 
     def applies(self, pod: PodClass) -> bool:
         """Return False if the plugin ignores such pods."""

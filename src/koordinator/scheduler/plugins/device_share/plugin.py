@@ -131,7 +131,8 @@ class DeviceShare:
 
     def setup(self, plugins: Sequence[Any]) -> None:
         """Look up the plugin that aligns pods to NUMA nodes."""
-        self.aligner = next((p for p in plugins if isinstance(p, NumaAligner)), None)
+        found = (plugin for plugin in plugins if hasattr(plugin, "aligns"))
+        self.aligner = next((plugin for plugin in found if isinstance(plugin, NumaAligner)), None)
 
     def applies(self, pod: PodClass) -> bool:
         """Return whether the pod requests more than CPU, memory, ephemeral storage and pods."""
