@@ -74,6 +74,7 @@ from koordinator.scheduler.contract import (
 from koordinator.scheduler.plugin_lists import (
     DEFAULT_PRE_BIND,
     DEFERRED_PODS,
+    PluginList,
     merge_profiles,
     stock_plugins,
 )
@@ -331,23 +332,14 @@ def build_profiles(
     arguments.
     """
     specs = {spec.name: spec for spec in (*BUILTIN_PLUGINS, *out_of_tree)}
-    points = {
-        name: points_of(spec) | UPSTREAM_POINTS.get(name, frozenset())
-        for name, spec in specs.items()
-    }
-    try:
-        merged = merge_profiles(configuration, stock_plugins(gates), points, gates.level)
-        for index, lists in enumerate(merged):
-            _settle_gangs(lists, gates, f"profiles[{index}].plugins")
-    except InputError as error:
-        raise error.within(source=source) from None
+    merged = _merged(configuration, specs, source, gates)
     profiles = []
     for index, (profile, lists) in enumerate(zip(configuration.profiles, merged, strict=True)):
         args: dict[str, Mapping[str, Any]] = {}
         for number, config in enumerate(profile.plugin_config):
             path = f"profiles[{index}].pluginConfig[{number}]"
-            if config.name not in points:
-                accepted = ", ".join(sorted(points))
+            if config.name not in specs:
+                accepted = ", ".join(sorted(specs))
                 raise InputError(
                     f"must be one of {accepted}, got {config.name}",
                     source=source,
@@ -365,6 +357,45 @@ def build_profiles(
         built = _Built(specs, args, axis, gates, (f"profiles[{index}]", source))
         profiles.append(built.profile(profile.scheduler_name, lists))
     return Profiles(tuple(profiles), _selectors(profiles))
+
+
+def plugin_names(
+    configuration: KubeSchedulerConfiguration,
+    *,
+    out_of_tree: Iterable[PluginSpec[Any]] = (),
+    source: str = "",
+    gates: FeatureGates = NO_GATES,
+) -> dict[str, frozenset[str]]:
+    """Return the names of the plugins of each profile, by the name of its scheduler.
+
+    Raises InputError as ``build_profiles``, but for arguments of plugins.
+    """
+    specs = {spec.name: spec for spec in (*BUILTIN_PLUGINS, *out_of_tree)}
+    merged = _merged(configuration, specs, source, gates)
+    return {
+        profile.scheduler_name: frozenset(name for plugins in lists.values() for name, _ in plugins)
+        for profile, lists in zip(configuration.profiles, merged, strict=True)
+    }
+
+
+def _merged(
+    configuration: KubeSchedulerConfiguration,
+    specs: Mapping[str, PluginSpec[Any]],
+    source: str,
+    gates: FeatureGates,
+) -> tuple[dict[str, PluginList], ...]:
+    """Return the plugins of every profile by extension point."""
+    points = {
+        name: points_of(spec) | UPSTREAM_POINTS.get(name, frozenset())
+        for name, spec in specs.items()
+    }
+    try:
+        merged = merge_profiles(configuration, stock_plugins(gates), points, gates.level)
+        for index, lists in enumerate(merged):
+            _settle_gangs(lists, gates, f"profiles[{index}].plugins")
+    except InputError as error:
+        raise error.within(source=source) from None
+    return merged
 
 
 def _settle_gangs(

@@ -21,6 +21,8 @@ class Slotted:
     """Plugin whose attributes may be missing."""
 
     __slots__ = ("gangs", "hidden")
+    gangs: tuple[()]
+    hidden: bool
 
     @property
     def hints(self) -> PluginHints:

@@ -200,7 +200,8 @@ def decode_args(args_type: type[ArgsType], data: object, path: str, source: str)
     """
     try:
         if data is None or data == {}:
-            return _default_args(args_type)
+            defaults: ArgsType = _default_args(args_type)
+            return defaults
         fields = _object(data)
         version = fields.pop("apiVersion", API_VERSION)
         if version not in FORMER_VERSIONS:
@@ -218,7 +219,12 @@ def decode_args(args_type: type[ArgsType], data: object, path: str, source: str)
 @functools.lru_cache(maxsize=256)
 def _default_args(args_type: type[ArgsType]) -> ArgsType:
     """Return the arguments of a plugin without configuration, which all its instances share."""
-    args = _decode({}, args_type)
+    defaults = args_type.__struct_defaults__
+    is_complete = len(defaults) == len(args_type.__struct_fields__)
+    if not is_complete or any(default is msgspec.NODEFAULT for default in defaults):
+        args = _decode({}, args_type)  # reports the fields that are required
+    else:
+        args = args_type()
     args.validate()
     return args
 

@@ -38,8 +38,7 @@ from koordinator.api.resource_names import (
 )
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import PluginSpec
-from koordinator.scheduler.profile import build_profiles
-from koordinator.scheduler.snapshot import ResourceAxis
+from koordinator.scheduler.profile import plugin_names
 
 SHOWN = 3  # names in a sentence
 
@@ -115,12 +114,9 @@ def unused_objects(
 ) -> list[str]:
     """Return a sentence for what no plugin reads that a pending pod among ``objects`` goes through.
 
-    Raises InputError for a configuration that can't be built.
+    Raises InputError for plugins that can't run as configured.
     """
-    built = build_profiles(
-        configuration, ResourceAxis(), out_of_tree=out_of_tree, source=source, gates=gates
-    )
-    plugins = {profile.scheduler_name: profile.events.keys() for profile in built.profiles}
+    plugins = plugin_names(configuration, out_of_tree=out_of_tree, source=source, gates=gates)
     given = list(objects)
     pending = [
         obj

@@ -58,7 +58,8 @@ def _points_of_type(plugin_type: type) -> frozenset[str]:
 
 def _methods_of(plugin: object) -> frozenset[str]:
     """Return the names of the contract that an object has."""
-    certain, possible = _methods_of_type(type(plugin))
+    plugin_type: type = type(plugin)
+    certain, possible = _methods_of_type(plugin_type)
     has = {name for name in possible if hasattr(plugin, name)}
     return certain.union(has, METHODS.intersection(getattr(plugin, "__dict__", ())))
 
@@ -70,8 +71,8 @@ def _methods_of_type(plugin_type: type) -> tuple[frozenset[str], frozenset[str]]
     An object may lack a property or a slot of its type; a type that overrides the lookup of
     attributes may have any.  What else is in the ``__dict__`` of an object is not counted.
     """
-    computes = plugin_type.__getattribute__ is not object.__getattribute__
-    if computes or hasattr(plugin_type, "__getattr__"):
+    lookup: object = plugin_type.__getattribute__
+    if lookup is not object.__getattribute__ or hasattr(plugin_type, "__getattr__"):
         return frozenset(), METHODS
     has = frozenset(name for name in METHODS if hasattr(plugin_type, name))
     certain = frozenset(name for name in has if isfunction(getattr(plugin_type, name)))
