@@ -2,12 +2,62 @@
 
 import re
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final, NamedTuple
 
 from docs.generate.dated import ABOUT_SINCE, SINCE, Row, dated_table
-from docs.generate.markdown import cell, code, page
+from docs.generate.markdown import cell, code, page, table
 
 from koordinator.cli.commands import COMMANDS
+
+_WITH_CLUSTER: Final = "every command that connects to a cluster"
+
+
+class _Variable(NamedTuple):
+    """Environment variables that no flag declares."""
+
+    names: tuple[str, ...]
+    command: str
+    meaning: str
+
+
+_WITHOUT_FLAG: Final = (
+    _Variable(
+        ("agent_mode",),
+        "`koord koordlet`, `koord doctor`",
+        "`hostMode` or `dsMode`: whether paths of the machine are those of the host, or those that "
+        "the DaemonSet mounts; default of koordlet: `hostMode` with `--kubeconfig`, otherwise "
+        "`dsMode`; of doctor: `hostMode`",
+    ),
+    _Variable(
+        ("DISPLAY", "WAYLAND_DISPLAY"),
+        "`koord dashboard`",
+        "on Linux, opens a browser if one of them is set",
+    ),
+    _Variable(
+        ("HTTPS_PROXY", "HTTP_PROXY", "https_proxy", "http_proxy"),
+        _WITH_CLUSTER,
+        "proxy for connections to the API server; upper case goes first",
+    ),
+    _Variable(("NO_PROXY", "no_proxy"), _WITH_CLUSTER, "hosts that are connected without a proxy"),
+    _Variable(
+        ("KOORD_TRACEBACK",),
+        "every command",
+        "shows the traceback of an internal error if it is set",
+    ),
+    _Variable(
+        ("KUBECONFIG",),
+        _WITH_CLUSTER,
+        "files, separated by `:`, in place of `--kubeconfig`; default: `~/.kube/config`, otherwise "
+        "the service account of the pod",
+    ),
+    _Variable(("HOME",), _WITH_CLUSTER, "folder of `.kube/config`"),
+    _Variable(
+        ("KUBERNETES_SERVICE_HOST", "KUBERNETES_SERVICE_PORT"),
+        _WITH_CLUSTER,
+        "address of the API server for pods; the kubelet sets it",
+    ),
+    _Variable(("NODE_NAME",), "`koord koordlet`", "name of the node, in place of `--node-name`"),
+)
 
 
 def commands() -> Iterator[tuple[str, str]]:
@@ -18,7 +68,7 @@ def commands() -> Iterator[tuple[str, str]]:
 
 
 def environment_variables() -> str:
-    """Return the page of environment variables that set flags."""
+    """Return the page of environment variables, with and without flags."""
     rows = []
     for name, source in COMMANDS.items():
         for parameter in getattr(source.load(), "params", ()):
@@ -29,6 +79,14 @@ def environment_variables() -> str:
         "Environment variables",
         f"A flag that is given wins over its environment variable. {ABOUT_SINCE}",
         dated_table("environment variable", ("variable", "command", "flag"), sorted(rows)),
+        "## Variables without a flag",
+        table(
+            ("variable", "command", "meaning"),
+            (
+                (", ".join(map(code, each.names)), each.command, each.meaning)
+                for each in _WITHOUT_FLAG
+            ),
+        ),
     )
 
 

@@ -134,11 +134,11 @@ def _in_source() -> Iterator[Metric]:
         source = path.read_text("utf-8")
         if "from prometheus_client" in source or _INSTRUMENTS in source:
             tree = ast.parse(source)
-            constants = _strings(tree)
+            constants, collections = _strings(tree), _collections(tree)
             prefix = "scheduler_" if f"from {_INSTRUMENTS} import" in source else ""
             for node in ast.walk(tree):
                 if isinstance(node, ast.Call):
-                    found = _metric(_component(path), node, constants, prefix)
+                    found = _metric(_component(path), node, constants, collections, prefix)
                     if found is not None:
                         yield found
 
@@ -155,7 +155,11 @@ def _series(name: str, kind: str) -> str:
 
 
 def _metric(
-    component: str, call: ast.Call, constants: dict[str, str], prefix: str
+    component: str,
+    call: ast.Call,
+    constants: dict[str, str],
+    collections: Mapping[str, ast.expr],
+    prefix: str,
 ) -> Metric | None:
     called = call.func.id if isinstance(call.func, ast.Name) else ""
     kind = _TYPES.get(called) or _FAMILIES.get(called)
@@ -165,10 +169,7 @@ def _metric(
     for keyword in call.keywords:
         if keyword.arg in ("labelnames", "labels"):
             labels = keyword.value
-    names: tuple[str, ...] = ()
-    if isinstance(labels, ast.Tuple | ast.List):
-        names = tuple(_text(each, constants) for each in labels.elts)
-    label_names = tuple(filter(None, names))
+    label_names = tuple(filter(None, _texts(labels, constants, collections)))
     prefix = "" if called in _FAMILIES else prefix  # families have their whole names
     series = _series(prefix + _text(name, constants), kind)
     return Metric(component, series, kind, label_names, _text(text, constants))
@@ -182,6 +183,28 @@ def _strings(tree: ast.Module) -> dict[str, str]:
             if isinstance(target, ast.Name) and isinstance(node.value.value, str):
                 found[target.id] = node.value.value
     return found
+
+
+def _collections(tree: ast.Module) -> Mapping[str, ast.expr]:
+    """Return the constants of a module that are collections."""
+    return {
+        target.id: node.value
+        for node in tree.body
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Tuple | ast.List)
+        for target in node.targets
+        if isinstance(target, ast.Name)
+    }
+
+
+def _texts(
+    node: ast.expr | None, constants: dict[str, str], collections: Mapping[str, ast.expr]
+) -> Iterator[str]:
+    """Yield the texts of a collection, or of a constant that holds one."""
+    if isinstance(node, ast.Name):
+        node = collections.get(node.id)
+    if isinstance(node, ast.Tuple | ast.List):
+        for each in node.elts:
+            yield _text(each, constants)
 
 
 def _text(node: ast.expr, constants: dict[str, str]) -> str:

@@ -27,6 +27,7 @@ from koordinator.api.node_slo import NodeSlo
 from koordinator.api.registry import KINDS
 from koordinator.api.schema import documented
 from koordinator.koordlet.view.slo import DEFAULT_SLO
+from koordinator.manager.admission.tenancy import ANNOTATIONS
 from koordinator.manager.configuration import ranges
 
 #: Sections of the ConfigMap slo-controller-config with the struct of each.
@@ -127,7 +128,7 @@ def annotations() -> str:
                     struct = node.cls
                     about = f"### {code(value.key)}\n\n{first_paragraph(documented(struct))}"
                     formats.append(f"{about}\n\n{field_table(struct, f'format {value.key}')}")
-            elif _is_key(value):
+            elif _is_key(value) or (isinstance(value, str) and value in ANNOTATIONS):
                 rows.append(_key_row(value, "text", module, each))
     return page(
         "Annotations",

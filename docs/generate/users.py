@@ -4,7 +4,7 @@ A use within a shared module counts for each component that imports what contain
 """
 
 import ast
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -46,7 +46,10 @@ IN_MEMORY: Final[Mapping[str, frozenset[str]]] = {
     "scheduler.rules.cpus.layout._decoded": frozenset({"CPU_TOPOLOGY"}),
     "yarn.mirror.pod_as_read": frozenset({"COMPONENT"}),
 }
-_Name = tuple[str, str]  # module, and name on its top level
+#: Fields of vendors of devices that components use by their names alone.  True where what is done
+#: with the value is to write it.
+FIELDS: Final[Mapping[str, bool]] = {"adapt": False, "node_lock": True}
+_Name = tuple[str, str]  # module, and name on its top level; or "" and name of one of FIELDS
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,8 +129,16 @@ def _uses_in(
         definitions = [name for name in _defined(node) if name not in _LISTS]
         parts = [*ast.walk(node)] if definitions else []
         is_table = isinstance(node, ast.Assign | ast.AnnAssign)  # its keys are looked up
+        given = dict(_given(parts)) if is_table else {}
+        for part, field in given.items():
+            if name := _referred(part, known):
+                yield _Use(name, ("", field), "", FIELDS[field])
         written = set() if is_table else {*_written(parts)}
-        names = {(name, part in written) for part in parts if (name := _referred(part, known))}
+        names = {
+            (name, part in written)
+            for part in parts
+            if part not in given and (name := _referred(part, known))
+        }
         for definition in definitions:
             own = f"{module.partition('.')[2]}.{definition}"
             for name, writes in names:
@@ -159,14 +170,29 @@ def _referred(node: ast.AST, known: Mapping[str, _Name]) -> _Name | None:
     """Return module and name of a reference; None for a local one."""
     if isinstance(node, ast.Name):
         return known.get(node.id)
-    if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-        imported = known.get(node.value.id)
+    if isinstance(node, ast.Attribute):
+        if node.attr in FIELDS:
+            return ("", node.attr)
+        imported = known.get(node.value.id) if isinstance(node.value, ast.Name) else None
         return (".".join(imported), node.attr) if imported is not None else None
     return None
 
 
-def _written(parts: Iterable[ast.AST]) -> Iterator[ast.AST]:
-    """Yield expressions that are keys of new entries, or the codec of one."""
+def _given(parts: Iterable[ast.AST]) -> Iterator[tuple[ast.AST, str]]:
+    """Yield values of FIELDS in a table, each with its field."""
+    for each in parts:
+        if isinstance(each, ast.keyword) and each.arg is not None and each.arg in FIELDS:
+            yield each.value, each.arg
+
+
+def _written(parts: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """Yield expressions that are keys of new entries, or the codec of one.
+
+    A key in a variable is what was assigned to it.
+    """
+    assigned: dict[str, list[ast.AST]] = {}
+    for variable, value in _assigned(parts):
+        assigned.setdefault(variable, []).append(value)
     for each in parts:
         match each:
             case ast.Dict():
@@ -179,6 +205,19 @@ def _written(parts: Iterable[ast.AST]) -> Iterator[ast.AST]:
                 keys = []
         for key in filter(None, keys):
             yield key
+            yield from assigned.get(key.id, ()) if isinstance(key, ast.Name) else ()
             match key:
                 case ast.Attribute(value=codec, attr="key"):  # CODEC.key: …
                     yield codec
+
+
+def _assigned(parts: Iterable[ast.AST]) -> Iterator[tuple[str, ast.AST]]:
+    """Yield names of variables, each with an expression that is assigned to it."""
+    for each in parts:
+        match each:
+            case ast.Assign(targets=[ast.Name(id=variable)], value=value):
+                yield variable, value
+            case ast.Assign(targets=[ast.Tuple(elts=variables)], value=ast.Tuple(elts=values)):
+                for target, value in zip(variables, values, strict=True):
+                    if isinstance(target, ast.Name):
+                        yield target.id, value

@@ -138,7 +138,8 @@ class GoSources:
             if name:
                 home, constant = self._resolved(folder, name)
                 inner = self._packages[home].constants.get(constant, "") if home else ""
-                text = "" if home else _OF_OTHERS.get(constant, "")
+                # A folder of Kubernetes, pkg/scheduler/metrics, is also one of Koordinator.
+                text = "" if inner else _OF_OTHERS.get(constant, "")
                 if inner and depth < _DEEPEST:
                     text = self._value(home, inner, depth + 1)
                 if not text:

@@ -21,7 +21,7 @@ MINUTES = 120
 
 SCHEDULER = 'job="koord-scheduler"'
 ATTEMPTS = f"scheduler_scheduling_attempt_duration_seconds_bucket{{{SCHEDULER},result="
-PLUGIN_STATUS = "slo_controller_node_resource_run_plugin_status_total"
+PLUGIN_STATUS = "slo_controller_node_resource_run_plugin_status"
 WRITES = 'koordlet_resource_updates{node="n1",type="cgroup",status='
 REQUESTS = 'rest_client_requests_total{job="koord-manager-metrics",code='
 

@@ -26,13 +26,14 @@ NPU_CORE: Final = "huawei.com/npu-core"  # cores of an NPU
 NPU_CPU: Final = "huawei.com/npu-cpu"  # CPUs of an NPU
 NPU_DVPP: Final = "huawei.com/npu-dvpp"  # video units of an NPU in percent
 
-GPU: Final = "koordinator.sh/gpu"  # percent of one; sets both GPU_CORE and GPU_MEMORY_RATIO
-GPU_SHARED: Final = "koordinator.sh/gpu.shared"  # over how many GPUs a request is spread
-GPU_CORE: Final = "koordinator.sh/gpu-core"  # percent
-GPU_MEMORY: Final = "koordinator.sh/gpu-memory"  # bytes
-GPU_MEMORY_RATIO: Final = "koordinator.sh/gpu-memory-ratio"  # percent
-RDMA: Final = "koordinator.sh/rdma"  # percent
-FPGA: Final = "koordinator.sh/fpga"  # percent
+#: percent of a GPU; requests as much of koordinator.sh/gpu-core and of gpu-memory-ratio
+GPU: Final = "koordinator.sh/gpu"
+GPU_SHARED: Final = "koordinator.sh/gpu.shared"  # number of GPUs that a request is spread over
+GPU_CORE: Final = "koordinator.sh/gpu-core"  # percent of the computing power of a GPU
+GPU_MEMORY: Final = "koordinator.sh/gpu-memory"  # bytes of GPU memory
+GPU_MEMORY_RATIO: Final = "koordinator.sh/gpu-memory-ratio"  # percent of the memory of a GPU
+RDMA: Final = "koordinator.sh/rdma"  # percent of a NIC with RDMA
+FPGA: Final = "koordinator.sh/fpga"  # percent of an FPGA
 WHOLE_DEVICE: Final = 100  # units of core, ratio, rdma or fpga in one device
 
 CURRENT_BATCH_NAMES: Final = MappingProxyType(

@@ -1,5 +1,8 @@
 """Metrics of the manager, under the original's names.
 
+The client library gives counters names that end in _total, so counts that have other names are
+gauges that only grow.
+
 Source: koordinator pkg/slo-controller/metrics, pkg/webhook/metrics.
 """
 
@@ -72,11 +75,11 @@ class QuotaWeights:
 
 
 class ManagerMetrics:
-    """Counters of reconciliations, and gauges of calculated batch and mid resources."""
+    """Counts of reconciliations, and gauges of calculated batch and mid resources."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self._reconciled = {
-            controller: Counter(
+            controller: Gauge(
                 f"{_PREFIX}_{name}_reconcile_count",
                 f"Number of writes of the controller {controller}.",
                 ("status", "reason"),
@@ -84,7 +87,7 @@ class ManagerMetrics:
             )
             for controller, name in _COUNTED.items()
         }
-        self._plugins = Counter(
+        self._plugins = Gauge(
             f"{_PREFIX}_node_resource_run_plugin_status",
             "Number of calculations of a node resource plugin.",
             ("plugin", "status", "reason"),
@@ -102,13 +105,13 @@ class ManagerMetrics:
             ("node", "resource", "unit"),
             registry=registry,
         )
-        self._slo_parsed = Counter(
+        self._slo_parsed = Gauge(
             f"{_PREFIX}_nodeslo_spec_parse_count",
             "Number of NodeSLO specs that were rendered.",
             ("status", "reason"),
             registry=registry,
         )
-        self._metric_parsed = Counter(
+        self._metric_parsed = Gauge(
             f"{_PREFIX}_nodemetric_spec_parse_count",
             "Number of collect policies of NodeMetrics that were rendered.",
             ("status", "reason"),

@@ -33,7 +33,7 @@ _PARTS = ("context", "module", "data", "offset")
 
 def _deprecated(successor: str, text: str) -> str:
     """Return the help of a metric under its older name."""
-    return f"Deprecated: use {successor}; {text[0].lower()}{text[1:]}"
+    return f"Deprecated: use {successor}; {text}"
 
 
 class _Row(NamedTuple):

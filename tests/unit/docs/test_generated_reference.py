@@ -8,20 +8,24 @@ from pathlib import Path
 import pytest
 from docs.generate.__main__ import pages, write_pages
 from docs.generate.dated import SINCE, deprecation
+from docs.generate.declarations import PACKAGE
 from docs.generate.metrics import declared_metrics
 from docs.generate.structs import struct_fields
-from docs.generate.users import IN_MEMORY, users_of
+from docs.generate.users import FIELDS, IN_MEMORY, users_of
 from msgspec import Struct, field
 
 from koordinator.api import labels
-from koordinator.api.annotations import numa, pod_qos, reservation
+from koordinator.api.annotations import devices, numa, pod_qos, reservation
 from koordinator.api.annotations.numa import NumaTopologyPolicy
 from koordinator.api.crd import CustomResource
 from koordinator.api.kubescheduler.gates import OF_KOORDINATOR
 from koordinator.api.node_slo import ResourceThresholdStrategy
 from koordinator.api.registry import KINDS
 from koordinator.cli.commands import COMMANDS
+from koordinator.cli.koordlet.flags import MODE
+from koordinator.cli.main import TRACEBACK
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS
+from koordinator.domain.devices.vendor import Vendor
 from koordinator.foundation.clock import Duration
 from koordinator.manager.admission.hooks import HookOptions, all_hooks
 from koordinator.scheduler.profile import BUILTIN_PLUGINS
@@ -61,6 +65,29 @@ def test_every_row_has_a_meaning(reference: Mapping[str, str]) -> None:
     assert not unexplained
 
 
+def test_a_meaning_is_more_than_a_kind_of_object(reference: Mapping[str, str]) -> None:
+    """The meaning of a key describes its value, such as "order of eviction", not "of pods"."""
+    for name in ("labels.md", "annotations.md"):
+        keys = reference[name].partition("\n## ")[0]
+        for row in map(_cells, re.findall(r"^\| `.*", keys, re.MULTILINE)):
+            assert not re.fullmatch(r"o[fn] [\w ]+|\W*|an? \w+|former key.*", row[2]) or row[-1], (
+                row
+            )
+
+
+def test_every_variable_that_the_source_reads_is_on_its_page(reference: Mapping[str, str]) -> None:
+    """Also those that are no flags."""
+    read = {
+        name
+        for path in PACKAGE.rglob("*.py")
+        for name in re.findall(r'environ(?:\.get\(|\[)"(\w+)"', path.read_text("utf-8"))
+    }
+
+    assert {"KUBECONFIG", "NO_PROXY"} <= read
+    for name in (*read, MODE, TRACEBACK, "HTTPS_PROXY"):
+        assert f"`{name}`" in reference["environment-variables.md"], name
+
+
 def test_every_declaration_is_on_its_page(reference: Mapping[str, str]) -> None:
     """Kinds, plugins, gates and commands come from the lists that the programs use."""
     for kind in KINDS:
@@ -75,6 +102,7 @@ def test_every_declaration_is_on_its_page(reference: Mapping[str, str]) -> None:
     assert {f"commands/{name}.md" for name in COMMANDS} <= reference.keys()
     assert f"`{labels.POD_QOS_CLASS}`" in reference["labels.md"]
     assert f"`{pod_qos.CPU_BURST.key}`" in reference["annotations.md"]
+    assert f"`{devices.HUAWEI_PREDICATE_TIME}`" in reference["annotations.md"]
 
 
 def test_every_flag_of_a_command_is_on_its_page(reference: Mapping[str, str]) -> None:
@@ -205,6 +233,16 @@ def test_readers_and_writers_of_a_key_are_components() -> None:
     assert shared.writers == {"koord-manager"}
 
 
+def test_what_vendors_of_devices_have_written_counts_for_the_scheduler() -> None:
+    """It alone adapts an allocation to a device plugin; others look at the vendors' amounts."""
+    for name in ("CAMBRICON_PROFILE", "HUAWEI_NPU_CORE", "METAX_ALLOCATED", "HAMI_LOCK"):
+        users = users_of(devices.__name__, name)
+        assert users.writers == {"koord-scheduler"}, name
+        assert users.readers <= {"koord-manager"}, name  # takes them off new pods
+    for field_name in FIELDS:
+        assert hasattr(Vendor, field_name)
+
+
 def test_an_object_that_stays_in_memory_is_not_written() -> None:
     """The scheduler decodes a topology from an object of its own; koordlet writes it."""
     assert users_of(numa.__name__, "CPU_TOPOLOGY").writers == {"koordlet"}
@@ -255,6 +293,10 @@ def test_metrics_of_the_originals_are_declared_with_type_labels_and_help() -> No
     assert (evicted.type, evicted.component) == ("counter", "koord-descheduler")
     assert evicted.labels == ("result", "strategy", "namespace", "node")
     assert all(metric.help for metric in found.values())
+    quota = found["scheduler_elastic_quota_spec"]
+    assert quota.labels == ("name", "resource", "tree", "is_parent", "parent", "field")
+    usage = found["vGPU_device_memory_usage_in_bytes"]
+    assert deprecation(usage.help)[0] == "GPU memory used by a container in bytes."
 
 
 def test_every_series_of_alerts_and_dashboards_is_on_the_page_of_metrics(

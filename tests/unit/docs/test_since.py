@@ -65,6 +65,17 @@ func flags(fs *pflag.FlagSet) {
 	flag.Bool("dry-run", false, "help")
 }
 """
+OF_KUBERNETES = """package quota
+
+import (
+	schedulermetrics "k8s.io/kubernetes/pkg/scheduler/metrics"
+)
+
+var Runtime = metrics.NewGauge(&metrics.GaugeOpts{
+	Subsystem: schedulermetrics.SchedulerSubsystem,
+	Name:      "quota_runtime",
+})
+"""
 FILES = {
     "apis/extension/constants.go": CONSTANTS,
     "apis/extension/extra.go": EXTRA,
@@ -102,6 +113,18 @@ def test_flags_and_metrics_are_found_where_they_are_declared(sources: GoSources)
     assert sources.flags("pkg/agent") == {"interval", "names", "dry-run"}
     assert sources.flags("pkg/scheduler") == frozenset()
     assert "agent_pods" in sources.metrics()
+
+
+def test_subsystem_of_another_module_is_not_searched_in_the_folder_of_that_name() -> None:
+    """Koordinator has a package pkg/scheduler/metrics, as Kubernetes has."""
+    sources = GoSources(
+        {
+            "pkg/scheduler/metrics/metrics.go": METRICS,
+            "pkg/scheduler/quota/metrics.go": OF_KUBERNETES,
+        }
+    )
+
+    assert "scheduler_quota_runtime" in sources.metrics()
 
 
 def test_first_release_with_a_name_introduced_it() -> None:

@@ -18,18 +18,27 @@ from koordinator.api.meta import ApiStruct, LabelSelector, ObjectMeta
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 
-BIND_TIMESTAMP: Final = "scheduling.koordinator.sh/bind-timestamp"  # nanoseconds since the epoch
-GPU_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"  # of Device objects
-GPU_MINORS: Final = "scheduling.koordinator.sh/gpu-minors"  # 0,1,…
+#: time of the allocation, in nanoseconds since the epoch
+BIND_TIMESTAMP: Final = "scheduling.koordinator.sh/bind-timestamp"
+#: of a Device object: sets of GPUs that can be allocated together, by the number of GPUs
+GPU_PARTITIONS: Final = "scheduling.koordinator.sh/gpu-partitions"
+#: minor numbers of the allocated GPUs, such as 0,1
+GPU_MINORS: Final = "scheduling.koordinator.sh/gpu-minors"
 
 # Read by device plugins of vendors.
-HUAWEI_PREDICATE_TIME: Final = "predicate-time"  # nanoseconds since the epoch
-HUAWEI_NPU_CORE: Final = "huawei.com/npu-core"  # cores of an NPU
+#: time of the allocation of NPUs, in nanoseconds since the epoch
+HUAWEI_PREDICATE_TIME: Final = "predicate-time"
+#: minor numbers of the allocated NPUs, or minor number and template of a part of one
+HUAWEI_NPU_CORE: Final = "huawei.com/npu-core"
 HUAWEI_ASCEND_310P: Final = "huawei.com/Ascend310P"  # allocated cards of an Ascend 310P
-CAMBRICON_ASSIGNED: Final = "CAMBRICON_DSMLU_ASSIGHED"  # misspelt by the vendor
+#: false, until the device plugin of Cambricon has served the pod; misspelt by the vendor
+CAMBRICON_ASSIGNED: Final = "CAMBRICON_DSMLU_ASSIGHED"
+#: minor number, cores and units of memory of the allocated MLU
 CAMBRICON_PROFILE: Final = "CAMBRICON_DSMLU_PROFILE"
-CAMBRICON_LOCK: Final = "cambricon.com/dsmlu.lock"  # of nodes
-HAMI_LOCK: Final = "hami.io/mutex.lock"  # of nodes
+#: of a node: pod that the device plugin of Cambricon serves next, and since when
+CAMBRICON_LOCK: Final = "cambricon.com/dsmlu.lock"
+#: of a node: pod that the device plugin of MetaX serves next, and since when
+HAMI_LOCK: Final = "hami.io/mutex.lock"
 
 
 class JointAllocateScope(StrEnum):

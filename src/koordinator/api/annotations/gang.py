@@ -27,7 +27,8 @@ TOTAL_NUMBER: Final = "gang.scheduling.koordinator.sh/total-number"
 MODE: Final = "gang.scheduling.koordinator.sh/mode"  # a GangMode; by default Strict
 #: a GangMatchPolicy; by default defaultMatchPolicy of Coscheduling
 MATCH_POLICY: Final = "gang.scheduling.koordinator.sh/match-policy"
-MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"  # a GangMatchPolicy
+#: second key of the match policy, which counts where the first is absent; a GangMatchPolicy
+MATCH_POLICY_ALIAS: Final = "pod-group.scheduling.sigs.k8s.io/match-policy"
 #: time that members wait for each other; by default defaultTimeout of Coscheduling
 WAITING_TIME: Final = "gang.scheduling.koordinator.sh/waiting-time"
 TIMEOUT: Final = "gang.scheduling.koordinator.sh/timeout"  # reserved: no component reads it
@@ -39,12 +40,16 @@ NETWORK_TOPOLOGY_SELECTOR: Final = "scheduling.koordinator.sh/network-topology-s
 BIND_GANG_GROUP_ID: Final = "internal.scheduling.koordinator.sh/bind-gang-group-id"
 #: of a bound pod: members bound together
 BIND_GANG_MEMBER_COUNT: Final = "internal.scheduling.koordinator.sh/bind-gang-member-count"
-#: deprecated: use internal.scheduling.koordinator.sh/bind-gang-group-id; former key of the same
+#: deprecated: use internal.scheduling.koordinator.sh/bind-gang-group-id; gang group of
+#: a bound pod
 FORMER_BIND_GANG_GROUP_ID: Final = "scheduling.koordinator.sh/bind-gang-group-id"
-#: deprecated: use internal.scheduling.koordinator.sh/bind-gang-member-count; former key
+#: deprecated: use internal.scheduling.koordinator.sh/bind-gang-member-count; members bound
+#: together
 FORMER_BIND_GANG_MEMBER_COUNT: Final = "scheduling.koordinator.sh/bind-gang-member-count"
-QUEUE_POSITION: Final = "gang.scheduling.koordinator.sh/queue-position"  # on a PodGroup; ours
-QUEUE_REASON: Final = "gang.scheduling.koordinator.sh/queue-reason"  # written by the scheduler
+#: of a PodGroup: its place in the queue of its quota
+QUEUE_POSITION: Final = "gang.scheduling.koordinator.sh/queue-position"
+#: of a PodGroup: why it waits in the queue of its quota
+QUEUE_REASON: Final = "gang.scheduling.koordinator.sh/queue-reason"
 
 
 class GangMode(StrEnum):
@@ -84,7 +89,8 @@ class NetworkTopologySpec(ApiStruct, frozen=True, kw_only=True):
     gather_strategy: tuple[GatherRule, ...] = ()  # rules by layer of the topology
 
 
-GROUPS = AnnotationCodec("gang.scheduling.koordinator.sh/groups", tuple[str, ...])  # gang ids
+#: ids of gangs, as namespace/name, that are placed together
+GROUPS = AnnotationCodec("gang.scheduling.koordinator.sh/groups", tuple[str, ...])
 NETWORK_TOPOLOGY_SPEC = AnnotationCodec(
     "gang.scheduling.koordinator.sh/network-topology-spec", NetworkTopologySpec
 )  # closeness of the members in the network

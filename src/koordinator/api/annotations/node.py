@@ -26,11 +26,14 @@ from koordinator.foundation.quantity import Quantity
 
 #: worth of a CPU, with two decimals
 CPU_NORMALIZATION_RATIO: Final = "node.koordinator.sh/cpu-normalization-ratio"
-NETWORK_BANDWIDTH: Final = "node.koordinator.sh/network-bandwidth"  # bandwidth of the node
-#: ratios by resource
+#: total bandwidth of the node's network, in place of totalNetworkBandwidth of the ConfigMap
+NETWORK_BANDWIDTH: Final = "node.koordinator.sh/network-bandwidth"
+#: JSON object of ratios by resource, by which the webhook multiplies what the node can allocate
 AMPLIFICATION_RATIOS: Final = "node.koordinator.sh/resource-amplification-ratio"
-YARN_NODE_ID: Final = "yarn.hadoop.apache.org/node-id"  # of pods; host:port
-YARN_CLUSTER_ID: Final = "yarn.hadoop.apache.org/cluster-id"  # of pods
+#: id of the NodeManager that runs in the pod, as host:port
+YARN_NODE_ID: Final = "yarn.hadoop.apache.org/node-id"
+#: id of the YARN cluster that the NodeManager in the pod belongs to
+YARN_CLUSTER_ID: Final = "yarn.hadoop.apache.org/cluster-id"
 
 MAX_RATIO: Final = 100  # by which a resource is amplified
 

@@ -16,16 +16,18 @@ from koordinator.api.node_slo import CpuBurstSettings
 from koordinator.api.resource_qos import BlockIoQos, CpuQos, MemorySettings
 from koordinator.foundation.errors import InputError
 
-SKIP_UPDATE_RESOURCES: Final = "config.koordinator.sh/skip-update-resources"  # of profiles
+#: of a ClusterColocationProfile, with any value: CPU and memory of its pods are not translated into
+#: batch or mid resources
+SKIP_UPDATE_RESOURCES: Final = "config.koordinator.sh/skip-update-resources"
 EVICTION_PRIORITY: Final = "koordinator.sh/eviction-priority"  # order of eviction; a number
 OOM_SCORE_ADJ: Final = "koordinator.sh/oom-score-adj"  # oom_score_adj of all containers
 #: requests and limits to use in place of the spec
 REPLACE_RESOURCES: Final = "pod.koordinator.sh/replace-resources"
-#: replaces the argument of that name
+#: replaces the argument estimatedSecondsAfterPodScheduled of LoadAwareScheduling
 ESTIMATED_SECONDS_AFTER_SCHEDULED: Final = (
     "scheduling.koordinator.sh/load-estimated-seconds-after-pod-scheduled"
 )
-#: replaces the argument of that name
+#: replaces the argument estimatedSecondsAfterInitialized of LoadAwareScheduling
 ESTIMATED_SECONDS_AFTER_INITIALIZED: Final = (
     "scheduling.koordinator.sh/load-estimated-seconds-after-initialized"
 )

@@ -18,7 +18,8 @@ from koordinator.api.pod_migration_job import DeleteOptions
 #: order of eviction by the descheduler; lower first
 EVICTION_COST: Final = "scheduling.koordinator.sh/eviction-cost"
 NEVER_EVICT: Final = 2**31 - 1  # as an eviction cost
-EVICT: Final = "descheduler.alpha.kubernetes.io/evict"  # that it is there skips the filters
+#: with any value: the filters of the descheduler do not protect the pod
+EVICT: Final = "descheduler.alpha.kubernetes.io/evict"
 #: the pod should not be evicted; see noEvictionPolicy
 PREFERS_NO_EVICTION: Final = "descheduler.alpha.kubernetes.io/prefer-no-eviction"
 #: order in which a controller deletes pods; lower first
@@ -26,8 +27,10 @@ POD_DELETION_COST: Final = "controller.kubernetes.io/pod-deletion-cost"
 
 # Of PodMigrationJobs.
 EVICT_REASON: Final = "koordinator.sh/evict-reason"  # reason of the eviction
-EVICT_TRIGGER: Final = "koordinator.sh/evict-trigger"  # a plugin
-JOB_CREATED_BY: Final = "koordinator.sh/job-created-by"  # the id of a process
+#: plugin that requested the eviction
+EVICT_TRIGGER: Final = "koordinator.sh/evict-trigger"
+#: profile of the descheduler that created the migration job and runs it
+JOB_CREATED_BY: Final = "koordinator.sh/job-created-by"
 #: of a migration job: true once it may begin
 PASSED_ARBITRATION: Final = "descheduler.koordinator.sh/passed-arbitration"
 
@@ -82,7 +85,7 @@ class EvictionAttempt(ApiStruct, frozen=True, kw_only=True):
     workload_replicas: int = 0  # number of replicas of the controller
 
 
-#: of a migration job: its eviction
+#: of a migration job: the eviction that it has requested
 EVICTION_ATTEMPT = AnnotationCodec("descheduler.koordinator.sh/eviction-attempt", EvictionAttempt)
 
 
@@ -111,9 +114,11 @@ class ProvenMove(ApiStruct, frozen=True, kw_only=True):
 PROVEN_MOVE = AnnotationCodec("descheduler.koordinator.sh/proven-move", ProvenMove)
 
 
-#: scheduler that the pod named before
+#: reserved for the scheduler that the pod named before: no component reads it
 ORIGINAL_SCHEDULER_NAME: Final = "internal.scheduling.koordinator.sh/original-scheduler-name"
-SYNC_BARRIER_PREFIX: Final = "scheduling.koordinator.sh/sync-barrier-"  # the lease's name follows
+#: start of the keys, with the name of a lease behind it, that the scheduler of the original writes
+#: to a pod of its own: no component here reads them
+SYNC_BARRIER_PREFIX: Final = "scheduling.koordinator.sh/sync-barrier-"
 
 
 class SchedulingHint(ApiStruct, frozen=True, kw_only=True):
