@@ -23,8 +23,8 @@ RACK = "example.com/rack"
 EITHER = pytest.mark.parametrize("profile", PROFILES, ids=["GangScheduling", "Coscheduling"])
 
 
-def rack(name: str, nodes: int) -> list[Node]:
-    return [node(f"{name}{at}", 4, "32Gi", labels={RACK: name}) for at in range(nodes)]
+def rack(name: str, nodes: int, **more: Any) -> list[Node]:
+    return [node(f"{name}{at}", 4, "32Gi", labels={RACK: name}, **more) for at in range(nodes)]
 
 
 def group(least: int, **more: Any) -> KubeObject:
@@ -90,6 +90,41 @@ def test_no_member_is_placed_where_no_rack_takes_enough(
         f"pod group is unschedulable, pod group is unschedulable, {text}",
     ]
     assert len(placed(world(*nodes, group(2), *members(2, cpu=3), gates=OFF))) == 2
+
+
+#: Racks without room for 2 members of 3 CPUs, and the change of nodes after which one has.
+HELPFUL: dict[str, tuple[list[Node], dict[str, Any]]] = {
+    "racks joined": ([*rack("r1", 1), *rack("r2", 1)], {"metadata": {"labels": {RACK: "r1"}}}),
+    "nodes without a rack": (
+        [node(name, 4, "32Gi") for name in ("r20", "r21")],
+        {"metadata": {"labels": {RACK: "r2"}}},
+    ),
+    "taints of the second rack": (
+        [*rack("r1", 1), *rack("r2", 2, taints=["a=b:NoSchedule"])],
+        {"spec": {"taints": []}},
+    ),
+    "second rack cordoned": (
+        [*rack("r1", 1), *rack("r2", 2, unschedulable=True)],
+        {"spec": {"unschedulable": False}},
+    ),
+}
+
+
+@EITHER
+@pytest.mark.parametrize("case", HELPFUL)
+def test_change_of_any_rack_requeues_the_group(
+    case: str, profile: KubeSchedulerConfiguration
+) -> None:
+    """The reasons of the first rack are not those of the others."""
+    nodes, change = HELPFUL[case]
+    one = world(*nodes, group(2), *members(2, cpu=3), profile=profile)
+    assert not placed(one)
+
+    for name in (each.metadata.name for each in nodes if each.metadata.name.startswith("r2")):
+        one.cluster.patch(Node, name, "", change)
+    later(one)
+
+    assert len(placed(one)) == 2
 
 
 @EITHER

@@ -9,7 +9,7 @@ import numpy as np
 
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.scheduler.contract import MAX_SCORE, NoArgs, PluginSpec
+from koordinator.scheduler.contract import MAX_SCORE, Action, EventHint, NoArgs, PluginSpec
 from koordinator.scheduler.plugin_lists import PLACEMENT_GENERATOR, PODS_COUNT
 from koordinator.scheduler.snapshot import ResourceAxis, Snapshot
 
@@ -50,5 +50,11 @@ def build_count(_args: NoArgs, _axis: ResourceAxis) -> PodGroupPodsCount:
     return PodGroupPodsCount()
 
 
-GENERATOR = PluginSpec(PLACEMENT_GENERATOR, NoArgs, build_generator)
+GENERATOR = PluginSpec(
+    PLACEMENT_GENERATOR,
+    NoArgs,
+    build_generator,
+    # Labels of any node may join placements or make one.
+    events=(EventHint("Node", Action.ADD | Action.UPDATE_LABELS),),
+)
 COUNT = PluginSpec(PODS_COUNT, NoArgs, build_count)

@@ -27,6 +27,7 @@ from koordinator.scheduler.features.gangs.placement import (
     GangPlacer,
     Verdict,
     Wanted,
+    rejectors_of,
 )
 from koordinator.scheduler.features.gangs.pod_group_attempts import (
     PodGroupAttempts,
@@ -555,6 +556,7 @@ class GangScheduler:
                 keeps_nomination=bool(node) or headroom.keeps,
                 again_soon=error is not None or bool(decision.reasons),
                 need=need,
+                elsewhere=decision.rejectors,
             )
             message = (
                 f"0/{self._handle.state.nodes.count} nodes are available: "
@@ -586,16 +588,20 @@ class GangScheduler:
         keeps_nomination: bool = False,
         again_soon: bool = False,
         need: Need | None = None,
+        elsewhere: frozenset[str] = frozenset(),
     ) -> None:
-        """Reject a member that fits no node; ``again`` repeats a reported failure silently."""
+        """Reject a member that fits no node; ``again`` repeats a reported failure silently.
+
+        ``elsewhere`` are the plugins that rejected the gang in other placements.
+        """
         card = cycle.scorecard(pod_class) if self._handle.options.explain else None
+        plugins = rejectors_of(verdict) | elsewhere
         if isinstance(verdict, ReserveRefusal):
-            main, plugins = (verdict.plugin, verdict.reason), frozenset((verdict.plugin,))
-            message = verdict.reason
+            main, message = (verdict.plugin, verdict.reason), verdict.reason
         else:
             plugin, reason = verdict.main
             never = never_fits(verdict, self._handle.state, pod_class)
-            main, plugins = (plugin, f"{reason}; {never}" if never else reason), verdict.plugins
+            main = (plugin, f"{reason}; {never}" if never else reason)
             message = verdict.message(details)
             if verdict.refused_by and not verdict.behind and cycle.profile.post_filter:
                 # Preemption in the quota may follow as soon as a node fits.

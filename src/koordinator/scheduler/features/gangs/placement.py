@@ -47,6 +47,7 @@ class GangDecision:
     is_lost: bool = False
     had_place: int = 0
     placements: int | None = None  # number of placements tried; None without a topology constraint
+    rejectors: frozenset[str] = frozenset()  # plugins whose events may help in any placement
     reasons: dict[str, str] = field(default_factory=dict)  # why groups of a tree failed, by id
 
 
@@ -264,6 +265,13 @@ class GangPlacer:
         keys = {queued.key for queued, _ in members}
         decision.untried = frozenset(keys - failed - placed)
         decision.others = [queued for queued, _ in members if queued.key not in failed]
+
+
+def rejectors_of(verdict: Verdict) -> frozenset[str]:
+    """Return the plugins that rejected a member."""
+    if isinstance(verdict, ReserveRefusal):
+        return frozenset((verdict.plugin,))
+    return verdict.plugins
 
 
 def _is_about_all_nodes(cycle: SchedulingCycle, verdict: Verdict) -> bool:

@@ -20,6 +20,7 @@ from koordinator.scheduler.features.gangs.placement import (
     GangGroupAttempt,
     GangPlacer,
     Wanted,
+    rejectors_of,
 )
 from koordinator.scheduler.snapshot import ClusterState, Snapshot
 
@@ -89,6 +90,7 @@ class PlacementPlacer:
         """Assume the members in the best placement that fits enough of them, or none."""
         already = len(gangs.with_places(group_attempt.head.pod))
         first: GangDecision | None = None
+        rejectors = {generator.name for generator in cycle.profile.placement_generate}
         able: list[TopologyPlacement] = []
         scores: list[list[int]] = []  # of each able placement, by plugin
         profile = cycle.profile.scheduler_name
@@ -98,6 +100,8 @@ class PlacementPlacer:
             began_s = self._now_s()
             decision = self._try(cycle, group_attempt, members, placement)
             first = first or decision
+            for _, _, verdict in decision.failed:
+                rejectors |= rejectors_of(verdict)
             is_able = not decision.is_lost and bool(decision.placed)
             if self._metrics is not None:
                 self._metrics.tried(profile, self._now_s() - began_s, feasible=is_able)
@@ -109,7 +113,7 @@ class PlacementPlacer:
         if not able:
             if first is None or not first.is_lost:
                 first = self._none(cycle, group_attempt, members, first)
-            first.placements = len(placements)
+            first.placements, first.rejectors = len(placements), frozenset(rejectors)
             return first
         return self._try(cycle, group_attempt, members, able[best_placement(cycle, scores)])
 
