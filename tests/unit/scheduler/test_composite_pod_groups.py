@@ -19,6 +19,7 @@ from koordinator.domain.gangs import GangCache, GangDefaults, GroupTree, Workloa
 from koordinator.domain.gangs.trees import GroupForest
 from koordinator.foundation.clock import to_datetime
 from koordinator.scheduler.explain.gangs import short_gang
+from koordinator.scheduler.features.explanation.explainer import explain
 from koordinator.simulator import Embedded
 
 NAMES = ("GenericWorkload", "TopologyAwareWorkloadScheduling", "CompositePodGroup")
@@ -375,3 +376,23 @@ def test_group_that_was_replaced_has_its_new_age() -> None:
     assert isinstance(tree, GroupTree)
     assert [child.key for child in tree.children] == ["default/b", "default/a"]
     forest.validate()
+
+
+@EITHER
+def test_tree_without_placements_is_explained(profile: Any) -> None:
+    """Each member finds a node, but neither rack takes both groups."""
+    nodes = [node(name, 4, labels={RACK: name}) for name in ("r1", "r2")]
+    constraint = {"topology": [{"key": RACK}]}
+    tree = (composite("job", 2, schedulingConstraints=constraint), leaf("a", 1, "job"))
+    pods = (*members("a", 1, cpu=3), *members("b", 1, cpu=3))
+    one = world(*nodes, *tree, leaf("b", 1, "job"), *pods, profile=profile)
+
+    found = [explain(one.scheduler.handle, f"default/{name}") for name in ("a0", "b0")]
+
+    assert [each.verdict for each in found] == ["waits", "waits"]
+    (why,) = {each.causes[0].sentence for each in found}
+    assert why == (
+        "no placements have room for enough groups of CompositePodGroup default/job: "
+        "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining"
+    )
+    assert not any(remedy.sufficient for each in found for remedy in each.remedies)

@@ -133,3 +133,18 @@ def test_quota_is_raised_by_all_that_the_members_hold(shape: str) -> None:
     one = embedded(*there, team("team", most=9), config=BOTH)
     one.run_to_fixed_point()
     assert len(placed(one)) == 3
+
+
+def test_gang_that_fits_is_explained_alike_by_all_members() -> None:
+    """Small members placed before a large one would take its node."""
+    gang = [member(f"g-{at}", "g", cpu) for at, cpu in enumerate((3, 3, 1, 1))]
+    one = embedded(node("a", cpu=4), node("b", cpu=4), group("g", 4), *gang, config=BOTH)
+    one.scheduler.step(limit=0)
+
+    found = {key: explain(one.scheduler.handle, key) for key in sorted(one.state.unbound)}
+
+    assert {each.verdict for each in found.values()} == {"fits"}
+    one.run_to_fixed_point()
+    assert {f"default/{name}": on for name, on in placed(one).items()} == {
+        key: each.node for key, each in found.items()
+    }

@@ -174,6 +174,16 @@ WHOLE = (
         "no candidate topology nodes can accommodate job, desiredOfferSlot: 2, topology "
         "topologyNode BlockLayer/b4: 1, x; best was BlockLayer/b4 with room for 1 of 2"
     ),
+    "no node has the label zone that nodes of PodGroup default/g must share",
+    "members of PodGroup default/g are on nodes with zone=a, which have room for 1 of 2",
+    (
+        "no value of the label zone has enough nodes for PodGroup default/g; best was a with room "
+        "for 1 of 2"
+    ),
+    (
+        "CompositePodGroup default/t: 0/2 placements are available, first placement status: "
+        "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining"
+    ),
     "node(s) didn't match pod topology spread constraints (missing required label)",
 )
 

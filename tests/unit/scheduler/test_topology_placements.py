@@ -13,6 +13,8 @@ from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfigurati
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.scheduler.explain import Explanation
+from koordinator.scheduler.features.explanation.explainer import explain
 from koordinator.simulator import Embedded
 
 ON = FeatureGates.parse(
@@ -235,3 +237,70 @@ def test_without_a_plugin_at_its_own_point_a_group_preempts_no_pod() -> None:
 
     assert set(placed(one)) == {"a"}
     assert racks(other) == ["r1", "r1"]
+
+
+def explanations(one: Embedded) -> list[Explanation]:
+    """Return the explanations of all pending members."""
+    one.scheduler.step(limit=0)
+    return [explain(one.scheduler.handle, key) for key in sorted(one.state.unbound)]
+
+
+@EITHER
+def test_group_without_a_placement_is_explained(profile: KubeSchedulerConfiguration) -> None:
+    """Every member gives the same answer, and the smaller minimum that it offers starts some."""
+    nodes = [*rack("r1", 1), *rack("r2", 2)]
+    one = world(*nodes, group(3), *members(3, cpu=3), profile=profile)
+
+    found = explanations(one)
+
+    assert {each.verdict for each in found} == {"waits"}
+    (why,) = {each.causes[0].sentence for each in found}
+    assert why == (
+        "no nodes that share a value of example.com/rack have room for PodGroup default/train; "
+        "the best, r2, for 2 of 3"
+    )
+    assert {each.gang.partition(": ")[2] for each in found} == {
+        "3 of 3 members find a place, but not together"
+    }
+    (smaller,) = {one.text for each in found for one in each.remedies if one.sufficient}
+    assert smaller == (
+        "set minCount of PodGroup default/train to 2: nodes with example.com/rack=r2 take that "
+        "many members"
+    )
+    assert racks(world(*nodes, group(2), *members(3, cpu=3), profile=profile)) == ["r2", "r2"]
+
+
+def test_late_member_is_explained_by_the_rack_of_the_others() -> None:
+    """Another rack has room; without members on nodes it would take the group."""
+    running = [member(f"m{at}", cpu=4, on="r10") for at in range(1)]
+    one = world(*rack("r1", 1), *rack("r2", 1), group(1), *running, member("late", cpu=1))
+
+    (found,) = explanations(one)
+
+    assert found.causes[0].sentence == (
+        "the nodes with example.com/rack=r1, where members of PodGroup default/train are, have "
+        "room for 0 of 1 more"
+    )
+    assert not [each for each in found.remedies if each.sufficient]
+
+
+def test_group_without_labelled_nodes_is_explained() -> None:
+    (found, _) = explanations(world(node("n", 8), group(2), *members(2)))
+
+    assert found.causes[0].sentence == (
+        "no node has the label example.com/rack that the nodes of PodGroup default/train must share"
+    )
+
+
+def test_group_that_fits_is_explained_with_the_rack_that_it_gets() -> None:
+    """Neither on the emptiest node nor beside another member of another rack."""
+    used = pod("used", 1, "1Gi", on="r11")
+    there = [*rack("r1", 2), *rack("r2", 3), used, group(2), *members(2)]
+    one = embedded(*there, config=PROFILES[0], gates=ON)
+
+    found = explanations(one)
+
+    assert {each.verdict for each in found} == {"fits"}
+    one.run_to_fixed_point()
+    places = {name: on for name, on in placed(one).items() if name != "used"}
+    assert [each.node for each in found] == [places["m0"], places["m1"]]

@@ -302,6 +302,25 @@ SENTENCES: Final[tuple[tuple[str, str], ...]] = (
         r"no cluster network topology.*",
         "its gang requires network proximity, but no network topology is defined",
     ),
+    (
+        r"no node has the label (\S+) that nodes of PodGroup (\S+) must share",
+        "no node has the label {0} that the nodes of PodGroup {1} must share",
+    ),
+    (
+        r"members of PodGroup (\S+) are on nodes with (\S+), which have room for (.*)",
+        "the nodes with {1}, where members of PodGroup {0} are, have room for {2} more",
+    ),
+    (
+        (
+            r"no value of the label (\S+) has enough nodes for PodGroup (\S+); best was (\S+) with"
+            r" room for (.*)"
+        ),
+        "no nodes that share a value of {0} have room for PodGroup {1}; the best, {2}, for {3}",
+    ),
+    (
+        r"CompositePodGroup (\S+): 0/\d+ placements are available, first placement status: (.*)",
+        "no placements have room for enough groups of CompositePodGroup {0}: {1}",
+    ),
     # resource claims
     (
         r"waiting for the resourceclaim of (.+) to be created",

@@ -4,7 +4,8 @@ A feature of one of these kinds implements all methods of its class, and hooks o
 needs them.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import field
 from typing import ClassVar, Protocol
 
 from koordinator.api.pod import Pod
@@ -12,7 +13,7 @@ from koordinator.cluster.port import EventType
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.binding import Assumed
 from koordinator.scheduler.contract import EventHint, Refusal
-from koordinator.scheduler.cycle import ReserveRefusal, SchedulingCycle
+from koordinator.scheduler.cycle import SchedulingCycle
 from koordinator.scheduler.loop.feature import Feature
 from koordinator.scheduler.queue import QueuedPod
 
@@ -63,6 +64,16 @@ class Unit(Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class GroupDryRun:
+    """What pods get that are decided together by rules of their own."""
+
+    plugin: str
+    reason: str = ""  # why they have no places; empty if they have
+    remedies: tuple[tuple[str, str], ...] = ()  # kind and text; each suffices
+    nodes: Mapping[str, str] = field(default_factory=dict)  # by key of the pod
+
+
 class GroupFeature(Feature):
     """A feature that decides pods together, such as the members of a gang."""
 
@@ -70,8 +81,8 @@ class GroupFeature(Feature):
         """Return what is decided together with a pod that no run takes; None: it goes alone."""
         raise NotImplementedError
 
-    def explain_refusal(self, queued: QueuedPod) -> ReserveRefusal | None:
-        """Return why what is decided with a waiting pod has no place, for a reason of its own.
+    def try_group(self, queued: QueuedPod) -> GroupDryRun | None:
+        """Return what pods get that are decided with a waiting one; None without rules for them.
 
         Asked to explain it; everything is afterwards as before.
         """

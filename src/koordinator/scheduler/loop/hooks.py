@@ -39,7 +39,7 @@ class Hooks:
         self.gate_report = tuple((f.gate, f.gate_report) for f in self._gates)
         groups = [f for f in self.features if isinstance(f, GroupFeature)]
         self.unit = tuple(f.unit for f in groups)
-        self.explain_refusal = tuple(f.explain_refusal for f in groups)
+        self.try_group = tuple(f.try_group for f in groups)
         self.pods_sharing_nomination = tuple(f.pods_sharing_nomination for f in groups)
         self.broken = tuple(f.broken for f in groups)
         self.released = tuple(f.released for f in groups)

@@ -33,7 +33,7 @@ from koordinator.scheduler.explain import (
     short_gang,
     smaller_gang,
 )
-from koordinator.scheduler.loop.feature_kinds import GateReport
+from koordinator.scheduler.loop.feature_kinds import GateReport, GroupDryRun
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
 from koordinator.scheduler.snapshot import PodClass
@@ -163,7 +163,8 @@ class _Explainer:
 
     def explain(self, pod_class: PodClass) -> Explanation:
         queued, state = self._queued, self._handle.state
-        refused = self._feature_refusal()
+        together = self._try_group()
+        group_refusal = together if together is not None and together.reason else None
         with Transaction(state) as transaction:
             gang = self._place_gang(transaction)
             left = gang.left if gang is not None else ((queued.pod, pod_class),)
@@ -171,17 +172,22 @@ class _Explainer:
             question = self._ask(who, who_class)
             if gang is not None and gang.is_short:
                 question = limited_together(question, gang.left)
+            whole = gang.text if gang is not None else ""
+            if gang is not None and group_refusal is not None and not gang.is_short:
+                whole += ", but not together"
             gates = self._gates(gang is not None and gang.is_complete)
             gates = [gate for gate in gates if not _is_repeated(gate, question.obstacles.refusals)]
             line = self._line()
             if line is not None:
                 gates.append(Cause(line[0], line[1].reason))
+            if together is not None and queued.key in together.nodes and not gates:
+                return self._fitting(together.nodes[queued.key])
             choice = None
             if question.obstacles.fits:
                 choice = self._choose(who, who_class)
-            if isinstance(choice, ReserveRefusal):
-                refused = refused or choice
-            refusals = [] if refused is None else [Cause(refused.plugin, refused.reason)]
+            refused = choice if isinstance(choice, ReserveRefusal) else None
+            refused_by = group_refusal or refused
+            refusals = [] if refused_by is None else [Cause(refused_by.plugin, refused_by.reason)]
             reports = tuple(causes(question, [*gates, *refusals]))
             if line is not None:
                 reports = tuple(
@@ -189,6 +195,7 @@ class _Explainer:
                 )
             fits = isinstance(choice, NodeChoice) and not gates and not refusals
             node = choice.node if isinstance(choice, NodeChoice) and fits else ""
+            helping = _group_remedies(group_refusal, alone=not gates)
             headroom = empty_cluster(question)
             if gang is not None and headroom is not None and headroom.fits:
                 headroom = (
@@ -197,16 +204,29 @@ class _Explainer:
             return Explanation(
                 pod=display_name(queued.pod),
                 verdict=FITS if fits else WAITS,
-                summary=_summary(question, reports, node, gang.text if gang else ""),
+                summary=_summary(question, reports, node, whole),
                 node=node,
                 causes=reports,
-                gang=gang.text if gang else "",
+                gang=whole,
                 nearest=tuple(nearest_nodes(question)) if not fits else (),
                 empty_cluster=headroom,
-                remedies=() if fits else self._remedies(question, gates, refusals, gang, line),
+                remedies=()
+                if fits
+                else (*helping, *self._remedies(question, gates, refusals, gang, line)),
                 queue=self._queue_status(line),
                 last_message=queued.message,
             )
+
+    def _fitting(self, node: str) -> Explanation:
+        """Return that the pod has its place in the dry run of its group."""
+        return Explanation(
+            pod=display_name(self._queued.pod),
+            verdict=FITS,
+            summary=f"{node} takes it now",
+            node=node,
+            queue=self._queue_status(None),
+            last_message=self._queued.message,
+        )
 
     def _choose(self, pod: Pod, pod_class: PodClass) -> NodeChoice | ReserveRefusal | None:
         """Return the node of a pod that passes all filters somewhere; extenders may refuse it."""
@@ -230,10 +250,10 @@ class _Explainer:
             return status
         return replace(status, position=line[1].position, ahead=line[1].ahead)
 
-    def _feature_refusal(self) -> ReserveRefusal | None:
-        """Return why a feature refuses the pods that are decided together with this one."""
-        answers = (ask_feature(self._queued) for ask_feature in self._handle.hooks.explain_refusal)
-        return next((refused for refused in answers if refused is not None), None)
+    def _try_group(self) -> GroupDryRun | None:
+        """Return what the pods get that a feature decides together with this one."""
+        answers = (try_group(self._queued) for try_group in self._handle.hooks.try_group)
+        return next((one for one in answers if one is not None), None)
 
     def _ask(self, pod: Pod, pod_class: PodClass) -> Question:
         rivals = nominated_pods_with_priority(pod, self._nominations())
@@ -434,14 +454,16 @@ class _Explainer:
     def _place_members(
         self, transaction: Transaction, keys: Sequence[str], attempt: GangAttempt | None = None
     ) -> tuple[list[str], bool]:
-        """Place members, except the explained one if all fit.
+        """Place members; if all fit, those before the explained one.
 
         ``keys`` are in the order of the attempt, or of the names of an incomplete gang.  Return
         those without a place, and whether as many find one in this order.
         """
         own = self._queued.key
         order, left, in_first_order = self._best_order(keys, attempt)
-        for key in (key for key in order if key not in left and (left or key != own)):
+        for key in (key for key in order if key not in left):
+            if not left and key == own:
+                break  # it gets the place that it has in this order
             self._place(transaction, key, *self._handle.state.unbound[key])
         return sorted(left), in_first_order
 
@@ -496,6 +518,12 @@ class _GangDryRun:
     is_short: bool  # some members are unplaced
     in_first_order: bool  # the order that the scheduler tries first places as many
     is_complete: bool = True  # False: tried as if missing members existed
+
+
+def _group_remedies(refusal: GroupDryRun | None, *, alone: bool) -> tuple[Remedy, ...]:
+    """Return the remedies of a refusal of a whole group; ``alone``: nothing else keeps it."""
+    given = () if refusal is None else refusal.remedies
+    return tuple(Remedy(kind=kind, text=text, sufficient=alone) for kind, text in given)
 
 
 def _is_repeated(gate: Cause, refusals: Sequence[Cause]) -> bool:

@@ -21,6 +21,7 @@ from koordinator.scheduler.cycle import (
     Scorecard,
 )
 from koordinator.scheduler.diagnosis import Diagnosis, never_fits
+from koordinator.scheduler.features.gangs.dry_runs import GangDryRuns
 from koordinator.scheduler.features.gangs.placement import (
     GangDecision,
     GangGroupAttempt,
@@ -30,6 +31,7 @@ from koordinator.scheduler.features.gangs.placement import (
     rejectors_of,
 )
 from koordinator.scheduler.features.gangs.pod_group_attempts import (
+    DOMAIN_UNKNOWN,
     PodGroupAttempts,
     RejectionTexts,
     order_as_kube_scheduler,
@@ -102,6 +104,7 @@ class GangScheduler:
         self._topology_preemption = TopologyPreemption(
             state, binder, self._headrooms, self._topology_placer
         )
+        self.dry_runs = GangDryRuns(handle, self._pod_groups)
         self.waiting = WaitingGangs(handle, self._headrooms)
         self._nominations: Nominations = {}  # without the members of the current gang
 
@@ -182,8 +185,7 @@ class GangScheduler:
                     cycle, gangs, group_attempt, members, topology_key
                 )
             except PlacementConflict as error:
-                text = f"cannot determine domain for already scheduled pods: {error}"
-                self._pod_groups.fail(gangs, head, text)
+                self._pod_groups.fail(gangs, head, f"{DOMAIN_UNKNOWN}: {error}")
                 return 0
         else:
             decision = self._place(cycle, gangs, group_attempt, members, demand)
@@ -286,42 +288,6 @@ class GangScheduler:
                 if "cleanup_before_retry" in active.has:
                     change = active.plugin.cleanup_before_retry(snapshot, pod_class)
                     self._handle.evictions.change([change] if change is not None else [])
-
-    def domain_refusal(self, cycle: SchedulingCycle, queued: QueuedPod) -> ReserveRefusal | None:
-        """Return why no network domain fits a member's gang; None if one does or none is needed.
-
-        An incomplete gang has no reason yet.  The state is restored afterwards.
-        """
-        active = next(iter(cycle.profile.gangs), None)
-        if active is None:
-            return None
-        gangs: GangCache = active.plugin.gangs
-        demand = self._topology_placer.demand(gangs, queued.pod)
-        alone = gangs.starts_alone(queued.pod)
-        if demand is None or (not alone and gangs.shortage(queued.pod)):
-            return None
-        attempt = gangs.attempt_alone(queued.pod) if alone else gangs.attempt(queued.pod)
-        here = {one.key: one for one in self._handle.queue.peek(attempt.members, active.name)}
-        here[queued.key] = queued
-        members = [
-            (here[key], self._handle.intake.class_of(here[key]))
-            for key in attempt.members
-            if key in here
-        ]
-        decision = self._topology_placer.place(
-            cycle,
-            gangs,
-            GangGroupAttempt(attempt, queued, gangs.version(queued.pod)),
-            members,
-            demand,
-            nominated=self._handle.diagnoses.nominated(),
-            merges=False,
-        )
-        for assumed in reversed(decision.placed):
-            self._handle.binder.forget(assumed)
-        if not decision.is_lost or not decision.failed:
-            return None
-        return _refusal(decision.failed[0][2])
 
     def try_together(
         self, cycle: SchedulingCycle, pods: Sequence[tuple[Pod, PodClass]]

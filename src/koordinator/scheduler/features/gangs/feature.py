@@ -25,7 +25,7 @@ from koordinator.scheduler.features.gangs.reports import (
     gangs_page,
 )
 from koordinator.scheduler.loop.feature import Ask, Page, Step
-from koordinator.scheduler.loop.feature_kinds import GroupFeature
+from koordinator.scheduler.loop.feature_kinds import GroupDryRun, GroupFeature
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import EVERYTHING, QueuedPod
 from koordinator.scheduler.snapshot import PodClass
@@ -184,10 +184,13 @@ class GangFeature(GroupFeature):
         """Return the gang group to decide with a member."""
         return self._attempts.unit(cycle, head)
 
-    def explain_refusal(self, queued: QueuedPod) -> ReserveRefusal | None:
-        """Return why no network domain fits a member's gang; None if one does or none is needed."""
+    def try_group(self, queued: QueuedPod) -> GroupDryRun | None:
+        """Return the nodes of a member's gang in one domain, or why none takes it.
+
+        None if the gang needs no domain.
+        """
         cycle = self._handle.cycles[queued.pod.spec.scheduler_name]
-        return self._attempts.domain_refusal(cycle, queued)
+        return self._attempts.dry_runs.run(cycle, queued)
 
     def try_together(
         self, cycle: SchedulingCycle, pods: Sequence[tuple[Pod, PodClass]]

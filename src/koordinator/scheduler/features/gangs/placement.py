@@ -47,6 +47,7 @@ class GangDecision:
     is_lost: bool = False
     had_place: int = 0
     placements: int | None = None  # number of placements tried; None without a topology constraint
+    best: tuple[str, int] = ("", 0)  # of these, the one with room for the most members
     rejectors: frozenset[str] = frozenset()  # plugins whose events may help in any placement
     reasons: dict[str, str] = field(default_factory=dict)  # why groups of a tree failed, by id
 

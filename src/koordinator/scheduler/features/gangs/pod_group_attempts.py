@@ -6,7 +6,7 @@ Source: kubernetes pkg/scheduler/schedule_one_podgroup.go ``validatePodGroup``,
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from koordinator.api.kube_version import V1_37
 from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, TOPOLOGY_PLACEMENTS
@@ -52,6 +52,8 @@ from koordinator.scheduler.snapshot import PlacedPod
 
 if TYPE_CHECKING:  # the metrics client is optional
     from koordinator.scheduler.features.gangs.metrics import PodGroupMetrics
+
+DOMAIN_UNKNOWN: Final = "cannot determine domain for already scheduled pods"
 
 
 class PodGroupAttempts:
@@ -102,17 +104,21 @@ class PodGroupAttempts:
 
     def contradicts(self, gangs: GangCache, head: QueuedPod) -> bool:
         """Report members that contradict their PodGroup or each other; return whether any do."""
-        gang, terms = self.gang_of(gangs, head.pod), self._terms(gangs, head.pod)
+        text = self.contradiction(gangs, head.pod)
+        if text:
+            self.fail(gangs, head, text)
+        return bool(text)
+
+    def contradiction(self, gangs: GangCache, pod: Pod) -> str:
+        """Return how members contradict their PodGroup or each other; empty if they do not."""
+        gang, terms = self.gang_of(gangs, pod), self._terms(gangs, pod)
         if gang is None or terms is None:
-            return False
+            return ""
         keys = sorted(key for one in _all_gangs(gangs, gang) for key in one.members)
         stored = (self._handle.state.pod_named(key) for key in keys)
         pods = [pod for pod in stored if pod is not None]
         pods.sort(key=lambda pod: bool(pod.spec.node_name))  # pods without a node first
-        text = inconsistency(terms, self._handle.options.gates, pods)
-        if text:
-            self.fail(gangs, head, text)
-        return bool(text)
+        return inconsistency(terms, self._handle.options.gates, pods)
 
     def fail(self, gangs: GangCache, head: QueuedPod, text: str) -> None:
         """Fail an attempt that cannot be decided; the PodGroup is retried later."""

@@ -91,6 +91,7 @@ class PlacementPlacer:
         already = len(gangs.with_places(group_attempt.head.pod))
         first: GangDecision | None = None
         rejectors = {generator.name for generator in cycle.profile.placement_generate}
+        best = ("", 0)
         able: list[TopologyPlacement] = []
         scores: list[list[int]] = []  # of each able placement, by plugin
         profile = cycle.profile.scheduler_name
@@ -102,6 +103,8 @@ class PlacementPlacer:
             first = first or decision
             for _, _, verdict in decision.failed:
                 rejectors |= rejectors_of(verdict)
+            if not best[0] or decision.had_place > best[1]:
+                best = placement.value, decision.had_place
             is_able = not decision.is_lost and bool(decision.placed)
             if self._metrics is not None:
                 self._metrics.tried(profile, self._now_s() - began_s, feasible=is_able)
@@ -113,7 +116,8 @@ class PlacementPlacer:
         if not able:
             if first is None or not first.is_lost:
                 first = self._none(cycle, group_attempt, members, first)
-            first.placements, first.rejectors = len(placements), frozenset(rejectors)
+            first.placements, first.best = len(placements), best
+            first.rejectors = frozenset(rejectors)
             return first
         return self._try(cycle, group_attempt, members, able[best_placement(cycle, scores)])
 

@@ -257,9 +257,14 @@ class _TreeRun:
             self.binder.forget(assumed)
 
 
+def has_constraint(group: GroupTree) -> bool:
+    """Return whether a group of a tree has a topology constraint."""
+    return bool(group.topology_key) or has_constraint_below(group)
+
+
 def has_constraint_below(group: GroupTree) -> bool:
     """Return whether a group below another one has a topology constraint."""
-    return any(child.topology_key or has_constraint_below(child) for child in group.children)
+    return any(map(has_constraint, group.children))
 
 
 def _decision(outcome: _Outcome, plugin: str) -> GangDecision:
