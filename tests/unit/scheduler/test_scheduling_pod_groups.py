@@ -19,6 +19,7 @@ from koordinator.api.pod_groups import (
     SchedulingWorkload,
 )
 from koordinator.domain.gangs import GangDefaults, gang_summaries
+from koordinator.scheduler.features.explanation.explainer import explain
 from koordinator.scheduler.profile import watched_kinds
 from koordinator.simulator import Embedded
 
@@ -216,3 +217,16 @@ def test_disruption_modes_of_both_releases_are_read() -> None:
         one.spec.is_disrupted_as_whole for one in decoded if isinstance(one, SchedulingPodGroup)
     ]
     assert modes == [True, False, True, False, False]
+
+
+@pytest.mark.parametrize(("release", "setting"), [("1.36", "a new PodGroup"), ("1.37", "PodGroup")])
+def test_smaller_minimum_is_offered_as_the_api_server_takes_it(release: str, setting: str) -> None:
+    """Kubernetes 1.36 refuses to change it."""
+    one = world(node("n", 2), pod_group("train", 3, release), *members(3), release=release)
+
+    found = explain(one.scheduler.handle, "default/m0")
+
+    smaller = [each.text for each in found.remedies if each.kind == "gang"]
+    assert smaller == [
+        f"set minCount of {setting} default/train to 2: that many members find a place"
+    ]

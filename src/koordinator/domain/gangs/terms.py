@@ -104,6 +104,7 @@ class PodGroupTerms:
     topology_key: str  # node label whose value members must share; empty: none
     goes_as_whole: bool  # preempting one member preempts all
     preemption_policy: str = ""  # empty: PreemptLowerPriority
+    has_fixed_minimum: bool = False  # the API server refuses to change it (1.36)
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +219,7 @@ def terms_of_pod_group(pod_group: SchedulingPodGroup, defaults: GangDefaults) ->
         topology_key=spec.topology_key,
         goes_as_whole=spec.is_disrupted_as_whole,
         preemption_policy=spec.preemption_policy or "",
+        has_fixed_minimum=isinstance(pod_group, SchedulingPodGroupV1Alpha2),
     )
     return replace(terms, pod_group=group_terms)
 

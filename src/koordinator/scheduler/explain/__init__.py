@@ -28,7 +28,12 @@ from koordinator.scheduler.explain.explanation import (
     queue_status,
     words_of,
 )
-from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, together
+from koordinator.scheduler.explain.gangs import (
+    minimum_setting,
+    short_gang,
+    smaller_gang,
+    together,
+)
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
 from koordinator.scheduler.explain.question import Question, ask
@@ -54,6 +59,7 @@ __all__ = [
     "group_text",
     "in_short",
     "limited_together",
+    "minimum_setting",
     "nearest_nodes",
     "obstacles",
     "pending_resize",

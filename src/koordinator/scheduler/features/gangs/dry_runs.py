@@ -6,12 +6,13 @@ or remembered.
 
 from collections.abc import Sequence
 
-from koordinator.domain.gangs import GangAttempt, GangCache, GroupTree
+from koordinator.domain.gangs import Gang, GangAttempt, GangCache, GroupTree
 from koordinator.foundation.errors import ExtenderError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import EXTENDER
 from koordinator.scheduler.cycle import NodeChoice, Nominations, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.diagnosis import Diagnosis
+from koordinator.scheduler.explain import minimum_setting
 from koordinator.scheduler.features.gangs.placement import (
     GangDecision,
     GangGroupAttempt,
@@ -42,6 +43,7 @@ class _Trial:
 
     cycle: SchedulingCycle
     gangs: GangCache
+    gang: Gang
     attempt: GangGroupAttempt
     members: Sequence[Wanted]
 
@@ -80,7 +82,8 @@ class GangDryRuns:
             return GroupDryRun(active.name, contradiction)
         attempt = gangs.attempt_alone(pod) if alone else gangs.attempt(pod)
         group_attempt = GangGroupAttempt(attempt, queued, gangs.version(pod))
-        trial = _Trial(cycle, gangs, group_attempt, self._members(attempt, queued, active.name))
+        members = self._members(attempt, queued, active.name)
+        trial = _Trial(cycle, gangs, gang, group_attempt, members)
         self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
         try:
             return self._tried(trial)
@@ -141,10 +144,8 @@ class GangDryRuns:
         placed = self._places(trial, decision)
         if placed is not None:
             return placed
-        gang = gangs.gang_of(head.pod)
-        name = gang.pod_group if gang is not None else ""
-        earlier = len(gangs.with_places(head.pod))
-        least = gang.terms.min_member if gang is not None and gang.terms is not None else 0
+        gang, earlier = trial.gang, len(gangs.with_places(head.pod))
+        name, least = gang.pod_group, gang.terms.min_member if gang.terms is not None else 0
         needed = max(least - earlier, 1)
         if not placements:
             text = f"no node has the label {key} that nodes of PodGroup {name} must share"
@@ -157,7 +158,7 @@ class GangDryRuns:
             text = f"no value of the label {key} has enough nodes for PodGroup {name}"
             text += f"; best was {value} with {room}"
         smaller = (
-            f"set minCount of PodGroup {name} to {earlier + count}: nodes with {key}={value} take "
+            f"set {minimum_setting(gang)} to {earlier + count}: nodes with {key}={value} take "
             "that many members"
         )
         remedies = (("gang", smaller),) if 0 < count < needed else ()
