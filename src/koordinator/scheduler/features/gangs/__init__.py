@@ -2,6 +2,7 @@
 
 ``feature``            hooks of the loop
 ``attempts``           attempt to schedule a gang group: nodes for all members or for none
+``dry_runs``           attempts of gangs that need one domain, to explain them
 ``placement``          placement of members in the cluster state only
 ``topology``           placement near to each other in the network, with ``topology_job``
 ``preemption``         preemption for gangs, with ``topology_preemption``
