@@ -117,7 +117,7 @@ HELPFUL: dict[str, tuple[list[Node], dict[str, Any]]] = {
 def test_change_of_any_rack_requeues_the_group(
     case: str, profile: KubeSchedulerConfiguration
 ) -> None:
-    """The reasons of the first rack are not those of the others."""
+    """Plugins that reject members in the first rack only do not count alone."""
     nodes, change = HELPFUL[case]
     one = world(*nodes, group(2), *members(2, cpu=3), profile=profile)
     assert not placed(one)
