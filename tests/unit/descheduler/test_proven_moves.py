@@ -443,6 +443,31 @@ def test_drained_node_is_cordoned_in_the_dry_run() -> None:
         assert one.cluster.get(Node, "old").spec.unschedulable is cordons
 
 
+@pytest.mark.parametrize("mode", ["BestEffort", "DrainNode"])
+@pytest.mark.parametrize("is_proven", [True, False])
+def test_finished_pods_do_not_keep_a_node_from_being_emptied(mode: str, is_proven: bool) -> None:
+    """They are not evicted either, nor is a node drained that has no others."""
+    drains = mode == "DrainNode"
+    ended = [running(f"ended{i}", "old", "30", phase="Succeeded") for i in range(6)]
+    objects = [
+        node("old", 40, labels={"pool": "old"}, unschedulable=not drains),
+        node("empty", 1, labels={"pool": "old"}),
+        node("new", 4, labels={"pool": "new"}),
+        *ended,
+        running("last", "empty", "1", phase="Failed"),
+        running("z", "old", "1"),
+    ]
+    levels = [
+        {"name": name, "nodeSelector": {"matchLabels": {"pool": name}}} for name in ("old", "new")
+    ]
+    args = {"evictionOrder": levels, "mode": mode, "autoCordon": drains}
+    profile = profile_of("balance", "CustomPriority", args)
+    one = DeschedulerWorld(*objects, profile=profile, prover=STOCK if is_proven else None)
+    assert one.evicted() == {"z"}
+    assert one.cluster.get(Node, "old").spec.unschedulable
+    assert not one.cluster.get(Node, "empty").spec.unschedulable
+
+
 GANG = {
     "pod-group.scheduling.sigs.k8s.io/name": "train",
     "pod-group.scheduling.sigs.k8s.io/min-available": "2",

@@ -191,9 +191,12 @@ class CustomPriority:
         return False
 
     def _candidates_on(self, node: Node) -> list[Pod]:
-        """Return the candidates of a node, those with the smallest requests first."""
-        pods = filter(self.candidates.is_candidate, self.handle.view.pods_on(node.metadata.name))
-        return sorted(pods, key=_size)
+        """Return the candidates of a node, those with the smallest requests first.
+
+        Finished pods need no place, and must not keep the others from leaving.
+        """
+        running = self.handle.view.active_pods_on(node.metadata.name)
+        return sorted(filter(self.candidates.is_candidate, running), key=_size)
 
     def _evict(self, pod: Pod, reason: str, goal: "LaterLevelGoal") -> bool:
         if self.args.dry_run:
