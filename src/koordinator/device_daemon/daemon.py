@@ -1,7 +1,7 @@
 """Loop of the device daemon: take inventory, check health, and write a file on changes.
 
-If a tool fails, the last descriptions are kept.  A card that does not respond while others of its
-vendor do is unhealthy.
+If a tool fails, the last descriptions are kept, also those of an earlier process.  A card that does
+not respond while others of its vendor do is unhealthy.
 """
 
 import logging
@@ -17,7 +17,8 @@ from koordinator.device_daemon.kunlun import KUNLUN_CARDS
 from koordinator.device_daemon.metax import METAX_CARDS
 from koordinator.domain.devices.requests import Xpu, XpuStatus, XpuTopology
 from koordinator.foundation.clock import Clock
-from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.decoders import decode_json
+from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.gpus import BUS_ID, numa_node_of, pci_functions, pcie_id_of
 from koordinator.host.port import Files, VendorTools
@@ -26,6 +27,8 @@ log = logging.getLogger(__name__)
 
 CARD_VENDORS: Final = (HUAWEI_CARDS, CAMBRICON_CARDS, KUNLUN_CARDS, METAX_CARDS)
 SILENT: Final = "NotAnswering"
+#: Pause after a failed inventory: a driver may take minutes to start.
+RETRY_S: Final = 60.0
 _INDENT: Final = 2
 
 
@@ -97,6 +100,8 @@ class DeviceDaemon:
         self._output = output
         self._intervals = intervals
         self._cards: dict[str, tuple[CardVendor, list[DescribedCard]]] = {}
+        #: Descriptions of an earlier process by vendor, until the vendor's tool responds.
+        self._restored = _restored(files, output)
         self._written: str | None = None
         self._inventory_s = self._health_s = clock.now_s()
         self.has_failed = False  # whether a tool failed in the last inventory
@@ -104,7 +109,8 @@ class DeviceDaemon:
     @property
     def described(self) -> tuple[Xpu, ...]:
         """Descriptions of the known cards."""
-        return tuple(card.xpu for _, cards in self._cards.values() for card in cards)
+        known = [card.xpu for _, cards in self._cards.values() for card in cards]
+        return (*known, *(xpu for xpus in self._restored.values() for xpu in xpus))
 
     def request_inventory(self) -> None:
         """Take inventory in the next step."""
@@ -120,8 +126,9 @@ class DeviceDaemon:
         if now_s < self.next_s():
             return
         if now_s >= self._inventory_s:
-            self._inventory_s = now_s + self._intervals.inventory_s
             self._take_inventory()
+            pause_s = self._intervals.inventory_s
+            self._inventory_s = now_s + (min(RETRY_S, pause_s) if self.has_failed else pause_s)
         self._health_s = now_s + self._intervals.health_s
         self._cards = {
             name: (vendor, self._with_status(vendor, cards))
@@ -139,6 +146,7 @@ class DeviceDaemon:
             return
         names = {vendor.name for vendor in vendors}
         self._cards = {name: entry for name, entry in self._cards.items() if name in names}
+        self._restored = {name: xpus for name, xpus in self._restored.items() if name in names}
         for vendor in vendors:
             try:
                 cards = vendor.cards(self._machine)
@@ -150,6 +158,7 @@ class DeviceDaemon:
                 )
                 continue
             self._cards[vendor.name] = (vendor, cards)
+            self._restored.pop(vendor.name, None)
 
     def _with_status(
         self, vendor: CardVendor, cards: Iterable[DescribedCard]
@@ -180,6 +189,21 @@ class DeviceDaemon:
 def format_xpus(xpus: Sequence[Xpu]) -> str:
     """Return the content of the file: a JSON list, indented by two spaces."""
     return msgspec.json.format(msgspec.json.encode(xpus), indent=_INDENT).decode() + "\n"
+
+
+def _restored(files: Files, path: str) -> dict[str, list[Xpu]]:
+    """Return the descriptions that an earlier process wrote, by vendor."""
+    try:
+        described = decode_json(files.read(path), list[Xpu])
+    except MissingFileError:
+        return {}
+    except (HostError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        log.warning("earlier descriptions not readable", extra={"error": str(error)})
+        return {}
+    by_vendor: dict[str, list[Xpu]] = {}
+    for xpu in described:
+        by_vendor.setdefault(xpu.vendor, []).append(xpu)
+    return by_vendor
 
 
 def _updated(

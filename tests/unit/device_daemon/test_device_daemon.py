@@ -36,6 +36,10 @@ class Machine:
         self.tools = RecordedTools()
         self.host = record(self.tools)
         self.clock = VirtualClock(1e9)
+        self.start()
+
+    def start(self) -> None:
+        """Start the daemon; what an earlier one knew is lost."""
         self.daemon = DeviceDaemon(
             LinuxCardMachine(self.tools, self.host, "/sys"),
             self.host,
@@ -223,6 +227,31 @@ def test_a_tool_that_fails_takes_no_card_away() -> None:
     assert cards[1]["status"]["errCode"] == "ChipError"
     assert cards[0]["status"]["errMessage"].startswith("last known status: npu-smi")
     assert machine.daemon.has_failed
+
+
+def test_a_tool_that_fails_at_the_start_takes_no_card_away() -> None:
+    """A driver that starts late, or a bus that cannot be read, must not empty the Device."""
+    machine = Machine(metaxes)
+    before = machine.after()
+    answers, machine.tools.answers = machine.tools.answers, {}
+    machine.start()
+    assert machine.after() == before
+    assert machine.daemon.has_failed
+
+    machine.tools.answers = answers | {"mx-smi --show-hwinfo": "Model Name : MXC500\n"}
+    assert len(machine.after(60)) == 1  # not only at the next inventory
+    assert not machine.daemon.has_failed
+
+
+def test_descriptions_of_an_earlier_daemon_end_with_their_cards() -> None:
+    """Also those of other vendors; a file that cannot be read has none."""
+    machine = Machine(metaxes)
+    path = f"{FOLDER}/ic-device"
+    other = '[{"vendor": "baidu", "model": "R200", "uuid": "x", "minor": "0"}]'
+    for text in (other, "no JSON", "{}"):
+        machine.host.put(path, text)
+        machine.start()
+        assert [card["vendor"] for card in machine.after()] == ["metax", "metax"]
 
 
 @pytest.mark.parametrize(
