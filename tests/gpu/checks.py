@@ -22,6 +22,7 @@ from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node
 from koordinator.api.resource_names import GPU_MEMORY
 from koordinator.foundation.clock import WallClock
+from koordinator.foundation.errors import HostError
 from koordinator.host.gpus import Gpu, Gpus, GpuUsage
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nvml import find_gpus
@@ -55,7 +56,9 @@ class Machine:
         """GPUs through the agent's own factory."""
         try:
             return find_gpus(LinuxHost(), HOST.sys)
-        except pynvml.NVMLError_FunctionNotFound:
+        except HostError as error:
+            if not isinstance(error.__cause__, pynvml.NVMLError_FunctionNotFound):
+                raise
             raise SkippedError("the driver lacks an NVML function that the agent needs") from None
 
     @property

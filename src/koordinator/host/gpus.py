@@ -79,17 +79,25 @@ class NoGpus:
 
 
 class GpusOnDemand:
-    """Accelerators that are searched at the first use, because their driver may start slowly."""
+    """Accelerators that are searched at the first use, because their driver may start slowly.
+
+    If ``find`` raises HostError, the driver is not ready, and ``devices`` searches again.
+    """
 
     def __init__(self, find: Callable[[], Gpus]) -> None:
         self._find = find
         self._known: Gpus | None = None
+        self._problem = ""
 
     @property
     def driver_version(self) -> str:
-        return self._gpus().driver_version
+        try:
+            return self._gpus().driver_version
+        except HostError:
+            return ""
 
     def devices(self) -> Sequence[Gpu]:
+        self._problem = ""
         return self._gpus().devices()
 
     def usage(self) -> Sequence[GpuUsage]:
@@ -97,7 +105,13 @@ class GpusOnDemand:
 
     def _gpus(self) -> Gpus:
         if self._known is None:
-            self._known = self._find()
+            if self._problem:
+                raise HostError(self._problem)
+            try:
+                self._known = self._find()
+            except HostError as error:
+                self._problem = str(error)
+                raise
         return self._known
 
 

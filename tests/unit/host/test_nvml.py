@@ -9,8 +9,8 @@ import pytest
 from tests.memory_host import MemoryHost
 
 from koordinator.foundation.errors import HostError
-from koordinator.host.gpus import GpuProblem
-from koordinator.host.linux.nvml import NvmlGpus
+from koordinator.host.gpus import GpuProblem, GpusOnDemand, NoGpus
+from koordinator.host.linux.nvml import NvmlGpus, find_gpus
 
 GIB = 1 << 30
 XID = pynvml.nvmlEventTypeXidCriticalError
@@ -126,3 +126,32 @@ def test_failing_driver_raises_host_error(driver: Driver, monkeypatch: pytest.Mo
     monkeypatch.setattr(pynvml, "nvmlDeviceGetCount", fail)
     with pytest.raises(HostError, match="NVML"):
         gpus.devices()
+
+
+@pytest.mark.usefixtures("driver")
+def test_driver_that_fails_on_a_machine_with_cards_is_searched_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By each reading of the devices; a machine without cards of NVIDIA has no GPUs."""
+    host, found = MemoryHost(), False
+
+    def init() -> None:
+        if not found:
+            raise pynvml.NVMLError(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
+
+    monkeypatch.setattr(pynvml, "nvmlInit", init)
+    assert isinstance(find_gpus(host, "/sys"), NoGpus)
+
+    host.put("/sys/bus/pci/devices/0000:65:00.0/vendor", "0x10de\n")
+    host.put("/sys/bus/pci/devices/0000:65:00.0/device", "0x2330\n")
+    gpus = GpusOnDemand(lambda: find_gpus(host, "/sys"))
+    for read in (gpus.devices, gpus.usage):
+        with pytest.raises(HostError, match="version mismatch"):
+            read()
+    assert gpus.driver_version == ""
+
+    found = True
+    with pytest.raises(HostError):
+        gpus.usage()  # each second, and a search may take long
+    assert len(gpus.devices()) == len(gpus.usage())
+    assert gpus.driver_version == "550.1"

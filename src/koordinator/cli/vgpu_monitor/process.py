@@ -3,6 +3,8 @@
 Source: HAMi cmd/vGPUmonitor/main.go.
 """
 
+from functools import partial
+
 from koordinator.cli.component.page_servers import page_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, run_component
@@ -10,6 +12,7 @@ from koordinator.cli.vgpu_monitor.flags import VgpuMonitorFlags
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.foundation.clock import WallClock
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.host.gpus import GpusOnDemand
 from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nvml import find_gpus
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
@@ -55,7 +58,7 @@ class _Process:
         self._parts, self._pages = parts, settings.pages
         host = LinuxHost()
         parts.cleanup.callback(host.close)
-        gpus = find_gpus(host, HOST.sys)
+        gpus = GpusOnDemand(partial(find_gpus, host, HOST.sys))
         self._monitor = VgpuMonitor(
             self._connect(),
             parts.clock,

@@ -14,13 +14,14 @@ from typing import Final
 import pynvml
 
 from koordinator.foundation.errors import HostError
-from koordinator.host.gpus import Gpu, GpuProblem, Gpus, GpuUsage, NoGpus
+from koordinator.host.gpus import Gpu, GpuProblem, Gpus, GpuUsage, NoGpus, pci_functions
 from koordinator.host.port import Files
 
 log = logging.getLogger(__name__)
 
 _OF_PROGRAMS: Final = frozenset({13, 31, 43, 45, 68, 109})
 _NO_WAIT_MS: Final = 0
+_PCI_VENDOR: Final = "10de"
 
 
 class HealthWatch:
@@ -192,12 +193,17 @@ class NvmlGpus:
 
 
 def find_gpus(files: Files, sys_root: str) -> Gpus:
-    """Return the GPUs of this machine; none without a driver."""
+    """Return the GPUs of this machine; none without a driver.
+
+    Raises HostError if the driver fails although the bus has cards of NVIDIA.
+    """
     try:
         pynvml.nvmlInit()
-    except pynvml.NVMLError:
+        return NvmlGpus(files, sys_root)
+    except pynvml.NVMLError as error:
+        if any(each.vendor == _PCI_VENDOR for each in pci_functions(files, sys_root)):
+            raise HostError(f"NVML: {error}") from error
         return NoGpus()
-    return NvmlGpus(files, sys_root)
 
 
 def _bus_id(text: str | bytes) -> str:

@@ -414,9 +414,11 @@ class Koordlet:
         if node is None or not {"Accelerators", "RDMADevices"} & gates:
             return
         self._hardware.refresh_accelerators()
-        wanted = device_of_hardware(node, self._hardware.last, now_s)
-        self._devices.report(wanted, now_s)
-        if "GPUResourceSlices" in gates:
+        hardware = self._hardware.last
+        wanted = device_of_hardware(node, hardware, now_s)
+        is_known = not hardware.gpu_problem
+        self._devices.report(wanted, now_s, keeps_gpus=not is_known)
+        if "GPUResourceSlices" in gates and is_known:
             shares = "DRAConsumableCapacity" in gates
             self.slices.report(gpu_slices(node, wanted, shares=shares), now_s)
             if self._gpu_claims is not None:

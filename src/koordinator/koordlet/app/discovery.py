@@ -56,6 +56,7 @@ class Hardware:
     kubelet: KubeletState = field(default_factory=KubeletState)
     kubelet_config: KubeletConfig = field(default_factory=KubeletConfig)
     gpus: Sequence[Gpu] = ()
+    gpu_problem: str = ""  # why the accelerators are not known; empty if they are
     driver_version: str = ""
     cards: Sequence[RdmaFunction] = ()
     xpus: Sequence[Xpu] = ()
@@ -77,16 +78,16 @@ def read_hardware(
     Raises HostError if the CPUs can't be read.
     """
     cpus = read_cpus(files, roots.sys)
-    return Hardware(
+    read = replace(
+        before,
         cpus=cpus,
         basics=_basics(files, roots, cpus),
         zones=_zones(files, roots, cpus, with_huge_pages=with_huge_pages),
         kubelet=read_kubelet_state(files, roots.kubelet),
         kubelet_config=read_kubelet_config(files, roots),
-        gpus=_gpus(gpus, before),
-        driver_version=gpus.driver_version if gpus is not None else "",
-        cards=rdma_functions(files, roots.sys) if with_cards else (),
-        xpus=read_xpus(files, xpu_folder, before.xpus) if xpu_folder else (),
+    )
+    return refresh_accelerators(
+        files, roots, gpus, read, with_cards=with_cards, xpu_folder=xpu_folder
     )
 
 
@@ -103,21 +104,35 @@ def refresh_accelerators(
 
     See ``read_hardware`` for the arguments.
     """
+    problems: list[str] = []
+    found = _gpus(gpus, before, problems)
+    described: Sequence[Xpu] = ()
+    if xpu_folder:
+        unreadable: list[str] = []
+        described = read_xpus(files, xpu_folder, before.xpus, unreadable.append)
+        problems += () if before.xpus else unreadable
     return replace(
         before,
-        gpus=_gpus(gpus, before),
+        gpus=found,
+        gpu_problem="; ".join(problems),
+        driver_version=gpus.driver_version if gpus is not None else "",
         cards=rdma_functions(files, roots.sys) if with_cards else (),
-        xpus=read_xpus(files, xpu_folder, before.xpus) if xpu_folder else (),
+        xpus=described,
     )
 
 
-def _gpus(gpus: Gpus | None, before: Hardware) -> Sequence[Gpu]:
+def _gpus(gpus: Gpus | None, before: Hardware, problems: list[str]) -> Sequence[Gpu]:
+    """Return the GPUs of the driver; note the problem if they are not known."""
     if gpus is None:
         return ()
     try:
         return gpus.devices()
     except HostError as error:
-        log.warning("GPUs not readable", extra={"error": str(error)})
+        problem = str(error)
+        if before.gpus or problem not in before.gpu_problem:
+            log.warning("GPUs not readable", extra={"error": problem})
+        if not before.gpus:
+            problems.append(problem)
         return before.gpus
 
 

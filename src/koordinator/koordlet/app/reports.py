@@ -43,6 +43,7 @@ from koordinator.koordlet.report.devices import (
     merged_device,
     of_daemon,
     of_driver,
+    with_gpus_of,
 )
 from koordinator.koordlet.report.gpu_slices import Content, content, renewed
 from koordinator.koordlet.report.topology import NumaMemory, merged_topology, topology_of
@@ -141,11 +142,14 @@ class DeviceReport:
 
     def __init__(self, outbox: Outbox) -> None:
         self._outbox = outbox
-        self._last: tuple[Device, float] | None = None
+        self._last: tuple[tuple[Device, bool], float] | None = None
 
-    def report(self, wanted: Device, now_s: float) -> None:
-        """Queue a write of the current devices; health conditions of other writers are kept."""
-        known = _undated(wanted)
+    def report(self, wanted: Device, now_s: float, *, keeps_gpus: bool = False) -> None:
+        """Queue a write of the current devices; health conditions of other writers are kept.
+
+        With ``keeps_gpus`` the accelerators are not known, and those that were reported stay.
+        """
+        known = (_undated(wanted), keeps_gpus)
         if (
             self._last is not None
             and self._last[0] == known
@@ -156,7 +160,7 @@ class DeviceReport:
 
         def write(cluster: Cluster) -> None:
             try:
-                _write_device(cluster, wanted)
+                _write_device(cluster, wanted, keeps_gpus=keeps_gpus)
             except ClusterError:
                 self._last = None  # retry in the next round
                 raise
@@ -221,13 +225,15 @@ def write_slices(
     return {each: kept[each] for each in map(content, wanted) if each in kept}
 
 
-def _write_device(cluster: Cluster, wanted: Device) -> None:
+def _write_device(cluster: Cluster, wanted: Device, *, keeps_gpus: bool) -> None:
     try:
         existing = cluster.get(Device, wanted.metadata.name)
     except NotFoundError:
         if wanted.spec.devices:
             cluster.create(wanted)
         return
+    if keeps_gpus:
+        wanted = with_gpus_of(existing, wanted)
     merged = merged_device(existing, wanted)
     if merged != existing:
         cluster.update(merged)

@@ -7,7 +7,7 @@ helper; pkg/koordlet/util/device.go, ``XPUDeviceInfo``.
 
 import logging
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -67,11 +67,16 @@ log = logging.getLogger(__name__)
 _UNFINISHED = ".tmp"
 
 
-def read_xpus(files: Files, folder: str, before: Sequence[Xpu] = ()) -> Sequence[Xpu]:
+def read_xpus(
+    files: Files,
+    folder: str,
+    before: Sequence[Xpu] = (),
+    on_problem: Callable[[str], object] = lambda _problem: None,
+) -> Sequence[Xpu]:
     """Return the devices in all files of a folder, by UUID; a later file overrides earlier ones.
 
-    An unreadable file is logged; in that case devices of ``before`` are kept.  Files that are
-    being written (hidden, or named ``.tmp``) are skipped.
+    An unreadable file is logged and reported; in that case devices of ``before`` are kept.  Files
+    that are being written (hidden, or named ``.tmp``) are skipped.
     """
     xpus: dict[str, Xpu] = {}
     is_incomplete = False
@@ -85,6 +90,7 @@ def read_xpus(files: Files, folder: str, before: Sequence[Xpu] = ()) -> Sequence
             continue  # a folder, or deleted meanwhile
         except (HostError, msgspec.DecodeError, msgspec.ValidationError) as error:
             log.warning("accelerators not readable", extra={"file": path, "error": str(error)})
+            on_problem(f"{path}: {error}")
             is_incomplete = True
             continue
         xpus |= {xpu.uuid: xpu for xpu in described}

@@ -7,7 +7,7 @@ metricsadvisor/devices/rdma.
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from msgspec.structs import replace
@@ -106,10 +106,13 @@ def device_of(node: Node, accelerators: Accelerators | None, cards: Sequence[Rdm
             annotations=annotations,
             owner_references=(owner_of(node),),
         ),
-        spec=DeviceSpec(
-            devices=tuple(sorted(devices, key=lambda info: (info.type, info.minor or 0)))
-        ),
+        spec=_spec(devices),
     )
+
+
+def _spec(devices: Iterable[DeviceInfo]) -> DeviceSpec:
+    by_minor = sorted(devices, key=lambda info: (info.type, info.minor or 0))
+    return DeviceSpec(devices=tuple(by_minor))
 
 
 def of_driver(gpus: Sequence[Gpu], driver_version: str, now_s: float) -> Accelerators | None:
@@ -252,6 +255,17 @@ def _table(links: Sequence[GpuPartition]) -> GpuPartitionTable:
 
 def _number(text: str, default: int) -> int:
     return int(text) if text.strip().removeprefix("-").isdecimal() else default
+
+
+def with_gpus_of(existing: Device, wanted: Device) -> Device:
+    """Return the desired object with the accelerators of the existing one added."""
+    known = {(info.type, info.id) for info in wanted.spec.devices}
+    kept = [
+        info
+        for info in existing.spec.devices
+        if info.type == DeviceType.GPU and (info.type, info.id) not in known
+    ]
+    return replace(wanted, spec=_spec((*kept, *wanted.spec.devices)))
 
 
 def merged_device(existing: Device, wanted: Device) -> Device:
