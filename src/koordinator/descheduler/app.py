@@ -206,6 +206,7 @@ class Descheduler:
             with suppress(Exception):
                 self.view.drop(obj)
             self._on_fault(fault)
+            del fault  # the traceback of its error refers to this frame
 
     def _announce(self, obj: KubeObject, *, deleted: bool = False) -> None:
         for controller in self._controllers:
@@ -281,6 +282,7 @@ class Descheduler:
                 fault = fault_of(point, error, name)
                 self._on_fault(fault)
                 problems.append(fault.problem)
+                del fault  # the traceback of its error refers to this frame
         return problems
 
     def _step_controller(self, controller: PluginController) -> int:

@@ -19,7 +19,7 @@ from koordinator.api.annotations.scheduling import (
 from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.node import Node
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.pod_migration_job import (
     PodMigrationJob,
     PodMigrationJobMode,
@@ -179,6 +179,10 @@ class MigrationController:
 
     def _job_for(self, pod: Pod, options: EvictOptions, now_s: float) -> PodMigrationJob:
         proven, mode = options.proven, self._args.default_job_mode
+        # A gang is scheduled as a whole; reservations of single members don't help it.  A finished
+        # pod has no replacement that would use a reservation.
+        if is_terminal(pod) or (proven and proven.gang):
+            mode = PodMigrationJobMode.EVICT_DIRECTLY
         return PodMigrationJob(
             metadata=ObjectMeta(
                 name=str(uuid5(_NAMES, f"{pod.metadata.uid} {now_s}")),
@@ -191,8 +195,7 @@ class MigrationController:
             ),
             spec=PodMigrationJobSpec(
                 pod_ref=reference_to_pod(pod),
-                # A gang is scheduled as a whole; reservations of single members don't help it.
-                mode=PodMigrationJobMode.EVICT_DIRECTLY if proven and proven.gang else mode,
+                mode=mode,
                 ttl=self._args.default_job_ttl,
                 delete_options=options.delete_options or self._args.default_delete_options,
                 reservation_options=options_avoiding(pod, options.avoided_nodes),

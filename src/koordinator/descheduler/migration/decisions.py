@@ -17,7 +17,7 @@ from koordinator.api.annotations.scheduling import (
 from koordinator.api.core import ObjectReference
 from koordinator.api.labels import RESERVATION_ORDER
 from koordinator.api.meta import Condition
-from koordinator.api.pod import Pod
+from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobMode
 from koordinator.api.pod_migration_job import PodMigrationJobConditionType as Step
 from koordinator.api.pod_migration_job import PodMigrationJobReason as Reason
@@ -52,6 +52,10 @@ from koordinator.foundation.lazy_dataclass import dataclass
 RETRY_S = 3.0
 _BEFORE_EVICTION = frozenset(
     (JobState.DIRECT, JobState.UNRESERVED, JobState.RESERVING, JobState.RESERVED)
+)
+#: States in which the job with a reservation has not evicted its pod.
+_BEFORE_ITS_EVICTION = frozenset(
+    (JobState.ADMITTED, JobState.UNRESERVED, JobState.RESERVING, JobState.RESERVED)
 )
 _WAITS_FOR_NEXT_POD = frozenset((JobState.EVICTING, JobState.EVICTED))
 _NEEDS_RESERVATION = frozenset((JobState.RESERVED, JobState.EVICTING, JobState.EVICTED))
@@ -148,8 +152,8 @@ def decide(seen: JobSituation) -> JobDecision:
     job, state = seen.job, seen.state
     if job.spec.paused or state in LAST_STATES:
         return _WAIT
-    if is_timed_out(job, seen.now_s):
-        return Transition(JobEvent.TIMED_OUT)
+    if (end := _failure_of(seen)) is not None:
+        return Transition(end)
     if (early := _opened_early(seen)) is not None:
         return Close(early)
     if state in _BEFORE_EVICTION and not _was_evicted(seen):
@@ -348,7 +352,8 @@ def _await_bound_pod(seen: JobSituation) -> JobDecision:
 
 def _await_ready_pod(seen: JobSituation) -> JobDecision:
     pod, reference = seen.bound_pod, seen.job.status.pod_ref
-    if pod is None or is_ready(pod):  # a pod that was deleted since has been bound
+    # A pod that was deleted or has finished since has been bound, and does not become ready.
+    if pod is None or is_terminal(pod) or is_ready(pod):
         return Transition(JobEvent.POD_READY, EventFacts(pod=reference))
     reason = Reason.WAIT_FOR_BOUND_POD_READY
     if _has_condition(seen.job, Step.BOUND_POD_READY, "False", reason):
@@ -382,6 +387,20 @@ _STEPS: Mapping[JobState, Callable[[JobSituation], JobDecision]] = MappingProxyT
 
 
 # -- parts -----------------------------------------------------------------------------------
+
+
+def _failure_of(seen: JobSituation) -> JobEvent | None:
+    """Return why the job fails, whatever its reservation: its time is up, or its pod has ended.
+
+    No pod would use the reservation for a pod that ended by itself.
+    """
+    if is_timed_out(seen.job, seen.now_s):
+        return JobEvent.TIMED_OUT
+    pod = seen.its_pod
+    if pod is None or not is_terminal(pod) or seen.state not in _BEFORE_ITS_EVICTION:
+        return None
+    is_direct = mode_of(seen.job, seen.default_mode) is PodMigrationJobMode.EVICT_DIRECTLY
+    return None if is_direct or _was_evicted(seen) else JobEvent.POD_FINISHED
 
 
 def _was_evicted(seen: JobSituation) -> bool:

@@ -111,7 +111,10 @@ _STEPS_PER_RECONCILE = 16  # more than the longest path through the states has
 _SECOND_S = 1.0  # timestamps of objects are whole seconds
 #: Errors after which an eviction has certainly not been made.
 _REFUSALS = (TooManyRequestsError, NotFoundError, ConflictError, InvalidError)
-_OF_USED_RESERVATION = frozenset((JobEvent.RESERVATION_USED, JobEvent.RESERVATION_TAKEN))
+#: Events that an eviction of the job, whose answer was lost, explains as well.
+_ALSO_AFTER_EVICTION = frozenset(
+    (JobEvent.RESERVATION_USED, JobEvent.RESERVATION_TAKEN, JobEvent.POD_FINISHED)
+)
 _CLOCK_ERROR_MS = 3_600_000  # of the processes that gave reservations their orders
 _NEEDS_FRESH_POD = frozenset(
     (JobState.ADMITTED, JobState.DIRECT, JobState.UNRESERVED, JobState.RESERVED)
@@ -338,8 +341,8 @@ class JobWork:
     def _execute(self, job: PodMigrationJob, decision: JobDecision) -> PodMigrationJob:
         match decision:
             case Transition(event=event, facts=facts):
-                if event in _OF_USED_RESERVATION and (issued := self._record_issued_eviction(job)):
-                    return issued  # its own replacement used the reservation
+                if event in _ALSO_AFTER_EVICTION and (issued := self._record_issued_eviction(job)):
+                    return issued
                 return self._write_event(job, event, facts)
             case Reserve(pod=pod):
                 return self._reserve(job, pod)

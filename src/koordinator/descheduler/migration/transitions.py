@@ -83,6 +83,7 @@ class JobEvent(StrEnum):
     TIMED_OUT = "the ttl has passed"
     POD_REF_INVALID = "spec.podRef names no pod"
     POD_MISSING = "the pod does not exist, and the job has not evicted it"
+    POD_FINISHED = "the pod has finished, so that no pod replaces it"
     STARTED_DIRECTLY = "the job starts without a reservation"
     STARTED_RESERVING = "the job starts with a reservation"
     RESERVATION_REFUSED = "the reservation cannot be created"
@@ -386,6 +387,9 @@ EFFECTS: Final[Mapping[JobEvent, Effect]] = MappingProxyType(
         JobEvent.POD_MISSING: _failed(
             Reason.MISSING_POD, lambda job, _: f'Abort job caused by missing Pod "{_pod(job)}"'
         ),
+        JobEvent.POD_FINISHED: _failed(
+            Reason.MISSING_POD, lambda job, _: f'Abort job caused by finished Pod "{_pod(job)}"'
+        ),
         JobEvent.STARTED_DIRECTLY: _started,
         JobEvent.STARTED_RESERVING: _started,
         JobEvent.RESERVATION_REFUSED: _reservation_refused,
@@ -442,6 +446,7 @@ TRANSITIONS: Final[Mapping[JobState, Mapping[JobEvent, JobState]]] = MappingProx
         _S.ADMITTED: {
             _E.POD_REF_INVALID: _S.FAILED,
             _E.POD_MISSING: _S.FAILED,
+            _E.POD_FINISHED: _S.FAILED,
             _E.STARTED_DIRECTLY: _S.DIRECT,
             _E.STARTED_RESERVING: _S.UNRESERVED,
             **_ENDS_ANYTIME,
@@ -455,12 +460,14 @@ TRANSITIONS: Final[Mapping[JobState, Mapping[JobEvent, JobState]]] = MappingProx
         _S.DIRECT_EVICTING: {_E.POD_DELETED: _S.SUCCEEDED, **_ENDS_ANYTIME},
         _S.UNRESERVED: {
             _E.POD_MISSING: _S.FAILED,
+            _E.POD_FINISHED: _S.FAILED,
             _E.RESERVATION_REFUSED: _S.UNRESERVED,
             _E.RESERVATION_MADE: _S.RESERVING,
             _E.RESERVATION_USED: _S.UNRESERVED,  # again: the status was not written before
             **_ENDS_ANYTIME,
         },
         _S.RESERVING: {
+            _E.POD_FINISHED: _S.FAILED,
             _E.RESERVATION_MADE: _S.RESERVING,  # a reservation that the user named
             _E.RESERVATION_WAITS: _S.RESERVING,
             _E.RESERVATION_ON_SAME_NODE: _S.FAILED,
@@ -470,6 +477,7 @@ TRANSITIONS: Final[Mapping[JobState, Mapping[JobEvent, JobState]]] = MappingProx
         },
         _S.RESERVED: {
             _E.POD_MISSING: _S.FAILED,
+            _E.POD_FINISHED: _S.FAILED,
             _E.RESERVATION_ON_SAME_NODE: _S.FAILED,
             _E.RESERVATION_TAKEN: _S.FAILED,
             _E.RESERVATION_USED: _S.UNRESERVED,

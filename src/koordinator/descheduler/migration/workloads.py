@@ -2,7 +2,7 @@
 
 Source: koordinator pkg/descheduler/controllers/migration: controllerfinder, and util/util.go,
 ``GetMaxUnavailable``.  Different here: workloads of other than the built-in kinds count as having
-no replicas.
+no replicas, and finished pods do not count as unavailable.
 """
 
 from collections.abc import Mapping
@@ -101,7 +101,7 @@ class Workloads:
             known = self._unavailable.get(uid)
             if known is None:
                 pods = self._view.pods_owned_by(uid)
-                known = frozenset(pod.key for pod in pods if not is_available(pod))
+                known = frozenset(pod.key for pod in pods if is_unavailable(pod))
                 self._unavailable[uid] = known
             unavailable |= known
         return unavailable
@@ -121,11 +121,14 @@ def controller_of(obj: KubeObject) -> OwnerReference | None:
     return next((each for each in obj.metadata.owner_references if each.controller), None)
 
 
-def is_available(pod: Pod) -> bool:
-    """Return whether a replica is ready and neither finished nor terminating."""
-    if pod.metadata.deletion_timestamp is not None or is_terminal(pod):
+def is_unavailable(pod: Pod) -> bool:
+    """Return whether a pod is a replica that is terminating or not ready.
+
+    A finished pod, such as one that the kubelet evicted, is no replica: another has its place.
+    """
+    if is_terminal(pod):
         return False
-    return is_ready(pod)
+    return pod.metadata.deletion_timestamp is not None or not is_ready(pod)
 
 
 def is_ready(pod: Pod) -> bool:
