@@ -260,6 +260,7 @@ class Manager:
                     for key in self.mirror.drop(obj):
                         self._add(key)
             self._on_fault(fault)
+            del fault  # the traceback of its error refers to this frame
 
     def _handle(self, event: WatchEvent) -> None:
         obj = event.object
@@ -342,6 +343,7 @@ class Manager:
             fault = fault_of("reconcile", error, controller, name)
             self._queue.failed(key, self._clock.now_s())
             self._on_fault(fault)
+            del fault  # the traceback of its error refers to this frame
             return
         self._queue.succeeded(key, None if again_s is None else again_s - ahead_s)
 
@@ -382,8 +384,14 @@ class Manager:
             log.debug("node resources not calculated", extra=extra)
         if self._metrics is not None:
             self._metrics.calculated(name, outcome)
-        for write in outcome.writes:
-            self._write(Controller.NODE_RESOURCE, write)
+        failures = []
+        for write in outcome.writes:  # of different objects: one must not keep the other back
+            try:
+                self._write(Controller.NODE_RESOURCE, write)
+            except ClusterError as error:
+                failures.append(str(error))
+        if failures:
+            raise ClusterError("; ".join(failures))
         self._synced[name] = outcome.synced
         return None if outcome.again_s is None else outcome.again_s + _JUST_AFTER_S
 

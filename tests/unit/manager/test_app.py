@@ -10,13 +10,14 @@ from tests.unit.manager.node_resources.nodes import NOW, amounts, metric, node, 
 from koordinator.api.codec import to_manifest
 from koordinator.api.core import ConfigMap
 from koordinator.api.event import Event
-from koordinator.api.meta import JsonObject, KubeObject
-from koordinator.api.node import Node
+from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta
+from koordinator.api.node import Node, NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_slo import NodeSlo
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError, NotFoundError
+from koordinator.foundation.quantity import Quantity
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.manager.mirror import Controller
 
@@ -28,8 +29,11 @@ class Unreliable(MemoryCluster):
     """Fails the next writes of a kind, as an API server does that is overloaded."""
 
     failing: int = 0
+    refused: type[KubeObject] | None = None
 
     def patch(self, *args: Any, **more: Any) -> Any:
+        if self.refused is not None and args[0] is self.refused:
+            raise ClusterError("forbidden")
         if self.failing:
             self.failing -= 1
             raise ClusterError("too busy")
@@ -279,6 +283,30 @@ def test_a_write_that_fails_is_tried_again_later() -> None:
         world.run()
 
     assert world.batch() == "6k"
+
+
+def test_refused_topology_does_not_keep_back_the_resources_of_a_node() -> None:
+    """A missing permission, or a CRD of another version, concerns one of both objects only."""
+    world = World()
+    world.configure(colocation=ON)
+    ten = Quantity.from_int(10)
+    cpu = ZoneResource(name="cpu", capacity=ten, allocatable=ten, available=ten)
+    zone = Zone(name="node-0", type="Node", resources=(cpu,))
+    topology = NodeResourceTopology(
+        metadata=ObjectMeta(name="n"), topology_policies=("None",), zones=(zone,)
+    )
+    world.add(node(amounts(10, "10G")), topology)
+    world.run()
+    world.cluster.refused = NodeResourceTopology
+    world.report(metric(used=amounts(1, 0), system=amounts(1, 0)))
+    world.run()
+    assert world.batch() == "5k"
+    assert len(world.cluster.get(NodeResourceTopology, "n").zones[0].resources) == 1
+
+    world.cluster.refused = None
+    world.clock.advance_to(world.clock.now_s() + 60)
+    world.run()
+    assert len(world.cluster.get(NodeResourceTopology, "n").zones[0].resources) > 1
 
 
 def test_only_the_controllers_that_are_on_work() -> None:
