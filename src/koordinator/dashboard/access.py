@@ -194,7 +194,7 @@ class ReviewedAccess:
             try:
                 allowed = self._authorizer.permits(user.info, request, uncached=True)
             except ClusterError as error:
-                allowed = error
+                allowed = error.with_traceback(None)  # which refers to this frame
             except Exception as error:  # noqa: BLE001 -- must not end the worker of all users
                 allowed = ClusterError(str(error))
             with self._changed:

@@ -1,6 +1,6 @@
 """Loop of the device daemon: take inventory, check health, and write a file on changes.
 
-If a tool fails, the last descriptions are kept, also those of an earlier process.  A card that does
+If a tool fails, the last descriptions are kept, also after a restart.  A card that does
 not respond while others of its vendor do is unhealthy.
 """
 

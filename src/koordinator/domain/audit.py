@@ -117,7 +117,10 @@ def from_lines(
             entries += 1
             yield entry
     if first is not None and not entries:
-        raise first
+        try:
+            raise first
+        finally:
+            del first  # the traceback refers to this frame
     if first is not None:
         complain(f"{odd} lines are left out, the first: {first}")
 

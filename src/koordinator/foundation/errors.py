@@ -144,7 +144,10 @@ class Fault:
 def fault_of(stage: str, error: Exception, source: str = "", about: str = "") -> Fault:
     """Return the fault.  Raises the error itself if it is a ClusterError or MemoryError."""
     if isinstance(error, MemoryError | ClusterError):
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # the traceback refers to this frame
     return Fault(stage, error, source, about)
 
 
@@ -153,7 +156,10 @@ FaultHandler = Callable[[Fault], None]
 
 def raise_fault(fault: Fault) -> None:
     """Raise the exception of a fault; the default handler."""
-    raise fault.error
+    try:
+        raise fault.error
+    finally:
+        del fault  # the traceback refers to this frame
 
 
 class FaultLog:

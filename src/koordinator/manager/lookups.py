@@ -191,6 +191,7 @@ class WatchLookup(ReaderLookup):
                 with suppress(Exception):
                     self._handle(WatchEvent(EventType.DELETED, obj))
                 self._on_fault(fault)
+                del fault  # the traceback of its error refers to this frame
         self._quotas.expire(self._clock.now_s())
 
     def _handle(self, event: WatchEvent) -> None:

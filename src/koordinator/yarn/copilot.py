@@ -151,7 +151,10 @@ class YarnCopilot:
                     break
                 released = released.plus(each.resource.batch())
         if problem is not None and released == NOTHING:
-            raise problem
+            try:
+                raise problem
+            finally:
+                del problem  # the traceback refers to this frame
         return released
 
     def _find(self, container_id: str) -> YarnContainer:

@@ -244,7 +244,7 @@ def test_a_tool_that_fails_at_the_start_takes_no_card_away() -> None:
 
 
 def test_descriptions_of_an_earlier_daemon_end_with_their_cards() -> None:
-    """Also those of other vendors; a file that cannot be read has none."""
+    """Descriptions by other vendors end, too; a file that cannot be read has none."""
     machine = Machine(metaxes)
     path = f"{FOLDER}/ic-device"
     other = '[{"vendor": "baidu", "model": "R200", "uuid": "x", "minor": "0"}]'

@@ -8,6 +8,7 @@ from typing import Literal
 
 from msgspec import field
 
+from koordinator.api.annotations.reservation import PRE_ALLOCATABLE_PRIORITY
 from koordinator.api.core import ResourceList
 from koordinator.api.kubescheduler.structs import (
     ConfigPercent,
@@ -22,6 +23,7 @@ from koordinator.api.kubescheduler.structs import (
     Weight,
     fill,
 )
+from koordinator.api.labels import PRE_ALLOCATABLE
 from koordinator.api.resource_validation import is_extended
 from koordinator.api.syntax import check_label_key, invalid_value, join_path
 from koordinator.foundation.clock import Duration
@@ -144,9 +146,9 @@ class PreAllocationConfig(ConfigStruct, frozen=True, kw_only=True):
 
     #: whether labelled pods are candidates, in place of the owners of the reservation
     enable_cluster_mode: bool = False
-    cluster_label_key: str = "pod.koordinator.sh/is-pre-allocatable"  # label of the candidates
+    cluster_label_key: str = PRE_ALLOCATABLE  # label of the candidates
     #: annotation of candidates with their order, larger first
-    cluster_priority_annotation_key: str = "pod.koordinator.sh/pre-allocatable-priority"
+    cluster_priority_annotation_key: str = PRE_ALLOCATABLE_PRIORITY
     prefer_no_pre_allocated_pods: bool = False  # whether nodes that need no candidate are preferred
 
 

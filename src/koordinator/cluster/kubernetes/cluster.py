@@ -428,7 +428,10 @@ class KubernetesCluster:
         stored = self._background.run(self._transport.call(request))
         amended = opaque_parts.amended_claim(stored, patch)
         if amended is None:
-            raise refused
+            try:
+                raise refused
+            finally:
+                del refused  # the traceback refers to this frame
         return self._write("PUT", path, amended, opaque_parts.PROTOBUF)
 
     def _timed(self, report: PodReport) -> PodReport:

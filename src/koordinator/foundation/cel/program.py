@@ -387,7 +387,10 @@ def _quantified(values: Any, body: _Code, *, is_any: bool) -> bool:
         except CelError as raised:
             error = raised
     if error is not None:
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # the traceback refers to this frame
     return not is_any
 
 

@@ -90,7 +90,10 @@ class PodIsolation:
     def report(self, part: str, error: Exception, about: str = "") -> None:
         """Report a failure; raise it without ``on_failure``, and always for a MemoryError."""
         if self._on_failure is None or isinstance(error, MemoryError):
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # the traceback refers to this frame
         if about:
             error.add_note(f"while processing {about}")
         self._on_failure(part, error)

@@ -141,7 +141,10 @@ class CgroupWriter:
 
     def _drop(self, intent: SetCgroup, error: Exception, writes: list[Write]) -> None:
         if isinstance(error, MemoryError):
-            raise error
+            try:
+                raise error
+            finally:
+                del error  # the traceback refers to this frame
         self._known.pop((intent.file, intent.folder), None)
         writes.append(Write(intent, "", "", unforeseen=error))
 

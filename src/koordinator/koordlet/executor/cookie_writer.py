@@ -173,7 +173,10 @@ class CookieWriter:
 
 def _dropped(intent: SetCoreCookie, error: Exception) -> CookieChange:
     if isinstance(error, MemoryError):
-        raise error
+        try:
+            raise error
+        finally:
+            del error  # the traceback refers to this frame
     return CookieChange(intent, NO_COOKIE, 0, unforeseen=error)
 
 

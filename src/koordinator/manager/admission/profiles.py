@@ -112,7 +112,10 @@ def made_with(
             continue
         kept = more
     if refusal is not None:
-        raise refusal
+        try:
+            raise refusal
+        finally:
+            del refusal  # the traceback refers to this frame
     return result
 
 

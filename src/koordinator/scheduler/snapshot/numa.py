@@ -202,7 +202,7 @@ class NumaTable:
         try:
             topology = read_topology(reported) if reported is not None else None
         except InputError as error:
-            problem = error
+            problem = error.with_traceback(None)  # which refers to this frame
         had = self.facts.pop(row, None)
         self._charged.discard(row)
         self._kind.pop(row, None)

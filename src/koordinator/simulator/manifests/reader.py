@@ -174,7 +174,10 @@ def _add(
             path=field.path,
         )
         if strict:
-            raise wrong
+            try:
+                raise wrong
+            finally:
+                del wrong  # the traceback refers to this frame
         given.unknown.setdefault((kind, field.name), []).append(str(wrong))
     _keep(given, places, obj, place, controller)
     return None if unknown else obj

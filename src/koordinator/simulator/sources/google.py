@@ -98,7 +98,7 @@ def google_source(folder: Path) -> Source:
     jobs = []
     for name, task in tasks.items():
         if task.ended_s is not None and task.started_s is None:
-            left_out["they ended before they were scheduled"] += 1
+            left_out["ended before being scheduled"] += 1
             continue
         jobs.append(task.job(name))
     machines, outages, ends_s = _machines(folder)

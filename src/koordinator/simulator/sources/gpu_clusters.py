@@ -79,7 +79,7 @@ def philly_source(folder: Path) -> Source:
     for each in listed:
         ran = [attempt for attempt in each.attempts if attempt.start_time and attempt.detail]
         if not ran:
-            left_out["they have no attempt with a start and servers"] += 1
+            left_out["no attempt with a start and servers"] += 1
             continue
         tasks = tuple(
             TraceTask(gpus=min(len(detail.gpus), _MOST_GPUS)) for detail in ran[-1].detail
@@ -140,7 +140,7 @@ def helios_source(folder: Path) -> Source:
     jobs = []
     for line, row in rows(log, columns):
         if not sizes.get(row["vc"]):
-            left_out["their virtual cluster never had GPUs"] += 1
+            left_out["a virtual cluster that never had GPUs"] += 1
             continue
         gpus, cores, nodes = (
             int(number(row, column, log, line)) for column in ("gpu_num", "cpu_num", "node_num")

@@ -259,4 +259,7 @@ def epoch_s(text: str, path: Path, subject: str) -> float:
 
 def counted(left_out: Counter[str]) -> list[str]:
     """Return a sentence for each reason for which jobs are left out."""
-    return [f"{n} jobs are left out: {why}" for why, n in sorted(left_out.items())]
+    return [
+        f"{n} {'job is' if n == 1 else 'jobs are'} left out: {why}"
+        for why, n in sorted(left_out.items())
+    ]

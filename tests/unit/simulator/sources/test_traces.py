@@ -32,7 +32,7 @@ def test_philly_jobs_have_a_pod_per_server_and_run_for_all_attempts() -> None:
     assert [job.gpu_milli for job in result.jobs] == [1000 * gpus for gpus in gpus_of_jobs]
     submissions = result.placements
     assert sum(p.stage is PodStage.FINISHED for p in submissions) > len(submissions) / 2
-    assert "1 jobs are left out: they have no attempt" in " ".join(
+    assert "1 job is left out: no attempt" in " ".join(
         load_source(SAMPLES / "philly", trace="philly").notices
     )
 
