@@ -16,7 +16,12 @@ from koordinator.api.kubescheduler import (
     KubeSchedulerConfiguration,
     decode_args,
 )
-from koordinator.api.kubescheduler.gates import GANG_SCHEDULING, GENERIC_WORKLOAD
+from koordinator.api.kubescheduler.gates import (
+    COMPOSITE_POD_GROUPS,
+    GANG_SCHEDULING,
+    GENERIC_WORKLOAD,
+    TOPOLOGY_PLACEMENTS,
+)
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.cli.component.dataclass_flags import with_flags
@@ -38,8 +43,12 @@ from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explanations import explain_pods
 from koordinator.simulator.manifests.reader import read_manifests
 
-#: Gates with which gangs of every kind are scheduled.
-_GATES = FeatureGates(NO_GATES.enabled | {GENERIC_WORKLOAD, GANG_SCHEDULING}, NO_GATES.level)
+#: Gates with which gangs of every kind are scheduled, by all that their objects state.
+_GATES = FeatureGates(
+    NO_GATES.enabled
+    | {GENERIC_WORKLOAD, GANG_SCHEDULING, TOPOLOGY_PLACEMENTS, COMPOSITE_POD_GROUPS},
+    NO_GATES.level,
+)
 
 gang = typer.Typer(
     cls=HelpGroup, help="Show gangs: pods that start together or not at all.", no_args_is_help=True

@@ -231,3 +231,36 @@ def test_schedule_reports_a_disabled_feature_gate(tmp_path: Path) -> None:
     assert "ask for the gang of a Workload, which has no effect" in off.stderr
     assert gates in " ".join(off.stderr.split())
     assert "without effect" not in on.stderr
+
+
+RACKS = """
+{apiVersion: scheduling.k8s.io/v1beta1, kind: PodGroup, metadata: {name: train, namespace: ml},
+  spec: {schedulingPolicy: {gang: {minCount: 2}},
+    schedulingConstraints: {topology: [{key: rack}]}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: a, labels: {rack: r1}},
+  status: {allocatable: {cpu: "4", pods: "9"}}}
+---
+{apiVersion: v1, kind: Node, metadata: {name: b, labels: {rack: r2}},
+  status: {allocatable: {cpu: "4", pods: "9"}}}
+"""
+RACK_MEMBER = """
+---
+{apiVersion: v1, kind: Pod, metadata: {name: m%s, namespace: ml}, spec: {
+  schedulingGroup: {podGroupName: train},
+  containers: [{name: c, image: busybox, resources: {requests: {cpu: "3"}}}]}}
+"""
+
+
+def test_topology_constraint_of_a_pod_group_is_named(tmp_path: Path) -> None:
+    """Each of two racks takes one of two members."""
+    path = tmp_path / "racks.yaml"
+    path.write_text(RACKS + "".join(RACK_MEMBER % number for number in range(2)))
+
+    done = CliRunner().invoke(app, ["gang", "list", "-f", str(path), "-o", "json"])
+
+    (gang,) = json.loads(done.stdout)["gangs"]
+    assert gang["why"] == (
+        "2 of 2 members find a place, but not together: no nodes that share a value of rack have "
+        "room for PodGroup ml/train; the best, r1, for 1 of 2"
+    )

@@ -75,8 +75,10 @@ def why_in_short(one: Explanation) -> str:
     """Return the headline of an explanation."""
     detail = next((c.detail for c in one.causes if c.nodes and c.detail and c.decisive), "")
     words = in_short(one)
-    progress = one.gang.partition(";")[0].partition(": ")[2]
-    text = f"{progress}; the next one: {words}" if progress else words
+    progress, _, next_one = one.gang.partition("; ")
+    progress = progress.partition(": ")[2]
+    joint = "; the next one: " if next_one else ": "
+    text = f"{progress}{joint}{words}" if progress else words
     return f"{text} ({detail})" if detail else text
 
 
