@@ -6,15 +6,19 @@ import pytest
 from tests.unit.scheduler.test_gangs import condition, config, placed
 from tests.unit.scheduler.test_pod_group_messages import condition_of_group
 from tests.unit.scheduler.test_scheduling_pod_groups import PROFILES, later, member, pod_group
-from tests.worlds import configuration, embedded, node, pod
+from tests.worlds import START_S, configuration, embedded, node, pod
 
 from koordinator.api.kube_version import KubeVersion
 from koordinator.api.kubescheduler import FeatureGates, KubeSchedulerConfiguration
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.domain.placement_fork import replacement_of
+from koordinator.foundation.clock import VirtualClock
 from koordinator.scheduler.explain import Explanation
 from koordinator.scheduler.features.explanation.explainer import explain
+from koordinator.scheduler.fork import follow_cluster
 from koordinator.simulator import Embedded
 
 ON = FeatureGates.parse(
@@ -304,3 +308,30 @@ def test_group_that_fits_is_explained_with_the_rack_that_it_gets() -> None:
     one.run_to_fixed_point()
     places = {name: on for name, on in placed(one).items() if name != "used"}
     assert [each.node for each in found] == [places["m0"], places["m1"]]
+
+
+def test_trial_of_a_move_keeps_members_in_their_rack() -> None:
+    """One member stays with the others; all of them may move to another rack together."""
+    clock = VirtualClock(START_S)
+    state = MemoryCluster(clock)
+    running = [member(f"m{at}", cpu=2, on="r10") for at in range(2)]
+    state.load([*rack("r1", 1), *rack("r2", 1), *rack("r3", 2), group(2), *running])
+    trial = follow_cluster(state, clock, PROFILES[0], gates=ON)
+    trial.follow()
+    fresh = [replacement_of(one, f"{one.metadata.name}-next") for one in running]
+
+    with trial.world() as tried:
+        tried.remove("default/m0")
+        assert tried.land(pod("other", 1, nodeSelector={RACK: "r1"})).node == "r10"
+        landing = tried.land(fresh[0])
+        assert (landing.node, landing.why.partition(",")[0]) == (
+            "",
+            "members of PodGroup default/train are on nodes with example.com/rack=r1",
+        )
+    with trial.world() as tried:
+        for one in running:
+            tried.remove(one.key)
+        assert tried.land(pod("other", 3, nodeSelector={RACK: "r1"})).node == "r10"
+        assert tried.land(pod("another", 1, nodeSelector={RACK: "r2"})).node == "r20"
+        landings = tried.land_together(fresh)
+        assert {landing.node[:2] for landing in landings} == {"r3"}

@@ -289,57 +289,6 @@ class GangScheduler:
                     change = active.plugin.cleanup_before_retry(snapshot, pod_class)
                     self._handle.evictions.change([change] if change is not None else [])
 
-    def try_together(
-        self, cycle: SchedulingCycle, pods: Sequence[tuple[Pod, PodClass]]
-    ) -> Sequence[NodeChoice] | ReserveRefusal | None:
-        """Return nodes in one domain for pending members, without changing the state.
-
-        Return a refusal if one member finds none, and None without network demands or for single
-        pods.
-        """
-        active = next(iter(cycle.profile.gangs), None)
-        if active is None:
-            return None
-        gangs: GangCache = active.plugin.gangs
-        demand = self._topology_placer.demand(gangs, pods[0][0])
-        if demand is None:
-            return None
-        members = [
-            (QueuedPod(pod.key, pod, None, pod.spec.priority or 0, 0.0, number), kind)
-            for number, (pod, kind) in enumerate(pods)
-        ]
-        head = members[0][0]
-        alone = len(members) == 1 and gangs.starts_alone(head.pod)
-        decision = self._topology_placer.place(
-            cycle,
-            gangs,
-            GangGroupAttempt(
-                gangs.attempt_alone(head.pod) if alone else gangs.attempt(head.pod),
-                head,
-                gangs.version(head.pod),
-            ),
-            members,
-            demand,
-            nominated=self._handle.diagnoses.nominated(),
-            merges=False,
-        )
-        choices = {
-            assumed.queued.key: NodeChoice(
-                assumed.placed.row,
-                assumed.node,
-                assumed.allocation,
-                cycle.applicable_plugins(assumed.placed.pod_class),
-            )
-            for assumed in decision.placed
-        }
-        for assumed in reversed(decision.placed):
-            self._handle.binder.forget(assumed)
-        if not decision.is_lost and len(choices) == len(members):
-            return [choices[queued.key] for queued, _ in members]
-        if not decision.failed:
-            return ReserveRefusal(active.name, "its gang has too few members")
-        return _refusal(decision.failed[0][2])
-
     def _headroom_for(
         self,
         cycle: SchedulingCycle,
@@ -630,9 +579,3 @@ class GangScheduler:
             return cycle.diagnose(queued.pod, pod_class, self._nominations)
         known = self._handle.diagnoses.known(cycle, pod_class)
         return known or self._handle.diagnoses.diagnose(cycle, queued.pod, pod_class)
-
-
-def _refusal(verdict: Verdict) -> ReserveRefusal:
-    if isinstance(verdict, ReserveRefusal):
-        return verdict
-    return ReserveRefusal(verdict.refused_by, verdict.refusal or verdict.message())

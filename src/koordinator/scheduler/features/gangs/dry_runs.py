@@ -4,8 +4,10 @@ Everything is tried on the in-memory state with placers of its own, and undone: 
 or remembered.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from functools import partial
 
+from koordinator.api.pod import Pod
 from koordinator.domain.gangs import Gang, GangAttempt, GangCache, GroupTree
 from koordinator.foundation.errors import ExtenderError
 from koordinator.foundation.lazy_dataclass import dataclass
@@ -23,9 +25,10 @@ from koordinator.scheduler.features.gangs.placement import (
 from koordinator.scheduler.features.gangs.pod_group_attempts import (
     DOMAIN_UNKNOWN,
     PodGroupAttempts,
+    verdict_reason,
 )
 from koordinator.scheduler.features.gangs.pod_group_conditions import UNSCHEDULABLE
-from koordinator.scheduler.features.gangs.topology import TopologyDemand, TopologyPlacer
+from koordinator.scheduler.features.gangs.topology import TopologyPlacer
 from koordinator.scheduler.features.gangs.topology_placements import (
     PlacementConflict,
     PlacementPlacer,
@@ -36,21 +39,27 @@ from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod
 from koordinator.scheduler.snapshot import PodClass
 
+_Why = Callable[[GangDecision], GroupDryRun | None]  # why a failed attempt has no place
+
 
 @dataclass(frozen=True, slots=True)
 class _Trial:
-    """A gang to place: its cache, attempt and members without a node."""
+    """A gang to place."""
 
     cycle: SchedulingCycle
     gangs: GangCache
     gang: Gang
-    attempt: GangGroupAttempt
-    members: Sequence[Wanted]
+    attempt: GangAttempt
 
     @property
     def gate(self) -> str:
         """The plugin of the gangs."""
         return self.cycle.profile.gangs[0].name
+
+    @property
+    def is_alone(self) -> bool:
+        """Whether one member is tried, whose gang has started."""
+        return self.attempt.is_alone
 
 
 class GangDryRuns:
@@ -70,106 +79,117 @@ class GangDryRuns:
 
         None if it needs no domain or is incomplete.
         """
-        active, pod = next(iter(cycle.profile.gangs), None), queued.pod
+        trial = self._trial(cycle, queued.pod)
+        if trial is None or (not trial.is_alone and trial.gangs.shortage(queued.pod)):
+            return None
+        contradiction = self._pod_groups.contradiction(trial.gangs, queued.pod)
+        if contradiction:
+            return GroupDryRun(trial.gate, contradiction)
+        members = self._members(trial, queued)
+        try:
+            tried = self._tried(trial, queued, members)
+        except PlacementConflict as error:
+            return GroupDryRun(trial.gate, f"{DOMAIN_UNKNOWN}: {error}")
+        if tried is None:
+            return None
+        decision, why = tried
+        nodes = {assumed.queued.key: assumed.node for assumed in decision.placed}
+        self._undo(decision)
+        return why(decision) if decision.is_lost else GroupDryRun(trial.gate, nodes=nodes)
+
+    def try_together(
+        self, cycle: SchedulingCycle, pods: Sequence[tuple[Pod, PodClass]]
+    ) -> Sequence[NodeChoice] | ReserveRefusal | None:
+        """Return nodes in one domain for pending members, without changing the state.
+
+        Return a refusal if one member finds none, and None if they need no domain.
+        """
+        trial = self._trial(cycle, pods[0][0], count=len(pods))
+        if trial is None:
+            return None
+        members = [
+            (QueuedPod(pod.key, pod, None, pod.spec.priority or 0, 0.0, number), kind)
+            for number, (pod, kind) in enumerate(pods)
+        ]
+        try:
+            tried = self._tried(trial, members[0][0], members)
+        except PlacementConflict as error:
+            return ReserveRefusal(trial.gate, f"{DOMAIN_UNKNOWN}: {error}")
+        if tried is None:
+            return None
+        decision, why = tried
+        choices = {
+            assumed.queued.key: NodeChoice(
+                assumed.placed.row,
+                assumed.node,
+                assumed.allocation,
+                cycle.applicable_plugins(assumed.placed.pod_class),
+            )
+            for assumed in decision.placed
+        }
+        self._undo(decision)
+        if not decision.is_lost and len(choices) == len(members):
+            return [choices[queued.key] for queued, _ in members]
+        answer = why(decision) if decision.is_lost else None
+        if answer is not None:
+            return ReserveRefusal(answer.plugin, answer.reason)
+        reasons = (verdict_reason(verdict) for _, _, verdict in decision.failed)
+        return ReserveRefusal(trial.gate, next(reasons, "its gang has too few members"))
+
+    def _trial(self, cycle: SchedulingCycle, pod: Pod, *, count: int = 1) -> "_Trial | None":
+        """Return what to try for ``count`` members of a pod's gang; None without one."""
+        active = next(iter(cycle.profile.gangs), None)
         if active is None:
             return None
         gangs: GangCache = active.plugin.gangs
-        gang, alone = gangs.gang_of(pod), gangs.starts_alone(pod)
-        if gang is None or gang.terms is None or (not alone and gangs.shortage(pod)):
+        gang = gangs.gang_of(pod)
+        if gang is None or gang.terms is None:
             return None
-        contradiction = self._pod_groups.contradiction(gangs, pod)
-        if contradiction:
-            return GroupDryRun(active.name, contradiction)
+        alone = count == 1 and gangs.starts_alone(pod)
         attempt = gangs.attempt_alone(pod) if alone else gangs.attempt(pod)
-        group_attempt = GangGroupAttempt(attempt, queued, gangs.version(pod))
-        members = self._members(attempt, queued, active.name)
-        trial = _Trial(cycle, gangs, gang, group_attempt, members)
         self._nominations = self._handle.diagnoses.nominated(but=attempt.members)
-        try:
-            return self._tried(trial)
-        except PlacementConflict as error:
-            return GroupDryRun(active.name, f"{DOMAIN_UNKNOWN}: {error}")
+        return _Trial(cycle, gangs, gang, attempt)
 
-    def _tried(self, trial: _Trial) -> GroupDryRun | None:
-        """Try the constraint that the gang has, if any.  Raises PlacementConflict."""
-        pod, tree = trial.attempt.head.pod, trial.attempt.attempt.tree
-        key = self._pod_groups.topology_key(trial.cycle, pod)
-        if tree is not None:
-            return self._of_tree(trial, tree) if has_constraint(tree) else None
-        if key:
-            return self._of_placements(trial, key)
-        demand = self._topology.demand(trial.gangs, pod)
-        return self._of_network(trial, demand) if demand is not None else None
-
-    def _members(self, attempt: GangAttempt, head: QueuedPod, gate: str) -> list[Wanted]:
-        here = {one.key: one for one in self._handle.queue.peek(attempt.members, gate)}
+    def _members(self, trial: _Trial, head: QueuedPod) -> list[Wanted]:
+        keys = trial.attempt.members
+        here = {one.key: one for one in self._handle.queue.peek(keys, trial.gate)}
         here[head.key] = head
         class_of = self._handle.intake.class_of
-        return [(here[key], class_of(here[key])) for key in attempt.members if key in here]
+        return [(here[key], class_of(here[key])) for key in keys if key in here]
 
-    def _of_network(self, trial: _Trial, demand: TopologyDemand) -> GroupDryRun | None:
+    def _tried(
+        self, trial: _Trial, head: QueuedPod, members: Sequence[Wanted]
+    ) -> tuple[GangDecision, _Why] | None:
+        """Assume the members by the constraint of their gang; None if it has none.
+
+        Return as well why they have no place, if the attempt fails.  Raises PlacementConflict.
+        """
+        cycle, gangs, tree = trial.cycle, trial.gangs, trial.attempt.tree
+        attempt = GangGroupAttempt(trial.attempt, head, gangs.version(head.pod))
+        if tree is not None:
+            if not has_constraint(tree):
+                return None
+            decision = self._trees.place(cycle, gangs, attempt, members)
+            return decision, partial(_why_no_place_of_tree, trial, tree)
+        key = self._pod_groups.topology_key(cycle, head.pod)
+        if key:
+            wanted = next(one for one in members if one[0] is head)
+            placements = self._placements.placements(cycle, gangs, wanted, key)
+            decision = self._placements.place(cycle, gangs, attempt, members, placements)
+            earlier = len(gangs.with_places(head.pod))
+            return decision, partial(_why_no_placement, trial, key, earlier)
+        demand = self._topology.demand(gangs, head.pod)
+        if demand is None:
+            return None
+        nominated = self._handle.diagnoses.nominated()
         decision = self._topology.place(
-            trial.cycle,
-            trial.gangs,
-            trial.attempt,
-            trial.members,
-            demand,
-            nominated=self._handle.diagnoses.nominated(),
-            merges=False,
+            cycle, gangs, attempt, members, demand, nominated=nominated, merges=False
         )
-        placed = self._places(trial, decision)
-        if placed is not None or not decision.failed:
-            return placed
-        verdict = decision.failed[0][2]
-        if isinstance(verdict, ReserveRefusal):
-            return GroupDryRun(verdict.plugin, verdict.reason)
-        return GroupDryRun(verdict.refused_by, verdict.refusal or verdict.message())
+        return decision, _why_no_domain
 
-    def _of_tree(self, trial: _Trial, tree: GroupTree) -> GroupDryRun | None:
-        decision = self._trees.place(trial.cycle, trial.gangs, trial.attempt, trial.members)
-        placed = self._places(trial, decision)
-        if placed is not None:
-            return placed
-        why = decision.reasons[tree.id].removeprefix(f"{UNSCHEDULABLE}, ")
-        return GroupDryRun(trial.gate, f"CompositePodGroup {tree.key}: {why}")
-
-    def _of_placements(self, trial: _Trial, key: str) -> GroupDryRun | None:
-        """Return that no nodes with one value of a label have room for a PodGroup."""
-        head, gangs = trial.attempt.head, trial.gangs
-        wanted = next(one for one in trial.members if one[0] is head)
-        placements = self._placements.placements(trial.cycle, gangs, wanted, key)
-        decision = self._placements.place(
-            trial.cycle, gangs, trial.attempt, trial.members, placements
-        )
-        placed = self._places(trial, decision)
-        if placed is not None:
-            return placed
-        gang, earlier = trial.gang, len(gangs.with_places(head.pod))
-        name, least = gang.pod_group, gang.terms.min_member if gang.terms is not None else 0
-        needed = max(least - earlier, 1)
-        if not placements:
-            text = f"no node has the label {key} that nodes of PodGroup {name} must share"
-            return GroupDryRun(trial.gate, text)
-        value, count = decision.best
-        room = f"room for {count} of {needed}"
-        if earlier:
-            text = f"members of PodGroup {name} are on nodes with {key}={value}, which have {room}"
-        else:
-            text = f"no value of the label {key} has enough nodes for PodGroup {name}"
-            text += f"; best was {value} with {room}"
-        smaller = (
-            f"set {minimum_setting(gang)} to {earlier + count}: nodes with {key}={value} take "
-            "that many members"
-        )
-        remedies = (("gang", smaller),) if 0 < count < needed else ()
-        return GroupDryRun(trial.gate, text, remedies)
-
-    def _places(self, trial: _Trial, decision: GangDecision) -> GroupDryRun | None:
-        """Undo a decision; return the nodes of the members, None if the gang failed."""
-        nodes = {assumed.queued.key: assumed.node for assumed in decision.placed}
+    def _undo(self, decision: GangDecision) -> None:
         for assumed in reversed(decision.placed):
             self._handle.binder.forget(assumed)
-        return None if decision.is_lost else GroupDryRun(trial.gate, nodes=nodes)
 
     def _choose(
         self, cycle: SchedulingCycle, queued: QueuedPod, pod_class: PodClass
@@ -191,6 +211,47 @@ class GangDryRuns:
         self, cycle: SchedulingCycle, queued: QueuedPod, pod_class: PodClass
     ) -> Diagnosis:
         return cycle.diagnose(queued.pod, pod_class, self._nominations)
+
+
+def _why_no_domain(decision: GangDecision) -> GroupDryRun | None:
+    """Return why no network domain takes a gang; None if members are missing."""
+    if not decision.failed:
+        return None
+    verdict = decision.failed[0][2]
+    if isinstance(verdict, ReserveRefusal):
+        return GroupDryRun(verdict.plugin, verdict.reason)
+    return GroupDryRun(verdict.refused_by, verdict.refusal or verdict.message())
+
+
+def _why_no_place_of_tree(trial: _Trial, tree: GroupTree, decision: GangDecision) -> GroupDryRun:
+    why = decision.reasons[tree.id].removeprefix(f"{UNSCHEDULABLE}, ")
+    return GroupDryRun(trial.gate, f"CompositePodGroup {tree.key}: {why}")
+
+
+def _why_no_placement(trial: _Trial, key: str, earlier: int, decision: GangDecision) -> GroupDryRun:
+    """Return that no nodes with one value of a label have room for a PodGroup.
+
+    ``earlier`` members have nodes.
+    """
+    gang = trial.gang
+    name, least = gang.pod_group, gang.terms.min_member if gang.terms is not None else 0
+    if not decision.placements:
+        text = f"no node has the label {key} that nodes of PodGroup {name} must share"
+        return GroupDryRun(trial.gate, text)
+    value, count = decision.best
+    needed = max(least - earlier, 1)
+    room = f"room for {count} of {needed}"
+    if earlier:
+        text = f"members of PodGroup {name} are on nodes with {key}={value}, which have {room}"
+    else:
+        text = f"no value of the label {key} has enough nodes for PodGroup {name}"
+        text += f"; best was {value} with {room}"
+    smaller = (
+        f"set {minimum_setting(gang)} to {earlier + count}: nodes with {key}={value} take "
+        "that many members"
+    )
+    remedies = (("gang", smaller),) if 0 < count < needed else ()
+    return GroupDryRun(trial.gate, text, remedies)
 
 
 def _no_card(_cycle: SchedulingCycle, _pod_class: PodClass) -> None:

@@ -197,10 +197,9 @@ class GangFeature(GroupFeature):
     ) -> Sequence[NodeChoice] | ReserveRefusal | None:
         """Return nodes in one domain for pending members, without changing the state.
 
-        Return a refusal if one member finds none, and None without network demands or for single
-        pods.
+        Return a refusal if one member finds none, and None if they need no domain.
         """
-        return self._attempts.try_together(cycle, pods)
+        return self._attempts.dry_runs.try_together(cycle, pods)
 
     def placed(self, pods: Sequence[QueuedPod]) -> None:
         """Hold the nodes of members until enough members have one."""
