@@ -20,13 +20,13 @@ class MicroTime(dt.datetime):
 class ObjectReference(ApiStruct, frozen=True, kw_only=True):
     """Names an object of any kind."""
 
-    api_version: str = ""
-    kind: str = ""
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    field_path: str = ""
+    api_version: str = ""  # API version of the object
+    kind: str = ""  # kind of the object
+    namespace: str = ""  # namespace of the object
+    name: str = ""  # name of the object
+    uid: str = ""  # UID of the object
+    resource_version: str = ""  # version of the object
+    field_path: str = ""  # part of the object, such as spec.containers{main}
 
 
 class TypedLocalObjectReference(ApiStruct, frozen=True, kw_only=True):
@@ -56,19 +56,19 @@ class ResourceRequirements(ApiStruct, frozen=True, kw_only=True):
 class Taint(ApiStruct, frozen=True, kw_only=True):
     """``effect`` is NoSchedule, PreferNoSchedule or NoExecute."""
 
-    key: str
-    effect: str
-    value: str = ""
-    time_added: dt.datetime | None = None
+    key: str  # key of the taint
+    effect: str  # NoSchedule, PreferNoSchedule or NoExecute
+    value: str = ""  # value of the taint
+    time_added: dt.datetime | None = None  # time at which a NoExecute taint was added
 
 
 class Toleration(ApiStruct, frozen=True, kw_only=True):
     """No key tolerates all keys (operator Exists only), no effect all effects."""
 
-    key: str = ""
+    key: str = ""  # key of the taint; empty: all
     operator: str = ""  # Exists, Equal (also if empty), Lt or Gt
-    value: str = ""
-    effect: str = ""
+    value: str = ""  # value of the taint, for Equal
+    effect: str = ""  # effect of the taint; empty: all
     toleration_seconds: Int64 | None = None  # of a NoExecute taint; None is for ever
 
 

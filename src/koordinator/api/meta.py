@@ -26,12 +26,12 @@ class ApiStruct(
 class OwnerReference(ApiStruct, frozen=True, kw_only=True):
     """The object that this one belongs to."""
 
-    api_version: str = ""
-    kind: str = ""
-    name: str = ""
-    uid: str = ""
-    controller: bool | None = None
-    block_owner_deletion: bool | None = None
+    api_version: str = ""  # API version of the owner
+    kind: str = ""  # kind of the owner
+    name: str = ""  # name of the owner
+    uid: str = ""  # UID of the owner
+    controller: bool | None = None  # whether the owner is the controller of the object
+    block_owner_deletion: bool | None = None  # whether the object delays the owner's deletion
 
 
 class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
@@ -55,16 +55,16 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
     """``operator`` is In, NotIn, Exists or DoesNotExist."""
 
-    key: str
-    operator: str
-    values: tuple[str, ...] = ()
+    key: str  # key of the label
+    operator: str  # In, NotIn, Exists or DoesNotExist
+    values: tuple[str, ...] = ()  # values for In and NotIn
 
 
 class LabelSelector(ApiStruct, frozen=True, kw_only=True):
     """ANDed; an empty selector matches everything, a missing one nothing."""
 
-    match_labels: dict[str, str] = {}
-    match_expressions: tuple[LabelSelectorRequirement, ...] = ()
+    match_labels: dict[str, str] = {}  # labels that an object must have
+    match_expressions: tuple[LabelSelectorRequirement, ...] = ()  # requirements on labels
 
 
 def is_newer_version(version: str, other: str) -> bool:
@@ -79,14 +79,14 @@ def is_newer_version(version: str, other: str) -> bool:
 class Condition(ApiStruct, frozen=True, kw_only=True):
     """A ``metav1.Condition`` or one of its older relatives (node, pod)."""
 
-    type: str
-    status: str
-    reason: str = ""
-    message: str = ""
-    observed_generation: Int64 = 0
-    last_probe_time: dt.datetime | None = None
-    last_transition_time: dt.datetime | None = None
-    last_heartbeat_time: dt.datetime | None = None
+    type: str  # what the condition is about
+    status: str  # True, False or Unknown
+    reason: str = ""  # reason as one word
+    message: str = ""  # reason for people
+    observed_generation: Int64 = 0  # generation of the object that the condition is based on
+    last_probe_time: dt.datetime | None = None  # time of the last check
+    last_transition_time: dt.datetime | None = None  # time of the last change of the status
+    last_heartbeat_time: dt.datetime | None = None  # time of the last update
 
 
 class KubeObject(ApiStruct, frozen=True, kw_only=True):

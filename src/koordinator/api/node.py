@@ -132,9 +132,9 @@ class NodeResourceTopologyV1Alpha2(CustomResource, frozen=True, kw_only=True):
     PLURAL: ClassVar[str] = "noderesourcetopologies"
     NAMESPACED: ClassVar[bool] = False
 
-    zones: tuple[Zone, ...]
-    topology_policies: tuple[str, ...] = ()
-    attributes: tuple[AttributeInfo, ...] = ()
+    zones: tuple[Zone, ...]  # parts of the node
+    topology_policies: tuple[str, ...] = ()  # topology manager policies of the kubelet
+    attributes: tuple[AttributeInfo, ...] = ()  # further properties of the node
 
 
 class NodeResourceTopology(CustomResource, frozen=True, kw_only=True):

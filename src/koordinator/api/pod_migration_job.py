@@ -74,8 +74,8 @@ class Preconditions(ApiStruct, frozen=True, kw_only=True):
 class DeleteOptions(ApiStruct, frozen=True, kw_only=True):
     """How the pod is deleted."""
 
-    api_version: str = ""
-    kind: str = ""
+    api_version: str = ""  # API version of the options
+    kind: str = ""  # kind of the options
     grace_period_seconds: int | None = None  # time that the pod gets to terminate
     preconditions: Preconditions | None = None  # identity that the pod must have
     #: deprecated: use propagationPolicy; whether dependents stay

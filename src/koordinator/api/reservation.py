@@ -53,13 +53,13 @@ class ReservationReason(StrEnum):
 class ReservationControllerReference(ApiStruct, frozen=True, kw_only=True):
     """The controller whose pods may use the reservation."""
 
-    api_version: str
-    kind: str
-    name: str
-    uid: str
-    controller: bool | None = None
-    block_owner_deletion: bool | None = None
-    namespace: str = ""
+    api_version: str  # API version of the controller
+    kind: str  # kind of the controller
+    name: str  # name of the controller
+    uid: str  # UID of the controller
+    controller: bool | None = None  # whether it is the controller of the pods
+    block_owner_deletion: bool | None = None  # whether the pods delay its deletion
+    namespace: str = ""  # namespace of the controller
 
 
 class ReservationOwner(ApiStruct, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ from msgspec.inspect import (
 
 from koordinator.api.codec import encode_part
 from koordinator.api.crd import CustomResource
+from koordinator.api.field_comments import field_comments
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
 from koordinator.foundation.clock import Duration
@@ -56,13 +57,18 @@ _CODE = re.compile(r"`(\w+)`")
 _APPROVAL = "api-approved.kubernetes.io"
 
 
-def all_crds() -> list[JsonObject]:
-    """Return the CRD of every custom resource, by group and plural."""
+def all_crds(*, explained: bool = False) -> list[JsonObject]:
+    """Return the CRD of every custom resource, by group and plural.
+
+    The descriptions of fields are read from the source if ``explained`` is set; programs that check
+    fields have no use for them.
+    """
     custom = [kind for kind in KINDS if issubclass(kind, CustomResource)]
-    return sorted((crd(kind) for kind in custom), key=lambda made: str(made["metadata"]["name"]))
+    made = (crd(kind, explained=explained) for kind in custom)
+    return sorted(made, key=lambda each: str(each["metadata"]["name"]))
 
 
-def crd(kind: type[CustomResource]) -> JsonObject:
+def crd(kind: type[CustomResource], *, explained: bool = False) -> JsonObject:
     """Return the CustomResourceDefinition of a kind, as JSON."""
     group = kind.API_VERSION.partition("/")[0]
     metadata: JsonObject = {"name": f"{kind.PLURAL}.{group}"}
@@ -77,8 +83,13 @@ def crd(kind: type[CustomResource]) -> JsonObject:
     if kind.SHORT_NAMES:
         names["shortNames"] = list(kind.SHORT_NAMES)
     versions = [_version(kind, kind, is_stored=kind.STORED_AS is None)]
+    types: list[type[KubeObject]] = [kind]
     if kind.STORED_AS is not None:
         versions.append(_version(kind, kind.STORED_AS, is_stored=True))
+        types.append(kind.STORED_AS)
+    if explained:
+        for version, made in zip(types, versions, strict=True):
+            _explain(type_info(version), made["schema"]["openAPIV3Schema"])
     return {
         "apiVersion": API_VERSION,
         "kind": "CustomResourceDefinition",
@@ -222,6 +233,33 @@ def _field(field: Field) -> JsonObject:
     if is_nothing or isinstance(field.default, msgspec.Struct):
         return schema
     return {**schema, "default": decode_json(encode_part(field.default))}
+
+
+def _explain(node: Type, schema: JsonObject) -> None:
+    """Describe each field of a schema by the comment that its declaration has."""
+    match node:
+        case Metadata():
+            _explain(node.type, schema)
+        case UnionType():
+            for member in node.types:
+                _explain(member, schema)
+        case VarTupleType() | ListType() if "items" in schema:
+            _explain(node.item_type, schema["items"])
+        case DictType() if "additionalProperties" in schema:
+            _explain(node.value_type, schema["additionalProperties"])
+        case StructType() if "properties" in schema:
+            _explain_fields(node, schema["properties"])
+
+
+def _explain_fields(struct: StructType, properties: JsonObject) -> None:
+    comments = field_comments(struct.cls)
+    for field in struct.fields:
+        schema = properties.get(field.encode_name)
+        if schema is None or field.encode_name == "metadata":
+            continue
+        _explain(field.type, schema)
+        if text := comments.get(field.name, ""):
+            schema["description"] = f"{text[0].upper()}{text[1:]}."
 
 
 def _present(**limits: object) -> JsonObject:

@@ -56,17 +56,17 @@ def _write_folder(folder: Path) -> None:
             f"must be yaml, json, a file *.yaml or *.json, or a folder: {error.strerror}",
             source=f"--output {folder}",
         ) from None
-    for crd in all_crds():
+    for crd in all_crds(explained=True):
         write_text(_to_yaml(crd), folder / _file_name(crd))
 
 
 def _stream() -> str:
-    return "---\n".join(map(_to_yaml, all_crds()))
+    return "---\n".join(map(_to_yaml, all_crds(explained=True)))
 
 
 def _list() -> str:
     """Return all CRDs as one object of kind List."""
-    listed = {"apiVersion": "v1", "kind": "List", "items": all_crds()}
+    listed = {"apiVersion": "v1", "kind": "List", "items": all_crds(explained=True)}
     return msgspec.json.format(msgspec.json.encode(listed), indent=2).decode() + "\n"
 
 

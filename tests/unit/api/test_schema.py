@@ -32,6 +32,7 @@ NAMES = [
     "scheduleexplanations.scheduling.koordinator.sh",
 ]
 CRDS = {made["metadata"]["name"]: made for made in all_crds()}
+OF_EVERY_OBJECT = ("apiVersion", "kind", "metadata")
 UNTYPED = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
 ALLOWED = {
     "type",
@@ -224,3 +225,21 @@ def test_node_topologies_are_stored_as_the_later_version() -> None:
         ("v1alpha1", False),
         ("v1alpha2", True),
     ]
+
+
+def test_every_field_of_a_printed_crd_is_described() -> None:
+    """For ``kubectl explain``; a struct without a comment for a field would show no text."""
+
+    def missing(schema: JsonObject, path: str) -> Iterator[str]:
+        for name, field in (schema.get("properties") or {}).items():
+            if not (field.get("description") or (not path and name in OF_EVERY_OBJECT)):
+                yield f"{path}.{name}"
+            yield from missing(field, f"{path}.{name}")
+        for key in ("items", "additionalProperties"):
+            if isinstance(schema.get(key), dict):
+                yield from missing(schema[key], f"{path}[]")
+
+    for made in all_crds(explained=True):
+        for version in made["spec"]["versions"]:
+            schema = version["schema"]["openAPIV3Schema"]
+            assert list(missing(schema, "")) == [], made["metadata"]["name"]

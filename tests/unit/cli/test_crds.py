@@ -16,14 +16,16 @@ def test_crds_are_printed_as_one_stream(output: str, capsys: pytest.CaptureFixtu
     """The stream can be piped into kubectl apply."""
     run(output)
 
-    assert list(yaml.load_all(capsys.readouterr().out, yaml.CSafeLoader)) == all_crds()
+    assert list(yaml.load_all(capsys.readouterr().out, yaml.CSafeLoader)) == all_crds(
+        explained=True
+    )
 
 
 def test_crds_are_printed_as_json(capsys: pytest.CaptureFixture[str]) -> None:
     """As one list, which kubectl takes as well."""
     run("json")
 
-    assert json.loads(capsys.readouterr().out)["items"] == all_crds()
+    assert json.loads(capsys.readouterr().out)["items"] == all_crds(explained=True)
 
 
 @pytest.mark.parametrize("name", ["crds.yaml", "crds.yml", "crds.json"])
@@ -34,7 +36,9 @@ def test_crds_are_written_to_a_file(name: str, tmp_path: Path) -> None:
         run(str(file))
 
     documents = list(yaml.load_all(file.read_text(), yaml.CSafeLoader))
-    assert (documents[0]["items"] if name.endswith("json") else documents) == all_crds()
+    assert (documents[0]["items"] if name.endswith("json") else documents) == all_crds(
+        explained=True
+    )
 
 
 def test_crds_are_written_to_one_file_each(tmp_path: Path) -> None:
@@ -42,7 +46,7 @@ def test_crds_are_written_to_one_file_each(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "crds"
     run(str(folder))
 
-    assert len(list(folder.iterdir())) == len(all_crds())
+    assert len(list(folder.iterdir())) == len(all_crds(explained=True))
     made = yaml.load(
         (folder / "scheduling.koordinator.sh_devices.yaml").read_text(), yaml.CSafeLoader
     )

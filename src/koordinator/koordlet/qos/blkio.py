@@ -17,7 +17,6 @@ from koordinator.koordlet.view.pods import PodView
 
 _LATENCY_US, _LATENCY_PERCENT = 3000, 95
 _NUMBER = re.compile(r"[0-9]+:[0-9]+")
-_RUNNING = "Running"
 _LIMITS: Final[Mapping[CgroupFile, tuple[str, int]]] = MappingProxyType(
     {
         CgroupFile.READ_IOPS: ("read_iops", 0),
@@ -54,8 +53,8 @@ def plan_blkio(view: NodeView, disks: DiskLookup) -> list[Intent]:
     intents = list(_plan_root(view, _blocks(strategy.cgroup_root), disks))
     intents += _plan(view, layout.besteffort, _blocks(strategy.be_class), disks, None)
     for pod in view.active_pods:
-        if pod.labelled_qos is QosClass.NONE or pod.pod.status.phase != _RUNNING:
-            continue
+        if pod.labelled_qos is QosClass.NONE or not pod.containers:
+            continue  # the phase is Pending while init containers run
         own = pod.block_devices
         if own is not None:
             intents += _plan(view, pod.folder, own, disks, pod)

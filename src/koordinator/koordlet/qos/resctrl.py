@@ -89,7 +89,6 @@ def parse_schemata(text: str) -> dict[str, dict[int, int]]:
 
 POD_GROUP_PREFIX = "koordlet-"
 CLASS_GROUPS: Final = (QosClass.LSR, QosClass.LS, QosClass.BE)
-_RUNNING = "Running"
 
 
 @dataclass(frozen=True, slots=True)
@@ -234,6 +233,6 @@ def _group_of(pod: PodView) -> QosClass:
 
 def _folders(view: NodeView, pods: Iterable[PodView]) -> Iterator[str]:
     for pod in pods:
-        if pod.pod.status.phase == _RUNNING:
+        if pod.containers:  # the phase is Pending while init containers run
             yield from (container.folder for container in pod.containers)
             yield from view.sandboxes.get(pod.folder, ())

@@ -1,6 +1,7 @@
 """Strategies that need no samples: memory QoS, resctrl, disks, kernel settings."""
 
 from collections.abc import Iterable
+from dataclasses import replace as clone
 from typing import Any
 
 import pytest
@@ -233,6 +234,26 @@ def test_groups_of_classes_and_of_pods() -> None:
     assert groups["LS"].cgroups == (ls.containers[0].folder,)
     assert groups["koordlet-uid-s"].schemata == ("L3:0=7;1=7", "MB:0=20;1=20")
     assert [i.group for i in planned if isinstance(i, RemoveResctrl)] == ["koordlet-uid-gone"]
+
+
+def test_pods_whose_init_containers_run_have_their_shares_and_limits() -> None:
+    """Their phase is Pending; before a container has started, there is nothing to limit."""
+    tree = Tree()
+    annotations = {
+        "node.koordinator.sh/resctrl": '{"llc":{"schemata":{"range":[0,50]}}}',
+        "koordinator.sh/blkioQOS": '{"blocks":[{"name":"/dev/sda","type":"device"}]}',
+    }
+    init = tree.add_pod(pod("init", "LS", phase="Pending", annotations=annotations))
+    folder = f"{LAYOUT.besteffort}/poduid-waiting"
+    new = pod("waiting", "LS", phase="Pending", annotations=annotations)
+    waiting = clone(init, pod=new, folder=folder, containers=())
+    view = tree.view(init, waiting, slo=slo(resourceQOSStrategy={}))
+    facts = ResctrlFacts((0,), 0xFF, "GenuineIntel")
+    groups = {i.group: i.cgroups for i in plan_pod_resctrl(view, facts) if isinstance(i, Group)}
+    assert groups.pop("koordlet-uid-init") == (init.containers[0].folder,)
+    assert list(groups.values()) == [()]  # made before the first container starts
+    limited = {i.folder for i in plan_blkio(view, FakeDisks()) if isinstance(i, SetBlockDevice)}
+    assert limited == {init.folder}
 
 
 def test_padded_schemata_are_parsed() -> None:
