@@ -24,8 +24,8 @@ INSIDE, KEY = "<inside>", "<key>"
 
 def filled(kind: Any) -> Any:
     """Return JSON of a type: one of everything, the string ``x`` everywhere."""
-    found = inspect.type_info(kind)
-    return _filled(found)
+    type_info = inspect.type_info(kind)
+    return _filled(type_info)
 
 
 def labels_of_the_project() -> dict[str, str]:
@@ -36,10 +36,10 @@ def labels_of_the_project() -> dict[str, str]:
 def annotations_of_the_project() -> dict[str, str]:
     """Return every annotation that the project knows, with JSON values filled."""
     package = koordinator.api.annotations
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for module in pkgutil.iter_modules(package.__path__):
-        found = _named_in(f"{package.__name__}.{module.name}") | found
-    return found
+        values = _named_in(f"{package.__name__}.{module.name}") | values
+    return values
 
 
 def strings(tree: Any, path: Path = ()) -> Iterator[tuple[Path, str]]:
@@ -74,13 +74,13 @@ def with_string(tree: Any, path: Path, text: str) -> Any:
 
 
 def _named_in(module: str) -> dict[str, str]:
-    found: dict[str, str] = {}
+    values: dict[str, str] = {}
     for value in vars(importlib.import_module(module)).values():
         if isinstance(value, AnnotationCodec):
-            found[value.key] = json.dumps(filled(value.type))
+            values[value.key] = json.dumps(filled(value.type))
         elif isinstance(value, str) and "koordinator.sh/" in value and " " not in value:
-            found.setdefault(value, "x")
-    return found
+            values.setdefault(value, "x")
+    return values
 
 
 def _json_in(text: str) -> Any:

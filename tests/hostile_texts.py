@@ -52,7 +52,7 @@ _KEY = re.compile(
 
 def keys() -> list[str]:
     """Return the keys, read off the whole source; what begins a key is made a whole one."""
-    found: set[str] = set()
+    texts: set[str] = set()
     for path in _SOURCE.rglob("*.py"):
-        found |= {match[1] for match in _KEY.finditer(path.read_text())}
-    return sorted(key if key[-1].isalnum() else f"{key}x" for key in found)
+        texts |= {match[1] for match in _KEY.finditer(path.read_text())}
+    return sorted(key if key[-1].isalnum() else f"{key}x" for key in texts)

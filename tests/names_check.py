@@ -128,13 +128,13 @@ def repeated_classes(source: Path = SOURCE) -> dict[str, list[str]]:
 
 def gerunds(source: Path = SOURCE) -> list[str]:
     """Return the modules and packages whose last word ends in -ing and is no noun of the field."""
-    found = set()
+    paths = set()
     for path, _ in _modules(source):
         for part in path.removesuffix(".py").split("/"):
             word = part.rpartition("_")[2]
             if word.endswith("ing") and word not in NOUNS and path not in VERBS:
-                found.add(path)
-    return sorted(found)
+                paths.add(path)
+    return sorted(paths)
 
 
 def stale_listings(source: Path = SOURCE) -> dict[str, list[str]]:
@@ -196,7 +196,7 @@ def unjustified_protocols(source: Path = SOURCE) -> list[str]:
     protocols = {place for place, node in classes.items() if "Protocol" in _bases(node)}
     by_name = {node.name: node for place, node in classes.items() if place in protocols}
     members = {place: _methods(node) for place, node in classes.items() if place not in protocols}
-    found = []
+    places = []
     for place in sorted(protocols - EXTENSION_POINTS):
         node = classes[place]
         wanted = _methods(node).union(
@@ -204,8 +204,8 @@ def unjustified_protocols(source: Path = SOURCE) -> list[str]:
         )
         implementations = sum(wanted <= names for names in members.values())
         if implementations == 1 and not _RULE.search(ast.get_docstring(node) or ""):
-            found.append(place)
-    return found
+            places.append(place)
+    return places
 
 
 def _bases(node: ast.ClassDef) -> set[str]:

@@ -40,11 +40,11 @@ def cluster(paths: Mapping[str, Sequence[str]]) -> Domain:
     for node, path in paths.items():
         at = root
         for name in (*path, node):
-            found = next((c for c in at.children if c.name == name), None)
-            if found is None:
-                found = Domain(name, at.level + 1, at)
-                at.children.append(found)
-            at = found
+            child = next((c for c in at.children if c.name == name), None)
+            if child is None:
+                child = Domain(name, at.level + 1, at)
+                at.children.append(child)
+            at = child
     return root
 
 

@@ -254,8 +254,10 @@ class YarnWorld:
         """Return the requests of pods on a node."""
         total = NOTHING
         for pod in self.cluster.list(Pod, field_selector=f"spec.nodeName={name}").items:
-            found = pod_requests(pod.spec)
-            total = total.plus(BatchAmounts(found.get(BATCH_CPU, 0), found.get(BATCH_MEMORY, 0)))
+            requests = pod_requests(pod.spec)
+            total = total.plus(
+                BatchAmounts(requests.get(BATCH_CPU, 0), requests.get(BATCH_MEMORY, 0))
+            )
         return total
 
     def limit(self, node_id: str = NODE_ID) -> YarnResource:

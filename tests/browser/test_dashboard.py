@@ -88,8 +88,8 @@ def _quota(name: str, cpu: int) -> KubeObject:
 def dashboard(chromium: Any) -> Iterator[Browser]:
     """Show a cluster with content for every view."""
     assert chromium
-    with served(manifests(cluster(), CONFIG)) as found:
-        yield found
+    with served(manifests(cluster(), CONFIG)) as server:
+        yield server
 
 
 @pytest.fixture
@@ -181,8 +181,8 @@ def test_a_healthy_cluster_is_shown_as_healthy(open_page: OpenPage) -> None:
     """The address opens the overview: what the cluster consists of, and that it has no problem."""
     pool = {"koordinator.sh/node-pool": "web"}
     nodes = [node(f"n{number}", cpu=8, labels=pool) for number in range(3)]
-    with served(manifests([*nodes, pod("p", cpu=4, on="n0")])) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/")
+    with served(manifests([*nodes, pod("p", cpu=4, on="n0")])) as server:
+        page = open_page(f"http://127.0.0.1:{server.port}/")
         page.get_by_role("heading", name="Healthy: nothing needs a person.").wait_for()
         assert page.get_by_role("heading", name="No pod is pending.").is_visible()
         row = page.get_by_role("region", name="Pools of nodes").get_by_role("row").last
@@ -245,8 +245,8 @@ def ended(chromium: Any) -> Iterator[str]:
     """Serve two hours of a simulation, and return the address."""
     assert chromium
     run = Simulation(read_workload("examples/small-gpu-cluster.yaml"), until_s=7200.0)
-    with served(SimulationSource(run, default_profile(), SystemClock(), speed=0)) as found:
-        yield f"http://127.0.0.1:{found.port}/"
+    with served(SimulationSource(run, default_profile(), SystemClock(), speed=0)) as server:
+        yield f"http://127.0.0.1:{server.port}/"
 
 
 def downloaded(page: Any, name: str) -> str:
@@ -308,8 +308,8 @@ def test_changes_appear_without_a_reload(open_page: OpenPage) -> None:
         return objects
 
     source = ManifestSource("t", read, lambda: version, STOCK, lambda: START_S)
-    with served(source) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/#/waiting")
+    with served(source) as server:
+        page = open_page(f"http://127.0.0.1:{server.port}/#/waiting")
         page.get_by_role("heading", name="4 pods: too little cpu is free").wait_for()
         objects = [*objects, pod("one-more", cpu=3)]
         version = 2
@@ -321,8 +321,8 @@ def test_changes_appear_without_a_reload(open_page: OpenPage) -> None:
 
 def test_unreachable_server_is_reported(open_page: OpenPage) -> None:
     """The last state stays visible."""
-    with served(manifests(crowded())) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/#/waiting")
+    with served(manifests(crowded())) as server:
+        page = open_page(f"http://127.0.0.1:{server.port}/#/waiting")
         page.get_by_role("heading", name="4 pods").wait_for()
     page.get_by_text("the server does not respond").wait_for()
     assert page.get_by_role("heading", name="4 pods").is_visible()
@@ -330,8 +330,8 @@ def test_unreachable_server_is_reported(open_page: OpenPage) -> None:
 
 def test_page_reconnects_to_a_restarted_server(open_page: OpenPage) -> None:
     """The map keeps its zoom."""
-    with served(manifests(crowded())) as found:
-        port = found.port
+    with served(manifests(crowded())) as server:
+        port = server.port
         page = open_page(f"http://127.0.0.1:{port}/#/map")
         page.get_by_role("application", name="Map of 2 nodes").wait_for()
         page.get_by_role("button", name="Zoom in").click()
@@ -350,8 +350,8 @@ def test_map_of_5000_nodes_zooms_smoothly(open_page: OpenPage) -> None:
     Without a GPU and on a busy machine, 19 of 20 frames come within a fifth of a second; the
     benchmark dashboard-frames measures the usual rate.
     """
-    with served(manifests([node(f"n{number}", cpu=8) for number in range(5000)])) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/#/map")
+    with served(manifests([node(f"n{number}", cpu=8) for number in range(5000)])) as server:
+        page = open_page(f"http://127.0.0.1:{server.port}/#/map")
         page.get_by_role("application", name="Map of 5000 nodes").wait_for()
         assert page.evaluate("document.querySelectorAll('*').length") < 300
         box = page.get_by_role("application").bounding_box()
@@ -396,8 +396,8 @@ def test_run_is_compared_with_a_saved_run(open_page: OpenPage, tmp_path: Path) -
 def test_run_is_compared_with_another_configuration(open_page: OpenPage) -> None:
     """The second run has dashed curves and GPU bars of its own."""
     busy = [*gpu_node("g", 8), gpu_pod("p", "g", minors=[0], gpu_core=100, gpu_memory_ratio=100)]
-    with served(manifests(gpu_node("g", 8)), other=manifests(busy)) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/#/time")
+    with served(manifests(gpu_node("g", 8)), other=manifests(busy)) as server:
+        page = open_page(f"http://127.0.0.1:{server.port}/#/time")
         page.get_by_text("dashed: the same run with policy.yaml").wait_for()
         page.get_by_role("button", name="GPU, policy.yaml 12.5%").wait_for()
         page.get_by_role("heading", name="Allocation of GPUs with policy.yaml").wait_for()
@@ -406,8 +406,8 @@ def test_run_is_compared_with_another_configuration(open_page: OpenPage) -> None
 
 def test_ended_run_has_a_report_view(open_page: OpenPage) -> None:
     run = Simulation(read_workload("examples/small-gpu-cluster.yaml"), until_s=7200.0)
-    with served(SimulationSource(run, default_profile(), SystemClock())) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/#/waiting")
+    with served(SimulationSource(run, default_profile(), SystemClock())) as server:
+        page = open_page(f"http://127.0.0.1:{server.port}/#/waiting")
         page.get_by_role("navigation").get_by_role("link", name="Report").click()
         page.get_by_text("Pods scheduled").wait_for()
         assert page.locator("figure canvas").count() >= 6
@@ -420,13 +420,13 @@ def test_hostile_names_are_shown_as_text(open_page: OpenPage) -> None:
         node(HOSTILE, cpu=1, labels={"koordinator.sh/node-pool": HOSTILE}),
         pod(HOSTILE, cpu=9, namespace=HOSTILE, schedulerName="default-scheduler"),
     ]
-    with served(manifests(objects)) as found:
-        page = open_page(f"http://127.0.0.1:{found.port}/#/waiting")
+    with served(manifests(objects)) as server:
+        page = open_page(f"http://127.0.0.1:{server.port}/#/waiting")
         page.get_by_text(f"{HOSTILE}/{HOSTILE}").wait_for()
         page.get_by_role("link", name=HOSTILE).first.click()
         page.get_by_role("heading", name="Nearest nodes").wait_for()
         for view in VIEWS:
-            page.goto(f"http://127.0.0.1:{found.port}/#/{view}")
+            page.goto(f"http://127.0.0.1:{server.port}/#/{view}")
             page.get_by_role("heading", level=1).first.wait_for()
         assert page.locator("script").count() == 1
 
@@ -439,8 +439,8 @@ def test_rules_of_accessibility(open_page: OpenPage, url: str, view: str, scheme
     page = open_page(f"{url}#/{view}", color_scheme=scheme)
     page.get_by_role("heading", level=1).first.wait_for()
     page.get_by_text("pending pods", exact=True).wait_for()
-    found = axe.Axe().run(page).response["violations"]
-    assert [(one["id"], [each["html"] for each in one["nodes"]][:3]) for one in found] == []
+    violations = axe.Axe().run(page).response["violations"]
+    assert [(one["id"], [each["html"] for each in one["nodes"]][:3]) for one in violations] == []
 
 
 @pytest.mark.parametrize("view", [*VIEWS, "waiting/blue%2Fbatch-0", "map/gpu-1"])

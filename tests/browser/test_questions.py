@@ -90,8 +90,8 @@ def cluster() -> list[KubeObject]:
 @pytest.fixture(scope="module")
 def shown(chromium: Any) -> Iterator[Browser]:
     assert chromium
-    with served(manifests(cluster(), CONFIG)) as found:
-        yield found
+    with served(manifests(cluster(), CONFIG)) as server:
+        yield server
 
 
 class Reader:
@@ -216,8 +216,8 @@ def test_changes_of_the_last_10_minutes(open_page: OpenPage) -> None:
     objects, version = cluster(), 1
     source = ManifestSource("t", lambda: objects, lambda: version, STOCK, lambda: now_s)
     now_s = START_S
-    with served(source) as found:
-        reader = Reader(open_page(f"http://127.0.0.1:{found.port}/#/waiting"))
+    with served(source) as server:
+        reader = Reader(open_page(f"http://127.0.0.1:{server.port}/#/waiting"))
         objects, now_s, version = [*objects, node("new", cpu=64)], START_S + 60, 2
         reader.open("Time")
         reader.choose("in", "600")
@@ -287,8 +287,8 @@ def test_causes_by_longest_waiting_pod(open_page: OpenPage) -> None:
         replace(early, metadata=since),
         *(pod(f"late-{number}", cpu=9, namespace="blue") for number in range(3)),
     ]
-    with served(manifests(objects)) as found:
-        reader = Reader(open_page(f"http://127.0.0.1:{found.port}/#/waiting"))
+    with served(manifests(objects)) as server:
+        reader = Reader(open_page(f"http://127.0.0.1:{server.port}/#/waiting"))
         first = reader.page.locator("article h2").first
         assert first.inner_text() == "3 pods: too little cpu is free"
         reader.choose("order", "longest")

@@ -189,8 +189,8 @@ def test_rules_of_accessibility(open_report: OpenPage, scheme: str) -> None:
     axe = pytest.importorskip("axe_playwright_python.sync_playwright")
     # axe is put into the page by a script of the tester, which the page's own policy forbids
     page = open_report(report(), color_scheme=scheme, bypass_csp=True)
-    found = axe.Axe().run(page).response["violations"]
-    assert [(one["id"], [each["html"] for each in one["nodes"]][:3]) for one in found] == []
+    violations = axe.Axe().run(page).response["violations"]
+    assert [(one["id"], [each["html"] for each in one["nodes"]][:3]) for one in violations] == []
 
 
 @pytest.mark.parametrize(("width", "height"), [(390, 844), (3840, 2160)])

@@ -43,14 +43,14 @@ def merged(
     before: Mapping[str, ReleaseResults], by_release: Mapping[str, Outcomes], run: str
 ) -> dict[str, ReleaseResults]:
     """Return the results with some releases replaced; ``run`` is the month of the run."""
-    found = dict(before)
+    releases = dict(before)
     for release, outcomes in by_release.items():
         folders: dict[str, dict[str, int]] = {}
         for (folder, outcome), count in sorted(outcomes.items()):
             if outcome != "skipped":
                 folders.setdefault(folder, {})[outcome] = count
-        found[release.removeprefix("v")] = ReleaseResults(run, folders)
-    return found
+        releases[release.removeprefix("v")] = ReleaseResults(run, folders)
+    return releases
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

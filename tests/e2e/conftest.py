@@ -162,8 +162,8 @@ def _build(request: pytest.FixtureRequest, program: str) -> None:
 def _uncaptured(request: pytest.FixtureRequest) -> AbstractContextManager[None]:
     """Report that the build takes minutes."""
     capture = request.config.pluginmanager.getplugin("capturemanager")
-    found: AbstractContextManager[None] = capture.global_and_fixture_disabled()
-    return found
+    uncaptured: AbstractContextManager[None] = capture.global_and_fixture_disabled()
+    return uncaptured
 
 
 @pytest.hookimpl(wrapper=True)

@@ -269,9 +269,9 @@ def _allocatable_change(node: Manifest) -> dict[str, str | None]:
         {key: amount for key, amount in node["status"].get(each, {}).items() if "/" in key}
         for each in ("capacity", "allocatable")
     )
-    gone: dict[str, str | None] = dict.fromkeys(allocatable.keys() - capacity.keys())
+    removed: dict[str, str | None] = dict.fromkeys(allocatable.keys() - capacity.keys())
     changed = {k: amount for k, amount in capacity.items() if allocatable.get(k) != amount}
-    return gone | changed
+    return removed | changed
 
 
 def _stopping_s(pod: Manifest) -> float:

@@ -57,8 +57,8 @@ def _type(schema: dict[str, Any], definitions: dict[str, Any]) -> str:
     for key, mark in (("items", "[]"), ("additionalProperties", "{}")):
         inner = schema.get(key)
         if isinstance(inner, dict):
-            found = _type(inner, definitions)
-            return mark + found if found else ""
+            item_type = _type(inner, definitions)
+            return mark + item_type if item_type else ""
     return ""
 
 

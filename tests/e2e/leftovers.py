@@ -59,14 +59,16 @@ class Leftovers:
                 assert time.monotonic() < give_up, f"cannot be deleted: {remaining}"
 
     def _resources(self) -> list[Resource]:
-        found: dict[tuple[str, str], Resource] = {}
+        by_plural: dict[tuple[str, str], Resource] = {}
         for group, prefix in self._group_versions():
             for served in (self._request("GET", prefix) or {"resources": ()})["resources"]:
                 verbs, plural = served["verbs"], served["name"]
                 if "list" in verbs and "delete" in verbs and group != _DERIVED:
                     resource = Resource(prefix, plural, "deletecollection" in verbs)
-                    found.setdefault((group, plural), resource)
-        return sorted(found.values(), key=lambda it: (it.plural in _LAST) - (it.plural in _FIRST))
+                    by_plural.setdefault((group, plural), resource)
+        return sorted(
+            by_plural.values(), key=lambda it: (it.plural in _LAST) - (it.plural in _FIRST)
+        )
 
     def _group_versions(self) -> Iterator[tuple[str, str]]:
         yield "", "/api/v1"

@@ -72,12 +72,12 @@ class OtherMachine:
 
     def kubeconfig(self, user: str) -> Path:
         """Write the kubeconfig of a user of all rights, for a process there; return its path."""
-        found = self._controlplane.kubeconfig(user, ("system:masters",))
-        content = json.loads(found.read_text())
+        local = self._controlplane.kubeconfig(user, ("system:masters",))
+        content = json.loads(local.read_text())
         cluster = content["clusters"][0]["cluster"]
         cluster["tls-server-name"] = "127.0.0.1"
         cluster["server"] = f"https://{HERE}:{self._listening.getsockname()[1]}"
-        path = found.with_suffix(".there.kubeconfig")
+        path = local.with_suffix(".there.kubeconfig")
         path.write_text(json.dumps(content))
         return path
 

@@ -32,7 +32,7 @@ def installed(controlplane: ControlPlane) -> ControlPlane:
     return controlplane
 
 
-def found(report: Any, check: str) -> list[str]:
+def problems(report: Any, check: str) -> list[str]:
     """Return the problems that a check found."""
     return [it["problem"] for it in report["findings"] if it["check"] == check]
 
@@ -43,9 +43,9 @@ def test_applied_manifests_have_all_definitions_and_rights(installed: ControlPla
 
     assert code == 1
     for check in ("custom resources", "rights", "feature gates"):
-        assert found(report, check) == []
-    assert found(report, "leases") == ["does not exist: no replica has ever led"] * 3
-    assert any("koord-manager has not filled it in" in it for it in found(report, "webhooks"))
+        assert problems(report, check) == []
+    assert problems(report, "leases") == ["does not exist: no replica has ever led"] * 3
+    assert any("koord-manager has not filled it in" in it for it in problems(report, "webhooks"))
 
 
 def test_removed_right_and_definition_are_found(installed: ControlPlane) -> None:
@@ -64,7 +64,9 @@ def test_removed_right_and_definition_are_found(installed: ControlPlane) -> None
     code, report = doctor(installed)
 
     assert code == 1
-    assert found(report, "rights") == ["koord-scheduler may not create pods --subresource=binding"]
+    assert problems(report, "rights") == [
+        "koord-scheduler may not create pods --subresource=binding"
+    ]
 
 
 def test_component_checks_its_own_rights(installed: ControlPlane) -> None:
@@ -72,10 +74,10 @@ def test_component_checks_its_own_rights(installed: ControlPlane) -> None:
     account = installed.service_account_kubeconfig(NAMESPACE, "koord-scheduler")
     _, report = doctor(installed, "--as-component=koord-scheduler", kubeconfig=str(account))
 
-    assert found(report, "rights") == []
-    assert found(report, "custom resources") == []
+    assert problems(report, "rights") == []
+    assert problems(report, "custom resources") == []
     _, report = doctor(installed, "--as-component=koord-manager", kubeconfig=str(account))
-    assert any("may not" in it for it in found(report, "rights"))
+    assert any("may not" in it for it in problems(report, "rights"))
 
 
 def test_webhook_without_an_endpoint_is_found_by_the_dry_run(installed: ControlPlane) -> None:
@@ -104,6 +106,6 @@ def test_webhook_without_an_endpoint_is_found_by_the_dry_run(installed: ControlP
     code, report = doctor(installed)
 
     assert code == 1
-    texts = " ".join(found(report, "webhooks"))
+    texts = " ".join(problems(report, "webhooks"))
     assert "caBundle is empty" in texts
     assert 'failed calling webhook "melasticquota.koordinator.sh"' in texts

@@ -38,8 +38,8 @@ def slices(gpus: int, *, shares: bool = False) -> tuple[ResourceSlice, ...]:
 
 def stored(cluster: KubernetesCluster) -> list[tuple[int, int]]:
     """Return generation and number of devices of each slice."""
-    found = cluster.list(ResourceSlice, field_selector="spec.nodeName=n").items
-    return sorted((each.spec.pool.generation, len(each.spec.devices)) for each in found)
+    items = cluster.list(ResourceSlice, field_selector="spec.nodeName=n").items
+    return sorted((each.spec.pool.generation, len(each.spec.devices)) for each in items)
 
 
 @pytest.mark.parametrize("shares", [False, True])

@@ -258,7 +258,7 @@ def test_access_can_be_restricted(helm: Helm, controlplane: ControlPlane) -> Non
         "--set=manager.webhook.clientCA=apiserver-ca",
         "--set=manager.webhook.clientNames={kube-apiserver}",
     )
-    names = {kind: {name for found, name in objects if found == kind} for kind, _ in objects}
+    names = {kind: {name for of_kind, name in objects if of_kind == kind} for kind, _ in objects}
     assert names["NetworkPolicy"] == {"koord-descheduler", "koord-manager", "koord-scheduler"}
     assert names["ServiceMonitor"] == {"koord-manager", "koordlet"}
     assert {"koord-manager-metrics", "koordlet-metrics"} < names["Service"]

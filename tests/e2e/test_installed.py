@@ -84,8 +84,8 @@ def test_it_does_its_work_with_the_rights_that_it_is_given(
         return api.request("GET", f"{inside}/pods/{name}")
 
     def node_of(name: str) -> str:
-        found: str = eventually(lambda: got(name)["spec"].get("nodeName", ""))
-        return found
+        node_name: str = eventually(lambda: got(name)["spec"].get("nodeName", ""))
+        return node_name
 
     gpu_node = node("n2", cpu="1")
     gpus = {"koordinator.sh/gpu-core": "200", "koordinator.sh/gpu-memory-ratio": "200"}

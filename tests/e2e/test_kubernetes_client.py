@@ -205,8 +205,8 @@ def test_a_condition_is_not_written_over_that_of_a_binding(cluster: KubernetesCl
     cluster.report([PodReport("default", "p0", condition=last)])  # after all that waits
 
     def conditions() -> set[tuple[str, str]]:
-        found = cluster.list(Pod).items
-        return {(c.type, c.status) for p in found for c in p.status.conditions}
+        pods = cluster.list(Pod).items
+        return {(c.type, c.status) for p in pods for c in p.status.conditions}
 
     eventually(lambda: ("Last", "True") in conditions())
     assert conditions() == {("PodScheduled", "True"), ("Last", "True")}

@@ -87,7 +87,7 @@ def test_a_loop_that_hangs_is_not_alive(process: KoordProcess, fifo: Path) -> No
     assert livez(process) == (200, "ok")
 
     os.mkfifo(fifo)
-    answer = eventually(lambda: found if (found := livez(process))[0] == 500 else None)
+    answer = eventually(lambda: response if (response := livez(process))[0] == 500 else None)
     assert answer is not None
     status, text = answer
     assert "[+]ping ok" in text

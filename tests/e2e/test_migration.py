@@ -117,13 +117,13 @@ CREATED: Final = ("node/node-1", "device/node-1", "elasticquota/team", "reservat
 
 def stored(controlplane: ControlPlane) -> Stored:
     """Return the created objects without their bookkeeping."""
-    found = {}
+    by_name = {}
     for name in CREATED:
         text = controlplane.kubectl("get", name, "--namespace=default", "--output=json")
-        found[name] = json.loads(text)
+        by_name[name] = json.loads(text)
         for field in ("managedFields", "resourceVersion", "generation"):
-            found[name]["metadata"].pop(field, None)
-    return found
+            by_name[name]["metadata"].pop(field, None)
+    return by_name
 
 
 def crd_uids(controlplane: ControlPlane) -> dict[str, str]:

@@ -123,8 +123,8 @@ def test_commands_of_the_page_have_the_documented_results(
     def pods() -> list[Any]:
         looking = ("get", "pods", "-l", "app=etl", "-o", "json", inside)
         assert " ".join(looking[:4]) in PAGE
-        found: list[Any] = json.loads(kubectl(*looking))["items"]
-        return found
+        items: list[Any] = json.loads(kubectl(*looking))["items"]
+        return items
 
     kubectl("apply", "--filename=-", inside, stdin=deployment)
     eventually(lambda: len(pods()) == 3, 30)

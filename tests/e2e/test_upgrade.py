@@ -182,8 +182,8 @@ def typed(
 
 
 def annotation(api: Endpoint, path: str) -> str:
-    found: dict[str, Any] = api.request("GET", path)["metadata"]
-    return str(found.get("annotations", {}).get(NEWER, ""))
+    metadata: dict[str, Any] = api.request("GET", path)["metadata"]
+    return str(metadata.get("annotations", {}).get(NEWER, ""))
 
 
 def add_objects(api: Endpoint, namespace: str) -> list[str]:
@@ -222,8 +222,8 @@ def register_webhook(api: Endpoint, port: int) -> None:
     api.request("POST", listed, made)
 
     def is_trusted() -> bool:
-        found = api.request("GET", f"{listed}/{made['metadata']['name']}")
-        return all("caBundle" in each["clientConfig"] for each in found["webhooks"])
+        configuration = api.request("GET", f"{listed}/{made['metadata']['name']}")
+        return all("caBundle" in each["clientConfig"] for each in configuration["webhooks"])
 
     eventually(is_trusted, PATIENCE_S)
 
@@ -275,14 +275,14 @@ def test_replacing_every_replica_by_another_release_interrupts_nothing(
     assert load.refused == []
 
     def unbound() -> list[str]:
-        found = api.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
-        return [it["metadata"]["name"] for it in found if not it["spec"].get("nodeName")]
+        items = api.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+        return [it["metadata"]["name"] for it in items if not it["spec"].get("nodeName")]
 
     eventually(lambda: not unbound(), PATIENCE_S)
     witness.check_no_pod_moved()
     assert len(witness.nodes_of) == load.created + 2
     assert overgiven_gpus(api) == {}
     assert overcommitted(api) == {}
-    found = api.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
-    assert {it["metadata"]["annotations"][NEWER] for it in found} == {KEPT}
+    items = api.request("GET", f"/api/v1/namespaces/{namespace}/pods")["items"]
+    assert {it["metadata"]["annotations"][NEWER] for it in items} == {KEPT}
     assert {path: annotation(api, path) for path in kept} == dict.fromkeys(kept, KEPT)

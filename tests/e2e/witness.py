@@ -145,8 +145,8 @@ def overgiven_gpus(api: Endpoint) -> dict[str, str]:
 
 def pods(api: Endpoint) -> list[Manifest]:
     """Return all pods."""
-    found: list[Manifest] = api.request("GET", "/api/v1/pods")["items"]
-    return found
+    items: list[Manifest] = api.request("GET", "/api/v1/pods")["items"]
+    return items
 
 
 def quantity(text: str) -> Fraction:
@@ -155,11 +155,11 @@ def quantity(text: str) -> Fraction:
     return Fraction(number) * _SUFFIXES[suffix]
 
 
-def _requested_of_nodes(found: Iterable[Manifest]) -> dict[str, dict[str, Fraction]]:
+def _requested_of_nodes(manifests: Iterable[Manifest]) -> dict[str, dict[str, Fraction]]:
     requested: defaultdict[str, defaultdict[str, Fraction]] = defaultdict(
         lambda: defaultdict(Fraction)
     )
-    for pod in found:
+    for pod in manifests:
         node = pod["spec"].get("nodeName")
         if node:
             requested[node]["pods"] += 1

@@ -26,23 +26,23 @@ def fuzz(
     seconds: float, seed: int, count: int = 0, most: int = 1, out: Path = Path("fuzz-findings")
 ) -> bool:
     """Play one seed after the other and write what breaks; return whether nothing did."""
-    ends_at, found, played = time.monotonic() + seconds, 0, 0
+    ends_at, broken, played = time.monotonic() + seconds, 0, 0
     for number in range(seed, seed + count) if count else itertools.count(seed):
-        if time.monotonic() >= ends_at or found >= most:
+        if time.monotonic() >= ends_at or broken >= most:
             break
         played += 1
         finding = search(number)
         if finding is None:
             continue
-        found += 1
+        broken += 1
         folder = out / str(number)
         write(finding, folder)
         print(f"seed {number}: {finding.error}", flush=True)
         print(
             f"  koord schedule -f {folder}/objects.json --config {folder}/config.yaml", flush=True
         )
-    print(f"{played} worlds from seed {seed} on, {found} broke a rule")
-    return not found
+    print(f"{played} worlds from seed {seed} on, {broken} broke a rule")
+    return not broken
 
 
 if __name__ == "__main__":

@@ -478,8 +478,11 @@ class DeviceWorld:
             quick, ledger = table.of_claims(*arguments), table.devices
             for row in range(len(snapshot)):
                 pools = ledger.pools(row, claims.avoids)
-                found = allocate(pools, claims.pending, ledger.use, ledger.gates)
-                assert (quick.codes[row], quick.scores[row]) == verdict_of(found), (row, found)
+                allocation = allocate(pools, claims.pending, ledger.use, ledger.gates)
+                assert (quick.codes[row], quick.scores[row]) == verdict_of(allocation), (
+                    row,
+                    allocation,
+                )
 
     @staticmethod
     def _charge_gpu(
@@ -637,17 +640,17 @@ def main() -> int:
     parser.add_argument("--most", type=int, default=5, help="findings after which to stop")
     given = parser.parse_args()
     logging.getLogger("koordinator").setLevel(logging.ERROR)
-    began, found = time.monotonic(), 0
+    began, findings = time.monotonic(), 0
     for seed in range(given.seed, given.seed + given.worlds):
         try:
             play(seed)
         except Exception as error:  # noqa: BLE001 -- whatever goes wrong is a finding
-            found += 1
+            findings += 1
             print(f"seed {seed}: {type(error).__name__}: {error}", flush=True)
-            if found >= given.most:
+            if findings >= given.most:
                 break
-    print(f"{given.worlds} worlds, {found} findings, {time.monotonic() - began:.0f} s")
-    return 1 if found else 0
+    print(f"{given.worlds} worlds, {findings} findings, {time.monotonic() - began:.0f} s")
+    return 1 if findings else 0
 
 
 if __name__ == "__main__":

@@ -38,10 +38,10 @@ def _shuffled(value: Any, draw: random.Random, name: str = "") -> Any:
         draw.shuffle(items)
         return dict(items)
     if isinstance(value, list):
-        found = [_shuffled(each, draw) for each in value]
+        shuffled = [_shuffled(each, draw) for each in value]
         if name not in ORDERED:
-            draw.shuffle(found)
-        return found
+            draw.shuffle(shuffled)
+        return shuffled
     if isinstance(value, str) and value[:1] in {"{", "["}:
         return json.dumps(_shuffled(json.loads(value), draw, name))
     return value

@@ -140,5 +140,5 @@ class Play:
     def digest(self) -> dict[str, str]:
         """Return where the pods are, and who had to go."""
         placed = {p.key: p.spec.node_name for p in self.cluster.list(Pod).items}
-        gone = [one.pod for one in self.outcomes if isinstance(one, Evicted)]
-        return placed | {"evicted": ", ".join(gone)}
+        evicted = [one.pod for one in self.outcomes if isinstance(one, Evicted)]
+        return placed | {"evicted": ", ".join(evicted)}

@@ -214,11 +214,11 @@ def check_cpus(now: _Now) -> None:
 
 def cpu_numbers(text: str) -> list[int]:
     """Return the numbers of a list such as ``0-3,8``."""
-    found: list[int] = []
+    numbers: list[int] = []
     for part in text.split(",") if text else ():
         first, _, last = part.partition("-")
-        found += range(int(first), int(last or first) + 1)
-    return found
+        numbers += range(int(first), int(last or first) + 1)
+    return numbers
 
 
 # -- reservations ----------------------------------------------------------------------------

@@ -56,37 +56,37 @@ def search(seed: int) -> Finding | None:
 
     Every fifth world is played in other orders, too.
     """
-    found = played(script_of(seed))
-    if found is None and seed % 5 == 0:
+    finding = played(script_of(seed))
+    if finding is None and seed % 5 == 0:
         return played_in_other_orders(script_of(seed))
-    return None if found is None else smaller(found)
+    return None if finding is None else smaller(finding)
 
 
-def smaller(found: Finding) -> Finding:
+def smaller(finding: Finding) -> Finding:
     """Leave out steps and objects as long as the same kind of thing goes wrong."""
     trials = MOST_TRIALS
-    kind = _kind(found)
+    kind = _kind(finding)
 
     def still(steps: list[Step]) -> bool:
-        nonlocal found, trials
+        nonlocal finding, trials
         trials -= 1
-        again = played(replace(found.script, steps=steps))
+        again = played(replace(finding.script, steps=steps))
         if again is None or _kind(again) != kind:
             return False
-        found = again
+        finding = again
         return True
 
-    while trials > 0 and (_drop_steps(found, still) or _drop_objects(found, still)):
+    while trials > 0 and (_drop_steps(finding, still) or _drop_objects(finding, still)):
         pass
-    return found
+    return finding
 
 
-def _kind(found: Finding) -> str:
-    return found.error.partition(":")[0]
+def _kind(finding: Finding) -> str:
+    return finding.error.partition(":")[0]
 
 
-def _drop_steps(found: Finding, still: Callable[[list[Step]], bool]) -> bool:
-    steps = found.script.steps
+def _drop_steps(finding: Finding, still: Callable[[list[Step]], bool]) -> bool:
+    steps = finding.script.steps
     size = max(1, len(steps) // 2)
     while size:
         for start in range(0, len(steps), size):
@@ -97,8 +97,8 @@ def _drop_steps(found: Finding, still: Callable[[list[Step]], bool]) -> bool:
     return False
 
 
-def _drop_objects(found: Finding, still: Callable[[list[Step]], bool]) -> bool:
-    steps = found.script.steps
+def _drop_objects(finding: Finding, still: Callable[[list[Step]], bool]) -> bool:
+    steps = finding.script.steps
     for at, step in enumerate(steps):
         if not isinstance(step, Create) or len(step.objects) < 2:
             continue
@@ -109,16 +109,16 @@ def _drop_objects(found: Finding, still: Callable[[list[Step]], bool]) -> bool:
     return False
 
 
-def write(found: Finding, folder: Path) -> None:
+def write(finding: Finding, folder: Path) -> None:
     """Write the configuration, the steps, and the cluster just before it went wrong.
 
     ``koord schedule -f objects.json --config config.yaml`` repeats the decision on pending pods.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    play = Play(found.script)
+    play = Play(finding.script)
     objects = _objects(play)
     trace: list[str] = []
-    for step in found.script.steps:
+    for step in finding.script.steps:
         trace.append(repr(step) if not isinstance(step, Create) else _source_of(step))
         objects = _after(play, step)
         try:
@@ -127,8 +127,8 @@ def write(found: Finding, folder: Path) -> None:
             break
     listed = {"apiVersion": "v1", "kind": "List", "items": objects}
     (folder / "objects.json").write_text(json.dumps(listed, indent=1))
-    (folder / "config.yaml").write_text(json.dumps(found.script.profile, indent=1))
-    (folder / "steps.txt").write_text("\n".join(trace) + "\n\n" + found.trace)
+    (folder / "config.yaml").write_text(json.dumps(finding.script.profile, indent=1))
+    (folder / "steps.txt").write_text("\n".join(trace) + "\n\n" + finding.trace)
 
 
 def _source_of(step: Create) -> str:

@@ -23,8 +23,8 @@ def _quiet() -> None:
 )  # rounds without end; a place without an event
 def test_no_rule_is_broken(seed: int) -> None:
     """Whatever happens in it; ``python -m tests.fuzz --seed N --count 1`` makes it smaller."""
-    found = played(script_of(seed))
-    assert found is None, found.trace
+    finding = played(script_of(seed))
+    assert finding is None, finding.trace
 
 
 @pytest.mark.slow

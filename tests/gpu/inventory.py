@@ -25,11 +25,11 @@ def differences(gpus: Sequence[Gpu], rows: Sequence[Mapping[str, str]]) -> list[
     """Return one text for each value that differs between the agent and ``nvidia-smi``."""
     wrong = []
     expected = {row["uuid"]: row for row in rows}
-    found = {gpu.uuid: gpu for gpu in gpus}
-    if found.keys() != expected.keys():
-        wrong.append(f"uuid: expected {sorted(expected)}, got {sorted(found)}")
-    for uuid in sorted(found.keys() & expected.keys()):
-        gpu, row = found[uuid], expected[uuid]
+    actual = {gpu.uuid: gpu for gpu in gpus}
+    if actual.keys() != expected.keys():
+        wrong.append(f"uuid: expected {sorted(expected)}, got {sorted(actual)}")
+    for uuid in sorted(actual.keys() & expected.keys()):
+        gpu, row = actual[uuid], expected[uuid]
         if gpu.model != row["name"]:
             wrong.append(f"{uuid} name: expected {row['name']!r}, got {gpu.model!r}")
         bus_id = short_bus_id(row["pci.bus_id"])

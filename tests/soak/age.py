@@ -195,20 +195,20 @@ class _Round:
 
     def _get(self, path: str) -> dict[str, Any] | None:
         try:
-            found: dict[str, Any] = self._api.request("GET", path)
+            manifest: dict[str, Any] = self._api.request("GET", path)
         except ApiError as error:
             if error.status != 404:
                 raise
             return None
-        return found
+        return manifest
 
     def _are_bound(self) -> bool:
-        found = self._api.request("GET", self._pods)["items"]
-        return len(found) == PODS + 4 and all(it["spec"].get("nodeName") for it in found)
+        items = self._api.request("GET", self._pods)["items"]
+        return len(items) == PODS + 4 and all(it["spec"].get("nodeName") for it in items)
 
     def _phase(self, job: str) -> str:
-        found = self._get(f"{_KOORDINATOR}/podmigrationjobs/{job}") or {}
-        return str(found.get("status", {}).get("phase", ""))
+        manifest = self._get(f"{_KOORDINATOR}/podmigrationjobs/{job}") or {}
+        return str(manifest.get("status", {}).get("phase", ""))
 
 
 def _typed(body: dict[str, Any], kind: str) -> dict[str, Any]:

@@ -28,7 +28,7 @@ def census(*roots: object, but: Iterable[object] = ()) -> Counter[str]:
     ``but`` are things that belong to others: what can be reached through them alone isn't counted.
     """
     gc.collect()
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     seen = {id(one) for one in but}
     todo: list[tuple[str, object]] = [(type(root).__qualname__, root) for root in roots]
     kept_alive: list[object] = [todo]  # ids are compared: nothing may die meanwhile
@@ -39,15 +39,15 @@ def census(*roots: object, but: Iterable[object] = ()) -> Counter[str]:
         seen.add(id(item))
         kept_alive.append(item)
         if isinstance(item, _CACHES):
-            _count_cache(found, item)
+            _count_cache(counts, item)
             continue
         if isinstance(item, deque) and item.maxlen is not None:
             continue  # it has a bound
         counted, entries = _entries(place, item)
         if entries:
-            found[counted] += entries
+            counts[counted] += entries
         todo += _inside(place, item)
-    return found
+    return counts
 
 
 def _entries(place: str, item: Any) -> tuple[str, int]:
@@ -82,10 +82,10 @@ def growth(before: Mapping[str, int], after: Mapping[str, int], by: int) -> dict
     return {place: count for place, count in sorted(more.items()) if count >= by}
 
 
-def _count_cache(found: Counter[str], cache: Any) -> None:
+def _count_cache(counts: Counter[str], cache: Any) -> None:
     """Count an ``lru_cache``, unless it has a bound of its own."""
     if cache.cache_info().maxsize is None:
-        found[f"{cache.__wrapped__.__qualname__}()"] += cache.cache_info().currsize
+        counts[f"{cache.__wrapped__.__qualname__}()"] += cache.cache_info().currsize
 
 
 def _children_of(item: Any) -> Iterator[object]:

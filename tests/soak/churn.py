@@ -73,17 +73,17 @@ def soak(scale: float) -> bool:
     for name, course in COURSES.items():
         command = [sys.executable, "-m", "tests.soak", "--alone", name, "--scale", str(scale)]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        found = json.loads(done.stdout.splitlines()[-1])
-        first, last = found["mib"][0], found["mib"][-1]
+        report = json.loads(done.stdout.splitlines()[-1])
+        first, last = report["mib"][0], report["mib"][-1]
         good = last <= first * ALLOWED
         passed &= good
         table.add_row(
             course.title,
-            f"{found['rounds']:,}",
+            f"{report['rounds']:,}",
             f"{first:.0f}",
             f"{last:.0f}",
             f"{last / first:.2f}" + ("" if good else " too much"),
-            f"{found['seconds']:.0f}",
+            f"{report['seconds']:.0f}",
         )
     Console().print(table)
     return passed

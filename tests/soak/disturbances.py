@@ -92,7 +92,7 @@ def start_replicas(cluster: ControlPlane, cleanup: ExitStack) -> Replicas:
     replace_token(cluster.api, cluster, token, 0)
     configuration = {**_ELECTION, "profiles": [_PROFILE]}
     moves = {"profiles": [{"pluginConfig": [{"name": "MigrationController", "args": {}}]}]}
-    found = Replicas(
+    replicas = Replicas(
         [
             SchedulerProcess(
                 cluster, configuration, name=f"scheduler-{it}", kubeconfig=way, program=program
@@ -125,11 +125,11 @@ def start_replicas(cluster: ControlPlane, cleanup: ExitStack) -> Replicas:
         clock,
         {},
     )
-    for each in found.all:
+    for each in replicas.all:
         cleanup.callback(each.kill)
         each.start(wait=False)
-        found.pids[each.log.stem] = each.pid
-    return found
+        replicas.pids[each.log.stem] = each.pid
+    return replicas
 
 
 def step_clock(clock: Path, seconds: float) -> None:

@@ -50,8 +50,8 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def changes(diff: Sequence[str]) -> list[tuple[str, str]]:
     """Return (before, after) of a diff: a line added before another, a line replaced."""
     (added,) = (line[1:] for line in diff[:1])
-    kept, gone, new = (line[1:] for line in diff[1:])
-    return [(kept, f"{added}\n{kept}"), (gone, new)]
+    kept, replaced, new = (line[1:] for line in diff[1:])
+    return [(kept, f"{added}\n{kept}"), (replaced, new)]
 
 
 def run(folder: Path, *command: str) -> str:

@@ -17,9 +17,9 @@ def test_every_note_has_a_kind_and_a_sentence() -> None:
     notes = [file for file in (ROOT / "changes").iterdir() if file.name != "README.md"]
 
     for note in notes:
-        found = re.fullmatch(r"[a-z0-9-]+\.([a-z]+)\.md", note.name)
-        assert found is not None, f"changes/{note.name}: expected <what>.<kind>.md"
-        assert found[1] in KINDS, f"changes/{note.name}: kinds are {sorted(KINDS)}"
+        match = re.fullmatch(r"[a-z0-9-]+\.([a-z]+)\.md", note.name)
+        assert match is not None, f"changes/{note.name}: expected <what>.<kind>.md"
+        assert match[1] in KINDS, f"changes/{note.name}: kinds are {sorted(KINDS)}"
         assert note.read_text("utf-8").strip().endswith("."), f"{note.name}: no sentence"
 
 

@@ -144,11 +144,11 @@ def test_the_manager_survives_hostile_objects(number: int) -> None:
     evil = colocated_node(amounts(10, "10G"), name="evil")
     world.add(marked(evil, "annotations", dict.fromkeys(KEYS, TEXTS[number])))
 
-    found = kept(world, "a")
+    outcome = kept(world, "a")
 
     assert faults == []
     plain, _ = isolated()
-    assert found == kept(plain, "a")
+    assert outcome == kept(plain, "a")
 
 
 @pytest.mark.slow

@@ -28,7 +28,7 @@ def package(folder: Path, **modules: str) -> Path:
 def test_a_class_name_that_exists_twice_is_found(tmp_path: Path) -> None:
     """Private classes and classes inside others may share their names."""
     inside = "class Outer:\n    class Plan: ...\n"
-    found = repeated_classes(
+    repeated = repeated_classes(
         package(
             tmp_path,
             a="class Plan: ...\nclass _Row: ...\n",
@@ -37,7 +37,7 @@ def test_a_class_name_that_exists_twice_is_found(tmp_path: Path) -> None:
         )
     )
 
-    assert found == {"Plan": ["a.py", "b/c.py"]}
+    assert repeated == {"Plan": ["a.py", "b/c.py"]}
 
 
 def test_listed_module_that_does_not_exist_is_found(tmp_path: Path) -> None:

@@ -39,8 +39,8 @@ def commands(page: str) -> list[tuple[list[str], str]]:
             r"^\$ " if language == "console" else r"^(?=koord )", block, flags=re.MULTILINE
         )
     ]
-    found = [part.partition("\n") for part in parts if part.startswith("koord ")]
-    return [(shlex.split(line, comments=True)[1:], rest) for line, _, rest in found]
+    parts_of_commands = [part.partition("\n") for part in parts if part.startswith("koord ")]
+    return [(shlex.split(line, comments=True)[1:], rest) for line, _, rest in parts_of_commands]
 
 
 def text_of(page: str) -> str:
@@ -78,9 +78,9 @@ def test_every_file_of_a_command_is_there(page: Path) -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_commands_of_helm_name_the_namespace(page: Path) -> None:
     """Otherwise Helm looks for the release in the namespace of the context, and finds none."""
-    found = RELEASE.findall(page.read_text("utf-8"))
+    release_commands = RELEASE.findall(page.read_text("utf-8"))
 
-    assert [each for each in found if not re.search(r" (?:-n|--namespace) ", each)] == []
+    assert [each for each in release_commands if not re.search(r" (?:-n|--namespace) ", each)] == []
 
 
 @pytest.mark.slow

@@ -27,8 +27,8 @@ EXAMPLE = ROOT / "examples/colocation.yaml"
 
 def blocks() -> list[Any]:
     """Return the YAML of the page: values of the chart, a profile, a Deployment."""
-    found = re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
-    return [yaml.load(block, yaml.CSafeLoader) for block in found]
+    matches = re.findall(r"```yaml\n(.*?)```", PAGE.read_text("utf-8"), re.DOTALL)
+    return [yaml.load(block, yaml.CSafeLoader) for block in matches]
 
 
 def configuration() -> ConfigMap:

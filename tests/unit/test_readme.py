@@ -23,33 +23,33 @@ def checkout(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_readme_shows_the_example() -> None:
     """The file that the commands name."""
-    found = re.search(r"\$ cat (examples/cluster\.yaml)\n(.*?\n)\n", README, re.DOTALL)
-    assert found is not None
+    match = re.search(r"\$ cat (examples/cluster\.yaml)\n(.*?\n)\n", README, re.DOTALL)
+    assert match is not None
 
-    assert (ROOT / found[1]).read_text("utf-8") == found[2]
+    assert (ROOT / match[1]).read_text("utf-8") == match[2]
 
 
 def test_the_explanation_is_that_of_the_same_cluster() -> None:
     """Where it is shown."""
-    found = re.search(
+    match = re.search(
         r"\$ koord (explain pod huge -f examples/cluster\.yaml) .*\n((?:.*\n)*?)  …", README
     )
-    assert found is not None
+    assert match is not None
 
-    done = CliRunner().invoke(app, shlex.split(found[1]))
+    done = CliRunner().invoke(app, shlex.split(match[1]))
 
-    assert done.stdout.startswith(found[2])
+    assert done.stdout.startswith(match[2])
 
 
 def test_the_first_command_prints_what_the_readme_shows() -> None:
     """Literally, but for spaces at the ends of lines."""
-    found = re.search(r"\$ koord (schedule -f examples/cluster\.yaml)\n(.*?)```", README, re.DOTALL)
-    assert found is not None
+    match = re.search(r"\$ koord (schedule -f examples/cluster\.yaml)\n(.*?)```", README, re.DOTALL)
+    assert match is not None
 
-    done = CliRunner().invoke(app, shlex.split(found[1]))
+    done = CliRunner().invoke(app, shlex.split(match[1]))
 
     printed = [line.rstrip() for line in done.stdout.splitlines()]
-    assert printed == found[2].splitlines()
+    assert printed == match[2].splitlines()
     assert done.stderr == ""
 
 

@@ -66,8 +66,10 @@ def test_the_shipped_recording_is_that_of_the_command(checkout: Path) -> None:
     assert CliRunner().invoke(app, command).exit_code == 0
 
     def story(path: Path) -> tuple[RecordingHeader, list[object]]:
-        found = read_recording(gzip.decompress(path.read_bytes()).splitlines(keepends=True), "it")
-        return found.header, [(b.at_s, list(b.objects())) for b in found.batches]
+        recording = read_recording(
+            gzip.decompress(path.read_bytes()).splitlines(keepends=True), "it"
+        )
+        return recording.header, [(b.at_s, list(b.objects())) for b in recording.batches]
 
     assert story(SHIPPED) == story(checkout / "run.jsonl.gz")
     assert SHIPPED.stat().st_size < 10_000

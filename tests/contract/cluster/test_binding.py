@@ -26,16 +26,16 @@ def running(cluster: Cluster, name: str, *, ready: bool = True) -> Pod:
     """Create a pod of app web that runs on a node."""
     cluster.create(pod(name, labels={"app": "web"}))
     assert bind(cluster, name) is None
-    found = cluster.get(Pod, name, "default")
+    stored = cluster.get(Pod, name, "default")
     condition = Condition(type="Ready", status=str(ready))
-    status = replace(found.status, phase="Running", conditions=(condition,))
-    return cluster.update_status(replace(found, status=status))
+    status = replace(stored.status, phase="Running", conditions=(condition,))
+    return cluster.update_status(replace(stored, status=status))
 
 
 def give_status(cluster: Cluster, name: str, status: PodDisruptionBudgetStatus) -> None:
-    found = cluster.get(PodDisruptionBudget, name, "default")
-    generation = found.metadata.generation
-    cluster.update_status(replace(found, status=replace(status, observed_generation=generation)))
+    stored = cluster.get(PodDisruptionBudget, name, "default")
+    generation = stored.metadata.generation
+    cluster.update_status(replace(stored, status=replace(status, observed_generation=generation)))
 
 
 def test_a_binding_is_one_write(cluster: Cluster) -> None:
@@ -158,8 +158,8 @@ def test_a_grace_period_only_shrinks(cluster: Cluster) -> None:
     periods = []
     for wanted in (None, 10, 20):
         cluster.delete(Pod, "a", "default", grace_period_s=wanted)
-        found = cluster.get(Pod, "a", "default")
-        periods.append(found.metadata.deletion_grace_period_seconds)
+        stored = cluster.get(Pod, "a", "default")
+        periods.append(stored.metadata.deletion_grace_period_seconds)
 
     assert periods == [30, 10, 10]
 

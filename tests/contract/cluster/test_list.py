@@ -93,5 +93,5 @@ def test_nodes_are_selected_by_name_and_cordon(cluster: Cluster) -> None:
     cluster.create(node("n2"))
     cluster.patch(Node, "n2", "", {"spec": {"unschedulable": True}})
 
-    found = cluster.list(Node, field_selector="spec.unschedulable=true").items
-    assert [n.metadata.name for n in found] == ["n2"]
+    cordoned = cluster.list(Node, field_selector="spec.unschedulable=true").items
+    assert [n.metadata.name for n in cordoned] == ["n2"]

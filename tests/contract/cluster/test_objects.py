@@ -23,12 +23,12 @@ from koordinator.foundation.errors import (
 from koordinator.foundation.quantity import Quantity
 
 
-def annotated(found: Pod, **annotations: str) -> Pod:
-    return replace(found, metadata=replace(found.metadata, annotations=annotations))
+def annotated(original: Pod, **annotations: str) -> Pod:
+    return replace(original, metadata=replace(original.metadata, annotations=annotations))
 
 
-def with_phase(found: Pod, phase: str) -> Pod:
-    return replace(found, status=replace(found.status, phase=phase))
+def with_phase(original: Pod, phase: str) -> Pod:
+    return replace(original, status=replace(original.status, phase=phase))
 
 
 def wait_for_class(cluster: Cluster, priority: int, **spec: str) -> None:

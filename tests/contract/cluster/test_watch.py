@@ -299,8 +299,8 @@ def act(cluster: Cluster, action: str, name: str, tick: int) -> None:
                 [Binding("default", name, f"n{tick}", annotations={"t": str(tick)})]
             ).results()
         elif action == "run":
-            found = cluster.get(Pod, name, "default")
-            cluster.update_status(replace(found, status=replace(found.status, phase="Running")))
+            stored = cluster.get(Pod, name, "default")
+            cluster.update_status(replace(stored, status=replace(stored.status, phase="Running")))
         elif action in finalizers:
             patch = {"metadata": {"finalizers": finalizers[action]}}
             cluster.patch(Pod, name, "default", patch)

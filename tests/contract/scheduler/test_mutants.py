@@ -58,14 +58,14 @@ def faulty(spec: PluginSpec[Any], fault: Fault, **more: Any) -> PluginSpec[Any]:
     members["hints"] = property(lambda self: without_short_cuts(self.inner))
 
     def judge(self: Any, snapshot: Snapshot, pod: PodClass) -> Rejections:
-        found = self.inner.filter(snapshot, pod)
-        wrong: BoolArray = (fault(snapshot, pod) > 0) & (found.codes == 0)
-        bit = len(found.reasons)
+        rejections = self.inner.filter(snapshot, pod)
+        wrong: BoolArray = (fault(snapshot, pod) > 0) & (rejections.codes == 0)
+        bit = len(rejections.reasons)
         return Rejections(
-            found.codes | (wrong.astype(np.int64) << bit),
-            (*found.reasons, "faulty"),
-            found.verdict,
-            None if found.explain is None else _explained(found, bit),
+            rejections.codes | (wrong.astype(np.int64) << bit),
+            (*rejections.reasons, "faulty"),
+            rejections.verdict,
+            None if rejections.explain is None else _explained(rejections, bit),
         )
 
     def score(self: Any, snapshot: Snapshot, pod: PodClass) -> IntArray:
@@ -99,10 +99,10 @@ def _passed_on(name: str, is_method: bool) -> Any:
     return property(lambda self: getattr(self.inner, name))
 
 
-def _explained(found: Rejections, bit: int) -> Callable[[int], Any]:
+def _explained(rejections: Rejections, bit: int) -> Callable[[int], Any]:
     def explain(row: int) -> Any:
-        assert found.explain is not None
-        return found.explain(row) if not found.codes[row] >> bit & 1 else ["faulty"]
+        assert rejections.explain is not None
+        return rejections.explain(row) if not rejections.codes[row] >> bit & 1 else ["faulty"]
 
     return explain
 

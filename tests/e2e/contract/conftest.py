@@ -75,7 +75,9 @@ def bed_of(controlplane: ControlPlane, cluster: KubernetesCluster) -> Bed:
         return cluster.get(kind_type, meta["name"], meta.get("namespace", ""))
 
     def raw(kind_type: type[KubeObject], name: str, namespace: str) -> JsonObject:
-        found: JsonObject = controlplane.api.request("GET", object_path(kind_type, name, namespace))
-        return found
+        response: JsonObject = controlplane.api.request(
+            "GET", object_path(kind_type, name, namespace)
+        )
+        return response
 
     return Bed(cluster, create_manifest, raw, controlplane.compact_history)

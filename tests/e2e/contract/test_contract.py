@@ -13,7 +13,9 @@ _MODULES = [
 ]
 
 for _module in _MODULES:
-    _found = {name: value for name, value in vars(_module).items() if not name.startswith("_")}
-    _twice = {name for name in _found if name.startswith("test_")} & globals().keys()
+    _contract_tests = {
+        name: value for name, value in vars(_module).items() if not name.startswith("_")
+    }
+    _twice = {name for name in _contract_tests if name.startswith("test_")} & globals().keys()
     assert not _twice, f"{_module.__name__}: a test of that name is in another module: {_twice}"
-    globals().update(_found)
+    globals().update(_contract_tests)

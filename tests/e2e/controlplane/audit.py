@@ -60,8 +60,8 @@ class AuditLog:
 
     def binds(self, since_byte: int = 0) -> list[BindRequest]:
         """Return the requests that were answered after ``since_byte``, in the order they came."""
-        found = [_bind_request(event) for event in self._events(since_byte)]
-        return sorted(found, key=lambda bind: bind.began_s)
+        requests = [_bind_request(event) for event in self._events(since_byte)]
+        return sorted(requests, key=lambda bind: bind.began_s)
 
     def _events(self, since_byte: int) -> Iterator[Any]:
         if not self._path.exists():

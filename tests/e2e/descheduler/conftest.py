@@ -85,18 +85,18 @@ class Mover(User):
 
     def phase(self, name: str) -> str:
         """Return the phase of a job."""
-        found: str = self.status(name).get("phase", "")
-        return found
+        phase: str = self.status(name).get("phase", "")
+        return phase
 
     def jobs(self) -> list[Any]:
         """Return all jobs."""
-        found: list[Any] = self._api.request("GET", JOBS)["items"]
-        return found
+        jobs: list[Any] = self._api.request("GET", JOBS)["items"]
+        return jobs
 
     def reservations(self) -> list[Any]:
         """Return all reservations."""
-        found: list[Any] = self._api.request("GET", RESERVATIONS)["items"]
-        return found
+        reservations: list[Any] = self._api.request("GET", RESERVATIONS)["items"]
+        return reservations
 
     def pods(self) -> dict[str, str]:
         """Return the pods that stay, and their nodes."""

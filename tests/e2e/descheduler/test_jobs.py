@@ -130,14 +130,14 @@ def test_every_job_succeeds_though_scheduler_and_descheduler_die(
     eventually(lambda: all(mover.phase(name) in _OVER for name in names), 180)
     mover.rolled_out()
 
-    found = {name: mover.status(name) for name in names}
-    results = {name: (it["phase"], it.get("reason", "")) for name, it in found.items()}
+    statuses = {name: mover.status(name) for name in names}
+    results = {name: (it["phase"], it.get("reason", "")) for name, it in statuses.items()}
     assert {phase for phase, _ in results.values()} == {"Succeeded"}, results
     pods = mover.pods()
     assert len(pods) == REPLICAS
-    for name, status in found.items():
+    for name, status in statuses.items():
         assert pods[status["podRef"]["name"]] == status["nodeName"], name
-    replacements = [status["podRef"]["name"] for status in found.values()]
+    replacements = [status["podRef"]["name"] for status in statuses.values()]
     assert len(set(replacements)) == len(names)
     assert "Traceback" not in scheduler.log.read_text()
 

@@ -93,11 +93,11 @@ def report(controlplane: ControlPlane, pods: dict[str, str], namespace: str, hot
 
 def cycles(process: KoordProcess) -> float:
     """Return how many cycles there were."""
-    found = 0.0
+    total = 0.0
     for line in process.get("/metrics").splitlines():
         if line.startswith("descheduler_cycle_duration_seconds_count"):
-            found += float(line.rpartition(" ")[2])
-    return found
+            total += float(line.rpartition(" ")[2])
+    return total
 
 
 @pytest.fixture

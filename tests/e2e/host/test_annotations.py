@@ -106,9 +106,9 @@ def test_no_annotation_lifts_the_limits_of_a_pod(node: PodsMachine) -> None:
         node.live(2)
         assert files(node, bank) == banks, annotations
         assert files(node, job) == jobs, annotations
-        found = files(node, small)
-        quotas = {int(found.pop(f"{place}/cpu.cfs_quota_us")) for place in ("pod", "container")}
+        actual = files(node, small)
+        quotas = {int(actual.pop(f"{place}/cpu.cfs_quota_us")) for place in ("pod", "container")}
         assert all(0 < quota <= 30_000 for quota in quotas), (quotas, annotations)
-        assert found.items() <= smalls.items(), annotations
+        assert actual.items() <= smalls.items(), annotations
     assert node.cores(job, 2) < 0.6
     assert node.cores(small, 2) < 0.4

@@ -34,12 +34,12 @@ def is_taken(machine: PodsMachine, writes: Mapping[str, int]) -> bool:
 
 def resize(machine: PodsMachine, view: PodView, limits: list[int]) -> None:
     """Change the CPU limits of the containers, in milli-CPU."""
-    found = machine.cluster.get(Pod, view.pod.metadata.name, namespace="default")
+    stored = machine.cluster.get(Pod, view.pod.metadata.name, namespace="default")
     containers = tuple(
         replace(each, resources=ResourceRequirements(limits={"cpu": Quantity.from_milli(milli)}))
-        for each, milli in zip(found.spec.containers, limits, strict=True)
+        for each, milli in zip(stored.spec.containers, limits, strict=True)
     )
-    machine.cluster.update(replace(found, spec=replace(found.spec, containers=containers)))
+    machine.cluster.update(replace(stored, spec=replace(stored.spec, containers=containers)))
 
 
 def limited(machine: PodsMachine, milli: int) -> PodView:

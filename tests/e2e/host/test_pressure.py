@@ -35,4 +35,4 @@ def test_processes_that_wait_for_a_cpu_are_under_pressure() -> None:
     host.close()
 
     assert some >= 5
-    assert all(found.full is not None for found in others)
+    assert all(each.full is not None for each in others)

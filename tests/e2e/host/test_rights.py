@@ -82,23 +82,23 @@ def allowed(own: str, pid: int, capabilities: list[str]) -> set[str]:
     """Return what an agent may do with some capabilities."""
     bounds = ",".join(["-all", *(f"+{name.lower()}" for name in capabilities)])
     command = ["setpriv", "--bounding-set", bounds, "--inh-caps", "-all", sys.executable]
-    found = subprocess.run(
+    done = subprocess.run(
         [*command, "-c", _WORK, own, str(pid)], capture_output=True, text=True, check=True
     )
-    return set(found.stdout.split())
+    return set(done.stdout.split())
 
 
 def test_the_capabilities_of_the_chart_are_enough(own: str, foreign: int) -> None:
     """For all but mounting resctrl, which the operator does on such a node."""
     # SYS_RESOURCE and SYS_PTRACE can't be tried on a machine that lacks them itself.
     has = {name for name in VALUES["koordlet"]["capabilities"] if is_ours(name)}
-    found = allowed(own, foreign, sorted(has))
+    operations = allowed(own, foreign, sorted(has))
 
-    assert found >= {"cgroups", "memory", "mounts", "sysctl", "oom", "kill"}
-    assert "mount" not in found
+    assert operations >= {"cgroups", "memory", "mounts", "sysctl", "oom", "kill"}
+    assert "mount" not in operations
     assert (CGROUPS / "cpu" / own / "pod/c/cpu.shares").read_text() == "777\n"
     if "PERFMON" in has:
-        assert "perf" in found
+        assert "perf" in operations
 
 
 @pytest.mark.parametrize(
@@ -109,12 +109,12 @@ def test_each_of_them_is_for_something(own: str, foreign: int, without: str, los
     if not is_ours(without):
         pytest.skip(f"needs {without}")
     stated = [each for each in VALUES["koordlet"]["capabilities"] if is_ours(each)]
-    found = allowed(own, foreign, [each for each in stated if each != without])
+    operations = allowed(own, foreign, [each for each in stated if each != without])
 
-    assert {"cgroups", "memory", "mounts", "sysctl"} <= found
+    assert {"cgroups", "memory", "mounts", "sysctl"} <= operations
     if lost == "perf" and Path("/proc/sys/kernel/perf_event_paranoid").read_text().strip() < "1":
         pytest.skip("everybody may count here")
-    assert lost not in found
+    assert lost not in operations
 
 
 def is_ours(capability: str) -> bool:

@@ -97,8 +97,8 @@ class Network:
     def sent_bytes(self) -> dict[str, int]:
         """Return the bytes sent by each class."""
         shown = self.run("node", "tc", "-s", "class", "show", "dev", "eth0")
-        found = re.findall(r"class htb (\S+) .*\n Sent (\d+) bytes", shown)
-        return {name: int(count) for name, count in found}
+        matches = re.findall(r"class htb (\S+) .*\n Sent (\d+) bytes", shown)
+        return {name: int(count) for name, count in matches}
 
     def close(self) -> None:
         """End the namespaces."""
@@ -145,9 +145,9 @@ def shape(limits: Sequence[str] = (), **classes: Any) -> NetworkShape:
             name: {"networkQOS": {"enable": True, **stated}} for name, stated in classes.items()
         },
     )
-    found = plan_network_shape(tree.view(*pods, slo=spec))
-    assert found is not None
-    return found
+    shape_plan = plan_network_shape(tree.view(*pods, slo=spec))
+    assert shape_plan is not None
+    return shape_plan
 
 
 def test_a_class_sends_no_more_than_it_may(network: Network) -> None:

@@ -38,9 +38,9 @@ def install_rights(controlplane: ControlPlane, helm: Callable[..., str]) -> Path
     """Install the account of the chart and what limits it; return a kubeconfig of a pod of it."""
     rendered = helm("template", "koordinator", str(CHART), "--namespace", NAMESPACE)
     objects = [
-        found
-        for found in yaml.safe_load_all(rendered)
-        if found and (found["kind"], found["metadata"]["name"]) in _RIGHTS
+        document
+        for document in yaml.safe_load_all(rendered)
+        if document and (document["kind"], document["metadata"]["name"]) in _RIGHTS
     ]
     assert len(objects) == len(_RIGHTS)
     namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}

@@ -92,8 +92,8 @@ class Cluster:
 
     def events(self) -> list[Any]:
         """Return the events about the node."""
-        found = self._kubectl("get", "events", "--all-namespaces", "--output=json")
-        return list(json.loads(found)["items"])
+        listed = self._kubectl("get", "events", "--all-namespaces", "--output=json")
+        return list(json.loads(listed)["items"])
 
 
 def quota(machine: MachineOfFiles) -> str:

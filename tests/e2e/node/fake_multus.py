@@ -38,11 +38,11 @@ def get_pod(socket: str, name: str, namespace: str = "default") -> PodResources:
 
 def devices(pod: PodResources) -> dict[str, list[str]]:
     """Return ids by resource, of all containers."""
-    found: dict[str, list[str]] = {}
+    by_resource: dict[str, list[str]] = {}
     for container in pod.containers:
         for each in container.devices:
-            found.setdefault(each.resource_name, []).extend(each.device_ids)
-    return found
+            by_resource.setdefault(each.resource_name, []).extend(each.device_ids)
+    return by_resource
 
 
 def _call(socket: str, method: str, request: bytes) -> bytes:

@@ -76,8 +76,8 @@ def site(
 
 def slices(controlplane: ControlPlane) -> list[Manifest]:
     """Return what is offered to claims."""
-    found: list[Manifest] = controlplane.api.request("GET", f"{PREFIX}/resourceslices")["items"]
-    return found
+    items: list[Manifest] = controlplane.api.request("GET", f"{PREFIX}/resourceslices")["items"]
+    return items
 
 
 def pod_of(name: str, **spec: Any) -> Manifest:

@@ -74,7 +74,9 @@ def sharer(name: str, **spec: Any) -> Manifest:
 
 def environment(site: RealNode, made: Manifest) -> dict[str, str]:
     """Return what of a container's environment is about its GPU."""
-    text = eventually(lambda: found if "done" in (found := site.printed(made)) else "")
+    text = eventually(
+        lambda: printed_text if "done" in (printed_text := site.printed(made)) else ""
+    )
     pairs = (line.partition("=") for line in text.splitlines())
     about = ("CUDA_", "LD_PRELOAD", "CLAIMED", "NVIDIA_")
     return {name: value for name, _, value in pairs if name.startswith(about)}

@@ -128,16 +128,16 @@ def test_a_server_and_batch_jobs_share_a_node(site: Site, controlplane: ControlP
         assert node.get(server)["status"]["phase"] == "Running"
 
 
-def at_least(found: int, least: int) -> int:
+def at_least(amount: int, least: int) -> int:
     """Return a number; raises AssertionError, with the number, for one that is too small."""
-    assert found >= least
-    return found
+    assert amount >= least
+    return amount
 
 
-def at_most(found: int, most: int) -> int:
+def at_most(amount: int, most: int) -> int:
     """Return a number; raises AssertionError, with the number, for one that is too large."""
-    assert found <= most
-    return found
+    assert amount <= most
+    return amount
 
 
 def cpus() -> list[str]:
@@ -158,12 +158,12 @@ def phases(node: RealNode, pods: list[Manifest]) -> list[str]:
 
 def present(node: RealNode, *names: str) -> list[str]:
     """Return the pods in the API server that are not being deleted."""
-    found = []
+    existing = []
     for name in names:
         try:
             meta = node.get({"metadata": {"namespace": "default", "name": name}})["metadata"]
         except ApiError:
             continue
         if "deletionTimestamp" not in meta:
-            found.append(name)
-    return found
+            existing.append(name)
+    return existing

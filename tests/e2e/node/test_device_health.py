@@ -19,10 +19,10 @@ def health(controlplane: ControlPlane, node: RealNode) -> dict[str, bool]:
     """Return whether each device is well, by type and number."""
     path = f"/apis/scheduling.koordinator.sh/v1alpha1/devices/{node.name}"
     try:
-        found = controlplane.api.request("GET", path)["spec"].get("devices", [])
+        devices = controlplane.api.request("GET", path)["spec"].get("devices", [])
     except ApiError:
         return {}
-    return {f"{it['type']} {it['minor']}": it.get("health", False) for it in found}
+    return {f"{it['type']} {it['minor']}": it.get("health", False) for it in devices}
 
 
 def break_gpu(folder: Path, *, healthy: bool) -> None:

@@ -92,8 +92,8 @@ def site(
 
 
 def read_node(controlplane: ControlPlane, node: RealNode) -> Manifest:
-    found: Manifest = controlplane.api.request("GET", f"/api/v1/nodes/{node.name}")
-    return found
+    manifest: Manifest = controlplane.api.request("GET", f"/api/v1/nodes/{node.name}")
+    return manifest
 
 
 def offered(controlplane: ControlPlane, node: RealNode, resource: str) -> int:

@@ -156,8 +156,8 @@ def test_hostile_annotations_cost_their_own_pod_no_start(
         assert first_words(node, each)["shares"]
     events = eventually(
         lambda: (
-            found
-            if "RuntimeHookFailed" in (found := kubectl("get", "events", "--output=wide"))
+            listed
+            if "RuntimeHookFailed" in (listed := kubectl("get", "events", "--output=wide"))
             else ""
         )
     )

@@ -191,7 +191,7 @@ def memory_limit(uid: str) -> int:
 
 def settings(*but: str) -> dict[Path, str]:
     """Return the settings of the foreign cgroup and of pods, except pods with these UIDs."""
-    found = {}
+    contents = {}
     for file in _SETTINGS:
         for top in ("kubepods", FOREIGN):
             below = cgroup_path(file, top, VERSION)
@@ -199,5 +199,5 @@ def settings(*but: str) -> dict[Path, str]:
             for each in path.parent.rglob(path.name) if path is not None else ():
                 own = any(f"/pod{uid}/" in str(each) for uid in but)
                 if not own and each.stat().st_mode & stat.S_IWUSR:
-                    found[each] = each.read_text()
-    return found
+                    contents[each] = each.read_text()
+    return contents

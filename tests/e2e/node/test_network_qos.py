@@ -54,9 +54,9 @@ def _run(*words: str) -> str:
 def classes() -> Classes:
     """Return what tc shows of the uplink."""
     shown = _run("tc", "-s", "class", "show", "dev", UPLINK)
-    found = re.findall(r"class htb (\S+) .*?rate (\d+)(\w*)bit.*\n Sent (\d+) bytes", shown)
+    matches = re.findall(r"class htb (\S+) .*?rate (\d+)(\w*)bit.*\n Sent (\d+) bytes", shown)
     units = {"": 1, "K": 1_000, "M": 1_000_000, "G": 1_000_000_000}
-    return {name: (int(rate) * units[unit], int(sent)) for name, rate, unit, sent in found}
+    return {name: (int(rate) * units[unit], int(sent)) for name, rate, unit, sent in matches}
 
 
 def follow(kubectl: Callable[..., str], node: RealNode, policy: str) -> None:
@@ -101,8 +101,8 @@ def test_egress_of_pods_is_classified(
 
     def own() -> str:
         """Return the class of the pod with a limit."""
-        found = [name for name, (rate, _) in classes().items() if rate == OWN_BPS]
-        return found[0] if len(found) == 1 else ""
+        names = [name for name, (rate, _) in classes().items() if rate == OWN_BPS]
+        return names[0] if len(names) == 1 else ""
 
     name = eventually(own)
     rates = {each: rate for each, (rate, _) in classes().items() if each != name}

@@ -50,8 +50,8 @@ def cpus(node: RealNode, made: Manifest) -> str:
 
 def notes(controlplane: ControlPlane) -> list[str]:
     """Return the agent's events about the kubelet."""
-    found = controlplane.api.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
-    return [it["note"] for it in found["items"] if it["reason"] == "KubeletNotAsked"]
+    response = controlplane.api.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
+    return [it["note"] for it in response["items"] if it["reason"] == "KubeletNotAsked"]
 
 
 def restart_kubelet(node: RealNode, further: dict[str, Any]) -> None:

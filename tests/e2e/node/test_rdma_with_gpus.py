@@ -46,15 +46,15 @@ BUSES = {"pci0000:00": "0000:01", "pci0000:80": "0000:81"}
 def documents() -> Iterator[Manifest]:
     """Yield the manifests of the page."""
     for block in re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL):
-        found = yaml.safe_load(block)
-        if "kind" in found:
-            yield found
+        document = yaml.safe_load(block)
+        if "kind" in document:
+            yield document
 
 
 def of_page(kind: str) -> Manifest:
     """Return the manifest of a kind."""
-    (found,) = (each for each in documents() if each["kind"] == kind)
-    return found
+    (document,) = (each for each in documents() if each["kind"] == kind)
+    return document
 
 
 def trainer(name: str) -> Manifest:
@@ -156,10 +156,10 @@ class Site:
 
     def reported(self) -> dict[str, dict[str, list[str]]]:
         """Return the devices by pod in the answer of List."""
-        found = {
+        by_type = {
             each.name: fake_multus.devices(each) for each in fake_multus.list_pods(self.socket)
         }
-        return {name: devices for name, devices in found.items() if devices}
+        return {name: devices for name, devices in by_type.items() if devices}
 
 
 @pytest.fixture
@@ -207,8 +207,8 @@ def site(
 
 def allocated(made: Manifest) -> tuple[str, str]:
     """Return UUID of the GPU and address of the function that the scheduler gave a pod."""
-    found = json.loads(made["metadata"]["annotations"][ALLOCATED])
-    ((gpu,), (card,)) = found["gpu"], found["rdma"]
+    allocation = json.loads(made["metadata"]["annotations"][ALLOCATED])
+    ((gpu,), (card,)) = allocation["gpu"], allocation["rdma"]
     ((function,),) = (card["extension"]["vfs"],)
     return gpu["id"], function["busID"]
 
@@ -261,10 +261,10 @@ def test_a_copied_annotation_gets_no_device(site: Site, controlplane: ControlPla
 
 def _warnings(controlplane: ControlPlane, name: str) -> list[str]:
     """Return the agent's events about the hooks of a pod."""
-    found = controlplane.api.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
+    response = controlplane.api.request("GET", "/apis/events.k8s.io/v1/namespaces/default/events")
     return [
         event["note"]
-        for event in found["items"]
+        for event in response["items"]
         if event["reason"] == "RuntimeHookFailed" and event["regarding"]["name"] == name
     ]
 

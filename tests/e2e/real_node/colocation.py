@@ -170,8 +170,8 @@ def quota_us(folder: Path) -> int:
 def cgroup_of(node: RealNode, made: Manifest) -> Path:
     """Return the folder of a pod's container."""
     identity = node.container_id(made)
-    (found,) = (path for path in (CGROUPS / "cpu/kubepods").rglob(identity) if path.is_dir())
-    return found
+    (folder,) = (path for path in (CGROUPS / "cpu/kubepods").rglob(identity) if path.is_dir())
+    return folder
 
 
 @dataclass

@@ -220,14 +220,14 @@ class RealNode:
     def wait_for(self, pod: Manifest, phase: str, timeout_s: float = _PATIENCE_S) -> Manifest:
         """Wait until a pod has a phase; return the pod.  One that has ended before is an error."""
 
-        def found() -> Manifest | None:
+        def ended_manifest() -> Manifest | None:
             now = self.get(pod)
             status = now["status"]
             if status["phase"] in {phase, "Failed", "Succeeded"}:
                 return now
             return None
 
-        now = eventually(found, timeout_s)
+        now = eventually(ended_manifest, timeout_s)
         assert now is not None
         assert now["status"]["phase"] == phase, json.dumps(now["status"], indent=1)
         return now
@@ -236,8 +236,8 @@ class RealNode:
         """Return a pod as it is now."""
         namespace, name = pod["metadata"]["namespace"], pod["metadata"]["name"]
         path = f"/api/v1/namespaces/{namespace}/pods/{name}"
-        found: Manifest = self._controlplane.api.request("GET", path)
-        return found
+        response: Manifest = self._controlplane.api.request("GET", path)
+        return response
 
     def printed(self, pod: Manifest, container: str = "main") -> str:
         """Return what a container has printed since its first start."""
@@ -409,10 +409,10 @@ def _clean_up() -> None:
 
 def _remove_cgroups() -> None:
 
-    def is_gone() -> bool:
+    def is_deleted() -> bool:
         for folder in sorted(_folders(), reverse=True):
             with suppress(OSError):
                 folder.rmdir()
         return not _kubepods()
 
-    eventually(is_gone, _PATIENCE_S)
+    eventually(is_deleted, _PATIENCE_S)

@@ -220,11 +220,11 @@ def test_selectors_are_accepted_and_refused_as_by_the_api_server(
 ) -> None:
     """What is missing here is refused with its name before anything is evaluated."""
     for expression in (*ACCEPTED, *REFUSED):
-        found = compile_selector(expression)
+        selector = compile_selector(expression)
         is_taken = is_accepted(controlplane, expression)
         assert (expression, is_taken) == (
             expression,
-            not isinstance(found, InputError) and bool(expression),
+            not isinstance(selector, InputError) and bool(expression),
         )
         assert is_taken is (expression in ACCEPTED), expression
     for expression in BEYOND:

@@ -52,11 +52,11 @@ def tenant(controlplane: ControlPlane, user: User) -> Path:
 
 def in_namespace(kubeconfig: Path, namespace: str) -> Path:
     """Return a copy whose context has a namespace."""
-    found = yaml.safe_load(kubeconfig.read_text())
-    for context in found["contexts"]:
+    document = yaml.safe_load(kubeconfig.read_text())
+    for context in document["contexts"]:
         context["context"]["namespace"] = namespace
     copy = kubeconfig.with_name(f"{kubeconfig.stem}-{namespace}.yaml")
-    copy.write_text(yaml.safe_dump(found))
+    copy.write_text(yaml.safe_dump(document))
     return copy
 
 
@@ -69,9 +69,9 @@ def test_commands_use_the_cluster_of_the_environment(
     admin = in_namespace(controlplane.kubeconfig(), user.namespace)
     large = f"{user.namespace}/large"
 
-    (found,) = output(admin, "explain", "pod", "large")["pods"]
-    assert (found["pod"], found["verdict"]) == (large, "waits")
-    assert {cause["reason"] for cause in found["causes"]} == {CPU}
+    (explanation,) = output(admin, "explain", "pod", "large")["pods"]
+    assert (explanation["pod"], explanation["verdict"]) == (large, "waits")
+    assert {cause["reason"] for cause in explanation["causes"]} == {CPU}
 
     assert output(admin, "explain", "pods", "-n", user.namespace)["waiting"] == 2
     (web,) = output(admin, "explain", "pods", "-n", user.namespace, "-l", "app=web")["causes"]
@@ -90,9 +90,9 @@ def test_a_tenant_sees_why_own_pods_wait(user: User, tenant: Path) -> None:
     user.refusal_of("large")
 
     done = run_command(tenant, "explain", "pod", "large", "-o", "json")
-    (found,) = json.loads(done.stdout)["pods"]
-    assert found["verdict"] == "waits"
-    assert CPU in found["causes"][0]["reason"]
+    (explanation,) = json.loads(done.stdout)["pods"]
+    assert explanation["verdict"] == "waits"
+    assert CPU in explanation["causes"][0]["reason"]
     assert "this user may not read" in done.stderr
 
     assert output(tenant, "explain", "pods")["waiting"] == 1

@@ -64,11 +64,11 @@ def pages(controlplane: ControlPlane, tmp_path: Path) -> Iterator[Pages]:
             command, stdout=log, stderr=log, process_group=controlplane.process_group
         ) as process,
     ):
-        found = Pages(Endpoint(plain), Endpoint(secure, unverified()))
+        dashboard = Pages(Endpoint(plain), Endpoint(secure, unverified()))
         try:
             eventually(lambda: errors.read_text().count("Dashboard:") == 2, 60)
-            eventually(lambda: found.frame().get("totals") is not None, 60)
-            yield found
+            eventually(lambda: dashboard.frame().get("totals") is not None, 60)
+            yield dashboard
         finally:
             process.send_signal(signal.SIGTERM)
             assert process.wait(30) == 0, errors.read_text()

@@ -138,11 +138,11 @@ def annotation_of(user: User, pod: str, key: str) -> Any:
 
 
 def cpus_of(text: str) -> set[int]:
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in text.split(","):
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+        cpus |= set(range(int(first), int(last or first) + 1))
+    return cpus
 
 
 def assert_nothing_is_given_out_twice(user: User) -> None:

@@ -19,15 +19,15 @@ def test_a_command_explains_a_pod_of_the_cluster(user: User, controlplane: Contr
 
     kubeconfig = f"--kubeconfig={controlplane.kubeconfig()}"
     done = koord("explain", "pod", f"{user.namespace}/large", kubeconfig, "--output=json")
-    (found,) = json.loads(done.stdout)["pods"]
+    (explanation,) = json.loads(done.stdout)["pods"]
 
-    assert found["verdict"] == "waits"
-    assert {cause["reason"] for cause in found["causes"]} == {CPU, TAINTED}
-    assert {near["node"]: near.get("lacks", {}) for near in found["nearest"]} == {
+    assert explanation["verdict"] == "waits"
+    assert {cause["reason"] for cause in explanation["causes"]} == {CPU, TAINTED}
+    assert {near["node"]: near.get("lacks", {}) for near in explanation["nearest"]} == {
         "small": {"cpu": "1"},
         "infra": {},
     }
-    assert any(remedy["kind"] == "change-node" for remedy in found["remedies"])
+    assert any(remedy["kind"] == "change-node" for remedy in explanation["remedies"])
 
 
 def test_object_requests_an_explanation(user: User) -> None:
@@ -43,8 +43,8 @@ def test_object_requests_an_explanation(user: User) -> None:
     user.apply(question)
 
     def answer() -> dict[str, object]:
-        found: dict[str, object] = user.get("scheduleexplanations", "why", QUESTIONS)
-        status = found.get("status", {})
+        stored: dict[str, object] = user.get("scheduleexplanations", "why", QUESTIONS)
+        status = stored.get("status", {})
         return status if isinstance(status, dict) else {}
 
     eventually(lambda: answer().get("failedMessage"))

@@ -23,8 +23,8 @@ def member(name: str, gang: str, **spec: object) -> Manifest:
 
 
 def nominated(user: User, name: str) -> str:
-    found: str = user.get("pods", name)["status"].get("nominatedNodeName", "")
-    return found
+    node_name: str = user.get("pods", name)["status"].get("nominatedNodeName", "")
+    return node_name
 
 
 def test_a_job_gets_its_places_and_keeps_them(user: User) -> None:

@@ -115,8 +115,8 @@ def test_the_installed_rights_are_enough(
         listed = f"{HOOKS}/mutatingwebhookconfigurations/koordinator-mutating-webhook-configuration"
 
         def hooks() -> dict[str, str]:
-            found = api.request("GET", listed)["webhooks"]
-            return {each["name"]: each["clientConfig"]["caBundle"] for each in found}
+            webhooks = api.request("GET", listed)["webhooks"]
+            return {each["name"]: each["clientConfig"]["caBundle"] for each in webhooks}
 
         assert eventually(hooks) == {
             "mpod-create.koordinator.sh": trusted,
@@ -134,9 +134,9 @@ def test_a_report_becomes_batch_resources(controlplane: ControlPlane) -> None:
     report(controlplane, "n1")
 
     def batch() -> str:
-        found = api.request("GET", "/api/v1/nodes/n1")
-        shown = found["status"]["allocatable"]
-        assert shown == found["status"]["capacity"]
+        stored = api.request("GET", "/api/v1/nodes/n1")
+        shown = stored["status"]["allocatable"]
+        assert shown == stored["status"]["capacity"]
         cpu: str = shown["kubernetes.io/batch-cpu"]
         return cpu
 
@@ -196,16 +196,19 @@ def test_a_pod_that_is_created_gets_its_profile(
     eventually(trusted, 90)  # it is looked at once a minute
     path = f"/api/v1/namespaces/{namespace}/pods"
     eventually(lambda: api.request("POST", path, pod))
-    found = api.request("GET", f"{path}/job")
+    created = api.request("GET", f"{path}/job")
 
-    assert found["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
-    container = found["spec"]["containers"][0]
+    assert created["metadata"]["labels"]["koordinator.sh/qosClass"] == "BE"
+    container = created["spec"]["containers"][0]
     assert container["resources"]["requests"] == {
         "kubernetes.io/batch-cpu": "1500",
         "kubernetes.io/batch-memory": "1Gi",
     }
     assert container["env"] == [{"name": "A", "value": "b"}]
-    assert (found["spec"]["priority"], found["spec"]["terminationGracePeriodSeconds"]) == (5000, 15)
+    assert (created["spec"]["priority"], created["spec"]["terminationGracePeriodSeconds"]) == (
+        5000,
+        15,
+    )
 
     manager.kill()  # now the failure policy decides: Fail rejects, Ignore admits as written
     second = {**pod, "metadata": {"name": "second", "labels": {"app": "etl"}}}

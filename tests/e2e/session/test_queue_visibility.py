@@ -50,10 +50,10 @@ def services(port: int, **spec: Any) -> list[dict[str, Any]]:
 
 
 def is_available(controlplane: ControlPlane) -> bool:
-    found = controlplane.api.request(
+    service = controlplane.api.request(
         "GET", f"/apis/apiregistration.k8s.io/v1/apiservices/{API_SERVICE}"
     )
-    conditions = found.get("status", {}).get("conditions", [])
+    conditions = service.get("status", {}).get("conditions", [])
     return any(it["type"] == "Available" and it["status"] == "True" for it in conditions)
 
 

@@ -103,10 +103,10 @@ def test_jobs_wait_in_the_order_of_their_queue(user: User, controlplane: Control
     user.apply(group, of("queued", "w-0", "1", **label), of("queued", "w-1", "1", **label))
 
     def annotations() -> dict[str, str]:
-        found: dict[str, str] = user.get("podgroups", "train", API)["metadata"].get(
+        values: dict[str, str] = user.get("podgroups", "train", API)["metadata"].get(
             "annotations", {}
         )
-        return found
+        return values
 
     eventually(lambda: annotations().get(GANG + "queue-position") == "2", STEPS_S)
     assert f"the first is {user.namespace}/head" in annotations()[GANG + "queue-reason"]

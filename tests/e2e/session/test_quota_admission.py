@@ -76,8 +76,8 @@ def started_replicas(
         api.request("POST", listed, {"metadata": {"name": name}, "webhooks": entries})
 
         def trusted() -> bool:
-            found = api.request("GET", f"{listed}/{name}")["webhooks"]
-            return all(each["clientConfig"].get("caBundle") for each in found)
+            webhooks = api.request("GET", f"{listed}/{name}")["webhooks"]
+            return all(each["clientConfig"].get("caBundle") for each in webhooks)
 
         eventually(trusted, 90)
         yield

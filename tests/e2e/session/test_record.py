@@ -96,17 +96,17 @@ def test_a_replayed_session_gives_the_same_bindings(
     """What waited waits again, what was bound is bound to the same node."""
     with Recording(controlplane, tmp_path) as recording:
         nodes = session(user)
-    found = recording.replayed()
+    outcomes = recording.replayed()
 
     mine = {f"{user.namespace}/{name}": node for name, node in nodes.items()}
     assert {
         name: pod_outcome["node"]
-        for name, pod_outcome in found["pods"].items()
+        for name, pod_outcome in outcomes["pods"].items()
         if "node" in pod_outcome
     } == mine
-    assert f"{user.namespace}/late" in found["pods"]
-    assert found["differences"] == []
-    assert found["before"]["placed"] == len(nodes)
+    assert f"{user.namespace}/late" in outcomes["pods"]
+    assert outcomes["differences"] == []
+    assert outcomes["before"]["placed"] == len(nodes)
 
 
 def test_anonymous_recording_has_no_names(
@@ -115,11 +115,11 @@ def test_anonymous_recording_has_no_names(
     """And still gives the same decisions."""
     with Recording(controlplane, tmp_path, "--anonymous") as recording:
         nodes = session(user)
-    found = recording.replayed()
+    outcomes = recording.replayed()
 
-    assert found["differences"] == []
-    assert found["after"]["placed"] == len(nodes)
-    assert user.namespace not in json.dumps(found)
+    assert outcomes["differences"] == []
+    assert outcomes["after"]["placed"] == len(nodes)
+    assert user.namespace not in json.dumps(outcomes)
 
 
 def test_a_recording_ends_by_itself(user: User, controlplane: ControlPlane, tmp_path: Path) -> None:

@@ -33,14 +33,14 @@ def reservation(name: str, cpu: str, *, app: str, **spec: object) -> Manifest:
     }
 
 
-def found(user: User, name: str) -> Manifest:
+def stored_reservation(user: User, name: str) -> Manifest:
     """Return a reservation as kubectl prints it; empty if it does not exist."""
     text = user.kubectl("get", KIND, name, "--ignore-not-found", "--output=json")
     return dict(json.loads(text)) if text.strip() else {}
 
 
 def phase(user: User, name: str) -> str:
-    return str(found(user, name).get("status", {}).get("phase", ""))
+    return str(stored_reservation(user, name).get("status", {}).get("phase", ""))
 
 
 @pytest.fixture(autouse=True)
@@ -55,7 +55,7 @@ def test_room_is_kept_used_and_given_back(user: User, scheduler: SchedulerProces
     user.apply(node("n0", "4"))
     user.apply(reservation("warm", "3", app="web", ttl="25s", allocateOnce=False))
     eventually(lambda: phase(user, "warm") == "Available", SOON_S)
-    assert found(user, "warm")["status"]["nodeName"] == "n0"
+    assert stored_reservation(user, "warm")["status"]["nodeName"] == "n0"
     assert user.kubectl("get", KIND).splitlines()[1].split()[:2] == ["warm", "Available"]
 
     user.apply(pod("other", "2", **MINE))
@@ -64,8 +64,8 @@ def test_room_is_kept_used_and_given_back(user: User, scheduler: SchedulerProces
     assert user.node_of("owner") == "n0"
     used = json.loads(user.get("pods", "owner")["metadata"]["annotations"][ALLOCATED])
     assert used["name"] == "warm"
-    eventually(lambda: "currentOwners" in found(user, "warm")["status"], SOON_S)
-    status = found(user, "warm")["status"]
+    eventually(lambda: "currentOwners" in stored_reservation(user, "warm")["status"], SOON_S)
+    status = stored_reservation(user, "warm")["status"]
     assert [owner["name"] for owner in status["currentOwners"]] == ["owner"]
     assert status["allocated"] == {"cpu": "2"}
     page = json.loads(scheduler.get("/apis/v1/plugins/Reservation/nodeReservations/n0"))
@@ -74,7 +74,7 @@ def test_room_is_kept_used_and_given_back(user: User, scheduler: SchedulerProces
     assert [assigned["Name"] for assigned in item["assignedPods"]] == ["owner"]
 
     assert user.node_of("other", within_s=60.0) == "n0"  # when the rest is not kept any more
-    eventually(lambda: not found(user, "warm"), SOON_S)
+    eventually(lambda: not stored_reservation(user, "warm"), SOON_S)
 
 
 def test_a_reservation_that_is_used_once_is_done(user: User) -> None:
@@ -91,8 +91,10 @@ def test_a_reservation_that_is_used_once_is_done(user: User) -> None:
 def test_unschedulable_reservation_has_the_reason(user: User) -> None:
     """In its condition and in an event; it gets a node that comes later."""
     user.apply(node("n0", "1"), reservation("big", "3", app="web"))
-    eventually(lambda: bool(found(user, "big").get("status", {}).get("conditions")), SOON_S)
-    (condition,) = found(user, "big")["status"]["conditions"]
+    eventually(
+        lambda: bool(stored_reservation(user, "big").get("status", {}).get("conditions")), SOON_S
+    )
+    (condition,) = stored_reservation(user, "big")["status"]["conditions"]
     assert (condition["type"], condition["status"], condition["reason"]) == (
         "Scheduled",
         "False",
@@ -103,7 +105,7 @@ def test_unschedulable_reservation_has_the_reason(user: User) -> None:
 
     user.apply(node("n1", "4"))
     eventually(lambda: phase(user, "big") == "Available", SOON_S)
-    assert found(user, "big")["status"]["nodeName"] == "n1"
+    assert stored_reservation(user, "big")["status"]["nodeName"] == "n1"
 
 
 def test_missing_reservation_is_explained(user: User, controlplane: ControlPlane) -> None:
@@ -125,10 +127,10 @@ def test_missing_reservation_is_explained(user: User, controlplane: ControlPlane
     cluster = (f"--kubeconfig={controlplane.kubeconfig()}", f"--config={config}", "--output=json")
 
     explained = koord("explain", "pod", f"{user.namespace}/needs", "reservation/big", *cluster)
-    found = json.loads(explained.stdout)["pods"]
+    explanations = json.loads(explained.stdout)["pods"]
 
-    assert [one["verdict"] for one in found] == ["waits", "waits"]
-    (short,) = found[0]["causes"]
+    assert [one["verdict"] for one in explanations] == ["waits", "waits"]
+    (short,) = explanations[0]["causes"]
     assert short["reason"].startswith("Reservation(s) Insufficient cpu, requested: 2000")
-    assert found[1]["pod"] == "reservation/big"
-    assert found[1]["causes"][0]["reason"] == "Insufficient cpu"
+    assert explanations[1]["pod"] == "reservation/big"
+    assert explanations[1]["causes"][0]["reason"] == "Insufficient cpu"

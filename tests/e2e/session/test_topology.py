@@ -16,8 +16,8 @@ PERIOD_S = 30.0  # more than it takes until the status is written the next time
 
 def validity(user: User) -> list[str]:
     """Return the status of the conditions of the network: there is one at most."""
-    found = json.loads(user.kubectl("get", PLURAL, "default", "-o", "json"))
-    return [one["status"] for one in found.get("status", {}).get("conditions", ())]
+    cluster_topology = json.loads(user.kubectl("get", PLURAL, "default", "-o", "json"))
+    return [one["status"] for one in cluster_topology.get("status", {}).get("conditions", ())]
 
 
 def topology(parent_of_block: str = "SpineLayer") -> Manifest:
@@ -84,8 +84,8 @@ def test_a_job_is_gathered_in_a_block(user: User) -> None:
     def blocks() -> bool:
         stored = json.loads(user.kubectl("get", PLURAL, "default", "-o", "json"))
         details = stored.get("status", {}).get("detailStatus", [])
-        found = {d["topologyInfo"]["topologyName"]: d["nodeNum"] for d in details}
-        return {"a": 1, "b": 3}.items() <= found.items()
+        sizes = {d["topologyInfo"]["topologyName"]: d["nodeNum"] for d in details}
+        return {"a": 1, "b": 3}.items() <= sizes.items()
 
     eventually(blocks)
 

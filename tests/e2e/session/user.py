@@ -42,8 +42,8 @@ class User:
         """Wait until every pod has a node; return the nodes in the order of the pods."""
 
         def nodes() -> list[str] | None:
-            found = [self.get("pods", pod)["spec"].get("nodeName", "") for pod in pods]
-            return found if all(found) else None
+            names = [self.get("pods", pod)["spec"].get("nodeName", "") for pod in pods]
+            return names if all(names) else None
 
         eventually(lambda: nodes() is not None, within_s)
         return nodes() or []

@@ -338,8 +338,8 @@ def _condition(pod: Manifest) -> Manifest:
 
 
 def _allocation(claim: Manifest) -> Manifest:
-    found: Manifest = claim.get("status", {}).get("allocation", {})
-    return found
+    allocation: Manifest = claim.get("status", {}).get("allocation", {})
+    return allocation
 
 
 def _made_ready(status: Manifest) -> list[Manifest]:

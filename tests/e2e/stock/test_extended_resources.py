@@ -214,13 +214,13 @@ def decided(cluster: SuiteCluster, manifest: Manifest, scheduler: str, like: Man
     assert not before
     cluster.create({**manifest, "spec": spec})
     give_up = time.monotonic() + _PATIENCE_S
-    found = eventually(lambda: decision(cluster, name))
-    while (found != like or not like) and time.monotonic() < give_up:
-        if not like and (found["node"] or give_up - time.monotonic() < _PATIENCE_S - 1):
+    current = eventually(lambda: decision(cluster, name))
+    while (current != like or not like) and time.monotonic() < give_up:
+        if not like and (current["node"] or give_up - time.monotonic() < _PATIENCE_S - 1):
             break
         time.sleep(0.05)
-        found = decision(cluster, name)
-    return found
+        current = decision(cluster, name)
+    return current
 
 
 def end(cluster: SuiteCluster, name: str) -> None:

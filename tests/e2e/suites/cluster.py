@@ -91,12 +91,12 @@ class SuiteCluster:
     def get(self, kind: str, name: str) -> Manifest:
         """Return an object as it is stored; empty if it is not there."""
         try:
-            found: Manifest = self.api.request("GET", self.path(kind, name))
+            manifest: Manifest = self.api.request("GET", self.path(kind, name))
         except ApiError as error:
             if error.status != _NOT_FOUND:
                 raise
             return {}
-        return found
+        return manifest
 
     def all(self, kind: str) -> list[Manifest]:
         """Return all objects of a kind."""
@@ -167,8 +167,10 @@ class SuiteCluster:
 
         def message() -> str:
             conditions = self.get("Pod", name)["status"].get("conditions", ())
-            found = (c for c in conditions if (c["type"], c["status"]) == ("PodScheduled", "False"))
-            return next((str(c.get("message", "")) for c in found), "")
+            failures = (
+                c for c in conditions if (c["type"], c["status"]) == ("PodScheduled", "False")
+            )
+            return next((str(c.get("message", "")) for c in failures), "")
 
         why = eventually(message, SOON_S)
         assert "nodeName" not in self.get("Pod", name)["spec"]
@@ -176,8 +178,8 @@ class SuiteCluster:
 
     def is_going(self, name: str) -> bool:
         """Whether a pod is deleted, or being deleted."""
-        found = self.get("Pod", name)
-        return not found or "deletionTimestamp" in found["metadata"]
+        pod = self.get("Pod", name)
+        return not pod or "deletionTimestamp" in pod["metadata"]
 
     def annotation(self, name: str, key: str, kind: str = "Pod") -> Any:
         """Return the decoded value of an annotation; None if there is none."""
@@ -243,8 +245,8 @@ class SuiteCluster:
 
     def reserved(self, name: str) -> Manifest:
         """Return the status of a reservation."""
-        found: Manifest = self.get("Reservation", name).get("status", {})
-        return found
+        status: Manifest = self.get("Reservation", name).get("status", {})
+        return status
 
     def reservation_of(self, name: str) -> str:
         """Return the name of the reservation that a pod uses; empty if it uses none."""
@@ -255,8 +257,8 @@ class SuiteCluster:
         """Wait until a reservation is used by these pods, and by no others."""
 
         def owners() -> bool:
-            found = self.reserved(name).get("currentOwners", ())
-            return sorted(one["name"] for one in found) == sorted(pods)
+            current = self.reserved(name).get("currentOwners", ())
+            return sorted(one["name"] for one in current) == sorted(pods)
 
         return eventually(owners, SOON_S)
 

@@ -203,11 +203,11 @@ def test_gpus_are_preempted(koord: SuiteCluster, *, reserved: bool) -> None:
 
 def cpus_of(status: Any) -> set[int]:
     """Return the CPUs of a set such as 0-2,5."""
-    found: set[int] = set()
+    cpus: set[int] = set()
     for part in status["cpuset"].split(","):
         first, _, last = part.partition("-")
-        found |= set(range(int(first), int(last or first) + 1))
-    return found
+        cpus |= set(range(int(first), int(last or first) + 1))
+    return cpus
 
 
 def lsr(cpu: int, memory: str = "100Mi") -> dict[str, str]:
@@ -295,8 +295,8 @@ def fill_halves(koord: SuiteCluster, of: int, **more: Any) -> None:
     """Run two pods of so many percent of the node; each is on a NUMA node of its own."""
     for name in ("p0", "p1"):
         koord.run(name, percent(of), **more)
-    found = [numa_nodes(koord, name) for name in ("p0", "p1")]
-    assert sorted(found) == [[0], [1]]
+    zones = [numa_nodes(koord, name) for name in ("p0", "p1")]
+    assert sorted(zones) == [[0], [1]]
 
 
 def test_pod_sets_its_numa_policy(numa: SuiteCluster) -> None:
@@ -342,10 +342,10 @@ def test_free_resources_are_on_two_numa_nodes(numa: SuiteCluster, policy: str) -
         numa.run(f"cpu-{number}", {"cpu": percent(40)["cpu"]})
     (node_of_memory,) = numa_nodes(numa, "memory-0")
     # The CPUs that are freed are those beside the other memory.
-    gone = next(n for n in ("cpu-0", "cpu-1") if numa_nodes(numa, n) != [node_of_memory])
-    for name in ("memory-0", gone):
+    other = next(n for n in ("cpu-0", "cpu-1") if numa_nodes(numa, n) != [node_of_memory])
+    for name in ("memory-0", other):
         numa.delete("Pod", name)
-    eventually(lambda: not numa.get("Pod", gone) and not numa.get("Pod", "memory-0"))
+    eventually(lambda: not numa.get("Pod", other) and not numa.get("Pod", "memory-0"))
 
     numa.create(numa.pod("third", percent(40), on="n0"))
 

@@ -60,11 +60,11 @@ def managed(koord: SuiteCluster, controlplane: ControlPlane) -> Iterator[SuiteCl
             api.request("POST", f"{HOOKS}/{plural}", each)
 
         def trusted() -> bool:
-            found = [
+            configurations = [
                 api.request("GET", f"{HOOKS}/{plural}/{each['metadata']['name']}")
                 for plural, each in made.items()
             ]
-            entries = [entry for one in found for entry in one["webhooks"]]
+            entries = [entry for one in configurations for entry in one["webhooks"]]
             return all(entry["clientConfig"].get("caBundle") for entry in entries)
 
         eventually(trusted, 60)
@@ -128,17 +128,17 @@ def profile(name: str, on: str, **spec: Any) -> Manifest:
 
 def root_of(managed: SuiteCluster, name: str) -> Manifest:
     """Wait for the root that the profile makes; return its labels and its least amounts."""
-    found = eventually(lambda: managed.get("ElasticQuota", f"{name}-root"))
-    labels = found["metadata"]["labels"]
+    root = eventually(lambda: managed.get("ElasticQuota", f"{name}-root"))
+    labels = root["metadata"]["labels"]
     assert labels[f"{PREFIX}is-root"] == "true"
-    least = {key: found["spec"]["min"][key] for key in ("cpu", "memory")}
+    least = {key: root["spec"]["min"][key] for key in ("cpu", "memory")}
     return {"tree": labels[f"{PREFIX}tree-id"], "min": least}
 
 
 def amounts_of(managed: SuiteCluster, name: str, what: str) -> Manifest:
     """Return an annotation of a quota; empty if there is none yet."""
-    found: Manifest = managed.annotation(name, f"{PREFIX}{what}", "ElasticQuota") or {}
-    return {key: value for key, value in found.items() if key in ("cpu", "memory")}
+    amounts: Manifest = managed.annotation(name, f"{PREFIX}{what}", "ElasticQuota") or {}
+    return {key: value for key, value in amounts.items() if key in ("cpu", "memory")}
 
 
 def test_two_trees(managed: SuiteCluster) -> None:
@@ -226,8 +226,8 @@ def test_batch_resources(managed: SuiteCluster, controlplane: ControlPlane) -> N
     batch = {"kubernetes.io/batch-cpu": "7k", "kubernetes.io/batch-memory": "26306674688"}
 
     def shown() -> bool:
-        found = managed.get("Node", "n0")["status"]["allocatable"]
-        return {key: found.get(key, "")[:2] for key in batch} == {
+        allocatable = managed.get("Node", "n0")["status"]["allocatable"]
+        return {key: allocatable.get(key, "")[:2] for key in batch} == {
             key: value[:2] for key, value in batch.items()
         }
 
@@ -262,7 +262,7 @@ def test_cpu_normalization(managed: SuiteCluster) -> None:
     )
 
     def ratio() -> str:
-        found: str = managed.get("Node", "n0")["metadata"].get("annotations", {}).get(RATIO, "")
-        return found
+        value: str = managed.get("Node", "n0")["metadata"].get("annotations", {}).get(RATIO, "")
+        return value
 
     assert eventually(ratio) == "1.20"

@@ -112,9 +112,9 @@ def test_pods_are_spread_over_zones(cluster: SuiteCluster, kind: str) -> None:
         if kind == "ReplicaSet":
             made["metadata"]["ownerReferences"] = [owner]
         cluster.create(made)
-    found = Counter(cluster.node_of(one)[2] for one in names)
+    counts = Counter(cluster.node_of(one)[2] for one in names)
 
-    assert max(found.values()) - min(found[zone] for zone in zones) <= 2
+    assert max(counts.values()) - min(counts[zone] for zone in zones) <= 2
 
 
 def limits(kind: str = "Container", **of: dict[str, str]) -> Manifest:

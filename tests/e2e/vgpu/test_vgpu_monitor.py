@@ -57,8 +57,8 @@ def sharer(name: str, namespace: str, priority: str) -> dict[str, Any]:
 def test_chart_requires_no_needless_rights(helm: Callable[..., str]) -> None:
     """No privileges, nothing of the node but three folders, pods to be read."""
     objects = {
-        found["kind"]: found
-        for found in yaml.safe_load_all(helm("template", "hami-daemon", str(CHART)))
+        document["kind"]: document
+        for document in yaml.safe_load_all(helm("template", "hami-daemon", str(CHART)))
     }
     pod = objects["DaemonSet"]["spec"]["template"]["spec"]
     contexts = [
@@ -81,7 +81,7 @@ def test_chart_requires_no_needless_rights(helm: Callable[..., str]) -> None:
     }
 
     off = helm("template", "x", str(CHART), "--set", "daemon.vgpuMonitor.enabled=false")
-    kinds = [found["kind"] for found in yaml.safe_load_all(off) if found]
+    kinds = [document["kind"] for document in yaml.safe_load_all(off) if document]
     assert sorted(kinds) == ["DaemonSet", "ServiceAccount"]
 
 

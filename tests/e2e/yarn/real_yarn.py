@@ -51,9 +51,9 @@ REGISTERED = Amounts(1, 1024)
 
 def missing(version: str = VERSION) -> str:
     """Return why no YARN of a version of Hadoop can be started here; empty if it can."""
-    lacking = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
-    if lacking:
-        return f"a real YARN needs {', '.join(lacking)}"
+    absent = [name for name in ("java", "javac", "mvn") if shutil.which(name) is None]
+    if absent:
+        return f"a real YARN needs {', '.join(absent)}"
     try:
         class_path(version)
     except subprocess.CalledProcessError as error:
@@ -215,18 +215,18 @@ class RealYarn:
 
     def own_limit(self) -> Amounts | None:
         """Return what the NodeManager itself admits containers by."""
-        found = self._ask(f"http://localhost:{self.node_web}/ws/v1/node/info")
-        if found is None:
+        response = self._ask(f"http://localhost:{self.node_web}/ws/v1/node/info")
+        if response is None:
             return None
-        info = found["nodeInfo"]
+        info = response["nodeInfo"]
         return Amounts(
             info["totalVCoresAllocatedContainers"], info["totalPmemAllocatedContainersMB"]
         )
 
     def tasks(self) -> list[str]:
         """Return the ids of the running containers without ApplicationMasters."""
-        found = self._ask(f"http://localhost:{self.node_web}/ws/v1/node/containers")
-        listed = ((found or {}).get("containers") or {}).get("container", [])
+        response = self._ask(f"http://localhost:{self.node_web}/ws/v1/node/containers")
+        listed = ((response or {}).get("containers") or {}).get("container", [])
         return [
             each["id"]
             for each in listed
@@ -240,13 +240,13 @@ class RealYarn:
 
     def processes_of(self, container: str) -> list[int]:
         """Return the processes of a container."""
-        group, found = self.pid_of(container), []
+        group, pids = self.pid_of(container), []
         for stat in Path("/proc").glob("[0-9]*/stat"):
             with suppress(OSError):
                 fields = stat.read_text().rpartition(")")[2].split()
                 if int(fields[2]) == group:
-                    found.append(int(stat.parent.name))
-        return found
+                    pids.append(int(stat.parent.name))
+        return pids
 
     def run_tasks(self, count: int, memory_mb: int = 256, vcores: int = 1) -> str:
         """Submit an application that keeps so many sleeping tasks; return its id."""
@@ -273,8 +273,8 @@ class RealYarn:
         self._ask(self._url(f"apps/{app_id}/state"), {"state": "KILLED"}, method="PUT")
 
     def _node(self) -> dict[str, Any] | None:
-        found = self._ask(self._url("nodes?states=RUNNING"))
-        listed = ((found or {}).get("nodes") or {}).get("node", [])
+        response = self._ask(self._url("nodes?states=RUNNING"))
+        listed = ((response or {}).get("nodes") or {}).get("node", [])
         return next((each for each in listed if each["id"] == self.node_id), None)
 
     def _url(self, path: str) -> str:
@@ -385,13 +385,13 @@ class RealYarn:
 
     def _addresses(self) -> dict[str, str]:
         several = len(self.names) > 1
-        found = {
+        addresses = {
             f"{_RM}.{what}.{name}" if several else f"{_RM}.{what}": f"localhost:{port}"
             for name, ports in self._ports.items()
             for what, port in ports.items()
         }
         if several:
-            found |= {
+            addresses |= {
                 f"{_RM}.ha.enabled": "true",
                 f"{_RM}.ha.automatic-failover.enabled": "false",
                 f"{_RM}.ha.rm-ids": ",".join(self.names),
@@ -399,7 +399,7 @@ class RealYarn:
                 "yarn.client.failover-sleep-base-ms": "200",
                 "yarn.client.failover-sleep-max-ms": "500",
             }
-        return found
+        return addresses
 
 
 def _served_with(keystore: Path) -> dict[str, str]:

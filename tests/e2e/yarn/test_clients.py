@@ -116,9 +116,9 @@ def test_a_container_ends_by_signal(
     try:
         eventually(lambda: len(yarn.tasks()) == 2, 60)
         newest = max(yarn.tasks())
-        found = {each.container_id: each for each in node_manager.containers()}
-        assert found[newest].resource == YarnResource(1, 512)
-        assert found[newest].application_id in {"", app}  # older versions don't say
+        by_id = {each.container_id: each for each in node_manager.containers()}
+        assert by_id[newest].resource == YarnResource(1, 512)
+        assert by_id[newest].application_id in {"", app}  # older versions don't say
 
         client.signal_container(newest)
 

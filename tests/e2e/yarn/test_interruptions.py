@@ -45,8 +45,8 @@ def machine(controlplane: ControlPlane, yarn: RealYarn, namespace: str) -> Machi
 
 def leader(replicas: Sequence[YarnOperatorProcess]) -> YarnOperatorProcess:
     """Wait for a leader and return it."""
-    (found,) = eventually(lambda: [each for each in replicas if each.leads], TAKEN_OVER_S)
-    return found
+    (replica,) = eventually(lambda: [each for each in replicas if each.leads], TAKEN_OVER_S)
+    return replica
 
 
 def test_two_replicas_take_turns(

@@ -39,19 +39,19 @@ COLOCATION = {
 
 def block(language: str, containing: str) -> str:
     """Return the block of the page in this language that has this text."""
-    found = [
+    blocks = [
         text
         for text in re.findall(rf"```{language}\n(.*?)```", PAGE, re.DOTALL)
         if containing in text
     ]
-    assert len(found) == 1, containing
-    return str(found[0])
+    assert len(blocks) == 1, containing
+    return str(blocks[0])
 
 
 def inline(beginning: str) -> list[str]:
     """Return the arguments of a command within the page's text."""
-    (found,) = re.findall(rf"`({re.escape(beginning)}[^`]*)`", PAGE)
-    return shlex.split(found)[1:]
+    (command,) = re.findall(rf"`({re.escape(beginning)}[^`]*)`", PAGE)
+    return shlex.split(command)[1:]
 
 
 def node_manager(name: str, node_id: str, on: str) -> Any:
@@ -115,10 +115,10 @@ def conf_dir(
     helm(*(own.get(each, each) for each in command), *ports, "--set=copilot.enabled=true")
     folder = tmp_path / "hadoop-conf"
     folder.mkdir()
-    found = controlplane.api.request(
+    config_map = controlplane.api.request(
         "GET", f"/api/v1/namespaces/{NAMESPACE}/configmaps/yarn-config"
     )
-    for name, text in found["data"].items():
+    for name, text in config_map["data"].items():
         (folder / name).write_text(text)
     yield folder
     helm("uninstall", "koordinator-yarn-copilot", f"--namespace={NAMESPACE}")
@@ -208,7 +208,9 @@ def test_commands_of_the_page_have_the_documented_results(
         controlplane.api.request("POST", pods, node_manager("node-manager-1", "n2", "n2"))
         message = eventually(
             lambda: (
-                found if BAD_REFERENCE in (found := kubectl(*inline("kubectl get events"))) else ""
+                events
+                if BAD_REFERENCE in (events := kubectl(*inline("kubectl get events")))
+                else ""
             ),
             60,
         )

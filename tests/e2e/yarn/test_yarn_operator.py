@@ -156,8 +156,8 @@ def test_containers_go_when_the_node_is_needed_and_no_sooner(
             since_s = machine.uses(6, "8Gi")  # a latency-sensitive service takes six CPUs
             operator.start()
             assert len(yarn.tasks()) == 6
-            gone_s = took(since_s, lambda: len(yarn.tasks()) <= 3)
-            assert gone_s > 2
+            ended_s = took(since_s, lambda: len(yarn.tasks()) <= 3)
+            assert ended_s > 2
             eventually(lambda: yarn.used().vcores <= 4)
             machine.uses(0, "0")
             eventually(lambda: len(yarn.tasks()) == 6, 60)

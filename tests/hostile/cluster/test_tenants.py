@@ -152,9 +152,9 @@ def test_a_tenant_binds_nothing_of_another(
     # A pod is created without the allocation in its annotation, and stays so.
     assert tenant.refusal("create", obj=pod("p", annotations={**GIVEN, "mine": "1"})) == ""
     path = "/api/v1/namespaces/evil/pods/p"
-    found = controlplane.api.request("GET", path)["metadata"]["annotations"]
-    assert found.keys() & GIVEN.keys() == set()
-    assert found["mine"] == "1"
+    current = controlplane.api.request("GET", path)["metadata"]["annotations"]
+    assert current.keys() & GIVEN.keys() == set()
+    assert current["mine"] == "1"
     for key, text in GIVEN.items():
         message = tenant.refusal("annotate", "pod/p", f"{key}={text}", "--namespace=evil")
         assert "pods/binding" in message, key

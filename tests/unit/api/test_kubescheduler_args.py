@@ -127,9 +127,9 @@ def test_any_arguments_are_decoded_or_rejected(
     """Nothing that a file can hold gets past the check and fails later."""
     names = st.sampled_from(sorted(args_type.__struct_encode_fields__))
     fields = extra.draw(st.dictionaries(names, ANY_JSON, max_size=2))
-    for found in (data, fields):
+    for arguments in (data, fields):
         with suppress(InputError):
-            assert isinstance(args(args_type, found), args_type)
+            assert isinstance(args(args_type, arguments), args_type)
 
 
 def test_an_unknown_field_is_refused_with_the_known_ones() -> None:

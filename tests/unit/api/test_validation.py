@@ -381,9 +381,9 @@ def test_valid_pod_is_accepted(data: dict[str, Any]) -> None:
 )
 def test_invalid_pod_is_rejected(data: dict[str, Any], path: str, accepted: str) -> None:
     """The message names the field and what is accepted there."""
-    found, text = problem(data)
+    problem_path, text = problem(data)
 
-    assert found == path
+    assert problem_path == path
     assert accepted in text
 
 

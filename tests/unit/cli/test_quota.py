@@ -118,7 +118,7 @@ def two_tenants(tmp_path: Path) -> str:
     ],
 )
 def test_quotas_of_a_namespace_or_of_some_pods(
-    flags: list[str], found: list[dict[str, Any]], two_tenants: str
+    flags: list[str], expected: list[dict[str, Any]], two_tenants: str
 ) -> None:
     """With the quotas above them, and with figures of all pods; the table has the same rows."""
     everywhere = ["quota", "tree", "-f", two_tenants, "--feature-gates", "MultiQuotaTree=true"]
@@ -130,10 +130,12 @@ def test_quotas_of_a_namespace_or_of_some_pods(
 
     built_in = {"koordinator-default-quota", "koordinator-system-quota"}
     names = [names_of(tree["quotas"]) for tree in trees]
-    assert [{n: below for n, below in one.items() if n not in built_in} for one in names] == found
+    assert [
+        {n: below for n, below in one.items() if n not in built_in} for one in names
+    ] == expected
     for name in ("dept", "a", "b", "far"):
         rows = [line for line in table.splitlines() if line.split()[:2] == [name, "cpu"]]
-        assert len(rows) == (f"'{name}'" in str(found))
+        assert len(rows) == (f"'{name}'" in str(expected))
     whole = json.loads(every.stdout)["trees"]
     for tree in trees:
         (same,) = (one for one in whole if one["id"] == tree["id"])

@@ -96,8 +96,8 @@ def test_the_times_of_keys_are_those_of_a_plain_table(
                 table[key] = time
         elif time is not None:
             came = set()
-            while (found := queue.pop(float(time))) is not None:
-                came.add(found)
+            while (popped := queue.pop(float(time))) is not None:
+                came.add(popped)
             assert came == {each for each, when in table.items() if when <= time}
             table = {each: when for each, when in table.items() if when > time}
         assert queue.next_s() == min(table.values(), default=None)

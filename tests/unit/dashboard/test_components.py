@@ -82,8 +82,8 @@ def test_every_chart_component_is_reported_without_its_leader() -> None:
     assert len(rules) == 4
 
     for name in rules:
-        (found,) = health(lease(name, "a", 3600)).findings
-        assert found.about.startswith("component/koord-")
+        (finding,) = health(lease(name, "a", 3600)).findings
+        assert finding.about.startswith("component/koord-")
 
 
 def test_component_problems_need_every_right() -> None:

@@ -113,10 +113,10 @@ def test_query_cannot_detect_redacted_content(parameters: dict[str, str]) -> Non
 def test_dashboard_shows_decisions_of_its_own_scheduler() -> None:
     """Manifests are scheduled here: the answer has nodes, runners-up and pods without a node."""
     objects = [node("a", cpu=8), node("b", cpu=4), pod("p", cpu=3), pod("large", cpu=99)]
-    with served(manifests(objects)) as found:
-        reply = found.get("/api/decisions").json
-        one = found.get("/api/decisions?pod=default/p").json
-        wrong = found.get("/api/decisions?since=x")
+    with served(manifests(objects)) as server:
+        reply = server.get("/api/decisions").json
+        one = server.get("/api/decisions?pod=default/p").json
+        wrong = server.get("/api/decisions?since=x")
 
     assert reply["isKept"]
     assert reply["summary"]["pods"] == {"bound": 1, "unschedulable": 1}
@@ -127,14 +127,14 @@ def test_dashboard_shows_decisions_of_its_own_scheduler() -> None:
 
 
 def test_find_returns_placed_pods_by_part_of_their_name() -> None:
-    with served(manifests(crowded())) as found:
-        reply = found.get("/api/find?text=UNS-").json
+    with served(manifests(crowded())) as server:
+        reply = server.get("/api/find?text=UNS-").json
         assert reply["pods"] == [
             {"pod": "blue/runs-a", "node": "a"},
             {"pod": "blue/runs-b", "node": "b"},
         ]
-        assert found.get("/api/find?text=missing").json == {"pods": [], "count": 0}
-        assert found.get("/api/find").status == 400
+        assert server.get("/api/find?text=missing").json == {"pods": [], "count": 0}
+        assert server.get("/api/find").status == 400
 
 
 # -- archives --------------------------------------------------------------------------------
@@ -188,11 +188,11 @@ def test_server_archive_requests_new_entries_only() -> None:
         (["-f", "examples/move.yaml", "--audit", "nowhere"], "nowhere: cannot be read"),
     ],
 )
-def test_invalid_audit_flags_are_rejected(flags: list[str], found: str) -> None:
+def test_invalid_audit_flags_are_rejected(flags: list[str], message: str) -> None:
     """The command fails before it serves anything."""
     done = CliRunner().invoke(app, ["dashboard", *flags, "--no-browser", "--listen", "127.0.0.1:0"])
     assert done.exit_code != 0
-    assert found in f"{done.exception}"
+    assert message in f"{done.exception}"
 
 
 def test_server_archive_reads_the_audit_page_of_a_scheduler() -> None:

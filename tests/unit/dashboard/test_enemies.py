@@ -131,8 +131,8 @@ def test_pods_of_fifty_tenants_are_updated_in_turn() -> None:
 @pytest.fixture
 def browser() -> Iterator[Browser]:
     """Show two full nodes and pending pods."""
-    with served(manifests(crowded())) as found:
-        yield found
+    with served(manifests(crowded())) as server:
+        yield server
 
 
 def test_silent_connections_leave_room_for_others(browser: Browser) -> None:
@@ -221,8 +221,8 @@ def test_quota_tree_of_depth_200_is_served() -> None:
         amounts = {"min": {"cpu": "1"}, "max": {"cpu": "9"}}
         group = "scheduling.sigs.k8s.io/v1alpha1"
         objects.append(made("ElasticQuota", f"q{depth}", group, metadata=meta, spec=amounts))
-    with served(manifests(objects, QUOTAS)) as found:
-        reply = found.get("/api/quotas")
+    with served(manifests(objects, QUOTAS)) as server:
+        reply = server.get("/api/quotas")
         assert reply.status == 200
         assert reply.text.count('"name":"q') == 200
 
@@ -234,13 +234,13 @@ def test_longest_names_and_bidirectional_texts_are_served() -> None:
         *gpu_node(long, 2, labels={"koordinator.sh/node-pool": strange}),
         pod("p" * 253, cpu=900, namespace="s" * 63),
     ]
-    with served(manifests(objects)) as found:
-        frames = found.frames()
+    with served(manifests(objects)) as server:
+        frames = server.frames()
         first = next(frames)
         frames.close()  # type: ignore[attr-defined]  # a generator
         assert first["nodes"]["names"] == [long]
         assert first["nodes"]["pools"] == [strange]
-        assert found.get(f"/api/node?name={long}").status == 200
+        assert server.get(f"/api/node?name={long}").status == 200
 
 
 # -- the loop --------------------------------------------------------------------------------

@@ -35,13 +35,13 @@ def hot() -> list[KubeObject]:
 
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
-    with served(manifests(hot(), SCHEDULER), move_policy=POLICY) as found:
-        yield found
+    with served(manifests(hot(), SCHEDULER), move_policy=POLICY) as server:
+        yield server
 
 
 def section(page: Any, title: str) -> Any:
-    (found,) = [one for one in page["sections"] if one["title"] == title]
-    return found
+    (match,) = [one for one in page["sections"] if one["title"] == title]
+    return match
 
 
 def test_plan_lists_moves_and_changes_nothing(browser: Browser) -> None:
@@ -80,11 +80,11 @@ def test_invalid_policy_is_rejected_with_a_message(browser: Browser, body: objec
 
 def test_plan_needs_every_right() -> None:
     """A plan names pods and nodes of all tenants."""
-    with served(manifests(hot(), SCHEDULER), ReviewedAccess(Rights(), SystemClock())) as found:
+    with served(manifests(hot(), SCHEDULER), ReviewedAccess(Rights(), SystemClock())) as server:
         tenant, admin = "blue-token", "admin-token"
-        assert found.post("/api/plan", {"policy": POLICY}, tenant).status == 403
-        assert found.get("/api/policy", tenant).status == 403
-        assert found.post("/api/plan", {"policy": POLICY}, admin).status == 200
+        assert server.post("/api/plan", {"policy": POLICY}, tenant).status == 403
+        assert server.get("/api/policy", tenant).status == 403
+        assert server.post("/api/plan", {"policy": POLICY}, admin).status == 200
 
 
 def test_unreadable_kinds_are_listed_in_the_plan() -> None:

@@ -24,8 +24,8 @@ from koordinator.foundation.errors import AlreadyExistsError, NotFoundError
 from koordinator.simulator.gauge import waiting_cause
 
 
-def column(found: ClusterOverview, name: str) -> list[int]:
-    return [int(value) for value in found.nodes.values[:, COLUMNS.index(name)]]
+def column(cluster_overview: ClusterOverview, name: str) -> list[int]:
+    return [int(value) for value in cluster_overview.nodes.values[:, COLUMNS.index(name)]]
 
 
 def test_nodes_are_sorted_by_name_with_shares_in_thousandths() -> None:

@@ -31,8 +31,8 @@ KindT = TypeVar("KindT", bound=KubeObject)
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Browser]:
     """Show two full nodes and pending pods of two tenants."""
-    with served(manifests(crowded())) as found:
-        yield found
+    with served(manifests(crowded())) as server:
+        yield server
 
 
 # -- pages -----------------------------------------------------------------------------------
@@ -53,9 +53,9 @@ def test_page_permits_only_its_own_scripts(browser: Browser) -> None:
 
 def test_unknown_host_header_is_refused() -> None:
     """The check protects against DNS rebinding."""
-    with served(manifests(crowded()), hosts=("localhost", "127.0.0.1")) as found:
-        assert found.get("/api/quotas", host="evil.example").status == 421
-        assert found.get("/api/quotas", host="localhost:8765").status == 200
+    with served(manifests(crowded()), hosts=("localhost", "127.0.0.1")) as server:
+        assert server.get("/api/quotas", host="evil.example").status == 421
+        assert server.get("/api/quotas", host="localhost:8765").status == 200
 
 
 def test_body_other_than_json_is_rejected(browser: Browser) -> None:
@@ -140,8 +140,8 @@ def test_node_details_have_devices_and_holders() -> None:
         *gpu_node("g", 3, unhealthy=[2]),
         gpu_pod("half", "g", minors=[1], gpu_core=50, gpu_memory_ratio=50),
     ]
-    with served(manifests(objects)) as found:
-        inside = found.get("/api/node?name=g").json
+    with served(manifests(objects)) as server:
+        inside = server.get("/api/node?name=g").json
 
     (kind,) = inside["devices"]
     assert [one["isHealthy"] for one in kind["devices"]] == [True, True, False]
@@ -181,8 +181,8 @@ def test_amounts_of_a_node_have_the_resource_names_of_gpus_that_are_in_use(
     """The same GPUs are not shown a second time as an amount that no pod requests."""
     offered: dict[str, Any] = {"nvidia.com/gpu": 2}
     machine, report = gpu_node("g", 2, **offered)
-    with served(manifests([machine, report, *pods])) as found:
-        amounts = found.get("/api/node?name=g").json["resources"]
+    with served(manifests([machine, report, *pods])) as server:
+        amounts = server.get("/api/node?name=g").json["resources"]
 
     named = {one["name"]: (one["used"], one["total"]) for one in amounts}
     assert {name: pair for name, pair in named.items() if "gpu" in name} == shown
@@ -219,8 +219,8 @@ QUOTAS = configuration(plugins={"multiPoint": {"enabled": [{"name": "ElasticQuot
 
 def test_quotas_show_loans() -> None:
     """The tree is that of ``koord quota tree``."""
-    with served(manifests(tenants(), QUOTAS)) as found:
-        answer = found.get("/api/quotas").json
+    with served(manifests(tenants(), QUOTAS)) as server:
+        answer = server.get("/api/quotas").json
 
     assert answer["isOn"]
     by_name = {one["name"]: one for one in answer["trees"][0]["quotas"]}
@@ -230,8 +230,8 @@ def test_quotas_show_loans() -> None:
 
 def test_attention_lists_errors_first() -> None:
     objects = [node("g"), device("g", gpus=2, unhealthy=[0]), *crowded()]
-    with served(manifests(objects)) as found:
-        answer = found.get("/api/attention").json
+    with served(manifests(objects)) as server:
+        answer = server.get("/api/attention").json
 
     assert answer["items"][0]["severity"] == "error"
     assert answer["items"][0]["about"] == "node/g"
@@ -241,7 +241,7 @@ def test_attention_lists_errors_first() -> None:
 
 def test_what_if_with_another_node() -> None:
     """A new node takes pending pods in the copy; the cluster does not change."""
-    with served(manifests(crowded())) as found:
+    with served(manifests(crowded())) as server:
         manifest = json.dumps(
             {
                 "apiVersion": "v1",
@@ -250,9 +250,9 @@ def test_what_if_with_another_node() -> None:
                 "status": {"allocatable": {"cpu": "8", "memory": "8Gi", "pods": "10"}},
             }
         )
-        answer = found.post("/api/try", {"manifests": manifest}).json
-        without = found.post("/api/try", {"remove": ["pod/blue/runs-a"]}).json
-        after = found.get("/api/pod?name=blue/waits-0").json
+        answer = server.post("/api/try", {"manifests": manifest}).json
+        without = server.post("/api/try", {"remove": ["pod/blue/runs-a"]}).json
+        after = server.get("/api/pod?name=blue/waits-0").json
 
     assert answer["placedBefore"] == 0
     assert {one["after"] for one in answer["differences"]} == {"new"}
@@ -274,11 +274,11 @@ def test_what_if_with_a_larger_quota() -> None:
             labels={"quota.scheduling.koordinator.sh/name": "blue-quota"},
         ),
     ]
-    with served(manifests(objects, QUOTAS)) as found:
+    with served(manifests(objects, QUOTAS)) as server:
 
         def granted(quota: str, amount: str) -> Any:
             grant = {"quota": quota, "resource": "cpu", "amount": amount}
-            return found.post("/api/try", {"grants": [grant]})
+            return server.post("/api/try", {"grants": [grant]})
 
         more = granted("blue-quota", "8").json
         assert [one["after"] for one in more["differences"]] == ["n"]
@@ -296,8 +296,8 @@ def test_expected_start_follows_deadlines() -> None:
         status=replace(runs.status, start_time=to_datetime(START_S - 20)),
     )
     for running, at in ((ends, "2023-11-14T22:23:00Z"), (runs, "")):
-        with served(manifests([node("a", cpu=4), running, pod("next", cpu=3)])) as found:
-            answer = found.get("/api/start?name=default/next").json
+        with served(manifests([node("a", cpu=4), running, pod("next", cpu=3)])) as server:
+            answer = server.get("/api/start?name=default/next").json
         assert answer.get("at", "") == at
         assert bool(answer.get("why")) is not bool(at)
 
@@ -310,8 +310,8 @@ def test_queue_is_in_scheduling_order() -> None:
         pod("low", cpu=9, labels=label),
         pod("high", cpu=9, priority=100),
     ]
-    with served(manifests(objects, QUOTAS)) as found:
-        answer = found.get("/api/queue").json
+    with served(manifests(objects, QUOTAS)) as server:
+        answer = server.get("/api/queue").json
     assert answer["count"] == 2
     assert [(one["position"], one["pod"]) for one in answer["pods"]] == [
         (1, "default/high"),
@@ -348,8 +348,8 @@ class Rights:
 def shared() -> Iterator[Browser]:
     """Show a cluster that two tenants share."""
     policy = ReviewedAccess(Rights(), SystemClock())
-    with served(manifests(tenants(), QUOTAS), policy) as found:
-        yield found
+    with served(manifests(tenants(), QUOTAS), policy) as server:
+        yield server
 
 
 STOLEN, POWERLESS, ADMIN, BLUE = "stolen", "powerless-token", "admin-token", "blue-token"
@@ -432,27 +432,27 @@ def test_administrator_sees_everything(shared: Browser) -> None:
 def test_gpu_bars_are_paged_and_filtered_by_name() -> None:
     """Invalid numbers are rejected."""
     objects = [*gpu_node("g", 4), gpu_pod("p", "g", minors=[2], gpu_core=100, gpu_memory_ratio=100)]
-    with served(manifests(objects)) as found:
-        answer = found.get("/api/devices?first=1&most=2").json
+    with served(manifests(objects)) as server:
+        answer = server.get("/api/devices?first=1&most=2").json
         assert (answer["count"], answer["lanes"]) == (4, [["g", 1], ["g", 2]])
         assert [(lane, pod) for lane, _, pod, *_ in answer["bars"]] == [(1, "default/p")]
-        assert found.get("/api/devices?text=default/p").json["lanes"] == [["g", 2]]
+        assert server.get("/api/devices?text=default/p").json["lanes"] == [["g", 2]]
         for wrong in ("first=-1", "first=x", "most=1e9", f"first={'9' * 5000}"):
-            assert found.get(f"/api/devices?{wrong}").status == 400
+            assert server.get(f"/api/devices?{wrong}").status == 400
 
 
 def test_second_run_is_served_for_comparison() -> None:
     """Its curves come with the timeline, its GPU bars on request."""
     busy = [*gpu_node("g", 2), gpu_pod("p", "g", minors=[0], gpu_core=100, gpu_memory_ratio=100)]
-    with served(manifests(gpu_node("g", 2)), other=manifests(busy)) as found:
-        answer = found.get("/api/timeline").json
+    with served(manifests(gpu_node("g", 2)), other=manifests(busy)) as server:
+        answer = server.get("/api/timeline").json
         assert (answer["gpu"][-1], answer["other"]["gpu"][-1]) == (0, 500)
         assert answer["other"]["title"] == "policy.yaml"
-        assert found.get("/api/devices").json["bars"] == []
-        assert len(found.get("/api/devices?of=other").json["bars"]) == 1
-    with served(manifests(busy)) as found:
-        assert "other" not in found.get("/api/timeline").json
-        assert found.get("/api/devices?of=other").status == 404
+        assert server.get("/api/devices").json["bars"] == []
+        assert len(server.get("/api/devices?of=other").json["bars"]) == 1
+    with served(manifests(busy)) as server:
+        assert "other" not in server.get("/api/timeline").json
+        assert server.get("/api/devices?of=other").status == 404
 
 
 def test_hostile_names_are_served_as_json() -> None:
@@ -460,12 +460,12 @@ def test_hostile_names_are_served_as_json() -> None:
         node(HOSTILE, cpu=4, labels={"koordinator.sh/node-pool": HOSTILE}),
         pod(HOSTILE, cpu=9, namespace=HOSTILE),
     ]
-    with served(manifests(objects)) as found:
+    with served(manifests(objects)) as server:
         for path in ("quotas", "gangs", "attention", "timeline"):
-            reply = found.get(f"/api/{path}")
+            reply = server.get(f"/api/{path}")
             assert reply.headers["content-type"] == "application/json"
             assert reply.headers["x-content-type-options"] == "nosniff"
-        frames = found.frames()
+        frames = server.frames()
         first = next(frames)
         frames.close()  # type: ignore[attr-defined]  # a generator
     assert first["nodes"]["pools"] == [HOSTILE]

@@ -138,14 +138,14 @@ def test_fast_run_has_the_samples_of_the_simulation() -> None:
 
 def test_ended_run_has_a_report() -> None:
     """Manifests have none."""
-    with served(simulation()) as found:
-        while found.feed.source.status.phase is not SourcePhase.ENDED:
+    with served(simulation()) as server:
+        while server.feed.source.status.phase is not SourcePhase.ENDED:
             time.sleep(0.01)
-        assert found.feed.source.status.has_report
-        page = found.get("/api/report").json
+        assert server.feed.source.status.has_report
+        page = server.get("/api/report").json
         assert page["figures"][0]["label"] == "Pods scheduled"
-    with served(manifests(crowded())) as found:
-        assert found.get("/api/report").status == 404
+    with served(manifests(crowded())) as server:
+        assert server.get("/api/report").status == 404
 
 
 def test_simulation_has_quotas_and_an_audit_trail() -> None:

@@ -10,8 +10,8 @@ CHART = ROOT / "charts/koordinator"
 NAMESPACE = "koordinator-system"
 
 OBJECTS: dict[tuple[str, str], Any] = {
-    (found["kind"], found["metadata"]["name"]): found
-    for found in yaml.load_all(
+    (manifest["kind"], manifest["metadata"]["name"]): manifest
+    for manifest in yaml.load_all(
         (ROOT / "deploy/koordinator.yaml").read_text("utf-8"), yaml.CSafeLoader
     )
 }

@@ -50,7 +50,9 @@ def test_crds_are_those_of_the_types(tmp_path: Path) -> None:
 def test_priority_classes_are_those_of_the_protocol() -> None:
     """Priorities decide who is preempted: name and value are fixed."""
     classes = {
-        name: found["value"] for (kind, name), found in OBJECTS.items() if kind == "PriorityClass"
+        name: manifest["value"]
+        for (kind, name), manifest in OBJECTS.items()
+        if kind == "PriorityClass"
     }
 
     assert classes == {str(band): value for band, value in SHIPPED_PRIORITY_CLASSES.items()}

@@ -31,8 +31,8 @@ ADDRESSES = {"healthzBindAddress", "metricsBindAddress"}  # the chart's own
 
 def container() -> Any:
     """Return the only container of the descheduler's pods."""
-    (found,) = OBJECTS["Deployment", NAME]["spec"]["template"]["spec"]["containers"]
-    return found
+    (only,) = OBJECTS["Deployment", NAME]["spec"]["template"]["spec"]["containers"]
+    return only
 
 
 def installed_configuration() -> DeschedulerConfiguration:

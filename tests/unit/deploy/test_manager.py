@@ -55,8 +55,8 @@ def pod() -> Any:
 
 def container() -> Any:
     """Return the only container of these pods."""
-    (found,) = pod()["containers"]
-    return found
+    (only,) = pod()["containers"]
+    return only
 
 
 def needed() -> Rights:
@@ -218,12 +218,12 @@ def test_the_configuration_is_valid_and_switches_colocation_on() -> None:
     config = ConfigMap(
         metadata=ObjectMeta(name=CONFIG_NAME, namespace=NAMESPACE), data=installed["data"]
     )
-    found, problems = read_config(config)
+    decoded, problems = read_config(config)
 
     check_config(config, None, ())
     assert not problems
-    assert found.colocation is not None
-    assert colocation_strategy(found.colocation, ObjectMeta()).enable
+    assert decoded.colocation is not None
+    assert colocation_strategy(decoded.colocation, ObjectMeta()).enable
     assert installed["metadata"]["labels"]["koordinator.sh/configmap-type"] == CONFIG_NAME
 
 

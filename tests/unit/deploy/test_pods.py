@@ -11,7 +11,7 @@ from tests.unit.deploy.installed import (
 def test_everything_is_in_the_one_namespace() -> None:
     """One ``kubectl delete -f`` takes away all that was installed."""
     assert ("Namespace", NAMESPACE) in OBJECTS
-    namespaces = {found["metadata"].get("namespace", NAMESPACE) for found in OBJECTS.values()}
+    namespaces = {manifest["metadata"].get("namespace", NAMESPACE) for manifest in OBJECTS.values()}
 
     assert namespaces == {NAMESPACE}
 

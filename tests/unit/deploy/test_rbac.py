@@ -102,8 +102,8 @@ def test_no_role_has_wildcards_or_secrets(kind: str) -> None:
 
     A Secret of the component itself, by name or to be created, is allowed.
     """
-    for (found, name), role in OBJECTS.items():
-        if found == kind:
+    for (object_kind, name), role in OBJECTS.items():
+        if object_kind == kind:
             for (group, resource), verbs in rights_of(role["rules"]).items():
                 assert "*" not in {group, resource, *verbs}, name
             anybodys = [rule for rule in role["rules"] if "resourceNames" not in rule]
@@ -114,7 +114,7 @@ def test_no_role_has_wildcards_or_secrets(kind: str) -> None:
 def test_roles_are_bound_to_the_account_of_the_pods(kind: str) -> None:
     """The token of its ServiceAccount is all that a component needs; it has the role's name."""
     assert scheduler_pod()["serviceAccountName"] == "koord-scheduler"
-    bindings = [found for (name, _), found in OBJECTS.items() if name == kind]
+    bindings = [manifest for (name, _), manifest in OBJECTS.items() if name == kind]
 
     assert bindings
     for binding in bindings:

@@ -67,7 +67,7 @@ CLUSTER: list[KubeObject] = [
 
 
 @pytest.mark.parametrize(
-    ("limits", "gone"),
+    ("limits", "evicted"),
     [
         ({}, {"a1", "a2", "b1", "b2"}),
         ({"maxNoOfPodsToEvictPerNode": 1}, {"a1", "b1"}),
@@ -77,9 +77,9 @@ CLUSTER: list[KubeObject] = [
         ({"dryRun": True}, set()),
     ],
 )
-def test_limits_hold_in_a_cycle(limits: Any, gone: set[str]) -> None:
+def test_limits_hold_in_a_cycle(limits: Any, evicted: set[str]) -> None:
     """Per node, per namespace and altogether the eviction beyond the limit is refused."""
-    assert world(*CLUSTER, **limits).evicted() == gone
+    assert world(*CLUSTER, **limits).evicted() == evicted
 
 
 def test_a_dry_run_counts_against_the_limits() -> None:

@@ -79,12 +79,12 @@ def _differences(
     wanted_costs = _annotated(expected["annotated"], POD_DELETION_COST)
     costs = {pod.key: pod.metadata.annotations.get(POD_DELETION_COST) for pod in pods}
     soft_evicted = [pod.key for pod in pods if SOFT_EVICTION.key in pod.metadata.annotations]
-    gone = [obj.key for obj in report.changes.deleted if isinstance(obj, Pod)]
+    evicted = [obj.key for obj in report.changes.deleted if isinstance(obj, Pod)]
     cordoned = [obj.key for obj in changed if isinstance(obj, Node) and obj.spec.unschedulable]
     compared = {
         "jobs": (jobs, set(map(_recorded_job, expected["jobs"]))),
         "costs": ({key: costs.get(key) for key in wanted_costs}, wanted_costs),
-        "evicted": (by(gone), by(expected["evicted"])),
+        "evicted": (by(evicted), by(expected["evicted"])),
         "asked to go": (
             by(soft_evicted),
             by(_annotated(expected["annotated"], SOFT_EVICTION.key)),
@@ -117,7 +117,7 @@ def _recorded_job(job: JsonObject) -> tuple[object, ...]:
 
 
 def _annotated(pods: Mapping[str, Mapping[str, str]], key: str) -> dict[str, str]:
-    return {pod: found[key] for pod, found in pods.items() if key in found}
+    return {pod: annotations[key] for pod, annotations in pods.items() if key in annotations}
 
 
 def _workloads(pods: Iterable[str]) -> Counter[str]:

@@ -195,12 +195,12 @@ def test_logged_evictions_are_made_and_skipped_moves_are_reported(
     registry = CollectorRegistry()
     one = world(*objects, metrics=DeschedulerMetrics(registry))
     with caplog.at_level(logging.INFO):
-        gone = one.evicted()
+        evicted = one.evicted()
         one.descheduler.request_cycle()
         one.descheduler.step()
     logged = {(r.message, r.__dict__.get("pod")) for r in caplog.records if "pod" in r.__dict__}
     assert {name for what, name in logged if what == "pod evicted"} == {
-        f"default/{n}" for n in gone
+        f"default/{n}" for n in evicted
     }
     stays = [verdict for verdict in one.verdicts if isinstance(verdict.skipped, SkippedMove)]
     assert stays
@@ -310,11 +310,11 @@ def test_moves_of_upstream_plugins_are_proven_only_if_configured() -> None:
     """By default they do as they always did."""
     objects = [*nodes("n1", "n2"), running("old", affinity=ON_N1_IF_POSSIBLE, started="08:30")]
     profile = profile_of("deschedule", "PodLifeTime", {"maxPodLifeTimeSeconds": 1})
-    for configured, gone in ((None, {"old"}), (True, set()), (False, {"old"})):
+    for configured, evicted in ((None, {"old"}), (True, set()), (False, {"old"})):
         more: dict[str, Any] = {} if configured is None else {"proveMoves": configured}
         one = DeschedulerWorld(*objects, profile=profile, prover=STOCK, **more)
         one.clock.advance_to(one.clock.now_s() + 60)
-        assert one.evicted() == gone
+        assert one.evicted() == evicted
 
 
 def test_profile_overrides_prove_moves() -> None:
@@ -417,11 +417,11 @@ def test_node_is_drained_only_if_all_its_pods_fit() -> None:
     levels = [
         {"name": name, "nodeSelector": {"matchLabels": {"pool": name}}} for name in ("old", "new")
     ]
-    for mode, gone in (("BestEffort", {"a"}), ("DrainNode", set())):
+    for mode, evicted in (("BestEffort", {"a"}), ("DrainNode", set())):
         args = {"evictionOrder": levels, "mode": mode, "nodeFit": False, "autoCordon": True}
         profile = profile_of("balance", "CustomPriority", args)
         one = DeschedulerWorld(*objects, profile=profile, prover=STOCK)
-        assert one.evicted() == gone, mode
+        assert one.evicted() == evicted, mode
         assert not one.cluster.get(Node, "old").spec.unschedulable
 
 
@@ -435,11 +435,11 @@ def test_drained_node_is_cordoned_in_the_dry_run() -> None:
     levels = [
         {"name": name, "nodeSelector": {"matchLabels": {"pool": name}}} for name in ("old", "new")
     ]
-    for cordons, gone in ((False, set()), (True, {"a"})):
+    for cordons, evicted in ((False, set()), (True, {"a"})):
         args = {"evictionOrder": levels, "mode": "DrainNode", "autoCordon": cordons}
         profile = profile_of("balance", "CustomPriority", args)
         one = DeschedulerWorld(*objects, profile=profile, prover=STOCK)
-        assert one.evicted() == gone
+        assert one.evicted() == evicted
         assert one.cluster.get(Node, "old").spec.unschedulable is cordons
 
 
@@ -624,11 +624,11 @@ def test_simultaneous_evictions_are_proven_together() -> None:
         load("n3", y="1"),
     ]
     one = world(*objects)
-    gone = one.evicted()
-    assert len(gone) == 1
-    (stays,) = {"a", "b"} - gone
+    evicted = one.evicted()
+    assert len(evicted) == 1
+    (stays,) = {"a", "b"} - evicted
     assert why(one)[stays] is SkipReason.COMES_BACK
-    assert f"with this move, default/{next(iter(gone))} would return to n1" in detail(one)
+    assert f"with this move, default/{next(iter(evicted))} would return to n1" in detail(one)
 
 
 @pytest.mark.parametrize("mode", ["EvictDirectly", "ReservationFirst"])

@@ -52,14 +52,14 @@ class Machine:
         """Return the cards of the file when so much time has passed."""
         self.clock.advance_to(self.clock.now_s() + seconds)
         self.daemon.step()
-        found: list[dict[str, Any]] = json.loads(self.host.read(f"{FOLDER}/ic-device"))
-        return found
+        devices: list[dict[str, Any]] = json.loads(self.host.read(f"{FOLDER}/ic-device"))
+        return devices
 
 
 def topology(card: dict[str, Any]) -> tuple[str, str, str]:
-    found = card["topology"]
-    assert found["socketID"] == "-1"
-    return found["busID"], found["nodeID"], found["pcieID"]
+    location = card["topology"]
+    assert location["socketID"] == "-1"
+    return location["busID"], location["nodeID"], location["pcieID"]
 
 
 def test_npus_are_described_each_by_its_own_figures() -> None:

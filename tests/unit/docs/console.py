@@ -59,9 +59,9 @@ def assert_shows(block: Block, page: str) -> None:
     printed, output = squeezed(run(block.command)), block.output
     position = 0
     for part in filter(None, map(squeezed, output.split("…"))):
-        found = printed.find(part, position)
-        assert found >= 0, f"{page}: {part!r} is not in {printed[position:]!r}"
-        position = found + len(part)
+        start = printed.find(part, position)
+        assert start >= 0, f"{page}: {part!r} is not in {printed[position:]!r}"
+        position = start + len(part)
     assert printed.startswith(squeezed(output.split("…", maxsplit=1)[0]))
     if not output.rstrip().endswith("…"):
         assert position == len(printed)

@@ -287,15 +287,15 @@ def test_a_meaning_lists_the_values_of_an_enumeration(reference: Mapping[str, st
 
 def test_metrics_of_the_originals_are_declared_with_type_labels_and_help() -> None:
     """Names are constants in the source, so that reading it finds them."""
-    found = {metric.name: metric for metric in declared_metrics()}
+    by_name = {metric.name: metric for metric in declared_metrics()}
 
-    evicted = found["descheduler_pods_evicted_total"]
+    evicted = by_name["descheduler_pods_evicted_total"]
     assert (evicted.type, evicted.component) == ("counter", "koord-descheduler")
     assert evicted.labels == ("result", "strategy", "namespace", "node")
-    assert all(metric.help for metric in found.values())
-    quota = found["scheduler_elastic_quota_spec"]
+    assert all(metric.help for metric in by_name.values())
+    quota = by_name["scheduler_elastic_quota_spec"]
     assert quota.labels == ("name", "resource", "tree", "is_parent", "parent", "field")
-    usage = found["vGPU_device_memory_usage_in_bytes"]
+    usage = by_name["vGPU_device_memory_usage_in_bytes"]
     assert deprecation(usage.help)[0] == "GPU memory used by a container in bytes."
 
 

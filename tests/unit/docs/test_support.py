@@ -40,11 +40,11 @@ def test_repeated_test_counts_as_it_ended(tmp_path: Path) -> None:
 def test_results_of_a_release_replace_those_of_its_last_run() -> None:
     """Other releases stay; skipped tests are no results."""
     before = {"1.35.4": ReleaseResults("2026-10", {"stock": {"passed": 9}})}
-    found = Counter({("stock", "passed"): 2, ("node", "skipped"): 1})
+    counts = Counter({("stock", "passed"): 2, ("node", "skipped"): 1})
 
-    after = merged(before, {"v1.37.2": found}, "2026-11")
+    after = merged(before, {"v1.37.2": counts}, "2026-11")
     assert after == {**before, "1.37.2": ReleaseResults("2026-11", {"stock": {"passed": 2}})}
-    assert merged(after, {"v1.35.4": found}, "2026-12")["1.35.4"].run == "2026-12"
+    assert merged(after, {"v1.35.4": counts}, "2026-12")["1.35.4"].run == "2026-12"
 
 
 def test_page_has_a_column_per_release_and_the_versions_of_the_programs() -> None:

@@ -30,16 +30,16 @@ for round_ in range(100):
         lambda: convert(tree, one),
         lambda: decode_json(text, other),
     )
-    found = []
+    values = []
     def run(way):
         start.wait()
-        found.append(way().x.a.f3)
+        values.append(way().x.a.f3)
     threads = [threading.Thread(target=run, args=(way,)) for way in ways]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert found == [1, 1, 1, 1]
+    assert values == [1, 1, 1, 1]
 """
 
 

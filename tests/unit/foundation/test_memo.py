@@ -33,15 +33,15 @@ def test_new_version_is_computed_again() -> None:
     memo: Memo[int] = Memo()
     thing, numbers = Thing(), iter(range(9))
 
-    def found(version: str) -> int:
+    def remembered(version: str) -> int:
         return memo.as_of(thing, version, next, numbers)
 
-    assert [found(version) for version in "aabba"] == [0, 0, 1, 1, 2]
+    assert [remembered(version) for version in "aabba"] == [0, 0, 1, 1, 2]
     assert memo.peek(thing) == 2
 
     memo.forget(thing)
     assert memo.peek(thing) is None
-    assert found("a") == 3
+    assert remembered("a") == 3
 
 
 def test_memos_of_one_object_are_independent() -> None:

@@ -154,10 +154,10 @@ def test_constructed_quantities_print_in_the_given_notation() -> None:
 def test_plain_texts_follow_the_grammar(number: str, suffix: str) -> None:
     """Digits and a suffix are read without it."""
     text = number + suffix
-    found, expected = Quantity.parse(text), _parse_any(text)
+    parsed, expected = Quantity.parse(text), _parse_any(text)
 
     for name in ("nanos", "notation", "text"):
-        assert getattr(found, name) == getattr(expected, name)
+        assert getattr(parsed, name) == getattr(expected, name)
 
 
 def test_a_text_is_parsed_once() -> None:

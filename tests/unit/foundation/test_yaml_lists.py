@@ -140,8 +140,8 @@ def test_several_long_lists_in_one_file_take_the_memory_of_a_part(
     tracemalloc.start()
     try:
         count = 0
-        for _, found in documents_and_lists(text, "f", lambda _: True, lambda _: None, 1 << 14):
-            count += sum(1 for _ in found.items("f", lambda _: None))
+        for _, long_list in documents_and_lists(text, "f", lambda _: True, lambda _: None, 1 << 14):
+            count += sum(1 for _ in long_list.items("f", lambda _: None))
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()

@@ -214,9 +214,9 @@ def test_containers_of_a_node_manager() -> None:
     ]
     path = "/ws/v1/node/containers"
     with web({path: {"containers": {"container": listed}}}) as (service, _):
-        (found,) = NodeManager(service).containers()
-    assert found.container_id == "container_1_0001_01_000002"
-    assert found.resource == YarnResource(2, 512)
+        (container,) = NodeManager(service).containers()
+    assert container.container_id == "container_1_0001_01_000002"
+    assert container.resource == YarnResource(2, 512)
     with web({path: {"containers": None}}) as (service, _):
         assert NodeManager(service).containers() == []
 

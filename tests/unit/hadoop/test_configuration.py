@@ -24,12 +24,12 @@ def test_one_resource_manager(tmp_path: Path) -> None:
     write(tmp_path, "yarn-site.xml", yarn_resourcemanager_address="rm.example:9032")
 
     (cluster,) = read_clusters(tmp_path)
-    (found,) = cluster.resource_managers
+    (manager,) = cluster.resource_managers
     assert cluster.cluster_id == "__default_yarn_cluster__"
-    assert found.client == ("rm.example", 9032)
-    assert found.admin == ("rm.example", 8033)
-    assert found.web == ("rm.example", 8088)
-    assert not found.uses_tls
+    assert manager.client == ("rm.example", 9032)
+    assert manager.admin == ("rm.example", 8033)
+    assert manager.web == ("rm.example", 8088)
+    assert not manager.uses_tls
 
 
 def test_several_clusters_with_high_availability_and_tls(tmp_path: Path) -> None:

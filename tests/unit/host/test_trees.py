@@ -234,12 +234,12 @@ def test_both_ways_agree_on_any_path(root: Path) -> None:
 def outcome(host: LinuxHost, path: str) -> tuple[object, ...]:
     """Return what a path leads to."""
     try:
-        found: object = host.target(path)
+        target: object = host.target(path)
     except MissingFileError:
-        found = "missing"
+        target = "missing"
     except HostError:
-        found = "refused"
-    return found, host.exists(path), tuple(host.names(path))
+        target = "refused"
+    return target, host.exists(path), tuple(host.names(path))
 
 
 def test_every_root_and_hierarchy_is_a_tree() -> None:

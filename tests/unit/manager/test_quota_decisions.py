@@ -123,8 +123,8 @@ def child(name: str, cpu: int, of: str = "dept") -> JsonObject:
 
 def sized(made: Any, cpu: int) -> JsonObject:
     made["spec"] = {"max": {"cpu": "100"}, "min": {"cpu": str(cpu)}}
-    found: JsonObject = made
-    return found
+    manifest: JsonObject = made
+    return manifest
 
 
 @pytest.mark.parametrize("second", [0, 1])

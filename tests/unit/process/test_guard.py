@@ -200,8 +200,8 @@ def test_requests_of_lost_connections_are_not_reviewed(
     first = send(server, "bob")
     assert reviews.arrived.wait(PATIENCE_S)
     for number in range(MOST_WAITING):
-        with send(server, f"gone{number}") as gone:
-            gone.shutdown(socket.SHUT_WR)
+        with send(server, f"gone{number}") as connection:
+            connection.shutdown(socket.SHUT_WR)
     with send(server, "admin", "127.0.0.3") as other:
         assert ask(server.port, "/healthz").status == 200
         reviews.go_on.set()

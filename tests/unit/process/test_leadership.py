@@ -35,9 +35,9 @@ class Server(MemoryCluster):
         super().__init__(self.clock, strict_namespaces=True)
 
     def get(self, kind_type: type[KindT], name: str, namespace: str = "") -> KindT:
-        found = super().get(kind_type, name, namespace)
+        stored = super().get(kind_type, name, namespace)
         self.read.set()
-        return found
+        return stored
 
     def create(self, obj: KindT) -> KindT:
         try:

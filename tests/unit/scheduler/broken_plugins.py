@@ -58,7 +58,7 @@ def objects(*, with_evil: bool) -> list[KubeObject]:
     """Return nodes with devices and loads, a quota, gangs, and pending pods of every kind."""
     numbers = range(3)
     quota_max = {"cpu": "100", "memory": "400Gi"}
-    found: list[KubeObject] = [
+    result: list[KubeObject] = [
         *(node(f"n{i}", 16, "64Gi", zone=f"z{i}") for i in numbers),
         *(metric(f"n{i}", node=used(i, f"{i}Gi")) for i in numbers),
         made(
@@ -82,7 +82,7 @@ def objects(*, with_evil: bool) -> list[KubeObject]:
     ]
     for evil in (True, False) if with_evil else (False,):
         name = "evil" if evil else "good"
-        found += [
+        result += [
             _koord(f"{name}-plain", 1, "1Gi", evil=evil),
             _koord(f"{name}-plain2", 1, "1Gi", evil=evil),
             _koord(
@@ -108,7 +108,7 @@ def objects(*, with_evil: bool) -> list[KubeObject]:
                 for i in range(2)
             ),
         ]
-    return found  # fmt: skip
+    return result  # fmt: skip
 
 
 class World:
@@ -150,12 +150,12 @@ class World:
 def plugins_of(one: Embedded) -> dict[str, list[ActivePlugin]]:
     """Return the plugins of the only profile by name, once per instance."""
     (cycle,) = one.scheduler.cycles.values()
-    found: dict[str, list[ActivePlugin]] = {}
+    by_name: dict[str, list[ActivePlugin]] = {}
     for name in cycle.profile.__dataclass_fields__:
         part = getattr(cycle.profile, name)
         for active in part if isinstance(part, tuple) else ():
-            found.setdefault(active.name, []).append(active)
-    return found
+            by_name.setdefault(active.name, []).append(active)
+    return by_name
 
 
 def breaks(
@@ -230,12 +230,12 @@ def _breakable() -> Iterator[tuple[str, str]]:
                 yield name, method
 
 
-def _is_evil(found: Any) -> bool:
-    match found:
+def _is_evil(value: Any) -> bool:
+    match value:
         case Pod():
-            return EVIL in found.metadata.labels
+            return EVIL in value.metadata.labels
         case PodClass():
-            return EVIL in found.labels
+            return EVIL in value.labels
         case Attempt():
-            return EVIL in found.pod.metadata.labels
+            return EVIL in value.pod.metadata.labels
     return False

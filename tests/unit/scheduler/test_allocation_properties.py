@@ -73,9 +73,9 @@ def check_everything(one: Embedded) -> None:
         check_devices(
             one.cluster.get(Device, node.metadata.name) if _has(one, node) else None, pods
         )
-        found = one.cluster.get(NodeResourceTopology, node.metadata.name)
-        check_cpus(found, pods)
-        check_zones(found, pods)
+        topology = one.cluster.get(NodeResourceTopology, node.metadata.name)
+        check_cpus(topology, pods)
+        check_zones(topology, pods)
     objects = [
         obj for kind in (Node, Device, NodeResourceTopology) for obj in one.cluster.list(kind).items
     ]
@@ -107,20 +107,20 @@ def check_devices(device: Device | None, pods: list[Pod]) -> None:
         assert amount <= info.resources[name].value()
 
 
-def check_cpus(found: NodeResourceTopology, pods: list[Pod]) -> None:
+def check_cpus(topology: NodeResourceTopology, pods: list[Pod]) -> None:
     """Check that no CPU has two holders, and that no reserved one has any."""
-    taken = read_topology(found).unusable
+    taken = read_topology(topology).unusable
     for pod in pods:
         cpus = parse_cpu_list(_status(pod).get("cpuset", ""))
         assert not cpus & taken
         taken |= cpus
 
 
-def check_zones(found: NodeResourceTopology, pods: list[Pod]) -> None:
+def check_zones(topology: NodeResourceTopology, pods: list[Pod]) -> None:
     """Check that no NUMA node is overcommitted by pods with amounts of it."""
     left = {
         (zone, name): amount
-        for zone, amounts in read_topology(found).zones.items()
+        for zone, amounts in read_topology(topology).zones.items()
         for name, amount in amounts.items()
     }
     for pod in pods:
@@ -129,13 +129,13 @@ def check_zones(found: NodeResourceTopology, pods: list[Pod]) -> None:
                 left[part["node"], name] -= canonical(name, Quantity.parse(amount))
     # Nodes amplified by 1.5 allocate that much.
     assert all(
-        amount >= 0 or (name == "cpu" and 2 * amount >= -1 * _whole(found, zone))
+        amount >= 0 or (name == "cpu" and 2 * amount >= -1 * _whole(topology, zone))
         for (zone, name), amount in left.items()
     )
 
 
-def _whole(found: NodeResourceTopology, zone: int) -> int:
-    return read_topology(found).zones[zone]["cpu"]
+def _whole(topology: NodeResourceTopology, zone: int) -> int:
+    return read_topology(topology).zones[zone]["cpu"]
 
 
 def pod_allocation(state: ClusterState) -> dict[str, object]:

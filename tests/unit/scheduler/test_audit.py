@@ -218,9 +218,9 @@ def test_page_accepts_filters() -> None:
     one.world.scheduler.step()
     pages = audit_services(one.audit, lambda question: question())
 
-    found = pages["/audit"]({"pod": "default/p*", "outcome": "unschedulable,failed"})
-    assert isinstance(found, dict)
-    assert [it["pods"][0][0] for it in found["entries"]] == ["default/p2"]
+    response = pages["/audit"]({"pod": "default/p*", "outcome": "unschedulable,failed"})
+    assert isinstance(response, dict)
+    assert [it["pods"][0][0] for it in response["entries"]] == ["default/p2"]
     assert pages["/audit/summary"]({"limit": "1"})
     with pytest.raises(InputError, match=r"outcome: must be one of bound"):
         pages["/audit"]({"outcome": "lost"})

@@ -153,8 +153,8 @@ def test_failed_gang_is_recorded_once_per_attempt() -> None:
         one.world.cluster.delete(Pod, name, "default")
     one.world.scheduler.step()
 
-    found = one.events("gangDeleted")
-    assert found["create"] == found["gangAllPodsAlreadyAttempted"] == 1
+    events = one.events("gangDeleted")
+    assert events["create"] == events["gangAllPodsAlreadyAttempted"] == 1
     assert one.auditor.waiting == 0
 
 

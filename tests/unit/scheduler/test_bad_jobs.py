@@ -35,9 +35,11 @@ def warnings(one: Embedded) -> dict[str, str]:
 def validity(one: Embedded, kind: Any, key: str) -> tuple[str, str, str] | None:
     """Return status, reason and message of the condition about validity."""
     namespace, _, name = key.rpartition("/")
-    found = one.cluster.get(kind, name, namespace).status.conditions
-    assert [c.type for c in found] in ([], ["Valid"])
-    return (found[0].status, found[0].reason, found[0].message) if found else None
+    conditions = one.cluster.get(kind, name, namespace).status.conditions
+    assert [c.type for c in conditions] in ([], ["Valid"])
+    return (
+        (conditions[0].status, conditions[0].reason, conditions[0].message) if conditions else None
+    )
 
 
 def later(one: Embedded, seconds: float = 2.0) -> None:

@@ -70,9 +70,9 @@ def batches(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     choose = SchedulingCycle.choose_batch
 
     def counted(cycle: SchedulingCycle, pods: Sequence[Any]) -> Any:
-        found = choose(cycle, pods)
-        lengths.append(len(found.rows))
-        return found
+        choice = choose(cycle, pods)
+        lengths.append(len(choice.rows))
+        return choice
 
     monkeypatch.setattr(SchedulingCycle, "choose_batch", counted)
     return lengths

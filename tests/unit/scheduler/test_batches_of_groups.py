@@ -59,16 +59,16 @@ def test_a_batch_has_the_outcome_of_one_event_at_a_time(data: st.DataObject) -> 
     kept = dict[str, KubeObject]()
     for _ in range(data.draw(st.integers(2, 10))):
         name, is_group = data.draw(st.sampled_from(NAMES)), data.draw(st.booleans())
-        found = leaf(name, 1, "job") if is_group else members(name, 1)[0]
+        obj = leaf(name, 1, "job") if is_group else members(name, 1)[0]
         key = f"{name} {is_group}"
-        gone = kept.pop(key, None)
+        deleted = kept.pop(key, None)
         for one in (together, apart):
-            if gone is not None:
-                one.cluster.delete(type(gone), gone.metadata.name, "default")
+            if deleted is not None:
+                one.cluster.delete(type(deleted), deleted.metadata.name, "default")
             else:
-                one.cluster.create(found)
-        if gone is None:
-            kept[key] = found
+                one.cluster.create(obj)
+        if deleted is None:
+            kept[key] = obj
         apart.scheduler.step()
     together.scheduler.step()
 

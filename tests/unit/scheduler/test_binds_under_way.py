@@ -305,8 +305,8 @@ def test_failed_provisioning_unreserves_the_pod() -> None:
     cluster.load(volume_world())
     scheduler = restarted(cluster, clock)
     scheduler.step()
-    gone = {"metadata": {"annotations": {SELECTED_NODE: None}}}
-    cluster.patch(PersistentVolumeClaim, "data", "default", gone)
+    removal = {"metadata": {"annotations": {SELECTED_NODE: None}}}
+    cluster.patch(PersistentVolumeClaim, "data", "default", removal)
 
     (failed,) = only(Unschedulable, scheduler.step())
     assert failed.message == 'binding failed: provisioning failed for PVC "data"'

@@ -32,8 +32,8 @@ def test_reader_gets_every_change_or_a_resync(
             reads.append((since, every[position:]))
         assert log.since(log.position) is not None
         assert log.position == len(every)
-    for found, expected in reads:
-        assert found.tolist() == expected
+    for rows, expected in reads:
+        assert rows.tolist() == expected
     for row in set(every):
         assert row not in every[log.last(row) :]
         assert log.last(row) <= len(every)

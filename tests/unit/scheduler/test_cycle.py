@@ -291,12 +291,12 @@ def test_compiled_kernels_equal_their_references(requested: IntArray, data: st.D
     places = some, np.zeros(0, np.int64)
     for rows, more, checks in itertools.product(places, runs, ([], [arguments[2:]])):
         usage: Any = (*tables, rows, *more)
-        found = []
+        outcomes = []
         ways: tuple[Any, ...] = (judge.compiled, judge.reference)
         for how in ways:
             fits, total = np.arange(n) % 3 != 1, np.arange(n)
             how(*usage, *judgements(checks, formulas), fits, total)
-            found.append((fits.tolist(), total.tolist()))
-        assert found[0] == found[1]
+            outcomes.append((fits.tolist(), total.tolist()))
+        assert outcomes[0] == outcomes[1]
         short = (codes[rows] if len(rows) else codes) != 0 if checks and not len(more[0]) else None
-        assert short is None or not (np.array(found[0][0]) & short).any()
+        assert short is None or not (np.array(outcomes[0][0]) & short).any()

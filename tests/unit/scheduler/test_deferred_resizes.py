@@ -58,8 +58,8 @@ def messages(one: Embedded) -> dict[str, str]:
     feature = one.scheduler.feature(DeferredResizeFeature)
     assert feature is not None
     (page,) = feature.pages(lambda call: call()).values()
-    found: Any = page({})
-    return {each["pod"].partition("/")[2]: each["message"] for each in found}
+    entries: Any = page({})
+    return {each["pod"].partition("/")[2]: each["message"] for each in entries}
 
 
 def resizing(name: str, cpu: int) -> Pod:
@@ -241,7 +241,7 @@ def test_a_gang_goes_as_a_whole_or_stays() -> None:
     sorts = {"disabled": [{"name": "*"}], "enabled": [{"name": "Coscheduling"}]}
     enabled = {"enabled": [{"name": "Coscheduling"}]}
     config = configuration(plugins={"multiPoint": enabled, "queueSort": sorts})
-    for priority, gone in ((0, ["g-0", "g-1"]), (10, [])):
+    for priority, victims in ((0, ["g-0", "g-1"]), (10, [])):
         members = (
             member("g-0", "g", 2, on="n"),
             member("g-1", "g", 2, on="m", priority=priority),
@@ -249,7 +249,7 @@ def test_a_gang_goes_as_a_whole_or_stays() -> None:
         nodes = node("n", cpu=4), node("m", cpu=4)
         one = world(*nodes, group("g", 2), *members, deferred("big", 3), config=config)
 
-        assert evicted(one) == gone
+        assert evicted(one) == victims
 
 
 def test_a_more_important_nominated_pod_counts() -> None:
@@ -361,15 +361,17 @@ def test_random_nodes(
     def cpu_of(names: list[str]) -> int:
         return sum(cpus[name] for name in names)
 
-    gone = evicted(one)
-    left = [name for name in amounts if name not in gone]
+    victims = evicted(one)
+    left = [name for name in amounts if name not in victims]
     most = max(priority for _, priority in resizes)
-    for name in gone:
+    for name in victims:
         assert (amounts[name].spec.priority or 0) < most
     still = {name: message for name, message in messages(one).items() if message != FITS}
     if cpu_of(left) <= size:
         assert not still
-        assert not gone or all(cpu_of([*left, name]) > size for name in gone if cpu_of([name]))
+        assert not victims or all(
+            cpu_of([*left, name]) > size for name in victims if cpu_of([name])
+        )
     else:
         for name in left:
             waits = amounts[name] in waiting

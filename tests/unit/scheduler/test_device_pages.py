@@ -65,21 +65,24 @@ def test_device_summary_has_free_amounts_and_holders(one: Embedded) -> None:
 
 def test_numa_page_has_cpus_and_numa_nodes(one: Embedded) -> None:
     """It has totals, free amounts and the allocation of each pod."""
-    found = page(one, "/plugins/NodeNUMAResource/nodes/{nodeName}", nodeName="n")
+    response = page(one, "/plugins/NodeNUMAResource/nodes/{nodeName}", nodeName="n")
 
-    assert isinstance(found, dict)
+    assert isinstance(response, dict)
     allocated = [{"node": 0, "resources": {"cpu": "2", "memory": "2Gi"}}]
-    assert found["numaTopologyPolicy"] == "SingleNUMANode"
-    assert found["cpuTopology"]["numCPUs"] == 16
-    assert found["cpuTopology"]["numCores"] == 8
-    assert found["cpuTopology"]["cpuDetails"]["9"]["coreID"] == 1
-    assert found["cpuTopology"]["cpuDetails"]["12"]["coreID"] == (1 << 16) + 4
-    assert found["numaNodeResources"][1] == {"node": 1, "resources": {"cpu": "8", "memory": "16Gi"}}
-    assert found["remainingNUMANodeResources"][0]["resources"] == {"cpu": "6", "memory": "14Gi"}
-    assert found["allocatedNUMANodeResources"][0] == allocated[0]
-    assert found["availableCPUs"] == "1-7,9-15"
-    assert sorted(found["allocatedCPUs"]) == ["0", "8"]
-    (mine,) = found["allocatedPods"]
+    assert response["numaTopologyPolicy"] == "SingleNUMANode"
+    assert response["cpuTopology"]["numCPUs"] == 16
+    assert response["cpuTopology"]["numCores"] == 8
+    assert response["cpuTopology"]["cpuDetails"]["9"]["coreID"] == 1
+    assert response["cpuTopology"]["cpuDetails"]["12"]["coreID"] == (1 << 16) + 4
+    assert response["numaNodeResources"][1] == {
+        "node": 1,
+        "resources": {"cpu": "8", "memory": "16Gi"},
+    }
+    assert response["remainingNUMANodeResources"][0]["resources"] == {"cpu": "6", "memory": "14Gi"}
+    assert response["allocatedNUMANodeResources"][0] == allocated[0]
+    assert response["availableCPUs"] == "1-7,9-15"
+    assert sorted(response["allocatedCPUs"]) == ["0", "8"]
+    (mine,) = response["allocatedPods"]
     assert (mine["name"], mine["cpuset"], mine["numaNodeResources"]) == ("p", "0,8", allocated)
 
 

@@ -31,10 +31,10 @@ NEW_NAME = "kubernetes.io/hostname"  # label of a node that a copy has in its ow
 @pytest.fixture(scope="module")
 def installed() -> KubeSchedulerConfiguration:
     """Return the configuration of the chart for pods without a scheduler name."""
-    found = scheduler_configuration()
-    del found["leaderElection"]
-    found["profiles"][0]["schedulerName"] = "default-scheduler"
-    return decode_configuration(found, "installed")
+    configuration = scheduler_configuration()
+    del configuration["leaderElection"]
+    configuration["profiles"][0]["schedulerName"] = "default-scheduler"
+    return decode_configuration(configuration, "installed")
 
 
 @pytest.fixture(params=CASES, ids=lambda path: path.stem)
@@ -51,13 +51,15 @@ def test_explanation_and_effect_of_its_remedies(
 ) -> None:
     """Causes and remedies equal the recorded ones; the pod starts after each sufficient remedy."""
     expected, manifests = case
-    found = explained(manifests, expected["about"], installed, tmp_path)
+    explanation = explained(manifests, expected["about"], installed, tmp_path)
 
-    assert [(c.sentence, c.detail) for c in found.causes if c.decisive] == [
+    assert [(c.sentence, c.detail) for c in explanation.causes if c.decisive] == [
         (one["cause"], one.get("detail", "")) for one in expected["causes"]
     ]
-    assert [one.text for one in found.remedies] == [one["text"] for one in expected["remedies"]]
-    for remedy, written in zip(found.remedies, expected["remedies"], strict=True):
+    assert [one.text for one in explanation.remedies] == [
+        one["text"] for one in expected["remedies"]
+    ]
+    for remedy, written in zip(explanation.remedies, expected["remedies"], strict=True):
         assert remedy.sufficient == ("then" in written), remedy
         if remedy.sufficient:
             world = objects(list(followed(manifests, written["then"])), tmp_path)
@@ -74,8 +76,8 @@ def explained(
 ) -> Explanation:
     world = objects(manifests, path)
     assert not starts(world, name, config)
-    (found,) = explain_pods(world, [name], config, now_s=NOW_S)
-    return found
+    (explanation,) = explain_pods(world, [name], config, now_s=NOW_S)
+    return explanation
 
 
 def objects(manifests: Sequence[JsonObject], path: Path) -> Sequence[KubeObject]:

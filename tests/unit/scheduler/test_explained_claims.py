@@ -54,8 +54,8 @@ def storage_class(name: str) -> KubeObject:
 
 
 def explained(*objects: KubeObject) -> Explanation:
-    (found,) = explain_pods([node("n"), *objects], ["default/p"])
-    return found
+    (explanation,) = explain_pods([node("n"), *objects], ["default/p"])
+    return explanation
 
 
 @pytest.mark.parametrize(
@@ -124,10 +124,10 @@ def explained(*objects: KubeObject) -> Explanation:
 )
 def test_missing_object_is_named_once(objects: list[KubeObject], cause: str, remedy: str) -> None:
     """Plugins that gate the pod and those that refuse it are merged."""
-    found = explained(*objects)
+    explanation = explained(*objects)
 
-    assert [one.sentence for one in found.causes] == [cause]
-    assert [(one.text, one.sufficient) for one in found.remedies] == [(remedy, True)]
+    assert [one.sentence for one in explanation.causes] == [cause]
+    assert [(one.text, one.sufficient) for one in explanation.remedies] == [(remedy, True)]
 
 
 def test_gate_of_extended_resources_is_the_remedy() -> None:
@@ -136,8 +136,8 @@ def test_gate_of_extended_resources_is_the_remedy() -> None:
     asks = pod("p", requests={"example.com/gpu": 1}, limits={"example.com/gpu": 1})
 
     gates = FeatureGates.parse("", V1_35)  # later it is on
-    (found,) = explain_pods([node("n"), served, asks], ["default/p"], gates=gates)
-    remedies = found.remedies
+    (explanation,) = explain_pods([node("n"), served, asks], ["default/p"], gates=gates)
+    remedies = explanation.remedies
     assert [one.kind for one in remedies] == ["enable-gate"]
     assert "feature gate DRAExtendedResource" in remedies[0].text
     assert not remedies[0].tried

@@ -84,9 +84,9 @@ def test_gang_starts_after_every_sufficient_remedy(
         put(world, pod(f"g-{index}", members[0] if alike else size, "a", gang="g"))
     put(world, group(least))
 
-    found = explained(world, len(members))
-    first = found[0]
-    assert len({one.gang for one in found}) == 1
+    explanations = explained(world, len(members))
+    first = explanations[0]
+    assert len({one.gang for one in explanations}) == 1
     if first.verdict != "waits":
         return
     assert first.causes
@@ -147,9 +147,9 @@ def test_gang_with_devices_starts_after_every_sufficient_remedy(
         put(world, member)
     put(world, group(len(members) + missing))
 
-    found = explained(world, len(members), WITH_DEVICES)
-    first = found[0]
-    assert len({one.gang for one in found}) == 1
+    explanations = explained(world, len(members), WITH_DEVICES)
+    first = explanations[0]
+    assert len({one.gang for one in explanations}) == 1
     assert first.causes or first.verdict != "waits"
     for remedy in first.remedies:
         if remedy.sufficient and remedy.tried and "more have ended" not in remedy.text:

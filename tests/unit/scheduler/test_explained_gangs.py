@@ -18,7 +18,7 @@ from koordinator.simulator import Embedded
 @pytest.mark.parametrize(("cpu", "starts"), [(4, False), (6, True)])
 def test_running_members_keep_their_nodes(cpu: int, *, starts: bool) -> None:
     """Another member must fit beside the running one and the pending one."""
-    found = explained(
+    explanation = explained(
         node("n", cpu=cpu),
         group("g", 3, match_policy="waiting-and-running"),
         member("g-0", "g", 2, on="n"),
@@ -27,7 +27,7 @@ def test_running_members_keep_their_nodes(cpu: int, *, starts: bool) -> None:
         name="default/g-1",
     )
 
-    (create,) = (one for one in found.remedies if one.text.startswith("create 1 more member"))
+    (create,) = (one for one in explanation.remedies if one.text.startswith("create 1 more member"))
     assert create.sufficient is starts
 
 
@@ -47,14 +47,16 @@ def pending(one: Embedded) -> list[str]:
 def test_members_with_a_node_are_not_placed_again() -> None:
     """Two of four members wait for their permits when a third one is deleted."""
     one = waiting(4, cpu=2)
-    gone, left = pending(one)
-    one.cluster.delete(Pod, gone.partition("/")[2], "default", grace_period_s=0)
+    deleted, left = pending(one)
+    one.cluster.delete(Pod, deleted.partition("/")[2], "default", grace_period_s=0)
     one.scheduler.step()
 
-    found = explain(one.scheduler.handle, left)
+    explanation = explain(one.scheduler.handle, left)
 
-    assert found.gang == "gang group default/g: 0 of 2 members find a place once 1 more exists"
-    nodes = next(one.text for one in found.remedies if one.kind == "add-node")
+    assert (
+        explanation.gang == "gang group default/g: 0 of 2 members find a place once 1 more exists"
+    )
+    nodes = next(one.text for one in explanation.remedies if one.kind == "add-node")
     assert nodes == "add a node like n: empty ones take the 2 members that find no place"
 
 
@@ -77,9 +79,9 @@ def test_member_that_waits_is_explained_by_one_other(monkeypatch: pytest.MonkeyP
     calls.clear()
 
     (waits, *_) = sorted(one.state.unbound.keys() - {*pending(one)})
-    found = explain(one.scheduler.handle, waits)
+    explanation = explain(one.scheduler.handle, waits)
 
-    assert found.node == "n"
+    assert explanation.node == "n"
     assert 0 < len(calls) <= alone
 
 
@@ -90,9 +92,9 @@ def test_smaller_gang_is_tried_in_the_order_of_arrival(order: list[int], *, is_s
     arriving = [pods[n] for n in order]
     nodes = [node("a", cpu=3), node("b", cpu=1)]
 
-    found = explained(*nodes, group("g", 3), *arriving, config=BOTH, name="default/g-2")
+    explanation = explained(*nodes, group("g", 3), *arriving, config=BOTH, name="default/g-2")
 
-    (smaller,) = (one for one in found.remedies if one.text.startswith("set minMember"))
+    (smaller,) = (one for one in explanation.remedies if one.text.startswith("set minMember"))
     assert "to 2: that many members find a place" in smaller.text
     assert smaller.sufficient is is_sure
     one = embedded(*nodes, group("g", 2), *arriving, config=BOTH)
@@ -125,10 +127,10 @@ def test_quota_is_raised_by_all_that_the_members_hold(shape: str) -> None:
     gang = members("g", 3, labels={LABEL: "team"}, **SHAPES[shape])
     there = [node("n", cpu=20), group("g", 3), *gang]
 
-    found = explained(*there, team("team", most=4), config=BOTH, name="default/g-0")
+    explanation = explained(*there, team("team", most=4), config=BOTH, name="default/g-0")
 
     assert "raise the max of quota team by cpu:5" in [
-        one.text for one in found.remedies if one.sufficient
+        one.text for one in explanation.remedies if one.sufficient
     ]
     one = embedded(*there, team("team", most=9), config=BOTH)
     one.run_to_fixed_point()

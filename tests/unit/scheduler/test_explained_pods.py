@@ -32,78 +32,80 @@ def explained(*objects: KubeObject, name: str = "default/p", **options: Any) -> 
     one = embedded(*objects, **options)
     one.run_to_fixed_point()
     before = one.state.usage_log.position
-    found = explain(one.scheduler.handle, name)
+    explanation = explain(one.scheduler.handle, name)
     one.state.validate()
     assert one.state.pods.by_key.keys() >= {
         p.key for p in one.cluster.list(Pod).items if p.spec.node_name
     }
     assert before <= one.state.usage_log.position
-    return found
+    return explanation
 
 
-def decisive(found: Explanation) -> set[str]:
-    return {cause.reason for cause in found.causes if cause.decisive}
+def decisive(explanation: Explanation) -> set[str]:
+    return {cause.reason for cause in explanation.causes if cause.decisive}
 
 
 def test_each_node_has_its_own_cause() -> None:
     """A cause that alone rejects nodes has the number of such nodes."""
-    found = explained(
+    explanation = explained(
         node("full", cpu=2),
         node("infra", cpu=8, taints=["dedicated=infra:NoSchedule"]),
         node("away", cpu=8, unschedulable=True),
         pod("p", 4),
     )
 
-    assert decisive(found) == {CPU, TAINTED, CORDONED}
-    assert {cause.reason: (cause.nodes, cause.alone) for cause in found.causes} == {
+    assert decisive(explanation) == {CPU, TAINTED, CORDONED}
+    assert {cause.reason: (cause.nodes, cause.alone) for cause in explanation.causes} == {
         CPU: (1, 1),
         TAINTED: (1, 1),
         CORDONED: (1, 1),
     }
-    assert found.summary.startswith("none of 3 nodes takes it")
+    assert explanation.summary.startswith("none of 3 nodes takes it")
 
 
 def test_several_causes_on_one_node_are_all_named() -> None:
     """A condition shows only the first plugin that rejects a node."""
-    found = explained(node("n", cpu=2, taints=["a=b:NoSchedule"]), pod("p", 4))
+    explanation = explained(node("n", cpu=2, taints=["a=b:NoSchedule"]), pod("p", 4))
 
-    assert decisive(found) == {CPU, TAINTED}
-    near = found.nearest[0]
+    assert decisive(explanation) == {CPU, TAINTED}
+    near = explanation.nearest[0]
     assert near.lacks == {"cpu": "2"}
     assert set(near.details) == {"a=b:NoSchedule", "cpu: requests 4, 2 of 2 free"}
 
 
 def test_cause_that_need_not_go_is_not_decisive() -> None:
     """No node has the cpu; that one of them has a taint as well decides nothing."""
-    found = explained(node("a", cpu=2), node("b", cpu=2, taints=["x=y:NoSchedule"]), pod("p", 4))
+    explanation = explained(
+        node("a", cpu=2), node("b", cpu=2, taints=["x=y:NoSchedule"]), pod("p", 4)
+    )
 
-    assert decisive(found) == {CPU}
-    assert {c.reason for c in found.causes if not c.decisive} == {TAINTED}
+    assert decisive(explanation) == {CPU}
+    assert {c.reason for c in explanation.causes if not c.decisive} == {TAINTED}
 
 
 def test_a_gate_and_a_full_node_are_both_named() -> None:
     """A cause that gates the pod does not hide causes on nodes."""
     gates = [{"name": "example.com/gate"}]
-    found = explained(node("n", cpu=2), pod("p", 4, schedulingGates=gates))
+    explanation = explained(node("n", cpu=2), pod("p", 4, schedulingGates=gates))
 
-    assert decisive(found) == {CPU, "waiting for scheduling gates: [example.com/gate]"}
-    assert found.queue is not None
-    assert found.queue.state == "gated"
+    assert decisive(explanation) == {CPU, "waiting for scheduling gates: [example.com/gate]"}
+    assert explanation.queue is not None
+    assert explanation.queue.state == "gated"
 
 
 def test_a_missing_claim_is_named_once() -> None:
     """Four plugins look up the claim; it is one cause, next to the full node."""
     claims = [{"name": "v", "persistentVolumeClaim": {"claimName": "gone"}}]
-    found = explained(node("n", cpu=2), pod("p", 4, volumes=claims))
+    explanation = explained(node("n", cpu=2), pod("p", 4, volumes=claims))
 
-    reasons = [cause.reason for cause in found.causes]
+    reasons = [cause.reason for cause in explanation.causes]
     assert reasons == ['persistentvolumeclaim "gone" not found', CPU]
 
 
 def test_quota_remedy_has_the_missing_amount() -> None:
     """The remedy names the quota and the amount."""
     label = {PREFIX + "name": "team"}
-    found = explained(
+    explanation = explained(
         node("n", cpu=100),
         team("team", most=3),
         pod("before", 2, labels=label, on="n"),
@@ -111,8 +113,8 @@ def test_quota_remedy_has_the_missing_amount() -> None:
         config=BOTH,
     )
 
-    assert [c.plugin for c in found.causes] == ["ElasticQuota"]
-    (remedy,) = found.remedies
+    assert [c.plugin for c in explanation.causes] == ["ElasticQuota"]
+    (remedy,) = explanation.remedies
     assert remedy.sufficient
     assert remedy.text == (
         "raise the max of quota team by cpu:1, or wait until pods of quota team that use cpu:1 end"
@@ -121,25 +123,25 @@ def test_quota_remedy_has_the_missing_amount() -> None:
 
 def test_gang_is_explained_by_its_unplaced_member() -> None:
     """The explanation of any member has the number of placed members, and the next one's causes."""
-    found = explained(
+    explanation = explained(
         node("n", cpu=3), group("g", 4), *members("g", 4), config=BOTH, name="default/g-0"
     )
 
-    assert found.gang.startswith("gang group default/g: 3 of 4 members find a place")
-    assert decisive(found) == {CPU}
-    assert found.nearest[0].lacks == {"cpu": "1"}
+    assert explanation.gang.startswith("gang group default/g: 3 of 4 members find a place")
+    assert decisive(explanation) == {CPU}
+    assert explanation.nearest[0].lacks == {"cpu": "1"}
 
 
 def test_incomplete_gang_is_explained() -> None:
     """Gated members have a cause, too."""
-    found = explained(
+    explanation = explained(
         node("n", cpu=9), group("g", 3), *members("g", 2), config=BOTH, name="default/g-1"
     )
 
-    assert len(found.causes) == 1
-    assert "needs 3 members" in found.causes[0].reason
-    assert found.queue is not None
-    (woken_by,) = found.queue.woken_by
+    assert len(explanation.causes) == 1
+    assert "needs 3 members" in explanation.causes[0].reason
+    assert explanation.queue is not None
+    (woken_by,) = explanation.queue.woken_by
     assert woken_by == (
         "Coscheduling: a member of its gang is added or loses its scheduling gates, "
         "its PodGroup or Workload is added or changes"
@@ -148,39 +150,39 @@ def test_incomplete_gang_is_explained() -> None:
 
 def test_terminating_pods_are_waited_for() -> None:
     """A terminating pod frees capacity by itself, so the remedy is to wait."""
-    found = explained(node("n", cpu=2), pod("old", 2, on="n", deleted=True), pod("p", 1))
+    explanation = explained(node("n", cpu=2), pod("old", 2, on="n", deleted=True), pod("p", 1))
 
-    assert [remedy.kind for remedy in found.remedies][:1] == ["wait"]
-    assert found.remedies[0].pods == ("default/old",)
+    assert [remedy.kind for remedy in explanation.remedies][:1] == ["wait"]
+    assert explanation.remedies[0].pods == ("default/old",)
 
 
 def test_preemption_remedy_depends_on_the_policy() -> None:
     """A pod that could preempt but must not has the reason."""
-    found = explained(
+    explanation = explained(
         node("n", cpu=2),
         pod("low", 2, on="n", priority=1),
         pod("p", 2, priority=5, preemptionPolicy="Never"),
     )
 
-    remedy = next(r for r in found.remedies if r.kind == "preempt")
+    remedy = next(r for r in explanation.remedies if r.kind == "preempt")
     assert "preemptionPolicy is Never" in remedy.text
 
 
 def test_pod_too_large_for_every_node() -> None:
     """It would not fit on an empty cluster either."""
-    found = explained(node("n", cpu=2), pod("other", 2, on="n"), pod("p", 4))
+    explanation = explained(node("n", cpu=2), pod("other", 2, on="n"), pod("p", 4))
 
-    assert found.empty_cluster is not None
-    assert not found.empty_cluster.fits
-    assert found.empty_cluster.why == "it requests 4 of cpu; the most that a node has is 2"
+    assert explanation.empty_cluster is not None
+    assert not explanation.empty_cluster.fits
+    assert explanation.empty_cluster.why == "it requests 4 of cpu; the most that a node has is 2"
 
 
 def test_pod_of_another_scheduler_is_explained() -> None:
     """No profile of this scheduler has that name."""
-    found = explained(node("n", cpu=2), pod("p", 1, schedulerName="other"))
+    explanation = explained(node("n", cpu=2), pod("p", 1, schedulerName="other"))
 
-    assert found.summary.startswith("no profile schedules it")
-    assert [(r.kind, r.text, r.tried) for r in found.remedies] == [
+    assert explanation.summary.startswith("no profile schedules it")
+    assert [(r.kind, r.text, r.tried) for r in explanation.remedies] == [
         (
             "change-pod",
             "set spec.schedulerName to default-scheduler, or run the scheduler that it names",
@@ -192,10 +194,10 @@ def test_pod_of_another_scheduler_is_explained() -> None:
 def test_batch_amounts_have_the_usual_form() -> None:
     """They are shown in CPUs, because 6k has no obvious meaning."""
     offered: dict[str, Any] = {BATCH_CPU: 4000}
-    found = explained(node("n", **offered), pod("p", requests={BATCH_CPU: 6000}))
+    explanation = explained(node("n", **offered), pod("p", requests={BATCH_CPU: 6000}))
 
-    assert found.empty_cluster is not None
-    assert found.empty_cluster.why == (
+    assert explanation.empty_cluster is not None
+    assert explanation.empty_cluster.why == (
         f"it requests 6 CPUs (6000m) of {BATCH_CPU}; the most that a node has is 4 CPUs (4000m)"
     )
 
@@ -204,9 +206,9 @@ def test_terminating_pod_is_explained() -> None:
     """It is not scheduled, whatever its profile."""
     going = pod("p", 1, deleted=True)
     going = replace(going, metadata=replace(going.metadata, finalizers=("x.io/last",)))
-    found = explained(node("n", cpu=2), going)
+    explanation = explained(node("n", cpu=2), going)
 
-    assert found.summary == (
+    assert explanation.summary == (
         "it is being deleted and is not scheduled any more; "
         "its finalizers [x.io/last] have not been removed yet"
     )
@@ -227,9 +229,9 @@ def test_terminating_pod_is_explained() -> None:
 )
 def test_unscheduled_object_is_explained(there: KubeObject, name: str, text: str) -> None:
     """The object exists, so the question is valid; but it does not wait."""
-    (found,) = explain_pods([node("n", cpu=2), there], [name])
+    (explanation,) = explain_pods([node("n", cpu=2), there], [name])
 
-    assert (found.pod, found.summary, found.causes) == (name, text, ())
+    assert (explanation.pod, explanation.summary, explanation.causes) == (name, text, ())
 
 
 @pytest.mark.parametrize(
@@ -310,9 +312,9 @@ def test_start_is_predicted_from_known_ends() -> None:
         pod("p", 1),
     ]
     at_half_past_eight_s = 1_699_950_600.0
-    found = explain_pods(objects, ["default/p", "default/first"], now_s=at_half_past_eight_s)
+    explanations = explain_pods(objects, ["default/p", "default/first"], now_s=at_half_past_eight_s)
 
-    assert [one.forecast.at for one in found if one.forecast] == [
+    assert [one.forecast.at for one in explanations if one.forecast] == [
         "2023-11-14T10:00:00Z",
         "2023-11-14T09:00:00Z",
     ]
@@ -320,11 +322,11 @@ def test_start_is_predicted_from_known_ends() -> None:
 
 def test_own_gang_members_are_no_victims() -> None:
     """Their nodes are assumed in a trial only; one more node fits the two unplaced members."""
-    found = explained(
+    explanation = explained(
         node("n", cpu=2), group("g", 4), *members("g", 4), config=BOTH, name="default/g-0"
     )
 
-    assert [(r.kind, r.text, r.sufficient) for r in found.remedies] == [
+    assert [(r.kind, r.text, r.sufficient) for r in explanation.remedies] == [
         ("add-node", "add a node like n: empty ones take the 2 members that find no place", True),
         ("gang", "set minMember of PodGroup default/g to 2: that many members find a place", True),
     ]
@@ -332,11 +334,11 @@ def test_own_gang_members_are_no_victims() -> None:
 
 def test_remedies_change_no_facts_of_nodes() -> None:
     """Other labels may change, except topology keys of pod affinity."""
-    found = explained(
+    explanation = explained(
         node("n", cpu=2, labels={"kubernetes.io/hostname": "n"}),
         pod("p", 1, nodeSelector={"kubernetes.io/hostname": "m"}),
     )
-    assert not found.remedies
+    assert not explanation.remedies
 
     other = explained(node("n", cpu=2), pod("p", 1, nodeSelector={"disk": "ssd"}))
     assert [r.text for r in other.remedies] == [
@@ -370,9 +372,9 @@ def test_busy_node_has_usage_and_threshold(
         pluginConfig=[{"name": "LoadAwareScheduling", "args": args}],
         plugins={"filter": {"enabled": [{"name": "LoadAwareScheduling"}]}},
     )
-    found = explained(node("n", cpu=10), report, pod("p", 1), config=config)
+    explanation = explained(node("n", cpu=10), report, pod("p", 1), config=config)
 
-    assert [near.details for near in found.nearest] == [(text,)]
+    assert [near.details for near in explanation.nearest] == [(text,)]
 
 
 def test_node_too_small_for_the_allocation_is_no_remedy() -> None:
@@ -380,12 +382,15 @@ def test_node_too_small_for_the_allocation_is_no_remedy() -> None:
     kept = {"node.koordinator.sh/reservation": '{"reservedCPUs": "0,1"}'}
     policy = {"node.koordinator.sh/numa-topology-policy": "BestEffort"}
     small = machine("m", zones=1, cores=2, topology=kept, labels=policy)
-    found = explained(*small, pod("there", 1, on="m"), pod("p", 3), config=PLACES)
+    explanation = explained(*small, pod("there", 1, on="m"), pod("p", 3), config=PLACES)
 
-    assert found.summary == "none of 1 nodes takes it: 1 Insufficient NUMA cpu"
-    assert found.empty_cluster is not None
-    assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, "Insufficient NUMA cpu")
-    assert not found.remedies
+    assert explanation.summary == "none of 1 nodes takes it: 1 Insufficient NUMA cpu"
+    assert explanation.empty_cluster is not None
+    assert (explanation.empty_cluster.fits, explanation.empty_cluster.why) == (
+        False,
+        "Insufficient NUMA cpu",
+    )
+    assert not explanation.remedies
 
 
 def measured(*objects: KubeObject, **options: Any) -> Explanation:
@@ -396,10 +401,10 @@ def measured(*objects: KubeObject, **options: Any) -> Explanation:
 
 def test_missing_nodes_are_a_cause() -> None:
     """Programs read causes, not summaries."""
-    found = explained(pod("p", 1))
+    explanation = explained(pod("p", 1))
 
-    assert [cause.reason for cause in found.causes] == ["there are no nodes"]
-    assert found.summary == "there are no nodes"
+    assert [cause.reason for cause in explanation.causes] == ["there are no nodes"]
+    assert explanation.summary == "there are no nodes"
 
 
 def test_equivalent_reasons_of_two_plugins_are_one_cause() -> None:
@@ -418,9 +423,9 @@ def test_equivalent_reasons_of_two_plugins_are_one_cause() -> None:
         spec={"storageClassName": "at-once", "accessModes": ["ReadWriteOnce"]},
     )
     volumes = [{"name": "v", "persistentVolumeClaim": {"claimName": "data"}}]
-    found = explained(node("n"), at_once, claim, pod("p", 1, volumes=volumes))
+    explanation = explained(node("n"), at_once, claim, pod("p", 1, volumes=volumes))
 
-    assert [(cause.plugin, cause.reason) for cause in found.causes] == [
+    assert [(cause.plugin, cause.reason) for cause in explanation.causes] == [
         ("VolumeBinding, VolumeZone", "pod has unbound immediate PersistentVolumeClaims")
     ]
 
@@ -442,9 +447,9 @@ def bound_claim(volume: str, mode: str) -> tuple[KubeObject, list[dict[str, Any]
 def test_deleted_volume_is_one_cause() -> None:
     """Plugins word it differently, about the pod or about every node."""
     claim, volumes = bound_claim("gone", "ReadWriteOnce")
-    found = explained(node("n"), claim, pod("p", 1, volumes=volumes))
+    explanation = explained(node("n"), claim, pod("p", 1, volumes=volumes))
 
-    assert [cause.reason for cause in found.causes] == ['persistentvolume "gone" not found']
+    assert [cause.reason for cause in explanation.causes] == ['persistentvolume "gone" not found']
 
 
 def test_exclusive_claim_also_blocks_new_nodes() -> None:
@@ -460,7 +465,7 @@ def test_exclusive_claim_also_blocks_new_nodes() -> None:
         },
     )
     claim, volumes = bound_claim("pv", "ReadWriteOncePod")
-    found = explained(
+    explanation = explained(
         node("n"),
         volume,
         claim,
@@ -468,15 +473,15 @@ def test_exclusive_claim_also_blocks_new_nodes() -> None:
         pod("p", 1, volumes=volumes),
     )
 
-    assert [remedy.kind for remedy in found.remedies] == ["fewer-pods"]
+    assert [remedy.kind for remedy in explanation.remedies] == ["fewer-pods"]
 
 
 def test_smaller_requests_do_not_replace_a_missing_resource() -> None:
     """With fewer CPUs the pod would still wait for its GPU."""
-    found = explained(node("n", cpu=8), pod("p", 12, requests={"example.com/gpu": 1}))
+    explanation = explained(node("n", cpu=8), pod("p", 12, requests={"example.com/gpu": 1}))
 
-    assert decisive(found) == {CPU, "Insufficient example.com/gpu"}
-    assert [remedy.text for remedy in found.remedies] == [
+    assert decisive(explanation) == {CPU, "Insufficient example.com/gpu"}
+    assert [remedy.text for remedy in explanation.remedies] == [
         "add a node like n, but with 12 of cpu (it has 8) and 1 of example.com/gpu (it has 0)"
     ]
 
@@ -489,14 +494,14 @@ def test_smaller_requests_do_not_replace_a_missing_resource() -> None:
 def test_too_few_domains_are_the_cause() -> None:
     """Three zones are required where there are two, whatever their usage."""
     labels = {"app": "web"}
-    found = explained(
+    explanation = explained(
         node("a", zone="1"),
         node("b", zone="2"),
         *(pod(f"on-{name}", 1, on=name, labels=labels) for name in "ab"),
         pod("p", 1, labels=labels, topologySpreadConstraints=[spread(minDomains=3)]),
     )
 
-    assert [near.details for near in found.nearest] == [
+    assert [near.details for near in explanation.nearest] == [
         (f"{ZONE}={zone} has 1 such pods, there are 2 domains where minDomains is 3, maxSkew is 1",)
         for zone in "12"
     ]
@@ -504,11 +509,11 @@ def test_too_few_domains_are_the_cause() -> None:
 
 def test_node_change_and_fewer_pods_are_combined() -> None:
     """Neither suffices alone; the combined remedy was tried."""
-    found = explained(
+    explanation = explained(
         node("n", cpu=2, unschedulable=True), pod("there", "1500m", on="n"), pod("p", 1)
     )
 
-    assert [(r.kind, r.text, r.sufficient, r.pods) for r in found.remedies] == [
+    assert [(r.kind, r.text, r.sufficient, r.pods) for r in explanation.remedies] == [
         (
             "change-node",
             "uncordon n, then it takes the pod when default/there has ended",
@@ -530,32 +535,32 @@ def test_node_change_and_fewer_pods_are_combined() -> None:
 )
 def test_remedy_for_a_busy_node(report: KubeObject, text: str) -> None:
     """It is the usage to shed, or a restored koordlet."""
-    found = measured(node("n", cpu=10), report, pod("p", 1))
+    explanation = measured(node("n", cpu=10), report, pod("p", 1))
 
-    assert [(r.kind, r.text, r.sufficient, r.nodes) for r in found.remedies] == [
+    assert [(r.kind, r.text, r.sufficient, r.nodes) for r in explanation.remedies] == [
         ("change-node", text, True, ("n",))
     ]
 
 
 def test_usage_without_pods_is_unknown() -> None:
     """Measured usage includes pods that a trial removes."""
-    found = measured(
+    explanation = measured(
         node("n", cpu=10),
         metric("n", cpu=9, pods={"there": used(9)}),
         pod("there", 1, on="n"),
         pod("p", 1),
     )
 
-    assert decisive(found) == {"node(s) cpu usage exceed threshold"}
-    assert found.empty_cluster is None
+    assert decisive(explanation) == {"node(s) cpu usage exceed threshold"}
+    assert explanation.empty_cluster is None
 
 
 def test_blocking_reservation_has_its_own_name() -> None:
     """The name of its reserve pod is internal."""
     kept = reservation("kept", 7, on="n")
-    found = explained(node("n", cpu=8), kept, pod("p", 2), config=reserving())
+    explanation = explained(node("n", cpu=8), kept, pod("p", 2), config=reserving())
 
-    assert [remedy.pods for remedy in found.remedies if remedy.kind == "fewer-pods"] == [
+    assert [remedy.pods for remedy in explanation.remedies if remedy.kind == "fewer-pods"] == [
         ("reservation/kept",)
     ]
 
@@ -580,10 +585,10 @@ def test_nominations_do_not_count_in_the_empty_cluster() -> None:
     going = replace(going, metadata=replace(going.metadata, finalizers=("x.io/last",)))
     first = pod("first", 2, priority=9)
     first = replace(first, status=replace(first.status, nominated_node_name="n"))
-    found = explained(node("n", cpu=2), going, first, pod("p", 1, priority=5))
+    explanation = explained(node("n", cpu=2), going, first, pod("p", 1, priority=5))
 
-    assert found.empty_cluster is not None
-    assert found.empty_cluster.fits
+    assert explanation.empty_cluster is not None
+    assert explanation.empty_cluster.fits
 
 
 def test_pods_ahead_in_the_queue() -> None:
@@ -596,16 +601,16 @@ def test_pods_ahead_in_the_queue() -> None:
         pod("high", 2, priority=9),
         pod("p", 2, priority=5),
     ]
-    found = explained(node("n", cpu=1), *waiting)
+    explanation = explained(node("n", cpu=1), *waiting)
 
-    assert found.queue is not None
-    assert found.queue.ahead == ("default/high", "default/first")
-    assert found.queue.position == 3
+    assert explanation.queue is not None
+    assert explanation.queue.ahead == ("default/high", "default/first")
+    assert explanation.queue.position == 3
 
 
 def test_pod_with_required_affinity_is_not_reported_to_fit_alone() -> None:
     """One node is emptied at a time; the required pods run on the other one."""
-    found = explained(
+    explanation = explained(
         node("n", cpu=2, zone="z"),
         node("m", cpu=1, zone="z"),
         pod("there", 2, on="n"),
@@ -613,8 +618,8 @@ def test_pod_with_required_affinity_is_not_reported_to_fit_alone() -> None:
         pod("p", 2, affinity={"podAffinity": near("db")}),
     )
 
-    assert found.verdict == "waits"
-    assert found.empty_cluster is None
+    assert explanation.verdict == "waits"
+    assert explanation.empty_cluster is None
 
 
 def test_gated_member_does_not_complete_its_gang() -> None:
@@ -625,22 +630,22 @@ def test_gated_member_does_not_complete_its_gang() -> None:
         labels={"pod-group.scheduling.sigs.k8s.io": "g"},
         schedulingGates=[{"name": "x.io/approval"}],
     )
-    found = explained(node("n", cpu=2), group("g", 3), gated, config=BOTH, name="default/g-0")
+    explanation = explained(node("n", cpu=2), group("g", 3), gated, config=BOTH, name="default/g-0")
 
-    assert {cause.plugin for cause in found.causes} >= {"SchedulingGates", "Coscheduling"}
-    assert {remedy.kind for remedy in found.remedies} >= {"open-gates", "gang"}
-    assert not [remedy for remedy in found.remedies if remedy.sufficient]
+    assert {cause.plugin for cause in explanation.causes} >= {"SchedulingGates", "Coscheduling"}
+    assert {remedy.kind for remedy in explanation.remedies} >= {"open-gates", "gang"}
+    assert not [remedy for remedy in explanation.remedies if remedy.sufficient]
 
 
 def test_pod_with_node_name_gets_no_other_node() -> None:
     """A new node would have another name."""
-    found = explained(
+    explanation = explained(
         node("n", cpu=2, labels={"kubernetes.io/hostname": "n"}),
         pod("there", 2, on="n", priority=9),
         pod("p", 2, nodeSelector={"kubernetes.io/hostname": "n"}),
     )
 
-    assert [remedy.kind for remedy in found.remedies] == ["fewer-pods"]
+    assert [remedy.kind for remedy in explanation.remedies] == ["fewer-pods"]
 
 
 def test_number_of_nodes_for_a_whole_gang() -> None:
@@ -649,7 +654,7 @@ def test_number_of_nodes_for_a_whole_gang() -> None:
         pod(f"g-{n}", cpu, labels={"pod-group.scheduling.sigs.k8s.io": "g"})
         for n, cpu in enumerate((3, 1, 3, 2))
     ]
-    found = explained(
+    explanation = explained(
         node("n", cpu=4),
         pod("there", 4, on="n", priority=9),
         group("g", 4),
@@ -658,7 +663,7 @@ def test_number_of_nodes_for_a_whole_gang() -> None:
         name="default/g-3",
     )
 
-    nodes = next(remedy for remedy in found.remedies if remedy.kind == "add-node")
+    nodes = next(remedy for remedy in explanation.remedies if remedy.kind == "add-node")
     assert nodes.text == ("add 3 nodes like n: empty ones take the 4 members that find no place")
     assert nodes.sufficient
 
@@ -681,13 +686,13 @@ def test_quota_that_blocks_the_complete_gang_is_named() -> None:
         replace(p, metadata=replace(p.metadata, labels={**p.metadata.labels, **label}))
         for p in members("g", 3, 1)
     ]
-    found = explained(
+    explanation = explained(
         node("n", cpu=80), team("team", most=2), group("g", 4), *pods, name=pods[0].key, config=BOTH
     )
 
-    assert [cause.plugin for cause in found.causes] == ["Coscheduling", "ElasticQuota"]
-    assert found.causes[1].reason.endswith("exceedDimensions: [cpu]")
-    (enough,) = [one for one in found.remedies if one.sufficient]
+    assert [cause.plugin for cause in explanation.causes] == ["Coscheduling", "ElasticQuota"]
+    assert explanation.causes[1].reason.endswith("exceedDimensions: [cpu]")
+    (enough,) = [one for one in explanation.remedies if one.sufficient]
     assert enough.text.startswith("together: create 1 more member of gang default/g: ")
     assert enough.text.endswith("; and raise the max of quota team by cpu:2")
 
@@ -725,7 +730,7 @@ def test_limit_of_an_incomplete_gang_counts_each_member_with_its_own_requests(
     """One member is missing, and like the first one, whichever member is asked about."""
     label = {PREFIX + "name": "team"}
     pods = [member(f"g-{n}", "g", cpu, labels=label) for n, cpu in enumerate((6, 1))]
-    found = explained(
+    explanation = explained(
         node("n", cpu=80),
         team("team", most=9),
         group("g", 3),
@@ -734,14 +739,14 @@ def test_limit_of_an_incomplete_gang_counts_each_member_with_its_own_requests(
         config=BOTH,
     )
 
-    assert "ElasticQuota" in [cause.plugin for cause in found.causes]  # 6 + 1 + 6 exceed 9
-    assert any("raise the max of quota team by cpu:4" in r.text for r in found.remedies)
+    assert "ElasticQuota" in [cause.plugin for cause in explanation.causes]  # 6 + 1 + 6 exceed 9
+    assert any("raise the max of quota team by cpu:4" in r.text for r in explanation.remedies)
 
 
 def test_quota_with_room_for_the_complete_gang_is_no_cause() -> None:
     """The share of a quota grows with the requests of its pods."""
     pods = [member(f"g-{n}", "g", 3, labels={PREFIX + "name": "team"}) for n in range(2)]
-    found = explained(
+    explanation = explained(
         node("n", cpu=80),
         team("team", most=50),
         group("g", 4),
@@ -750,5 +755,5 @@ def test_quota_with_room_for_the_complete_gang_is_no_cause() -> None:
         config=BOTH,
     )
 
-    assert [cause.plugin for cause in found.causes] == ["Coscheduling"]
-    assert any("create 2 more members" in one.text for one in found.remedies)
+    assert [cause.plugin for cause in explanation.causes] == ["Coscheduling"]
+    assert any("create 2 more members" in one.text for one in explanation.remedies)

@@ -28,11 +28,13 @@ def explain_last(*objects: Any, **options: Any) -> Explanation:
 
 def test_owner_sees_the_node_with_its_reservation() -> None:
     """It lacks only what reservation and node together lack."""
-    found = explain_last(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 9, labels=WEB))
+    explanation = explain_last(
+        node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 9, labels=WEB)
+    )
 
-    assert decisive(found) == {"Insufficient cpu"}
-    assert found.nearest[0].lacks == {"cpu": "1"}
-    assert [r.text for r in found.remedies] == [
+    assert decisive(explanation) == {"Insufficient cpu"}
+    assert explanation.nearest[0].lacks == {"cpu": "1"}
+    assert [r.text for r in explanation.remedies] == [
         "request at most 8 of cpu: n has that free",
         "add a node like n, but with 9 of cpu (it has 8)",
     ]
@@ -42,11 +44,11 @@ def test_small_reservation_is_the_cause() -> None:
     """It is restricted: the node has capacity, but the pod must use the reservation."""
     reserved = reservation("r", 2, on="n", policy="Restricted")
     needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
-    found = explain_last(node("n", cpu=8), node("m", cpu=8), reserved, needs)
+    explanation = explain_last(node("n", cpu=8), node("m", cpu=8), reserved, needs)
 
-    assert found.verdict == "waits"
-    assert decisive(found) == {SHORT, NO_MATCH}
-    near = found.nearest[0]
+    assert explanation.verdict == "waits"
+    assert decisive(explanation) == {SHORT, NO_MATCH}
+    near = explanation.nearest[0]
     assert (near.node, near.details) == ("n", (SHORT,))
 
 
@@ -73,11 +75,11 @@ def test_reasons_of_unmatched_reservations(
 ) -> None:
     """A pod that requires a reservation has the reasons of those that it owns."""
     reserved = reservation("r", 6, on="n", **spec)
-    found = explain_last(
+    explanation = explain_last(
         node("n", cpu=8), reserved, pod("p", 2, labels=WEB, annotations=annotations)
     )
 
-    (cause,) = found.causes
+    (cause,) = explanation.causes
     assert (cause.plugin, cause.reason) == ("Reservation", NO_MATCH)
     assert cause.detail == f"it is the owner of 1 reservation: 1 {reason}"
 
@@ -85,24 +87,24 @@ def test_reasons_of_unmatched_reservations(
 def test_pod_without_own_reservation() -> None:
     """The only reservation is of others."""
     needs = pod("p", 2, labels={"app": "db"}, annotations=affinity())
-    found = explain_last(node("n", cpu=8), reservation("r", 6, on="n"), needs)
+    explanation = explain_last(node("n", cpu=8), reservation("r", 6, on="n"), needs)
 
-    assert [cause.detail for cause in found.causes] == ["it is the owner of no reservation"]
+    assert [cause.detail for cause in explanation.causes] == ["it is the owner of no reservation"]
 
 
 def test_blocking_reservation_is_called_by_its_name() -> None:
     """Its end would help; a priority would not, because reservations are not preempted."""
-    found = explain_last(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 4))
+    explanation = explain_last(node("n", cpu=8), reservation("r", 6, on="n"), pod("p", 4))
 
-    assert found.remedies[0].text == "n takes it when reservation/r has ended"
+    assert explanation.remedies[0].text == "n takes it when reservation/r has ended"
 
 
 def test_pending_reservation_is_explained() -> None:
     """It is explained under its own name."""
-    found = explain_last(node("n", cpu=8), reservation("big", 9), name="reservation/big")
+    explanation = explain_last(node("n", cpu=8), reservation("big", 9), name="reservation/big")
 
-    assert found.pod == "reservation/big"
-    assert decisive(found) == {"Insufficient cpu"}
+    assert explanation.pod == "reservation/big"
+    assert decisive(explanation) == {"Insufficient cpu"}
 
 
 def test_own_reservation_stays_when_others_are_removed() -> None:
@@ -111,11 +113,11 @@ def test_own_reservation_stays_when_others_are_removed() -> None:
     used = ALLOCATED.entry(ReservationAllocated(name="r", uid=uid("r")))
     user = pod("user", 4, on="n", labels=WEB, annotations=used)
     needs = pod("p", 3, labels=WEB, annotations=affinity())
-    found = explain_last(node("n", cpu=8), reserved, user, needs)
+    explanation = explain_last(node("n", cpu=8), reserved, user, needs)
 
-    assert found.empty_cluster is not None
-    assert (found.empty_cluster.fits, found.empty_cluster.node) == (True, "n")
-    (remedy,) = found.remedies  # a node more would have no reservation
+    assert explanation.empty_cluster is not None
+    assert (explanation.empty_cluster.fits, explanation.empty_cluster.node) == (True, "n")
+    (remedy,) = explanation.remedies  # a node more would have no reservation
     assert (remedy.kind, remedy.pods, remedy.sufficient) == ("fewer-pods", (user.key,), True)
 
 
@@ -123,15 +125,15 @@ def test_reservation_too_small_for_the_pod() -> None:
     """It is too small even without users."""
     reserved = reservation("r", 2, on="n", policy="Restricted")
     needs = pod("p", 3, labels=WEB, annotations=affinity(name="r"))
-    found = explain_last(node("n", cpu=8), reserved, needs)
+    explanation = explain_last(node("n", cpu=8), reserved, needs)
 
-    assert found.empty_cluster is not None
-    assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, SHORT)
-    assert [remedy.text for remedy in found.remedies] == [f"{WITHOUT}: n takes it then"]
+    assert explanation.empty_cluster is not None
+    assert (explanation.empty_cluster.fits, explanation.empty_cluster.why) == (False, SHORT)
+    assert [remedy.text for remedy in explanation.remedies] == [f"{WITHOUT}: n takes it then"]
 
 
 @pytest.mark.parametrize(
-    ("policy", "needs", "lacking"),
+    ("policy", "needs", "missing"),
     [
         ("Restricted", {}, "5"),  # too small to be used: what is beside it has to do
         ("Aligned", {}, "3"),
@@ -139,25 +141,25 @@ def test_reservation_too_small_for_the_pod() -> None:
     ],
 )
 def test_shortage_of_a_node_is_the_amount_to_add(
-    policy: str, needs: dict[str, str], lacking: str
+    policy: str, needs: dict[str, str], missing: str
 ) -> None:
     """A pod uses one reservation, not the sum of all."""
     reserved = [reservation(name, 2, on="n", policy=policy) for name in ("r1", "r2")]
     wanted = pod("p", 5, labels=WEB, annotations=needs)
 
     (near,) = explain_last(node("n", cpu=4), *reserved, wanted).nearest
-    assert near.lacks == {"cpu": lacking}
+    assert near.lacks == {"cpu": missing}
 
-    more = node("n", cpu=4 + int(lacking))
+    more = node("n", cpu=4 + int(missing))
     assert explain_last(more, *reserved, wanted).verdict == "placed"
 
 
 def test_missing_required_reservation_blocks_an_empty_cluster() -> None:
     """However empty the cluster is."""
-    found = explain_last(node("n", cpu=8), pod("p", 1, annotations=affinity()))
+    explanation = explain_last(node("n", cpu=8), pod("p", 1, annotations=affinity()))
 
-    assert found.empty_cluster is not None
-    assert (found.empty_cluster.fits, found.empty_cluster.why) == (False, NO_MATCH)
+    assert explanation.empty_cluster is not None
+    assert (explanation.empty_cluster.fits, explanation.empty_cluster.why) == (False, NO_MATCH)
 
 
 @pytest.mark.parametrize(
@@ -174,11 +176,11 @@ def test_preemption_by_reservations_depends_on_the_plugin(
     """The label of non-preemptible pods counts; other pods use DefaultPreemption."""
     there = pod("there", 4, on="n", labels=labels)
     waiting = reservation("r", 4, template={"preemptionPolicy": "Never"})
-    found = explained(
+    explanation = explained(
         node("n", cpu=4), there, waiting, config=config(enablePreemption=may), name="reservation/r"
     )
 
-    assert found.remedies[0].kind == kind
+    assert explanation.remedies[0].kind == kind
 
 
 def test_reservations_have_names_in_explanations() -> None:
@@ -190,10 +192,10 @@ def test_reservations_have_names_in_explanations() -> None:
 def test_resource_of_no_node_is_not_a_shortage() -> None:
     """The cause is that no node has it, also beside a reservation."""
     wanted = pod("p", 1, labels=WEB, requests={"example.com/tpu": 1})
-    found = explain_last(node("n", cpu=4), reservation("r", 1, on="n"), wanted)
+    explanation = explain_last(node("n", cpu=4), reservation("r", 1, on="n"), wanted)
 
-    assert [near.lacks for near in found.nearest] == [{}]
-    assert decisive(found) == {"Insufficient example.com/tpu"}
+    assert [near.lacks for near in explanation.nearest] == [{}]
+    assert decisive(explanation) == {"Insufficient example.com/tpu"}
 
 
 def test_few_reservations_of_a_node_are_proposed() -> None:

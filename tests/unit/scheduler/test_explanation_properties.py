@@ -121,21 +121,21 @@ def test_pod_starts_after_every_sufficient_remedy(
         **RULES[rule],
     )
     wanted = listening(wanted) if listens else wanted
-    found = explained(*made, *pods, wanted)
+    explanation = explained(*made, *pods, wanted)
 
-    if found.verdict == "placed":
-        assert not found.causes
+    if explanation.verdict == "placed":
+        assert not explanation.causes
         return
-    assert found.causes
-    for remedy in found.remedies:
+    assert explanation.causes
+    for remedy in explanation.remedies:
         assert remedy.sufficient
         assert _starts(*_after(remedy, made, pods, wanted)), remedy
     if rule == "nothing":
-        assert found.empty_cluster is not None
-    if found.empty_cluster is not None and found.empty_cluster.fits:
+        assert explanation.empty_cluster is not None
+    if explanation.empty_cluster is not None and explanation.empty_cluster.fits:
         assert _starts(*made, wanted)
-        assert found.remedies or rule != "nothing"
-    elif found.empty_cluster is not None:
+        assert explanation.remedies or rule != "nothing"
+    elif explanation.empty_cluster is not None:
         assert not _starts(*made, wanted)
 
 
@@ -146,25 +146,25 @@ def test_explanations_are_right_with_reservations(there: list[KubeObject], wante
     """It covers remedies, shortages, and the result without other pods."""
     stays = {_key(o) for o in _reservations_after(*there) if is_available(o)}
     there = [o for o in there if not isinstance(o, Reservation) or _key(o) in stays]
-    found = explained(*there, wanted, config=RESERVING)
+    explanation = explained(*there, wanted, config=RESERVING)
 
-    if found.verdict == "placed":
+    if explanation.verdict == "placed":
         return
     nodes = [one for one in there if isinstance(one, Node)]
     reserved = [one for one in there if isinstance(one, Reservation)]
-    for remedy in found.remedies:
+    for remedy in explanation.remedies:
         if remedy.sufficient and remedy.kind == "fewer-pods":
             rest = [one for one in there if _key(one) not in remedy.pods]
             assert _starts(*rest, wanted, config=RESERVING), remedy
-    for near in found.nearest:
+    for near in explanation.nearest:
         if set(near.lacks) == {"cpu"}:
             grown = [_grown(one, near) if isinstance(one, Node) else one for one in there]
             again = explained(*grown, wanted, config=RESERVING)
             left = next((it for it in again.nearest if it.node == near.node), None)
             assert left is None or not any(it.startswith("Insufficient") for it in left.reasons)
-    if found.empty_cluster is not None:
+    if explanation.empty_cluster is not None:
         one_stays = [(), *((one,) for one in reserved)]
-        assert found.empty_cluster.fits == any(
+        assert explanation.empty_cluster.fits == any(
             _starts(*nodes, *one, wanted, config=RESERVING) for one in one_stays
         )
 

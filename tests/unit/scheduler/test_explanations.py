@@ -46,11 +46,11 @@ def test_a_waiting_pod_is_explained() -> None:
     )
     explained(one)
 
-    found = status(one)
-    (domain,) = found.detailed_explanation
+    answer = status(one)
+    (domain,) = answer.detailed_explanation
     (detail,) = domain.schedule_explanation.node_failed_details
-    assert (found.schedulable, found.schedulable_after_preemption) == (False, True)
-    assert found.failed_message == "none of 1 nodes takes it: 1 Insufficient cpu"
+    assert (answer.schedulable, answer.schedulable_after_preemption) == (False, True)
+    assert answer.failed_message == "none of 1 nodes takes it: 1 Insufficient cpu"
     assert (detail.failed_plugin, detail.reason, detail.failed_nodes) == (
         "NodeResourcesFit",
         "Insufficient cpu",

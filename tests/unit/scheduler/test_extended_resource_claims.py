@@ -265,13 +265,13 @@ def outcome(cluster: MemoryCluster) -> dict[str, list[str]]:
 
     Raises AssertionError if a running pod has no claim, or one that is not in its status.
     """
-    found = {c.metadata.owner_references[0].name: c for c in cluster.list(ResourceClaim).items}
+    by_owner = {c.metadata.owner_references[0].name: c for c in cluster.list(ResourceClaim).items}
     for one in cluster.list(Pod).items:
         if one.spec.node_name:
             named = one.status.extended_resource_claim_status
             assert named is not None
-            assert named.resource_claim_name == found[one.metadata.name].metadata.name
-    return {owner: devices(one) for owner, one in found.items()}
+            assert named.resource_claim_name == by_owner[one.metadata.name].metadata.name
+    return {owner: devices(one) for owner, one in by_owner.items()}
 
 
 @pytest.mark.parametrize("what", ["request", "answer"])

@@ -90,13 +90,13 @@ def among(accepted: Sequence[str]) -> Answer:
 
 def outcomes(one: Embedded) -> dict[str, str]:
     """Return nodes or messages by pod."""
-    found = {}
+    by_pod = {}
     for outcome in one.run_to_fixed_point():
         if isinstance(outcome, Bound):
-            found[outcome.pod] = outcome.node
+            by_pod[outcome.pod] = outcome.node
         elif isinstance(outcome, Unschedulable):
-            found[outcome.pod] = outcome.message
-    return found
+            by_pod[outcome.pod] = outcome.message
+    return by_pod
 
 
 FILTER = {"filterVerb": "filter", "nodeCacheCapable": True}

@@ -39,12 +39,12 @@ steps = st.lists(
 
 def bound_members(one: Embedded) -> dict[str, set[str]]:
     """Return the members of each gang that have a node."""
-    found: dict[str, set[str]] = {name: set() for name in LEAST}
+    members: dict[str, set[str]] = {name: set() for name in LEAST}
     for stored in one.cluster.list(Pod).items:
         gang = stored.metadata.labels.get(POD_GROUP, "")
         if gang and stored.spec.node_name:
-            found[gang].add(stored.key)
-    return found
+            members[gang].add(stored.key)
+    return members
 
 
 class Refusing(MemoryCluster):

@@ -70,10 +70,10 @@ def cluster(*objects: KubeObject, slots: tuple[int, ...] = SLOTS, **args: Any) -
 
 
 def by_node(one: Embedded) -> dict[str, list[str]]:
-    found: dict[str, list[str]] = {}
+    pods: dict[str, list[str]] = {}
     for name, where in sorted(placed(one).items()):
-        found.setdefault(where, []).append(name)
-    return found
+        pods.setdefault(where, []).append(name)
+    return pods
 
 
 @pytest.mark.parametrize("merge_runs", [True, False])
@@ -406,7 +406,7 @@ def test_flag_enables_the_status() -> None:
         one.cluster.get(ClusterNetworkTopology, "default").status.detail_status
         for one in (enabled, declined)
     ]
-    assert [bool(found) for found in details] == [True, False]
+    assert [bool(detail) for detail in details] == [True, False]
 
 
 def test_scores_of_gathered_members_are_recorded_on_demand() -> None:

@@ -72,13 +72,13 @@ def happen(one: Embedded, number: int, event: tuple[str, str, int]) -> None:
 
 def running(one: Embedded) -> dict[str, list[Node]]:
     """Return the nodes of the members of each gang."""
-    by_name = {found.metadata.name: found for found in one.cluster.list(Node).items}
-    found: dict[str, list[Node]] = {name: [] for name in GANGS}
+    by_name = {each.metadata.name: each for each in one.cluster.list(Node).items}
+    each: dict[str, list[Node]] = {name: [] for name in GANGS}
     for name, where in placed(one).items():
         gang = name.partition("-")[0]
         if gang in GANGS:
-            found[gang].append(by_name[where])
-    return found
+            each[gang].append(by_name[where])
+    return each
 
 
 @pytest.mark.slow
@@ -123,9 +123,9 @@ def test_restarted_scheduler_decides_the_same(
         one.scheduler.step()
     bound = [p for p in one.cluster.list(Pod).items if p.spec.node_name]
     fresh = embedded(topology(), *one.cluster.list(Node).items, *groups(), *bound, config=CONFIG)
-    for found in one.cluster.list(Pod).items:
-        if not found.spec.node_name:
-            meta = found.metadata
+    for obj in one.cluster.list(Pod).items:
+        if not obj.spec.node_name:
+            meta = obj.metadata
             one.cluster.delete(Pod, meta.name, meta.namespace, grace_period_s=0)
     for world in (one, fresh):
         world.load([group("new", size, **gather()), *members("new", size)])

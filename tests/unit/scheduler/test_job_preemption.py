@@ -415,9 +415,9 @@ def test_preemption_can_be_restricted_to_some_nodes() -> None:
     one.scheduler.step()
     job = [(p, state.classes.of(p)) for p in members("g", 2, 4, priority=HIGH)]
 
-    found = free_headroom(cycle.profile, state, {}, job, rows=np.array([1, 3]))
-    assert set(found.places.values()) == {"n1", "n3"}
-    assert sorted(victim.key for victim in found.victims) == ["default/low-1", "default/low-3"]
+    headroom = free_headroom(cycle.profile, state, {}, job, rows=np.array([1, 3]))
+    assert set(headroom.places.values()) == {"n1", "n3"}
+    assert sorted(victim.key for victim in headroom.victims) == ["default/low-1", "default/low-3"]
     assert not free_headroom(cycle.profile, state, {}, job, rows=np.array([2])).places
 
 

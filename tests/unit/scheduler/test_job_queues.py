@@ -49,9 +49,9 @@ def finish(one: Embedded, name: str) -> None:
 
 
 def queues_of(one: Embedded) -> JobQueueCache:
-    found = one.scheduler.feature(JobQueueFeature)
-    assert found is not None
-    return found.cache
+    feature = one.scheduler.feature(JobQueueFeature)
+    assert feature is not None
+    return feature.cache
 
 
 def checked(one: Embedded) -> None:
@@ -95,13 +95,13 @@ def test_smaller_job_may_pass_if_the_policy_allows(policy: str) -> None:
 def test_backfill_lets_only_smaller_jobs_pass() -> None:
     """A job that requests more of some resource waits behind the head."""
     large, odd = one_of("large", 8), one_of("odd", 1, memory="4Gi")
-    found = {}
+    by_policy = {}
     for policy in ("backfill", "best-effort"):
         one = world(node("a", cpu=4, memory="8Gi"), queued(policy), large, odd)
         one.run_to_fixed_point()
-        found[policy] = placed(one)
+        by_policy[policy] = placed(one)
 
-    assert found == {"backfill": {}, "best-effort": {"odd": "a"}}
+    assert by_policy == {"backfill": {}, "best-effort": {"odd": "a"}}
 
 
 @pytest.mark.parametrize(

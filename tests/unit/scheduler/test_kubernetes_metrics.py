@@ -159,11 +159,11 @@ def test_preemption_for_a_pod_is_measured_with_the_gate(gates: str) -> None:
     pods = (pod("high", 4, priority=9), pod("large", 5, priority=9))
     one = Measured(node("n", cpu=4), budget("low", 0, app="low"), low, *pods, gates=gates)
 
-    found = "scheduler_preemption_evaluation_duration_seconds_count"
+    metric = "scheduler_preemption_evaluation_duration_seconds_count"
     evicted = {"preemptor": "pod", "result": "success"}
     values = [
-        one.value(found, preemptor="pod", result="Success"),
-        one.value(found, preemptor="pod", result="Unschedulable"),
+        one.value(metric, preemptor="pod", result="Success"),
+        one.value(metric, preemptor="pod", result="Unschedulable"),
         one.value("scheduler_preemption_execution_duration_seconds_count", **evicted),
         one.value("scheduler_preemption_pdb_violations_total", preemptor="pod"),
     ]
@@ -205,9 +205,9 @@ def test_placements_of_pod_groups_are_counted_by_result() -> None:
 
 
 def test_metrics_of_pod_groups_are_there_with_their_gates_only() -> None:
-    found = Measured(node("n")).names()
+    names = Measured(node("n")).names()
 
-    assert not {name for name in found if "podgroup" in name or "placement" in name}
+    assert not {name for name in names if "podgroup" in name or "placement" in name}
     on = Measured(node("n"), gates="GenericWorkload=true").names()
     assert "scheduler_podgroup_schedule_attempts" in on
     assert "scheduler_generated_placements" not in on

@@ -63,8 +63,8 @@ def test_balance_is_scored_by_what_the_pod_changes_from_1_36_on(
     there = [pod("there", *holds, nodeName="n")] if holds else []
     others = (node("n"), node("other"), *there, pod("p"))
     for level, expected in zip(LEVELS, (state, change, change), strict=True):
-        found = scores(decided(level, *others), "NodeResourcesBalancedAllocation")
-        assert found["n"] == expected
+        by_node = scores(decided(level, *others), "NodeResourcesBalancedAllocation")
+        assert by_node["n"] == expected
 
 
 @pytest.mark.parametrize(("level", "words"), [(V1_35, True), (V1_36, True), (V1_37, False)])
@@ -87,9 +87,9 @@ def test_successful_preemption_is_reported_from_1_37_on() -> None:
         world.scheduler.report()
         waiting = world.cluster.get(Pod, "p", "default")
         (message,) = [c.message for c in waiting.status.conditions if c.type == "PodScheduled"]
-        found = " preemption: found a potential placement for pod on node n1, preempting 1 victims"
+        suffix = " preemption: found a potential placement for pod on node n1, preempting 1 victims"
         expected = "0/1 nodes are available: 1 Insufficient cpu."
-        assert message == (expected + found if level >= V1_37 else expected)
+        assert message == (expected + suffix if level >= V1_37 else expected)
 
 
 @pytest.mark.parametrize(("level", "expected"), [(V1_35, 0), (V1_36, 46), (V1_37, 22)])
@@ -277,5 +277,5 @@ def test_budgets_are_used_up_to_the_first_exhausted_one_from_1_37_on() -> None:
     both, second = labelled("both", x="1", y="1"), labelled("second", y="1")
 
     assert split_by_budget([both, second], budgets) == ([both, second], [])
-    found = split_by_budget([both, second], budgets, to_first_exhausted=True)
-    assert found == ([both], [second])
+    split = split_by_budget([both, second], budgets, to_first_exhausted=True)
+    assert split == ([both], [second])

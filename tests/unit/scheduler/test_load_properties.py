@@ -163,14 +163,14 @@ def test_runs_equal_decisions_one_by_one(
         for number, (pod, count) in enumerate(pending)
         for index in range(count)
     ]
-    found: list[dict[str, Any]] = []
+    outcomes: list[dict[str, Any]] = []
     for merge in (True, False):
         one = embedded(*cluster, *pods, config=load_aware(args), report=False, merge_runs=merge)
         one.scheduler.step()
         one.state.validate()
-        found.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
+        outcomes.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
 
-    assert found[0] == found[1]
+    assert outcomes[0] == outcomes[1]
 
 
 @pytest.mark.parametrize("large", [1, node_table.LARGE], ids=["compiled", "arrays"])
@@ -191,15 +191,15 @@ def test_mixed_pods_in_batches_equal_decisions_one_by_one(
 ) -> None:
     """Nodes report or not, their reports are expired or not, with limits of their own or not."""
     pods = [renamed(kinds[at % len(kinds)], f"b{index}") for index, at in enumerate(order)]
-    found: list[dict[str, Any]] = []
+    outcomes: list[dict[str, Any]] = []
     with patch.object(node_table, "LARGE", large):
         for merge in (True, False):
             one = embedded(*cluster, *pods, config=load_aware(args), report=False, merge_runs=merge)
             one.scheduler.step()
             one.state.validate()
-            found.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
+            outcomes.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
 
-    assert found[0] == found[1]
+    assert outcomes[0] == outcomes[1]
 
 
 @quickly
@@ -239,16 +239,16 @@ def test_pods_with_measured_names_are_decided_alike(
                 spec={"minMember": count},
             )
         )
-    found = []
+    outcomes = []
     for merge in (True, False):
         gates = FeatureGates.parse("", level)
         config = load_aware(args, "Coscheduling")
         one = embedded(*cluster, *pods, config=config, gates=gates, report=False, merge_runs=merge)
         one.scheduler.step()
         one.state.validate()
-        found.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
+        outcomes.append({pod.key: pod.spec.node_name for pod in one.cluster.list(Pod).items})
 
-    assert found[0] == found[1]
+    assert outcomes[0] == outcomes[1]
 
 
 def labelled(one: Pod, labels: dict[str, str]) -> Pod:

@@ -282,10 +282,12 @@ def test_durations_are_counted_in_the_buckets_of_the_originals() -> None:
     quota_metrics.hook_called("x", "y", 1.0)
     gang_metrics.preempted("default/j", "success", 1.0)
 
-    found = {family.name: bounds(family) for family in registry.collect() if bounds(family)}
-    assert found["scheduler_gang_schedule_cycle_duration_seconds"] == [*map(str, map(float, gangs))]
-    hooks = found["scheduler_elastic_quota_hook_plugin_latency"]
-    jobs = found["scheduler_job_preemption_duration_seconds"]
+    buckets = {family.name: bounds(family) for family in registry.collect() if bounds(family)}
+    assert buckets["scheduler_gang_schedule_cycle_duration_seconds"] == [
+        *map(str, map(float, gangs))
+    ]
+    hooks = buckets["scheduler_elastic_quota_hook_plugin_latency"]
+    jobs = buckets["scheduler_job_preemption_duration_seconds"]
     assert (hooks[0], len(hooks)) == ("1e-06", 24)
     assert (jobs[0], len(jobs)) == ("0.001", 20)
 
@@ -297,5 +299,5 @@ def test_bounds_are_rounded_one_after_the_other() -> None:
 
 def bounds(family: Metric) -> list[str]:
     """Return the upper bounds of a histogram's buckets except the last."""
-    found = dict.fromkeys(s.labels["le"] for s in family.samples if "le" in s.labels)
-    return [bound for bound in found if bound != "+Inf"]
+    labels = dict.fromkeys(s.labels["le"] for s in family.samples if "le" in s.labels)
+    return [bound for bound in labels if bound != "+Inf"]

@@ -105,9 +105,9 @@ def _differences(
             yield from _different_annotations(where, case["expect"], bound)
     else:
         refused = _refusal(result, key)
-        found, recorded = refused.message if refused else "", case["expect"]["message"]
-        if refused is None or part(found) != part(recorded):
-            yield f"{where}: recorded is {recorded!r}, found {found!r}"
+        message, recorded = refused.message if refused else "", case["expect"]["message"]
+        if refused is None or part(message) != part(recorded):
+            yield f"{where}: recorded is {recorded!r}, found {message!r}"
 
 
 def _reasons(message: str) -> tuple[str, frozenset[str]]:
@@ -120,9 +120,9 @@ def _different_annotations(where: str, recorded: JsonObject, bound: Bound) -> It
     if bound.node != recorded["node"]:
         return
     for key, text in recorded.get("annotations", {}).items():
-        found = bound.annotations.get(key)
-        if key in ALLOCATIONS and (found is None or json.loads(found) != json.loads(text)):
-            yield f"{where}: recorded is {key} {text}, found {found}"
+        actual = bound.annotations.get(key)
+        if key in ALLOCATIONS and (actual is None or json.loads(actual) != json.loads(text)):
+            yield f"{where}: recorded is {key} {text}, found {actual}"
 
 
 def _different_scores(where: str, case: JsonObject, bound: Bound) -> Iterator[str]:
@@ -134,9 +134,9 @@ def _different_scores(where: str, case: JsonObject, bound: Bound) -> Iterator[st
     table = bound.scorecard.score_table()
     for name, score in final.items():
         scores: dict[str, Any] = table.get(name, {})
-        found = {plugin: scores.get(plugin, 0) for plugin in case["plugins"].get(name, {})}
+        actual = {plugin: scores.get(plugin, 0) for plugin in case["plugins"].get(name, {})}
         recorded = case["plugins"].get(name, {})
-        if (found, scores.get("total")) != (recorded, score):
+        if (actual, scores.get("total")) != (recorded, score):
             yield f"{where} {name}: recorded is {recorded} = {score}, found {scores}"
     if final and table.keys() != final.keys():
         yield f"{where}: recorded as feasible is {sorted(final)}, found {sorted(table)}"

@@ -184,7 +184,7 @@ def test_message_has_the_number_of_victims() -> None:
     nodes = [node("n", 4), node("m", 4)]
     one = world(*nodes, *low, pod_group(least=2, priority=9), *pair(priority=9))
     uid = one.cluster.get(SchedulingPodGroup, "train", "default").metadata.uid
-    found = "pod group preemption: found a placement for podgroup, preempting 2 victims"
+    prefix = "pod group preemption: found a placement for podgroup, preempting 2 victims"
 
     notes = {
         e.regarding.name: e.note for e in one.cluster.list(Event).items if e.reason == "Preempted"
@@ -195,7 +195,7 @@ def test_message_has_the_number_of_victims() -> None:
         (
             "False",
             "Unschedulable",
-            f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, {found}",
+            f"minCount (2) cannot be satisfied: 0 scheduled, 1 remaining, {prefix}",
         ),
     }
     later(one, 60)
@@ -238,12 +238,12 @@ def test_own_status_update_does_not_requeue_the_gang() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mode", "least", "gone"),
+    ("mode", "least", "victims"),
     [({"all": {}}, 1, 2), ({"all": {}}, 2, 2), ({"single": {}}, 2, 1), (None, 2, 1)],
 )
 @EITHER
 def test_group_is_a_victim_by_its_disruption_mode(
-    profile: KubeSchedulerConfiguration, mode: Any, least: int, gone: int
+    profile: KubeSchedulerConfiguration, mode: Any, least: int, victims: int
 ) -> None:
     """Two members are on two nodes, and a pod needs one of the nodes."""
     spec = {} if mode is None else {"disruptionMode": mode}
@@ -254,4 +254,4 @@ def test_group_is_a_victim_by_its_disruption_mode(
     later(one, 60)
 
     assert "high" in placed(one)
-    assert len({"a", "b"} - placed(one).keys()) == gone
+    assert len({"a", "b"} - placed(one).keys()) == victims

@@ -61,8 +61,8 @@ def happen(one: Embedded, number: int, world: dict[str, Any], event: Any) -> Non
     elif kind == "other":
         one.load([pod(f"x{number}", amount, priority=9 if flag else 0)])
     elif kind == "delete":
-        for found in sorted(names(one, Pod))[:1]:
-            one.cluster.delete(Pod, found, "default")
+        for pod_name in sorted(names(one, Pod))[:1]:
+            one.cluster.delete(Pod, pod_name, "default")
 
 
 def names(one: Embedded, kind: Any) -> set[str]:

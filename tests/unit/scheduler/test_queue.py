@@ -222,13 +222,13 @@ def test_rejection_without_plugin_is_an_error() -> None:
 def test_a_pod_removed_during_its_attempt_stays_removed() -> None:
     """Its outcome is ignored, also if a pod of that name is created again."""
     queue = make_queue()
-    gone = in_flight(queue)
+    removed = in_flight(queue)
     queue.remove("ns/a")
-    queue.reject(gone, {"Fit"}, set(), "no", 0.0)
+    queue.reject(removed, {"Fit"}, set(), "no", 0.0)
     assert queue.get("ns/a") is None
 
     queue.add(make_pod("a"), None, 1.0)
-    queue.fail(gone, "boom", 1.0)
+    queue.fail(removed, "boom", 1.0)
     again = queue.get("ns/a")
     assert again is not None
     assert (again.state, again.error_count) == (ACTIVE, 0)

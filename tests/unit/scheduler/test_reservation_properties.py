@@ -119,58 +119,58 @@ def check(one: Embedded) -> None:
     running = [p for p in everyone if p.spec.node_name]
     users = {r.metadata.uid: [p for p in running if uses(p) == r.metadata.uid] for r in available}
     check_users(available, users)
-    for name, found in nodes.items():
-        check_node(found, [p for p in running if p.spec.node_name == name], available, users)
+    for name, machine in nodes.items():
+        check_node(machine, [p for p in running if p.spec.node_name == name], available, users)
     check_owners_find_their_reservations(everyone, available, users)
     check_restart(one)
 
 
-def uses(found: Pod) -> str:
-    used = ALLOCATED.read(found.metadata)
+def uses(user: Pod) -> str:
+    used = ALLOCATED.read(user.metadata)
     return used.uid if used else ""
 
 
-def requested(found: Iterable[Pod]) -> Counter[str]:
+def requested(on_node: Iterable[Pod]) -> Counter[str]:
     total: Counter[str] = Counter()
-    for one in found:
+    for one in on_node:
         total.update(pod_requests(one.spec))
     return total
 
 
-def kept(found: Reservation) -> dict[str, int]:
-    return pod_requests(found.spec.template.spec)
+def kept(stored: Reservation) -> dict[str, int]:
+    return pod_requests(stored.spec.template.spec)
 
 
-def owns(found: Pod, available: Reservation) -> bool:
+def owns(user: Pod, available: Reservation) -> bool:
     (owner,) = available.spec.owners
     assert owner.label_selector is not None
-    return found.metadata.labels.get("app") == owner.label_selector.match_labels["app"]
+    return user.metadata.labels.get("app") == owner.label_selector.match_labels["app"]
 
 
 def check_users(available: list[Reservation], users: dict[str, list[Pod]]) -> None:
     """Check that only owners use it, once if so, and within it if it is restricted."""
-    for found in available:
-        mine = users[found.metadata.uid]
-        assert all(owns(p, found) and p.spec.node_name == found.status.node_name for p in mine)
-        assert not (found.spec.allocate_once and mine)  # it would have succeeded
-        if found.spec.allocate_policy == "Restricted":
+    for offer in available:
+        mine = users[offer.metadata.uid]
+        assert all(owns(p, offer) and p.spec.node_name == offer.status.node_name for p in mine)
+        assert not (offer.spec.allocate_once and mine)  # it would have succeeded
+        if offer.spec.allocate_policy == "Restricted":
             taken = requested(mine)
-            assert all(taken[name] <= amount for name, amount in kept(found).items())
-        names = sorted(owner.name for owner in found.status.current_owners)
+            assert all(taken[name] <= amount for name, amount in kept(offer).items())
+        names = sorted(owner.name for owner in offer.status.current_owners)
         assert names == sorted(p.metadata.name for p in mine)
 
 
 def check_node(
-    found: Node, running: list[Pod], available: list[Reservation], users: dict[str, list[Pod]]
+    machine: Node, running: list[Pod], available: list[Reservation], users: dict[str, list[Pod]]
 ) -> None:
     """Check that all pods fit together with the unused parts of reservations."""
     total = requested(running)
     for one in available:
-        if one.status.node_name == found.metadata.name:
+        if one.status.node_name == machine.metadata.name:
             taken = requested(users[one.metadata.uid])
             for name, amount in kept(one).items():
                 total[name] += max(amount - taken[name], 0)
-    cpu, memory = (found.status.allocatable[name] for name in RESOURCES)
+    cpu, memory = (machine.status.allocatable[name] for name in RESOURCES)
     assert total["cpu"] <= cpu.milli()
     assert total["memory"] <= memory.value()
 
@@ -181,10 +181,10 @@ def check_owners_find_their_reservations(
     """Check that no pod waits whose own reservation has enough left."""
     for waiting in everyone:
         wanted = requested([waiting])
-        for found in available if not waiting.spec.node_name else ():
-            if not owns(waiting, found):
+        for offer in available if not waiting.spec.node_name else ():
+            if not owns(waiting, offer):
                 continue
-            taken, mine = requested(users[found.metadata.uid]), kept(found)
+            taken, mine = requested(users[offer.metadata.uid]), kept(offer)
             has_all = all(wanted[n] <= mine.get(n, 0) - taken[n] for n in wanted if wanted[n])
             touches = any(wanted[n] for n in mine)
             assert not (has_all and touches)

@@ -64,8 +64,8 @@ class Played:
 
     def uses(self, name: str) -> str:
         """Return the reservation that a pod uses."""
-        found = ALLOCATED.read(self.one.cluster.get(Pod, name, "default").metadata)
-        return found.name if found else ""
+        allocated = ALLOCATED.read(self.one.cluster.get(Pod, name, "default").metadata)
+        return allocated.name if allocated else ""
 
     def annotate(self, name: str, annotations: Mapping[str, str | None]) -> "Played":
         """Change annotations of a pod; None removes one."""
@@ -101,8 +101,8 @@ def play(embedded: NewEmbedded) -> Any:
     return start
 
 
-def conditions(found: Reservation) -> list[tuple[str, str, str]]:
-    return [(c.type, c.status, c.reason) for c in found.status.conditions]
+def conditions(stored: Reservation) -> list[tuple[str, str, str]]:
+    return [(c.type, c.status, c.reason) for c in stored.status.conditions]
 
 
 # -- reservations are scheduled ---------------------------------------------------------------
@@ -111,14 +111,14 @@ def conditions(found: Reservation) -> list[tuple[str, str, str]]:
 def test_a_reservation_gets_a_node_like_a_pod_of_its_template(play: Any) -> None:
     """Filters and scores equal a pod's; status and event have the node."""
     played = play(node("full", cpu=2), node("n", cpu=8), reservation("warm", 6, "4Gi"))
-    found = played.get("warm")
+    stored = played.get("warm")
 
-    assert (found.status.phase, found.status.node_name) == ("Available", "n")
-    assert conditions(found) == [
+    assert (stored.status.phase, stored.status.node_name) == ("Available", "n")
+    assert conditions(stored) == [
         ("Scheduled", "True", "Scheduled"),
         ("Ready", "True", "Available"),
     ]
-    assert {name: str(q) for name, q in found.status.allocatable.items()} == {
+    assert {name: str(q) for name, q in stored.status.allocatable.items()} == {
         "cpu": "6",
         "memory": "4Gi",
     }

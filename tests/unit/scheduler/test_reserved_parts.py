@@ -35,8 +35,8 @@ def gpus(number: int, name: str = "p", **more: Any) -> Pod:
 
 def minors(annotations: Mapping[str, str]) -> list[int]:
     """Return the GPUs in an annotation."""
-    found = json.loads(annotations.get(ALLOCATED, "{}"))
-    return sorted(entry["minor"] for entry in found.get("gpu", ()))
+    allocation = json.loads(annotations.get(ALLOCATED, "{}"))
+    return sorted(entry["minor"] for entry in allocation.get("gpu", ()))
 
 
 def of_pod(played: Played, name: str) -> list[int]:

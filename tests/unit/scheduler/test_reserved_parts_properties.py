@@ -120,12 +120,12 @@ def uses(pod: Pod) -> str:
 
 def amounts(meta_annotations: dict[str, str]) -> Counter[tuple[str, int, str]]:
     """Return the amounts of an annotation by type, minor and resource."""
-    found: Counter[tuple[str, int, str]] = Counter()
+    counts: Counter[tuple[str, int, str]] = Counter()
     for kind, entries in json.loads(meta_annotations.get(ALLOCATED, "{}")).items():
         for entry in entries:
             for name, amount in entry["resources"].items():
-                found[kind, entry["minor"], name] += Quantity.parse(amount).value()
-    return found
+                counts[kind, entry["minor"], name] += Quantity.parse(amount).value()
+    return counts
 
 
 def check_devices_are_reserved(

@@ -182,12 +182,12 @@ def test_few_of_many_resized_pods_are_named(embedded: NewEmbedded) -> None:
     cluster = embedded(node("n", cpu=10), *running, pod("new", cpu=4))
     cluster.run_to_fixed_point()
 
-    found = explain(cluster.scheduler.handle, "default/new")
+    explanation = explain(cluster.scheduler.handle, "default/new")
 
-    (cause,) = (one for one in found.causes if one.nodes)
+    (cause,) = (one for one in explanation.causes if one.nodes)
     assert cause.detail.count("holds 2 of cpu") == 3
     assert cause.detail.endswith(" and 2 more")
-    (wait,) = (one for one in found.remedies if one.kind == "wait")
+    (wait,) = (one for one in explanation.remedies if one.kind == "wait")
     assert wait.text.count("the resize of default/r") == 3
     assert wait.text.endswith(" is carried out and 2 more")
     assert len(wait.pods) == 5

@@ -97,20 +97,20 @@ def test_sequences_equal_one_by_one(data: st.DataObject) -> None:
     for attempt in range(data.draw(st.integers(1, 3))):
         drawn = data.draw(st.lists(st.sampled_from(kinds), min_size=2, max_size=9))
         arrivals = [renamed(kind, f"p{attempt}-{at}") for at, kind in enumerate(drawn)]
-        gone = data.draw(st.sets(st.sampled_from([one.key for one in arrivals]), max_size=3))
+        deleted = data.draw(st.sets(st.sampled_from([one.key for one in arrivals]), max_size=3))
         cordoned = data.draw(st.sampled_from([*names, ""]))
-        found = []
+        outcomes = []
         for one in both:
             one.load(arrivals)
-            found.append([step(one)])
-            for key in sorted(gone):
+            outcomes.append([step(one)])
+            for key in sorted(deleted):
                 one.cluster.delete(Pod, key.partition("/")[2], "default")
             if cordoned:
                 is_off = {"unschedulable": not one.cluster.get(Node, cordoned).spec.unschedulable}
                 one.cluster.patch(Node, cordoned, "", {"spec": is_off})
-            found[-1].append(step(one))
-            found[-1].append(contents(one))
-        assert found[0] == found[1]
+            outcomes[-1].append(step(one))
+            outcomes[-1].append(contents(one))
+        assert outcomes[0] == outcomes[1]
     batched, single = (one.state.nodes for one in both)
 
     assert np.array_equal(batched.requested, single.requested)

@@ -178,10 +178,10 @@ def test_random_clusters(
     later(one, 40)
 
     there = placed(one)
-    gone = {one.metadata.name for one in running if one.metadata.name not in there}
-    assert gone <= {f"v{at}" for at, (_, _, priority) in enumerate(fill) if priority < 9}
+    preempted = {one.metadata.name for one in running if one.metadata.name not in there}
+    assert preempted <= {f"v{at}" for at, (_, _, priority) in enumerate(fill) if priority < 9}
     started = [name for name in "ab" if racks_of(one, name)]
     assert all(len(racks_of(one, name)) == 1 for name in started)
     assert len(started) >= least or not started
     assert all(sum(member.startswith(name) for member in there) == 2 for name in started)
-    assert started or not gone
+    assert started or not preempted

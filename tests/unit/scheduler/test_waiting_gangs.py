@@ -236,8 +236,8 @@ def test_events_of_one_step_are_decided_in_any_order(
 
 def attempts(one: Embedded, gang: str) -> int:
     """Return how often a member of the gang was popped."""
-    found = (one.scheduler.queue.get(f"default/{gang}-{i}") for i in range(3))
-    return max(queued.attempts for queued in found if queued is not None)
+    queued_members = (one.scheduler.queue.get(f"default/{gang}-{i}") for i in range(3))
+    return max(queued.attempts for queued in queued_members if queued is not None)
 
 
 @pytest.mark.parametrize("jobs", [False, True])

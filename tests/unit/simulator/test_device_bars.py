@@ -50,15 +50,15 @@ def shown(state: ClusterState) -> list[tuple[str, int, str]]:
     """Return what is held now, as the state has it: node, minor and pod."""
     bars = DeviceBars()
     bars.update(state, START_S)
-    found = bars.lanes()
-    return [(*found.lanes[bar.lane], bar.pod) for bar in found.bars]
+    lanes = bars.lanes()
+    return [(*lanes.lanes[bar.lane], bar.pod) for bar in lanes.bars]
 
 
 def test_what_is_there_at_first_has_begun_when_it_got_its_node() -> None:
     """The lanes of a node are all of its GPUs, held or not."""
-    found = world(*gpu_node("a", 4), holding("p", 1, 2), holding("q", 3, share=50))
+    state = world(*gpu_node("a", 4), holding("p", 1, 2), holding("q", 3, share=50))
     bars = DeviceBars()
-    bars.update(found, START_S + 100)
+    bars.update(state, START_S + 100)
     drawn = bars.lanes()
     assert (drawn.count, drawn.lanes) == (4, (("a", 0), ("a", 1), ("a", 2), ("a", 3)))
     assert [(bar.lane, bar.pod, bar.end_s, bar.percent) for bar in drawn.bars] == [
@@ -115,8 +115,8 @@ def test_pods_in_place_of_others_belong_to_the_same_job_and_workload(
     bars = DeviceBars()
     bars.update(world(*gpu_node("a", 1), replace(pod, metadata=meta)), START_S)
 
-    (found,) = bars.lanes().jobs
-    assert (found.name, found.workload) == (f"default/{job}", f"default/{workload}")
+    (job_bar,) = bars.lanes().jobs
+    assert (job_bar.name, job_bar.workload) == (f"default/{job}", f"default/{workload}")
 
 
 def test_resubmitted_pods_of_a_run_are_no_workloads_of_their_own() -> None:

@@ -35,14 +35,14 @@ def claim_in(cluster: MemoryCluster, name: str, status: ResourceClaimStatus) -> 
 def test_a_claim_reserved_for_a_deleted_pod_is_released() -> None:
     """A scheduler may see the deletion of the pod late; an existing pod keeps its claim."""
     cluster = MemoryCluster(VirtualClock(START_S), immediate_pod_deletion=True)
-    here, gone = cluster.create(pod("here")), cluster.create(pod("gone"))
+    here, deleted = cluster.create(pod("here")), cluster.create(pod("gone"))
     first, second = (claim_in(cluster, name, ResourceClaimStatus()) for name in ("c", "d"))
     controller = DeviceClaimController(cluster)
     controller.step()
     cluster.delete(Pod, "gone", "default")
     controller.step()
 
-    cluster.update_status(replace(first, status=use_of("gone", gone.metadata.uid)))
+    cluster.update_status(replace(first, status=use_of("gone", deleted.metadata.uid)))
     kept = cluster.update_status(replace(second, status=use_of("here", here.metadata.uid)))
     controller.step()
     free = cluster.get(ResourceClaim, "c", "default").status

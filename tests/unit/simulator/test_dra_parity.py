@@ -50,9 +50,9 @@ def compare() -> Iterator[ModuleType]:
 def decided(manifests: list[Any]) -> ScheduleResult:
     """Return what is decided about the cluster of a case."""
     objects = [decode_object(manifest) for manifest in manifests]
-    found = schedule(objects, explain=True, gates=FeatureGates.parse("", V1_35))
-    found.faults.check()
-    return found
+    result = schedule(objects, explain=True, gates=FeatureGates.parse("", V1_35))
+    result.faults.check()
+    return result
 
 
 @pytest.mark.slow
@@ -65,14 +65,14 @@ def test_decisions_are_those_of_the_original(compare: ModuleType) -> None:
         if case.get("slow"):
             continue
         seen += 1
-        found = decided([*before, pending])
+        result = decided([*before, pending])
         key = f"{pending['metadata']['namespace']}/{case['pod']}"
-        bound = next((one for one in found.placements if one.pod == key), None)
-        left = next((one for one in found.unschedulable if one.pod == key), None)
+        bound = next((one for one in result.placements if one.pod == key), None)
+        left = next((one for one in result.unschedulable if one.pod == key), None)
         if name in DIFFERENT:
             problem = "" if bound is not None else f"not placed: {left}"
         elif "node" in case["expect"]:
-            problem = _wrong_place(compare, case, before, bound, found)
+            problem = _wrong_place(compare, case, before, bound, result)
         else:
             problem = _wrong_refusal(case, left)
         if problem:
@@ -82,7 +82,7 @@ def test_decisions_are_those_of_the_original(compare: ModuleType) -> None:
 
 
 def _wrong_place(
-    compare: ModuleType, case: Any, before: Any, bound: Bound | None, found: ScheduleResult
+    compare: ModuleType, case: Any, before: Any, bound: Bound | None, result: ScheduleResult
 ) -> str:
     if bound is None:
         return "not placed"
@@ -93,7 +93,7 @@ def _wrong_place(
         scores = {n: row["total"] for n, row in bound.scorecard.score_table().items()}
         if scores != case["final"]:
             return f"scores {scores}, recorded {case['final']}"
-    allocations = found.allocations.get(bound.pod, {})
+    allocations = result.allocations.get(bound.pod, {})
     got = {name: list(map(_result, one.devices.results)) for name, one in allocations.items()}
     invalid: str | None = compare.invalid(case, before, got)
     if invalid:

@@ -141,12 +141,14 @@ def test_a_gang_counts_the_pools_of_its_nodes(metrics: JobMetrics) -> None:
 def test_what_has_no_meaning_is_none() -> None:
     """Without GPUs, prices, power, gangs and finished jobs."""
     pools = {"a": PoolCapacity(("n0",), cpu_milli=2000, gpu_milli=0)}
-    found = job_metrics([life("job", (0, 0, None), amounts=(500, 0), finished=False)], pools, 10.0)
+    figures = job_metrics(
+        [life("job", (0, 0, None), amounts=(500, 0), finished=False)], pools, 10.0
+    )
 
-    assert (found.completion, found.fairness, found.gpu_utilization) == (None, None, None)
-    assert (found.cost, found.cost_per_job, found.energy_kwh) == (None, None, None)
-    assert found.pools_per_gang is None
-    assert found.cpu_utilization == pytest.approx(0.25)
+    assert (figures.completion, figures.fairness, figures.gpu_utilization) == (None, None, None)
+    assert (figures.cost, figures.cost_per_job, figures.energy_kwh) == (None, None, None)
+    assert figures.pools_per_gang is None
+    assert figures.cpu_utilization == pytest.approx(0.25)
 
 
 def test_fragmentation_over_demand(tmp_path: Path) -> None:

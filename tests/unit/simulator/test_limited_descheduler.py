@@ -84,21 +84,21 @@ def policy(**more: Any) -> Any:
 def test_a_pod_is_moved_so_that_one_that_waits_for_a_whole_node_gets_it() -> None:
     """Without moves it waits for ever; with them one pod is evicted and restarts elsewhere."""
     without = simulation().run()
-    found = simulation(moves=MoveSettings(100)).run()
+    moved_run = simulation(moves=MoveSettings(100)).run()
 
     def large(result: Any) -> Any:
         return next(each for each in result.placements if each.kind == "large")
 
     assert large(without).bound_s is None
     assert without.report.moves is None
-    assert large(found).bound_s == 45 * 60
-    assert found.report.moves == MoveTotals(
+    assert large(moved_run).bound_s == 45 * 60
+    assert moved_run.report.moves == MoveTotals(
         moves=1, in_vain=0, arrivals=13, per_1000=1000 / 13, at_most_per_1000=100
     )
-    (again,) = [each for each in found.placements if each.pod.endswith("-r1")]
+    (again,) = [each for each in moved_run.placements if each.pod.endswith("-r1")]
     assert again.submitted_s == again.bound_s == 45 * 60
-    assert found.report.total.finished == without.report.total.finished + 1
-    (event,) = [each.text for each in found.report.events if "moved off" in each.text]
+    assert moved_run.report.total.finished == without.report.total.finished + 1
+    (event,) = [each.text for each in moved_run.report.events if "moved off" in each.text]
     assert "GPUDefragmentation: room for default/large-0" in event
 
 
@@ -144,12 +144,12 @@ def test_load_is_evened_out_when_services_use_more_than_was_expected() -> None:
         ],
     }
     how = {"configuration": shipped_configuration(), "moves": MoveSettings(200)}
-    found = simulation(workload, **how).run().report
+    result = simulation(workload, **how).run().report
 
-    assert found.moves is not None
-    assert 1 <= found.moves.moves <= 3
-    assert found.moves.in_vain == 0
-    events = [each.text for each in found.events if "moved off" in each.text]
+    assert result.moves is not None
+    assert 1 <= result.moves.moves <= 3
+    assert result.moves.in_vain == 0
+    events = [each.text for each in result.events if "moved off" in each.text]
     assert all("LowNodeLoad" in text and "default/morning-" in text for text in events)
 
 
@@ -206,8 +206,8 @@ def test_the_same_seed_gives_the_same_moves() -> None:
     """Everything but the measured wall time, which is virtual here, too."""
 
     def outcome() -> object:
-        found = simulation(moves=MoveSettings(300, policy())).run()
-        return found.placements, found.report.moves, found.report.events
+        result = simulation(moves=MoveSettings(300, policy())).run()
+        return result.placements, result.report.moves, result.report.events
 
     assert outcome() == outcome()
 

@@ -48,9 +48,9 @@ def test_differences_are_reported() -> None:
     changes = manage_once(objects, now_s=NOW_S)
 
     assert [obj.KIND for obj in changes.created] == ["NodeSLO"]
-    found = {obj.KIND: obj for obj in changes.changed}
-    assert found.keys() == {"Pod", "Node", "NodeMetric"}
-    job, machine = found["Pod"], found["Node"]
+    by_kind = {obj.KIND: obj for obj in changes.changed}
+    assert by_kind.keys() == {"Pod", "Node", "NodeMetric"}
+    job, machine = by_kind["Pod"], by_kind["Node"]
     assert isinstance(job, Pod)
     assert isinstance(machine, Node)
     assert job.metadata.labels["koordinator.sh/qosClass"] == "BE"

@@ -259,10 +259,10 @@ def test_no_manifest_of_an_operator_ends_the_run(name: tuple[str, str], tree: An
     """Whatever its shape: its pods are made, or the reason is given."""
     group, kind = name
 
-    found = read_operator_workload(f"{group}/v1", kind, tree)
+    parsed = read_operator_workload(f"{group}/v1", kind, tree)
 
-    assert found is not None
-    assert all(part.count > 0 for part in found.parts)
+    assert parsed is not None
+    assert all(part.count > 0 for part in parsed.parts)
 
 
 # -- in a workload file ----------------------------------------------------------------------

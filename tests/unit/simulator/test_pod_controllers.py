@@ -114,9 +114,9 @@ def test_pods_that_are_there_count(kind: str, there: int, wanted: int) -> None:
     """Only those that a workload lacks are made; names are never taken twice."""
     given = [owned(f"web-{number}", kind, "web") for number in range(there)]
 
-    found = pods(*given, replicated(kind, wanted))
+    created = pods(*given, replicated(kind, wanted))
 
-    assert len({pod.key for pod in found}) == len(found) == max(there, wanted)
+    assert len({pod.key for pod in created}) == len(created) == max(there, wanted)
 
 
 def test_pods_that_have_ended_or_belong_to_others_do_not_count() -> None:
@@ -161,9 +161,9 @@ def test_pods_of_the_replica_sets_of_a_deployment_count() -> None:
     ]
     there = [owned("a", "ReplicaSet", "web-old"), owned("b", "ReplicaSet", "web-new")]
 
-    found = pods(replicated("Deployment", 4), *sets, *there)
+    created = pods(replicated("Deployment", 4), *sets, *there)
 
-    made = [pod for pod in found if pod.metadata.name not in {"a", "b"}]
+    made = [pod for pod in created if pod.metadata.name not in {"a", "b"}]
     assert len(made) == 2
     assert {pod.metadata.owner_references[0].name for pod in made} == {"web-new"}
     assert {pod.metadata.labels["pod-template-hash"] for pod in made} == {"new"}
@@ -201,12 +201,12 @@ def test_pods_of_a_stateful_set_have_numbers_and_claims() -> None:
     claims = {o.metadata.name: o for o in objects if isinstance(o, PersistentVolumeClaim)}
     assert claims.keys() == {"data-web-5", "data-web-6"}
     assert claims["data-web-5"].spec.volume_name == "disk"
-    found = {obj.metadata.name: obj for obj in objects if isinstance(obj, Pod)}
-    assert found.keys() == {"web-5", "web-6", "web-7"}
-    (volume,) = found["web-6"].spec.volumes
+    by_name = {obj.metadata.name: obj for obj in objects if isinstance(obj, Pod)}
+    assert by_name.keys() == {"web-5", "web-6", "web-7"}
+    (volume,) = by_name["web-6"].spec.volumes
     assert volume.persistent_volume_claim is not None
     assert volume.persistent_volume_claim.claim_name == "data-web-6"
-    assert found["web-6"].metadata.labels["apps.kubernetes.io/pod-index"] == "6"
+    assert by_name["web-6"].metadata.labels["apps.kubernetes.io/pod-index"] == "6"
 
 
 def test_an_indexed_job_makes_the_numbers_that_are_missing() -> None:
@@ -387,8 +387,8 @@ def test_a_paused_deployment_scales_the_replica_set_that_it_has() -> None:
         selector={"matchLabels": labels},
     )
 
-    found = pods(deployment, old, owned("web-old-1", "ReplicaSet", "web-old"))
-    assert [pod.spec.priority for pod in found] == [7, 7, None]
+    created = pods(deployment, old, owned("web-old-1", "ReplicaSet", "web-old"))
+    assert [pod.spec.priority for pod in created] == [7, 7, None]
 
 
 @given(

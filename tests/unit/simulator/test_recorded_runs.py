@@ -65,9 +65,9 @@ def recorded(
 
 def again(lines: list[bytes], config: KubeSchedulerConfiguration | None = None) -> ReplayOutcomes:
     """Replay with the configuration in the recording, or another one."""
-    found = read_recording(lines, "r")
-    assert found.header.configuration is not None
-    return replay(found, config or decode_configuration(found.header.configuration, "r"))
+    recording = read_recording(lines, "r")
+    assert recording.header.configuration is not None
+    return replay(recording, config or decode_configuration(recording.header.configuration, "r"))
 
 
 RUNS: dict[str, tuple[Any, KubeSchedulerConfiguration | None]] = {

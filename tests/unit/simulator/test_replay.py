@@ -37,11 +37,11 @@ MOST_ALLOCATED = configuration(
 LOAD_AWARE = configuration(plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}})
 
 
-def nodes(found: ReplayOutcomes) -> dict[str, str]:
+def nodes(outcomes: ReplayOutcomes) -> dict[str, str]:
     """Return the node of each pod that got one here."""
     return {
         name: pod_outcome.node
-        for name, pod_outcome in found.pod_outcomes.items()
+        for name, pod_outcome in outcomes.pod_outcomes.items()
         if pod_outcome.node
     }
 
@@ -53,17 +53,17 @@ def test_the_same_configuration_decides_the_same() -> None:
     one.wait(30)
     one.submit(new_pod("urgent", cpu=4, priority=10))
     one.wait(30)
-    found = one.replayed()
+    outcomes = one.replayed()
 
-    assert nodes(found) == one.nodes_of
-    assert found.recorded == {
+    assert nodes(outcomes) == one.nodes_of
+    assert outcomes.recorded == {
         name: type(pod_outcome)(
             pod_outcome.came_s, pod_outcome.node, pod_outcome.bound_s, pod_outcome.evicted
         )
-        for name, pod_outcome in found.pod_outcomes.items()
+        for name, pod_outcome in outcomes.pod_outcomes.items()
     }
-    assert found.comparison().differences == ()
-    assert found.pod_outcomes["default/huge"].why.startswith("0/2 nodes are available")
+    assert outcomes.comparison().differences == ()
+    assert outcomes.pod_outcomes["default/huge"].why.startswith("0/2 nodes are available")
 
 
 def test_pods_go_by_what_nodes_reported_last() -> None:
@@ -80,11 +80,11 @@ def test_pods_go_by_what_nodes_reported_last() -> None:
     one.report(metric(on="a", cpu="100m"))
     one.wait(20)
     one.report(metric(on="a", cpu="200m"))
-    found = one.replayed()
+    outcomes = one.replayed()
 
-    assert nodes(found) == one.nodes_of == {"default/p": "b", "default/q": "a"}
-    assert found.comparison().differences == ()
-    assert found.to_s == one.world.clock.now_s()
+    assert nodes(outcomes) == one.nodes_of == {"default/p": "b", "default/q": "a"}
+    assert outcomes.comparison().differences == ()
+    assert outcomes.to_s == one.world.clock.now_s()
 
 
 def test_a_report_helps_a_pod_that_waits_at_once() -> None:
@@ -123,11 +123,16 @@ def test_another_configuration_is_compared_pod_by_pod() -> None:
     one = Session(node("a", cpu=4), node("b", cpu=4))
     one.submit(new_pod("p", cpu=1))
     one.submit(new_pod("q", cpu=1))
-    found = one.replayed(MOST_ALLOCATED).comparison()
+    comparison = one.replayed(MOST_ALLOCATED).comparison()
 
-    (moved,) = found.differences
+    (moved,) = comparison.differences
     assert (moved.pod, moved.before.node, moved.after.node) == ("default/q", "b", "a")
-    assert (found.same, found.moved, found.before.nodes, found.after.nodes) == (1, 1, 2, 1)
+    assert (comparison.same, comparison.moved, comparison.before.nodes, comparison.after.nodes) == (
+        1,
+        1,
+        2,
+        1,
+    )
 
 
 def test_a_pod_that_waits_longer_ends_later() -> None:
@@ -139,10 +144,10 @@ def test_a_pod_that_waits_longer_ends_later() -> None:
     one.wait(10)
     one.finish("default/p".partition("/")[2])
     one.wait(10)
-    found = one.replayed(MOST_ALLOCATED)  # packs, so that wide has its place at once
+    outcomes = one.replayed(MOST_ALLOCATED)  # packs, so that wide has its place at once
 
-    assert found.pod_outcomes["default/wide"].waited_s == 0
-    recorded = found.recorded["default/wide"].waited_s
+    assert outcomes.pod_outcomes["default/wide"].waited_s == 0
+    recorded = outcomes.recorded["default/wide"].waited_s
     assert recorded is not None
     assert recorded >= 10
 
@@ -158,9 +163,9 @@ def test_what_others_do_to_nodes_and_pods_happens_again() -> None:
     one.delete("old")
     one.cordon("a", on=False)
     one.submit(new_pod("q", cpu=4))
-    found = one.replayed()
+    outcomes = one.replayed()
 
-    assert nodes(found) == one.nodes_of == {"default/p": "b", "default/q": "a"}
+    assert nodes(outcomes) == one.nodes_of == {"default/p": "b", "default/q": "a"}
 
 
 def test_pods_of_other_schedulers_go_where_they_went() -> None:
@@ -170,10 +175,10 @@ def test_pods_of_other_schedulers_go_where_they_went() -> None:
     one.world.cluster.bind([Binding("default", "theirs", "a")])
     one.happened()
     one.submit(new_pod("ours", cpu=3))
-    found = one.replayed()
+    outcomes = one.replayed()
 
-    assert found.foreign == {"other": 1}
-    assert nodes(found) == {"default/ours": "b"}
+    assert outcomes.foreign == {"other": 1}
+    assert nodes(outcomes) == {"default/ours": "b"}
 
 
 def test_a_second_pod_of_a_name_is_distinguished() -> None:
@@ -196,14 +201,14 @@ def test_anonymous_recordings_have_no_names_and_the_same_decisions() -> None:
     )
     one.submit(new_pod("confidential", cpu=1, **selector))
     one.submit(new_pod("hidden", cpu=1))
-    found = one.replayed()
+    outcomes = one.replayed()
     assert one.anonymiser is not None
     name = one.anonymiser.name
 
     text = b"".join(one.lines)
     for word in (b"secret-node", b"other-node", b"purple", b"team", b"confidential", b"hidden"):
         assert word not in text
-    assert nodes(found) == {name(p): name(n) for p, n in one.nodes_of.items()}
+    assert nodes(outcomes) == {name(p): name(n) for p, n in one.nodes_of.items()}
 
 
 def test_a_file_cut_off_counts_as_far_as_it_goes() -> None:
@@ -265,11 +270,11 @@ def test_replays_decide_as_was_decided(deeds: list[tuple[str, Any]]) -> None:
                 one.delete(name)
             elif f"default/{name}" in one.nodes_of:
                 one.finish(name)
-    found = one.replayed()
+    outcomes = one.replayed()
 
-    assert nodes(found) == one.nodes_of
+    assert nodes(outcomes) == one.nodes_of
     assert {
-        name for name, pod_outcome in found.pod_outcomes.items() if pod_outcome.evicted
+        name for name, pod_outcome in outcomes.pod_outcomes.items() if pod_outcome.evicted
     } == one.evicted
 
 

@@ -23,11 +23,11 @@ def test_a_reservation_is_placed_again_and_used_again() -> None:
     one.submit(new_pod("user", cpu=5, labels={"app": "web"}))
     one.submit(new_pod("other", cpu=5))
     one.wait(30)
-    found = one.replayed()
+    outcomes = one.replayed()
 
-    assert {name: node for name, node in one.nodes_of.items() if "user" in name} == nodes(found)
-    assert nodes(found) == {"default/user": "b"}
-    assert found.comparison().differences == ()
+    assert {name: node for name, node in one.nodes_of.items() if "user" in name} == nodes(outcomes)
+    assert nodes(outcomes) == {"default/user": "b"}
+    assert outcomes.comparison().differences == ()
 
 
 def test_a_gang_is_placed_together_again() -> None:
@@ -42,8 +42,8 @@ def test_a_gang_is_placed_together_again() -> None:
     one.wait(3)
     one.delete("before")
     one.wait(20)
-    found = one.replayed()
+    outcomes = one.replayed()
 
-    assert len(nodes(found)) == 5
-    assert nodes(found) == one.nodes_of
-    assert found.comparison().differences == ()
+    assert len(nodes(outcomes)) == 5
+    assert nodes(outcomes) == one.nodes_of
+    assert outcomes.comparison().differences == ()

@@ -95,17 +95,17 @@ def test_key_figures_are_those_fed(page: ResultPage) -> None:
 
 def test_charts_show_what_was_sampled(page: ResultPage) -> None:
     """Of the cluster and of each group."""
-    found = charts(page)
+    by_title = charts(page)
 
-    assert last(found["Allocation"]) == {"GPU": 0.8, "CPU": 0.5, "memory": 0.4}
-    assert last(found["GPU servers"]) == {"GPU": 0.8, "CPU": 0.25, "memory": 0.1}
-    assert last(found["CPU servers"]) == {"CPU": 0.75, "memory": 0.5}
-    assert last(found["GPU fragmentation"]) == {"of the free GPUs": 0.4, "of all GPUs": 0.08}
-    waiting = found["Pending pods by cause"]
+    assert last(by_title["Allocation"]) == {"GPU": 0.8, "CPU": 0.5, "memory": 0.4}
+    assert last(by_title["GPU servers"]) == {"GPU": 0.8, "CPU": 0.25, "memory": 0.1}
+    assert last(by_title["CPU servers"]) == {"CPU": 0.75, "memory": 0.5}
+    assert last(by_title["GPU fragmentation"]) == {"of the free GPUs": 0.4, "of all GPUs": 0.08}
+    waiting = by_title["Pending pods by cause"]
     assert waiting.is_stacked
     assert last(waiting) == {"too little cpu is free": 4, "too many pods": 52}
-    assert last(found["Running pods"]) == {"running": 1_283}
-    assert last(found["Waiting time"]) == {"median": 79, "95th percentile": 79}
+    assert last(by_title["Running pods"]) == {"running": 1_283}
+    assert last(by_title["Waiting time"]) == {"median": 79, "95th percentile": 79}
 
 
 def test_times_count_from_the_start_of_the_run() -> None:
@@ -120,13 +120,13 @@ def test_times_count_from_the_start_of_the_run() -> None:
 
 def test_long_runs_are_thinned_out_without_losing_peaks() -> None:
     """At most 600 points, times ascend, first and last and the peak stay."""
-    found = charts(run_page(run_report(n_samples=1_500)))
+    by_title = charts(run_page(run_report(n_samples=1_500)))
 
-    for chart in found.values():
+    for chart in by_title.values():
         assert len(chart.at_s) <= 600
         assert (np.diff(chart.at_s) > 0).all()
         assert chart.at_s[-1] == 14_990
-    cpu = found["Allocation"].series[1].values
+    cpu = by_title["Allocation"].series[1].values
     assert (max(filter(None, cpu)), cpu[0], cpu[-1]) == (0.625, 0.5, 0.5)
 
 

@@ -267,6 +267,6 @@ def test_gpus_count_where_a_profile_assigns_no_devices() -> None:
     }
     workload = parse_workload(yaml.safe_dump(data), "test")
 
-    found = Simulation(workload, STOCK, stopwatch=VirtualClock()).run()
+    result = Simulation(workload, STOCK, stopwatch=VirtualClock()).run()
 
-    assert found.report.samples.allocated["gpu"].gpu[-1] == 3 / 4
+    assert result.report.samples.allocated["gpu"].gpu[-1] == 3 / 4

@@ -73,11 +73,11 @@ def test_an_unreachable_node_looks_as_kubernetes_leaves_it() -> None:
     """Ready is Unknown, both taints are there; what else the node has stays; recovery undoes it."""
     node = reachable(worlds.node("n", taints=["own=1:NoSchedule"]), 0.0)
 
-    gone = unreachable(node, 60.0)
-    back = reachable(gone, 120.0)
+    lost = unreachable(node, 60.0)
+    back = reachable(lost, 120.0)
 
-    assert [(c.type, c.status) for c in gone.status.conditions] == [("Ready", "Unknown")]
-    assert [(t.key, t.effect) for t in gone.spec.taints] == [
+    assert [(c.type, c.status) for c in lost.status.conditions] == [("Ready", "Unknown")]
+    assert [(t.key, t.effect) for t in lost.spec.taints] == [
         ("own", "NoSchedule"),
         (UNREACHABLE, "NoSchedule"),
         (UNREACHABLE, "NoExecute"),

@@ -248,8 +248,8 @@ def test_restarted_container_is_recognized_in_the_next_round(node: Node) -> None
     node.regions.put("a", region(used=((7,),)))
     node.rounds()
 
-    (found,) = node.monitor.snapshot.regions
-    assert found.reading.devices[0].total == 7
+    (entry,) = node.monitor.snapshot.regions
+    assert entry.reading.devices[0].total == 7
     assert node.regions.recent("a") == 1
 
 
@@ -277,7 +277,7 @@ def test_ended_container_blocks_no_other(node: Node) -> None:
     node.rounds()
 
     assert node.regions.recent("b") == 1
-    assert [found.owner.pod for found in node.monitor.snapshot.regions] == ["b"]
+    assert [entry.owner.pod for entry in node.monitor.snapshot.regions] == ["b"]
 
 
 def _device(evil: Path, _: RegionsFolder) -> None:
@@ -327,7 +327,7 @@ def test_a_hostile_folder_costs_its_own_container_only(node: Node, how: str) -> 
     HOSTILE[how](node.regions.file("evil"), node.regions)
     node.rounds(2)
 
-    assert [found.owner.pod for found in node.monitor.snapshot.regions] == ["good"]
+    assert [entry.owner.pod for entry in node.monitor.snapshot.regions] == ["good"]
     assert [*node.monitor.snapshot.refused] == [node.regions.folder("evil").name]
     assert node.regions.recent("good") == 0
 
@@ -340,7 +340,7 @@ def test_folder_that_is_a_link_is_ignored(node: Node) -> None:
     _folder_link(node.regions.file("evil"), node.regions)
     node.rounds()
 
-    assert [found.owner.pod for found in node.monitor.snapshot.regions] == ["good"]
+    assert [entry.owner.pod for entry in node.monitor.snapshot.regions] == ["good"]
 
 
 def test_lease_on_a_region_does_not_block(node: Node) -> None:
@@ -360,7 +360,7 @@ def test_lease_on_a_region_does_not_block(node: Node) -> None:
         finally:
             signal.signal(signal.SIGIO, before)
 
-    assert [found.owner.pod for found in node.monitor.snapshot.regions] == ["good"]
+    assert [entry.owner.pod for entry in node.monitor.snapshot.regions] == ["good"]
 
 
 def test_a_region_named_by_a_random_uuid_is_read(node: Node) -> None:
@@ -391,21 +391,21 @@ def test_folders_of_deleted_pods_are_removed_after_the_retention_time(node: Node
     """Also one whose container set its time to next century, and filled it; others stay."""
     node.pod("here")
     node.regions.put("here", region())
-    gone = node.regions.folder("gone")
-    deep = gone
+    abandoned = node.regions.folder("gone")
+    deep = abandoned
     for level in range(300):
         deep = deep / "d"
         deep.mkdir()
         (deep / f"file-{level}").touch()
-    (gone / "link").symlink_to(node.regions.folder("here"))
-    os.utime(gone, (4e9, 4e9))
+    (abandoned / "link").symlink_to(node.regions.folder("here"))
+    os.utime(abandoned, (4e9, 4e9))
     own = node.regions.path / "lost+found"
     own.mkdir()
     node.rounds(60)
-    assert gone.exists()
+    assert abandoned.exists()
 
     node.rounds(5)
-    assert not gone.exists()
+    assert not abandoned.exists()
     assert node.regions.file("here").exists()
     assert own.exists()
 

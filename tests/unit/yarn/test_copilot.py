@@ -89,7 +89,7 @@ def test_containers_in_the_spelling_of_the_original(served: CopilotClient) -> No
     """Every field is there; CPU and memory are Kubernetes', requests and limits the same."""
     assert served.ask("GET", "/health") == (200, "ok")
     assert served.ask("GET", "/information") == (200, {"name": "yarn", "version": "v1"})
-    status, found = served.ask("GET", "/v1/containers")
+    status, containers = served.ask("GET", "/v1/containers")
     amounts = {"cpu": "2", "memory": "1073741824"}
     expected = {
         "annotations": {},
@@ -104,8 +104,8 @@ def test_containers_in_the_spelling_of_the_original(served: CopilotClient) -> No
         "uid": OLD,
     }
     assert status == 200
-    assert [each["name"] for each in found] == [MASTER, OLD, NEW]
-    assert found[1] == expected
+    assert [each["name"] for each in containers] == [MASTER, OLD, NEW]
+    assert containers[1] == expected
     assert served.ask("GET", f"/v1/container?containerID={OLD}") == (200, expected)
     assert served.ask("GET", "/metrics") == (200, b"metrics")
     assert served.path.stat().st_mode & 0o777 == 0o600
@@ -116,9 +116,9 @@ def test_a_container_is_ended_with_all_its_processes(served: CopilotClient) -> N
     served.has_processes(OLD, 7, 8)
     served.has_processes(NEW, 9)
 
-    status, found = served.ask("POST", "/v1/killContainer", {"containerID": OLD})
+    status, ended = served.ask("POST", "/v1/killContainer", {"containerID": OLD})
     assert status == 200
-    assert [each["name"] for each in found["items"]] == [OLD]
+    assert [each["name"] for each in ended["items"]] == [OLD]
     assert sorted(set(served.host.killed)) == [7, 8]
 
 

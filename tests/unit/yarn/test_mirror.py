@@ -85,10 +85,10 @@ def state(mirror: YarnMirror) -> object:
 def test_what_is_left_out_of_pods_changes_no_decision(news: list[tuple[Any, bool]]) -> None:
     """Whatever comes and goes: whole pods and what is kept of them lead to the same."""
     whole, kept = YarnMirror(), YarnMirror()
-    for manifest, is_gone in news:
+    for manifest, is_deleted in news:
         pod = decode(manifest, Pod)
         for mirror, each in ((whole, pod), (kept, pod_as_read(pod))):
-            tuple(mirror.drop(each) if is_gone else mirror.put(each))
+            tuple(mirror.drop(each) if is_deleted else mirror.put(each))
         assert pod_as_read(pod).key == pod.key
         assert state(whole) == state(kept)
 

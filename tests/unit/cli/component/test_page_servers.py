@@ -111,8 +111,8 @@ def test_the_secure_port_requires_a_token_from_every_client() -> None:
     free.start()
     port = free.port
     free.stop()
-    with serving(settings(None, secure_port=port), lambda text: text) as (found,):
-        assert found == port
+    with serving(settings(None, secure_port=port), lambda text: text) as (bound_port,):
+        assert bound_port == port
         trusted = certificate_of(port)
         assert ask(port, "/livez", trusted=trusted).text == "ok"
         assert ask(port, "/metrics", trusted=trusted).status == 403

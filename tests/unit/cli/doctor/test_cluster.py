@@ -283,9 +283,9 @@ def test_gate_that_cannot_work_is_found(
     server.on(f"{healthy.APPS}/deployments/koord-scheduler", reply(scheduler_with(gates)))
     for version in ("v1beta1", "v1alpha3", "v1alpha2", "v1alpha1"):
         server.on(f"GET /apis/scheduling.k8s.io/{version}", fail(404, "NotFound"))
-    found, report = doctor()
+    exit_code, report = doctor()
 
-    assert found == code
+    assert exit_code == code
     assert any(problem in text for _, _, text in problems(report)), report["findings"]
 
 

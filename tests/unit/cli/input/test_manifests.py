@@ -122,14 +122,14 @@ def test_objects_come_with_their_defaults() -> None:
 
 def test_yaml_scalars_are_read_as_kubernetes_reads_them() -> None:
     """No dates and no base 60; yes is true; keys are text; exponents are numbers."""
-    (found,) = read(
+    (obj,) = read(
         "apiVersion: v1\nkind: Node\n"
         "metadata: {name: a, annotations: {8: '1', time: 12:30:45, day: 2024-01-31}}\n"
         "spec: {unschedulable: yes}\n"
         "status: {capacity: {cpu: 1e3, memory: 0x10}}\n"
     )
 
-    manifest = to_manifest(found)
+    manifest = to_manifest(obj)
     assert manifest["metadata"]["annotations"] == {
         "8": "1",
         "time": "12:30:45",

@@ -73,8 +73,8 @@ def test_answers_are_limited_to_the_selected_pods(flags: list[str], pods: list[s
 
 def test_a_name_without_a_namespace_is_of_the_flag() -> None:
     """Of default without it."""
-    (found,) = output("explain", "pod", "q", "-n", "a")["pods"]
-    assert found["pod"] == "a/q"
+    (explanation,) = output("explain", "pod", "q", "-n", "a")["pods"]
+    assert explanation["pod"] == "a/q"
 
 
 @pytest.mark.parametrize(

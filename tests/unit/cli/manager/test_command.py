@@ -84,8 +84,8 @@ def test_what_is_different_is_printed(files: tuple[str, str]) -> None:
     def batch(now: str) -> str | None:
         changes = json.loads(run(*common, now))
         assert [each["kind"] for each in changes["created"]] == ["NodeSLO"]
-        (found,) = (each for each in changes["changed"] if each["kind"] == "Node")
-        cpu: str | None = found["status"]["allocatable"].get("kubernetes.io/batch-cpu")
+        (node,) = (each for each in changes["changed"] if each["kind"] == "Node")
+        cpu: str | None = node["status"]["allocatable"].get("kubernetes.io/batch-cpu")
         return cpu
 
     assert batch("2026-01-01T00:15:00Z") == "6k"
@@ -119,8 +119,8 @@ def test_controllers_and_plugins_can_be_left_out(files: tuple[str, str]) -> None
     assert [each["kind"] for each in only["created"]] == ["NodeSLO"]
     assert only["changed"] == []
     some = json.loads(run(*common, *now, "--noderesource-plugins=*,-BatchResource"))
-    (found,) = (each for each in some["changed"] if each["kind"] == "Node")
-    extended = [name for name in found["status"]["allocatable"] if "/" in name]
+    (changed_node,) = (each for each in some["changed"] if each["kind"] == "Node")
+    extended = [name for name in changed_node["status"]["allocatable"] if "/" in name]
     assert extended == ["kubernetes.io/mid-cpu", "kubernetes.io/mid-memory"]
 
 

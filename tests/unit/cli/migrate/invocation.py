@@ -24,8 +24,8 @@ class Report:
 
     def of(self, field: str) -> dict[str, Any]:
         """Return the only finding about a field."""
-        (found,) = [each for each in self.findings if each.get("field", "") == field]
-        return found
+        (finding,) = [each for each in self.findings if each.get("field", "") == field]
+        return finding
 
 
 def run(*arguments: str) -> Result:

@@ -43,8 +43,8 @@ def test_custom_resources_that_work_are_counted(tmp_path: Path) -> None:
 
     assert report.status == 0
     assert report.summary["same"] == 1
-    (found,) = report.findings
-    assert (found["kind"], found["object"], found["count"]) == ("Reservation", "a", 2)
+    (finding,) = report.findings
+    assert (finding["kind"], finding["object"], finding["count"]) == ("Reservation", "a", 2)
 
 
 def test_invalid_custom_resource_needs_an_action(tmp_path: Path) -> None:

@@ -30,6 +30,6 @@ def bookmark(version: str) -> bytes:
     return event("BOOKMARK", {"metadata": meta, "spec": {"containers": None}})
 
 
-def gone() -> bytes:
+def gone_error() -> bytes:
     """Return the event that ends a watch whose resourceVersion is too old."""
     return event("ERROR", {"kind": "Status", "code": 410, "reason": "Expired", "message": "old"})

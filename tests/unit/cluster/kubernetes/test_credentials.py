@@ -26,8 +26,8 @@ def credentials(folder: Path, clock: VirtualClock, user: str) -> Credentials:
     return Credentials(find_connection(str(config), environ={}), clock, {"PATH": "/usr/bin:/bin"})
 
 
-def headers(found: Credentials) -> dict[str, str]:
-    return dict((found.current() or found.renewed()).headers)
+def headers(source: Credentials) -> dict[str, str]:
+    return dict((source.current() or source.renewed()).headers)
 
 
 def plugin(folder: Path, *lines: str) -> None:

@@ -37,16 +37,16 @@ def _no_collector() -> Iterator[None]:
 
 def errors_of(cluster: KubernetesCluster) -> list[weakref.ref[BaseException]]:
     """Return references to the error of a create and to all its causes."""
-    found = []
+    references = []
     try:
         cluster.create(Node(metadata=ObjectMeta(name="n")))
     except ClusterError as error:
         cause: BaseException | None = error
         while cause is not None:
             if not isinstance(cause, OSError) or type(cause).__module__ != "builtins":
-                found.append(weakref.ref(cause))
+                references.append(weakref.ref(cause))
             cause = cause.__cause__ or cause.__context__
-    return found
+    return references
 
 
 @pytest.mark.parametrize(

@@ -88,11 +88,11 @@ def watching(
 
 def next_events(cluster: KubernetesCluster, watch: Watch, count: int = 1) -> list[WatchEvent]:
     """Return what comes next, but for bookmarks."""
-    found: list[WatchEvent] = []
-    while len(found) < count:
-        assert cluster.wait(PATIENCE_S), f"nothing came after {names(found)}"
-        found += [event for event in watch.poll() if event.type is not EventType.BOOKMARK]
-    return found
+    events: list[WatchEvent] = []
+    while len(events) < count:
+        assert cluster.wait(PATIENCE_S), f"nothing came after {names(events)}"
+        events += [event for event in watch.poll() if event.type is not EventType.BOOKMARK]
+    return events
 
 
 def names(events: list[WatchEvent]) -> list[tuple[str, str]]:

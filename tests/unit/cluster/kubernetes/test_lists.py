@@ -20,7 +20,7 @@ SECOND = reply(pod_list(pod("b"), version="7"))
 
 
 def names(cluster: KubernetesCluster) -> list[str]:
-    return [found.metadata.name for found in cluster.list(Pod).items]
+    return [item.metadata.name for item in cluster.list(Pod).items]
 
 
 def test_pages_are_put_together(server: ScriptedServer) -> None:
@@ -29,7 +29,7 @@ def test_pages_are_put_together(server: ScriptedServer) -> None:
     with server.cluster(page_size=1) as cluster:
         listing = cluster.list(Pod)
 
-    assert [found.metadata.name for found in listing.items] == ["a", "b"]
+    assert [item.metadata.name for item in listing.items] == ["a", "b"]
     assert listing.resource_version == "7"
     assert server.queries(GET) == [{"limit": "1"}, {"limit": "1", "continue": "more"}]
 

@@ -55,8 +55,8 @@ def test_finalizers_and_consumers_change_and_nothing_else_does() -> None:
 
 def test_an_allocation_is_taken_away() -> None:
     """The status of its devices and consumers is removed as well."""
-    gone = {"allocation": None, "reservedFor": None, "devices": None}
-    assert changed({"metadata": VERSION, "status": gone}).status in (None, WireClaimStatus())
+    cleared = {"allocation": None, "reservedFor": None, "devices": None}
+    assert changed({"metadata": VERSION, "status": cleared}).status in (None, WireClaimStatus())
 
 
 @pytest.mark.parametrize(

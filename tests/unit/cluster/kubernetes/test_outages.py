@@ -118,9 +118,9 @@ def test_a_request_that_waits_is_sent_when_the_server_is_back(
     server.on(READYZ, fail(403, "Forbidden"))
     with server.cluster(timeout_s=NEVER_S) as cluster:
         server.go_away()
-        found: list[Pod] = []
+        responses: list[Pod] = []
         asking = [
-            threading.Thread(target=lambda: found.append(cluster.get(Pod, "a", "default")))
+            threading.Thread(target=lambda: responses.append(cluster.get(Pod, "a", "default")))
             for _ in range(3)
         ]
         for each in asking:
@@ -129,7 +129,7 @@ def test_a_request_that_waits_is_sent_when_the_server_is_back(
         server.come_back()
         for each in asking:
             each.join(PATIENCE_S / 2)
-        assert len(found) == 3
+        assert len(responses) == 3
 
 
 def test_a_pause_that_is_cancelled_just_as_the_server_is_back_is_cancelled(

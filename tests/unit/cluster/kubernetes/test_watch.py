@@ -191,9 +191,9 @@ def test_a_stream_that_is_silent_is_replaced_by_a_list(
         while not events:
             cluster.wait(0.1)  # as a loop does, whose waits are short
             events += watch.poll()
-        found = [(each.type.value, each.object.metadata.name) for each in events]
+        types_and_names = [(each.type.value, each.object.metadata.name) for each in events]
 
-        assert found[:2] == [("ADDED", "b"), ("DELETED", "a")]
+        assert types_and_names[:2] == [("ADDED", "b"), ("DELETED", "a")]
         assert server.count(LIST) == 3
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 from aiohttp import web
-from tests.unit.cluster.kubernetes.objects import PODS, bookmark, event, gone, pod, pod_list
+from tests.unit.cluster.kubernetes.objects import PODS, bookmark, event, gone_error, pod, pod_list
 from tests.unit.cluster.kubernetes.scripted_server import (
     PATIENCE_S,
     Answer,
@@ -74,7 +74,7 @@ def test_an_ended_stream_resumes_at_its_resource_version(server: ScriptedServer)
     assert server.count(LIST) == 1
 
 
-@pytest.mark.parametrize("answer", [fail(410, "Expired"), stream(gone(), then_wait=False)])
+@pytest.mark.parametrize("answer", [fail(410, "Expired"), stream(gone_error(), then_wait=False)])
 def test_expired_version_is_recovered_by_a_list(server: ScriptedServer, answer: Answer) -> None:
     """What was lost is delivered as a difference, what stayed is not mentioned."""
     before = [pod("changed"), pod("deleted"), pod("same"), pod("replaced")]

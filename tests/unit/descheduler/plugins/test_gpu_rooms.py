@@ -39,9 +39,9 @@ def room_request(gang: list[Pod], *objects: KubeObject) -> RoomRequest:
     """Return the room that a gang with these annotations wants of a cluster."""
     one = world(*objects, *gang)
     view = one.descheduler.view
-    (found,) = pending_gangs(gang, view, one.clock.now_s() + 1.0)
+    (pending,) = pending_gangs(gang, view, one.clock.now_s() + 1.0)
     nodes = sorted(view.objects(Node).values(), key=lambda node: node.metadata.name)
-    request = request_of(found, GpuCluster.of(nodes, view, lambda _: True), view)
+    request = request_of(pending, GpuCluster.of(nodes, view, lambda _: True), view)
     assert request is not None
     return request
 

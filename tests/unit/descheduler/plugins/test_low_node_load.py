@@ -97,7 +97,7 @@ def test_pod_with_the_largest_relief_is_evicted_first() -> None:
 
 
 @pytest.mark.parametrize(
-    ("args", "gone"),
+    ("args", "evicted"),
     [
         ({"numberOfNodes": 1}, set()),
         ({"paused": True}, set()),
@@ -113,9 +113,9 @@ def test_pod_with_the_largest_relief_is_evicted_first() -> None:
         ({"lowThresholds": {"memory": 50}, "highThresholds": {"cpu": 60, "memory": 60}}, set()),
     ],
 )
-def test_conditions_that_prevent_evictions(args: Mapping[str, Any], gone: set[str]) -> None:
+def test_conditions_that_prevent_evictions(args: Mapping[str, Any], evicted: set[str]) -> None:
     """Each of these is enough."""
-    assert world(*two_nodes(), **args).evicted() == gone
+    assert world(*two_nodes(), **args).evicted() == evicted
 
 
 def test_cordoned_node_is_no_target() -> None:
@@ -138,8 +138,8 @@ def test_pod_without_a_fitting_target_is_not_evicted(change: Any, fits: bool) ->
     objects = two_nodes()
     objects[1] = node("n2", **{"cpu": 10, **change})
     objects[-1] = load("n2", "0")
-    gone = world(*objects).evicted()
-    assert bool(gone) is fits
+    evicted = world(*objects).evicted()
+    assert bool(evicted) is fits
     if change.get("cpu") is None:
         assert world(*objects, nodeFit=False).evicted() == {"a", "b"}
 

@@ -192,10 +192,10 @@ def test_half_a_number_is_an_error(text: str) -> None:
     ],
 )
 def test_equal_values_need_no_write(
-    file: CgroupFile, wanted: str, found: str, version: CgroupVersion, same: bool
+    file: CgroupFile, wanted: str, current: str, version: CgroupVersion, same: bool
 ) -> None:
     """Sets are compared as sets, memory in pages; the largest number equals max."""
-    assert is_same(file, wanted, found, version) is same
+    assert is_same(file, wanted, current, version) is same
 
 
 @pytest.mark.parametrize(

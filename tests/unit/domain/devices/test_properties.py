@@ -244,9 +244,9 @@ def test_giving_back_is_as_good_as_never_taken(
 ) -> None:
     """A request gets what it would get after those pods were deleted."""
     placed = placed_one_by_one(on, others, 0)
-    gone, stay = using(*placed[::2]), using(*placed[1::2])
+    released, stay = using(*placed[::2]), using(*placed[1::2])
     plan = DevicePlan(on.model, wanted)
-    whole = headrooms(on, using(*placed), gone)
+    whole = headrooms(on, using(*placed), released)
 
     assert plan.allocate(whole, on.totals) == plan.allocate(headrooms(on, stay), on.totals)
 

@@ -49,14 +49,14 @@ def test_which_devices_fit(  # noqa: PLR0917 (the arguments of the loop)
     nothing = np.zeros_like(wanted)
     arguments: list[Any] = [left, left, holders, taken, rows, np.zeros_like(rows)]
     arguments += (wanted, enough, np.zeros_like(enough), nothing, False)
-    want, found = np.zeros((2, 3, len(rows)), np.int64)
+    want, compiled = np.zeros((2, 3, len(rows)), np.int64)
     before = 5
-    ways: tuple[Any, ...] = (want, judge_devices.reference), (found, judge_devices.compiled)
+    ways: tuple[Any, ...] = (want, judge_devices.reference), (compiled, judge_devices.compiled)
     for out, judge in ways:
         out[0] = before
         judge(*arguments, 3, out)
 
-    assert np.array_equal(found, want)
+    assert np.array_equal(compiled, want)
     assert (want[0] & 0b111).tolist() == [before] * len(rows)
     assert (want[0] >> 3 + MINORS).tolist() == masks_of(holders[rows] > 0)
     assert not want[2].any()
@@ -89,9 +89,9 @@ def test_how_full_the_devices_would_be(  # noqa: PLR0917 (the arguments of the l
     counts = np.zeros((ROWS, MINORS), np.int64)
     arguments = (total, total - used, counts, counts, rows, near, wanted, counts[0], serving)
 
-    want, found = np.ones((2, 3, len(rows)), np.int64)
+    want, compiled = np.ones((2, 3, len(rows)), np.int64)
     judge_devices.reference(*arguments, by, most, -1, want)
-    judge_devices.compiled(*arguments, by, most, -1, found)
+    judge_devices.compiled(*arguments, by, most, -1, compiled)
 
     assert (want[:2] == 1).all()
-    assert np.array_equal(found, want)
+    assert np.array_equal(compiled, want)

@@ -47,14 +47,14 @@ def score(
 
     As in the original a part counts with the request for one of its devices.
     """
-    found, room_of = 0, headrooms(on, used)
+    points, room_of = 0, headrooms(on, used)
     for part in DevicePlan(on.model, pod_request(requests)).early:
         headroom = room_of[part.kind]
         rows = list(minors_of(part.candidates(headroom.offered, numa)))
         total = on.totals[part.kind][rows].sum(axis=0).tolist()
         free = np.array(headroom.free, np.int64)[rows].sum(axis=0).tolist()
-        found += scorer.scores(part.kind, part.amounts, [total], [free])[0]
-    return found
+        points += scorer.scores(part.kind, part.amounts, [total], [free])[0]
+    return points
 
 
 def test_a_node_counts_with_the_request_for_one_device() -> None:

@@ -133,8 +133,8 @@ def test_overallocated_devices_leave_nothing_free() -> None:
     )
 
 
-@pytest.mark.parametrize("gone", [share(0, 60), share(1, 10), {RDMA: share(0, 1)[GPU]}])
-def test_unallocated_devices_cannot_be_released(gone: Allocation) -> None:
+@pytest.mark.parametrize("released", [share(0, 60), share(1, 10), {RDMA: share(0, 1)[GPU]}])
+def test_unallocated_devices_cannot_be_released(released: Allocation) -> None:
     """That would be a mistake of ours."""
     with pytest.raises(BugError):
-        using(share(0, 50)).minus(gone)
+        using(share(0, 50)).minus(released)

@@ -70,11 +70,11 @@ def claim(*requests: Any, name: Any = "c", **spec: Any) -> PendingClaim:
     return result
 
 
-def names(found: NodeAllocation | NotAllocatable) -> Any:
+def names(allocation: NodeAllocation | NotAllocatable) -> Any:
     """Return what each claim got, or why there is nothing."""
-    if isinstance(found, NotAllocatable):
-        return found.reason
-    return [[(one.option.name, one.device.spec.name) for one in got] for got in found.claims]
+    if isinstance(allocation, NotAllocatable):
+        return allocation.reason
+    return [[(one.option.name, one.device.spec.name) for one in got] for got in allocation.claims]
 
 
 MIXED = (device("d0", model="a"), device("d1", model="h"), device("d2", model="a"))

@@ -30,36 +30,36 @@ def claimed(init: list[dict[str, Any]], *containers: dict[str, Any]) -> Extended
     return extended_requests(of.spec, {GPU: "gpu"})
 
 
-def counts(found: ExtendedRequests) -> dict[str, int]:
+def counts(requests: ExtendedRequests) -> dict[str, int]:
     """Return the number of devices of each request."""
-    return {one.name: one.exactly.count for one in found.requests if one.exactly is not None}
+    return {one.name: one.exactly.count for one in requests.requests if one.exactly is not None}
 
 
-def users(found: ExtendedRequests) -> list[tuple[str, str]]:
+def users(requests: ExtendedRequests) -> list[tuple[str, str]]:
     """Return which container uses which request."""
-    return [(one.container_name, one.request_name) for one in found.mappings]
+    return [(one.container_name, one.request_name) for one in requests.mappings]
 
 
 def test_each_container_that_runs_on_has_devices_of_its_own() -> None:
     """Requests are named after the place of the container and of the resource in it."""
-    found = claimed([container("side", 1, **ALWAYS)], container("a", 2), container("b"))
+    requests = claimed([container("side", 1, **ALWAYS)], container("a", 2), container("b"))
 
-    assert counts(found) == {"container-0-request-1": 1, "container-1-request-1": 2}
-    assert users(found) == [("side", "container-0-request-1"), ("a", "container-1-request-1")]
+    assert counts(requests) == {"container-0-request-1": 1, "container-1-request-1": 2}
+    assert users(requests) == [("side", "container-0-request-1"), ("a", "container-1-request-1")]
 
 
 def test_init_containers_use_the_devices_of_later_ones() -> None:
     """And share what they need besides: the largest need is requested for all."""
     init = [container("first", 2), container("second", 5), container("third", 4)]
-    found = claimed(init, container("a", 1), container("b", 2))
+    requests = claimed(init, container("a", 1), container("b", 2))
 
-    assert counts(found) == {
+    assert counts(requests) == {
         "container-1-request-1": 2,
         "container-3-request-1": 1,
         "container-4-request-1": 2,
     }
     last = ("container-3-request-1", "container-4-request-1")
-    assert users(found) == [
+    assert users(requests) == [
         ("a", last[0]),
         ("b", last[1]),
         *(("first", name) for name in last),
@@ -70,9 +70,9 @@ def test_init_containers_use_the_devices_of_later_ones() -> None:
 
 def test_init_containers_use_no_sidecar_before_them() -> None:
     """A sidecar that has begun keeps its devices."""
-    found = claimed([container("side", 1, **ALWAYS), container("init", 1)], container("a"))
+    requests = claimed([container("side", 1, **ALWAYS), container("init", 1)], container("a"))
 
-    assert counts(found) == {"container-0-request-1": 1, "container-1-request-1": 1}
+    assert counts(requests) == {"container-0-request-1": 1, "container-1-request-1": 1}
 
 
 @given(
@@ -87,8 +87,8 @@ def test_every_container_gets_what_it_asks_for(
         container(f"i{n}", count, **(ALWAYS if always else {}))
         for n, (count, always) in enumerate(init)
     ]
-    found = claimed(begun, *(container(f"c{n}", count) for n, count in enumerate(gpus)))
-    amounts, used = counts(found), users(found)
+    requests = claimed(begun, *(container(f"c{n}", count) for n, count in enumerate(gpus)))
+    amounts, used = counts(requests), users(requests)
 
     wanted = {f"i{n}": count for n, (count, _) in enumerate(init)}
     wanted |= {f"c{n}": count for n, count in enumerate(gpus)}
@@ -111,13 +111,15 @@ def test_several_resources_are_requested_in_one_claim() -> None:
     """Sorted by name; the mappings name the resource."""
     both = {GPU: "1", NIC: "2"}
     of = pod("p", containers=[{"name": "a", "resources": {"requests": both, "limits": both}}])
-    found = extended_requests(of.spec, {NIC: "net", GPU: "gpu"})
+    requests = extended_requests(of.spec, {NIC: "net", GPU: "gpu"})
 
-    assert [(one.name, one.exactly.device_class_name) for one in found.requests if one.exactly] == [
+    assert [
+        (one.name, one.exactly.device_class_name) for one in requests.requests if one.exactly
+    ] == [
         ("container-0-request-0", "gpu"),
         ("container-0-request-1", "net"),
     ]
-    assert [one.resource_name for one in found.mappings] == [GPU, NIC]
+    assert [one.resource_name for one in requests.mappings] == [GPU, NIC]
 
 
 def test_a_class_has_a_resource_by_its_name_and_may_have_another() -> None:

@@ -80,10 +80,10 @@ def test_admins_have_shares_of_devices_too() -> None:
     used = DevicesInUse()
     one = claim(amount("4Gi", adminAccess=True), amount("4Gi"))
 
-    found = allocate(pools(shared("d0")), [one], used, CAPACITY)
-    assert isinstance(found, NodeAllocation)
-    assert [got.consumed for got in found.claims[0]] == [{"memory": 4 * GIB}] * 2
-    written = allocation_of(one, found.claims[0], "n", CAPACITY).devices.results
+    allocation = allocate(pools(shared("d0")), [one], used, CAPACITY)
+    assert isinstance(allocation, NodeAllocation)
+    assert [got.consumed for got in allocation.claims[0]] == [{"memory": 4 * GIB}] * 2
+    written = allocation_of(one, allocation.claims[0], "n", CAPACITY).devices.results
     assert all(result.share_id for result in written)
     used.charge((DRIVER, "n", "d0"), {"memory": 5 * GIB}, 1)
     assert names(allocate(pools(shared("d0")), [one], used, CAPACITY)) == CANNOT_ALLOCATE
@@ -111,8 +111,8 @@ def test_devices_that_have_to_be_made_ready_come_last() -> None:
     by_pool = seen({"devices": [slow]}, {"devices": [device("fast")], "pool": {"name": "other"}})
 
     for some, order in ((slices, ("slow", "fast")), (by_pool, ("fast", "slow"))):
-        found = allocate(some, [claim(ask(2))], DevicesInUse(), BINDING)
-        assert names(found) == [[("r0", name) for name in order]]
+        allocation = allocate(some, [claim(ask(2))], DevicesInUse(), BINDING)
+        assert names(allocation) == [[("r0", name) for name in order]]
         assert names(allocate(some, [claim(ask("All"))], DevicesInUse())) == [[("r0", "fast")]]
         assert names(allocate(some, [claim(ask(2))], DevicesInUse())) == CANNOT_ALLOCATE
 
@@ -121,9 +121,11 @@ def test_selectors_are_evaluated_before_taints() -> None:
     """One that breaks on a device is an error, though the device is tainted."""
     tainted = {**device("d0"), "taints": [{"key": "sick", "effect": "NoExecute"}]}
 
-    found = allocate(pools(tainted), [claim(ask(1, f"{A}.index == 1"))], DevicesInUse(), TAINTS)
-    assert isinstance(found, NotAllocatable)
-    assert found.is_fault
+    allocation = allocate(
+        pools(tainted), [claim(ask(1, f"{A}.index == 1"))], DevicesInUse(), TAINTS
+    )
+    assert isinstance(allocation, NotAllocatable)
+    assert allocation.is_fault
 
 
 @pytest.mark.parametrize(
@@ -134,8 +136,8 @@ def test_a_constraint_is_never_ignored(wanted: AllocatorGates, expected: Any) ->
     """One of distinct attributes is an error without its gate."""
     one = claim(ask(1), constraints=[{"distinctAttribute": f"{DRIVER}/k"}])
 
-    found = names(allocate(pools(device("d0", k=1)), [one], DevicesInUse(), wanted))
-    assert found == expected or (isinstance(expected, str) and found.startswith(expected))
+    allocation = names(allocate(pools(device("d0", k=1)), [one], DevicesInUse(), wanted))
+    assert allocation == expected or (isinstance(expected, str) and allocation.startswith(expected))
 
 
 def test_three_devices_of_one_request_are_distinct_by_pairs() -> None:
@@ -143,8 +145,8 @@ def test_three_devices_of_one_request_are_distinct_by_pairs() -> None:
     some = pools(*(device(f"d{i}", k=k) for i, k in enumerate((1, 2, 1, 3))))
     one = claim(ask(3), constraints=[{"distinctAttribute": f"{DRIVER}/k"}])
 
-    found = allocate(some, [one], DevicesInUse(), CAPACITY)
-    assert names(found) == [[("r0", "d0"), ("r0", "d1"), ("r0", "d3")]]
+    allocation = allocate(some, [one], DevicesInUse(), CAPACITY)
+    assert names(allocation) == [[("r0", "d0"), ("r0", "d1"), ("r0", "d3")]]
 
 
 # -- pools ---------------------------------------------------------------------------------------
@@ -174,8 +176,8 @@ def test_a_pool_with_counters_that_do_not_add_up_is_invalid(sets: list[str], tak
     count = {"resourceSliceCount": len(slices) + 1}
     specs = [{**each, "pool": count} for each in (*slices, {"devices": devices})]
 
-    found = allocate(seen(*specs), [claim(ask(1))], DevicesInUse(), COUNTERS)
-    assert names(found) == INVALID_POOLS
+    allocation = allocate(seen(*specs), [claim(ask(1))], DevicesInUse(), COUNTERS)
+    assert names(allocation) == INVALID_POOLS
     without = seen(*specs, partitions=False)
     assert names(allocate(without, [claim(ask(1))], DevicesInUse())) == [[("r0", "plain")]]
 

@@ -40,7 +40,7 @@ def rooted(name: str, **root: Any) -> dict[str, Any]:
     return {"name": name, "attributes": {"root": root}}
 
 
-def found(
+def allocated(
     devices: list[dict[str, Any]],
     constraint: dict[str, Any],
     count: int = 2,
@@ -60,9 +60,9 @@ def test_lists_match_by_a_value_that_all_devices_have() -> None:
         rooted("c", strings=["z", "x"]),
     ]
 
-    assert found(devices, MATCH, 2) == ["a", "b"]
-    assert found(devices, MATCH, 3) == CANNOT_ALLOCATE
-    assert found([*devices, rooted("d", string="x")], MATCH, 3) == ["a", "c", "d"]
+    assert allocated(devices, MATCH, 2) == ["a", "b"]
+    assert allocated(devices, MATCH, 3) == CANNOT_ALLOCATE
+    assert allocated([*devices, rooted("d", string="x")], MATCH, 3) == ["a", "c", "d"]
 
 
 def test_values_of_different_types_never_match() -> None:
@@ -74,8 +74,8 @@ def test_values_of_different_types_never_match() -> None:
         rooted("v", versions=["1.0.0"]),
     ]
 
-    assert found(devices, MATCH) == CANNOT_ALLOCATE
-    assert found(devices, DISTINCT, 4) == ["i", "b", "s", "v"]
+    assert allocated(devices, MATCH) == CANNOT_ALLOCATE
+    assert allocated(devices, DISTINCT, 4) == ["i", "b", "s", "v"]
 
 
 def test_distinct_lists_have_no_value_in_common() -> None:
@@ -87,16 +87,16 @@ def test_distinct_lists_have_no_value_in_common() -> None:
         rooted("d", int=1),
     ]
 
-    assert found(devices, DISTINCT) == ["a", "c"]
-    assert found(devices, DISTINCT, 3) == CANNOT_ALLOCATE
+    assert allocated(devices, DISTINCT) == ["a", "c"]
+    assert allocated(devices, DISTINCT, 3) == CANNOT_ALLOCATE
 
 
 def test_versions_are_compared_as_texts() -> None:
     """Build metadata distinguishes them in constraints, although not in expressions."""
     devices = [rooted("a", version="1.0.0+x"), rooted("b", version="1.0.0+y")]
 
-    assert found(devices, MATCH) == CANNOT_ALLOCATE
-    assert found(devices, DISTINCT) == ["a", "b"]
+    assert allocated(devices, MATCH) == CANNOT_ALLOCATE
+    assert allocated(devices, DISTINCT) == ["a", "b"]
 
 
 @pytest.mark.parametrize("constraint", [MATCH, DISTINCT])
@@ -104,9 +104,9 @@ def test_without_the_gate_a_list_serves_a_single_device(constraint: dict[str, An
     """The first device of a constraint is compared with none."""
     devices = [rooted("a", strings=["x"]), rooted("b", strings=["x"])]
 
-    assert found(devices, constraint, 1, SCALARS) == ["a"]
-    assert found(devices, constraint, 2, SCALARS) == CANNOT_ALLOCATE
-    assert found([*devices[:1], rooted("s", string="x")], MATCH, 2, SCALARS) == CANNOT_ALLOCATE
+    assert allocated(devices, constraint, 1, SCALARS) == ["a"]
+    assert allocated(devices, constraint, 2, SCALARS) == CANNOT_ALLOCATE
+    assert allocated([*devices[:1], rooted("s", string="x")], MATCH, 2, SCALARS) == CANNOT_ALLOCATE
 
 
 @pytest.mark.parametrize(
@@ -156,7 +156,7 @@ def test_a_solution_is_found_exactly_if_there_is_one(
     ]
 
     expected = [f"d{place}" for place in good[0]] if good else CANNOT_ALLOCATE
-    assert found(devices, DISTINCT if is_distinct else MATCH, count) == expected
+    assert allocated(devices, DISTINCT if is_distinct else MATCH, count) == expected
 
 
 def test_devices_that_skip_operations_of_nodes_are_not_given() -> None:

@@ -38,13 +38,13 @@ def put(cache: GangCache, *objects: Any) -> list[str]:
     return ready
 
 
-def drop(cache: GangCache, gone: Any) -> None:
-    if isinstance(gone, CompositePodGroup):
-        cache.drop_composite(gone)
-    elif isinstance(gone, SchedulingPodGroup):
-        cache.drop_pod_group(gone)
-    elif gone is not None:
-        cache.drop_pod(gone)
+def drop(cache: GangCache, deleted: Any) -> None:
+    if isinstance(deleted, CompositePodGroup):
+        cache.drop_composite(deleted)
+    elif isinstance(deleted, SchedulingPodGroup):
+        cache.drop_pod_group(deleted)
+    elif deleted is not None:
+        cache.drop_pod(deleted)
 
 
 def test_a_change_of_many_groups_concerns_each_of_them_once() -> None:

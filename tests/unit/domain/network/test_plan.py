@@ -38,10 +38,12 @@ def numbers(paths: Mapping[str, Sequence[str]], of: Mapping[str, int]) -> np.nda
 
 
 def shares(
-    found: DomainPlan | None, paths: Mapping[str, Sequence[str]]
+    domain_plan: DomainPlan | None, paths: Mapping[str, Sequence[str]]
 ) -> list[tuple[str, int]] | None:
     names = list(paths)
-    return None if found is None else [(names[row], count) for row, count in found.shares]
+    return (
+        None if domain_plan is None else [(names[row], count) for row, count in domain_plan.shares]
+    )
 
 
 def chosen(count: int, must: int = 0, **multiples: int) -> list[tuple[str, int]] | None:
@@ -156,8 +158,8 @@ def test_decisions_are_the_original_s_unless_fewer_domains_do(
         assert result == expected or spread(paths, result) < spread(paths, expected)
 
 
-def spread(paths: dict[str, tuple[str, str]], found: list[tuple[str, int]]) -> tuple[int, int]:
-    return len({paths[n][0] for n, _ in found}), len({paths[n] for n, _ in found})
+def spread(paths: dict[str, tuple[str, str]], pairs: list[tuple[str, int]]) -> tuple[int, int]:
+    return len({paths[n][0] for n, _ in pairs}), len({paths[n] for n, _ in pairs})
 
 
 @settings(max_examples=examples(80), deadline=None)

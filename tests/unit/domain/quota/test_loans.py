@@ -31,10 +31,10 @@ def test_loans_add_up(quotas: list[tuple[int, int, bool]]) -> None:
     made = QuotaTree()
     for i, (least, used, lends) in enumerate(quotas):
         grow(made, f"q{i}", most=9, least=least, request=used, used=used, lends=lends)
-    found = loans(made, ROOT_QUOTA)
+    all_loans = loans(made, ROOT_QUOTA)
 
     for i, (least, used, lends) in enumerate(quotas):
-        borrowed = sum(loan.amount for loan in found if loan.borrower == f"q{i}")
-        lent = sum(loan.amount for loan in found if loan.lender == f"q{i}")
+        borrowed = sum(loan.amount for loan in all_loans if loan.borrower == f"q{i}")
+        lent = sum(loan.amount for loan in all_loans if loan.lender == f"q{i}")
         assert borrowed == max(used - least, 0)
         assert lent <= max(least - used, 0) * lends

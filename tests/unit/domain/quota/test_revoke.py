@@ -102,15 +102,15 @@ def test_no_more_go_than_have_to(
     ]
     used = used_by(pods)
 
-    gone = pods_to_revoke(pods, used, limit, every_pod)
+    chosen = pods_to_revoke(pods, used, limit, every_pod)
 
-    stay = [one for one in pods if one not in gone]
+    stay = [one for one in pods if one not in chosen]
     over = exceeded(used_by(stay), limit)
-    assert all(one.is_preemptible for one in gone)
+    assert all(one.is_preemptible for one in chosen)
     if over:
         assert not any(one.is_preemptible and one.requests.get(r) for one in stay for r in over)
     else:
-        assert all(exceeded(used_by([*stay, one]), limit) for one in gone)
+        assert all(exceeded(used_by([*stay, one]), limit) for one in chosen)
 
 
 def test_a_quota_exceeds_its_runtime_for_a_while_before_evictions() -> None:

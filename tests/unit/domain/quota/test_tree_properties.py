@@ -72,11 +72,11 @@ class Model:
     def remove(self, name: str) -> None:
         if name not in self.tree or name == DEFAULT_QUOTA:
             return
-        gone = {(name, one.key) for one in self.tree.remove(name)}
-        assert gone == {place for place in self.pods if place[0] == name}
+        removed = {(name, one.key) for one in self.tree.remove(name)}
+        assert removed == {place for place in self.pods if place[0] == name}
         del self.specs[name]
-        self.assigned -= gone
-        for place in gone:
+        self.assigned -= removed
+        for place in removed:
             del self.pods[place]
 
     def put_pod(self, index: int, pod: QuotaPod, assigned: bool) -> None:
@@ -136,8 +136,8 @@ class Model:
         figures = figures_of(self.tree, name)
         for resource in RESOURCES:
             for field, compute in expected.items():
-                found = getattr(figures, field).get(resource, 0)
-                assert (name, resource, field, found) == (
+                actual = getattr(figures, field).get(resource, 0)
+                assert (name, resource, field, actual) == (
                     (name, resource, field, compute(name, resource))
                 )
         for resource in reference.specs[name].max:

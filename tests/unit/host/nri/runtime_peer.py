@@ -88,7 +88,7 @@ class RuntimePeer:
         while True:
             data = self._plugin.recv(1 << 16)
             assert data, "the plugin hung up"
-            for found, payload in self._frames.feed(data):
-                for message in self._readers[found].feed(payload):
-                    assert found == stream
+            for frame_stream, payload in self._frames.feed(data):
+                for message in self._readers[frame_stream].feed(payload):
+                    assert frame_stream == stream
                     return message

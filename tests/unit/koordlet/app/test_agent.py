@@ -175,7 +175,7 @@ def test_eviction_by_api_is_requested_once() -> None:
     assert len(world.cluster.list(Pod).items) == 2
 
     world.outbox.deliver(world.cluster)
-    assert [found.metadata.name for found in world.cluster.list(Pod).items] == ["other"]
+    assert [left.metadata.name for left in world.cluster.list(Pod).items] == ["other"]
     assert world.tree.host.killed == []
 
 

@@ -52,9 +52,9 @@ def samples(registry: CollectorRegistry, name: str = "") -> list[Sample]:
     return [each for each in result if not name or each.name == f"koordlet_{name}"]
 
 
-def values(found: Iterable[Sample], label: str) -> dict[str, float]:
+def values(exported: Iterable[Sample], label: str) -> dict[str, float]:
     """Return values by one label."""
-    return {sample.labels[label]: sample.value for sample in found}
+    return {sample.labels[label]: sample.value for sample in exported}
 
 
 class Scraped:

@@ -81,9 +81,9 @@ def test_without_a_place_for_regions_the_limits_stay(tmp_path: Path) -> None:
     settings = HamiCoreSettings(f"{tmp_path}/libvgpu.so", keeps_regions=True)
     (tmp_path / "libvgpu.so").touch()
     (tmp_path / "containers").touch()  # no folder
-    found = hook_of(tmp_path, settings)(creation(gpus(1)))
-    assert found.env["CUDA_DEVICE_SM_LIMIT"] == "25"
-    assert "CUDA_DEVICE_MEMORY_SHARED_CACHE" not in found.env
+    adjustment = hook_of(tmp_path, settings)(creation(gpus(1)))
+    assert adjustment.env["CUDA_DEVICE_SM_LIMIT"] == "25"
+    assert "CUDA_DEVICE_MEMORY_SHARED_CACHE" not in adjustment.env
 
 
 def test_missing_library_raises(tmp_path: Path) -> None:

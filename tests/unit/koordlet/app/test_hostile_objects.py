@@ -232,10 +232,10 @@ class TrappedNode:
 
     def trapped(self) -> dict[str, str]:
         """Return what the canaries are now."""
-        found = [*(self.root / "trap").rglob("*")]
+        paths = [*(self.root / "trap").rglob("*")]
         for folder in ("trap", "cgroup/trap", "cgroup/system.slice", "sys/trap", "kubelet"):
-            found += (self.root / "node" / folder).rglob("*")
-        return {str(path): path.read_text() if path.is_file() else "" for path in sorted(found)}
+            paths += (self.root / "node" / folder).rglob("*")
+        return {str(path): path.read_text() if path.is_file() else "" for path in sorted(paths)}
 
     def listing(self) -> set[str]:
         """Return everything that is beside the node."""

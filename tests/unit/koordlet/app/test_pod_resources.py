@@ -18,8 +18,8 @@ from koordinator.koordlet.pod_resources import PodResources, PodResourcesAnswers
 def completed(answers: PodResourcesAnswers, name: str) -> PodResources:
     """Return a pod's resources if the kubelet knows no devices."""
     answer = answers.complete(encode_message(PodResourcesList(pods=(reported(name),))))
-    (found,) = decode_message(PodResourcesList, answer).pods
-    return found
+    (entry,) = decode_message(PodResourcesList, answer).pods
+    return entry
 
 
 def test_pod_is_published_from_its_first_event_until_it_is_deleted() -> None:

@@ -153,14 +153,14 @@ def test_pods_and_containers_are_measured(version: int) -> None:
 def test_a_pod_that_vanishes_costs_its_samples_only() -> None:
     """The others of the round are there."""
     tree = Tree()
-    gone, stays = tree.add_pod(pod("a")), tree.add_pod(pod("b"))
-    where = context(tree, gone, stays)
+    vanished, stays = tree.add_pod(pod("a")), tree.add_pod(pod("b"))
+    where = context(tree, vanished, stays)
     collector = PodCollector(1.0)
     collect(where, collector, 0)
-    tree.host.vanish(f"/sys/fs/cgroup/cpuacct/{gone.folder}")
+    tree.host.vanish(f"/sys/fs/cgroup/cpuacct/{vanished.folder}")
     collect(where, collector, 1)
 
-    assert last(where, Metric.POD_CPU, gone.uid) is None
+    assert last(where, Metric.POD_CPU, vanished.uid) is None
     assert last(where, Metric.POD_CPU, stays.uid) == 0
 
 

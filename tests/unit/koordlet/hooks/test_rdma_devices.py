@@ -32,9 +32,9 @@ def machine(*, has_manager: bool = True) -> MemoryHost:
 
 def given_devices(*cards: dict[str, Any], host: MemoryHost | None = None) -> list[tuple[str, int]]:
     verbs = SysfsVerbs(host or machine(), "/sys")
-    found = rdma_adjustment(creation({"rdma": cards}), verbs)
-    assert found.env == {}
-    return [(device.path, device.minor) for device in found.devices]
+    adjustment = rdma_adjustment(creation({"rdma": cards}), verbs)
+    assert adjustment.env == {}
+    return [(device.path, device.minor) for device in adjustment.devices]
 
 
 def slices(*buses: str) -> dict[str, Any]:
@@ -60,9 +60,9 @@ def test_every_user_of_the_container_may_access_devices() -> None:
     """As the original has it: programs that use RDMA are seldom root."""
     verbs = SysfsVerbs(machine(), "/sys")
 
-    found = rdma_adjustment(creation({"rdma": [slices("0000:01:00.2")]}), verbs)
-    assert found.devices[0] == MANAGER
-    assert {(device.kind, device.mode) for device in found.devices} == {("c", 0o666)}
+    adjustment = rdma_adjustment(creation({"rdma": [slices("0000:01:00.2")]}), verbs)
+    assert adjustment.devices[0] == MANAGER
+    assert {(device.kind, device.mode) for device in adjustment.devices} == {("c", 0o666)}
 
 
 def test_a_pod_without_rdma_gets_nothing() -> None:

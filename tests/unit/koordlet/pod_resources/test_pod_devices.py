@@ -20,19 +20,21 @@ def test_joint_allocation_is_listed_as_gpu_and_virtual_function() -> None:
     """By the names that exporters and Multus look for, the function instead of its card."""
     card = {"minor": 0, "id": "0000:01:00.0"}
     slices = {"vfs": [{"minor": -1, "busID": "0000:01:00.2"}]}
-    found = devices({"rdma": [{**card, "extension": slices}], "gpu": [{"minor": 1, "id": "GPU-b"}]})
-    assert found == {"koordinator.sh/rdma": ("0000:01:00.2",), "nvidia.com/gpu": ("GPU-b",)}
-    assert list(found) == sorted(found)
+    by_resource = devices(
+        {"rdma": [{**card, "extension": slices}], "gpu": [{"minor": 1, "id": "GPU-b"}]}
+    )
+    assert by_resource == {"koordinator.sh/rdma": ("0000:01:00.2",), "nvidia.com/gpu": ("GPU-b",)}
+    assert list(by_resource) == sorted(by_resource)
 
 
 def test_card_without_virtual_functions_is_listed_itself() -> None:
     """So are GPUs that have another extension: the original loses those."""
     template = {"gpuSharedResourceTemplate": "vir01"}
-    found = devices({
+    by_resource = devices({
         "rdma": [{"minor": 0, "id": "0000:01:00.0"}],
         "gpu": [{"minor": 0, "id": "GPU-a", "extension": template}],
     })  # fmt: skip
-    assert found == {"koordinator.sh/rdma": ("0000:01:00.0",), "nvidia.com/gpu": ("GPU-a",)}
+    assert by_resource == {"koordinator.sh/rdma": ("0000:01:00.0",), "nvidia.com/gpu": ("GPU-a",)}
 
 
 def test_resource_without_name_or_ids_is_omitted() -> None:

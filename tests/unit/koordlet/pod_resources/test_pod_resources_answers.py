@@ -69,11 +69,11 @@ def reported(name: str, *containers: str, **devices: str) -> PodResources:
     return PodResources(name=name, namespace="default", containers=tuple(made))
 
 
-def ids(found: PodResources) -> list[dict[str, tuple[str, ...]]]:
+def ids(pod_resources: PodResources) -> list[dict[str, tuple[str, ...]]]:
     """Return devices by resource, container by container."""
     return [
         {each.resource_name: each.device_ids for each in container.devices}
-        for container in found.containers
+        for container in pod_resources.containers
     ]
 
 
@@ -111,9 +111,11 @@ def test_resource_reported_by_the_kubelet_is_kept() -> None:
 def test_pod_without_cgroup_has_no_devices() -> None:
     """A deleted pod of the same name had another device, which may belong to another pod now."""
     node = Node()
-    gone = pod("job-0", **REQUESTS, annotations=allocated("0000:01:00.2"))
+    without_cgroup = pod("job-0", **REQUESTS, annotations=allocated("0000:01:00.2"))
     ended = pod("job-1", **REQUESTS, annotations=allocated("0000:01:00.3"), phase="Succeeded")
-    node.publish(node.tree.add_pod(ended), PodView(gone, "kubepods/besteffort/podother", ()))
+    node.publish(
+        node.tree.add_pod(ended), PodView(without_cgroup, "kubepods/besteffort/podother", ())
+    )
     assert node.ask(reported("job-0"), reported("job-1")) == (reported("job-0"), reported("job-1"))
 
 

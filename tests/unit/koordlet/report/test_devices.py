@@ -135,10 +135,14 @@ def test_rdma_cards_with_their_virtual_functions() -> None:
     host.link("/sys/class/infiniband/mlx5_1/device", "/sys/devices/pci0000:10/0000:11:00.1")
     host.link(f"{card}/virtfn0", "/sys/devices/pci0000:10/0000:11:00.1")
 
-    (found,) = rdma_functions(host, "/sys")
-    assert (found.bus_id, found.numa_node, found.pcie_id) == ("0000:11:00.0", 1, "pci0000:10")
-    assert found.virtual_functions == ("0000:11:00.1",)
-    cards = [RdmaCard(0, found.bus_id, 1, found.pcie_id, True, found.virtual_functions)]
+    (functions,) = rdma_functions(host, "/sys")
+    assert (functions.bus_id, functions.numa_node, functions.pcie_id) == (
+        "0000:11:00.0",
+        1,
+        "pci0000:10",
+    )
+    assert functions.virtual_functions == ("0000:11:00.1",)
+    cards = [RdmaCard(0, functions.bus_id, 1, functions.pcie_id, True, functions.virtual_functions)]
     (info,) = device_of(NODE, None, cards).spec.devices
     assert (info.type, str(info.resources["koordinator.sh/rdma"])) == ("rdma", "100")
     assert [vf.bus_id for vf in info.vf_groups[0].vfs] == ["0000:11:00.1"]
@@ -155,10 +159,10 @@ def test_broken_gpu_is_unhealthy_with_a_reason() -> None:
     broken = replace(gpu(0), problem=GpuProblem("Xid79", "fell off the bus"))
     first = device_of(NODE, of_driver([broken, gpu(1)], "", START_S), [])
     later = device_of(NODE, of_driver([broken, gpu(1)], "", START_S + 60), [])
-    found = merged_device(first, later).spec.devices
+    infos = merged_device(first, later).spec.devices
 
-    (condition,) = found[0].conditions
-    assert (found[0].health, found[1].health, found[1].conditions) == (False, True, ())
+    (condition,) = infos[0].conditions
+    assert (infos[0].health, infos[1].health, infos[1].conditions) == (False, True, ())
     assert (condition.type, condition.status, condition.reason, condition.message) == (
         "Healthy",
         "False",

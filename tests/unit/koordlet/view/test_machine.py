@@ -52,8 +52,8 @@ def test_pools_exclude_bound_cpus() -> None:
     lse = tree.add_pod(pod("e", "LSE", annotations={status: '{"cpuset":"0-1"}'}, **requests))
     lsr = tree.add_pod(pod("r", "LSR", annotations={status: '{"cpuset":"4-5"}'}, **requests))
     own = {status: '{"cpuset":"7"}'}
-    gone = tree.add_pod(pod("g", "LSE", annotations=own, phase="Succeeded", **requests))
-    view = tree.view(lse, lsr, gone, machine_=machine(16, topology=cpus(16, sockets=2)))
+    succeeded = tree.add_pod(pod("g", "LSE", annotations=own, phase="Succeeded", **requests))
+    view = tree.view(lse, lsr, succeeded, machine_=machine(16, topology=cpus(16, sockets=2)))
 
     pools = cpu_pools(view)
 

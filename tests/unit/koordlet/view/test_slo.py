@@ -141,7 +141,7 @@ def test_the_slo_of_the_page_about_the_agent_is_one_that_a_node_follows() -> Non
     objects = [yaml.load(block, yaml.CSafeLoader) for block in blocks]
     specs = [decode(one["spec"], NodeSloSpec) for one in objects if one.get("kind") == "NodeSLO"]
 
-    found, *_ = [effective_slo(spec, LAYOUT) for spec in specs]
+    effective, *_ = [effective_slo(spec, LAYOUT) for spec in specs]
 
-    assert found.resource_used_threshold_with_be is not None
-    assert found.resource_used_threshold_with_be.enable
+    assert effective.resource_used_threshold_with_be is not None
+    assert effective.resource_used_threshold_with_be.enable

@@ -24,18 +24,18 @@ def installed(*paths: str) -> MutatingWebhookConfiguration:
 
 
 def after(
-    found: MutatingWebhookConfiguration, paths: set[str], trusted: bytes = b"PEM"
+    configuration: MutatingWebhookConfiguration, paths: set[str], trusted: bytes = b"PEM"
 ) -> MutatingWebhookConfiguration:
     """Return the configuration with the patch made to it; a second look finds nothing to do."""
-    patch = configuration_patch(found, paths, trusted)
-    new = decode(apply_merge_patch(to_manifest(found), patch), MutatingWebhookConfiguration)
+    patch = configuration_patch(configuration, paths, trusted)
+    new = decode(apply_merge_patch(to_manifest(configuration), patch), MutatingWebhookConfiguration)
     assert configuration_patch(new, paths, trusted) == {}
     return new
 
 
-def listed(found: MutatingWebhookConfiguration) -> dict[str, str]:
+def listed(configuration: MutatingWebhookConfiguration) -> dict[str, str]:
     """Return the bundles by name of the entry."""
-    return {each["name"]: each["clientConfig"]["caBundle"] for each in found.webhooks}
+    return {each["name"]: each["clientConfig"]["caBundle"] for each in configuration.webhooks}
 
 
 def test_hooks_that_are_on_trust_our_certificate() -> None:
@@ -66,10 +66,10 @@ def test_hooks_are_taken_from_the_annotation() -> None:
 def test_a_new_certificate_is_made_known() -> None:
     """In every entry; nothing else of it changes."""
     old = after(installed(POD), {POD})
-    (found,) = after(old, {POD}, b"NEW").webhooks
+    (webhook,) = after(old, {POD}, b"NEW").webhooks
 
-    assert found["clientConfig"].pop("caBundle") == b64encode(b"NEW").decode()
-    assert found == entry(POD)
+    assert webhook["clientConfig"].pop("caBundle") == b64encode(b"NEW").decode()
+    assert webhook == entry(POD)
 
 
 def test_reinstalled_webhook_configuration_is_used() -> None:

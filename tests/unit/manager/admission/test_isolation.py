@@ -73,14 +73,14 @@ def breaks_over_evil(owner: Any, name: str) -> Callable[..., Any]:
     return broken
 
 
-def is_evil(found: Any) -> bool:
-    match found:
+def is_evil(value: Any) -> bool:
+    match value:
         case ClusterColocationProfile():
-            return found.metadata.name == "evil"
+            return value.metadata.name == "evil"
         case dict():
-            return EVIL in ((found.get("metadata") or {}).get("labels") or {})
+            return EVIL in ((value.get("metadata") or {}).get("labels") or {})
         case _:
-            return EVIL in getattr(found, "labels", {})
+            return EVIL in getattr(value, "labels", {})
 
 
 @pytest.mark.parametrize(
@@ -123,8 +123,8 @@ def test_a_profile_whose_pod_breaks_a_later_rule_is_left_out(
 def test_several_that_break_are_all_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each failure is reported."""
 
-    def broken(found: Any, *_: Any) -> Any:
-        if found.metadata.name in {"a", "z"}:
+    def broken(value: Any, *_: Any) -> Any:
+        if value.metadata.name in {"a", "z"}:
             raise RecursionError
         return False
 

@@ -20,20 +20,20 @@ from koordinator.manager.configuration.strategies import (
 
 def read(last: SloConfig | None = None, **sections: Any) -> SloConfig:
     """Return the configuration; nothing in it is wrong."""
-    found, problems = read_config(config(**sections), last)
+    decoded, problems = read_config(config(**sections), last)
     assert problems == []
-    return found
+    return decoded
 
 
-def strategy(found: SloConfig, **meta: Any) -> Any:
+def strategy(slo_config: SloConfig, **meta: Any) -> Any:
     """Return the colocation strategy of a node."""
-    assert found.colocation is not None
-    return colocation_strategy(found.colocation, node(amounts(1, 1), **meta).metadata)
+    assert slo_config.colocation is not None
+    return colocation_strategy(slo_config.colocation, node(amounts(1, 1), **meta).metadata)
 
 
-def rendered(found: SloConfig, old: NodeSloSpec | None = None, **meta: Any) -> Any:
+def rendered(slo_config: SloConfig, old: NodeSloSpec | None = None, **meta: Any) -> Any:
     """Return the spec of a node's NodeSLO as JSON."""
-    spec = render_slo(found, node(amounts(1, 1), **meta), old).spec
+    spec = render_slo(slo_config, node(amounts(1, 1), **meta), old).spec
     return to_manifest(NodeSlo(metadata=ObjectMeta(name="n"), spec=spec)).get("spec")
 
 
@@ -59,12 +59,12 @@ DEFAULT_SLO: dict[str, Any] = {
 
 def test_without_a_config_map_all_is_default() -> None:
     """And colocation is off."""
-    found, problems = read_config(None)
+    decoded, problems = read_config(None)
 
     assert not problems
-    assert rendered(found) == DEFAULT_SLO
-    assert not is_colocated(found.colocation, strategy(found))  # type: ignore[arg-type]
-    assert resolved(strategy(found)).cpu_reclaim_percent == 60
+    assert rendered(decoded) == DEFAULT_SLO
+    assert not is_colocated(decoded.colocation, strategy(decoded))  # type: ignore[arg-type]
+    assert resolved(strategy(decoded)).cpu_reclaim_percent == 60
 
 
 def test_deleted_config_map_stays_in_effect() -> None:
@@ -251,34 +251,34 @@ def test_invalid_section_has_no_effect(name: str, good: Any, bad: Any, reason: s
     This applies to all that the webhook rejects, also if the webhook is off.
     """
     before = read(**{name: good})
-    found, problems = read_config(config(**{name: bad}, cpu_burst={}), before)
+    decoded, problems = read_config(config(**{name: bad}, cpu_burst={}), before)
 
     (problem,) = problems
     assert problem.reason.startswith(reason)
-    assert problem.key in found.rejected
+    assert problem.key in decoded.rejected
     fields = [each for each in SloConfig.__slots__ if each != "rejected"]
-    assert [getattr(found, each) for each in fields] == [getattr(before, each) for each in fields]
+    assert [getattr(decoded, each) for each in fields] == [getattr(before, each) for each in fields]
 
 
 def test_invalid_section_at_the_start_keeps_the_node_slo() -> None:
     """The last valid section is unknown, so the existing NodeSLO is kept."""
-    found, _ = read_config(config(resource_threshold="{", colocation="{"))
+    decoded, _ = read_config(config(resource_threshold="{", colocation="{"))
     old = render_slo(
         read(resource_threshold={"clusterStrategy": {"enable": True}}), node(amounts(1, 1)), None
     ).spec
 
-    assert found.colocation is None
-    assert rendered(found, old)["resourceUsedThresholdWithBE"]["enable"] is True
-    assert rendered(found) == DEFAULT_SLO
+    assert decoded.colocation is None
+    assert rendered(decoded, old)["resourceUsedThresholdWithBE"]["enable"] is True
+    assert rendered(decoded) == DEFAULT_SLO
 
 
 def test_a_refused_strategy_of_nodes_leaves_them_to_the_cluster() -> None:
     """The rest of the section applies, and a problem names the strategy."""
     entries = [selected("a", pool="a") | {"degradeTimeMinutes": 0, "midUnallocatedPercent": 7}]
     section = {"enable": True, "midUnallocatedPercent": 5, "nodeConfigs": entries}
-    found, (problem,) = read_config(config(colocation=section))
+    decoded, (problem,) = read_config(config(colocation=section))
 
-    assert resolved(strategy(found, labels={"pool": "a"})).mid_unallocated_percent == 5
+    assert resolved(strategy(decoded, labels={"pool": "a"})).mid_unallocated_percent == 5
     assert "'a'" in problem.message
 
 

@@ -65,12 +65,12 @@ def test_alike_nodes_get_what_each_would_get_alone(metas: list[ObjectMeta]) -> N
     assert FULL.amplification is not None
     strategies = Strategies(FULL)
     for meta in metas:
-        found, written = strategies.of(meta), colocation_strategy(FULL.colocation, meta)
-        assert found.written == written
-        assert found.colocation == resolved(written)
-        assert found.is_colocated == is_colocated(FULL.colocation, written)
-        assert found.normalization == normalization_strategy(FULL.normalization, meta)
-        assert found.amplification == amplification_strategy(FULL.amplification, meta)
+        of_node, written = strategies.of(meta), colocation_strategy(FULL.colocation, meta)
+        assert of_node.written == written
+        assert of_node.colocation == resolved(written)
+        assert of_node.is_colocated == is_colocated(FULL.colocation, written)
+        assert of_node.normalization == normalization_strategy(FULL.normalization, meta)
+        assert of_node.amplification == amplification_strategy(FULL.amplification, meta)
 
 
 def test_where_nothing_was_ever_valid_nothing_is_known() -> None:

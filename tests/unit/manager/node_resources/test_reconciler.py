@@ -46,19 +46,19 @@ def outcome(view: ManagedNode, synced: Synced | None = None, **more: Any) -> Nod
     return reconcile_node_resource(view, Strategies(config), synced or Synced(NOW_S), now_s, **more)
 
 
-def after(view: ManagedNode, found: NodeOutcome) -> Node:
+def after(view: ManagedNode, node_outcome: NodeOutcome) -> Node:
     """Return the node with all patches of it applied."""
     tree = to_manifest(view.node)
-    for write in found.writes:
+    for write in node_outcome.writes:
         assert isinstance(write, Patch)
         if write.kind is Node:
             tree = apply_merge_patch(tree, write.body)
     return decode(tree, Node)
 
 
-def shown(view: ManagedNode, found: NodeOutcome) -> dict[str, str]:
+def shown(view: ManagedNode, node_outcome: NodeOutcome) -> dict[str, str]:
     """Return what the node would show beyond CPU and memory; capacity is the same."""
-    status = after(view, found).status
+    status = after(view, node_outcome).status
     extra = {k: str(v) for k, v in status.allocatable.items() if k not in {"cpu", "memory"}}
     assert extra == {k: str(status.capacity[k]) for k in extra}
     return extra
@@ -88,17 +88,17 @@ def test_an_idle_node_gives_its_capacity_but_for_the_margin() -> None:
 
 
 @pytest.mark.parametrize(
-    "lacking",
+    "node_metric",
     [
         None,
         replace(IDLE, status=type(IDLE.status)()),
         metric(when=NOW - dt.timedelta(minutes=15, seconds=1)),
     ],
 )
-def test_without_fresh_metrics_nothing_is_given(lacking: Any) -> None:
+def test_without_fresh_metrics_nothing_is_given(node_metric: Any) -> None:
     """What was shown is taken away, not left to pods."""
     given = {BATCH: "6000", BATCH_MEMORY: "1", MID: "1"}
-    view = ManagedNode(node({**amounts(10, "10G"), **given}, annotations={"a": "b"}), lacking)
+    view = ManagedNode(node({**amounts(10, "10G"), **given}, annotations={"a": "b"}), node_metric)
     result = outcome(view)
 
     assert shown(view, result) == {}

@@ -148,10 +148,10 @@ def test_job_of_each_kind_is_suspended_by_its_field(name: str) -> None:
         (resumed(made(name, spec), "t", "a"), False),
         (suspended(made(name, spec)), True),
     ):
-        found: Any = patch
+        field_value: Any = patch
         for key in path:
-            found = found[key]
-        assert found is expected
+            field_value = field_value[key]
+        assert field_value is expected
     unset = {key: value for key, value in spec.items() if key not in ("suspend", "runPolicy")}
     mark: dict[str, Any] = {"scheduling.x-k8s.io/suspend": "true"}
     annotated = made(name, unset, **mark)

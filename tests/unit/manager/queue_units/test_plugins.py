@@ -316,8 +316,8 @@ def test_namespace_lists_the_queues_for_its_quotas() -> None:
     )
     marks = world.cluster.get(Namespace, "default", "").metadata.annotations
     assert json.loads(marks["koord-queue/available-queue"]) == {"any": ["a", "b"], "own": ["a"]}
-    gone = {"metadata": {"annotations": {"koord-queue/available-quota": None}}}
-    world.cluster.patch(Namespace, "default", "", gone)
+    removal = {"metadata": {"annotations": {"koord-queue/available-quota": None}}}
+    world.cluster.patch(Namespace, "default", "", removal)
     world.settle()
     marks = world.cluster.get(Namespace, "default", "").metadata.annotations
     assert "koord-queue/available-queue" not in marks

@@ -73,13 +73,13 @@ _ops = st.lists(
 def too_much(world: World) -> dict[str, int]:
     """Return the quotas that are exceeded by the requests of jobs that may have pods."""
     used: dict[str, int] = defaultdict(int)
-    for found in world.jobs():
-        if is_over(found) or (found.spec.suspend and not found.status.active):
+    for each in world.jobs():
+        if is_over(each) or (each.spec.suspend and not each.status.active):
             continue
-        assert found.spec.template is not None
-        requests = found.spec.template.spec.containers[0].resources.requests
-        cpu = amounts_of(requests).get("cpu", 0) // 1000 * (found.spec.parallelism or 0)
-        name = found.metadata.labels[QUOTA_NAME]
+        assert each.spec.template is not None
+        requests = each.spec.template.spec.containers[0].resources.requests
+        cpu = amounts_of(requests).get("cpu", 0) // 1000 * (each.spec.parallelism or 0)
+        name = each.metadata.labels[QUOTA_NAME]
         for level in (name, PARENTS[name]):
             used[level] += cpu
     return {name: cpu for name, cpu in used.items() if cpu > MAX[name]}
@@ -221,16 +221,16 @@ def _check_nothing_is_lost(world: World) -> None:
     units = {it.metadata.name: it for it in world.cluster.list(QueueUnit).items}
     jobs = {it.metadata.name: it for it in world.jobs()}
     assert units.keys() <= jobs.keys()
-    for name, found in jobs.items():
-        if is_over(found):
+    for name, each in jobs.items():
+        if is_over(each):
             continue
         unit = units[name]
-        if found.spec.suspend:
+        if each.spec.suspend:
             assert unit.status.phase == "Enqueued", unit.status
             assert unit.status.message
         else:
             assert unit.status.phase == "Running"
     waiting = [it for name, it in jobs.items() if it.spec.suspend and not is_over(it)]
-    for found in waiting:
-        reason = units[found.metadata.name].status.message
+    for each in waiting:
+        reason = units[each.metadata.name].status.message
         assert "has no room" in reason or "does not fit" in reason

@@ -44,18 +44,18 @@ def test_unit_has_the_fields_of_the_original() -> None:
     """Check its owner, labels, requests and admissions, and the annotations of the job."""
     world = World(quota(), job("a", 2, pods=2, priority=7, labels={"team": "x"}))
     world.settle()
-    unit, found = world.unit("a"), world.job("a")
+    unit, stored_job = world.unit("a"), world.job("a")
 
     assert (unit.spec.queue, unit.spec.priority, str(unit.spec.resource["cpu"])) == ("team", 7, "4")
     (owner,) = unit.metadata.owner_references
-    assert (owner.kind, owner.name, owner.uid) == ("Job", "a", found.metadata.uid)
+    assert (owner.kind, owner.name, owner.uid) == ("Job", "a", stored_job.metadata.uid)
     assert unit.metadata.labels["team"] == "x"
     (pod_set,) = unit.spec.pod_sets
     assert (pod_set.name, pod_set.count) == ("main", 2)
     (admission,) = unit.status.admissions
     assert (admission.replicas, str(admission.resources["cpu"])) == (2, "4")
     assert unit.status.attempts == 1
-    marks = found.metadata.annotations
+    marks = stored_job.metadata.annotations
     assert marks["koord-queue/job-has-enqueued"] == "true"
     assert marks["koord-queue/job-enqueue-timestamp"]
     assert marks["koord-queue/job-dequeue-timestamp"]

@@ -160,8 +160,8 @@ class World:
         ]
 
 
-def is_over(found: Job) -> bool:
-    return any(it.type in ("Complete", "Failed") for it in found.status.conditions)
+def is_over(batch_job: Job) -> bool:
+    return any(it.type in ("Complete", "Failed") for it in batch_job.status.conditions)
 
 
 ALL_KINDS = JOB_KINDS

@@ -67,21 +67,21 @@ class Cluster:
         )
         return PreemptionProblem(rows, free, shapes, victims)
 
-    def left(self, gone: Sequence[PlacedPod]) -> list[int]:
+    def left(self, removed: Sequence[PlacedPod]) -> list[int]:
         """Return the free CPUs of each node without these pods."""
         nodes = self.state.nodes
         free = (nodes.allocatable - nodes.requested)[CPU, : len(nodes)].tolist()
-        for placed in gone:
+        for placed in removed:
             free[placed.row] += placed.pod_class.amount(CPU)
         return [amount // 1000 for amount in free]
 
-    def fits(self, gone: Sequence[PlacedPod]) -> bool:
+    def fits(self, removed: Sequence[PlacedPod]) -> bool:
         """Return whether all members fit without these pods, by exhaustive search."""
-        return _packs(tuple(sorted(self.sizes, reverse=True)), self.left(gone))
+        return _packs(tuple(sorted(self.sizes, reverse=True)), self.left(removed))
 
-    def closed(self, gone: Sequence[PlacedPod]) -> list[PlacedPod] | None:
+    def closed(self, removed: Sequence[PlacedPod]) -> list[PlacedPod] | None:
         """Return the pods with the gang members lost with them; None if one is protected."""
-        keys = {placed.key for placed in gone}
+        keys = {placed.key for placed in removed}
         for gang in self.cache.gangs.values():
             there = [p for p in self.state.pods.by_key.values() if p.key in gang.members]
             least = gang.terms.min_member if gang.terms else 0
@@ -96,8 +96,8 @@ class Cluster:
         """Yield every sufficient set of victims."""
         some = [p for p in self.state.pods.by_key.values() if p.priority < PRIORITY]
         for count in range(len(some) + 1):
-            for gone in combinations(some, count):
-                closed = self.closed(gone)
+            for chosen in combinations(some, count):
+                closed = self.closed(chosen)
                 if closed is not None and len(closed) == count and self.fits(closed):
                     yield closed
 
@@ -108,9 +108,9 @@ def _packs(sizes: tuple[int, ...], left: list[int]) -> bool:
     for row in {amount: row for row, amount in enumerate(left)}.values():
         if left[row] >= sizes[0]:
             left[row] -= sizes[0]
-            found = _packs(sizes[1:], left)
+            rest_packs = _packs(sizes[1:], left)
             left[row] += sizes[0]
-            if found:
+            if rest_packs:
                 return True
     return False
 
@@ -157,26 +157,26 @@ def _config() -> KubeSchedulerConfiguration:
 
 def check(cluster: Cluster, plan: PreemptionPlan) -> None:
     """Check that all members fit, and victims are few, unimportant and whole gangs."""
-    gone = list(plan.victims)
-    keys = {placed.key for placed in gone}
-    assert len(keys) == len(gone)
-    assert all(placed.priority < PRIORITY for placed in gone)
-    closed = cluster.closed(gone)
+    victims = list(plan.victims)
+    keys = {placed.key for placed in victims}
+    assert len(keys) == len(victims)
+    assert all(placed.priority < PRIORITY for placed in victims)
+    closed = cluster.closed(victims)
     assert closed is not None
     assert {placed.key for placed in closed} == keys
-    left = cluster.left(gone)
+    left = cluster.left(victims)
     for shape, rows in zip(cluster.problem().shapes, plan.places, strict=True):
         assert len(rows) == shape.count
         for row in rows.tolist():
             left[row] -= int(shape.amounts[0]) // 1000
     assert min(left) >= 0
     gangs = {key: g.id for g in cluster.cache.gangs.values() for key in g.members}
-    for placed in gone:
+    for placed in victims:
         job = gangs.get(placed.key)
-        others = [p for p in gone if p is not placed]
+        others = [p for p in victims if p is not placed]
         if cluster.closed(others) != others:  # it went with its gang: then all of that stay
-            others = [p for p in gone if gangs.get(p.key) != job]
-        spared = [p for p in gone if p not in others]
+            others = [p for p in victims if gangs.get(p.key) != job]
+        spared = [p for p in victims if p not in others]
         back = list(left)
         for other in spared:
             back[other.row] -= other.pod_class.amount(CPU) // 1000
@@ -190,7 +190,8 @@ def test_a_plan_is_found_if_there_is_one(cluster: Cluster) -> None:
     note(str(cluster))
     plan = make_plan(cluster.problem())
     best = min(
-        (max((p.priority for p in gone), default=-1) for gone in cluster.choices()), default=None
+        (max((p.priority for p in victims), default=-1) for victims in cluster.choices()),
+        default=None,
     )
 
     assert (plan is None) == (best is None)
@@ -217,8 +218,8 @@ def test_plan_has_few_victims(cluster: Cluster) -> None:
     if plan is not None and plan.victims:
         top = max(p.priority for p in plan.victims)
         fewest = min(
-            len(gone)
-            for gone in cluster.choices()
-            if max((p.priority for p in gone), default=-1) <= top
+            len(victims)
+            for victims in cluster.choices()
+            if max((p.priority for p in victims), default=-1) <= top
         )
         assert len(plan.victims) <= 2 * fewest

@@ -95,9 +95,9 @@ def test_valid_combinations(
 ) -> None:
     """Core, memory and memory ratio on each GPU of 80 GiB; missing ones are derived."""
     state = world(node("n"), device("n", gpus=2))
-    found = allocated(reserve(state, pod("p", requests=requests)))
+    allocation = allocated(reserve(state, pod("p", requests=requests)))
 
-    assert found == {
+    assert allocation == {
         minor: ({CORE: str(core)} if core is not None else {}) | {MEMORY: memory, RATIO: str(ratio)}
         for minor, (core, memory, ratio) in expected.items()
     }
@@ -273,8 +273,8 @@ def test_malformed_template_table_is_reported_to_pods_that_need_it(world: World)
     plugin = built(PLUGIN, state)
 
     def refusal(pending: Pod) -> Refusal | None:
-        found: Refusal | None = plugin.prefilter(Snapshot(state), state.classes.of(pending))
-        return found
+        answer: Refusal | None = plugin.prefilter(Snapshot(state), state.classes.of(pending))
+        return answer
 
     plain = "no matched GPU shared resource template"
     assert (refusal(small), refusal(other)) == (None, Refusal(plain))

@@ -406,12 +406,12 @@ def test_rules_equal_taints_in_slices(rules: list[tuple[dict[str, str], str]], l
         for pool in ("n", "m")
     ]
     by_slices = new_embedded(*objects, *tainted, gates=RULES)
-    found = []
+    allocations = []
     for one in (by_rules, by_slices):
         one.load(user(f"p{i}", f"c{i}") for i in range(4))
         one.run_to_fixed_point()
-        found.append([devices(stored(one, f"c{i}")) for i in range(4)])
-    assert found[0] == found[1]
+        allocations.append([devices(stored(one, f"c{i}")) for i in range(4)])
+    assert allocations[0] == allocations[1]
 
 
 def test_a_bind_waits_for_the_conditions_of_its_devices(embedded: NewEmbedded) -> None:

@@ -57,9 +57,9 @@ EVENTS = st.one_of(
 
 def plugin_of(scheduler: Scheduler) -> ElasticQuotaPlugin:
     (cycle,) = scheduler.cycles.values()
-    (found,) = [a.plugin for a in cycle.limiting]
-    assert isinstance(found, ElasticQuotaPlugin)
-    return found
+    (plugin,) = [a.plugin for a in cycle.limiting]
+    assert isinstance(plugin, ElasticQuotaPlugin)
+    return plugin
 
 
 def ledger_of(scheduler: Scheduler) -> QuotaLedger:

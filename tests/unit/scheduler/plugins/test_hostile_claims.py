@@ -152,10 +152,10 @@ def verdicts(one: Embedded) -> VerdictTable:
     """Return the plugin's caches, refreshed by a pod with a claim."""
     one.load([claim("last"), user("last", "last")])
     one.run_to_fixed_point()
-    (found,) = [
+    (table,) = [
         ledger for ledger, _ in one.state.ledgers.kept.values() if isinstance(ledger, VerdictTable)
     ]
     one.cluster.delete(Pod, "last", "default")
     one.cluster.delete(ResourceClaim, "last", "default")
     one.step_controllers()
-    return found
+    return table

@@ -103,9 +103,9 @@ def test_amounts_of_claims_are_explained_as_no_resize() -> None:
     one.load([pod("new", 2)])
     one.run_to_fixed_point()
 
-    found = explain(one.scheduler.handle, "default/new")
+    explanation = explain(one.scheduler.handle, "default/new")
 
-    assert [cause.detail for cause in found.causes] == ["cpu: requests 2, 1 of 6 free"]
+    assert [cause.detail for cause in explanation.causes] == ["cpu: requests 2, 1 of 6 free"]
 
 
 def test_mapped_devices_count_on_the_node_and_in_the_status() -> None:
@@ -300,9 +300,9 @@ def test_claims_of_extended_resources_take_nothing_of_the_node() -> None:
 def test_explanation_names_the_amounts_of_claims() -> None:
     """It shows the request, the part of the claims, and the free amount."""
     objects = [node("n", cpu=4), taking("n", 1, FOUR_CPUS), GPUS, claim("c"), user("p", "c")]
-    (found,) = explain_pods(objects, ["default/p"], gates=ON)
+    (explanation,) = explain_pods(objects, ["default/p"], gates=ON)
 
-    text = str(found)
+    text = str(explanation)
     assert "cpu: requests 5, 4 of it by claims, 4 of 4 free" in text
 
 
@@ -453,9 +453,9 @@ def test_amounts_are_those_of_the_devices_and_never_too_many(data: st.DataObject
     containers: dict[str, int] = {}
     for number in range(data.draw(st.integers(3, 9))):
         if containers and data.draw(st.integers(0, 3)) == 0:
-            gone = data.draw(st.sampled_from(sorted(containers)))
-            del containers[gone]
-            one.cluster.delete(Pod, gone, "default")
+            ended = data.draw(st.sampled_from(sorted(containers)))
+            del containers[ended]
+            one.cluster.delete(Pod, ended, "default")
             one.step_controllers()
         count = data.draw(st.integers(1, 2))
         own = data.draw(st.integers(0, 2))

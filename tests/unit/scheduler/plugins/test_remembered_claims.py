@@ -90,11 +90,11 @@ def test_kept_claims_and_verdicts_are_current(steps: list[tuple[str, KubeObject]
             if isinstance(kept, Refusal) or not kept.pending:
                 continue
             table = verdict_table(snapshot, NO_GATES)
-            found = table.of_claims(kept.pending, len(snapshot), kept.avoids)
+            verdicts = table.of_claims(kept.pending, len(snapshot), kept.avoids)
             for row in range(len(snapshot)):
                 pools = table.devices.pools(row, kept.avoids)
                 plain = verdict_of(allocate(pools, kept.pending, table.devices.use))
-                assert (found.codes[row], found.scores[row]) == plain
+                assert (verdicts.codes[row], verdicts.scores[row]) == plain
 
 
 def test_claims_are_read_once_for_an_attempt() -> None:

@@ -184,16 +184,16 @@ def test_filters_keep_all_storage_limits(storage: Storage) -> None:
 def search(storage: Storage, names: list[str], node: str) -> dict[str, str]:
     """Return the volume of each claim on one node by a sequential search."""
     sizes = dict(zip(CLAIMS, (size for size, _ in storage.claims), strict=True))
-    found: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for name in sorted(names, key=lambda name: sizes[name]):
         best: tuple[int, int] | None = None
         for index, (size, nodes) in enumerate(storage.volumes):
             usable = size >= sizes[name] and (not nodes or node in nodes)
-            if usable and f"v{index}" not in found.values():
+            if usable and f"v{index}" not in chosen.values():
                 best = min(best or (size, index), (size, index))
         if best is not None:
-            found[name] = f"v{best[1]}"
-    return found
+            chosen[name] = f"v{best[1]}"
+    return chosen
 
 
 @given(storage=storages(), names=st.lists(st.sampled_from(CLAIMS), unique=True, min_size=1))

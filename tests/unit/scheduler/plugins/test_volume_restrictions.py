@@ -135,7 +135,7 @@ def test_the_claim_of_an_ephemeral_volume_has_no_second_user() -> None:
 
 
 @pytest.mark.parametrize(
-    ("gone", "hint"),
+    ("deleted", "hint"),
     [
         (pod("gone", gce("x")), QueueingHint.QUEUE),
         (pod("gone", gce("y")), QueueingHint.SKIP),
@@ -144,11 +144,11 @@ def test_the_claim_of_an_ephemeral_volume_has_no_second_user() -> None:
     ],
 )
 def test_only_pods_with_the_same_disk_or_claim_requeue_a_pod(
-    gone: KubeObject, hint: QueueingHint
+    deleted: KubeObject, hint: QueueingHint
 ) -> None:
     """A deleted pod without a shared volume did not block it."""
     waiting = pod("waiting", mount("data"), gce("x"))
     ask = next(event.hint for event in PLUGIN.events if event.resource == "AssignedPod")
     assert ask is not None
 
-    assert ask(waiting, ClusterEvent("AssignedPod", Action.DELETE, old=gone)) is hint
+    assert ask(waiting, ClusterEvent("AssignedPod", Action.DELETE, old=deleted)) is hint

@@ -29,9 +29,9 @@ def of(value: int) -> IntArray:
 
 
 def thresholds(strategy: ResourceThresholdStrategy) -> NodeThresholds:
-    found = NodeThresholds.none(1)
-    found.put(0, NodeSloSpec(resource_used_threshold_with_be=strategy))
-    return found
+    of_nodes = NodeThresholds.none(1)
+    of_nodes.put(0, NodeSloSpec(resource_used_threshold_with_be=strategy))
+    return of_nodes
 
 
 @given(capacities, st.integers(0, 300_000), st.integers(0, 9_000), percents, st.none() | percents)
@@ -46,9 +46,9 @@ def test_the_room_is_the_same(
     )
     demand = CpuDemand(capacity=capacity, pods=services, host_applications=0, system=system)
 
-    found = headroom_milli(known, of(capacity), of(services), of(system))
+    by_node = headroom_milli(known, of(capacity), of(services), of(system))
 
-    assert found.tolist() == [demand.headroom_milli(percent, least)]
+    assert by_node.tolist() == [demand.headroom_milli(percent, least)]
 
 
 @given(capacities, headrooms, st.just(UNLIMITED) | st.integers(2_000, 30_000_000))
@@ -56,9 +56,9 @@ def test_the_quota_of_a_round_is_the_same(capacity: int, headroom: int, current:
     """Also where a change is too small to be made, or too large to be made at once."""
     wanted = wanted_quota_us(capacity, headroom, current)
 
-    found = next_quota_us(of(capacity), of(headroom), of(current))
+    by_node = next_quota_us(of(capacity), of(headroom), of(current))
 
-    assert found.tolist() == [current if wanted is None else wanted]
+    assert by_node.tolist() == [current if wanted is None else wanted]
 
 
 @given(st.integers(1, 64), headrooms, st.integers(1, 64))

@@ -63,8 +63,8 @@ def test_fgd_allocates_what_was_published(pods: str, tmp_path: Path) -> None:
 
     assert result.order == "generated from seed 42"
     assert result.curve is not None
-    found = {mark: result.curve.allocation_at(mark) for mark in MARKS}
-    assert found == published()[pods, "FGD", 42]
+    by_mark = {mark: result.curve.allocation_at(mark) for mark in MARKS}
+    assert by_mark == published()[pods, "FGD", 42]
 
 
 @needs_openb

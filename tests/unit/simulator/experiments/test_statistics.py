@@ -37,16 +37,21 @@ def test_t_quantile_is_the_inverse_of_the_probability(freedom: int, confidence: 
 
 def test_interval_of_known_values() -> None:
     """Mean 3, deviation 1.5811, and 2.7764 standard errors on each side."""
-    found = sample_statistics([1.0, 2.0, 3.0, 4.0, 5.0])
+    statistics = sample_statistics([1.0, 2.0, 3.0, 4.0, 5.0])
 
-    assert (found.count, found.mean) == (5, 3.0)
-    assert found.deviation == pytest.approx(1.5811388)
-    assert (found.low, found.high) == pytest.approx((1.0367568, 4.9632432))
+    assert (statistics.count, statistics.mean) == (5, 3.0)
+    assert statistics.deviation == pytest.approx(1.5811388)
+    assert (statistics.low, statistics.high) == pytest.approx((1.0367568, 4.9632432))
 
 
 def test_one_value_has_no_interval() -> None:
     """A difference of one pair of runs could be chance."""
-    found = sample_statistics([2.0])
+    statistics = sample_statistics([2.0])
 
-    assert (found.count, found.mean, found.deviation, found.low) == (1, 2.0, None, None)
+    assert (statistics.count, statistics.mean, statistics.deviation, statistics.low) == (
+        1,
+        2.0,
+        None,
+        None,
+    )
     assert sample_statistics([]).mean is None

@@ -135,8 +135,10 @@ spec:
 
 
 def decided(objects: list[KubeObject], configuration: KubeSchedulerConfiguration) -> dict[str, str]:
-    found = schedule(objects, configuration, now_s=1.8e9)
-    return {it.pod: it.node for it in found.placements} | {it.pod: "" for it in found.unschedulable}
+    result = schedule(objects, configuration, now_s=1.8e9)
+    return {it.pod: it.node for it in result.placements} | {
+        it.pod: "" for it in result.unschedulable
+    }
 
 
 def hidden(objects: list[KubeObject], one: Anonymiser) -> list[KubeObject]:

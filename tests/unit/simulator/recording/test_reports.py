@@ -29,11 +29,11 @@ def usage_of(report: object) -> NodeUsage:
 def test_a_report_is_what_it_would_be_if_read_at_once(report: NodeMetric) -> None:
     """Equal to it either way round, and written alike."""
     raw = msgspec.Raw(encode(report))
-    found = read_report(raw)
+    decoded = read_report(raw)
 
-    assert found == decode_object(raw) == found == report == read_report(raw)
-    assert encode(found) == encode(report)
-    assert spelt_out(found) == spelt_out(report)
+    assert decoded == decode_object(raw) == decoded == report == read_report(raw)
+    assert encode(decoded) == encode(report)
+    assert spelt_out(decoded) == spelt_out(report)
 
 
 def test_windows_are_a_sequence() -> None:
@@ -41,12 +41,12 @@ def test_windows_are_a_sequence() -> None:
     windows = {("5m", "p95"): used("1"), ("15m", "p95"): used("2")}
     report = metric("n", 1, 1, windows=windows)
     expected = usage_of(report).aggregated_node_usages
-    found = usage_of(read_report(msgspec.Raw(encode(report)))).aggregated_node_usages
+    usages = usage_of(read_report(msgspec.Raw(encode(report)))).aggregated_node_usages
 
-    assert (len(found), found[1], found[:1]) == (2, expected[1], expected[:1])
-    assert list(found) == list(expected)
-    assert repr(found) == repr(expected)
-    assert found != ()
+    assert (len(usages), usages[1], usages[:1]) == (2, expected[1], expected[:1])
+    assert list(usages) == list(expected)
+    assert repr(usages) == repr(expected)
+    assert usages != ()
 
 
 @pytest.mark.parametrize("nothing", [None, []])

@@ -91,9 +91,9 @@ def test_interval_measures_only_schedulable_time() -> None:
     story = [(CREATED, 0.0), (FAILED, 2.0), (GONE, 3.0), (FAILED, 7.0), (GATED, 9.0)]
     story += [(ADMITTED, 100.0), (SCHEDULED, 101.0)]
 
-    found = [value for what, value in lived(story)[0] if what is INTERVAL]
+    intervals = [value for what, value in lived(story)[0] if what is INTERVAL]
 
-    assert found == [2.0, 5.0, 1.0]
+    assert intervals == [2.0, 5.0, 1.0]
 
 
 @pytest.mark.parametrize(

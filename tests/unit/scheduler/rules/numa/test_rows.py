@@ -78,9 +78,9 @@ def test_rows_answer_as_trials_do(
 
     for row, node in enumerate(nodes):
         trial = NumaTrial(node, request)
-        for found in fits.sets:
-            exists = found.zones & ~node.machine.all_zones == 0
-            assert bool(found.fits[row]) == (exists and trial.fits(found.zones))
+        for fit in fits.sets:
+            exists = fit.zones & ~node.machine.all_zones == 0
+            assert bool(fit.fits[row]) == (exists and trial.fits(fit.zones))
         want = align(policy, [resource_hints(trial, policy, SCORER)], node.machine, exclusive)
         assert bool(got.admitted[row]) == want.admitted
         assert int(got.zones[row]) == (want.zones or 0)

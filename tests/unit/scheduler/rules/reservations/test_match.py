@@ -164,9 +164,11 @@ def test_cpus_withheld_by_number_count_as_cpu() -> None:
         (term("size", "Gt", "much"), "values"),
     ],
 )
-def test_invalid_terms_are_reported(annotations: dict[str, str], found: str) -> None:
+def test_invalid_terms_are_reported(annotations: dict[str, str], problem: str) -> None:
     """The message has the path."""
-    with pytest.raises(InputError, match=rf"reservation-affinity.*matchExpressions\[0\]\.{found}"):
+    with pytest.raises(
+        InputError, match=rf"reservation-affinity.*matchExpressions\[0\]\.{problem}"
+    ):
         read_reservation_selector(ObjectMeta(annotations=annotations))
 
 

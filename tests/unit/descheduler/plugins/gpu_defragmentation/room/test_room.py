@@ -62,19 +62,19 @@ def check(where: RoomCluster, wanted: RoomRequest, plan: RoomPlan) -> None:
     free, gpu_free = where.free.copy(), where.gpu_free.copy()
     moved = set()
     for move in plan.moves:
-        gone = where.pods[move.pod]
-        assert gone.may_move
+        origin = where.pods[move.pod]
+        assert origin.may_move
         assert move.pod not in moved
         moved.add(move.pod)
-        assert move.row != gone.row
-        assert gone.accepts is None or gone.accepts[move.row]
-        assert len(move.gpus) == len(gone.gpus)
-        free[move.row] -= gone.requests
-        gpu_free[move.row, list(move.gpus)] -= gone.gpu_milli
+        assert move.row != origin.row
+        assert origin.accepts is None or origin.accepts[move.row]
+        assert len(move.gpus) == len(origin.gpus)
+        free[move.row] -= origin.requests
+        gpu_free[move.row, list(move.gpus)] -= origin.gpu_milli
         assert (free[move.row] >= 0).all()
         assert (gpu_free[move.row, list(move.gpus)] >= 0).all()
-        free[gone.row] += gone.requests
-        gpu_free[gone.row, list(gone.gpus)] += gone.gpu_milli
+        free[origin.row] += origin.requests
+        gpu_free[origin.row, list(origin.gpus)] += origin.gpu_milli
     assert len(plan.places) == wanted.members
     for place in plan.places:
         assert len(set(place.gpus)) == wanted.gpus
