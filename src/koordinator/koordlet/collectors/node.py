@@ -242,11 +242,12 @@ class Disks:
 
         Of several disks return the first by name.
         """
-        prefix = f"{group.replace('-', '--')}-"  # the device mapper escapes dashes
+        # The device mapper doubles the dashes of a name, and no volume's name begins with one.
+        named = re.compile(rf"{re.escape(group.replace('-', '--'))}-(?!-)")
         for name in self._files.names(f"{self._sys}/block"):
             mapped = read_text(self._files, f"{self._sys}/block/{name}/dm/name")
             kind = read_text(self._files, f"{self._sys}/block/{name}/dm/uuid")
-            if kind.startswith(_MAPPER_PREFIX) and mapped.startswith(prefix):
+            if kind.startswith(_MAPPER_PREFIX) and named.match(mapped):
                 for below in self._files.names(f"{self._sys}/block/{name}/slaves"):
                     return self._whole(below)
         return None

@@ -99,15 +99,20 @@ def merged_topology(
 ) -> NodeResourceTopology:
     """Return the existing object with the fields of this agent updated.
 
-    Zones keep the resources of other writers.
+    Zones keep the resources of other writers.  What the node no longer has is removed: the
+    scheduler would go on to keep CPUs for class SYSTEM.
     """
     meta = existing.metadata
+    labels = {key: text for key, text in meta.labels.items() if key != ENABLE_NUMA_RESERVATION}
+    annotations = {
+        key: text for key, text in meta.annotations.items() if key != SYSTEM_QOS_RESOURCE.key
+    }
     return replace(
         existing,
         metadata=replace(
             meta,
-            labels={**meta.labels, **wanted.metadata.labels},
-            annotations={**meta.annotations, **wanted.metadata.annotations},
+            labels=labels | wanted.metadata.labels,
+            annotations=annotations | wanted.metadata.annotations,
         ),
         topology_policies=existing.topology_policies or wanted.topology_policies,
         zones=_merged_zones(existing.zones, wanted.zones),
