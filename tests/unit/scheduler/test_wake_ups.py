@@ -1,5 +1,6 @@
 """Waiting pods are tried again after every event that removes the reason of their rejection."""
 
+from collections import defaultdict
 from typing import Any
 
 import pytest
@@ -166,3 +167,20 @@ def test_the_event_requeues_the_pod(plugin: str, waiting: Pod, event: ClusterEve
     queued = QueuedPod(waiting.key, waiting, None, 0, 0.0, 0, rejected_by=frozenset((plugin,)))
 
     assert hints.ask(queued, event) is not Wake.NO
+
+
+@pytest.mark.parametrize("part", ["DeviceShare", "NodeNUMAResource"])
+def test_reservation_listens_to_the_events_of_the_plugins_that_it_asks(part: str) -> None:
+    """It rejects nodes for their reasons beside a hold."""
+    specs = {one.name: one for one in BUILTIN_PLUGINS}
+    actions: defaultdict[str, Action] = defaultdict(lambda: Action(0))
+    for event in specs["Reservation"].events:
+        actions[event.resource] |= event.action
+
+    missing = [
+        (event.resource, event.action & ~actions[event.resource])
+        for event in specs[part].events
+        if event.action & ~actions[event.resource]
+    ]
+
+    assert not missing

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from tests.equipped_nodes import CORE, MEMORY, RATIO, machine
 from tests.fuzz.devices import NVIDIA, play
+from tests.reservations import affinity, reservation
 from tests.unit.scheduler.conftest import NewEmbedded
 from tests.unit.scheduler.plugins.test_dynamic_resources import devices, places, stored
 from tests.worlds import Amount, configuration, made, pod
@@ -72,6 +73,30 @@ def test_pod_that_requests_a_claimed_gpu_waits(embedded: NewEmbedded) -> None:
     one.cluster.delete(Pod, "a", "default")
     one.step_controllers()
     assert places(one) == {"b": "n"}
+
+
+def test_owner_of_a_reservation_gets_the_gpu_of_a_released_claim(embedded: NewEmbedded) -> None:
+    """It needs 2 of 3 GPUs; each of two reservations has one, and it can use one reservation."""
+    reserved = [reservation(name, 1, "1Gi", requests=WHOLE, ttl="3000s") for name in ("r0", "r1")]
+    two = {"koordinator.sh/gpu": 200}
+    owner = pod("b", 1, requests=two, labels={"app": "web"}, annotations=affinity())
+    there = [*offered(gpus=3), claim("c"), user("a", "c")]
+    one = embedded(*there, config=BOTH_WAYS)
+    assert places(one) == {"a": "n"}
+    one.load([*reserved])
+    one.run_to_fixed_point()
+    one.cluster.create(owner)
+    assert not places(one)
+
+    one.cluster.delete(Pod, "a", "default")
+    one.scheduler.step()
+    one.clock.advance_to(one.clock.now_s() + 60)
+    one.scheduler.step()  # tried again: the claim still has its GPU
+    one.step_controllers()
+    one.scheduler.step()
+    one.clock.advance_to(one.clock.now_s() + 60)
+    one.scheduler.step()
+    assert len(minors(one, "b")) == 2
 
 
 def test_pod_that_claims_a_requested_gpu_waits(embedded: NewEmbedded) -> None:

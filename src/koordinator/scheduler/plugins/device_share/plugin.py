@@ -13,7 +13,6 @@ import numpy as np
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.core import ConfigMap
 from koordinator.api.device import DeviceType
-from koordinator.api.dynamic_resources import ResourceClaim
 from koordinator.api.kubescheduler import NO_GATES, DeviceShareArgs, FeatureGates
 from koordinator.api.kubescheduler.gates import (
     DEVICE_PLUGIN_ADAPTION,
@@ -27,7 +26,6 @@ from koordinator.api.labels import (
     POD_PRIORITY_CLASS,
     POD_QOS_CLASS,
 )
-from koordinator.api.meta import KubeObject
 from koordinator.domain.devices.allocation import (
     NOT_TOGETHER,
     Allocation,
@@ -41,7 +39,6 @@ from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.pod_request import DevicePart, sharing_shortage
 from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.devices.scorer import Scorer, scorer_of
-from koordinator.domain.dynamic_resources.node_gpus import claimed_gpus
 from koordinator.domain.masks import mask_of, zones_of
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.memo import Memo
@@ -49,12 +46,10 @@ from koordinator.scheduler.contract import (
     NOTHING,
     Action,
     AllocationResult,
-    ClusterEvent,
     EventHint,
     NumaAligner,
     PluginHints,
     PluginSpec,
-    QueueingHint,
     Reads,
     Refusal,
     Rejections,
@@ -62,6 +57,7 @@ from koordinator.scheduler.contract import (
     Spread,
     spread_of,
 )
+from koordinator.scheduler.contract.claimed_gpus import on_claimed_gpus
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.plugins.device_share.messages import (
     fewer_devices,
@@ -455,13 +451,6 @@ def build(args: DeviceShareArgs, _axis: ResourceAxis) -> DeviceShare:
     )
 
 
-def _on_claim(_pod: KubeObject, event: ClusterEvent) -> QueueingHint:
-    """Queue if a claim has released GPUs that pods may request."""
-    had = isinstance(event.old, ResourceClaim) and claimed_gpus(event.old)
-    has = isinstance(event.new, ResourceClaim) and claimed_gpus(event.new)
-    return QueueingHint.QUEUE if had and had != has else QueueingHint.SKIP
-
-
 PLUGIN = PluginSpec(
     "DeviceShare",
     DeviceShareArgs,
@@ -471,6 +460,6 @@ PLUGIN = PluginSpec(
         EventHint("Device", Action.ADD | Action.UPDATE | Action.DELETE),
         EventHint("Node", Action.ADD | Action.UPDATE_LABELS),
         EventHint("ConfigMap", Action.ADD | Action.UPDATE | Action.DELETE),
-        EventHint("ResourceClaim", Action.UPDATE | Action.DELETE, _on_claim),
+        EventHint("ResourceClaim", Action.UPDATE | Action.DELETE, on_claimed_gpus),
     ),
 )

@@ -47,6 +47,7 @@ from koordinator.scheduler.contract import (
     Shortlist,
     spread_of,
 )
+from koordinator.scheduler.contract.claimed_gpus import on_claimed_gpus
 from koordinator.scheduler.plugins.reservation.judgement import Judge, Judgement
 from koordinator.scheduler.plugins.reservation.pre_allocation import (
     NO_CANDIDATES,
@@ -518,6 +519,8 @@ PLUGIN = PluginSpec(
         ),
         # Beside each hold, the plugins for devices and NUMA nodes judge what they allocate.
         EventHint("Device", Action.ALL),
+        EventHint("ConfigMap", Action.ALL),
+        EventHint("ResourceClaim", Action.UPDATE | Action.DELETE, on_claimed_gpus),
         EventHint("NodeResourceTopology", Action.ALL),
         EventHint("Namespace", Action.ALL),
     ),
