@@ -1,6 +1,7 @@
 """Pages of an installation: values of the chart, rights of the components, webhooks."""
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,6 +15,8 @@ _ROOT: Final = Path(__file__).parents[2]
 _VALUES: Final = _ROOT / "charts/koordinator/values.yaml"
 _MANIFESTS: Final = _ROOT / "deploy/koordinator.yaml"
 _ROLES: Final = frozenset({"ClusterRole", "Role"})
+_READING: Final = frozenset({"get", "list", "watch"})
+_WRITING: Final = frozenset({"create", "update", "patch", "delete"})
 
 
 def chart_values() -> str:
@@ -27,10 +30,29 @@ def chart_values() -> str:
     )
 
 
+def components_with_rights(group: str, plural: str) -> Iterator[tuple[str, str]]:
+    """Yield what components have the right to do with objects, and the names of these."""
+    for title, verbs, resource in (
+        ("read by", _READING, plural),
+        ("written by", _WRITING, plural),
+        ("status written by", _WRITING, f"{plural}/status"),
+    ):
+        components = {
+            role["metadata"]["name"]
+            for role in _roles()
+            for rule in role["rules"]
+            if group in rule.get("apiGroups", ())
+            and resource in rule.get("resources", ())
+            and not verbs.isdisjoint(rule["verbs"])
+        }
+        if components:
+            yield title, ", ".join(sorted(components))
+        elif verbs is _READING:
+            yield title, "no component, with the default values of the chart"
+
+
 def rights() -> str:
     """Return the page of the roles that the chart installs with its default values."""
-    documents = yaml.load_all(_MANIFESTS.read_text("utf-8"), yaml.CSafeLoader)
-    roles: list[Any] = [each for each in documents if each and each["kind"] in _ROLES]
     return page(
         "Rights",
         "Roles of the ServiceAccounts, as the chart installs them with its default values; values "
@@ -41,7 +63,7 @@ def rights() -> str:
         *(
             f"## {role['kind']} {role['metadata']['name']}\n\n"
             + table(("API group", "resources", "verbs", "only the names"), _rules(role))
-            for role in roles
+            for role in _roles()
         ),
     )
 
@@ -72,6 +94,12 @@ def webhooks() -> str:
             rows,
         ),
     )
+
+
+@cache
+def _roles() -> Sequence[Any]:
+    documents = yaml.load_all(_MANIFESTS.read_text("utf-8"), yaml.CSafeLoader)
+    return [each for each in documents if each and each["kind"] in _ROLES]
 
 
 def _rules(role: Mapping[str, Any]) -> Iterator[tuple[str, str, str, str]]:

@@ -1,22 +1,20 @@
 """Pages of API objects: custom resources, annotations, labels, resources, ConfigMap sections."""
 
 import pkgutil
-import re
 from collections.abc import Iterable, Iterator, Mapping
-from enum import StrEnum
-from functools import cache
 from importlib import import_module
 from types import ModuleType
 from typing import Final
 
 from docs.generate.dated import ABOUT_SINCE, SINCE, Row, dated_table, deprecation
 from docs.generate.declarations import Declaration, declarations
+from docs.generate.deployment import components_with_rights
+from docs.generate.enumerations import with_values
 from docs.generate.markdown import cell, code, first_paragraph, page, table
-from docs.generate.structs import field_table, type_text
+from docs.generate.structs import field_table, inner_struct, type_text
 from docs.generate.users import users_of
 from msgspec import Struct, inspect
 
-from koordinator import api
 from koordinator.api import annotations as annotation_package
 from koordinator.api import labels as label_keys
 from koordinator.api import resource_names as names
@@ -63,7 +61,6 @@ _OF_NODE_SLO: Final = (
 _USERS: Final = (
     "Readers and writers are found in the source; a cell is empty where no component is one."
 )
-_ENUMERATION: Final = re.compile(r"\ban? ([A-Z]\w+)\b")
 
 
 def custom_resources() -> Iterator[tuple[str, str]]:
@@ -77,6 +74,7 @@ def custom_resources() -> Iterator[tuple[str, str]]:
             ("scope", "namespaced" if kind.NAMESPACED else "cluster"),
             ("short names", ", ".join(map(code, kind.SHORT_NAMES)) or "none"),
             ("status subresource", "yes" if kind.SUBRESOURCE_STATUS else "no"),
+            *components_with_rights(kind.API_VERSION.partition("/")[0], kind.PLURAL),
             ("since", SINCE.release("kind", kind.KIND)),
         ]
         is_slo = kind is NodeSlo
@@ -124,9 +122,11 @@ def annotations() -> str:
                 if value.former_key:
                     cells = (code(value.former_key), type_text(node), "former key", "", "")
                     rows.append(Row(value.former_key, cells, value.key))
-                if isinstance(node, inspect.StructType):
-                    struct = node.cls
+                if (inner := inner_struct(node)[0]) is not None:
+                    struct = inner.cls
                     about = f"### {code(value.key)}\n\n{first_paragraph(documented(struct))}"
+                    if inner is not node:
+                        about += f" The value is a {type_text(node)}; these are its fields."
                     formats.append(f"{about}\n\n{field_table(struct, f'format {value.key}')}")
             elif _is_key(value) or (isinstance(value, str) and value in ANNOTATIONS):
                 rows.append(_key_row(value, "text", module, each))
@@ -198,27 +198,9 @@ def _key_row(key: str, second: str, module: ModuleType, constant: Declaration) -
     """Return a key with its meaning, readers and writers; enumerations become their values."""
     users = users_of(module.__name__, constant.name)
     comment, replacement = deprecation(constant.comment)
-    meaning = cell(_ENUMERATION.sub(_values_of, comment))
+    meaning = cell(with_values(comment))
     cells = (code(key), second, meaning, _listed(users.readers), _listed(users.writers))
     return Row(key, cells, replacement)
-
-
-def _values_of(named: re.Match[str]) -> str:
-    members = _enumerations().get(named[1])
-    if members is None:
-        return named[0]
-    *most, last = (code(str(each) or '""') for each in members)
-    return f"{', '.join(most)} or {last}"
-
-
-@cache
-def _enumerations() -> Mapping[str, type[StrEnum]]:
-    return {
-        name: each
-        for found in pkgutil.walk_packages(api.__path__, f"{api.__name__}.")
-        for name, each in vars(import_module(found.name)).items()
-        if isinstance(each, type) and issubclass(each, StrEnum)
-    }
 
 
 def _listed(users: Iterable[str]) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 from docs.generate.common_fields import COMMON_FIELDS
 from docs.generate.dated import Row, dated_table, deprecation
+from docs.generate.enumerations import with_values
 from docs.generate.markdown import code
 from msgspec import NODEFAULT, inspect
 
@@ -122,10 +123,10 @@ def _fields(
     comments, accepted = field_comments(info.cls), accepted_by(info.cls)
     for field in info.fields:
         path = f"{prefix}{field.encode_name}"
-        inner, suffix = _inner_struct(field.type)
+        inner, suffix = inner_struct(field.type)
         limits = accepted.get(field.name)
         comment = comments.get(field.name) or COMMON_FIELDS.get(field.name, "")
-        meaning, replacement = deprecation(comment)
+        meaning, replacement = deprecation(with_values(comment))
         value = getattr(given, field.name, None)
         default = _default(field) if value is None else _default_text(value)
         yield StructField(
@@ -181,22 +182,23 @@ def _is_shown(struct: type, outer: tuple[type, ...]) -> bool:
     return struct.__name__ not in _OF_KUBERNETES and struct not in outer and len(outer) < _DEEPEST
 
 
-def _inner_struct(node: Any) -> tuple[inspect.StructType | None, str]:
+def inner_struct(node: Any) -> tuple[inspect.StructType | None, str]:
+    """Return the struct in a type, and the rest of the path to its fields: lists and maps."""
     match node:
         case inspect.Metadata():
-            return _inner_struct(node.type)
+            return inner_struct(node.type)
         case inspect.UnionType():
             for each in node.types:
-                found, suffix = _inner_struct(each)
+                found, suffix = inner_struct(each)
                 if found is not None:
                     return found, suffix
         case inspect.StructType():
             return node, ""
         case inspect.VarTupleType() | inspect.ListType():
-            found, suffix = _inner_struct(node.item_type)
+            found, suffix = inner_struct(node.item_type)
             return found, f"[]{suffix}"
         case inspect.DictType():
-            found, suffix = _inner_struct(node.value_type)
+            found, suffix = inner_struct(node.value_type)
             return found, f".<key>{suffix}"
     return None, ""
 

@@ -104,7 +104,7 @@ class PodMigrationJobSpec(ApiStruct, frozen=True, kw_only=True):
 
     pod_ref: ObjectReference  # pod to move
     paused: bool = False  # whether the job waits
-    ttl: Duration | None = None  # time after which the job fails
+    ttl: Duration | None = None  # time after which the job fails; unset: never
     mode: str = ""  # a PodMigrationJobMode
     reservation_options: PodMigrationReservationOptions | None = None  # reservation for the new pod
     delete_options: DeleteOptions | None = None  # how the pod is evicted

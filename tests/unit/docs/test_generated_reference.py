@@ -1,8 +1,10 @@
 """Reference pages that are generated from declarations: complete, and whole as Markdown."""
 
 import importlib
+import pkgutil
 import re
 from collections.abc import Mapping
+from enum import StrEnum
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,7 @@ from docs.generate.structs import struct_fields
 from docs.generate.users import FIELDS, IN_MEMORY, users_of
 from msgspec import Struct, field
 
+from koordinator import api
 from koordinator.api import labels
 from koordinator.api.annotations import devices, numa, pod_qos, reservation
 from koordinator.api.annotations.numa import NumaTopologyPolicy
@@ -283,6 +286,31 @@ def test_a_meaning_lists_the_values_of_an_enumeration(reference: Mapping[str, st
         line for line in reference["labels.md"].splitlines() if "numa-topology-policy" in line
     )
     assert all(f"`{policy}`" in row for policy in NumaTopologyPolicy if policy)
+    whole = "\n".join(reference.values())
+    for module in pkgutil.walk_packages(api.__path__, f"{api.__name__}."):
+        for name, each in vars(importlib.import_module(module.name)).items():
+            if isinstance(each, type) and issubclass(each, StrEnum):
+                assert not re.search(rf"\ban? {name}\b", whole), name
+
+
+def test_readers_and_writers_of_a_kind_are_those_with_the_right(
+    reference: Mapping[str, str],
+) -> None:
+    """koord-manager writes what the agent is to measure, the agent what it has measured."""
+    page = reference["resources/nodemetric.md"]
+
+    assert "\n| written by | koord-manager |\n| status written by | koordlet |\n" in page
+    assert "\n| read by | no component, with the " in reference["resources/queue.md"]
+
+
+def test_objects_in_lists_and_maps_of_an_annotation_have_their_fields(
+    reference: Mapping[str, str],
+) -> None:
+    """As those that an annotation holds alone."""
+    whole = reference["annotations.md"]
+    hints = whole.split("\n### `scheduling.koordinator.sh/device-allocate-hint`\n")[1]
+
+    assert "| `allocateStrategy` | string |" in hints.split("\n### ")[0]
 
 
 def test_metrics_of_the_originals_are_declared_with_type_labels_and_help() -> None:

@@ -80,11 +80,12 @@ class GpuPartitionAllocatePolicy(StrEnum):
 class DeviceHint(ApiStruct, frozen=True, kw_only=True):
     """Preferences for devices of one type; a ``vf_selector``, even an empty one, requests VFs."""
 
-    selector: LabelSelector | None = None
-    vf_selector: LabelSelector | None = None
+    selector: LabelSelector | None = None  # labels of the devices
+    vf_selector: LabelSelector | None = None  # labels of the VFs
     allocate_strategy: str = ""  # a DeviceAllocateStrategy
-    required_topology_scope: str = ""  # a DeviceTopologyScope
-    exclusive_policy: str = ""  # a DeviceExclusivePolicy
+    #: part of the machine in which all devices are: a DeviceTopologyScope
+    required_topology_scope: str = ""
+    exclusive_policy: str = ""  # what no other such pod shares: a DeviceExclusivePolicy
 
 
 class DeviceJointAllocate(ApiStruct, frozen=True, kw_only=True):
@@ -115,32 +116,32 @@ class GpuPartition(ApiStruct, frozen=True, kw_only=True):
 class AllocatedVirtualFunction(ApiStruct, frozen=True, kw_only=True):
     """A virtual function that a pod got."""
 
-    minor: int = 0
-    bus_id: str = field(name="busID", default="")
+    minor: int = 0  # minor number of the VF
+    bus_id: str = field(name="busID", default="")  # PCI address of the VF
 
 
 class DeviceAllocationExtension(ApiStruct, frozen=True, kw_only=True):
     """What goes beyond amounts of a device."""
 
-    vfs: tuple[AllocatedVirtualFunction, ...] = ()
-    gpu_shared_resource_template: str = ""
+    vfs: tuple[AllocatedVirtualFunction, ...] = ()  # virtual functions of the device
+    gpu_shared_resource_template: str = ""  # template of the part of an accelerator
 
 
 class DeviceAllocation(ApiStruct, frozen=True, kw_only=True):
     """What a pod got of one device."""
 
-    minor: int
-    resources: ResourceList = {}
-    id: str = ""
-    extension: DeviceAllocationExtension | None = None
+    minor: int  # minor number of the device
+    resources: ResourceList = {}  # allocated amounts by resource
+    id: str = ""  # UUID of the device
+    extension: DeviceAllocationExtension | None = None  # what goes beyond amounts
 
 
 class MetaXAllocation(ApiStruct, frozen=True, kw_only=True):
     """What a pod got of one card of MetaX; memory in MiB."""
 
-    uuid: str
-    compute: int
-    v_ram: int
+    uuid: str  # UUID of the card
+    compute: int  # percent of its computing power
+    v_ram: int  # memory in MiB
 
 
 class _WirePartition(ApiStruct, frozen=True, kw_only=True):

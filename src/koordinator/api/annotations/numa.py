@@ -124,19 +124,19 @@ class CpuTopology(ApiStruct, frozen=True, kw_only=True):
 class PodCpuAllocation(ApiStruct, frozen=True, kw_only=True):
     """CPUs that a pod holds on a node."""
 
-    namespace: str = ""
-    name: str = ""
-    uid: str = ""
-    cpuset: str = ""
-    managed_by_kubelet: bool = False
+    namespace: str = ""  # namespace of the pod
+    name: str = ""  # name of the pod
+    uid: str = ""  # UID of the pod
+    cpuset: str = ""  # CPUs of the pod, such as 0-3,8
+    managed_by_kubelet: bool = False  # whether the CPU manager of the kubelet chose them
 
 
 class CpuSharedPool(ApiStruct, frozen=True, kw_only=True):
     """Shared CPUs of one NUMA node."""
 
-    socket: int
-    node: int
-    cpuset: str = ""
+    socket: int  # id of the socket
+    node: int  # id of the NUMA node
+    cpuset: str = ""  # shared CPUs, such as 0-3,8
 
 
 class KubeletCpuManagerPolicy(ApiStruct, frozen=True, kw_only=True):
