@@ -9,7 +9,6 @@ from typing import Final
 from docs.generate.dated import ABOUT_SINCE, SINCE, Row, dated_table, deprecation
 from docs.generate.declarations import Declaration, declarations
 from docs.generate.deployment import components_with_rights
-from docs.generate.enumerations import with_values
 from docs.generate.markdown import cell, code, first_paragraph, page, table
 from docs.generate.structs import field_table, inner_struct, type_text
 from docs.generate.users import users_of
@@ -21,6 +20,7 @@ from koordinator.api import resource_names as names
 from koordinator.api import slo_config
 from koordinator.api.annotations.codec import AnnotationCodec
 from koordinator.api.crd import CustomResource
+from koordinator.api.enumerations import with_values
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.registry import KINDS
 from koordinator.api.schema import documented

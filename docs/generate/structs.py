@@ -8,11 +8,11 @@ from typing import Any
 import msgspec
 from docs.generate.common_fields import COMMON_FIELDS
 from docs.generate.dated import Row, dated_table, deprecation
-from docs.generate.enumerations import with_values
 from docs.generate.markdown import code
 from msgspec import NODEFAULT, inspect
 
 from koordinator.api.bounds import ANY, Accepted, Bounds, accepted_by
+from koordinator.api.enumerations import with_values
 from koordinator.api.field_comments import field_comments
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.quantity import Quantity

@@ -198,7 +198,7 @@ class UnitRequeueState(ApiStruct, frozen=True, kw_only=True):
 
 
 class QueueUnitStatus(ApiStruct, frozen=True, kw_only=True):
-    """How far a unit is; ``phase`` is a UnitPhase."""
+    """How far a unit is."""
 
     phase: str = ""  # phase of the unit
     attempts: int = 0  # number of admissions

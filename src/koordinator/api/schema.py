@@ -33,6 +33,7 @@ from msgspec.inspect import (
 
 from koordinator.api.codec import encode_part
 from koordinator.api.crd import CustomResource
+from koordinator.api.enumerations import with_values
 from koordinator.api.field_comments import field_comments
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
@@ -258,7 +259,7 @@ def _explain_fields(struct: StructType, properties: JsonObject) -> None:
         if schema is None or field.encode_name == "metadata":
             continue
         _explain(field.type, schema)
-        if text := comments.get(field.name, ""):
+        if text := with_values(comments.get(field.name, "")):
             schema["description"] = f"{text[0].upper()}{text[1:]}."
 
 

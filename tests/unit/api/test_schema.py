@@ -55,6 +55,7 @@ ALLOWED = {
     "x-kubernetes-int-or-string",
     "x-kubernetes-preserve-unknown-fields",
 }
+ENUMERATIONS = re.compile(r"\ban? (?:QosClass|PriorityBand|DeviceType|\w+Phase)\b")
 
 
 def schemas(made: JsonObject) -> list[JsonObject]:
@@ -234,6 +235,10 @@ def test_every_field_of_a_printed_crd_is_described() -> None:
         for name, field in (schema.get("properties") or {}).items():
             if not (field.get("description") or (not path and name in OF_EVERY_OBJECT)):
                 yield f"{path}.{name}"
+            if re.search(
+                r"\ban? (?:QosClass|PriorityBand|\w+Phase)\b", field.get("description", "")
+            ):
+                yield f"{path}.{name} names an enumeration"
             yield from missing(field, f"{path}.{name}")
         for key in ("items", "additionalProperties"):
             if isinstance(schema.get(key), dict):

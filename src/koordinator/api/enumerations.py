@@ -1,4 +1,4 @@
-"""Values of enumerations in place of their names, which readers of the reference do not know."""
+"""Values of enumerations in place of their names, in comments that users read."""
 
 import pkgutil
 import re
@@ -8,15 +8,13 @@ from functools import cache
 from importlib import import_module
 from typing import Final
 
-from docs.generate.markdown import code
-
 from koordinator import api
 
 _ENUMERATION: Final = re.compile(r"\ban? ([A-Z]\w+)\b")
 
 
 def with_values(comment: str) -> str:
-    """Return a comment with the values of each enumeration of the API that it names."""
+    """Return a comment with the values, in back quotes, of each enumeration that it names."""
     return _ENUMERATION.sub(_values_of, comment)
 
 
@@ -24,7 +22,7 @@ def _values_of(named: re.Match[str]) -> str:
     members = _enumerations().get(named[1])
     if members is None:
         return named[0]
-    *most, last = (code(str(each) or '""') for each in members)
+    *most, last = (f"`{each}`" if each else '`""`' for each in members)
     return f"{', '.join(most)} or {last}" if most else last
 
 
