@@ -150,3 +150,21 @@ def test_gang_that_fits_is_explained_alike_by_all_members() -> None:
     assert {f"default/{name}": on for name, on in placed(one).items()} == {
         key: each.node for key, each in found.items()
     }
+
+
+@pytest.mark.parametrize("name", ["g-0", "g-1", "g-2"])
+def test_every_quota_of_the_members_is_raised_by_its_own_part(name: str) -> None:
+    """Two members of 2 CPUs are in one quota, one in another; each admits 1 CPU."""
+    gang = [member(f"g-{at}", "g", 2, labels={LABEL: of}) for at, of in enumerate("aba")]
+    there = [node("n", cpu=20), group("g", 3), *gang]
+
+    found = explained(
+        *there, team("a", most=1), team("b", most=1), config=BOTH, name=f"default/{name}"
+    )
+
+    assert [each.text for each in found.remedies if each.sufficient] == [
+        "raise the max of quota a by cpu:3; and raise the max of quota b by cpu:1"
+    ]
+    one = embedded(*there, team("a", most=4), team("b", most=2), config=BOTH)
+    one.run_to_fixed_point()
+    assert len(placed(one)) == 3

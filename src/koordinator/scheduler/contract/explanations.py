@@ -5,7 +5,7 @@ found no node, never while a pod is decided.  They change nothing.  ``view`` is 
 whose node ``filter`` rejects.
 """
 
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from contextlib import AbstractContextManager
 from typing import Protocol
 
@@ -78,6 +78,13 @@ class PluginExplanations(Protocol):
         """Return a change after which ``prefilter`` accepts the pod, and whether it is enough.
 
         An empty text: none is known.
+        """
+        ...
+
+    def limit_key(self, snapshot: Snapshot, pod: PodClass) -> Hashable:
+        """Return a value that pods have in common if one limit of ``prefilter`` counts them all.
+
+        Without it, all pods share one.
         """
         ...
 

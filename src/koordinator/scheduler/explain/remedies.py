@@ -4,7 +4,8 @@ The order is from cheap to expensive: wait for terminating pods, change a node, 
 add a node.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import ExitStack
 from dataclasses import replace as replaced
 
 import numpy as np
@@ -15,7 +16,7 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.reserve_pod import display_name
 from koordinator.foundation.arrays import BoolArray
-from koordinator.scheduler.contract import Refusal, plugins_with
+from koordinator.scheduler.contract import ActivePlugin, Refusal, plugins_with
 from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.gangs import all_fit, nodes_for_all
 from koordinator.scheduler.explain.gangs import together as as_one
@@ -55,7 +56,6 @@ def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy
     ``gang`` are the unplaced members including the pod: a remedy for the pod alone does not suffice
     then.
     """
-    whole = _whole(question, gang)
 
     def named(one: Remedy) -> Remedy:
         """Return a remedy that changes a member of a gang with the name of the member."""
@@ -63,7 +63,7 @@ def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy
             return one
         return replace(one, text=f"for {question.pod.key}: {one.text}")
 
-    refused = [*_for_refusals(question, whole, gang)]
+    refused = [*_for_refusals(question, gang)]
     if len(gang) > 1:
         rest = [
             *map(named, changed_for_refusals(question)),
@@ -80,10 +80,10 @@ def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy
     yield from (*refused, *changed, *for_pod)
     if any(one.sufficient and one.kind != "ask-less" for one in (*refused, *changed, *for_pod)):
         return
-    steps = _steps_for_refusals(question, whole)
+    steps = _steps_for_refusals(question, gang)
     if not steps:
         if not gang:
-            yield from _raised_with_fewer_pods(question, whole)
+            yield from _raised_with_fewer_pods(question)
         return
     if _is_rejected(question) and not (nodes and nodes[0].kind != LEAVE_MORE):
         return
@@ -102,14 +102,15 @@ def limited_together(question: Question, gang: Sequence[Member]) -> Question:
     """
     if len(gang) <= 1:
         return question
-    whole, snapshot = _whole(question, gang), Snapshot(question.state)
+    snapshot = Snapshot(question.state)
     known = {name for cause in question.obstacles.refusals for name in cause.plugins}
     more = []
     for active in plugins_with(question.profile.pre_filter, "relaxed_limits"):
         if active.name in known:
             continue
-        refusal = active.plugin.prefilter(snapshot, whole)
-        if isinstance(refusal, Refusal):
+        answers = (active.plugin.prefilter(snapshot, w) for w in _wholes(question, gang, active))
+        refusal = next((answer for answer in answers if isinstance(answer, Refusal)), None)
+        if refusal is not None:
             more.append(Cause(active.name, refusal.reason))
     if not more:
         return question
@@ -121,11 +122,18 @@ def _is_rejected(question: Question) -> bool:
     return bool(question.obstacles.rejected.all())
 
 
-def _whole(question: Question, gang: Sequence[Member]) -> PodClass:
-    """Return the pod class to admit: the pod, or all unplaced members as one."""
+def _wholes(question: Question, gang: Sequence[Member], active: ActivePlugin) -> list[PodClass]:
+    """Return the pod class for a plugin to admit: the pod, or all unplaced members as one.
+
+    Members that no limit of the plugin counts together are apart.
+    """
     if len(gang) <= 1:
-        return question.pod_class
-    return question.state.classes.of(as_one(gang))
+        return [question.pod_class]
+    snapshot, by_limit = Snapshot(question.state), dict[Hashable, list[Member]]()
+    for member in gang:
+        key = active.plugin.limit_key(snapshot, member[1]) if "limit_key" in active.has else None
+        by_limit.setdefault(key, []).append(member)
+    return [question.state.classes.of(as_one(members)) for members in by_limit.values()]
 
 
 def _for_nodes(question: Question) -> Iterator[Remedy]:
@@ -149,39 +157,59 @@ def _for_nodes(question: Question) -> Iterator[Remedy]:
     yield from _more_left_by_others(question)
 
 
-def _for_refusals(question: Question, whole: PodClass, gang: Sequence[Member]) -> Iterator[Remedy]:
+def _for_refusals(question: Question, gang: Sequence[Member]) -> Iterator[Remedy]:
     """Yield the remedies of plugins that refuse the pod as a whole."""
     enough = len(question.obstacles.refusals) == 1 and not _is_rejected(question)
     if enough and len(gang) > 1:
         enough = all_fit(question, gang)
-    for text, helps in _refusal_remedies(question, whole):
+    for text, helps in _refusal_remedies(question, gang):
         yield Remedy(kind="refusal", text=text, sufficient=enough and helps)
 
 
-def _steps_for_refusals(question: Question, whole: PodClass) -> list[str]:
+def _steps_for_refusals(question: Question, gang: Sequence[Member]) -> list[str]:
     """Return remedies for all refusals; none if one of them has no remedy."""
-    steps = [text for text, helps in _refusal_remedies(question, whole) if helps]
+    steps = [text for text, helps in _refusal_remedies(question, gang) if helps]
     return steps if len(steps) == len(question.obstacles.refusals) else []
 
 
-def _refusal_remedies(question: Question, whole: PodClass) -> Iterator[tuple[str, bool]]:
+def _refusal_remedies(question: Question, gang: Sequence[Member]) -> Iterator[tuple[str, bool]]:
     """Yield the remedy of each refusal, and whether it suffices."""
     for cause in question.obstacles.refusals:
         for active in question.profile.pre_filter:
             if active.name in cause.plugins and "remedy" in active.has:
-                text, helps = active.plugin.remedy(Snapshot(question.state), whole)
+                text, helps = _admitting(question, active, _wholes(question, gang, active))
                 if text:
                     yield text, helps
                     break
 
 
-def _raised_with_fewer_pods(question: Question, whole: PodClass) -> Iterator[Remedy]:
+def _admitting(
+    question: Question, active: ActivePlugin, wholes: Sequence[PodClass]
+) -> tuple[str, bool]:
+    """Return the change after which a plugin admits all these, and whether it suffices.
+
+    Changes for several of them suffice if their limits, raised together, admit all.
+    """
+    snapshot = Snapshot(question.state)
+    answers = [active.plugin.remedy(snapshot, whole) for whole in wholes]
+    steps = [(text, helps) for text, helps in answers if text]
+    enough = all(helps for _, helps in steps)
+    if enough and len(steps) > 1:
+        with ExitStack() as relaxed:
+            for whole in wholes:
+                relaxed.enter_context(active.plugin.relaxed_limits(snapshot, whole))
+            answered = [active.plugin.prefilter(snapshot, whole) for whole in wholes]
+        enough = not any(isinstance(answer, Refusal) for answer in answered)
+    return "; and ".join(text for text, _ in steps), enough
+
+
+def _raised_with_fewer_pods(question: Question) -> Iterator[Remedy]:
     """Yield raised limits combined with pods that must end."""
     refusing = {name for cause in question.obstacles.refusals for name in cause.plugins}
     for active in plugins_with(question.profile.pre_filter, "relaxed_limits"):
         if active.name not in refusing:
             continue
-        with active.plugin.relaxed_limits(Snapshot(question.state), whole) as text:
+        with active.plugin.relaxed_limits(Snapshot(question.state), question.pod_class) as text:
             for row in question.hopeful_rows(TRIED) if text else ():
                 leaving = _leaving(question, row)
                 keys = [placed.key for placed in leaving]

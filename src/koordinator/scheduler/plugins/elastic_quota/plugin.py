@@ -156,6 +156,11 @@ class ElasticQuotaPlugin:
         hint = f": did you mean {similar}?" if similar else ""
         return f"its label names quota {own.quota_label}, which does not exist{hint}"
 
+    def limit_key(self, snapshot: Snapshot, pod: PodClass) -> Hashable:
+        """Return the quota of the pod."""
+        ledger = self.ledger(snapshot)
+        return ledger.trees.quota_for(ledger.quota_pod(pod))
+
     @contextmanager
     def relaxed_limits(self, snapshot: Snapshot, pod: PodClass) -> Iterator[str]:
         """Raise the maximums of its quota within the context; yield the remedy."""
