@@ -1,6 +1,7 @@
 """The whole agent on a machine in memory, with a cluster in memory."""
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -10,6 +11,7 @@ from tests.nodes import GIB, START_S, pod, slo
 from tests.unit.koordlet.app.world import ALL, World, ls_and_be
 
 from koordinator.api.event import Event
+from koordinator.api.labels import ENABLE_NUMA_RESERVATION
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import MetricCollectPolicy, NodeMetric, NodeMetricSpec
@@ -223,6 +225,28 @@ def test_the_topology_is_reported_and_the_parts_of_others_stay(world: World) -> 
     annotations = world.cluster.get(NodeResourceTopology, "n1").metadata.annotations
     assert annotations["other"] == "stays"
     assert '"cpuset":"2-7"' in annotations["node.koordinator.sh/cpu-shared-pools"]
+
+
+def test_topology_loses_what_the_node_no_longer_states() -> None:
+    """Else the scheduler would keep CPUs for class SYSTEM for ever."""
+    system, numa = "node.koordinator.sh/system-qos-resource", ENABLE_NUMA_RESERVATION
+    world = World()
+
+    def reported(labels: Any, annotations: Any) -> NodeResourceTopology:
+        stated = {"labels": labels, "annotations": annotations}
+        world.cluster.patch(Node, "n1", "", {"metadata": stated})
+        world.seconds(61)
+        world.outbox.deliver(world.cluster)
+        return world.cluster.get(NodeResourceTopology, "n1")
+
+    before = reported({numa: "true"}, {system: '{"cpuset":"0-1"}'}).metadata
+    assert numa in before.labels
+    assert system in before.annotations
+    after = reported({numa: None}, {system: None}).metadata
+    assert numa not in after.labels
+    assert system not in after.annotations
+    assert before.labels.keys() - after.labels.keys() == {numa}
+    assert before.annotations.keys() - after.annotations.keys() == {system}
 
 
 def test_huge_pages_are_reported_if_enabled() -> None:

@@ -365,6 +365,7 @@ def test_disks_behind_names_groups_and_mounts() -> None:
 
     assert disks.of_device("/dev/vda") == disks.of_device("vda") == "253:0"
     assert disks.of_volume_group("my-data") == "253:0"
+    assert disks.of_volume_group("my") is None  # another group, whose name begins in the same way
     assert disks.of_mount("/") == disks.of_mount("/data") == "253:0"
     assert disks.of_mount("/proc") is None
     assert disks.of_mount("/none") is disks.of_device("none") is disks.of_volume_group("x") is None
