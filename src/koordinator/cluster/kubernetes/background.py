@@ -58,7 +58,7 @@ class SocketLoop(uvloop.Loop):
             if not connected:
                 return
             for each in connected:
-                with suppress(OSError):  # not connected any more
+                with suppress(OSError):  # disconnected in the meantime
                     each.shutdown(SHUT_RDWR)
             await asyncio.sleep(_POLL_S)
 
@@ -77,7 +77,7 @@ def _report(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 class Background:
-    """An event loop in a thread of its own, which ends with the process."""
+    """An event loop in a daemon thread."""
 
     def __init__(self, name: str) -> None:
         self.loop = SocketLoop()  # an eighth less CPU per request than asyncio's own

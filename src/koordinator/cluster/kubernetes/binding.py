@@ -92,7 +92,7 @@ class BindingSender:
         return bool(self._jobs)
 
     def start(self, binds: KubernetesBinds, bindings: Sequence[Binding]) -> None:
-        """Begin: nothing that was to be reported about these pods is sent any more."""
+        """Start binding: queued events and conditions of these pods are dropped."""
         for index, binding in enumerate(bindings):
             self._reports.withdraw(binding.namespace, binding.name)
             self._jobs.append((binds, index, binding))

@@ -31,7 +31,7 @@ class UnreachableError(ClusterError):
 
 
 class FencedError(ClusterError):
-    """The request was not sent: this process may not write any more."""
+    """The request was not sent: this process has lost its lease."""
 
 
 class ForbiddenError(InvalidError):

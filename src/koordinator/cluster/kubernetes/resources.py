@@ -70,7 +70,7 @@ def _requirement_text(requirement: LabelSelectorRequirement) -> str:
 
 
 def _segment(name: str) -> str:
-    """Encode a name so that it stays one step of a path whatever it holds."""
+    """Percent-encode a name as one segment of a path."""
     if _PLAIN.fullmatch(name):
         return name
     return quote(name, safe="") if name not in (".", "..") else name.replace(".", "%2E")
@@ -113,5 +113,5 @@ class AbsentKinds:
 
 
 def _name(kind: type[KubeObject]) -> str:
-    """Return the name of the CustomResourceDefinition of a kind, or what it would be."""
+    """Return the name that the CustomResourceDefinition of a kind has, ``plural.group``."""
     return f"{kind.PLURAL}.{kind.API_VERSION.rpartition('/')[0]}"

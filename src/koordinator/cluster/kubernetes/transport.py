@@ -261,7 +261,7 @@ class Transport:
         return made
 
     async def _look(self, *_: object) -> None:
-        """Reset all connections if this process may not write any more; before a write is sent."""
+        """Reset all connections if this process has lost its lease; called before each write."""
         if not self._may_write():
             self._reset()
 
@@ -430,7 +430,7 @@ class Transport:
                 self._observe(request.verb, code, self._host, loop.time() - started_s)
 
     def _unreachable(self, request: Request, error: Exception) -> UnreachableError:
-        """Note the outage; return what it means for a request.
+        """Record the outage; return the error for the request.
 
         ``error`` and its causes lose their tracebacks: variables of aiohttp in these refer to the
         error, and an outage would fill memory up to the next run of the garbage collector.

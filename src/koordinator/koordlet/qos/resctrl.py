@@ -129,7 +129,7 @@ def plan_class_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
 
 
 def plan_pod_resctrl(view: NodeView, facts: ResctrlFacts) -> list[Intent]:
-    """Return a group per pod with shares of its own, and remove obsolete groups."""
+    """Return the group of each pod with its own shares, and remove obsolete groups."""
     intents: list[Intent] = []
     keep = set()
     for pod in view.active_pods:
@@ -216,7 +216,7 @@ def _percentages(resource: ResctrlResource, facts: ResctrlFacts) -> dict[int, in
 
 
 def pod_group(view: NodeView, pod: PodView) -> str | None:
-    """Return the group of a pod with shares of its own; None without."""
+    """Return the group of a pod with its own shares; None if it has none."""
     try:
         return path_component(POD_GROUP_PREFIX + pod.uid) if _own(view, pod) is not None else None
     except InputError:

@@ -1,6 +1,6 @@
 """Egress bandwidth of pods: classes of tc per QoS class, and their members.
 
-Only egress of the node is shaped.  A pod with a limit of its own has a class of its own.
+Only egress of the node is shaped.  A pod with its own limit has its own class.
 Source: koordinator pkg/koordlet/runtimehooks/hooks/tc: rule.go, netqos_tc.go, tc_linux.go,
 helper.go.
 """
@@ -226,7 +226,7 @@ def _sets(pods: Iterable[PodView], own: set[str]) -> Iterator[AddressSet]:
 
 
 def _address(pod: PodView) -> str:
-    """Return the IPv4 address of the pod; empty if it has none of its own."""
+    """Return the IPv4 address of the pod; empty without one, and on the host network."""
     if pod.pod.spec.host_network:
         return ""
     try:

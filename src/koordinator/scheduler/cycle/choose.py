@@ -38,7 +38,7 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass, Snapshot
 
 
 class NodeChoice(Struct, frozen=True):  # a struct: one is made per pod
-    """Where a pod goes and what it takes there besides its requests."""
+    """The node of a pod, and what it allocates there besides its requests."""
 
     row: int
     node: str
@@ -89,7 +89,7 @@ class NodeChooser:
         self._evaluator = Evaluator(profile, state)
         self._plugins: Memo[ApplicablePlugins] = Memo()  # per pod class
         self._mask: BoolArray | None = None  # rows that ``restricted_to`` allows; None: all
-        #: plugins that learn from arriving pods
+        #: plugins that update their state from arriving pods
         self._learning = [a for a in profile.score if "on_arrival" in a.has]
 
     def applicable_plugins(self, pod: PodClass) -> Profile:
@@ -101,7 +101,7 @@ class NodeChooser:
 
     @contextmanager
     def restricted_to(self, mask: BoolArray) -> Iterator[None]:
-        """Decide as if there were only the nodes of ``mask``, ``(n_rows,)``, meanwhile."""
+        """Restrict decisions to the nodes of ``mask``, ``(n_rows,)``, within the context."""
         before, self._mask = self._mask, mask
         try:
             yield
@@ -374,7 +374,7 @@ class NodeChooser:
         return ReserveRefusal(plugin, refusal.reason)
 
     def is_refused(self, pod: PodClass) -> bool:
-        """Return whether the pod is refused whatever the node."""
+        """Return whether PreFilter rejects the pod for all nodes."""
         return prefilter(self.applicable_plugins(pod), self._evaluator.view(pod), pod) is not None
 
     def choose_on(self, pod: Pod, pod_class: PodClass, row: int) -> NodeChoice | ReserveRefusal:

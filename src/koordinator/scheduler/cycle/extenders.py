@@ -1,8 +1,8 @@
 """The say of extenders in one decision: nodes left out, scores added, victims approved.
 
-They are asked after all filters of the profile, one after the other, each about the nodes that
-those before it left; who may be ignored comes last.  One that fails breaks the attempt, unless it
-may be ignored; a failed ``prioritize`` never does.
+They are called after all filters of the profile, one after the other, each with the nodes that
+the extenders before it accepted; ignorable extenders come last.  If one fails, the attempt fails,
+unless the extender is ignorable; a failed ``prioritize`` is always ignored.
 
 Source: kubernetes pkg/scheduler/schedule_one.go ``findNodesThatPassExtenders``,
 ``prioritizeNodes``; pkg/scheduler/framework/preemption ``callExtenders``.

@@ -44,7 +44,7 @@ class SamplePod:
     pod: Pod
     pod_class: PodClass
     cluster_filters: Sequence[ActivePlugin]  # those that look at other nodes
-    #: What a pod would hold on a row; None if it can't have there what it needs.
+    #: Allocation of a pod on a row; None if the node cannot provide it.
     reserve: Callable[[PodClass, int], AllocationResult | None]
 
 
@@ -80,7 +80,7 @@ def _accepted(sample: SamplePod, state: ClusterState) -> BoolArray:
 
 
 def _by_requests(evaluator: Evaluator, pod_class: PodClass, rows: IntArray) -> IntArray:
-    """Return how many such pods each row takes at most, for what they request."""
+    """Return an upper bound of the pods of a class per row, from their requests alone."""
     amounts = compared(evaluator.profile, evaluator.state, pod_class)
     columns, nodes = np.flatnonzero(amounts), evaluator.state.nodes
     at = np.ix_(columns, rows)
@@ -168,8 +168,7 @@ class GangOffers(RunChooser):
     ) -> IntArray:
         """Return how many such pods each row takes, one after another, ``(n_rows,)``.
 
-        No more than ``most``; 0 for rows that are not among ``rows``.  What is nominated counts as
-        placed.
+        At most ``most``; 0 for rows that are not among ``rows``.  Nominated pods count as placed.
         """
         snapshot = self._evaluator.view(pod_class)
         slots = np.zeros(len(snapshot), np.int64)

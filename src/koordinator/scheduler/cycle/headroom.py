@@ -1,9 +1,9 @@
 """Upper bounds of the pods of a class that fit, while the cluster changes.
 
-Requests limit what a node takes of pods, whatever else rejects them.  A *line* holds the upper
-bound of each row for one class, as things are or without all less important pods.  It begins with
-the known result of every row; where something changes, all lines follow by requests alone.  The
-bound for several classes is the one of a pod with the smallest request of each resource among them.
+The requests of pods bound how many of them fit a node, independent of all other filters.  A *line*
+holds this bound of each row for one class, with the current pods or without all less important
+ones.  It starts from the known result of every row; changed rows are updated from requests alone.
+The bound of several classes is that of a pod with the smallest request of each resource among them.
 """
 
 from collections.abc import Callable, Hashable
@@ -195,7 +195,7 @@ class HeadroomBound:
 
     table: HeadroomTable
     kinds: Hashable
-    versions: Hashable  # of the plugins; when they differ, what was known is void
+    versions: Hashable  # of the plugins; known results are void when they differ
     amounts: Callable[[], IntArray]  # (n_columns,) what each such pod requests at least
     accepted: Callable[
         [int | None], BoolArray

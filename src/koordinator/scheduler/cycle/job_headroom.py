@@ -1,7 +1,7 @@
 """Places for all members of a job, and the victims, with dry runs on states without them.
 
-What filters say for good decides which nodes are asked; what they compare with amounts is planned
-in arrays; whatever else they say is tried out on the nodes that were chosen.
+Unresolvable rejections exclude nodes at once.  Resource amounts are planned in arrays.  All other
+filters run in a dry run on the chosen nodes.
 """
 
 from collections import defaultdict
@@ -162,7 +162,7 @@ def free_headroom(
 ) -> PostFilterResult:
     """Return places on these rows (all, if None) and victims; without places, why there are none.
 
-    ``allows`` restricts who may be evicted.
+    ``allows`` restricts the victims.
     """
     below = min(pod.spec.priority or 0 for pod, _ in members)
     alive = np.flatnonzero(state.nodes.alive[: len(state.nodes)])
@@ -222,7 +222,7 @@ def _kinds(profile: Profile, state: ClusterState, members: Sequence[Member]) -> 
 def _cluster_shortfall(
     profile: Profile, state: ClusterState, pods: Sequence[PodClass], kinds: _Kinds
 ) -> Shortfall | Refusal | None:
-    """Return what keeps the members away whatever the node, if victims can help."""
+    """Return the shortfall or refusal that is independent of the node, if preemption can help."""
     whole, shortfall = Snapshot(state), None
     for active in profile.pre_filter:
         if "shortfall" in active.has:

@@ -39,7 +39,7 @@ class Program:
     node_scores: tuple[PluginPart, ...]
     usage_filters: tuple[PluginPart, ...]
     usage_scores: tuple[PluginPart, ...]
-    arithmetic: Arithmetic  # of the usage filters and scores that are no more than that
+    arithmetic: Arithmetic  # the usage filters and scores that are plain arithmetic
     judge: Callable[[Arithmetic, Snapshot, BoolArray, IntArray], None] | None  # as ``Profile``'s
     joint: tuple[
         tuple[PluginPart, JudgePlugin], ...

@@ -50,7 +50,7 @@ def merge_run(evaluation: Evaluation, snapshot: Snapshot, rank: IntArray, count:
     """
     best = evaluation.best
     rows = np.flatnonzero(best != UNFIT)
-    if len(rows) > count:  # the others stay behind the first ``count`` heads whatever happens
+    if len(rows) > count:  # the first entries of ``count`` rows suffice
         order = np.lexsort((rank[rows], -best[rows]))
         rows = rows[order[:count]]
     if not len(rows):
@@ -71,7 +71,7 @@ class _Trajectories:
     def __init__(self, evaluation: Evaluation, snapshot: Snapshot, rows: IntArray) -> None:
         self._evaluation, self._snapshot, self._rows = evaluation, snapshot, rows
         self._known = np.ones(len(rows), np.int64)  # entries computed per row
-        self._ended = np.zeros(len(rows), bool)  # the row takes no more than that
+        self._ended = np.zeros(len(rows), bool)  # the row has no further entries
         self._last = evaluation.best[rows].copy()
         self._low = [self._last.copy()]
         self._node = [np.arange(len(rows))]
@@ -179,7 +179,7 @@ class RunChooser(NodeChooser):
     def distinguishes(self, keys: Collection[str]) -> bool:
         """Return whether some plugin may count one of these pods otherwise than its class.
 
-        What is decided for all of them at once may then differ from deciding one by one.
+        A joint decision may then differ from decisions one by one.
         """
         return any(
             active.plugin.distinguishes(self._evaluator.snapshot, keys)
@@ -193,8 +193,8 @@ class RunChooser(NodeChooser):
     def choose_run(self, pods: Sequence[PodClass]) -> IntArray | None:
         """Return the rows for these pods of one run key, in order.
 
-        None when they must go one by one.  After fewer rows than requested, the next pod has
-        to be tried on its own: most likely it fits nowhere.
+        None if they must be decided one by one.  If there are fewer rows than pods, the next pod
+        must be decided alone: most likely it fits nowhere.
         """
         snapshot = self._evaluator.snapshot
         if self.profile.find_one_node or not self._is_linear(pods[0]):
@@ -203,7 +203,7 @@ class RunChooser(NodeChooser):
         if any(self._must_schedule_individually(snapshot, pod_class) for pod_class in different):
             return None
         if len({self._evaluator.key(pod_class) for pod_class in different}) > 1:
-            return None  # what they have in common is not what it was when they were queued
+            return None  # their common key has changed since they were queued
         evaluation = self._evaluator.of(pods[0], snapshot)
         if not all(evaluation.flat):
             return None
@@ -295,7 +295,7 @@ class RunChooser(NodeChooser):
             yield NodeChoice(row, names[row], allocation, program.profile)
 
     def _sequence_length(self, snapshot: Snapshot, pods: Sequence[PodClass]) -> int:
-        """Return the number of pods before one of its own, or the first later streak for a batch.
+        """Return the number of pods before the next single decision or streak for a batch.
 
         Pods behind are not read: whether they fit a batch may take reading their claims.
         """

@@ -57,7 +57,7 @@ class ScoreTable:
         return scored.slot
 
     def leave(self, scored: Scores) -> None:
-        """Free the slot of an evaluation, if it has one; its arrays are not current any more."""
+        """Free the slot of an evaluation, if it has one; its arrays are then stale."""
         if scored.slot >= 0:
             del self._owners[scored.slot]
             self._free.append(scored.slot)

@@ -74,9 +74,9 @@ class Scorecard:
         )
 
     def restricted_to(self, mask: BoolArray) -> "Scorecard":
-        """Return the card as if there were only the nodes of ``mask``, ``(n,)``.
+        """Return the card restricted to the nodes of ``mask``, ``(n,)``.
 
-        Scores are as among all feasible nodes.
+        Scores stay normalized over all feasible nodes.
         """
         rejected_by = np.where(mask, self.rejected_by, NOT_ALIVE)
         stays = mask[self.feasible]
@@ -164,7 +164,7 @@ def _scorecard(profile: Profile, snapshot: Snapshot, pod: PodClass) -> Scorecard
 
 
 def prefilter(profile: Profile, snapshot: Snapshot, pod: PodClass) -> tuple[str, Refusal] | None:
-    """Return the first plugin that refuses the pod whatever the node."""
+    """Return the first plugin that rejects the pod for all nodes."""
     for active in profile.pre_filter:
         answer = active.plugin.prefilter(snapshot, pod)
         if isinstance(answer, Refusal):

@@ -69,7 +69,7 @@ class StateWhatIf:
         rows: IntArray | None = None,
         allows: Allows | None = None,
     ) -> PostFilterResult:
-        """Return places for all members of a job, and who has to go for them."""
+        """Return places for all members of a job, and the victims."""
         return free_headroom(
             self._profile, self._state, self._rivals, members, rows=rows, allows=allows
         )

@@ -151,14 +151,14 @@ class Attempts:
                 self._isolation.note("observe", error)
 
     def evicted(self, outcome: Evicted) -> None:
-        """Note a pod that had to go."""
+        """Record the eviction of a pod."""
         self._outcomes.append(outcome)
         self.note(PodEvicted(self._clock.now_s(), outcome))
 
     # -- reports of bindings ----------------------------------------------------------------
 
     def waited(self, result: str, since_s: float) -> None:
-        """Note that a pod waits for its permit no more."""
+        """Record that a pod has left the permit stage: allowed, rejected or timed out."""
         self.note(PermitWaited(result, self._clock.now_s() - since_s))
 
     def prepared(self, assumed: Assumed, result: str) -> None:

@@ -146,7 +146,7 @@ class NodeRefusals:
         self.by_likeness: dict[Hashable, dict[str, _Refusal]] = {}
 
     def ended(self, pod: Pod, *, deleted: bool) -> None:
-        """Take in a pod that has ended; one that is deleted was seen before."""
+        """Record a pod that its kubelet rejected; one that is deleted was recorded before."""
         if deleted or not is_refused(pod):
             return
         now_s, node = self._clock.now_s(), pod.spec.node_name

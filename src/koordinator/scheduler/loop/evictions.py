@@ -58,7 +58,7 @@ class PreemptionExecutor:
         return self._evict_for(pod, nomination.victims)
 
     def preempt_in_place(self, pod: PlacedPod, victims: Sequence[PlacedPod]) -> ClusterError | None:
-        """Delete the victims of a pod that needs more of its own node; return the error, if any.
+        """Delete the victims of a pod that grows on its node; return the error, if any.
 
         Ends the nominations of pods with lower priority to that node.
         """

@@ -2,8 +2,8 @@
 
 A feature is a package under ``scheduler.features`` with its state, its writes, its pages and its
 gauges.  It overrides the hooks that it needs; ``hooks.Hooks`` resolves once which features have
-which hook.  The loop knows a list of features and none by name.  Features do not know each other;
-``scheduler.assembly`` passes to a feature what it needs of another one.
+which hook.  The loop has a list of features and refers to none by name.  Features do not import
+each other; ``scheduler.assembly`` passes to a feature the parts of others that it needs.
 
 The features that keep pods out of the queue, decide pods together, hold room for other pods or bind
 pods themselves have further methods: see ``feature_kinds``.
@@ -38,7 +38,7 @@ class Step:
 
 
 class Feature:
-    """A feature; every hook is optional.  They stand in the order in which the loop calls them."""
+    """A feature; every hook is optional.  The loop calls the hooks in the order listed here."""
 
     #: Whether the feature has nothing to keep track of, such as gangs.  The loop skips the hooks of
     #: gates, decisions, binds and steps of an idle feature (see ``Hooks.refresh``), so that a plain

@@ -107,7 +107,7 @@ class HolderFeature(Feature):
     holder_label: ClassVar[str] = ""  # the label of these pods
 
     def consume_pod_event(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
-        """Take in the event of a pod with the label, in place of the loop."""
+        """Handle the event of a pod with the label; the loop ignores these pods."""
         raise NotImplementedError
 
     def on_reservation_use(self, uid: str) -> None:

@@ -114,7 +114,7 @@ class SchedulerOptions:
     initial_backoff_s: float = 1.0
     max_backoff_s: float = 10.0
     max_unschedulable_s: float = 300.0
-    report: bool = True  # write events and conditions, but for that of a victim, which always is
+    report: bool = True  # write events and conditions; conditions of victims are always written
     explain: bool = False  # keep the scorecard of every decision; much slower
     merge_runs: bool = True  # decide runs of identical pods at once; the outcome is the same
     run_limit: int = 4096
@@ -122,8 +122,8 @@ class SchedulerOptions:
     #: write the domains to ClusterNetworkTopology; None: if a profile gathers gangs
     writes_network: bool | None = None
     answers_explanations: bool = False  # keeps ScheduleExplanation objects answered
-    transforms: tuple[Callable[[Pod], Pod], ...] = ()  # pods as they are seen, wherever they run
-    tracks_other_schedulers: bool = False  # keeps the places to which they nominate pods
+    transforms: tuple[Callable[[Pod], Pod], ...] = ()  # applied to every pod before it is used
+    tracks_other_schedulers: bool = False  # counts pods that they have nominated to nodes
     resize: ResizeRules = DEFAULT_RULES
     gates: FeatureGates = NO_GATES
     wall_clock: Clock | None = None  # that times of API objects are compared with; None: the clock

@@ -12,7 +12,7 @@ from prometheus_client.utils import floatToGoString
 def exponential(start: float, factor: float, count: int) -> tuple[float, ...]:
     """Return bucket bounds that grow by a factor, each from the one before it.
 
-    So they are rounded as the originals are, whose text stands in the labels of series.
+    Repeated multiplication rounds as in the originals, so that the ``le`` labels are equal.
     Source: client_golang prometheus/histogram.go ``ExponentialBuckets``.
     """
     return tuple(accumulate([factor] * (count - 1), mul, initial=start))

@@ -27,7 +27,7 @@ from koordinator.scheduler.snapshot import ClusterState, PlacedPod, PodClass
 
 
 class PodIntake:
-    """Takes in pods for one scheduler.
+    """Applies pod events to the state and the queue of one scheduler.
 
     ``transforms`` change pods before they are scheduled.  With ``tracks_foreign_pods`` the
     nominations of pods of other schedulers are kept as well.
@@ -104,7 +104,7 @@ class PodIntake:
         placed = by_key.get(key)
         uses = placed.pod_allocation.uses if placed is not None else ""
         if uses and uses != used and old is not None and old.spec.node_name:
-            # What it took beside the reservation counts as part of it from now on.
+            # Amounts outside the reservation are counted as part of it from here on.
             self._publish(ClusterEvent("AssignedPod", Action.DELETE, old, None))
         if used or uses:
             for uid in {used, uses} - {""}:
@@ -120,7 +120,7 @@ class PodIntake:
         return WatchEvent(event.type, pod, previous), pod
 
     def put(self, kind: EventType, pod: Pod, previous: Pod | None) -> None:
-        """Take in a pod as the state and the queue shall see it."""
+        """Apply a transformed pod to the state and the queue."""
         key, deleted = pod.key, kind is EventType.DELETED
         ended = deleted or pod.status.phase in TERMINAL_PHASES
         waited = (ended or bool(pod.spec.node_name)) and self._bindings.forget(key, ended=ended)
@@ -203,7 +203,7 @@ class PodIntake:
         return True
 
     def _track_foreign_pod(self, kind: EventType, pod: Pod) -> None:
-        """Keep the place to which another scheduler has nominated a pod, or keep it no more."""
+        """Update the nominated node of a pod of another scheduler."""
         if self._diagnoses.lost_rival(
             pod, ended=kind is EventType.DELETED or pod.status.phase in TERMINAL_PHASES
         ):
@@ -239,9 +239,9 @@ _GROUPS = (
 def groups_first(events: Iterable[WatchEvent]) -> Iterable[WatchEvent]:
     """Return a batch of events with PodGroups first, as the client of Kubernetes delivers them.
 
-    The order among kinds has no meaning, since each has a watch of its own.  A tree is derived
-    again when a pod comes after a change of it, so alternating events would cost the square of
-    their number.  Events that are still being listed keep their order.
+    Each kind has its own watch, so the order between kinds is arbitrary.  The tree is rebuilt for
+    the first pod after a change, so alternating events would take time quadratic in their
+    number.  Events that are still being listed keep their order.
     """
     if not isinstance(events, list):
         return events

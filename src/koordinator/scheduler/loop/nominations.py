@@ -28,7 +28,7 @@ class Nominations:
         self.known = nominator.known
 
     def end(self, pod: Pod) -> None:
-        """Keep no place any more for a pod that could not take it."""
+        """Withdraw the nomination of a pod that could not use its node."""
         nominated = self._nominator.node_of(pod.key)
         if nominated or pod.status.nominated_node_name:
             self._nominator.withdraw(pod.key)

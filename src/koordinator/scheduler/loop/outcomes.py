@@ -107,14 +107,14 @@ class UnschedulableReported(Struct, frozen=True, gc=False):
 
 
 class PermitWaited(Struct, frozen=True, gc=False):
-    """A pod waits for its permit no more."""
+    """A pod has left the permit stage."""
 
     result: str  # allowed, rejected, timeout
     waited_s: float
 
 
 class DevicesAwaited(Struct, frozen=True, gc=False):
-    """A pod waits no longer for the binding conditions of its devices."""
+    """The wait of a pod for the binding conditions of its devices has ended."""
 
     profile: str
     drivers: tuple[str, ...]  # one for each device
@@ -127,14 +127,14 @@ POD, POD_GROUP, COMPOSITE_POD_GROUP = "pod", "podgroup", "compositepodgroup"
 
 
 class PreemptionAttempt(Struct, frozen=True, gc=False):
-    """Room was to be made for a pod or a group; without victims that came to nothing."""
+    """Preemption was attempted for a pod or a group; it failed if there are no victims."""
 
     victims: int
     took_s: float = 0.0  # by the stopwatch
-    succeeded: bool = False  # there is a place, maybe without victims that are still there
+    succeeded: bool = False  # a node was chosen, maybe with victims that terminate already
     preemptor: str = POD  # or one of a group of scheduling.k8s.io
     violations: int = 0  # victims whose disruption budget is used up
-    disruptions: int = 0  # groups among the victims that go as a whole
+    disruptions: int = 0  # groups that are evicted as a whole
 
 
 class VictimsEvicted(Struct, frozen=True, gc=False):
@@ -146,7 +146,7 @@ class VictimsEvicted(Struct, frozen=True, gc=False):
 
 
 class PodEvicted(Struct, frozen=True, gc=False):
-    """A pod had to go."""
+    """A pod was evicted."""
 
     at_s: float
     outcome: Evicted

@@ -22,9 +22,9 @@ _FIRST_AGAIN_S, _LAST_AGAIN_S = 1.0, 300.0
 
 
 class Quarantine:
-    """Objects that could not be taken in: as if they weren't there, tried again now and then.
+    """Objects whose events could not be handled: they are ignored, and retried with a backoff.
 
-    ``handle`` takes in events; ``leave_out`` takes out of the state what of an object is in it.
+    ``handle`` applies an event; ``leave_out`` removes an object from the state.
     """
 
     def __init__(

@@ -156,7 +156,7 @@ class Scheduler:
             on_object_event(event)
 
     def _quarantine_object(self, obj: KubeObject, fault: Fault) -> None:
-        """Go on as if an object were not there; but what runs on a node keeps its amounts."""
+        """Remove an object from the state; a running pod still counts on its node."""
         for version in (obj, stripped(obj)):
             with suppress(Exception):  # it has been reported
                 self._take(WatchEvent(EventType.DELETED, version, version))
@@ -173,9 +173,9 @@ class Scheduler:
     # -- work --------------------------------------------------------------------------------
 
     def step(self, limit: int | None = None) -> list[Outcome]:
-        """Take in the events and decide pods until none is ready, or about ``limit`` are decided.
+        """Handle events and schedule pods until none is ready, or about ``limit`` are decided.
 
-        Bindings that have begun may still be under way.  Returns what has come to an end, in order.
+        Bindings may still be in progress on return.  Returns the finished outcomes, in order.
         Raises ClusterError when the cluster can't be read.
         """
         self._exchange()
@@ -318,7 +318,7 @@ class Scheduler:
                 attempts.end()
 
     def _unit(self, run: list[QueuedPod]) -> Unit | None:
-        """Return the unit to decide; None: no pod of the run may be tried any more."""
+        """Return the unit to decide; None if no pod of the run can be scheduled."""
         for send_behind_gates in self._hooks.send_behind_gates:
             for queued in send_behind_gates(run):
                 self._queue.postpone(queued, self._clock.now_s())

@@ -175,9 +175,9 @@ class PodRun:
     def _post_filter(
         self, queued: QueuedPod, pod_class: PodClass, diagnosis: Diagnosis
     ) -> tuple[PostFilterResult, bool, list[str]]:
-        """Return what PostFilter plugins have found, whether a nomination stays, and what they say.
+        """Run PostFilter; return its result, whether the nomination is kept, and the messages.
 
-        Where one has found a node the others have nothing to say any more.
+        Plugins after the first one that nominates a node are not called.
         """
         handle, cycle = self._handle, self._cycle
         nominated, own = handle.diagnoses.nominated(), handle.nominator.node_of(queued.key)

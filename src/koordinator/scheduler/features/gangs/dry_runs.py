@@ -1,7 +1,7 @@
 """Dry runs of gangs whose members need one domain or contradict each other, to explain them.
 
-Everything is tried on the in-memory state with placers of its own, and undone: nothing is counted
-or remembered.
+Dry runs use the in-memory state and separate placers, and are rolled back: metrics and caches do
+not change.
 """
 
 from collections.abc import Callable, Sequence

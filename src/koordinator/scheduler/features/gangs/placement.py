@@ -41,7 +41,7 @@ class GangDecision:
 
     placed: list[Assumed] = field(default_factory=list)
     failed: list[tuple[QueuedPod, PodClass, Verdict]] = field(default_factory=list)
-    #: of a failed attempt: members that had a node, or were not tried any more
+    #: of a failed attempt: members that had a node, and members that were not tried
     others: list[QueuedPod] = field(default_factory=list)
     untried: frozenset[str] = frozenset()  # of these, the keys of those not tried
     is_lost: bool = False

@@ -43,7 +43,7 @@ class _Wanted:
 
 
 class PodGroupConditions:
-    """Writer of PodGroup conditions; a condition that is True does not change any more."""
+    """Writer of PodGroup conditions; a condition that is True is final."""
 
     def __init__(
         self, cluster: Cluster, clock: Clock, caches: Sequence[GangCache], *, enabled: bool

@@ -3,8 +3,8 @@
 A plan of the PostFilter plugins counts only if the gang then fits: that is verified on the state,
 which is restored afterwards.
 
-The tree is placed as if no pod of lower priority existed; then these pods come back one by one, and
-those with which a member would lose its place are the victims.
+The tree is placed in a state without pods of lower priority.  Then these pods are added back one by
+one; a pod that would take the place of a member is a victim.
 
 Source: kubernetes pkg/scheduler/framework/preemption/podgrouppreemption.go.
 """

@@ -1,7 +1,7 @@
 """Requeueing of gangs that wait for capacity.
 
-Gangs of one kind share a bound of how many of their pods may fit by now, so a gang that cannot
-start stays in the queue whatever was freed.
+Gangs of one kind share an upper bound of the pods that may fit at present, so a gang that cannot
+start is not requeued for every change.
 """
 
 from collections.abc import Hashable
