@@ -1,7 +1,7 @@
 """Write the generated pages into a folder: ``python -m docs.generate FOLDER``."""
 
+import argparse
 import shutil
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -35,12 +35,21 @@ def pages() -> Mapping[str, str]:
 
 
 def write_pages(folder: Path) -> None:
-    """Write the pages into a folder, which is emptied first."""
-    shutil.rmtree(folder, ignore_errors=True)
-    for path, text in pages().items():
+    """Write the pages into a folder, from which earlier ones are removed.
+
+    Raises FileExistsError if it has other files.
+    """
+    made = pages()
+    if folder.exists() and any(folder.iterdir()):
+        if not (folder / next(iter(made))).exists():
+            raise FileExistsError(f"{folder} has files that are no generated pages")
+        shutil.rmtree(folder)
+    for path, text in made.items():
         (folder / path).parent.mkdir(parents=True, exist_ok=True)
         (folder / path).write_text(text, "utf-8")
 
 
 if __name__ == "__main__":
-    write_pages(Path(sys.argv[1]))
+    parser = argparse.ArgumentParser(prog="python -m docs.generate", description=__doc__)
+    parser.add_argument("folder", type=Path)
+    write_pages(parser.parse_args().folder)

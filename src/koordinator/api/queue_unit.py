@@ -200,7 +200,7 @@ class UnitRequeueState(ApiStruct, frozen=True, kw_only=True):
 class QueueUnitStatus(ApiStruct, frozen=True, kw_only=True):
     """How far a unit is."""
 
-    phase: str = ""  # phase of the unit
+    phase: str = ""  # phase of the unit: a UnitPhase
     attempts: int = 0  # number of admissions
     message: str = ""  # details of the phase
     last_update_time: dt.datetime | None = None  # time of the last change of the phase

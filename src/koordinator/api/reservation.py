@@ -103,7 +103,7 @@ class ReservationSpec(ApiStruct, frozen=True, kw_only=True):
 class ReservationStatus(ApiStruct, frozen=True, kw_only=True):
     """Where resources are kept, and how much of them is used."""
 
-    phase: str = ReservationPhase.PENDING.value  # phase of the reservation
+    phase: str = ReservationPhase.PENDING.value  # a ReservationPhase
     conditions: tuple[Condition, ...] = ()  # conditions of the reservation
     current_owners: tuple[ObjectReference, ...] = ()  # pods that use it
     node_name: str = ""  # node of the reservation

@@ -34,8 +34,10 @@ class LoadAnomalyCondition(ConfigStruct, frozen=True, kw_only=True):
     """Number of consecutive cycles with high usage; a count of 0 means the default."""
 
     timeout: Duration = _TIMEOUT  # after which an anomalous node is normal again
-    consecutive_abnormalities: int = 0  # cycles with high usage after which a node is anomalous
-    consecutive_normalities: int = 0  # cycles without high usage after which it is normal again
+    #: cycles with high usage after which a node is anomalous; 0: 5, or in a pool as outside of it
+    consecutive_abnormalities: int = 0
+    #: cycles without high usage after which it is normal again; 0: 3, or in a pool as outside of it
+    consecutive_normalities: int = 0
 
     def over(self, default: "LoadAnomalyCondition") -> "LoadAnomalyCondition":
         """Return the condition with the counts of ``default`` where this has none."""
