@@ -2,7 +2,9 @@
 
 The original compiles up to eight methods per class when its module is imported.  A command loads
 300 dataclasses and uses a third of them, most of these for construction alone: generating the rest
-took a fifth of its start.  Type checkers see the original.
+took a fifth of its start.  The constructor is compiled here: with the original's come two methods
+that protect a frozen class, which need no compiler.  All else is the original's, and type checkers
+see nothing but the original.
 """
 
 import dataclasses
@@ -13,7 +15,6 @@ __all__ = ["dataclass"]
 
 #: Option of the original that generates a method.
 _OPTIONS: Final = {
-    "__init__": "init",
     "__repr__": "repr",
     "__eq__": "eq",
     "__hash__": "unsafe_hash",
@@ -34,8 +35,59 @@ class _LazyMethod:
         return method.__get__(instance, owner)
 
 
+class _Factory:
+    """Default of an argument whose field has a ``default_factory``, as signatures show it."""
+
+    def __repr__(self) -> str:
+        return "<factory>"
+
+
+_FACTORY: Final = _Factory()
+
+
+def _constructor(cls: Any) -> Any:
+    """Return ``__init__``."""
+    globals_: dict[str, Any] = {"__name__": cls.__module__}
+    globals_ |= {"_FACTORY": _FACTORY, "_set": object.__setattr__}
+    arguments: dict[bool, list[str]] = {False: ["self"], True: []}  # by ``kw_only``
+    lines: list[str] = []
+    for field in dataclasses.fields(cls):
+        argument = value = field.name
+        default = f"_default_{field.name}"
+        if field.default_factory is not dataclasses.MISSING:
+            globals_[default] = field.default_factory
+            argument = f"{field.name}=_FACTORY"
+            value = f"{default}() if {field.name} is _FACTORY else {field.name}"
+        elif field.default is not dataclasses.MISSING:
+            globals_[default] = field.default
+            argument = f"{field.name}={default}"
+        if field.init:
+            arguments[bool(field.kw_only)].append(argument)
+        elif default in globals_:
+            value = default if field.default_factory is dataclasses.MISSING else f"{default}()"
+        else:
+            continue  # ``__post_init__`` sets it
+        is_frozen = cls.__dataclass_params__.frozen
+        lines.append(
+            f"_set(self, {field.name!r}, {value})" if is_frozen else f"self.{field.name} = {value}"
+        )
+    if hasattr(cls, "__post_init__"):
+        lines.append("self.__post_init__()")
+    signature = ", ".join(
+        [*arguments[False], *(["*", *arguments[True]] if arguments[True] else ())]
+    )
+    exec("\n ".join([f"def __init__({signature}):", *lines, "pass"]), globals_)  # noqa: S102 -- as the original
+    method = globals_.pop("__init__")
+    method.__qualname__ = f"{cls.__qualname__}.__init__"
+    annotations = {field.name: field.type for field in dataclasses.fields(cls) if field.init}
+    method.__annotations__ = {**annotations, "return": None}
+    return method
+
+
 def _generate(cls: Any, name: str) -> Any:
     """Return the method that the original generates for a class with the same fields."""
+    if name == "__init__":
+        return _constructor(cls)
     fields = {field.name: field for field in dataclasses.fields(cls)}
     namespace: dict[str, Any] = {
         **fields,
@@ -44,12 +96,8 @@ def _generate(cls: Any, name: str) -> Any:
         "__module__": cls.__module__,
         "__qualname__": cls.__qualname__,
     }
-    if hasattr(cls, "__post_init__"):
-        namespace["__post_init__"] = cls.__post_init__
     options = dict.fromkeys(("init", "repr", "eq", "match_args"), False) | {_OPTIONS[name]: True}
-    # Only constructors of frozen classes differ, by how they set a field.
-    frozen = name == "__init__" and cls.__dataclass_params__.frozen
-    decorate: Any = dataclasses.dataclass(**options, frozen=frozen)
+    decorate: Any = dataclasses.dataclass(**options)
     return vars(decorate(type(cls.__name__, (), namespace)))[name]
 
 
