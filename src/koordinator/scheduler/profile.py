@@ -6,7 +6,6 @@ Out-of-tree plugins are ``PluginSpec`` objects behind the entry point group
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import field
-from importlib.metadata import entry_points
 from types import MappingProxyType
 from typing import Any
 
@@ -62,6 +61,7 @@ from koordinator.api.volume import (
 )
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.gangs import GROUP_KINDS, GangDefaults, WorkloadRefs
+from koordinator.foundation.entry_points import entry_points
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
@@ -299,7 +299,7 @@ def installed_plugins() -> InstalledPlugins:
     """Return the out-of-tree plugins of this Python environment, by the names of entry points."""
     specs: list[PluginSpec[Any]] = []
     broken: list[str] = []
-    for point in sorted(entry_points(group=ENTRY_POINTS), key=lambda point: point.name):
+    for point in entry_points(ENTRY_POINTS):
         package = f"{point.dist.name} {point.dist.version}" if point.dist else "of no package"
         called = f"plugin package {package} ({point.name} = {point.value})"
         try:

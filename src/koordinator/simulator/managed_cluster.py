@@ -10,7 +10,7 @@ from koordinator.api.elastic_quota import ElasticQuota
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation
-from koordinator.cluster.memory.admission import default_storage_class
+from koordinator.cluster.memory.admission import default_storage_class, shipped_priority_classes
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import FaultHandler, FaultLog, raise_fault
@@ -18,7 +18,6 @@ from koordinator.manager.admission.gates import DEFAULT_GATES, ManagerFeature
 from koordinator.manager.admission.hooks import HookOptions
 from koordinator.manager.app import Manager, ManagerOptions
 from koordinator.simulator.admission_hooks import admission_hooks
-from koordinator.simulator.colocation.objects import shipped_priority_classes
 from koordinator.simulator.embedded import keep_or_resolve_priority
 from koordinator.simulator.once import ChangeRecorder, Changes
 

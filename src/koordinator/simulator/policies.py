@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import cache
-from importlib.resources import files
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Final
 
@@ -23,6 +23,7 @@ from koordinator.foundation.yaml_documents import yaml_document
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.simulator.embedded import STOCK
 
+_PACKAGE: Final = Path(__file__).parent
 SHIPPED = "data/koordinator-scheduler.yaml"
 PROFILE = "data/demo-profile.yaml"
 #: Score plugins by name of the policy.
@@ -134,7 +135,7 @@ def _with_devices(lists: Plugins, at: PluginSet) -> PluginSet:
 @cache
 def shipped_configuration() -> KubeSchedulerConfiguration:
     """Return the chart's configuration: profile ``koord-scheduler`` with Koordinator's plugins."""
-    text = files("koordinator.simulator").joinpath(SHIPPED).read_bytes()
+    text = (_PACKAGE / SHIPPED).read_bytes()
     return decode_configuration(yaml_document(text, SHIPPED), SHIPPED)
 
 
@@ -146,7 +147,7 @@ def default_configuration() -> KubeSchedulerConfiguration:
 
 def default_profile() -> KubeSchedulerConfiguration:
     """Return the configuration of ``koord demo``: ``data/demo-profile.yaml`` of this package."""
-    text = files("koordinator.simulator").joinpath(PROFILE).read_bytes()
+    text = (_PACKAGE / PROFILE).read_bytes()
     return decode_configuration(yaml_document(text, PROFILE), PROFILE)
 
 

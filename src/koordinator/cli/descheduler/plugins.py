@@ -1,12 +1,12 @@
 """Out-of-tree plugins of the descheduler: entry points of the group ``koordinator.descheduler``."""
 
-from importlib.metadata import entry_points
 from typing import TypeVar
 
 from koordinator.cli.output import warn
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.profile import DESCHEDULER_PLUGINS, Spec
+from koordinator.foundation.entry_points import entry_points
 from koordinator.foundation.errors import InputError
 
 LoadedT = TypeVar("LoadedT")
@@ -16,7 +16,7 @@ def load_entry_points(group: str, wanted: type[LoadedT]) -> tuple[list[LoadedT],
     """Return the objects of a group in order of names, and one message per invalid object."""
     objects: list[LoadedT] = []
     broken: list[str] = []
-    for point in sorted(entry_points(group=group), key=lambda point: point.name):
+    for point in entry_points(group):
         package = f"{point.dist.name} {point.dist.version}" if point.dist else "of no package"
         called = f"plugin package {package} ({point.name} = {point.value})"
         try:

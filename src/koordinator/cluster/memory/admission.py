@@ -8,7 +8,7 @@ Source: k8s.io/kubernetes v1.35 plugin/pkg/admission: priority/admission.go ``ad
 storage/storageclass/setdefault/admission.go.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from enum import StrEnum
 
 from msgspec.structs import replace
@@ -17,6 +17,7 @@ from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import KubeObject, ObjectMeta
 from koordinator.api.pod import Pod, PodSpec
 from koordinator.api.policy import PriorityClass
+from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
 from koordinator.api.validation import validate
 from koordinator.api.volume import (
     BETA_STORAGE_CLASS,
@@ -37,6 +38,20 @@ SYSTEM_PRIORITY_CLASSES = tuple(
         ("system-node-critical", 2_000_001_000),
     )
 )
+
+
+def shipped_priority_classes(given: Iterable[KubeObject]) -> list[KubeObject]:
+    """Return the priority classes of an installation that are not among the objects."""
+    known = {obj.metadata.name for obj in given if isinstance(obj, PriorityClass)}
+    return [
+        PriorityClass(
+            metadata=ObjectMeta(name=band),
+            value=value,
+            preemption_policy="PreemptLowerPriority",
+        )
+        for band, value in SHIPPED_PRIORITY_CLASSES.items()
+        if band not in known
+    ]
 
 
 class WriteOperation(StrEnum):

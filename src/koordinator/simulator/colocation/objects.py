@@ -5,11 +5,13 @@ from typing import TYPE_CHECKING
 
 from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.core import ConfigMap
-from koordinator.api.meta import KubeObject, ObjectMeta
-from koordinator.api.policy import PriorityClass
-from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
+from koordinator.api.meta import KubeObject
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
-from koordinator.cluster.memory.admission import Admission, default_storage_class
+from koordinator.cluster.memory.admission import (
+    Admission,
+    default_storage_class,
+    shipped_priority_classes,
+)
 from koordinator.manager.admission.gates import DEFAULT_GATES
 from koordinator.simulator.embedded import keep_or_resolve_priority
 
@@ -51,17 +53,3 @@ def managed_objects(objects: Iterable[KubeObject]) -> list[KubeObject]:
     """Return the objects and the missing priority classes of the manager's installation."""
     given = list(objects)
     return [*given, *shipped_priority_classes(given)]
-
-
-def shipped_priority_classes(given: Iterable[KubeObject]) -> list[KubeObject]:
-    """Return the priority classes of an installation that are not among the objects."""
-    known = {obj.metadata.name for obj in given if isinstance(obj, PriorityClass)}
-    return [
-        PriorityClass(
-            metadata=ObjectMeta(name=band),
-            value=value,
-            preemption_policy="PreemptLowerPriority",
-        )
-        for band, value in SHIPPED_PRIORITY_CLASSES.items()
-        if band not in known
-    ]

@@ -17,9 +17,8 @@ from koordinator.api.pod import Pod, PodSpec, is_terminal
 from koordinator.api.policy import PriorityClass
 from koordinator.api.selectors import matches
 from koordinator.api.workload import PodController
-from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES
+from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES, shipped_priority_classes
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.simulator.colocation.objects import shipped_priority_classes
 from koordinator.simulator.operator_workloads import OperatorWorkload
 from koordinator.simulator.pod_controllers import not_simulated, with_pods
 

@@ -11,8 +11,7 @@ spec, metadata and status, is decoded, completed and validated for each pod.
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from importlib.resources import files
-from pathlib import PurePath
+from pathlib import Path, PurePath
 from types import GenericAlias
 from typing import Any, Final
 
@@ -61,7 +60,7 @@ class UnknownField:
 
 @cache
 def _table() -> _Table:
-    text = files("koordinator.simulator").joinpath(_TABLE).read_bytes()
+    text = (Path(__file__).parents[1] / _TABLE).read_bytes()
     return decode_json(text, _Table)
 
 

@@ -4,15 +4,12 @@ from koordinator.scheduler.features.explanation.answers import (
     AnswerFeature,
     ExplanationFeature,
     Explanations,
+    explain,
 )
-from koordinator.scheduler.features.explanation.explainer import WAITS, explain, key_of, kind_of
 
 __all__ = [
-    "WAITS",
     "AnswerFeature",
     "ExplanationFeature",
     "Explanations",
     "explain",
-    "key_of",
-    "kind_of",
 ]

@@ -9,7 +9,7 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 from msgspec.structs import replace
@@ -28,17 +28,29 @@ from koordinator.api.schedule_explanation import (
 )
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import ClusterError, NotFoundError
-from koordinator.scheduler.explain import Explanation
-from koordinator.scheduler.features.explanation.explainer import WAITS, explain
 from koordinator.scheduler.loop.feature import Ask, Feature, Page, Step
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.queue import QueuedPod, QueueState
+
+if TYPE_CHECKING:
+    from koordinator.scheduler.explain import Explanation
 
 REFRESH_S = 30.0  # interval at which an explanation is computed again
 HEARTBEAT_S = 60.0  # age at which an unchanged status is written again
 MOST = 4  # explanations per step: each blocks the loop for about 10 ms
 
 log = logging.getLogger(__name__)
+
+
+def explain(handle: SchedulerHandle, key: str) -> "Explanation":
+    """Return why a pod, ``namespace/name``, is pending; see ``explainer.explain``.
+
+    Raises NotFoundError for a pod unknown to the scheduler.
+    """
+    # A dozen modules, which scheduling needs none of: loaded for the first explanation.
+    from koordinator.scheduler.features.explanation import explainer  # noqa: PLC0415
+
+    return explainer.explain(handle, key)
 
 
 class Explanations:
@@ -111,8 +123,8 @@ class Explanations:
                     return member
         return question
 
-    def _domain(self, explanation: Explanation) -> DomainExplanation:
-        fits = explanation.verdict != WAITS
+    def _domain(self, explanation: "Explanation") -> DomainExplanation:
+        fits = explanation.verdict != "waits"
         victims = next(
             (r for r in explanation.remedies if r.kind == "preempt" and r.sufficient), None
         )
@@ -146,7 +158,7 @@ class Explanations:
             ),
         )
 
-    def _result(self, explanation: Explanation) -> SchedulingResult:
+    def _result(self, explanation: "Explanation") -> SchedulingResult:
         namespace, _, name = explanation.pod.partition("/")
         state = self._handle.state
         placed = state.pods.by_key.get(explanation.pod)

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
-from importlib.metadata import entry_points
 
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.kubescheduler import ElasticQuotaArgs, FeatureGates
@@ -32,6 +31,7 @@ from koordinator.domain.quota import (
     why_not,
 )
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.entry_points import entry_points
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
     Action,
@@ -350,7 +350,7 @@ def plugin_spec(factories: Mapping[str, HookFactory] | None = None) -> PluginSpe
 
 def installed_hooks() -> dict[str, HookFactory]:
     """Return the hook factories installed in this Python environment, by factory key."""
-    return {point.name: point.load() for point in entry_points(group=ENTRY_POINTS)}
+    return {point.name: point.load() for point in entry_points(ENTRY_POINTS)}
 
 
 def _hooks(

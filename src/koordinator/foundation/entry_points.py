@@ -1,0 +1,60 @@
+"""Entry points of installed packages.
+
+``importlib.metadata`` and the packages behind it take a twentieth of the start of a command, and
+most environments have no entry point for this program: it is imported where there may be one.
+"""
+
+import sys
+from collections.abc import Iterator
+from importlib.machinery import PathFinder
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
+
+def entry_points(group: str) -> "list[EntryPoint]":
+    """Return the entry points of a group, by name."""
+    if not _may_exist(group):
+        return []
+    from importlib import metadata  # noqa: PLC0415 -- see above
+
+    return sorted(metadata.entry_points(group=group), key=lambda point: point.name)
+
+
+def _may_exist(group: str) -> bool:
+    """Return False if no package on the import path declares an entry point of the group."""
+    others = (finder for finder in sys.meta_path if finder is not PathFinder)
+    if any(hasattr(finder, "find_distributions") for finder in others):
+        return True
+    wanted = group.encode()
+    try:
+        return any(_is_archive(place) or wanted in _declared(place) for place in _places())
+    except OSError:
+        return True
+
+
+def _places() -> Iterator[Path]:
+    """Yield the archives of the import path, and the metadata of packages in its folders."""
+    for entry in sys.path:
+        place = Path(entry or ".")
+        if place.suffix == ".egg" or not place.is_dir():
+            yield place
+            continue
+        for found in place.iterdir():
+            if found.suffix.lower() in {".dist-info", ".egg-info", ".egg"}:
+                yield found
+
+
+def _is_archive(place: Path) -> bool:
+    if place.suffix == ".egg":
+        return True
+    return place.is_file() and not place.name.lower().endswith(".egg-info")
+
+
+def _declared(place: Path) -> bytes:
+    try:
+        return (place / "entry_points.txt").read_bytes()
+    except (FileNotFoundError, NotADirectoryError):
+        return b""
