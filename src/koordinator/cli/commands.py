@@ -201,6 +201,8 @@ class CommandTable(HelpGroup):
         name, placeholder, rest = super().resolve_command(ctx, list(args))
         if name is None or placeholder is None:
             return name, None, rest
+        if ctx.obj is not None:  # of ``main``: what a command needs and ``--help`` does not
+            ctx.obj()
         command = COMMANDS[name].load()
         if not gc.isenabled():  # ``main`` leaves collecting to the command
             gc.freeze()

@@ -16,7 +16,6 @@ import typer
 
 from koordinator.cli.commands import CommandTable
 from koordinator.foundation.errors import InputError, InvalidError, KoordinatorError, not_installed
-from koordinator.process.logs import print_warnings
 
 PIPE_CLOSED: Final = 141  # the status that a shell reports for a program ended by SIGPIPE
 
@@ -116,11 +115,10 @@ def main() -> None:
     """Run the command line; never returns."""
     tune_garbage_collector()
     gc.disable()  # until the command is loaded: modules leave no garbage
-    print_warnings()
     sys.stdout = stream_to(sys.stdout)
     try:
         try:
-            app(_arguments(sys.argv), prog_name=PROGRAM)
+            app(_arguments(sys.argv), prog_name=PROGRAM, obj=_print_warnings)
         finally:
             sys.stdout.flush()
             gc.freeze()  # the interpreter ends with a collection of all objects that are left
@@ -138,6 +136,12 @@ def main() -> None:
             raise
         _print_error(f"failed: {_internal_error(error)}; set {TRACEBACK}=1 to get a traceback")
         sys.exit(1)
+
+
+def _print_warnings() -> None:
+    from koordinator.process.logs import print_warnings  # noqa: PLC0415 -- a fifth of --help's time
+
+    print_warnings()
 
 
 #: Optional parts: extra by package.
