@@ -27,6 +27,7 @@ from koordinator.api.kubescheduler import (
     NO_GATES,
     FeatureGates,
     KubeSchedulerConfiguration,
+    PluginArgs,
     decode_args,
 )
 from koordinator.api.kubescheduler.gates import (
@@ -335,7 +336,7 @@ def build_profiles(
     merged = _merged(configuration, specs, source, gates)
     profiles = []
     for index, (profile, lists) in enumerate(zip(configuration.profiles, merged, strict=True)):
-        args: dict[str, Mapping[str, Any]] = {}
+        args: dict[str, PluginArgs] = {}
         for number, config in enumerate(profile.plugin_config):
             path = f"profiles[{index}].pluginConfig[{number}]"
             if config.name not in specs:
@@ -350,10 +351,11 @@ def build_profiles(
                 given.check_gates(gates)
             except InputError as error:
                 raise error.within(source=source, path=f"{path}.args") from None
-            args[config.name] = config.args
+            args[config.name] = given
         if ignored := configuration.ignored_resources():
-            fit = args.get(FIT, {})
-            args[FIT] = {**fit, "ignoredResources": [*fit.get("ignoredResources", ()), *ignored]}
+            fit = {config.name: config.args for config in profile.plugin_config}.get(FIT, {})
+            data = {**fit, "ignoredResources": [*fit.get("ignoredResources", ()), *ignored]}
+            args[FIT] = decode_args(specs[FIT].args, data, f"profiles[{index}].{FIT}", source)
         built = _Built(specs, args, axis, gates, (f"profiles[{index}]", source))
         profiles.append(built.profile(profile.scheduler_name, lists))
     return Profiles(tuple(profiles), _selectors(profiles))
@@ -446,7 +448,7 @@ class _Built:
     def __init__(
         self,
         specs: Mapping[str, PluginSpec[Any]],
-        args: Mapping[str, Mapping[str, Any]],
+        args: Mapping[str, PluginArgs],
         axis: ResourceAxis,
         gates: FeatureGates,
         where: tuple[str, str],
@@ -496,8 +498,9 @@ class _Built:
         for name, weight in plugins:
             spec = self._specs[name]
             if name not in self._plugins:
-                data = dict(self._args.get(name, {}))
-                args = decode_args(spec.args, data, f"{self._path}.{name}", self._source)
+                args = self._args.get(name)
+                if args is None:
+                    args = decode_args(spec.args, {}, f"{self._path}.{name}", self._source)
                 plugin = spec.build(args, self._axis)
                 if hasattr(plugin, "with_gates"):
                     plugin = plugin.with_gates(self._gates)
