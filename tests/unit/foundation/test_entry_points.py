@@ -30,7 +30,7 @@ def names(group: str = GROUP) -> list[str]:
 
 @pytest.mark.parametrize("folder", ["acme-1.0.dist-info", "acme.egg-info"])
 def test_entry_points_of_a_package_are_sorted_by_name(site: Path, folder: str) -> None:
-    """Only those of the group."""
+    """Entry points of other groups are left out."""
     metadata = site / folder
     metadata.mkdir()
     (metadata / ("METADATA" if "dist" in folder else "PKG-INFO")).write_text(METADATA)
