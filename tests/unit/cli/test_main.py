@@ -70,7 +70,7 @@ NOT_OF_SCHEDULE = {
     "koordinator.koordlet",
 }
 #: Modules of this package that a command may load; each costs about a millisecond.
-MOST_MODULES = {"--help": 8, "schedule": 390}
+MOST_MODULES = {"--help": 8, "schedule": 395}
 
 
 def modules_loaded_by(*args: str, **environment: str) -> tuple[str, set[str]]:
@@ -108,7 +108,7 @@ def test_schedule_loads_only_what_it_needs(tmp_path: Path, output: str) -> None:
     shown, loaded = modules_loaded_by("schedule", "-f", str(manifests), "-o", output)
 
     assert "default/second" in shown
-    assert not NOT_OF_SCHEDULE & loaded
+    assert NOT_OF_SCHEDULE & loaded == set()
     own = [name for name in loaded if name.startswith("koordinator.")]
     assert len(own) <= MOST_MODULES["schedule"]
 

@@ -152,6 +152,19 @@ class Gang:
         """Whether one unplaced member costs the others their places."""
         return self.terms is None or self.terms.mode is GangMode.STRICT
 
+    @property
+    def minimum_setting(self) -> str:
+        """The setting that holds the minimum, for remedies."""
+        if self.workload:
+            return f"minCount of gang {self.id} in a new Workload {self.workload}"
+        if self.pod_group:
+            own = self.terms.pod_group if self.terms is not None else None
+            a_new = "a new PodGroup" if own is not None and own.has_fixed_minimum else "PodGroup"
+            return f"minCount of {a_new} {self.pod_group}"
+        if self.terms is not None and self.terms.has_object:
+            return f"minMember of PodGroup {self.id}"
+        return f"gang.scheduling.koordinator.sh/min-available of all members of gang {self.id}"
+
     def validate(self) -> None:
         """Recompute all derived state and raise BugError where it differs."""
         states = Counter(member.state for member in self.members.values())

@@ -29,7 +29,6 @@ from koordinator.scheduler.explain.explanation import (
     words_of,
 )
 from koordinator.scheduler.explain.gangs import (
-    minimum_setting,
     short_gang,
     smaller_gang,
     together,
@@ -59,7 +58,6 @@ __all__ = [
     "group_text",
     "in_short",
     "limited_together",
-    "minimum_setting",
     "nearest_nodes",
     "obstacles",
     "pending_resize",

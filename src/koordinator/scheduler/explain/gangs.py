@@ -227,7 +227,7 @@ def smaller_gang(gang: Gang | None, count: int) -> Iterator[Remedy]:
     """Yield the lower minimum with which ``count`` placed members could start."""
     if gang is None or gang.terms is None or not gang.bound < count < gang.terms.min_member:
         return
-    text = f"set {minimum_setting(gang)} to {count}: that many members find a place"
+    text = f"set {gang.minimum_setting} to {count}: that many members find a place"
     yield Remedy(kind="gang", text=text)
 
 
@@ -253,7 +253,7 @@ def _more_members(
     copies = {_example(gang, explained): missing}
     yield Remedy(kind="gang", text=text, sufficient=alone and start_together(there, copies))
     if alone and gang.present and start_together(there, {}):
-        text = f"set {minimum_setting(gang)} to {gang.present}: that many members exist"
+        text = f"set {gang.minimum_setting} to {gang.present}: that many members exist"
         yield Remedy(kind="gang", text=text)
 
 
@@ -273,16 +273,3 @@ def _members_of(count: int, gang: Gang) -> str:
 def _example(gang: Gang, explained: str) -> str:
     """Return the pod that missing members resemble: the first of the gang, if it has any."""
     return min(gang.pending, default=explained)
-
-
-def minimum_setting(gang: Gang) -> str:
-    """Return the setting that holds the minimum of the gang."""
-    if gang.workload:
-        return f"minCount of gang {gang.id} in a new Workload {gang.workload}"
-    if gang.pod_group:
-        own = gang.terms.pod_group if gang.terms is not None else None
-        a_new = "a new PodGroup" if own is not None and own.has_fixed_minimum else "PodGroup"
-        return f"minCount of {a_new} {gang.pod_group}"
-    if gang.terms is not None and gang.terms.has_object:
-        return f"minMember of PodGroup {gang.id}"
-    return f"gang.scheduling.koordinator.sh/min-available of all members of gang {gang.id}"

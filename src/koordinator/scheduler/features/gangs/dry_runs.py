@@ -14,7 +14,6 @@ from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import EXTENDER
 from koordinator.scheduler.cycle import NodeChoice, Nominations, ReserveRefusal, SchedulingCycle
 from koordinator.scheduler.diagnosis import Diagnosis
-from koordinator.scheduler.explain import minimum_setting
 from koordinator.scheduler.features.gangs.placement import (
     GangDecision,
     GangGroupAttempt,
@@ -247,7 +246,7 @@ def _why_no_placement(trial: _Trial, key: str, earlier: int, decision: GangDecis
         text = f"no value of the label {key} has enough nodes for PodGroup {name}"
         text += f"; best was {value} with {room}"
     smaller = (
-        f"set {minimum_setting(gang)} to {earlier + count}: nodes with {key}={value} take "
+        f"set {gang.minimum_setting} to {earlier + count}: nodes with {key}={value} take "
         "that many members"
     )
     remedies = (("gang", smaller),) if 0 < count < needed else ()
