@@ -34,17 +34,21 @@ IN_MEMORY: Final[Mapping[str, frozenset[str]]] = {
     "domain.reserve_pod.reserve_pod": frozenset(
         {"IS_PRE_ALLOCATION", "RESERVATION_NAME", "RESERVATION_NODE", "RESERVE_POD"}
     ),
+    "manager.admission.lookup.QuotaChange": frozenset({"_ANNOTATIONS", "_LABELS"}),
     "manager.admission.quotas.charged": frozenset({"CHILD_REQUEST"}),
     "manager.lookups.ReaderLookup": frozenset({"QUOTA_NAME"}),
     "manager.quota_view._as_child": frozenset({"NAMESPACES", "QUOTA_PARENT"}),
     "manager.quota_view._as_parent": frozenset({"QUOTA_IS_PARENT"}),
+    "scheduler.plugins.device_share.requests.Templates": frozenset({"WISHES"}),
     "scheduler.plugins.node_numa_resource.messages.weaker_policies": frozenset(
         {"NUMA_TOPOLOGY_SPEC", "RESOURCE_SPEC"}
     ),
     "scheduler.plugins.reservation.plugin.Reservations": frozenset({"AFFINITY"}),
     "scheduler.plugins.reservation.pre_allocation.PreAllocation": frozenset({"NODE_RESERVATION"}),
     "scheduler.rules.cpus.layout._decoded": frozenset({"CPU_TOPOLOGY"}),
-    "yarn.mirror.pod_as_read": frozenset({"COMPONENT"}),
+    "scheduler.snapshot.pod_allocation.read_pod_allocation": frozenset({"KEYS"}),
+    "yarn.mirror.node_as_read": frozenset({"_NOTES"}),
+    "yarn.mirror.pod_as_read": frozenset({"COMPONENT", "_NOTES"}),
 }
 #: Fields of vendors of devices that components use by their names alone.  True where what is done
 #: with the value is to write it.
@@ -68,6 +72,7 @@ class _Use:
     within: _Name
     component: str  # empty in a shared module
     writes: bool
+    in_table: bool = False  # in a constant, whose keys other definitions read or write
 
 
 def users_of(module: str, name: str) -> Users:
@@ -79,10 +84,15 @@ def users_of(module: str, name: str) -> Users:
 def _components(constant: _Name, *, writes: bool) -> frozenset[str]:
     """Return components that use a constant directly, or something shared that does."""
     components, seen, pending = set(), {constant}, [constant]
+    keys = {constant}  # and tables that have it
     while pending:
         used = pending.pop()
         for use in _uses().get(used, ()):
-            if used == constant and use.writes != writes:
+            if used in keys and use.writes != writes:
+                if use.in_table and use.within not in seen:
+                    seen.add(use.within)
+                    keys.add(use.within)
+                    pending.append(use.within)
                 continue
             if use.component:
                 components.add(use.component)
@@ -144,7 +154,7 @@ def _uses_in(
             for name, writes in names:
                 if name != (module, definition):
                     is_write = writes and name[1] not in IN_MEMORY.get(own, ())
-                    yield _Use(name, (module, definition), component, is_write)
+                    yield _Use(name, (module, definition), component, is_write, is_table)
 
 
 def _imports(tree: ast.Module) -> Iterator[tuple[str, _Name]]:
@@ -197,6 +207,11 @@ def _written(parts: Sequence[ast.AST]) -> Iterator[ast.AST]:
         match each:
             case ast.Dict():
                 keys: list[ast.expr | None] = list(each.keys)
+            case ast.DictComp(
+                key=ast.Name(id=bound),
+                generators=[ast.comprehension(target=ast.Name(id=variable), iter=table)],
+            ):
+                keys = [table] if bound == variable else []  # {key: … for key in TABLE}
             case ast.Subscript(ctx=ast.Store()):
                 keys = [each.slice]
             case ast.Call(func=ast.Attribute(value=codec, attr=attr)) if attr in _WRITING:

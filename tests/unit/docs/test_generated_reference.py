@@ -246,6 +246,13 @@ def test_what_vendors_of_devices_have_written_counts_for_the_scheduler() -> None
         assert hasattr(Vendor, field_name)
 
 
+def test_keys_that_a_table_lists_are_written_where_a_map_is_made_of_it() -> None:
+    """The manager copies the labels of a Device to the node; the agent writes partitions."""
+    assert users_of(labels.__name__, "GPU_MODEL").writers == {"koord-manager", "koordlet"}
+    assert users_of(devices.__name__, "GPU_PARTITIONS").writers == {"koordlet"}
+    assert users_of(labels.__name__, "QUOTA_ALLOW_FORCE_UPDATE").writers == set()
+
+
 def test_an_object_that_stays_in_memory_is_not_written() -> None:
     """The scheduler decodes a topology from an object of its own; koordlet writes it."""
     assert users_of(numa.__name__, "CPU_TOPOLOGY").writers == {"koordlet"}
