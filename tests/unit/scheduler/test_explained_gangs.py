@@ -168,3 +168,20 @@ def test_every_quota_of_the_members_is_raised_by_its_own_part(name: str) -> None
     one = embedded(*there, team("a", most=4), team("b", most=2), config=BOTH)
     one.run_to_fixed_point()
     assert len(placed(one)) == 3
+
+
+def test_members_of_gangs_that_start_together_have_one_explanation() -> None:
+    """One of the gangs lacks a member; two of the others find no node, for different reasons."""
+    ids = ["g", "h"]
+    selecting = member("g-1", "g", nodeSelector={"disk": "ssd"})
+    pods = [member("g-0", "g", 9), selecting, member("h-0", "h")]
+    one = embedded(node("n", cpu=4), group("g", 2, ids), group("h", 2, ids), *pods, config=BOTH)
+    one.run_to_fixed_point()
+
+    found = [explain(one.scheduler.handle, f"default/{pod.metadata.name}") for pod in pods]
+
+    assert {each.gang for each in found} == {
+        "gang group default/g,default/h: 2 of 4 members find a place once 1 more exists"
+    }
+    assert len({each.causes for each in found}) == 1
+    assert len({each.remedies for each in found}) == 1

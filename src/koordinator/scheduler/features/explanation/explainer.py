@@ -1,6 +1,7 @@
 """Explanation of a pending pod of a running scheduler, without side effects."""
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
+from itertools import chain
 
 import numpy as np
 from msgspec.structs import replace
@@ -400,39 +401,48 @@ class _Explainer:
         Members that do not exist yet are copies of the first one.  Return None if all find a
         place or their number is unknown.
         """
-        pod, state = self._queued.pod, self._handle.state
-        own = cache.gang_of(pod)
-        if own is None or own.terms is None or own.terms.group != (own.id,):
+        state, own = self._handle.state, cache.gang_of(self._queued.pod)
+        missing = _missing_members(cache, own)
+        if own is None or own.terms is None or missing is None:
             return None
-        there = sorted(
-            key for key in own.members if key in state.unbound and key not in state.pods.by_key
-        )
-        missing = own.terms.min_member - own.present - own.states[MemberState.BLOCKED]
-        is_short = own.present < own.terms.min_member
-        if not (there and is_short and 0 <= missing <= MOST_MEMBERS):
+        there = {
+            name: sorted(
+                key
+                for key in cache.gangs[name].members
+                if key in state.unbound and key not in state.pods.by_key
+            )
+            for name in missing
+        }
+        total = sum(missing.values())
+        if total > MOST_MEMBERS or any(
+            count and not there[name] for name, count in missing.items()
+        ):
             return None
         mark = transaction.mark()
-        copies = [self._put_copy(transaction, there[0], number) for number in range(missing)]
-        left, in_first_order = self._place_members(transaction, [*there, *copies])
+        copies = [
+            self._put_copy(transaction, there[name][0], number)
+            for name, count in missing.items()
+            for number in range(count)
+        ]
+        keys = [*chain.from_iterable(there.values()), *copies]
+        left, in_first_order = self._place_members(transaction, keys)
         if not left:
             transaction.rollback(mark)
             return None
-        total = len(there) + missing
         what = (
-            f"{missing} more exist{'s' if missing == 1 else ''}"
-            if missing
+            f"{total} more exist{'s' if total == 1 else ''}"
+            if total
             else "all scheduling gates are removed"
         )
-        place = "finds" if total - len(left) == 1 else "find"
-        text = (
-            f"gang group {own.id}: {total - len(left)} of {total} members {place} a place once "
-            f"{what}"
-        )
+        count = len(keys) - len(left)
+        place = "finds" if count == 1 else "find"
+        group_id = own.terms.group_id
+        text = f"gang group {group_id}: {count} of {len(keys)} members {place} a place once {what}"
         members = tuple(state.unbound[key] for key in left)
         return _GangDryRun(
             members,
             text,
-            total - len(left),
+            count,
             None,
             is_short=True,
             in_first_order=in_first_order,
@@ -518,6 +528,24 @@ class _GangDryRun:
     is_short: bool  # some members are unplaced
     in_first_order: bool  # the order that the scheduler tries first places as many
     is_complete: bool = True  # False: tried as if missing members existed
+
+
+def _missing_members(cache: GangCache, own: Gang | None) -> dict[str, int] | None:
+    """Return how many members each gang of an incomplete group lacks, gated ones apart.
+
+    None if that is unknown, or if other conditions keep the group, as for a tree.
+    """
+    if own is None or own.terms is None or own.terms.tree is not None:
+        return None
+    missing, is_short = dict[str, int](), False
+    for name in own.terms.group:
+        gang = cache.gangs.get(name)
+        if gang is None or gang.terms is None:
+            return None
+        lacking = gang.terms.min_member - gang.present
+        is_short |= lacking > 0
+        missing[name] = max(lacking - gang.states[MemberState.BLOCKED], 0)
+    return missing if is_short else None
 
 
 def _group_remedies(refusal: GroupDryRun | None, *, alone: bool) -> tuple[Remedy, ...]:
