@@ -100,6 +100,21 @@ def test_the_page_shows_what_its_command_prints(page: str, number: int) -> None:
     assert re.fullmatch(as_pattern(shown), printed), printed
 
 
+def test_page_on_installing_names_every_component_of_the_manifests() -> None:
+    """Those that the chart installs with its default values, and the values that omit them."""
+    page, installed = text_of("install.md"), (ROOT / "deploy/koordinator.yaml").read_text("utf-8")
+    workloads = re.findall(
+        r"^kind: (?:Deployment|DaemonSet)\nmetadata:\n(?:  .*\n)*?  name: (\S+)$",
+        installed,
+        re.MULTILINE,
+    )
+
+    assert len(workloads) >= 4
+    assert all(f"**{name}**" in page for name in workloads)
+    for name in ("manager", "descheduler", "koordlet"):
+        assert f"--set {name}.enabled=false" in page
+
+
 def test_the_claim_of_the_page_gets_its_devices() -> None:
     """The second alternative, as no GPU has so much memory; the objects are the page's."""
     printed, _ = answer("claim-devices.md", 0)
