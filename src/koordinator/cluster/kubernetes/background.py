@@ -85,11 +85,11 @@ class Background:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, ResultT]) -> ResultT:
-        """Do something on the loop and wait for its result.  Raises what the work raises."""
+        """Run a coroutine on the loop and wait for its result.  Raises what it raises."""
         return self.wait(self.start(work))
 
     def wait(self, future: Future[ResultT]) -> ResultT:
-        """Return the result of something begun.  Raises what the work raises."""
+        """Wait for a started coroutine.  Raises what it raises."""
         try:
             return future.result()
         except CancelledError:
@@ -101,7 +101,7 @@ class Background:
             del future  # its error's traceback refers to this frame
 
     def start(self, work: Coroutine[Any, Any, ResultT]) -> Future[ResultT]:
-        """Begin something on the loop.  Raises ClusterError after ``close``."""
+        """Start a coroutine on the loop.  Raises ClusterError after ``close``."""
         if self.loop.is_closed():
             work.close()
             raise ClusterError("the connection is closed")
@@ -118,7 +118,7 @@ class Background:
         return self.loop.is_closed()
 
     def close(self, disconnect: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Cancel everything that runs, disconnect, and end the thread."""
+        """Cancel all tasks, disconnect, and stop the thread."""
         self.run(_end(self.loop, disconnect))
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join()
@@ -180,7 +180,7 @@ class Backoff:
         return delay_s
 
     def reset(self) -> None:
-        """Start again: the last try succeeded."""
+        """Reset the delay after a success."""
         self._delay_s = self._first_s
 
 
@@ -197,7 +197,7 @@ class TokenBucket:
         self._counted_s: float | None = None
 
     async def take(self) -> None:
-        """Wait for one's turn; turns come in the order of the calls."""
+        """Wait for a token; callers are served in order."""
         if self._rate_per_s is None:
             return
         self._refill(self._rate_per_s)
@@ -206,7 +206,7 @@ class TokenBucket:
             await asyncio.sleep(-self._tokens / self._rate_per_s)
 
     def try_take(self) -> bool:
-        """Take a turn if there is one now."""
+        """Take a token if one is available."""
         if self._rate_per_s is None:
             return True
         self._refill(self._rate_per_s)

@@ -1,9 +1,9 @@
-"""Bindings in flight, and the truth about those whose answer got lost.
+"""Bindings in flight, and the outcome of those whose response was lost.
 
-A binding is one POST.  Without an answer it may or may not have happened: then the pod itself is
-asked.  The server drops a request that it has not done after seconds, which count from when it has
-received it; ``Transport`` bounds how late that may be, so that a binding of a process that leads no
-more is done before another can lead, or never.
+A binding is one POST.  Without a response its outcome is unknown, and the pod is read instead.  The
+API server drops a request that takes longer than its ``timeout``, counted from its arrival;
+``Transport`` bounds the time until the arrival.  So a binding of a former leader takes effect
+before another replica can lead, or never.
 Source of what the server answers: kubernetes pkg/registry/core/pod/storage/storage.go
 ``BindingREST``.
 """
@@ -61,7 +61,7 @@ class KubernetesBinds:
         return bool(self._ended)
 
     def end(self, index: int, error: ClusterError | None) -> None:
-        """Note the result of one binding; for the network side."""
+        """Record the result of one binding; called by the network thread."""
         self._results[index] = error
         self._ended.append((index, error))
         self._left -= 1
@@ -99,7 +99,7 @@ class BindingSender:
         self._worker_pool.hire(min(self._in_flight, self._worker_pool.size + len(self._jobs)))
 
     def close(self) -> None:
-        """End every binding that has not been begun; those in flight end when cancelled."""
+        """Fail all queued bindings; those in flight end when they are cancelled."""
         while self._jobs:
             binds, index, _ = self._jobs.popleft()
             binds.end(index, ClusterError("not sent: the connection was closed"))
@@ -180,7 +180,7 @@ class BindingSender:
 
 @dataclass(frozen=True, slots=True)
 class _Tried:
-    """What became of one request."""
+    """Outcome of one request."""
 
     error: ClusterError | None
     is_final: bool  # asking again would give the same

@@ -156,7 +156,7 @@ class KubernetesCluster:
         self.close()
 
     def close(self) -> None:
-        """Break off what is under way and close all connections.  Closing twice is allowed."""
+        """Cancel all requests and close all connections; idempotent."""
         if self._background.is_closed:
             return
         for watch in self._watches:
@@ -177,7 +177,7 @@ class KubernetesCluster:
         label_selector: LabelSelector | None = None,
         field_selector: str = "",
     ) -> Listing[KindT]:
-        """As the port has it; of a kind that is not installed there are no objects."""
+        """Return objects as ``port.Cluster.list``; none of a kind that is not installed."""
         selection = Selection(kind_type, namespace, selector_text(label_selector), field_selector)
         pager = Pager(self._transport, selection, self._page_size)
         items: list[KindT] = []
@@ -398,7 +398,7 @@ class KubernetesCluster:
         return self._background.run(self._transport.call(request))
 
     def _replace(self, obj: KindT, *, status: bool) -> KindT:
-        """Put the object in the place of the stored one, whose other fields it keeps."""
+        """Replace the stored object, and keep its fields that our type does not have."""
         kind_type, meta = type(obj), obj.metadata
         subresource = "status" if status else ""
         path = object_path(kind_type, meta.name, meta.namespace, subresource)
@@ -422,7 +422,7 @@ class KubernetesCluster:
     def _put_claim(
         self, name: str, namespace: str, path: str, patch: JsonObject, refused: InvalidError
     ) -> bytes:
-        """Put a claim as a patch changes it, its opaque parts as they are."""
+        """Apply a patch to a claim with a PUT that keeps opaque parts byte by byte."""
         path_of = object_path(ResourceClaim, name, namespace)
         request = Request("GET", path_of, accept=opaque_parts.PROTOBUF)
         stored = self._background.run(self._transport.call(request))

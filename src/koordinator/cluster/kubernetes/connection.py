@@ -1,6 +1,6 @@
-"""To which server, as whom: from a kubeconfig or from the pod that we run in.
+"""Address of the API server and credentials, from a kubeconfig or the service account of the pod.
 
-Files named here are not read yet: they may change while we run.
+Only paths of credential files are returned: the files are rotated, so they are read on use.
 Source: k8s.io/client-go tools/clientcmd/client_config.go, validation.go; rest/config.go
 ``InClusterConfig``.
 
@@ -32,7 +32,7 @@ Pem = bytes | Path | None  # the text itself, or the file that has it
 
 
 class ClusterEntry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """A server and how to know it.  Data are base64 of PEM and win over files."""
+    """A server and its certificate authority.  Data (PEM in base64) take precedence over files."""
 
     server: str = ""
     tls_server_name: str = ""
@@ -63,7 +63,7 @@ class ExecEntry(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
 
 
 class UserEntry(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
-    """How to prove who we are, and as whom to act (``as``).  A token file wins over a token."""
+    """Credentials and impersonation (``as``).  A token file takes precedence over a token."""
 
     client_certificate: str = ""
     client_certificate_data: bytes = b""
@@ -119,7 +119,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, rename="kebab"):
 
 @dataclass(frozen=True, slots=True)
 class EntryLocation:
-    """Where an entry stands: ``path`` names it inside the file."""
+    """Position of an entry; ``path`` is the one inside the file."""
 
     file: Path
     path: str
@@ -132,7 +132,7 @@ class EntryLocation:
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """The merged entries, each with the place where it was found."""
+    """The merged entries, each with its position."""
 
     clusters: dict[str, tuple[ClusterEntry, EntryLocation]]
     users: dict[str, tuple[UserEntry, EntryLocation]]
@@ -141,7 +141,7 @@ class Kubeconfig:
 
 
 def read_kubeconfig(files: Sequence[Path]) -> Kubeconfig:
-    """Return what the files say together.  Raises InputError with file and field."""
+    """Merge the files.  Raises InputError with file and field."""
     merged = Kubeconfig({}, {}, {}, "")
     current = ""
     for file in files:
@@ -198,7 +198,7 @@ class ExecPlugin:
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """How to prove who we are; ``headers`` are sent as they are (impersonation)."""
+    """Credentials; ``headers`` are sent unchanged (impersonation)."""
 
     certificate: Pem = None
     key: Pem = None

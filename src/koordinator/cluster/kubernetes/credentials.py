@@ -35,7 +35,7 @@ _VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1
 
 
 class PluginCredentials(msgspec.Struct, frozen=True, rename="camel"):
-    """What a plugin answers; certificate and key are PEM."""
+    """Output of a credential plugin; certificate and key are PEM."""
 
     token: str = ""
     client_certificate_data: str = ""
@@ -158,7 +158,7 @@ class Access:
 
 
 class Credentials:
-    """The access that counts now.  May be shared by threads."""
+    """Current credentials; thread-safe."""
 
     def __init__(
         self, connection: Connection, clock: Clock, environ: Mapping[str, str] = os.environ

@@ -22,7 +22,7 @@ _SHOWN = 300  # characters of an answer that is no Status object
 
 
 class UnreachableError(ClusterError):
-    """There is no answer.  If the request was ``sent``, the server may have done it."""
+    """There was no response.  If the request was ``sent``, it may have taken effect."""
 
     def __init__(self, message: str, *, sent: bool, hopeless: bool = False) -> None:
         super().__init__(message)
@@ -75,7 +75,7 @@ class ServerStatus(msgspec.Struct, frozen=True):
 
 
 def read_status(body: bytes) -> ServerStatus:
-    """Return the Status object of an answer; of another answer one with its text."""
+    """Return the Status object of a response, or one with the text of another response."""
     try:
         return decode_json(body, ServerStatus)
     except (msgspec.DecodeError, UnicodeDecodeError):

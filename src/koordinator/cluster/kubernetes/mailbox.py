@@ -22,7 +22,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class WatchRefusal:
-    """The end: what was asked will never be answered."""
+    """End of the items: the task has failed for good."""
 
     error: KoordinatorError
 
@@ -50,7 +50,7 @@ class Mailbox:
         self.put_at_once(item)
 
     def put_at_once(self, item: Item) -> None:
-        """Add, room or not."""
+        """Add an item even if the mailbox is full."""
         with self._lock:
             self._items.append(item)
             self._buffered_bytes += _size(item)
@@ -97,7 +97,7 @@ class Follower(ABC):
         self._task: asyncio.Task[None] | None = None
 
     def start(self) -> None:
-        """Begin to follow, until stopped."""
+        """Start the task."""
         self._task = asyncio.create_task(self._run())
         self._task.add_done_callback(self._report_fault)
 
@@ -107,12 +107,12 @@ class Follower(ABC):
         self.relist()
 
     def relist(self) -> None:
-        """Read everything again, now."""
+        """List again at once."""
         self.stop()
         self.start()
 
     def stop(self) -> None:
-        """End it."""
+        """Stop the task."""
         if self._task is not None:
             self._task.cancel()
             self._task = None

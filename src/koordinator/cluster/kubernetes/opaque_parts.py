@@ -1,9 +1,9 @@
-"""Changes of claims that JSON can't make, since it would not leave their opaque parts alone.
+"""Changes of claims in Protocol Buffers, which keep opaque parts byte by byte.
 
-The API server keeps the parameters for drivers byte by byte, such as with the spaces that Python's
-clients write, and compares these bytes: the server itself rewrites them when it applies a patch,
-and then refuses the patch, because it would change what is immutable.  In Protocol Buffers, which
-Go's clients speak, they go back as they came.
+The API server stores the opaque parameters of drivers as raw bytes, including whitespace, and
+compares these bytes.  When it applies a JSON patch it re-encodes them, and then rejects the patch,
+because the parameters are immutable.  In Protocol Buffers, the format of Go clients, the bytes are
+returned unchanged.
 
 Source: k8s.io/api resource/v1/generated.proto; k8s.io/apimachinery runtime.Unknown.
 """

@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """Which objects: of a kind, in a namespace or in all (None), that pass the selectors."""
+    """Selection of a list: kind, namespace (None for all) and selectors."""
 
     kind_type: type[KubeObject]
     namespace: str | None = None

@@ -1,7 +1,7 @@
-"""Follows one kind on the network: lists it, then reads its stream, for as long as it runs.
+"""Reflector of one kind: list, then watch, until it is stopped.
 
-Nothing is decoded here but what resuming needs.  A stream that breaks is taken up where it ended;
-if the server has forgotten that place, the kind is listed again.
+Only the fields that a resumed watch needs are decoded.  A broken stream is resumed at its last
+resource version; if the API server answers that it is too old, the kind is listed again.
 Source: k8s.io/client-go tools/cache/reflector.go.
 """
 
@@ -63,7 +63,7 @@ class _Error(msgspec.Struct):
 
 @dataclass(slots=True)
 class _Place:
-    """How far a run has come: the version of the last thing seen; empty is nowhere yet."""
+    """Resource version of the last event or list; empty before the first list."""
 
     version: str = ""
 
@@ -244,7 +244,7 @@ class Reflector(Follower):
         return self._transport.error(request, status.code or 500, status)
 
     def _is_refused(self, error: ClusterError) -> bool:
-        """Return whether it is the field selector that is wrong."""
+        """Return whether the API server rejects the field selector."""
         is_invalid = isinstance(error, InvalidError) and not isinstance(error, ForbiddenError)
         return is_invalid and bool(self._selection.fields) and not self._was_listed
 

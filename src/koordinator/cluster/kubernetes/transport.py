@@ -1,9 +1,9 @@
 """HTTP transport to the API server, with proxies from the environment.
 
-Unlike Python's own rules NO_PROXY may hold networks (10.0.0.0/8): clusters use them.
+Unlike in Python's standard library, NO_PROXY may contain CIDRs (10.0.0.0/8), as clusters use them.
 
-Runs on the event loop of one cluster instance.  When a connection that was used before turns out to
-be closed, aiohttp itself sends GET, PUT and DELETE once more.
+Runs on the event loop of one cluster instance.  If a reused connection turns out to be closed,
+aiohttp retries GET, PUT and DELETE once.
 
 Source: golang.org/x/net http/httpproxy/proxy.go; k8s.io/client-go rest/request.go,
 rest/with_retry.go (which answers are worth a retry).

@@ -2,10 +2,9 @@
 
 Proof that a view has caught up with the API server.
 
-A new leader must know everything that happened before it began to lead.  Lists of whole objects
-would show it.  Lists of their versions show it too, at a fraction of the cost, since a stream has
-nearly always delivered everything already: then nothing is left to decode, and no stream is
-interrupted.
+A new leader must have seen every change made before it became the leader.  A list of all objects
+would prove that.  A list of their metadata proves it at a fraction of the cost: the watch has
+nearly always delivered every change already, so nothing is decoded and no watch is interrupted.
 
 Watch of one object, for a reader that polls it and wants to read it earlier.
 """

@@ -1,4 +1,4 @@
-"""The bodies of writes, and what of an object each of them may change."""
+"""Bodies of write requests, and the parts of an object that each of them may change."""
 
 from typing import Any, TypeVar
 

@@ -66,21 +66,21 @@ class Attempts:
     # -- the attempt itself ------------------------------------------------------------------
 
     def begin(self, run: Sequence[QueuedPod]) -> None:
-        """Note that a decision about these pods begins."""
+        """Record the start of an attempt for these pods."""
         if self._stopwatch is not None:
             self._attempt = AttemptRecord(len(run), self._stopwatch.now_s())
             self.note(AttemptBegan(self._attempt, run[0].pod.spec.scheduler_name))
         self._binder.begin_attempt(self._attempt)
 
     def end(self) -> None:
-        """Note that what began has ended."""
+        """Record the end of the attempt."""
         attempt, self._attempt = self._attempt, None
         if attempt is not None and self._stopwatch is not None:
             attempt.took_s = self._stopwatch.now_s() - attempt.began_s
             self.note(AttemptEnded(attempt))
 
     def chosen(self, pod_class: PodClass) -> None:
-        """Note that a node has been chosen for such a pod, before it has its place."""
+        """Record that a node was chosen for a pod, before the pod is assumed there."""
         if self._attempt is not None:
             self.note(NodeChosen(pod_class))
 
@@ -119,7 +119,7 @@ class Attempts:
         self._queue.reject(queued, frozenset(plugins), frozenset(), message, now_s, need=need)
 
     def wait(self, queued: QueuedPod, main: tuple[str, str], message: str) -> None:
-        """Note that a pod waits on, for ``main`` plugin and reason, without having been tried."""
+        """Record that a pod stays pending for ``main`` plugin and reason, without an attempt."""
         self.note(PodRejected(self._clock.now_s(), queued, *main, tried=False))
         with self._isolation.barrier("report", queued.pod):
             self._outcomes.append(_unschedulable(queued, main, message))
@@ -138,7 +138,7 @@ class Attempts:
         self._queue.fail(queued, message, self._clock.now_s())
 
     def report_waiting(self, pod: Pod, message: str) -> None:
-        """Report to a pod why it waits."""
+        """Write to the pod why it is pending."""
         self._reporter.failed(pod, message)
         self.note(UnschedulableReported(pod, message))
 
@@ -162,7 +162,7 @@ class Attempts:
         self.note(PermitWaited(result, self._clock.now_s() - since_s))
 
     def prepared(self, assumed: Assumed, result: str) -> None:
-        """Note that the devices of a pod have reported their binding conditions, or will not."""
+        """Record that the binding conditions of a pod's devices are met, failed or timed out."""
         if assumed.drivers:
             now_s = self._clock.now_s()
             since_s = assumed.waits_since_s if assumed.deadline_s else now_s
@@ -187,7 +187,7 @@ class Attempts:
                 released(assumed)
 
     def bound(self, bound: Sequence[Assumed]) -> None:
-        """Note pods that have their nodes in the cluster, too."""
+        """Record pods whose binds the API server has confirmed."""
         if self._hooks.observe[PodsBound]:
             self.note(PodsBound(self._clock.now_s(), bound))
         for assumed in bound:
@@ -213,7 +213,7 @@ class Attempts:
         return bool(self._hooks.bind)
 
     def binds(self, assumed: Assumed) -> bool:
-        """Bind a pod by the feature that has its own bind for it; return whether one has."""
+        """Bind a pod with the feature that binds such pods; return whether there is one."""
         for has_own_bind, bind in self._hooks.bind:
             if has_own_bind(assumed.queued.pod):
                 bind(assumed)
@@ -223,7 +223,7 @@ class Attempts:
     # -- outcomes ----------------------------------------------------------------------------
 
     def take(self) -> list[Outcome]:
-        """Return what has come to an end since the last time, in order."""
+        """Return the outcomes since the last call, in order."""
         if self._hooks.observe[OutcomesTaken]:
             self.note(OutcomesTaken(self._clock.now_s()))
         outcomes, self._outcomes = self._outcomes, []

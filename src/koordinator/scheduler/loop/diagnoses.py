@@ -1,8 +1,8 @@
-"""Diagnoses of pending pods, and nodes that refuse many.
+"""Diagnoses of pending pods, and nodes whose kubelets reject pods.
 
-A kubelet counts pods that the scheduler does not know, such as pods that are terminating.  Without
-this, a controller that replaces a rejected pod would have it sent to the same node and rejected
-again.  The originals do send it.
+A kubelet counts pods that the scheduler does not know, such as terminating pods.  If it rejects a
+pod at admission and a controller replaces the pod, a scheduler without this module binds the
+replacement to the same node, where it is rejected again.  The originals do that.
 """
 
 from collections.abc import Container, Hashable
@@ -21,7 +21,7 @@ from koordinator.scheduler.snapshot import ClusterState, PodClass
 
 
 class Diagnoses:
-    """Diagnoses for one scheduler; to ``explain`` every pod, each is asked about on its own."""
+    """Diagnoses for one scheduler; with ``explain`` each pod is diagnosed separately."""
 
     def __init__(
         self,
@@ -39,7 +39,7 @@ class Diagnoses:
         self._nominated_at: tuple[Hashable, dict[str, list[tuple[Pod, PodClass]]]] = ((0, 0), {})
 
     def lost_rival(self, pod: Pod, *, ended: bool) -> bool:
-        """Follow the nomination of a pod by another scheduler; return whether it has ended.
+        """Update the nomination of a pod of another scheduler; return whether it has ended.
 
         Only more important pods count, not equals: these may have been nominated after ours.
         Source: koordinator pkg/scheduler/frameworkext, gate CrossSchedulerNomination.
@@ -54,7 +54,7 @@ class Diagnoses:
         return bool(before) and self._rivals.node_of(pod.key) != before
 
     def nominated(self, but: Container[str] = ()) -> dict[str, list[tuple[Pod, PodClass]]]:
-        """Return the pods nominated to each node; ``but`` are keys of pods that don't count."""
+        """Return the pods nominated to each node, except those with the keys in ``but``."""
         version = (self._nominator.version, self._rivals.version)
         known_at, every = self._nominated_at
         if version != known_at:
@@ -74,7 +74,7 @@ class Diagnoses:
         return {node: pods for node, pods in remaining.items() if pods}
 
     def world(self) -> Hashable:
-        """Return what changes with every change that could change a verdict."""
+        """Return a key that differs after every change that could change a verdict."""
         state = self._state
         return (
             state.usage_log.position,
@@ -86,7 +86,7 @@ class Diagnoses:
         )
 
     def known(self, cycle: SchedulingCycle, pod_class: PodClass) -> Diagnosis | None:
-        """Ten thousand pods of one kind that don't fit are diagnosed once."""
+        """Return the cached diagnosis of an equal pod: a new one costs a full evaluation."""
         if cycle.extenders.concerns(pod_class):  # their next answer is unknown
             return None
         if self._explain or self.nominated() or self._known_at != self.world():
@@ -100,7 +100,7 @@ class Diagnoses:
         pod_class: PodClass,
         scorecard: Scorecard | None = None,
     ) -> Diagnosis:
-        """Find out why a pod fits nowhere, and keep the answer for its like."""
+        """Diagnose why a pod fits no node, and cache the diagnosis for equal pods."""
         diagnosis = cycle.diagnose(pod, pod_class, self.nominated(), scorecard)
         if self._known_at != self.world():
             self.kept.clear()
@@ -138,7 +138,7 @@ def is_refused(pod: Pod) -> bool:
 
 
 class NodeRefusals:
-    """Remembers refusals, by pods that are alike and node."""
+    """Recent rejections by kubelets, by likeness of pods and by node."""
 
     def __init__(self, clock: Clock, state: ClusterState) -> None:
         self._clock, self._state = clock, state
@@ -161,7 +161,7 @@ class NodeRefusals:
             del self.by_likeness[next(iter(self.by_likeness))]
 
     def rows_avoided(self, pod_class: PodClass) -> frozenset[int]:
-        """Return the rows of the nodes to which such pods are not sent now."""
+        """Return the rows of the nodes that are avoided for such pods at present."""
         if not self.by_likeness:
             return frozenset()
         now_s, rows = self._clock.now_s(), self._state.nodes.rows
@@ -173,13 +173,13 @@ class NodeRefusals:
         )
 
     def _current(self, alike: Hashable) -> dict[str, _Refusal]:
-        """Take out what is known of such pods, without what is long over."""
+        """Return the recent rejections of such pods, and drop expired ones."""
         now_s, known = self._clock.now_s(), self.by_likeness.pop(alike, {})
         return {node: one for node, one in known.items() if now_s < one.until_s + one.lasts_s}
 
 
 def _likeness(pod_class: PodClass) -> Hashable:
-    """Return what a pod shares with the one that its controller makes in its place."""
+    """Return the key that a pod shares with its replacement."""
     for owner in pod_class.owner_references:
         if owner.controller and owner.uid:
             return pod_class.namespace, owner.uid

@@ -1,4 +1,4 @@
-"""Pods that go so that others find room."""
+"""Evictions for preemption, and the nominations that go with them."""
 
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -29,7 +29,7 @@ from koordinator.scheduler.snapshot import ClusterState, ObjectChange, PlacedPod
 
 
 class PreemptionExecutor:
-    """Nominates and evicts for one scheduler."""
+    """Evictions and nominations of one scheduler."""
 
     def __init__(
         self,
@@ -66,7 +66,7 @@ class PreemptionExecutor:
         return self._evict_for(pod.pod, victims)
 
     def _evict_for(self, pod: Pod, victims: Sequence[PlacedPod]) -> ClusterError | None:
-        """Delete victims up to the first that can't be deleted; return why."""
+        """Delete victims until a deletion fails; return the error, if any."""
         self._bindings.settle(victims)
         began_s, error = self._attempts.now_s(), None
         is_pending = any(map(_is_to_delete, victims))
@@ -159,7 +159,7 @@ class PreemptionExecutor:
         return None
 
     def _note_leaving(self, victim: PlacedPod) -> None:
-        """Note what the events will say: who is evicted next must not count on this pod."""
+        """Mark the pod as terminating before its event arrives; it is no victim twice."""
         if self._state.pods.by_key.get(victim.key) is victim:
             now = to_datetime(self._clock.now_s())
             meta = structs.replace(victim.pod.metadata, deletion_timestamp=now)
@@ -168,7 +168,7 @@ class PreemptionExecutor:
 
 
 def preemptor_of(group: KubeObject) -> str:
-    """Return the kind of preemptor that a group of scheduling.k8s.io is."""
+    """Return the value of the ``preemptor`` label for a group of scheduling.k8s.io."""
     return COMPOSITE_POD_GROUP if isinstance(group, CompositePodGroup) else POD_GROUP
 
 

@@ -48,7 +48,7 @@ class Feature:
     # -- events of the cluster -----------------------------------------------------------------
 
     def needs_own_bind_event(self, pod: Pod) -> bool:
-        """Return whether it matters here that one of our own binds has come true.
+        """Return whether the feature must see the event of a bind of this scheduler.
 
         Otherwise ``on_pod_event`` is not called for that event.
         """
@@ -67,7 +67,7 @@ class Feature:
         raise NotImplementedError
 
     def after_events(self) -> None:
-        """Do what all events together are a reason for."""
+        """React once to all events of a batch."""
         raise NotImplementedError
 
     # -- into the queue ----------------------------------------------------------------------
@@ -77,7 +77,7 @@ class Feature:
         raise NotImplementedError
 
     def wake(self) -> None:
-        """Put back into the queue what may find room since the last time."""
+        """Requeue pods for which capacity may have become free since the last call."""
         raise NotImplementedError
 
     # -- a decision --------------------------------------------------------------------------
@@ -96,23 +96,23 @@ class Feature:
         raise NotImplementedError
 
     def work(self, now_s: float) -> bool:
-        """Do the work that later decisions depend on; return whether anything was written."""
+        """Do work that later decisions depend on; return whether anything was written."""
         raise NotImplementedError
 
     def steps(self) -> Sequence["Step"]:
-        """Return the work of the process that leads after each step of the loop; called once."""
+        """Return the steps that the leader runs after each step of the loop; called once."""
         raise NotImplementedError
 
     def follow(self) -> None:
-        """Do what replaces ``steps`` in a process that does not lead: it writes nothing."""
+        """Do what a replica that does not lead does in place of ``steps``; it writes nothing."""
         raise NotImplementedError
 
     def finish(self) -> None:
-        """Write at once what would be written in the next seconds."""
+        """Flush delayed writes."""
         raise NotImplementedError
 
     def next_wakeup_s(self, *, synced: bool) -> float | None:
-        """Return when there is something to do even without events; None: only events can help.
+        """Return when the feature has work even without events; None if only events cause work.
 
         ``synced``: everything that exists has been taken in.
         """

@@ -1,4 +1,4 @@
-"""The features that take part in deciding: the second page of the contract of features.
+"""Features that take part in scheduling decisions: the second page of the feature contract.
 
 A feature of one of these kinds implements all methods of its class, and hooks of ``Feature`` as it
 needs them.
@@ -20,7 +20,7 @@ from koordinator.scheduler.queue import QueuedPod
 
 @dataclass(frozen=True, slots=True)
 class GateReport:
-    """Place of a pod in front of a feature's gate."""
+    """Position of a pod at a feature's gate."""
 
     reason: str
     detail: str  # position, the first in line and what that one waits for
@@ -31,42 +31,42 @@ class GateReport:
 
 
 class GateFeature(Feature):
-    """A feature that keeps pods out of the queue until it is their turn."""
+    """A feature that gates pods, such as a queue of jobs."""
 
     gate: ClassVar[str] = ""  # the name of the gate in reports
     gate_events: ClassVar[tuple[EventHint, ...]] = ()  # the events that open it
 
     def pre_enqueue(self, pod: Pod) -> Refusal | None:
-        """Return why a pod that no plugin keeps out must not enter the queue; None: it may."""
+        """Return why a pod that passed PreEnqueue must not enter the queue; None if it may."""
         raise NotImplementedError
 
     def gate_report(self, pod: Pod) -> GateReport | None:
-        """Return what exactly a pod that ``pre_enqueue`` keeps out waits for; None: nothing.
+        """Return the position of a pod that ``pre_enqueue`` gates; None if it is not gated.
 
         Called to explain it; changes nothing.
         """
         raise NotImplementedError
 
     def take_ungated(self) -> Iterable[str]:
-        """Return the pods whose gates are to be asked again, before the next one is picked."""
+        """Return the pods whose gates must be checked again before the next pod is popped."""
         raise NotImplementedError
 
     def send_behind_gates(self, pods: Sequence[QueuedPod]) -> Sequence[QueuedPod]:
-        """Return those popped pods that have passed their gates and must go back behind them."""
+        """Return the popped pods that must go back behind their gates."""
         raise NotImplementedError
 
 
 class Unit(Protocol):
-    """What is decided at once: a pod, a run of equal pods, all members of a gang group."""
+    """Unit of one decision: a pod, a run of equal pods, or all members of a gang group."""
 
     def decide(self) -> int:
-        """Decide, and hand to the bindings what has a place; return how many pods were tried."""
+        """Schedule the pods and start their bindings; return the number of attempted pods."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class GroupDryRun:
-    """What pods get that are decided together by rules of their own."""
+    """Result for pods that a feature decides together."""
 
     plugin: str
     reason: str = ""  # why they have no places; empty if they have
@@ -78,7 +78,7 @@ class GroupFeature(Feature):
     """A feature that decides pods together, such as the members of a gang."""
 
     def unit(self, cycle: SchedulingCycle, head: QueuedPod) -> Unit | None:
-        """Return what is decided together with a pod that no run takes; None: it goes alone."""
+        """Return the unit of a pod outside a run; None if it is decided alone."""
         raise NotImplementedError
 
     def try_group(self, queued: QueuedPod) -> GroupDryRun | None:
@@ -89,11 +89,11 @@ class GroupFeature(Feature):
         raise NotImplementedError
 
     def pods_sharing_nomination(self, pod: Pod) -> Sequence[str]:
-        """Return the pods that give up their nominations with this one."""
+        """Return the pods whose nominations end with that of this pod."""
         raise NotImplementedError
 
     def broken(self, head: Pod, lost: Sequence[Pod]) -> Sequence[str]:
-        """Return the pods that fail with one whose attempt broke off; some ``lost`` places."""
+        """Return the pods that fail with a pod whose attempt was aborted; some ``lost`` places."""
         raise NotImplementedError
 
     def released(self, assumed: Assumed) -> None:
@@ -111,7 +111,7 @@ class HolderFeature(Feature):
         raise NotImplementedError
 
     def on_reservation_use(self, uid: str) -> None:
-        """Record that a placed pod begins or ends to use the hold with a uid."""
+        """Record that a placed pod starts or stops using the hold with a uid."""
         raise NotImplementedError
 
 

@@ -1,4 +1,4 @@
-"""Events of pods: who has a node goes into the state, who needs one into the queue."""
+"""Events of pods: bound pods go to the state, pending pods to the queue."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 

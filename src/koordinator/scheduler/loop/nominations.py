@@ -1,4 +1,4 @@
-"""Places kept for pods that make room for themselves: who has one, and what is written of it."""
+"""Nominated nodes of preemptors: the nominator, ``status.nominatedNodeName``, requeueing."""
 
 from collections.abc import Container, Mapping
 
@@ -43,7 +43,7 @@ class Nominations:
             self._queue.on_nomination_ended(pod, self._clock.now_s())
 
     def follow(self, pod: Pod) -> None:
-        """Follow what events say about the node to which a waiting pod is nominated."""
+        """Apply ``status.nominatedNodeName`` of a pending pod from an event."""
         if self._nominator.update(pod):
             self._queue.on_nomination_ended(pod, self._clock.now_s())
 

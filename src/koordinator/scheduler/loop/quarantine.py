@@ -44,7 +44,7 @@ class Quarantine:
         self.events.pop((type(obj), obj.key), None)
 
     def add(self, event: WatchEvent, error: Exception, waited_s: float = 0.0) -> None:
-        """Leave an object out; each time for twice as long as the last one."""
+        """Quarantine an object; the backoff doubles each time."""
         obj = event.object
         fault = self._isolation.fault("ingest", error, subject_of(obj))
         if event.type is not EventType.DELETED:
@@ -55,7 +55,7 @@ class Quarantine:
         self._isolation.report(fault)
 
     def step(self) -> None:
-        """Try again what is due."""
+        """Retry the objects whose backoff is over."""
         now_s = self._clock.now_s()
         for event, due_s, waited_s in list(self.events.values()):
             if due_s <= now_s:

@@ -1,7 +1,6 @@
-"""Reports to the API server: conditions, events, and patches that are repeated until they show.
+"""Reports to the API server: conditions, events, and patches that are retried until they show.
 
-What an object should say is derived from the state anyway: a write that was lost costs nothing but
-time.
+The content is derived from the state, so a lost write only delays the report.
 
 Source: kubernetes pkg/scheduler/schedule_one.go ``handleSchedulingFailure``,
 ``updatePodStatus``; client-go tools/events (an event repeated within six minutes becomes a
@@ -195,7 +194,7 @@ class Reporter:
         )
 
     def nominated(self, pod: Pod, node: str) -> None:
-        """Write the node where room is being made; empty takes the nomination back.
+        """Write ``status.nominatedNodeName``; empty clears it.
 
         Of a reservation only the scheduler knows.
         """

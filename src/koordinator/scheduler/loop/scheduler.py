@@ -3,7 +3,7 @@
 One ``step`` applies all events and then works until no pod is ready.  Nothing happens between
 steps, so the caller decides when time passes: a thread that waits for the watch, or a simulation.
 
-The only loop of the scheduler.  It knows a list of features, and none by name.
+There is no other loop.  It has a list of features and refers to none by name.
 """
 
 import logging
@@ -361,7 +361,7 @@ class Scheduler:
         self._isolation.report(fault)
 
     def _failing_with(self, head: QueuedPod, lost: Sequence[QueuedPod]) -> list[QueuedPod]:
-        """Return the pods without places that were decided with the first of a run."""
+        """Return the unplaced pods that were decided with the first pod of a run."""
         pods = [queued.pod for queued in lost]
         keys: list[str] = []
         for broken in self._hooks.broken:
@@ -392,46 +392,46 @@ class Scheduler:
 
     @property
     def handle(self) -> SchedulerHandle:
-        """What the loop stands on."""
+        """The handle that features use."""
         return self._handle
 
     @property
     def state(self) -> ClusterState:
-        """The cluster as it is known here."""
+        """The in-memory state of the cluster."""
         return self._handle.state
 
     @property
     def queue(self) -> SchedulingQueue:
-        """The pods that wait."""
+        """The scheduling queue."""
         return self._queue
 
     @property
     def nominator(self) -> Nominator:
-        """The pods for which places are kept."""
+        """The nominated pods."""
         return self._handle.nominator
 
     @property
     def cycles(self) -> Mapping[str, SchedulingCycle]:
-        """How pods are decided, by scheduler name."""
+        """The scheduling cycles by scheduler name."""
         return self._handle.cycles
 
     @property
     def attempts(self) -> int:
-        """How many pods have been tried, each time counted."""
+        """The number of attempts so far, counted per pod."""
         return self._handle.attempts.tried
 
     @property
     def is_synced(self) -> bool:
-        """Whether everything that existed when last asked has been taken in."""
+        """Whether the caches have synced: all objects of the last list are in the state."""
         return self._handle.watch.is_synced
 
     @property
     def is_saturated(self) -> bool:
-        """Whether so much is under way that deciding waits for it."""
+        """Whether decisions wait because too many bindings are in progress."""
         return self._handle.binder.in_flight > self._handle.options.in_flight // 2
 
     def warm_up(self) -> None:
-        """Decide dummy pods, so that the first real one finds all code loaded."""
+        """Schedule dummy pods, so that code is loaded and compiled before the first real pod."""
         for name, cycle in self.cycles.items():
             spec = PodSpec(containers=(PodContainer(name="c"),), scheduler_name=name)
             pod = Pod(metadata=ObjectMeta(name="warm-up", namespace="default"), spec=spec)
@@ -441,7 +441,7 @@ class Scheduler:
                 cycle.choose_batch([pod_class, pod_class])
 
     def next_wakeup_s(self) -> float | None:
-        """Return when there is something to do even without events; None: only events can help."""
+        """Return when there is work even without events; None if only events cause work."""
         wakeups: list[float | None] = [*self._bindings.deadlines()]
         for part in (self._queue, self._quarantine, self._handle.gates):
             with self._isolation.barrier("wakeup"):
@@ -452,7 +452,7 @@ class Scheduler:
         return min((due_s for due_s in wakeups if due_s is not None), default=None)
 
     def finish(self) -> None:
-        """Send what has been decided and wait for the answers; for the end of the process."""
+        """Finish all bindings; called at shutdown."""
         with self._isolation.barrier("bind"):
             self._bindings.begin()
         with self._isolation.barrier("bind"):
@@ -460,7 +460,7 @@ class Scheduler:
         self._handle.attempts.close()
 
     def report(self) -> None:
-        """Write at once what would be written of objects in the next seconds."""
+        """Flush delayed writes of objects."""
         self._call_each("step", self._hooks.finish)
 
     def pages(self, ask: Ask) -> dict[str, Page]:
@@ -471,7 +471,7 @@ class Scheduler:
         return merged
 
     def validate(self) -> None:
-        """Derive everything redundant again, between two steps.  Raises BugError."""
+        """Check that redundant state is consistent.  Raises BugError."""
         self.state.validate()
         self._queue.validate()
         self.nominator.validate()

@@ -1,4 +1,4 @@
-"""A pod on its own, or a run of equal pods, from the queue to the bindings."""
+"""Units of the plain loop: a single pod or a run of equal pods, from queue to binding."""
 
 from collections.abc import Collection, Sequence
 
@@ -25,7 +25,7 @@ _WINDOW_GROWTH = 8
 
 
 class PodRun:
-    """Pods that stood next to each other in the queue and share a run key, or one pod."""
+    """Adjacent pods of the queue with one run key, or a single pod."""
 
     def __init__(
         self, handle: SchedulerHandle, cycle: SchedulingCycle, pods: Sequence[QueuedPod]
@@ -79,7 +79,7 @@ class PodRun:
         return count
 
     def _are_independent(self, pods: Sequence[QueuedPod], classes: Sequence[PodClass]) -> bool:
-        """Return whether only amounts and limits decide about these pods.
+        """Return whether these pods are decided by amounts and limits alone.
 
         No plugin has to permit one, or records one by name, and no node is kept for others or
         avoided.
