@@ -561,7 +561,7 @@ def plugin_contract(
                     spec,
                     (args or {}).get(spec.name, spec.example.args),
                     [c for c in CHECKS if c not in (without or {}).get(spec.name, ())],
-                    worlds or _worlds(spec.example),
+                    worlds or (_example_clusters(spec.example), _example_pods(spec.example)),
                     needs_effect=worlds is None and not spec.example.silent,
                 ),
                 id=spec.name,
@@ -656,11 +656,6 @@ def _effects(case: PluginCase) -> set[str]:
 # -- worlds ----------------------------------------------------------------------------------
 
 
-def _worlds(example: PluginExample) -> Worlds:
-    """Return random clusters and pods with the example laid over them."""
-    return _example_clusters(example), _example_pods(example)
-
-
 @st.composite
 def _example_clusters(draw: st.DrawFn, example: PluginExample) -> list[KubeObject]:
     objects: list[KubeObject] = []
@@ -676,7 +671,9 @@ def _example_clusters(draw: st.DrawFn, example: PluginExample) -> list[KubeObjec
     names = [obj.metadata.name for obj in objects if isinstance(obj, Node)]
     for name in names if example.node_objects else ():
         own = draw(st.sampled_from(example.node_objects))
-        objects.append(with_defaults(decode_object(apply_merge_patch(own, _named(name)))))
+        objects.append(
+            with_defaults(decode_object(apply_merge_patch(own, {"metadata": {"name": name}})))
+        )
     return objects + [with_defaults(decode_object(dict(one))) for one in example.objects]
 
 
@@ -690,10 +687,6 @@ def _example_pods(draw: st.DrawFn, example: PluginExample) -> Pod:
 
 def _merged(obj: KubeObject, part: JsonObject) -> KubeObject:
     return with_defaults(decode_object(apply_merge_patch(to_manifest(obj), part)))
-
-
-def _named(name: str) -> JsonObject:
-    return {"metadata": {"name": name}}
 
 
 @st.composite

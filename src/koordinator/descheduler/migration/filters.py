@@ -162,7 +162,9 @@ class MoveFilter:
         migrating = resolved_limit(replicas, self._args.max_migrating_per_workload)
         unavailable = resolved_limit(replicas, self._args.max_unavailable_per_workload)
         if replicas in {1, migrating, unavailable}:
-            return MoveRefusal(EvictionGate.EXPECTED_REPLICAS, f"{replicas} of {_named(owner)}")
+            return MoveRefusal(
+                EvictionGate.EXPECTED_REPLICAS, f"{replicas} of {owner.kind} {owner.name}"
+            )
         return None
 
     # -- passing -----------------------------------------------------------------------------
@@ -267,7 +269,3 @@ def _local_storage(pod: Pod) -> MoveRefusal | None:
 
 def _claims(pod: Pod) -> MoveRefusal | None:
     return MoveRefusal(EvictionGate.PVC) if has_volume_claim(pod) else None
-
-
-def _named(owner: OwnerReference) -> str:
-    return f"{owner.kind} {owner.name}"

@@ -113,12 +113,8 @@ def _place(
     reserved = reserve(other.active_profile, snapshot, pod_class, row)
     if not isinstance(reserved, AllocationResult):
         return False
-    transaction.assume(_key(number), pod, pod_class, row, reserved)
+    transaction.assume(f"\0member/{number}", pod, pod_class, row, reserved)
     return True
-
-
-def _key(number: int) -> str:
-    return f"\0member/{number}"
 
 
 def _share_claims(members: Sequence[Member]) -> bool:

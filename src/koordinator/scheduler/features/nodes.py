@@ -208,7 +208,13 @@ def node_page(state: ClusterState, name: str) -> dict[str, Any]:
         "remaining": _amounts(state, allocatable - requested),
         "allocatable": _amounts(state, allocatable),
         "imageStates": _images(state, row),
-        "pvcRefCounts": dict(Counter(claim for placed in pods for claim in _claims(placed.pod))),
+        "pvcRefCounts": dict(
+            Counter(
+                f"{placed.pod.metadata.namespace}/{name}"
+                for placed in pods
+                for name in named_claims(placed.pod.spec.volumes)
+            )
+        ),
     }
     return {field: value for field, value in page.items() if value}
 
@@ -255,10 +261,6 @@ def _images(state: ClusterState, row: int) -> dict[str, Any]:
                 "Nodes": {node: {} for node in nodes},
             }
     return shown
-
-
-def _claims(pod: Pod) -> list[str]:
-    return [f"{pod.metadata.namespace}/{name}" for name in named_claims(pod.spec.volumes)]
 
 
 _SOCKET = 16  # bits by which a socket's number is shifted in the number of a core

@@ -409,7 +409,10 @@ class Reservations:
         for name in [hold.offer.name for hold in owned if hold.row == row][:NAMED]:
             named = AFFINITY.entry(ReservationAffinity(name=name))
             changed.append(
-                (f"name {name} in its reservation affinity: {_one(named)}", _annotated(it, named))
+                (
+                    f"name {name} in its reservation affinity: {', '.join(named.values())}",
+                    _annotated(it, named),
+                )
             )
         text = f"remove its reservation affinity (annotation {AFFINITY.key})"
         return [*changed, (text, _annotated(it, {}))]
@@ -453,10 +456,6 @@ def _annotated(it: Pod, entry: Mapping[str, str]) -> Pod:
     """Return the pod with this reservation affinity."""
     rest = {k: v for k, v in it.metadata.annotations.items() if k != AFFINITY.key}
     return replace(it, metadata=replace(it.metadata, annotations={**rest, **entry}))
-
-
-def _one(entry: Mapping[str, str]) -> str:
-    return ", ".join(entry.values())
 
 
 def _is_evictable(placed: PlacedPod) -> bool:
