@@ -1,9 +1,10 @@
 """Page of tested versions: from recorded results, and from the files that lock the programs."""
 
+import re
 from collections import Counter
 from pathlib import Path
 
-from docs.generate.support import ReleaseResults, compatibility, read_results
+from docs.generate.support import ROOT, ReleaseResults, compatibility, read_results
 from tests.e2e.compatibility import merged, read_outcomes
 
 REPORT = """<testsuites><testsuite>
@@ -58,6 +59,16 @@ def test_page_has_a_column_per_release_and_the_versions_of_the_programs() -> Non
     row = "| `suites` | koord-scheduler, koord-manager | {} passed | {} passed |"
     assert row.format(*counts) in text
     assert "faults" not in older[1].folders
+    programs = re.findall(r"^\| kube-apiserver, kube-scheduler \| (\S+) \|", text, re.MULTILINE)
+    assert programs == list(read_results())
     assert f"| several components | {newest[1].folders['faults']['passed']} passed | not" in text
     for program in ("helm", "containerd", "Hadoop YARN", "Prometheus"):
         assert f"| {program} | " in text
+
+
+def test_page_on_installing_names_the_minor_releases_that_were_run() -> None:
+    """The newest first."""
+    page = (ROOT / "docs/how-to/install.md").read_text("utf-8")
+    *most, last = (release.rpartition(".")[0] for release in read_results())
+
+    assert f"Tested with Kubernetes {', '.join(most)} and {last};" in " ".join(page.split())
