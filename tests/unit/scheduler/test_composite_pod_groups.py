@@ -396,3 +396,19 @@ def test_tree_without_placements_is_explained(profile: Any) -> None:
         "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining"
     )
     assert not any(remedy.sufficient for each in found for remedy in each.remedies)
+
+
+def test_members_of_an_incomplete_tree_have_one_explanation() -> None:
+    """A group lacks a member; the large member of the other finds no node."""
+    tree = (composite("job", 2), leaf("a", 2, "job"), leaf("b", 2, "job"))
+    pods = [*members("a", 1), *members("b", 1), member("b1", "b", cpu=9)]
+    one = world(node("n", 4), *tree, *pods)
+
+    found = [explain(one.scheduler.handle, pod.key) for pod in pods]
+
+    (text,) = {each.gang for each in found}
+    assert text == (
+        "gang group default/podGroup/a,default/podGroup/b: 3 of 4 members find a place once "
+        "1 more exists"
+    )
+    assert len({(each.causes, each.remedies) for each in found}) == 1

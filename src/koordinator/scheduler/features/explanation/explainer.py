@@ -533,12 +533,15 @@ class _GangDryRun:
 def _missing_members(cache: GangCache, own: Gang | None) -> dict[str, int] | None:
     """Return how many members each gang of an incomplete group lacks, gated ones apart.
 
-    None if that is unknown, or if other conditions keep the group, as for a tree.
+    None if that is unknown, as in a tree that starts with some of its groups.
     """
-    if own is None or own.terms is None or own.terms.tree is not None:
+    if own is None or own.terms is None:
+        return None
+    tree = own.terms.tree
+    if tree is not None and not tree.required.issuperset(tree.leaf_ids):
         return None
     missing, is_short = dict[str, int](), False
-    for name in own.terms.group:
+    for name in own.terms.group if tree is None else tree.leaf_ids:
         gang = cache.gangs.get(name)
         if gang is None or gang.terms is None:
             return None
