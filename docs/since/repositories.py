@@ -21,6 +21,7 @@ _OF_DESCHEDULER: Final = ("cmd", "metrics", "pkg")
 _MODULES: Final[Mapping[str, Sequence[str]]] = {
     "kubernetes": ("pkg/scheduler", "cmd/kube-scheduler"),
     "client-go": ("tools/leaderelection",),
+    "dynamic-resource-allocation": ("resourceclaim",),
     "kube-scheduler": ("config",),
     "component-base": (
         "cli",
