@@ -218,7 +218,7 @@ def _group(group: DeviceGroup, healthy: int, letters: Letters) -> Table:
 
 def _legend(letters: Letters) -> RenderableType:
     if not letters:
-        return Text("no pod holds devices, CPUs of its own or parts of NUMA nodes", "dim")
+        return Text("no pod has devices, its own CPUs or parts of NUMA nodes", "dim")
     table = Table("pod", "", "holds", box=None, header_style="bold")
     for placed, letter, colour in letters.values():
         table.add_row(Text(letter, colour), placed.key, ", ".join(_allocation_texts(placed)))

@@ -405,7 +405,7 @@ class Transport:
 
     async def _send(self, request: Request, access: Access, timeout_s: float) -> Reply:
         if not request.changes_nothing and not self._may_write():
-            raise FencedError(f"not sent: this process is not the leader any more ({request})")
+            raise FencedError(f"not sent: this process is no longer the leader ({request})")
         loop = asyncio.get_running_loop()
         started_s = loop.time()
         code = "<error>"

@@ -315,7 +315,7 @@ class JobQueueCache:
             queue.validate()
         for quota, front in self._front.items():
             if quota not in self.stale and any(one not in self.queues[quota].jobs for one in front):
-                raise BugError(f"jobs that are gone stand in front of the queue of {quota}.")
+                raise BugError(f"the queue begins with jobs that do not exist: {quota}.")
 
     def _take_out(self, job_id: str) -> None:
         quota = self._home.pop(job_id)

@@ -94,7 +94,7 @@ class Snapshot:
     def __getitem__(self, rows: IntArray) -> "Snapshot":
         """Return a view of some rows, which may repeat."""
         if self._added is not None:
-            raise TypeError("a view of rows with pods added has no views of its own")
+            raise TypeError("a view of rows with added pods cannot be narrowed")
         rows = rows if self.rows is None else self.rows[rows]
         return Snapshot(self._state, rows, restorable=self._restorable)
 
