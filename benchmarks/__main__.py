@@ -54,14 +54,14 @@ MODULES = [
 
 def _load() -> tuple[dict[str, Benchmark], list[str]]:
     """Return the benchmarks by name, and a sentence for each module that can't be imported here."""
-    found: dict[str, Benchmark] = {}
+    by_name: dict[str, Benchmark] = {}
     problems = []
     for name in MODULES:
         try:
-            found |= importlib.import_module(f"benchmarks.{name}").BENCHMARKS
+            by_name |= importlib.import_module(f"benchmarks.{name}").BENCHMARKS
         except ModuleNotFoundError as error:
             problems.append(f"benchmarks of {name}: no module {error.name}; make bench installs it")
-    return found, problems
+    return by_name, problems
 
 
 def main() -> None:

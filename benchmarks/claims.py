@@ -87,11 +87,11 @@ def judging(scale: float) -> dict[str, Any]:
     for kind in range(KINDS):
         pending = (_pending(world, kind),)
         started = time.perf_counter()
-        found = table.of_claims(pending, len(snapshot))
+        verdicts = table.of_claims(pending, len(snapshot))
         between = time.perf_counter()
         for row in range(len(snapshot)):
             answer = allocate(table.devices.pools(row), pending, table.devices.use)
-            if verdict_of(answer) != (found.codes[row], found.scores[row]):
+            if verdict_of(answer) != (verdicts.codes[row], verdicts.scores[row]):
                 raise AssertionError(f"row {row} differs for claims of kind {kind}")
         quick.append(between - started)
         plain.append(time.perf_counter() - between)
@@ -108,10 +108,10 @@ def _pending(world: Embedded, kind: int) -> PendingClaim:
     wanted = claim("c", kind)
     if not isinstance(wanted, ResourceClaim):
         raise TypeError(wanted)
-    found = pending_claim(wanted, lambda name: world.state.objects.get(DeviceClass, name))
-    if isinstance(found, str):
-        raise TypeError(found)
-    return found
+    pending = pending_claim(wanted, lambda name: world.state.objects.get(DeviceClass, name))
+    if isinstance(pending, str):
+        raise TypeError(pending)
+    return pending
 
 
 BENCHMARKS = {

@@ -139,8 +139,8 @@ def calls(make: Make, measured: int, scale: float) -> dict[str, Any]:
 
 def _package(file: str) -> str:
     """Return the folder of a module below ``koordinator``; other files are ``others``."""
-    _, found, inside = file.rpartition("/koordinator/")
-    return inside.rpartition("/")[0] or "foundation" if found else "others"
+    _, separator, inside = file.rpartition("/koordinator/")
+    return inside.rpartition("/")[0] or "foundation" if separator else "others"
 
 
 BENCHMARKS = {

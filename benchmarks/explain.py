@@ -55,9 +55,9 @@ def _milliseconds(world: Embedded, key: str) -> float:
     took_s = []
     for _ in range(TIMES):
         started_s = time.process_time()
-        found = explain(world.scheduler.handle, key)
+        explanation = explain(world.scheduler.handle, key)
         took_s.append(time.process_time() - started_s)
-        assert found.causes, key
+        assert explanation.causes, key
     return min(took_s) * 1e3
 
 

@@ -104,18 +104,18 @@ def plan(size: int, cpu: int) -> Callable[[float], dict[str, Any]]:
         gc.collect()
         tune_garbage_collector()
         took = []
-        found = PostFilterResult()
+        headroom = PostFilterResult()
         for _ in range(7):
             began = time.process_time()
-            found = free_headroom(cycle.profile, state, {}, members)
+            headroom = free_headroom(cycle.profile, state, {}, members)
             took.append(time.process_time() - began)
-        priorities = [victim.priority for victim in found.victims]
+        priorities = [victim.priority for victim in headroom.victims]
         return {
             "ms": round(min(took) * 1e3),
             "first ms": round(took[0] * 1e3),
             "median ms": round(float(np.median(took)) * 1e3),
-            "places": len(found.places),
-            "victims": len(found.victims),
+            "places": len(headroom.places),
+            "victims": len(headroom.victims),
             "highest": max(priorities, default=0),
         }
 

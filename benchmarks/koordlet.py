@@ -67,9 +67,9 @@ def _measured(machine: PodsMachine, seconds: float) -> dict[str, Any]:
     cores = (_cpu_s() - before) / (time.perf_counter() - started)
     store, now_s = machine.agent.store, machine.clock.now_s()
     samples = [
-        len(found.values)
+        len(series.values)
         for uid in store.owners(Metric.POD_CPU)
-        if (found := store.between(Metric.POD_CPU, uid, now_s - seconds, now_s)) is not None
+        if (series := store.between(Metric.POD_CPU, uid, now_s - seconds, now_s)) is not None
     ]
     return {
         "cores": round(cores, 3),

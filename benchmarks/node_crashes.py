@@ -49,9 +49,9 @@ def _crashes(scale: float) -> dict[str, Any]:
         agent = parts.enter_context(NodeAgent(cluster, node, state, _GATES, proxy))
         agent.wait_until_called(_PATIENCE_S)
         socket = f"{state}/pod-resources/kubelet.sock"
-        found = _killed(cluster, node, agent, socket, int(KILLS * scale))
+        result = _killed(cluster, node, agent, socket, int(KILLS * scale))
         node.stop_kubelet()
-        return found
+        return result
 
 
 def _killed(
@@ -106,10 +106,10 @@ def _why(cluster: ControlPlane, node: real_node.RealNode, made: Manifest, victim
     """Return what is known of a pod that does not run: its status, its events, the last logs."""
     now = node.get(made)
     meta, status = now["metadata"], now["status"]
-    found = cluster.api.request("GET", f"/api/v1/namespaces/{meta['namespace']}/events")
+    response = cluster.api.request("GET", f"/api/v1/namespaces/{meta['namespace']}/events")
     logged = [
         f"{event['reason']} x{event.get('count') or 1}: {event.get('message', '')}"
-        for event in found["items"]
+        for event in response["items"]
         if event["involvedObject"].get("uid") == meta["uid"]
     ]
     waiting = [each.get("state") for each in status.get("containerStatuses", [])]

@@ -60,8 +60,8 @@ def allocation(workload: str, policy: str, scale: float) -> dict[str, Any]:
     for seed in seeds:
         curve = _curve(trace, policy, seed)
         for mark, values in at.items():
-            found = curve.allocation_at(mark)
-            values.append(math.nan if found is None else found)
+            allocated = curve.allocation_at(mark)
+            values.append(math.nan if allocated is None else allocated)
     return {
         "at 100 %": round(float(np.mean(at[100])), 2),
         "at 130 %": round(float(np.mean(at[130])), 2),

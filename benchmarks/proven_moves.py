@@ -330,8 +330,8 @@ class _Week:
                 self._left.setdefault(app, []).append(Eviction(pod.spec.node_name, now_s, ran_s))
             elif pod.key not in self._started_s:
                 if pod.key not in self._pending:
-                    gone = self._left.get(app)
-                    self._pending[pod.key] = (now_s, gone.pop(0) if gone else None)
+                    ended = self._left.get(app)
+                    self._pending[pod.key] = (now_s, ended.pop(0) if ended else None)
                 if pod.spec.node_name:
                     since_s, left = self._pending.pop(pod.key)
                     self._started_s[pod.key] = now_s

@@ -82,7 +82,7 @@ COMPONENTS = {
         "/api/v1/namespaces/default/pods",
         pod,
         "/api/v1/namespaces/default/pods",
-        lambda found: bool(found["spec"].get("nodeName")),
+        lambda pod: bool(pod["spec"].get("nodeName")),
     ),
     "manager": Component(
         _manager, "/api/v1/nodes", node, "/apis/slo.koordinator.sh/v1alpha1/nodeslos", bool
@@ -92,7 +92,7 @@ COMPONENTS = {
         f"{_SCHEDULING}/podmigrationjobs",
         _job,
         f"{_SCHEDULING}/podmigrationjobs",
-        lambda found: found.get("status", {}).get("phase") == "Failed",
+        lambda job: job.get("status", {}).get("phase") == "Failed",
     ),
 }
 
@@ -111,18 +111,20 @@ def _measure(component: Component) -> Callable[[float], dict[str, Any]]:
                 for it in range(pods)
             )
             send(cluster.api, placed)
-            found: dict[str, Any] = {}
+            durations: dict[str, Any] = {}
             with _replicas(cluster, component) as (leader, other):
-                found |= _until_decided(cluster, component, "kill -9", leader.kill, other)
+                durations |= _until_decided(cluster, component, "kill -9", leader.kill, other)
             with _replicas(cluster, component) as (leader, other):
                 stop = lambda it=leader: it.signal(signal.SIGTERM)  # noqa: E731
-                found |= _until_decided(cluster, component, "SIGTERM", stop, other)
+                durations |= _until_decided(cluster, component, "SIGTERM", stop, other)
             with _replicas(cluster, component) as (leader, other):
                 cluster.stop_apiserver()
                 time.sleep(OUTAGE_S)
                 cluster.start_apiserver()
-                found |= _until_decided(cluster, component, "outage", lambda: None, leader, other)
-        return found
+                durations |= _until_decided(
+                    cluster, component, "outage", lambda: None, leader, other
+                )
+        return durations
 
     return run
 
@@ -190,10 +192,10 @@ def _wait_for_decision(cluster: ControlPlane, component: Component, name: str) -
 
     def is_decided() -> bool:
         try:
-            found = cluster.api.request("GET", f"{component.decided_path}/{name}")
+            manifest = cluster.api.request("GET", f"{component.decided_path}/{name}")
         except ApiError:
             return False
-        return component.is_decided(found)
+        return component.is_decided(manifest)
 
     eventually(is_decided, _PATIENCE_S)
     return _CLOCK.now_s()
@@ -201,11 +203,11 @@ def _wait_for_decision(cluster: ControlPlane, component: Component, name: str) -
 
 def _moment(process: KoordProcess, message: str) -> float:
     """Return when a process last logged a message, in seconds since the epoch; 0 if never."""
-    found_s = 0.0
+    moment_s = 0.0
     for line in process.log.read_text().splitlines():
         if line.startswith("{") and (entry := json.loads(line))["msg"] == message:
-            found_s = entry["ts"] / 1e3
-    return found_s
+            moment_s = entry["ts"] / 1e3
+    return moment_s
 
 
 BENCHMARKS = {

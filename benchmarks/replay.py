@@ -71,11 +71,11 @@ def replay(scale: float) -> dict[str, Any]:
         started = time.perf_counter()
         done = subprocess.run(command, stdout=subprocess.PIPE, check=True)
         seconds = time.perf_counter() - started
-        found = json.loads(done.stdout)
+        report = json.loads(done.stdout)
         return {
             "s": round(seconds, 1),
             "events": events,
-            "placed": found["after"]["placed"],
+            "placed": report["after"]["placed"],
             "MB": round(path.stat().st_size / 1e6, 1),
             "reports": NODES * HOUR_S // REPORT_S,
         }

@@ -83,7 +83,7 @@ def large(_scale: float, *, one_spine: bool = False) -> dict[str, Any]:
 
 def against_exact(scale: float) -> dict[str, Any]:
     """Compare the moves of the search with the fewest, on small clusters at 75 to 92 % use."""
-    found, fewest, missed, equal, solved = 0, 0, 0, 0, 0
+    moves, fewest, missed, equal, solved = 0, 0, 0, 0, 0
     began = solver_s = 0.0
     search_s = 0.0
     for seed in range(round(_CLUSTERS * scale)):
@@ -107,15 +107,15 @@ def against_exact(scale: float) -> dict[str, Any]:
             missed += 1
             continue
         RoomLedger(cluster)
-        found += len(plan.moves)
+        moves += len(plan.moves)
         fewest += exact
         equal += len(plan.moves) == exact
     return {
         "clusters with room": solved,
         "search found none": missed,
-        "moves": found,
+        "moves": moves,
         "fewest (exact)": fewest,
-        "more in %": round(100 * (found / max(fewest, 1) - 1), 1),
+        "more in %": round(100 * (moves / max(fewest, 1) - 1), 1),
         "as few in % of clusters": round(100 * equal / max(solved - missed, 1), 1),
         "s of the search": round(search_s, 1),
         "s of the solver": round(solver_s, 1),

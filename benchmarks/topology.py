@@ -131,8 +131,8 @@ def ours() -> Choose:
         tree.put(host, f"h{host:03}", labels)
 
     def choose(free: np.ndarray, count: int) -> list[int] | None:
-        found = plan(tree, GatherRules(), OfferSlots.of(free.astype(np.int64)), count)
-        return None if found is None else found.rows.tolist()
+        domain_plan = plan(tree, GatherRules(), OfferSlots.of(free.astype(np.int64)), count)
+        return None if domain_plan is None else domain_plan.rows.tolist()
 
     return choose
 
@@ -212,7 +212,7 @@ def simulate(choose: Choose, other: Choose, jobs: int, load: float, seed: int) -
 
 def quality(scale: float) -> dict[str, Any]:
     """Compare the mean number of blocks of a job at three loads, ten days each."""
-    found: dict[str, Any] = {}
+    by_load: dict[str, Any] = {}
     for load in (0.7, 0.9, 1.2):
         jobs, days = int(2_000 * scale), range(5)
         own = [simulate(ours(), original(), jobs, load, day) for day in days]
@@ -222,11 +222,11 @@ def quality(scale: float) -> dict[str, Any]:
             for what in ("blocks", "exact", "other")
         )
         there = float(np.mean([day.blocks for day in other]))
-        found[f"load {load}"] = (
+        by_load[f"load {load}"] = (
             f"{blocks:.4f} blocks; exact {exact:.4f} ({blocks / exact - 1:+.1%}); original on the "
             f"same clusters {paired:.4f}, on its own {there:.4f}"
         )
-    return found
+    return by_load
 
 
 BENCHMARKS = {

@@ -3,7 +3,8 @@
 Packages list in their docstrings only modules that they have.  A Protocol with one implementation
 exists only where an import rule requires it, and its docstring names the rule.  Names of functions,
 parameters and variables have none of the words of ``VAGUE_WORDS``: ``held`` names no value, but
-``requests``, ``allocation`` and ``message`` do.
+``requests``, ``allocation`` and ``message`` do.  Words of ``VAGUE_VALUES`` are verbs that functions
+may have: a docstring may state that something *is found*, but ``found`` is not the name of a node.
 ``python -m tests.names_check`` prints what breaks a rule, and exits 1 if anything does; it is a
 part of ``make check``.  Several kinds of the API may have one name, since Kubernetes chose it.
 """
@@ -48,7 +49,15 @@ VAGUE_WORDS = frozenset(
     }
 )
 
+#: Words that no parameter, variable or attribute has, except as in ``not_found`` and ``as_found``.
+VAGUE_VALUES = frozenset({"found", "gone", "lack", "lacking", "sought"})
+
 _VAGUE = re.compile(rf"(?<![a-z])(?:{'|'.join(sorted(VAGUE_WORDS))})(?![a-z])", re.IGNORECASE)
+_VAGUE_VALUE = re.compile(
+    rf"(?<![a-z])(?<!not_)(?<!as_)(?:{'|'.join(sorted(VAGUE_VALUES))})(?![a-z])"
+)
+#: The same where a name is bound; prose between quotation marks seldom looks so.
+_BOUND_VALUE = re.compile(rf"{_VAGUE_VALUE.pattern}\w* *(?:[:=,)]| in )")
 
 #: Names that stay although they exist more than once, with the reason.
 SHARED: Mapping[str, str] = {}
@@ -157,17 +166,32 @@ def stale_listings(source: Path = SOURCE) -> dict[str, list[str]]:
 
 
 def vague_names(folder: Path) -> dict[str, list[str]]:
-    """Return the names with a word of ``VAGUE_WORDS`` that the modules of a folder define."""
+    """Return the names with a vague word that the modules of a folder define."""
     vague: dict[str, list[str]] = {}
     for path in sorted(folder.rglob("*.py")):
         text = path.read_text("utf-8")
-        if not _VAGUE.search(text):  # few files have such a word, and parsing all takes long
+        if not _has_vague(text):  # parsing all files takes long
             continue
-        defined = {name for node in ast.walk(_parsed(text)) for name in _defined(node)}
-        names = sorted(name for name in defined if _VAGUE.search(name))
-        if names:
-            vague[path.relative_to(folder).as_posix()] = names
+        defined = {name for node in ast.walk(_parsed(text)) for name in _vague(node)}
+        if defined:
+            vague[path.relative_to(folder).as_posix()] = sorted(defined)
     return vague
+
+
+def _has_vague(text: str) -> bool:
+    """Return whether a name of a module can have such a word; str.find is faster than a pattern."""
+    lower = text.lower()
+    if any(word in lower for word in VAGUE_WORDS) and _VAGUE.search(text):
+        return True
+    return any(word in text for word in VAGUE_VALUES) and bool(_BOUND_VALUE.search(text))
+
+
+def _vague(node: ast.AST) -> Iterator[str]:
+    """Yield the name that a node defines or assigns, if it has a word that it may not have."""
+    is_value = not isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef)
+    for name in _defined(node):
+        if _VAGUE.search(name) or (is_value and _VAGUE_VALUE.search(name)):
+            yield name
 
 
 def _defined(node: ast.AST) -> Iterator[str]:

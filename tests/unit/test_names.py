@@ -57,6 +57,14 @@ def test_vague_name_is_found(tmp_path: Path) -> None:
     assert vague_names(folder) == {"a.py": ["asked_s", "held", "was_told"]}
 
 
+def test_verb_as_the_name_of_a_value_is_found(tmp_path: Path) -> None:
+    """Functions may have the verb, and so may the name of an error or a fixture."""
+    text = "def is_found(gone):\n    found = not_found = left_as_found = foundation = 1\n"
+    folder = package(tmp_path, a=text, b='"""found, gone."""\n')
+
+    assert vague_names(folder) == {"a.py": ["found", "gone"]}
+
+
 def test_type_alias_that_is_defined_twice_is_found(tmp_path: Path) -> None:
     """Constants and private aliases may share their names."""
     folder = package(

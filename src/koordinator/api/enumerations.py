@@ -30,7 +30,7 @@ def _values_of(named: re.Match[str]) -> str:
 def _enumerations() -> Mapping[str, type[StrEnum]]:
     return {
         name: each
-        for found in pkgutil.walk_packages(api.__path__, f"{api.__name__}.")
-        for name, each in vars(import_module(found.name)).items()
+        for info in pkgutil.walk_packages(api.__path__, f"{api.__name__}.")
+        for name, each in vars(import_module(info.name)).items()
         if isinstance(each, type) and issubclass(each, StrEnum)
     }

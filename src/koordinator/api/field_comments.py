@@ -15,11 +15,11 @@ _WAIVER = re.compile(r"#\s*(?:noqa|type: ignore)\b[^#]*")
 @cache
 def field_comments(struct: type) -> Mapping[str, str]:
     """Return the comment of every attribute of a class that has one, its bases included."""
-    found: dict[str, str] = {}
+    comments: dict[str, str] = {}
     for each in reversed(struct.__mro__):
         if each.__module__.startswith("koordinator."):
-            found |= _of_classes(each.__module__).get(each.__qualname__, {})
-    return found
+            comments |= _of_classes(each.__module__).get(each.__qualname__, {})
+    return comments
 
 
 @cache

@@ -42,9 +42,9 @@ def _places() -> Iterator[Path]:
         if place.suffix == ".egg" or not place.is_dir():
             yield place
             continue
-        for found in place.iterdir():
-            if found.suffix.lower() in {".dist-info", ".egg-info", ".egg"}:
-                yield found
+        for package in place.iterdir():
+            if package.suffix.lower() in {".dist-info", ".egg-info", ".egg"}:
+                yield package
 
 
 def _is_archive(place: Path) -> bool:

@@ -133,10 +133,10 @@ def test_driver_that_fails_on_a_machine_with_cards_is_searched_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """By each reading of the devices; a machine without cards of NVIDIA has no GPUs."""
-    host, found = MemoryHost(), False
+    host, is_ready = MemoryHost(), False
 
     def init() -> None:
-        if not found:
+        if not is_ready:
             raise pynvml.NVMLError(pynvml.NVML_ERROR_LIB_RM_VERSION_MISMATCH)
 
     monkeypatch.setattr(pynvml, "nvmlInit", init)
@@ -150,7 +150,7 @@ def test_driver_that_fails_on_a_machine_with_cards_is_searched_again(
             read()
     assert gpus.driver_version == ""
 
-    found = True
+    is_ready = True
     with pytest.raises(HostError):
         gpus.usage()  # each second, and a search may take long
     assert len(gpus.devices()) == len(gpus.usage())

@@ -387,15 +387,15 @@ def test_tree_without_placements_is_explained(profile: Any) -> None:
     pods = (*members("a", 1, cpu=3), *members("b", 1, cpu=3))
     one = world(*nodes, *tree, leaf("b", 1, "job"), *pods, profile=profile)
 
-    found = [explain(one.scheduler.handle, f"default/{name}") for name in ("a0", "b0")]
+    explanations = [explain(one.scheduler.handle, f"default/{name}") for name in ("a0", "b0")]
 
-    assert [each.verdict for each in found] == ["waits", "waits"]
-    (why,) = {each.causes[0].sentence for each in found}
+    assert [each.verdict for each in explanations] == ["waits", "waits"]
+    (why,) = {each.causes[0].sentence for each in explanations}
     assert why == (
         "no placements have room for enough groups of CompositePodGroup default/job: "
         "minCount (2) cannot be satisfied: 1 scheduled, 0 remaining"
     )
-    assert not any(remedy.sufficient for each in found for remedy in each.remedies)
+    assert not any(remedy.sufficient for each in explanations for remedy in each.remedies)
 
 
 def test_members_of_an_incomplete_tree_have_one_explanation() -> None:
@@ -404,11 +404,11 @@ def test_members_of_an_incomplete_tree_have_one_explanation() -> None:
     pods = [*members("a", 1), *members("b", 1), member("b1", "b", cpu=9)]
     one = world(node("n", 4), *tree, *pods)
 
-    found = [explain(one.scheduler.handle, pod.key) for pod in pods]
+    explanations = [explain(one.scheduler.handle, pod.key) for pod in pods]
 
-    (text,) = {each.gang for each in found}
+    (text,) = {each.gang for each in explanations}
     assert text == (
         "gang group default/podGroup/a,default/podGroup/b: 3 of 4 members find a place once "
         "1 more exists"
     )
-    assert len({(each.causes, each.remedies) for each in found}) == 1
+    assert len({(each.causes, each.remedies) for each in explanations}) == 1

@@ -143,12 +143,12 @@ def test_gang_that_fits_is_explained_alike_by_all_members() -> None:
     one = embedded(node("a", cpu=4), node("b", cpu=4), group("g", 4), *gang, config=BOTH)
     one.scheduler.step(limit=0)
 
-    found = {key: explain(one.scheduler.handle, key) for key in sorted(one.state.unbound)}
+    by_key = {key: explain(one.scheduler.handle, key) for key in sorted(one.state.unbound)}
 
-    assert {each.verdict for each in found.values()} == {"fits"}
+    assert {each.verdict for each in by_key.values()} == {"fits"}
     one.run_to_fixed_point()
     assert {f"default/{name}": on for name, on in placed(one).items()} == {
-        key: each.node for key, each in found.items()
+        key: each.node for key, each in by_key.items()
     }
 
 
@@ -158,11 +158,11 @@ def test_every_quota_of_the_members_is_raised_by_its_own_part(name: str) -> None
     gang = [member(f"g-{at}", "g", 2, labels={LABEL: of}) for at, of in enumerate("aba")]
     there = [node("n", cpu=20), group("g", 3), *gang]
 
-    found = explained(
+    explanation = explained(
         *there, team("a", most=1), team("b", most=1), config=BOTH, name=f"default/{name}"
     )
 
-    assert [each.text for each in found.remedies if each.sufficient] == [
+    assert [each.text for each in explanation.remedies if each.sufficient] == [
         "raise the max of quota a by cpu:3; and raise the max of quota b by cpu:1"
     ]
     one = embedded(*there, team("a", most=4), team("b", most=2), config=BOTH)
@@ -178,10 +178,10 @@ def test_members_of_gangs_that_start_together_have_one_explanation() -> None:
     one = embedded(node("n", cpu=4), group("g", 2, ids), group("h", 2, ids), *pods, config=BOTH)
     one.run_to_fixed_point()
 
-    found = [explain(one.scheduler.handle, f"default/{pod.metadata.name}") for pod in pods]
+    explanations = [explain(one.scheduler.handle, f"default/{pod.metadata.name}") for pod in pods]
 
-    assert {each.gang for each in found} == {
+    assert {each.gang for each in explanations} == {
         "gang group default/g,default/h: 2 of 4 members find a place once 1 more exists"
     }
-    assert len({each.causes for each in found}) == 1
-    assert len({each.remedies for each in found}) == 1
+    assert len({each.causes for each in explanations}) == 1
+    assert len({each.remedies for each in explanations}) == 1

@@ -224,9 +224,9 @@ def test_smaller_minimum_is_offered_as_the_api_server_takes_it(release: str, set
     """Kubernetes 1.36 refuses to change it."""
     one = world(node("n", 2), pod_group("train", 3, release), *members(3), release=release)
 
-    found = explain(one.scheduler.handle, "default/m0")
+    explanation = explain(one.scheduler.handle, "default/m0")
 
-    smaller = [each.text for each in found.remedies if each.kind == "gang"]
+    smaller = [each.text for each in explanation.remedies if each.kind == "gang"]
     assert smaller == [
         f"set minCount of {setting} default/train to 2: that many members find a place"
     ]

@@ -255,18 +255,18 @@ def test_group_without_a_placement_is_explained(profile: KubeSchedulerConfigurat
     nodes = [*rack("r1", 1), *rack("r2", 2)]
     one = world(*nodes, group(3), *members(3, cpu=3), profile=profile)
 
-    found = explanations(one)
+    listed = explanations(one)
 
-    assert {each.verdict for each in found} == {"waits"}
-    (why,) = {each.causes[0].sentence for each in found}
+    assert {each.verdict for each in listed} == {"waits"}
+    (why,) = {each.causes[0].sentence for each in listed}
     assert why == (
         "no nodes that share a value of example.com/rack have room for PodGroup default/train; "
         "the best, r2, for 2 of 3"
     )
-    assert {each.gang.partition(": ")[2] for each in found} == {
+    assert {each.gang.partition(": ")[2] for each in listed} == {
         "3 of 3 members find a place, but not together"
     }
-    (smaller,) = {one.text for each in found for one in each.remedies if one.sufficient}
+    (smaller,) = {one.text for each in listed for one in each.remedies if one.sufficient}
     assert smaller == (
         "set minCount of PodGroup default/train to 2: nodes with example.com/rack=r2 take that "
         "many members"
@@ -279,19 +279,19 @@ def test_late_member_is_explained_by_the_rack_of_the_others() -> None:
     running = [member(f"m{at}", cpu=4, on="r10") for at in range(1)]
     one = world(*rack("r1", 1), *rack("r2", 1), group(1), *running, member("late", cpu=1))
 
-    (found,) = explanations(one)
+    (explanation,) = explanations(one)
 
-    assert found.causes[0].sentence == (
+    assert explanation.causes[0].sentence == (
         "the nodes with example.com/rack=r1, where members of PodGroup default/train are, have "
         "room for 0 of 1 more"
     )
-    assert not [each for each in found.remedies if each.sufficient]
+    assert not [each for each in explanation.remedies if each.sufficient]
 
 
 def test_group_without_labelled_nodes_is_explained() -> None:
-    (found, _) = explanations(world(node("n", 8), group(2), *members(2)))
+    (explanation, _) = explanations(world(node("n", 8), group(2), *members(2)))
 
-    assert found.causes[0].sentence == (
+    assert explanation.causes[0].sentence == (
         "no node has the label example.com/rack that the nodes of PodGroup default/train must share"
     )
 
@@ -302,12 +302,12 @@ def test_group_that_fits_is_explained_with_the_rack_that_it_gets() -> None:
     there = [*rack("r1", 2), *rack("r2", 3), used, group(2), *members(2)]
     one = embedded(*there, config=PROFILES[0], gates=ON)
 
-    found = explanations(one)
+    listed = explanations(one)
 
-    assert {each.verdict for each in found} == {"fits"}
+    assert {each.verdict for each in listed} == {"fits"}
     one.run_to_fixed_point()
     places = {name: on for name, on in placed(one).items() if name != "used"}
-    assert [each.node for each in found] == [places["m0"], places["m1"]]
+    assert [each.node for each in listed] == [places["m0"], places["m1"]]
 
 
 def test_trial_of_a_move_keeps_members_in_their_rack() -> None:

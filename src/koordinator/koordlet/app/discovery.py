@@ -105,7 +105,7 @@ def refresh_accelerators(
     See ``read_hardware`` for the arguments.
     """
     problems: list[str] = []
-    found = _gpus(gpus, before, problems)
+    known = _gpus(gpus, before, problems)
     described: Sequence[Xpu] = ()
     if xpu_folder:
         unreadable: list[str] = []
@@ -113,7 +113,7 @@ def refresh_accelerators(
         problems += () if before.xpus else unreadable
     return replace(
         before,
-        gpus=found,
+        gpus=known,
         gpu_problem="; ".join(problems),
         driver_version=gpus.driver_version if gpus is not None else "",
         cards=rdma_functions(files, roots.sys) if with_cards else (),

@@ -85,8 +85,8 @@ class DeviceCounter(Protocol):
 def find_device_counter(plugins: Sequence[object]) -> DeviceCounter | None:
     """Return the plugin of a profile that counts devices, if there is one."""
     # The protocol is checked last: that takes twenty times as long as looking up a method.
-    found = (one for one in plugins if hasattr(one, "device_counts"))
-    return next((one for one in found if isinstance(one, DeviceCounter)), None)
+    candidates = (one for one in plugins if hasattr(one, "device_counts"))
+    return next((one for one in candidates if isinstance(one, DeviceCounter)), None)
 
 
 def served_usage(

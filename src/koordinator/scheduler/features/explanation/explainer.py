@@ -545,9 +545,9 @@ def _missing_members(cache: GangCache, own: Gang | None) -> dict[str, int] | Non
         gang = cache.gangs.get(name)
         if gang is None or gang.terms is None:
             return None
-        lacking = gang.terms.min_member - gang.present
-        is_short |= lacking > 0
-        missing[name] = max(lacking - gang.states[MemberState.BLOCKED], 0)
+        shortage = gang.terms.min_member - gang.present
+        is_short |= shortage > 0
+        missing[name] = max(shortage - gang.states[MemberState.BLOCKED], 0)
     return missing if is_short else None
 
 

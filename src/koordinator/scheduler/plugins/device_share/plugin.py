@@ -127,8 +127,10 @@ class DeviceShare:
 
     def setup(self, plugins: Sequence[Any]) -> None:
         """Look up the plugin that aligns pods to NUMA nodes."""
-        found = (plugin for plugin in plugins if hasattr(plugin, "aligns"))
-        self.aligner = next((plugin for plugin in found if isinstance(plugin, NumaAligner)), None)
+        candidates = (plugin for plugin in plugins if hasattr(plugin, "aligns"))
+        self.aligner = next(
+            (plugin for plugin in candidates if isinstance(plugin, NumaAligner)), None
+        )
 
     def applies(self, pod: PodClass) -> bool:
         """Return whether the pod requests more than CPU, memory, ephemeral storage and pods."""

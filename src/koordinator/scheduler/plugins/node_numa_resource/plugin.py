@@ -90,8 +90,8 @@ class NodeNumaResource:
 
     def setup(self, plugins: Sequence[Any]) -> None:
         """Look up the plugins of the profile that give NUMA hints."""
-        found = (plugin for plugin in plugins if hasattr(plugin, "numa_hints"))
-        providers = [plugin for plugin in found if isinstance(plugin, NumaHintProvider)]
+        candidates = (plugin for plugin in plugins if hasattr(plugin, "numa_hints"))
+        providers = [plugin for plugin in candidates if isinstance(plugin, NumaHintProvider)]
         self.settings = replace(self.settings, providers=tuple(providers))
         self._versions = tuple(p.hints.version for p in providers if p.hints.version is not None)
 

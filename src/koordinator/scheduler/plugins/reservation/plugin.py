@@ -116,8 +116,8 @@ class Reservations:
 
     def setup(self, plugins: Sequence[Any]) -> None:
         """Look up the plugins that allocate devices, CPUs and NUMA nodes."""
-        found = (p for p in plugins if hasattr(p, "numa_hints") or hasattr(p, "aligns"))
-        self.parts = tuple(p for p in found if isinstance(p, NumaHintProvider | NumaAligner))
+        candidates = (p for p in plugins if hasattr(p, "numa_hints") or hasattr(p, "aligns"))
+        self.parts = tuple(p for p in candidates if isinstance(p, NumaHintProvider | NumaAligner))
 
     # -- usable holds --------------------------------------------------------------------------
 
