@@ -298,6 +298,9 @@ async def _answer(response: aiohttp.ClientResponse) -> Any:
 
 def _running(pod: Manifest, pod_ip: IPv4Address) -> Manifest:
     spec, now = pod["spec"], _now()
+    conditions = ["Initialized", "ContainersReady", "Ready"]
+    if "PodScheduled" not in [it["type"] for it in pod["status"].get("conditions", ())]:
+        conditions.append("PodScheduled")  # a pod that was created with a node, as a static pod
     return {
         "phase": "Running",
         "startTime": now,
@@ -305,7 +308,7 @@ def _running(pod: Manifest, pod_ip: IPv4Address) -> Manifest:
         "hostIPs": [{"ip": _HOST_IP}],
         "podIP": str(pod_ip),
         "podIPs": [{"ip": str(pod_ip)}],
-        "conditions": [_condition(it) for it in ("Initialized", "ContainersReady", "Ready")],
+        "conditions": [_condition(it) for it in conditions],
         "initContainerStatuses": [
             _container(it, _up(now) if it.get("restartPolicy") == "Always" else _completed(now))
             for it in spec.get("initContainers", [])

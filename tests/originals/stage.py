@@ -27,34 +27,33 @@ from tests.e2e.waiting import eventually
 
 Manifest = dict[str, Any]
 
-#: Of Kubernetes 1.35, off by default: the suite enables them.
+#: Of Kubernetes 1.37, off by default: the suite enables them.
 _GATES = (
     "GenericWorkload",
-    "DRADeviceTaints",
-    "DRADeviceTaintRules",
-    "DRAExtendedResource",
-    "DRAPartitionableDevices",
-    "DRAConsumableCapacity",
-    "DRADeviceBindingConditions",
-    "DRAAdminAccess",
+    "DRADeviceCompatibilityGroups",
+    "DRAOptionalNodeOperations",
+    "DRAPartitionableDevicesType",
+    "DRAResourcePoolStatus",
+    "DRAWorkloadResourceClaims",
 )
-_ALPHA = ",".join(
+_APIS = ",".join(
     f"{version}=true"
     for version in (
-        "scheduling.k8s.io/v1alpha1",
+        "scheduling.k8s.io/v1beta1",
+        "scheduling.k8s.io/v1alpha3",
         "resource.k8s.io/v1alpha3",
         "resource.k8s.io/v1beta1",
         "resource.k8s.io/v1beta2",
     )
 )
 _ALL_GATES = ",".join(f"{gate}=true" for gate in _GATES)
-_SERVER_FLAGS = (f"--feature-gates={_ALL_GATES}", f"--runtime-config={_ALPHA}")
-_SCHEDULER_GATES = f"--feature-gates={_ALL_GATES},GangScheduling=true"
+_SERVER_FLAGS = (f"--feature-gates={_ALL_GATES}", f"--runtime-config={_APIS}")
+_SCHEDULER_GATES = f"--feature-gates={_ALL_GATES}"
 #: What the pods of the suite run, and its driver's, whose program is ours: see ``proxy``.
 _IMAGES = {
-    "registry.k8s.io/pause:3.10.1": FOREVER,
-    "registry.k8s.io/e2e-test-images/busybox:1.37.0-1": SHELL,
-    "registry.k8s.io/sig-storage/hostpathplugin:v1.16.1": SHELL,
+    "registry.k8s.io/pause:3.10.2": FOREVER,
+    "registry.k8s.io/e2e-test-images/busybox:1.37.0-2": SHELL,
+    "registry.k8s.io/sig-storage/hostpathplugin:v1.17.1": SHELL,
 }
 _PROXY = Path(__file__).parent / "proxy"
 _INSTALLED = Path(__file__).parents[2] / "deploy/koordinator.yaml"
