@@ -52,8 +52,8 @@ def kubernetes() -> Path:
 def koordinator(checkout: Path) -> Path:
     """Return the suite of a checkout of Koordinator; built once for each.
 
-    Go's proxy does not have its module.  The suite is compiled with the versions of the suite of
-    Kubernetes, which saves most of the work: from a copy whose go.mod requires no others.
+    Go's proxy does not have its module.  The suite is compiled with Kubernetes 1.35, for which it
+    was written, from a copy whose go.mod requires nothing else.
     """
     if not (checkout / "test/e2e/e2e.go").is_file():
         raise ControlPlaneError(
