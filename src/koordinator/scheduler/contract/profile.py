@@ -176,9 +176,13 @@ class Profile:
 
     def applicable_plugins(self, pod: PodClass) -> "Profile":
         """Return the profile without the plugins that ignore such pods."""
+        applies: dict[int, bool] = {}  # by plugin: most are at several extension points
 
         def applicable(actives: tuple[ActivePlugin, ...]) -> tuple[ActivePlugin, ...]:
-            return tuple([active for active in actives if active.applies(pod)])
+            for active in actives:
+                if id(active.plugin) not in applies:
+                    applies[id(active.plugin)] = active.applies(pod)
+            return tuple([active for active in actives if applies[id(active.plugin)]])
 
         return replace(
             self,
