@@ -37,7 +37,6 @@ from koordinator.cli.input.live import LiveObjects, is_live, readable_objects
 from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
-from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explanations import explain_pods
@@ -103,13 +102,7 @@ def show_gang(
     """Print one gang with all its members."""
     live = _read(flags)
     gangs = {one.gang: one for one in _summaries(flags, live)}
-    (in_namespace,) = flags.scope.full_names([name.replace("/", "\0")], live.namespace)
-    in_namespace = in_namespace.replace("\0", "/")
-    wanted = in_namespace if "/" not in name or in_namespace in gangs else name
-    if wanted not in gangs:
-        accepted = f"must be one of {', '.join(gangs)}" if gangs else "there are no gangs"
-        raise InputError(f"{accepted}, got {wanted!r}", source="gang show")
-    one = gangs[wanted]
+    one = gangs[flags.scope.gang_name(name, gangs, live.namespace, "gang show")]
     if flags.output is not Output.TABLE:
         print_data(_as_data(one), flags.output)
         return

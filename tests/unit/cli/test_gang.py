@@ -204,6 +204,17 @@ spec: {workloadRef: {name: job, podGroup: driver}, containers: [{name: c, image:
 """
 
 
+POD_GROUP = """
+{apiVersion: v1, kind: Node, metadata: {name: n}, status: {allocatable: {cpu: "1", pods: "9"}}}
+---
+{apiVersion: scheduling.k8s.io/v1beta1, kind: PodGroup, metadata: {name: train, namespace: ml},
+  spec: {schedulingPolicy: {gang: {minCount: 1}}}}
+---
+{apiVersion: v1, kind: Pod, metadata: {name: w, namespace: ml},
+  spec: {schedulingGroup: {podGroupName: train}, containers: [{name: c, image: i}]}}
+"""
+
+
 def test_gangs_of_workloads_are_listed_and_shown(tmp_path: Path) -> None:
     """By workload and group; the namespace may be left out; what is no gang is not there."""
     path = tmp_path / "workload.yaml"
@@ -216,6 +227,19 @@ def test_gangs_of_workloads_are_listed_and_shown(tmp_path: Path) -> None:
     assert "default/job/driver" not in listed.stdout
     assert "needs 2 members; there were 1" in listed.stdout
     assert json.loads(shown.stdout)["gang"] == "default/job/workers"
+
+
+@pytest.mark.parametrize("name", ["train", "ml/train", "podGroup/train", "ml/podGroup/train"])
+def test_pod_groups_are_shown_and_explained_by_their_names(tmp_path: Path, name: str) -> None:
+    """The segment ``podGroup`` of the name may be left out."""
+    path = tmp_path / "group.yaml"
+    path.write_text(POD_GROUP)
+    given = [name, "-n", "ml", "-f", str(path), "-o", "json"]
+
+    shown = json.loads(CliRunner().invoke(app, ["gang", "show", *given]).stdout)
+    explained = json.loads(CliRunner().invoke(app, ["explain", "gang", *given]).stdout)
+
+    assert shown["gang"] == explained["gangs"][0]["name"] == "ml/podGroup/train"
 
 
 def test_schedule_reports_a_disabled_feature_gate(tmp_path: Path) -> None:

@@ -280,12 +280,9 @@ def explain_gang(
     members: dict[str, list[str]] = {}
     for pod, gang in _gangs(objects).items():
         members.setdefault(gang, []).append(pod)
-    wanted = flags.scope.full_names(names, live.namespace) if names else list(members)
-    for name in wanted:
-        if name not in members:
-            known = ", ".join(sorted(members)[:10])
-            accepted = f"must be one of {known}" if known else "no pod is in a gang"
-            raise InputError(f"{accepted}, got {name!r}", source="explain gang")
+    wanted = [
+        flags.scope.gang_name(name, members, live.namespace, "explain gang") for name in names or ()
+    ] or list(members)
     pods = {pod.key: pod for pod in objects if isinstance(pod, Pod)}
     groups = [  # pods without a node first
         sorted(members[name], key=lambda key: bool(pods[key].spec.node_name)) for name in wanted

@@ -1,17 +1,20 @@
 """Flags that select pods by namespace and labels, as in kubectl, and times that users type."""
 
 import datetime as dt
-from collections.abc import Iterable, Sequence
-from typing import Annotated
+from collections.abc import Collection, Iterable, Sequence
+from typing import Annotated, Final
 
 import typer
 
 from koordinator.api.meta import KubeObject, LabelSelector
 from koordinator.api.pod import Pod
 from koordinator.api.selectors import matches, parse_label_selector
+from koordinator.domain.gangs import POD_GROUP_SEGMENT
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+
+_SHOWN: Final = 10  # names of gangs in an error
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -65,6 +68,23 @@ class ScopeFlags:
         """Return names with namespaces; ``default`` is used if neither name nor flag has one."""
         namespace = self.namespace or default or "default"
         return [name if "/" in name else f"{namespace}/{name}" for name in names]
+
+    def gang_name(self, name: str, gangs: Collection[str], default: str, source: str) -> str:
+        """Return the gang among ``gangs`` that a user means by ``name``.
+
+        The namespace may be left out, then ``default`` counts as in ``full_names``, and so may the
+        ``podGroup`` in the name of a PodGroup of scheduling.k8s.io.  Raises InputError.
+        """
+        namespace = self.namespace or default or "default"
+        group_namespace, _, group = name.rpartition("/")
+        pod_group = f"{group_namespace or namespace}/{POD_GROUP_SEGMENT}/{group}"
+        for candidate in (f"{namespace}/{name}", name, pod_group):
+            if candidate in gangs:
+                return candidate
+        known = ", ".join(sorted(gangs)[:_SHOWN])
+        accepted = f"must be one of {known}" if known else "there are no gangs"
+        unknown = name if "/" in name else f"{namespace}/{name}"
+        raise InputError(f"{accepted}, got {unknown!r}", source=source)
 
     def _labels(self) -> LabelSelector:
         try:

@@ -31,10 +31,11 @@ from koordinator.domain.gangs.terms import (
     terms_of_object,
     terms_of_texts,
 )
-from koordinator.domain.gangs.trees import GroupTree
+from koordinator.domain.gangs.trees import POD_GROUP_SEGMENT, GroupTree
 
 __all__ = [
     "GROUP_KINDS",
+    "POD_GROUP_SEGMENT",
     "Gang",
     "GangAttempt",
     "GangCache",
