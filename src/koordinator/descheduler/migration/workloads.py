@@ -2,7 +2,7 @@
 
 Source: koordinator pkg/descheduler/controllers/migration: controllerfinder, and util/util.go,
 ``GetMaxUnavailable``.  Different here: workloads of other than the built-in kinds count as having
-no replicas, and finished pods do not count as unavailable.
+no replicas, and pods that the kubelet ended, such as evicted ones, are no replicas.
 """
 
 from collections.abc import Mapping
@@ -122,12 +122,14 @@ def controller_of(obj: KubeObject) -> OwnerReference | None:
 
 
 def is_unavailable(pod: Pod) -> bool:
-    """Return whether a pod is a replica that is terminating or not ready.
+    """Return whether a pod is a replica that is finished, terminating or not ready.
 
-    A finished pod, such as one that the kubelet evicted, is no replica: another has its place.
+    A pod that the kubelet ended, for example by an eviction, stays for days and is no replica:
+    another one has its place.  The kubelet states its reason; pods that ended by themselves count,
+    as in the original.
     """
     if is_terminal(pod):
-        return False
+        return not pod.status.reason
     return pod.metadata.deletion_timestamp is not None or not is_ready(pod)
 
 
