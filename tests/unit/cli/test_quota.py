@@ -106,7 +106,7 @@ def two_tenants(tmp_path: Path) -> str:
 
 
 @pytest.mark.parametrize(
-    ("flags", "found"),
+    ("flags", "expected"),
     [
         (["-A"], [{"dept": {"a": {}, "b": {}}}, {"far": {}}]),
         (["-n", "u"], [{"dept": {"b": {}}}]),

@@ -180,7 +180,7 @@ def test_server_archive_requests_new_entries_only() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "found"),
+    ("flags", "message"),
     [
         (["-w", "demo", "--audit", "there"], "--audit: requires a cluster or manifests"),
         (["-f", "there", "--audit-token", "t"], "requires --audit-server"),

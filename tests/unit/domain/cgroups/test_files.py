@@ -177,7 +177,7 @@ def test_half_a_number_is_an_error(text: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("file", "wanted", "found", "version", "same"),
+    ("file", "wanted", "current", "version", "same"),
     [
         (CgroupFile.CPUSET, "0,1,2", "0-2\n", V1, True),
         (CgroupFile.CPUSET, "0-2", "0-3\n", V1, False),

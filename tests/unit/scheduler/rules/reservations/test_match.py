@@ -157,7 +157,7 @@ def test_cpus_withheld_by_number_count_as_cpu() -> None:
 
 
 @pytest.mark.parametrize(
-    ("annotations", "found"),
+    ("annotations", "problem"),
     [
         (term("size", "Near", "3"), "operator"),
         (term("size", "In"), "values"),
