@@ -4,7 +4,7 @@ import re
 from collections import Counter
 from pathlib import Path
 
-from docs.generate.support import ROOT, ReleaseResults, compatibility, read_results
+from docs.generate.support import FAILURES, ROOT, ReleaseResults, compatibility, read_results
 from tests.e2e.compatibility import merged, read_outcomes
 
 REPORT = """<testsuites><testsuite>
@@ -72,3 +72,13 @@ def test_page_on_installing_names_the_minor_releases_that_were_run() -> None:
     *most, last = (release.rpartition(".")[0] for release in read_results())
 
     assert f"Tested with Kubernetes {', '.join(most)} and {last};" in " ".join(page.split())
+
+
+def test_page_explains_the_failures_of_every_release() -> None:
+    """A reader need not look them up in a log."""
+    failed = {
+        release
+        for release, results in read_results().items()
+        if any(counts.get("failed") for counts in results.folders.values())
+    }
+    assert failed == FAILURES.keys()
