@@ -8,10 +8,12 @@ import sys
 from collections.abc import Iterator
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
+
+LoadedT = TypeVar("LoadedT")
 
 
 def entry_points(group: str) -> "list[EntryPoint]":
@@ -21,6 +23,31 @@ def entry_points(group: str) -> "list[EntryPoint]":
     from importlib import metadata  # noqa: PLC0415 -- see above
 
     return sorted(metadata.entry_points(group=group), key=lambda point: point.name)
+
+
+def load_entry_points(
+    group: str, wanted: type[LoadedT], path: str
+) -> tuple[list[LoadedT], list[str]]:
+    """Return the objects of a group in order of names, and one message per invalid object.
+
+    ``path`` is where the authors of packages import ``wanted`` from, for the messages.
+    """
+    objects: list[LoadedT] = []
+    broken: list[str] = []
+    for point in entry_points(group):
+        package = f"{point.dist.name} {point.dist.version}" if point.dist else "of no package"
+        called = f"plugin package {package} ({point.name} = {point.value})"
+        try:
+            loaded = point.load()
+        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a foreign module does when it is loaded
+            what = " ".join(str(error).split())
+            broken.append(f"{called}: cannot be loaded: {type(error).__name__}: {what}")
+            continue
+        if isinstance(loaded, wanted):
+            objects.append(loaded)
+        else:
+            broken.append(f"{called}: must be a {path}, got {type(loaded).__name__}")
+    return objects, broken
 
 
 def _may_exist(group: str) -> bool:

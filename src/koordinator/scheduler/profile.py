@@ -62,7 +62,7 @@ from koordinator.api.volume import (
 )
 from koordinator.api.workload import ReplicaSet, ReplicationController, StatefulSet
 from koordinator.domain.gangs import GROUP_KINDS, GangDefaults, WorkloadRefs
-from koordinator.foundation.entry_points import entry_points
+from koordinator.foundation.entry_points import load_entry_points
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import (
@@ -298,24 +298,9 @@ class InstalledPlugins:
 
 def installed_plugins() -> InstalledPlugins:
     """Return the out-of-tree plugins of this Python environment, by the names of entry points."""
-    specs: list[PluginSpec[Any]] = []
-    broken: list[str] = []
-    for point in entry_points(ENTRY_POINTS):
-        package = f"{point.dist.name} {point.dist.version}" if point.dist else "of no package"
-        called = f"plugin package {package} ({point.name} = {point.value})"
-        try:
-            spec = point.load()
-        except (Exception, SystemExit) as error:  # noqa: BLE001 -- whatever a foreign module does when it is loaded
-            what = " ".join(str(error).split())
-            broken.append(f"{called}: cannot be loaded: {type(error).__name__}: {what}")
-            continue
-        if isinstance(spec, PluginSpec):
-            specs.append(spec)
-        else:
-            broken.append(
-                f"{called}: must be a koordinator.scheduler.contract.PluginSpec, got "
-                f"{type(spec).__name__}"
-            )
+    specs, broken = load_entry_points(
+        ENTRY_POINTS, PluginSpec, "koordinator.scheduler.contract.PluginSpec"
+    )
     return InstalledPlugins(tuple(specs), tuple(broken))
 
 
