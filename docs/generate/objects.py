@@ -20,7 +20,7 @@ from koordinator.api import resource_names as names
 from koordinator.api import slo_config
 from koordinator.api.annotations.codec import AnnotationCodec
 from koordinator.api.crd import CustomResource
-from koordinator.api.enumerations import with_values
+from koordinator.api.field_comments import with_values
 from koordinator.api.node_slo import NodeSlo
 from koordinator.api.registry import KINDS
 from koordinator.api.schema import documented

@@ -12,8 +12,7 @@ from docs.generate.markdown import code
 from msgspec import NODEFAULT, inspect
 
 from koordinator.api.bounds import ANY, Accepted, Bounds, accepted_by
-from koordinator.api.enumerations import with_values
-from koordinator.api.field_comments import field_comments
+from koordinator.api.field_comments import field_comments, with_values
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.quantity import Quantity
 

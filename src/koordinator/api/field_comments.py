@@ -1,15 +1,25 @@
-"""Comments that explain the fields of structs, read from the source."""
+"""Comments that explain the fields of structs, read from the source.
+
+For users they name the values of an enumeration in place of its name.
+"""
 
 import ast
 import inspect
 import io
+import pkgutil
 import re
 import sys
 import tokenize
 from collections.abc import Iterator, Mapping
+from enum import StrEnum
 from functools import cache
+from importlib import import_module
+from typing import Final
+
+from koordinator import api
 
 _WAIVER = re.compile(r"#\s*(?:noqa|type: ignore)\b[^#]*")
+_ENUMERATION: Final = re.compile(r"\ban? ([A-Z]\w+)\b")
 
 
 @cache
@@ -62,3 +72,26 @@ def plain(text: str) -> str:
     """Return the words of comments; waivers of linters and of the type checker are none."""
     comments = _WAIVER.sub("", text).replace("#:", " ").replace("#", " ")
     return " ".join(comments.split())
+
+
+def with_values(comment: str) -> str:
+    """Return a comment with the values, in back quotes, of each enumeration that it names."""
+    return _ENUMERATION.sub(_values_of, comment)
+
+
+def _values_of(named: re.Match[str]) -> str:
+    members = _enumerations().get(named[1])
+    if members is None:
+        return named[0]
+    *most, last = (f"`{each}`" if each else '`""`' for each in members)
+    return f"{', '.join(most)} or {last}" if most else last
+
+
+@cache
+def _enumerations() -> Mapping[str, type[StrEnum]]:
+    return {
+        name: each
+        for info in pkgutil.walk_packages(api.__path__, f"{api.__name__}.")
+        for name, each in vars(import_module(info.name)).items()
+        if isinstance(each, type) and issubclass(each, StrEnum)
+    }

@@ -33,8 +33,7 @@ from msgspec.inspect import (
 
 from koordinator.api.codec import encode_part
 from koordinator.api.crd import CustomResource
-from koordinator.api.enumerations import with_values
-from koordinator.api.field_comments import field_comments
+from koordinator.api.field_comments import field_comments, with_values
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
 from koordinator.foundation.clock import Duration

@@ -84,7 +84,7 @@ def test_methods_are_those_that_hasattr_finds(plugin: object) -> None:
 
 
 def test_weight_is_of_one_extension_point() -> None:
-    """The plugin, its methods and its hints are the same at all."""
+    """The plugin, its methods and its hints are the same at every extension point."""
     plain = ActivePlugin.of("Plugin", slotted(hidden=False, gangs=True), max_score=10)
     heavy = plain.with_weight(3)
 

@@ -28,11 +28,7 @@ from koordinator.scheduler.explain.explanation import (
     queue_status,
     words_of,
 )
-from koordinator.scheduler.explain.gangs import (
-    short_gang,
-    smaller_gang,
-    together,
-)
+from koordinator.scheduler.explain.gangs import short_gang, smaller_gang, together
 from koordinator.scheduler.explain.obstacles import Cause, Obstacles, obstacles
 from koordinator.scheduler.explain.pods import causes, empty_cluster, nearest_nodes
 from koordinator.scheduler.explain.question import Question, ask

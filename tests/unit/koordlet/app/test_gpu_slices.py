@@ -63,11 +63,11 @@ def offering(count: int = 2, **gates: bool) -> tuple[World, Driver]:
     on = gates_of({"Accelerators": True, "GPUResourceSlices": True} | gates)
     world, driver = World(gates=on), Driver(count)
     world.agent = world.start(gpus=driver)
-    tell(world)
+    deliver_after(world)
     return world, driver
 
 
-def tell(world: World, seconds: int = 5) -> None:
+def deliver_after(world: World, seconds: int = 5) -> None:
     """Advance the clock and deliver the outbox."""
     world.seconds(seconds)
     world.outbox.deliver(world.cluster)
@@ -126,15 +126,15 @@ def test_a_broken_gpu_is_offered_no_more_until_it_is_repaired() -> None:
     world, driver = offering()
     first = slices(world)[0]
     driver.broken = {0}
-    tell(world)
+    deliver_after(world)
     second = slices(world)[0]
     assert [device.name for device in second.spec.devices] == ["gpu-1"]
     driver.broken = set()
-    tell(world)
+    deliver_after(world)
     assert len(offered(world)) == 2
     third = slices(world)[0]
     assert [one.spec.pool.generation for one in (first, second, third)] == [1, 2, 3]
-    tell(world, 120)
+    deliver_after(world, 120)
     assert slices(world) == [third]
 
 
@@ -150,12 +150,12 @@ def test_restarted_agent_keeps_correct_slices_and_removes_others() -> None:
         spec = {"driver": by, "nodeName": on, "pool": pool, "devices": []}
         world.cluster.create(made("ResourceSlice", f"{on}-{by}", "resource.k8s.io/v1", spec=spec))
     world.agent = world.start(gpus=driver)
-    tell(world)
+    deliver_after(world)
     assert [each for each in slices(world) if each in before] == before
 
     driver.count = 3
     world.agent = world.start(gpus=driver)
-    tell(world)
+    deliver_after(world)
     mine = [e for e in slices(world) if (e.spec.node_name, e.spec.driver) == ("n1", DRIVER)]
     assert [(len(e.spec.devices), e.spec.pool.generation) for e in mine] == [(3, 2)]
     assert len(slices(world)) == 3
@@ -167,10 +167,10 @@ def test_slices_that_the_kubelet_has_removed_are_written_again() -> None:
     (name,) = [each.metadata.name for each in slices(world)]
     world.cluster.delete(ResourceSlice, name)
     world.agent.slices.forget()
-    tell(world)
+    deliver_after(world)
     assert len(slices(world)) == 1
     world.cluster.delete(ResourceSlice, name)
-    tell(world, 70)
+    deliver_after(world, 70)
     assert len(slices(world)) == 1
 
 
@@ -201,7 +201,7 @@ def claims_of(world: World, driver: Driver) -> GpuClaims:
     """Return the handler of the kubelet's calls, with the devices that an agent has published."""
     claims = GpuClaims(world.cluster, "n1", lambda: None)
     world.agent = world.start(gpus=driver, gpu_claims=claims)
-    tell(world)
+    deliver_after(world)
     return claims
 
 
@@ -218,7 +218,7 @@ def test_prepared_claim_has_the_cdi_ids_of_its_gpus() -> None:
             (("r",), "n1", "gpu-1", ("nvidia.com/gpu=GPU-1",)),
         ]
     driver.broken = {0}
-    tell(world)
+    deliver_after(world)
     assert prepared(claims, claim).error == "", "a container that starts again keeps its GPU"
 
 
@@ -410,5 +410,5 @@ def test_a_driver_that_fails_is_no_reason_to_offer_less() -> None:
         raise HostError("NVML: driver not loaded")
 
     driver.devices = fail  # type: ignore[method-assign]
-    tell(world, 120)
+    deliver_after(world, 120)
     assert len(offered(world)) == 2

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-from tests.unit.koordlet.app.test_gpu_slices import Driver, offering, slices, tell
+from tests.unit.koordlet.app.test_gpu_slices import Driver, deliver_after, offering, slices
 from tests.unit.koordlet.app.world import World
 
 from koordinator.api.device import Device
@@ -34,11 +34,11 @@ def test_driver_that_is_not_ready_takes_no_gpu_away() -> None:
     before = world.cluster.get(Device, "n1"), slices(world)
     late = LateDriver(Driver(1))
     world.agent = world.start(gpus=GpusOnDemand(late.find))
-    tell(world, 130)
+    deliver_after(world, 130)
     assert (world.cluster.get(Device, "n1"), slices(world)) == before
 
     late.is_ready = True
-    tell(world, 130)
+    deliver_after(world, 130)
     assert minors(world) == [0]
     (offered,) = slices(world)
     assert len(offered.spec.devices) == 1
@@ -49,7 +49,7 @@ def test_node_without_gpus_loses_those_that_it_had() -> None:
     world, driver = offering(2)
     driver.count = 0
     world.agent = world.start(gpus=driver)
-    tell(world, 70)
+    deliver_after(world, 70)
     assert minors(world) == []
 
 
@@ -59,14 +59,14 @@ def test_description_that_cannot_be_read_takes_no_card_away() -> None:
     path = "/xpus/card"
     whole = '[{"vendor": "baidu", "model": "R200", "uuid": "x", "minor": "0"}]'
     world.tree.host.put(path, whole)
-    tell(world)
+    deliver_after(world)
     assert minors(world) == [0]
 
     world.tree.host.put(path, whole[:20])
     world.agent = world.start()
-    tell(world, 70)
+    deliver_after(world, 70)
     assert minors(world) == [0]
 
     world.tree.host.put(path, "[]")
-    tell(world, 70)
+    deliver_after(world, 70)
     assert minors(world) == []
