@@ -19,7 +19,7 @@ demo: $(READY)
 test: $(READY)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m "not integration"
 
-# Whole programs, kills, growth, hostile strings of every object: a minute or two.
+# Whole programs, kills, growth, hostile strings of every object, each call of a plugin that raises: some minutes.
 integration: $(READY)
 	$(BIN)/python -m pytest -q -n auto --dist worksteal -m integration
 

@@ -3,6 +3,7 @@
 import gc
 import importlib
 import logging
+import sys
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -11,6 +12,8 @@ import pytest
 from hypothesis import settings
 from hypothesis.internal.conjecture import providers
 from hypothesis.internal.constants_ast import Constants
+
+from koordinator.foundation.arrays import Kernel
 
 # The same code draws the same examples, so that a test fails by a change and never by chance, and
 # a failure prints how to repeat it. An example may take any time: other programs share the machine.
@@ -45,8 +48,9 @@ def pytest_collection_modifyitems() -> None:
 gc.disable()
 
 
-def pytest_collection_finish() -> None:
-    """Exclude what has been collected from the searches for garbage during the tests."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Compile kernels; exclude what has been collected from the searches for garbage."""
+    _compile_share(session.config)
     gc.collect()
     gc.freeze()
     gc.set_threshold(*GARBAGE_THRESHOLDS)
@@ -60,15 +64,43 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
     checkout that is more than half of the time of the collection, and workers that import the same
     modules at the same time all do all of it.
     """
-    worker = getattr(collector.config, "workerinput", None)
-    if worker is None or not isinstance(collector, pytest.Session):
+    share = _share(collector.config)
+    if share is None or not isinstance(collector, pytest.Session):
         return
-    number, root = int(worker["workerid"].removeprefix("gw")), collector.config.rootpath
+    root = collector.config.rootpath
     folders = [path for path in map(Path, collector.config.args) if path.is_dir()]
     files = sorted(file for folder in folders for file in folder.resolve().rglob("test_*.py"))
-    for file in files[number :: worker["workercount"]]:
+    for file in files[share]:
         with suppress(Exception, pytest.skip.Exception):  # the collection reports it
             importlib.import_module(".".join(file.relative_to(root).with_suffix("").parts))
+
+
+def _compile_share(config: pytest.Config) -> None:
+    """Compile this worker's share of the kernels, so that the others load them from the cache.
+
+    On a new checkout all of them take twenty seconds, and each worker would compile nearly all.
+    """
+    share = _share(config)
+    if share is None:
+        return
+    modules = [module for name, module in sys.modules.items() if name.startswith("koordinator.")]
+    kernels = {
+        f"{kernel.reference.__module__}.{kernel.reference.__qualname__}": kernel
+        for module in modules
+        for kernel in vars(module).values()
+        if isinstance(kernel, Kernel)
+    }
+    for name in sorted(kernels)[share]:
+        assert kernels[name].compiled
+        del vars(kernels[name])["compiled"]  # tests begin with kernels that are not loaded
+
+
+def _share(config: pytest.Config) -> slice | None:
+    """Return the part of a list that this process of pytest-xdist takes; None in any other."""
+    worker = getattr(config, "workerinput", None)
+    if worker is None:
+        return None
+    return slice(int(worker["workerid"].removeprefix("gw")), None, worker["workercount"])
 
 
 @pytest.fixture(autouse=True)

@@ -80,7 +80,7 @@ def _to_yaml(crd: JsonObject) -> str:
     return text
 
 
-class _PlainDumper(yaml.SafeDumper):
+class _PlainDumper(yaml.CSafeDumper):
     """YAML dumper without anchors, which are hard to read."""
 
     def ignore_aliases(self, data: object) -> bool:  # noqa: ARG002 -- the signature of PyYAML

@@ -45,7 +45,7 @@ def placed_without(unplaced: frozenset[str]) -> Mapping[str, str]:
     return World(*kept).run()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", PLUGINS)
 def test_method_that_raises_for_some_pods_affects_only_these(name: str) -> None:
     """Others get the nodes that they would get without them; all invariants hold."""
@@ -66,7 +66,7 @@ def test_method_that_raises_for_some_pods_affects_only_these(name: str) -> None:
             assert (method, name) in {(fault.stage, fault.source) for fault in world.faults}
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("name", PLUGINS)
 def test_method_that_raises_once_costs_no_pod_its_node(name: str) -> None:
     """The affected pod is retried after a while."""

@@ -119,6 +119,7 @@ def test_pods_in_place_of_others_belong_to_the_same_job_and_workload(
     assert (job_bar.name, job_bar.workload) == (f"default/{job}", f"default/{workload}")
 
 
+@pytest.mark.integration
 def test_resubmitted_pods_of_a_run_are_no_workloads_of_their_own() -> None:
     """The legend of a run with failures has one entry for each stream of pods."""
     run = Simulation(parse_workload(WORKLOAD, "w.yaml"), seed=1).run()
@@ -197,7 +198,7 @@ def test_looking_at_changes_shows_what_a_look_at_everything_does(
     assert sorted(now) == sorted(shown(state))
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 def test_a_run_gives_no_gpu_twice_at_any_time() -> None:
     """The shares on a GPU add up to no more than all of it; bars are as long as pods ran."""
     simulation = Simulation(parse_workload(WORKLOAD, "w"), seed=3)

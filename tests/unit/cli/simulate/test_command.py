@@ -408,6 +408,7 @@ def test_each_of_several_runs_has_files_of_its_own(koord: Koord, tmp_path: Path)
     ]
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "source",
     [

@@ -80,7 +80,7 @@ def check(run: DepartureWeek, of: OpenbTrace) -> None:
         assert not (run.fleet.fitting(row) & (run.n_waiting > 0)).any()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize("policy", ["price", "fgd"])
 def test_pods_get_the_nodes_that_the_scheduler_gives_them(policy: str) -> None:
     """The arrays act as the scheduler: the same arrivals, and none leaves."""
@@ -100,7 +100,7 @@ def test_pods_get_the_nodes_that_the_scheduler_gives_them(policy: str) -> None:
     assert [each.node for each in real.placements] == placed
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "mover",
     [None, LimitedMoves(trace(), MoveBudget(50)), RepackedWeek(trace())],
@@ -192,7 +192,7 @@ def test_no_moves_without_a_budget() -> None:
     assert (run.moves, run.n_waiting.sum()) == (0, 1)
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @settings(max_examples=examples(10), deadline=None)
 @given(st.integers(0, 1000), st.integers(0, 12))
 def test_a_plan_keeps_its_limit_and_every_pod(seed: int, most: int) -> None:
@@ -233,7 +233,7 @@ def test_the_week_starts_with_its_steady_demand() -> None:
     assert (np.diff(drawn.time_s) >= 0).all()
 
 
-@pytest.mark.slow
+@pytest.mark.integration
 @settings(max_examples=examples(15), deadline=None)
 @given(st.integers(0, 1000), st.sampled_from(["price", "fgd"]))
 def test_repacking_never_exceeds_the_bound(seed: int, policy: str) -> None:
