@@ -96,6 +96,21 @@ def test_the_schema_knows_every_value_and_the_fields_of_the_configuration() -> N
     assert set(accepted["clientConnection"]["properties"]) == connection - MEANINGLESS
 
 
+def test_the_descheduler_proves_moves_with_the_gates_of_the_scheduler() -> None:
+    """Its deployment repeats the scheduler's flag under another name."""
+    flags = [
+        (CHART / f"templates/{component}/deployment.yaml").read_text("utf-8").splitlines()
+        for component in ("koord-scheduler", "koord-descheduler")
+    ]
+    gates = '{{- with include "koordinator.gates" (dict "gates" .Values.scheduler.featureGates'
+    scheduler, descheduler = (
+        lines[[gates in line for line in lines].index(True) + 1].strip() for lines in flags
+    )
+
+    assert scheduler == "- --feature-gates={{ . }}"
+    assert descheduler == "- --scheduler-feature-gates={{ . }}"
+
+
 def test_strict_tenancy_is_a_gate_of_scheduler_and_manager() -> None:
     """Both know it, and it is off unless the value is on."""
     assert VALUES["tenancy"] == {"strict": False}

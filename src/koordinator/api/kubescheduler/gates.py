@@ -188,25 +188,27 @@ class FeatureGates:
     without_effect: tuple[tuple[str, str], ...] = ()  # gates that switch nothing, and why
 
     @classmethod
-    def parse(cls, text: str, level: KubeVersion = DEFAULT_LEVEL) -> Self:
+    def parse(cls, text: str, level: KubeVersion = DEFAULT_LEVEL, *, source: str = SOURCE) -> Self:
         """Parse a flag such as ``MultiQuotaTree=true,Other=false`` at a level.
 
         Raises InputError for a value that is neither true nor false, for an unknown gate,
-        for a change of a locked one, and for one that is on while one that it needs is off.
+        for a change of a locked one, and for one that is on while one that it needs is off;
+        ``source`` is the name of the flag.
         """
         known = kubernetes_gates(level)
         settings = parse_feature_gates(
             text,
             alpha=_ALPHA | {name for name, spec in known.items() if spec.stage == "A"},
             beta=_BETA | {name for name, spec in known.items() if spec.stage == "B"},
+            source=source,
         )
         without_effect = [
             (name, why)
             for name in sorted(settings)
-            if (why := _refuse_or_explain(name, settings, level))
+            if (why := _refuse_or_explain(name, settings, level, source))
         ]
         is_on = {name: settings.get(name, spec.is_on) for name, spec in known.items()}
-        _check_needs(known, is_on)
+        _check_needs(known, is_on, source)
         if level >= V1_37:
             is_on[GANG_SCHEDULING] = is_on[GENERIC_WORKLOAD]
         else:
@@ -220,7 +222,9 @@ class FeatureGates:
         return name in self.enabled
 
 
-def _refuse_or_explain(name: str, settings: Mapping[str, bool], level: KubeVersion) -> str:
+def _refuse_or_explain(
+    name: str, settings: Mapping[str, bool], level: KubeVersion, source: str
+) -> str:
     """Return why a gate that a user names switches nothing; empty if it does.
 
     Raises InputError for one that is not known or locked.
@@ -233,7 +237,7 @@ def _refuse_or_explain(name: str, settings: Mapping[str, bool], level: KubeVersi
     if spec is None:
         levels = served_levels(name)
         if not levels:
-            raise InputError(f"unrecognized feature gate: {name}", source=SOURCE)
+            raise InputError(f"unrecognized feature gate: {name}", source=source)
         if level >= V1_37 and name == GANG_SCHEDULING:
             return f"from Kubernetes {V1_37} on {GENERIC_WORKLOAD} stands for it"
         return f"Kubernetes {level} has no such gate; {levels[0]} to {levels[-1]} have"
@@ -241,20 +245,20 @@ def _refuse_or_explain(name: str, settings: Mapping[str, bool], level: KubeVersi
         raise InputError(
             f"cannot set feature gate {name} to {_go_bool(settings[name])}, "
             f"feature is locked to {_go_bool(spec.is_on)}",
-            source=SOURCE,
+            source=source,
         )
     if name == DRA_NODE_ALLOCATABLE and level < V1_37:
         return f"it is supported from Kubernetes {V1_37} on"
     return "" if name in OF_KUBERNETES else "there is one behaviour here"
 
 
-def _check_needs(known: Mapping[str, GateSpec], is_on: Mapping[str, bool]) -> None:
+def _check_needs(known: Mapping[str, GateSpec], is_on: Mapping[str, bool], source: str) -> None:
     for name, spec in known.items():
         off = [needed for needed in spec.needs if not is_on.get(needed, True)]
         if off and is_on[name]:
             raise InputError(
                 f"{name} is enabled, but depends on features that are disabled: [{' '.join(off)}]",
-                source=SOURCE,
+                source=source,
             )
 
 
@@ -262,11 +266,11 @@ def _go_bool(value: bool) -> str:
     return "true" if value else "false"
 
 
-def check_gate_names(text: str) -> None:
+def check_gate_names(text: str, source: str = SOURCE) -> None:
     """Raise InputError for a flag that can't be meant at any level."""
-    for name in parse_feature_gates(text):
+    for name in parse_feature_gates(text, source=source):
         if not (name in OF_KOORDINATOR or name in WITHOUT_EFFECT or served_levels(name)):
-            raise InputError(f"unrecognized feature gate: {name}", source=SOURCE)
+            raise InputError(f"unrecognized feature gate: {name}", source=source)
 
 
 #: What holds where no gate is named.

@@ -2,9 +2,11 @@
 
 import typer
 
+from koordinator.api.kubescheduler import check_gate_names
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.original_flags import DeschedulerGroup
 from koordinator.cli.descheduler.flags import (
+    SCHEDULER_GATES,
     DeschedulerFlags,
     PlanFlags,
     write_descheduler_configuration,
@@ -26,6 +28,7 @@ def run(invocation: typer.Context, flags: DeschedulerFlags) -> None:
     if invocation.invoked_subcommand is not None:
         return
     configuration = flags.configuration()
+    check_gate_names(flags.scheduler_feature_gates, SCHEDULER_GATES)
     if flags.once:
         from koordinator.cli.descheduler.plan import run_once  # noqa: PLC0415 -- takes long to load
 

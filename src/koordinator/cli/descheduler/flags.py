@@ -2,7 +2,7 @@
 
 from dataclasses import field
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Final
 
 import typer
 from msgspec.structs import replace
@@ -43,6 +43,16 @@ from koordinator.foundation.yaml_documents import to_yaml, yaml_document
 GATES = (
     "DisablePVCReservation",  # reservations of moved pods have no volumes
 )
+SCHEDULER_GATES: Final = "--scheduler-feature-gates"
+ProverGates = Annotated[
+    str,
+    typer.Option(
+        SCHEDULER_GATES,
+        metavar="NAME=true,...",
+        help="Feature gates of the scheduler that checks whether moved pods fit elsewhere: the "
+        "--feature-gates of koord scheduler.",
+    ),
+]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,6 +121,7 @@ class DeschedulerFlags:
             "schedules nothing.",
         ),
     ] = ""
+    scheduler_feature_gates: ProverGates = ""
     kube_version: KubeVersionFlag = ""
     output: OncePrint = Output.YAML
 
@@ -177,6 +188,7 @@ class PlanFlags:
             f"{CONFIGURATION_HELP} Default: both, each for its schedulerName.",
         ),
     ] = ""
+    scheduler_feature_gates: ProverGates = ""
     cycles: Annotated[
         int,
         typer.Option(

@@ -16,6 +16,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob
 from koordinator.api.policy import PriorityClass
 from koordinator.cli.descheduler.flags import (
+    SCHEDULER_GATES,
     DeschedulerFlags,
     PlanFlags,
     parse_gates,
@@ -74,7 +75,11 @@ def plan(flags: PlanFlags) -> None:
         source=str(flags.config),
         gates=parse_gates(flags.feature_gates),
         scheduler_gates=read_gates(
-            "", flags.kube_version, kubeconfig=flags.kubeconfig, context=flags.context
+            flags.scheduler_feature_gates,
+            flags.kube_version,
+            kubeconfig=flags.kubeconfig,
+            context=flags.context,
+            source=SCHEDULER_GATES,
         ),
     )
     for problem in made.problems:
@@ -221,7 +226,9 @@ def run_once(configuration: DeschedulerConfiguration, flags: DeschedulerFlags) -
         scheduler_plugins=plugins_for(prover),
         scheduler=stated,
         prover=prover,
-        scheduler_gates=read_gates("", flags.kube_version),
+        scheduler_gates=read_gates(
+            flags.scheduler_feature_gates, flags.kube_version, source=SCHEDULER_GATES
+        ),
     )
     for number, cycle in enumerate(report.cycles, 1):
         for problem in cycle.problems:

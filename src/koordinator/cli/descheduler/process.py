@@ -10,15 +10,14 @@ from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
 
-from koordinator.api.kube_version import KubeVersion
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.cli.component.election import Election, run_terms
 from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
-from koordinator.cli.descheduler.flags import DeschedulerFlags
+from koordinator.cli.descheduler.flags import SCHEDULER_GATES, DeschedulerFlags
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
 from koordinator.cli.input.configuration import plugins_for, read_configuration
-from koordinator.cli.input.live import level_now
+from koordinator.cli.input.live import gates_of_component, level_now
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import DeschedulerConfiguration, parse_socket_address
 from koordinator.descheduler.evictor import MoveObserver
@@ -70,7 +69,7 @@ class _Process:
         self._election.show_master_status()
         self._metrics = DeschedulerMetrics(self._parts.registry)
         self._audit = self._build_audit()
-        self._level: KubeVersion | None = None
+        self._gates: FeatureGates | None = None  # of the scheduler in dry runs
         self._descheduler: Descheduler | None = None
 
     def run(self) -> None:
@@ -121,7 +120,10 @@ class _Process:
         settings = [each.prove_moves for each in whole.profiles]
         if all((whole.prove_moves if own is None else own) is False for own in settings):
             return None
-        self._level = self._level or level_now(self._cluster)
+        if self._gates is None:
+            self._gates = gates_of_component(
+                self._flags.scheduler_feature_gates, level_now(self._cluster), SCHEDULER_GATES
+            )
         scheduler = read_configuration(self._flags.scheduler_config)
         return follow_cluster(
             self._cluster,
@@ -129,7 +131,7 @@ class _Process:
             scheduler,
             out_of_tree=plugins_for(scheduler),
             source=self._flags.scheduler_config,
-            gates=FeatureGates.parse("", self._level),
+            gates=self._gates,
             on_fault=self._parts.faults,
         )
 

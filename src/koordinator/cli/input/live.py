@@ -20,6 +20,7 @@ from koordinator.api.policy import PriorityClass
 from koordinator.cli.output import warn
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import ClusterError, InputError, InvalidError, NotFoundError
+from koordinator.foundation.feature_gates import SOURCE
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.profile import SELECTORS, WATCHED
 
@@ -176,24 +177,38 @@ def read_gates(
     kubeconfig: str = "",
     context: str = "",
     is_live: bool = False,
+    source: str = SOURCE,
 ) -> FeatureGates:
     """Return the gates of a command, at the level that its flags or its cluster name.
 
-    ``is_live`` asks the cluster also where no flag names it.
+    ``is_live`` asks the cluster also where no flag names it; ``source`` is the flag of the gates.
 
     Warns of gates without effect.  Raises InputError for flags that can't be meant, ClusterError if
     the cluster does not answer.
     """
-    check_gate_names(feature_gates)
+    check_gate_names(feature_gates, source)
     level = emulated_level(emulated_version)
     stated = stated_level(kube_version) if kube_version else DEFAULT_LEVEL
     if level is None and (is_live or kubeconfig or context):
         level = server_version(kubeconfig, context).served()
         if kube_version and level != stated:
             warn(f"--kube-version {stated} is left out: the cluster runs Kubernetes {level}")
-    gates = FeatureGates.parse(feature_gates, level or stated)
+    gates = FeatureGates.parse(feature_gates, level or stated, source=source)
     for name, why in gates.without_effect:
-        warn(f"--feature-gates {name} has no effect: {why}")
+        warn(f"{source} {name} has no effect: {why}")
+    return gates
+
+
+def gates_of_component(
+    feature_gates: str, level: KubeVersion, source: str = SOURCE
+) -> FeatureGates:
+    """Return the gates of a running component, and log those without effect.
+
+    Raises InputError for flags that can't be meant.
+    """
+    gates = FeatureGates.parse(feature_gates, level, source=source)
+    for gate, why in gates.without_effect:
+        log.warning("feature gate without effect", extra={"flag": source, "gate": gate, "why": why})
     return gates
 
 

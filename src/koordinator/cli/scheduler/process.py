@@ -31,7 +31,7 @@ from koordinator.cli.component.process import (
     run_component,
 )
 from koordinator.cli.input.configuration import ExtenderRequests, extender_connector, plugins_for
-from koordinator.cli.input.live import level_of_server
+from koordinator.cli.input.live import gates_of_component, level_of_server
 from koordinator.cli.scheduler.flags import SchedulerFlags
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.errors import InputError, not_installed
@@ -242,9 +242,7 @@ class _Process:
         return level
 
     def _gates_at(self, level: KubeVersion) -> FeatureGates:
-        gates = FeatureGates.parse(self._flags.feature_gates, level)
-        for gate, why in gates.without_effect:
-            log.warning("feature gate without effect", extra={"gate": gate, "why": why})
+        gates = gates_of_component(self._flags.feature_gates, level)
         log.info("reproducing Kubernetes", extra={"version": str(level)})
         return gates
 

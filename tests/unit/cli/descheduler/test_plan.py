@@ -209,3 +209,65 @@ def test_the_audit_has_the_reason_of_a_move(folder: Path) -> None:
 
 def placed(name: str, on: str) -> Pod:
     return pod(name, on=on, owner=("ReplicaSet", "web"))
+
+
+@pytest.mark.parametrize("command", [("plan",), ("--once",)])
+@pytest.mark.parametrize(
+    ("gates", "is_moved"),
+    [("", True), ("GenericWorkload=true,TopologyAwareWorkloadScheduling=true", False)],
+)
+def test_moves_are_proven_with_the_gates_of_the_scheduler(
+    folder: Path, command: tuple[str, ...], gates: str, *, is_moved: bool
+) -> None:
+    """A PodGroup of Kubernetes keeps its pods in one rack; without the gate nothing knows it."""
+    items = json.loads((folder / "cluster.json").read_text())["items"]
+    for item in items:
+        name = item["metadata"]["name"]
+        if item["kind"] == "Node":
+            item["metadata"].setdefault("labels", {})["rack"] = name
+        if name == "web-0":
+            item["spec"]["schedulingGroup"] = {"podGroupName": "web"}
+    other = to_manifest(pod("web-1", 1, on="n1", schedulingGroup={"podGroupName": "web"}))
+    group = {
+        "apiVersion": "scheduling.k8s.io/v1beta1",
+        "kind": "PodGroup",
+        "metadata": {"name": "web", "namespace": "default"},
+        "spec": {
+            "schedulingPolicy": {"basic": {}},
+            "schedulingConstraints": {"topology": [{"key": "rack"}]},
+        },
+    }
+    text = json.dumps({"apiVersion": "v1", "kind": "List", "items": [*items, other, group]})
+    (folder / "cluster.json").write_text(text)
+    hot_at_once = policy()
+    args = hot_at_once["profiles"][0]["pluginConfig"][0]["args"]
+    args["anomalyCondition"] = CONDITION | {"consecutiveAbnormalities": 1}
+    (folder / "policy.yaml").write_text(yaml.safe_dump(hot_at_once))
+    files = ("-f", str(folder / "cluster.json"), "--config", str(folder / "policy.yaml"))
+    more = ("--now", str(int(START_S)), "--scheduler-feature-gates", gates, "-o", "json")
+
+    done = RUNNER.invoke(app, ["descheduler", *command, *files, *more])
+
+    assert done.exit_code == 0, done.output
+    printed = json.loads(done.stdout)
+    if command == ("plan",):
+        moved = {each["pod"] for each in printed["moves"]}
+    else:
+        moved = {
+            f"default/{each['object']['spec']['podRef']['name']}"
+            for each in printed
+            if each["object"]["kind"] == "PodMigrationJob"
+        }
+    assert moved == ({"default/web-0"} if is_moved else set())
+
+
+@pytest.mark.parametrize("command", [(), ("--once",), ("plan",)])
+def test_wrong_gates_of_the_scheduler_are_refused_by_the_name_of_their_flag(
+    folder: Path, command: tuple[str, ...]
+) -> None:
+    """Also by the running descheduler, before it looks for a cluster."""
+    files = ("-f", str(folder / "cluster.json")) if command else ()
+    args = ("--config", str(folder / "policy.yaml"), "--scheduler-feature-gates", "Gang=true")
+    done = RUNNER.invoke(app, ["descheduler", *command, *files, *args])
+    assert isinstance(done.exception, InputError)
+    assert str(done.exception) == "--scheduler-feature-gates: unrecognized feature gate: Gang"
