@@ -33,7 +33,7 @@ EVENTS = (
     Constants(
         "koord-manager",
         "koordinator.manager.writes",
-        ("JOB_NOT_QUEUED", "CREATE_QUOTA_FAILED", "UPDATE_QUOTA_FAILED"),
+        ("JOB_NOT_QUEUED", "CREATE_QUOTA_FAILED", "UPDATE_QUOTA_FAILED", "INVALID_QUOTA_PROFILE"),
     ),
     Constants(
         "koord-manager",

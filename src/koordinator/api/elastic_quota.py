@@ -20,6 +20,7 @@ from koordinator.api.labels import (
     is_true,
 )
 from koordinator.api.meta import ApiStruct, LabelSelector
+from koordinator.api.syntax import invalid_value
 
 ROOT_QUOTA: Final = "koordinator-root-quota"
 SYSTEM_QUOTA: Final = "koordinator-system-quota"
@@ -86,6 +87,23 @@ class ElasticQuotaProfileSpec(ApiStruct, frozen=True, kw_only=True):
     quota_labels: dict[str, str] = {}  # labels of the root quota
     #: share of the allocatable resources that the quota gets, such as 0.9
     resource_ratio: str | None = None
+
+
+def resource_ratio(spec: ElasticQuotaProfileSpec) -> float | None:
+    """Return the share of the nodes' resources; None if all are counted as they are.
+
+    Raises InputError unless it is above 0 and at most 1.
+    """
+    text = spec.resource_ratio
+    if text is None:
+        return None
+    try:
+        ratio = float(text)
+    except ValueError:
+        ratio = 0.0
+    if not 0 < ratio <= 1:
+        raise invalid_value("spec.resourceRatio", text, "a number above 0 and at most 1")
+    return ratio
 
 
 class ElasticQuotaProfileStatus(ApiStruct, frozen=True, kw_only=True):

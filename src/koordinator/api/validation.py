@@ -27,7 +27,7 @@ from koordinator.api.colocation import (
 )
 from koordinator.api.core import Namespace, ResourceList, Service
 from koordinator.api.device import Device, validate_device
-from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile
+from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile, resource_ratio
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
@@ -94,10 +94,11 @@ def validate_elastic_quota(quota: ElasticQuota) -> None:
 
 
 def validate_elastic_quota_profile(profile: ElasticQuotaProfile) -> None:
-    """Raise InputError for a selector, labels or a name that the quota could not be made of."""
+    """Raise InputError for a field that the quota could not be made of."""
     check_dns_subdomain(profile.spec.quota_name, "spec.quotaName")
     check_label_selector(profile.spec.node_selector, "spec.nodeSelector")
     check_labels(profile.spec.quota_labels, "spec.quotaLabels")
+    resource_ratio(profile.spec)
 
 
 def _check_not_negative(amounts: ResourceList, path: str) -> None:

@@ -58,6 +58,7 @@ from koordinator.manager.queue_units.controller import QueueUnitOptions, reconci
 from koordinator.manager.queue_units.visibility import QueueVisibility
 from koordinator.manager.writes import (
     CREATE_QUOTA_FAILED,
+    INVALID_QUOTA_PROFILE,
     JOB_NOT_QUEUED,
     UPDATE_QUOTA_FAILED,
     ColocationProfileOptions,
@@ -171,6 +172,7 @@ class Manager:
         }
         has_queues = Controller.QUEUE_UNITS in self._controllers
         self._queue_mirror = QueueMirror(self.options.queue_units) if has_queues else None
+        self._profile_problems: dict[str, str] = {}  # of quota profiles, as last reported, by key
         #: Problems of jobs that can't be queued, as last reported, by job.
         self._unreadable: dict[str, str] = {}
         #: Errors of the writes that failed in the last pass over the queues, by object.
@@ -399,15 +401,15 @@ class Manager:
         mirror = self.mirror
         profile = mirror.quota_profiles.get(key)
         if profile is None or profile.metadata.deletion_timestamp is not None:
+            self._profile_problems.pop(key, None)
             return None
         again_s = self._wall_clock.now_s() + RESYNC_S
         quota = mirror.quotas.get(f"{profile.metadata.namespace}/{profile.spec.quota_name}")
-        try:
-            writes = reconcile_quota_profile(profile, quota, mirror.nodes.values())
-        except InputError as error:
-            log.warning("profile ignored", extra={"profile": key, "error": str(error)})
-            return again_s
-        for write in writes:
+        outcome = reconcile_quota_profile(
+            profile, quota, mirror.nodes.values(), mirror.quota_profiles.values()
+        )
+        self._note_profile_problem(profile, outcome.problem)
+        for write in outcome.writes:
             try:
                 self._write(Controller.QUOTA_PROFILE, write)
             except InvalidError as error:  # denied by admission: report it and retry later
@@ -471,6 +473,24 @@ class Manager:
             problem,
             action="Queueing",
             name=f"{job.metadata.name}.job-not-queued",
+            now_s=self._wall_clock.now_s(),
+        )
+        self._cluster.report([event])
+
+    def _note_profile_problem(self, profile: ElasticQuotaProfile, problem: str) -> None:
+        """Report the problem of a quota profile once, until it changes."""
+        if problem == self._profile_problems.get(profile.key, ""):
+            return
+        self._profile_problems[profile.key] = problem
+        if not problem:
+            return
+        log.warning("quota profile is invalid", extra={"error": problem})
+        event = warning(
+            profile,
+            INVALID_QUOTA_PROFILE,
+            problem,
+            action="Reconciling",
+            name=f"{profile.metadata.name}.invalid-quota-profile",
             now_s=self._wall_clock.now_s(),
         )
         self._cluster.report([event])

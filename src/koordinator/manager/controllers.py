@@ -14,7 +14,6 @@ pkg/slo-controller/nodeslo/nodeslo_controller.go; koordinator
 pkg/quota-controller/profile/profile_controller.go.
 """
 
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from hashlib import sha256
@@ -29,10 +28,15 @@ from koordinator.api.annotations.quota import (
     TOTAL_RESOURCE,
     UNSCHEDULABLE_RESOURCE,
 )
-from koordinator.api.codec import merge_patch, to_manifest
+from koordinator.api.codec import merge_patch, subject_of, to_manifest
 from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.core import Namespace, ResourceList
-from koordinator.api.elastic_quota import ElasticQuota, ElasticQuotaProfile, ElasticQuotaSpec
+from koordinator.api.elastic_quota import (
+    ElasticQuota,
+    ElasticQuotaProfile,
+    ElasticQuotaSpec,
+    resource_ratio,
+)
 from koordinator.api.json_merge import strategic_merge
 from koordinator.api.labels import CONTROLLER_MANAGED, QUOTA_IS_ROOT, QUOTA_PROFILE, QUOTA_TREE_ID
 from koordinator.api.meta import LabelSelector, ObjectMeta
@@ -43,6 +47,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.resource_names import CPU, MEMORY
 from koordinator.api.selectors import matches
 from koordinator.api.slo_config import COLOCATION
+from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
@@ -155,27 +160,29 @@ def _collect_policy(strategy: ColocationStrategy) -> MetricCollectPolicy:
 
 
 @dataclass(frozen=True, slots=True)
-class SloOutcome:
-    """Writes, and the problem of the node's annotations; empty if there is none."""
+class ReconcileOutcome:
+    """Writes, and the problem of the object that they follow; empty if there is none."""
 
     writes: Sequence[Write] = ()
     problem: str = ""
 
 
-def reconcile_node_slo(node: Node | None, slo: NodeSlo | None, config: SloConfig) -> SloOutcome:
+def reconcile_node_slo(
+    node: Node | None, slo: NodeSlo | None, config: SloConfig
+) -> ReconcileOutcome:
     """Return the writes that create, update or delete the NodeSLO of a node."""
     if node is None:
         if slo is None:
-            return SloOutcome()
-        return SloOutcome((Delete(NodeSlo, slo.metadata.name, slo.metadata.uid),))
+            return ReconcileOutcome()
+        return ReconcileOutcome((Delete(NodeSlo, slo.metadata.name, slo.metadata.uid),))
     rendered = render_slo(config, node, slo.spec if slo is not None else None)
     if slo is None:
         new = NodeSlo(metadata=ObjectMeta(name=node.metadata.name), spec=rendered.spec)
-        return SloOutcome((Create(new),), rendered.problem)
+        return ReconcileOutcome((Create(new),), rendered.problem)
     if rendered.spec == slo.spec:
-        return SloOutcome((), rendered.problem)
+        return ReconcileOutcome((), rendered.problem)
     wanted = NodeSlo(metadata=slo.metadata, spec=rendered.spec, status=slo.status)
-    return SloOutcome(
+    return ReconcileOutcome(
         (Patch(NodeSlo, slo.metadata.name, merge_patch(slo, wanted)),), rendered.problem
     )
 
@@ -187,12 +194,63 @@ _READY = "Ready"
 
 
 def reconcile_quota_profile(
-    profile: ElasticQuotaProfile, quota: ElasticQuota | None, nodes: Iterable[Node]
-) -> Sequence[Write]:
+    profile: ElasticQuotaProfile,
+    quota: ElasticQuota | None,
+    nodes: Iterable[Node],
+    profiles: Iterable[ElasticQuotaProfile] = (),
+) -> ReconcileOutcome:
     """Return the writes that label a profile with its tree and update the root of the tree.
 
-    Raises InputError for an invalid node selector.
+    A profile whose quota an older one of ``profiles`` maintains is refused: the two would overwrite
+    each other.  A ratio or list of resources that can't be read is a problem, and counts as unset.
     """
+    problems: list[str] = []
+    try:
+        _check_owner(profile, profiles)
+        selected = [n for n in nodes if matches(profile.spec.node_selector, n.metadata.labels)]
+    except InputError as error:
+        return ReconcileOutcome(problem=str(error.within(subject=subject_of(profile))))
+    try:
+        ratio = resource_ratio(profile.spec)
+    except InputError as error:
+        ratio, problems = 1.0, [f"{error}; the quota gets all resources of its nodes"]
+    try:
+        keys = RESOURCE_KEYS.read(profile.metadata) or DEFAULT_RESOURCE_KEYS
+    except InputError as error:
+        keys = DEFAULT_RESOURCE_KEYS
+        problems.append(f"{error}; the quota has {', '.join(keys)}")
+    writes = _quota_writes(profile, quota, selected, ratio, keys)
+    subject = subject_of(profile)
+    return ReconcileOutcome(writes, "; ".join(f"{subject}: {problem}" for problem in problems))
+
+
+def _check_owner(profile: ElasticQuotaProfile, profiles: Iterable[ElasticQuotaProfile]) -> None:
+    """Raise InputError if an older profile maintains the quota; of one age, the first by name."""
+    name, namespace = profile.spec.quota_name, profile.metadata.namespace
+    rivals = [
+        each
+        for each in profiles
+        if each.metadata.namespace == namespace
+        and each.spec.quota_name == name
+        and each.metadata.deletion_timestamp is None
+    ]
+    owner = min([profile, *rivals], key=_age)
+    if owner.key != profile.key:
+        problem = f"must be unique in its namespace, got {name!r} as in {subject_of(owner)}"
+        raise InputError(problem, path="spec.quotaName")
+
+
+def _age(profile: ElasticQuotaProfile) -> tuple[float, str]:
+    return to_epoch_s(profile.metadata.creation_timestamp), profile.metadata.name
+
+
+def _quota_writes(
+    profile: ElasticQuotaProfile,
+    quota: ElasticQuota | None,
+    selected: Sequence[Node],
+    ratio: float | None,
+    keys: Sequence[str],
+) -> Sequence[Write]:
     meta = profile.metadata
     writes: list[Write] = []
     tree = meta.labels.get(QUOTA_TREE_ID, "")
@@ -200,9 +258,8 @@ def reconcile_quota_profile(
         tree = tree_id(profile.key)
         body = {"metadata": {"labels": {QUOTA_TREE_ID: tree}}}
         writes.append(Patch(ElasticQuotaProfile, meta.name, body, meta.namespace))
-    selected = [n for n in nodes if matches(profile.spec.node_selector, n.metadata.labels)]
-    total = _sum(selected, profile)
-    unschedulable = _sum((node for node in selected if not _is_schedulable(node)), profile)
+    total = _sum(selected, ratio)
+    unschedulable = _sum((node for node in selected if not _is_schedulable(node)), ratio)
     labels = {
         QUOTA_PROFILE: meta.name,
         **profile.spec.quota_labels,
@@ -213,7 +270,6 @@ def reconcile_quota_profile(
         **TOTAL_RESOURCE.entry(total),
         **UNSCHEDULABLE_RESOURCE.entry(unschedulable),
     }
-    keys = _resource_keys(profile)
     spec = ElasticQuotaSpec(
         min={key: total.get(key, Quantity(0)) for key in keys},
         max={key: Quantity.from_int(_UNLIMITED) for key in keys},
@@ -255,14 +311,13 @@ def _is_schedulable(node: Node) -> bool:
     return not node.spec.unschedulable and ready is not None and ready.status == "True"
 
 
-def _sum(nodes: Iterable[Node], profile: ElasticQuotaProfile) -> ResourceList:
+def _sum(nodes: Iterable[Node], ratio: float | None) -> ResourceList:
     sums: ResourceList = {}
     for node in nodes:
         for name, amount in node.status.allocatable.items():
             sums[name] = sums[name] + amount if name in sums else amount
-    if profile.spec.resource_ratio is None:
+    if ratio is None:
         return sums
-    ratio = _ratio(profile.spec.resource_ratio)
     return {name: _part(name, amount, ratio) for name, amount in sums.items()}
 
 
@@ -270,18 +325,3 @@ def _part(name: str, amount: Quantity, ratio: float) -> Quantity:
     if name == CPU:
         return Quantity.from_milli(int(amount.milli() * ratio))
     return Quantity.from_int(int(amount.value() * ratio), binary=name == MEMORY)
-
-
-def _ratio(text: str) -> float:
-    try:
-        ratio = float(text)
-    except ValueError:
-        return 1.0
-    return ratio if math.isfinite(ratio) and 0 < ratio <= 1 else 1.0
-
-
-def _resource_keys(profile: ElasticQuotaProfile) -> tuple[str, ...]:
-    try:
-        return RESOURCE_KEYS.read(profile.metadata) or DEFAULT_RESOURCE_KEYS
-    except InputError:
-        return DEFAULT_RESOURCE_KEYS

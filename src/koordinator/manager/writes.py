@@ -17,6 +17,8 @@ from koordinator.foundation.lazy_dataclass import dataclass
 COMPONENT = "koord-manager"
 JOB_NOT_QUEUED = "JobNotQueued"  # job: it is invalid, so that it gets no QueueUnit
 CREATE_QUOTA_FAILED = "CreateQuotaFailed"  # ElasticQuotaProfile: its root quota was refused
+#: ElasticQuotaProfile: it is ignored, or a field of it
+INVALID_QUOTA_PROFILE = "InvalidQuotaProfile"
 UPDATE_QUOTA_FAILED = "UpdateQuotaFailed"  # ElasticQuotaProfile: a change of its quota was refused
 
 

@@ -427,6 +427,12 @@ def test_quota_without_parent_belongs_to_the_root(name: str, parent: str) -> Non
         ),
         ("ElasticQuotaProfile", "spec/quotaName", "A b", "spec.quotaName: must be at most 253"),
         (
+            "ElasticQuotaProfile",
+            "spec/resourceRatio",
+            "85%",
+            "spec.resourceRatio: must be a number above 0 and at most 1, got '85%'",
+        ),
+        (
             "ClusterNetworkTopology",
             "spec/networkTopologySpec/1/parentTopologyLayer",
             "Hall",

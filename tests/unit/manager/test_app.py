@@ -9,8 +9,14 @@ from tests.unit.manager.node_resources.nodes import NOW, amounts, metric, node, 
 
 from koordinator.api.codec import to_manifest
 from koordinator.api.core import ConfigMap
+from koordinator.api.elastic_quota import (
+    ElasticQuota,
+    ElasticQuotaProfile,
+    ElasticQuotaProfileSpec,
+)
 from koordinator.api.event import Event
-from koordinator.api.meta import JsonObject, KubeObject, ObjectMeta
+from koordinator.api.labels import QUOTA_PROFILE
+from koordinator.api.meta import JsonObject, KubeObject, LabelSelector, ObjectMeta
 from koordinator.api.node import Node, NodeResourceTopology, Zone, ZoneResource
 from koordinator.api.node_metric import NodeMetric
 from koordinator.api.node_slo import NodeSlo
@@ -19,6 +25,7 @@ from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import ClusterError, NotFoundError
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.app import Manager, ManagerOptions
+from koordinator.manager.controllers import RESYNC_S
 from koordinator.manager.mirror import Controller
 
 BATCH = "kubernetes.io/batch-cpu"
@@ -221,6 +228,34 @@ def test_invalid_configuration_is_reported_and_ignored() -> None:
     assert (event.type, event.reason) == ("Warning", "SLOCfgUnmarshalFailed")
     assert "CPUSuppressThresholdPercent must be 100 or less" in event.note
     assert event.regarding.name == "slo-controller-config"
+
+
+def test_profiles_of_one_quota_do_not_overwrite_each_other() -> None:
+    """One maintains it; the other has one event, until the first is deleted."""
+    world = World()
+    for name in ("a", "b"):
+        spec = ElasticQuotaProfileSpec(quota_name="root", node_selector=LabelSelector())
+        meta = ObjectMeta(name=f"profile-{name}", namespace="q")
+        world.add(ElasticQuotaProfile(metadata=meta, spec=spec))
+    owners = set()
+    for _ in range(5):
+        world.run()
+        world.clock.advance_to(world.clock.now_s() + RESYNC_S)
+        (quota,) = world.cluster.list(ElasticQuota).items
+        owners.add(quota.metadata.labels[QUOTA_PROFILE])
+    (event,) = world.cluster.list(Event).items
+
+    assert owners == {"profile-a"}
+    assert (event.reason, event.regarding.name) == ("InvalidQuotaProfile", "profile-b")
+    assert event.note == (
+        "ElasticQuotaProfile q/profile-b: spec.quotaName: must be unique in its namespace, got "
+        "'root' as in ElasticQuotaProfile q/profile-a"
+    )
+    world.cluster.delete(ElasticQuotaProfile, "profile-a", "q")
+    world.run()
+    assert world.cluster.get(ElasticQuota, "root", "q").metadata.labels[QUOTA_PROFILE] == (
+        "profile-b"
+    )
 
 
 def test_other_config_maps_mean_nothing() -> None:
