@@ -19,7 +19,7 @@ from koordinator.api.syntax import (
     check_one_of,
     invalid_value,
 )
-from koordinator.foundation.errors import InputError
+from koordinator.foundation.errors import InputError, InvalidError
 
 
 def matches(selector: LabelSelector | None, labels: Mapping[str, str]) -> bool:
@@ -50,6 +50,35 @@ def _meets(requirement: LabelSelectorRequirement, labels: Mapping[str, str]) -> 
             raise InputError(
                 f"must be In, NotIn, Exists or DoesNotExist, got {operator!r}",
                 path="operator",
+            )
+
+
+def selector_text(selector: LabelSelector | None) -> str:
+    """Return a label selector as a query has it, and kubectl: ``app=web,tier in (a,b)``.
+
+    Raises InvalidError for an unknown operator.
+    """
+    if selector is None:
+        return ""
+    parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
+    return ",".join([*parts, *map(_requirement_text, selector.match_expressions)])
+
+
+def _requirement_text(requirement: LabelSelectorRequirement) -> str:
+    values = ",".join(requirement.values)
+    match requirement.operator:
+        case "In":
+            return f"{requirement.key} in ({values})"
+        case "NotIn":
+            return f"{requirement.key} notin ({values})"
+        case "Exists":
+            return requirement.key
+        case "DoesNotExist":
+            return f"!{requirement.key}"
+        case operator:
+            raise InvalidError(
+                "label selector: operator: must be In, NotIn, Exists or DoesNotExist, got "
+                f"{operator!r}"
             )
 
 

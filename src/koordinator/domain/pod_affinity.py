@@ -11,7 +11,7 @@ import msgspec
 
 from koordinator.api.core import PodAffinityTerm
 from koordinator.api.meta import LabelSelector, LabelSelectorRequirement
-from koordinator.api.selectors import matches
+from koordinator.api.selectors import matches, selector_text
 from koordinator.foundation.lazy_dataclass import dataclass
 
 
@@ -49,6 +49,21 @@ class PodScope:
             and matches(self.selector, labels)
             and all(other.covers(namespace, labels, namespace_labels) for other in self.also)
         )
+
+    def phrase(self, noun: str, home: str) -> str:
+        """Return what the scope selects for messages, such as ``pods with app=web``.
+
+        Namespaces are named unless they are ``home`` alone.
+        """
+        texts = sorted({selector_text(one.selector) for one in (self, *self.also)} - {""})
+        labelled = f"{noun} with {' and '.join(texts)}" if texts else noun
+        if self.namespace_selector is not None:
+            selected = selector_text(self.namespace_selector)
+            return f"{labelled} in {f'namespaces with {selected}' if selected else 'any namespace'}"
+        if self.namespaces == {home}:
+            return labelled
+        names = sorted(self.namespaces)
+        return f"{labelled} in namespace{'' if len(names) == 1 else 's'} {', '.join(names)}"
 
 
 def scope_of(term: PodAffinityTerm, namespace: str, labels: Mapping[str, str]) -> PodScope:

@@ -501,9 +501,9 @@ def test_too_few_domains_are_the_cause() -> None:
         pod("p", 1, labels=labels, topologySpreadConstraints=[spread(minDomains=3)]),
     )
 
+    few = "there are 2 domains where minDomains is 3"
     assert [near.details for near in explanation.nearest] == [
-        (f"{ZONE}={zone} has 1 such pods, there are 2 domains where minDomains is 3, maxSkew is 1",)
-        for zone in "12"
+        (f"{ZONE}={zone} has 1 pod with app=web, {few}, maxSkew is 1",) for zone in "12"
     ]
 
 
@@ -757,3 +757,40 @@ def test_quota_with_room_for_the_complete_gang_is_no_cause() -> None:
 
     assert [cause.plugin for cause in explanation.causes] == ["Coscheduling"]
     assert any("create 2 more members" in one.text for one in explanation.remedies)
+
+
+@pytest.mark.parametrize(
+    ("term", "where"),
+    [
+        ({"app": "dbb"}, "on any node (did you mean app=db?)"),
+        ({"ap": "db"}, "on any node (did you mean app=db?)"),
+        ({"app": "db"}, f"in the same {ZONE}"),
+    ],
+    ids=["misspelt value", "misspelt label", "elsewhere"],
+)
+def test_pods_that_affinity_requires_are_named(term: dict[str, str], where: str) -> None:
+    """The selector, whether such pods are on any node, and a similar label that pods have."""
+    required = {"labelSelector": {"matchLabels": term}, "topologyKey": ZONE}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [required]}}
+    explanation = explained(
+        node("a", zone="1"),
+        node("b", cpu=1, zone="2"),
+        pod("db", 1, on="b", labels={"app": "db"}),
+        pod("p", 2, affinity=affinity),
+    )
+
+    (near,) = [each for each in explanation.nearest if each.node == "a"]
+    ((key, value),) = term.items()
+    assert near.details == (
+        f"no pod with {key}={value}, which its podAffinity requires, is {where}",
+    )
+
+
+def test_node_without_the_topology_key_of_an_affinity_is_named() -> None:
+    """A required pod is elsewhere, and this node belongs to no domain."""
+    required = {"labelSelector": {}, "namespaces": ["b", "a"], "topologyKey": "rack"}
+    affinity = {"podAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": [required]}}
+    explanation = explained(node("a"), pod("p", 2, affinity=affinity))
+
+    (near,) = explanation.nearest
+    assert near.details == ("it has no label rack",)

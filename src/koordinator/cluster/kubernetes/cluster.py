@@ -23,6 +23,7 @@ from koordinator.api.kube_version import KubeVersion
 from koordinator.api.meta import JsonObject, KubeObject, LabelSelector
 from koordinator.api.nesting import TOO_DEEP
 from koordinator.api.pod import Pod
+from koordinator.api.selectors import selector_text
 from koordinator.cluster.kubernetes import opaque_parts, writes
 from koordinator.cluster.kubernetes.background import Background, TokenBucket
 from koordinator.cluster.kubernetes.binding import BindingSender, KubernetesBinds
@@ -36,7 +37,6 @@ from koordinator.cluster.kubernetes.resources import (
     AbsentKinds,
     collection_path,
     object_path,
-    selector_text,
     with_query,
 )
 from koordinator.cluster.kubernetes.transport import ObserveRequest, Request, Transport

@@ -14,8 +14,7 @@ from urllib.parse import quote, urlencode
 
 from koordinator.api.crd import CustomResource
 from koordinator.api.defaults import DEFAULT_NAMESPACE
-from koordinator.api.meta import KubeObject, LabelSelector, LabelSelectorRequirement
-from koordinator.foundation.errors import InvalidError
+from koordinator.api.meta import KubeObject
 
 _PLAIN = re.compile(r"[a-z0-9-]+([.][a-z0-9-]+)*")  # nearly all names are; quoting is not free
 
@@ -41,32 +40,6 @@ def with_query(path: str, **parameters: str | int | None) -> str:
     """Return the path with those parameters that are not empty."""
     given = {key: value for key, value in parameters.items() if value not in (None, "")}
     return f"{path}?{urlencode(given)}" if given else path
-
-
-def selector_text(selector: LabelSelector | None) -> str:
-    """Return a label selector as a query has it.  Raises InvalidError for an unknown operator."""
-    if selector is None:
-        return ""
-    parts = [f"{key}={value}" for key, value in selector.match_labels.items()]
-    return ",".join([*parts, *map(_requirement_text, selector.match_expressions)])
-
-
-def _requirement_text(requirement: LabelSelectorRequirement) -> str:
-    values = ",".join(requirement.values)
-    match requirement.operator:
-        case "In":
-            return f"{requirement.key} in ({values})"
-        case "NotIn":
-            return f"{requirement.key} notin ({values})"
-        case "Exists":
-            return requirement.key
-        case "DoesNotExist":
-            return f"!{requirement.key}"
-        case operator:
-            raise InvalidError(
-                "label selector: operator: must be In, NotIn, Exists or DoesNotExist, got "
-                f"{operator!r}"
-            )
 
 
 def _segment(name: str) -> str:

@@ -27,6 +27,7 @@ from koordinator.scheduler.contract import (
     Reads,
     Rejections,
 )
+from koordinator.scheduler.diagnosis import did_you_mean
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.pods import PodCounter, TermKind
 
@@ -120,14 +121,15 @@ class InterPodAffinity:
         cluster, terms, row = view.cluster, _terms(pod), int(view.row_numbers[0])
         parts = []
         if not self._near_all(cluster, pod, terms)[row]:
-            keys = ", ".join(dict.fromkeys(term.topology_key for term in terms.affinity))
-            parts.append(f"no pod that its podAffinity requires is in the same {keys}")
-        own = [(term.topology_key, cluster.count_pods(term.scope)) for term in terms.anti_affinity]
-        for key, count in _too_near(cluster, own, row):
-            noun, verb = ("pod", "is") if count == 1 else ("pods", "are")
-            parts.append(
-                f"{count} {noun} that its podAntiAffinity excludes {verb} in the same {key}"
-            )
+            parts.append(_missing(view, pod, terms))
+        for term in terms.anti_affinity:
+            near = [(term.topology_key, cluster.count_pods(term.scope))]
+            for key, count in _too_near(cluster, near, row):
+                noun, verb = ("pod", "is") if count == 1 else ("pods", "are")
+                named = term.scope.phrase(noun, pod.namespace)
+                parts.append(
+                    f"{count} {named}, which its podAntiAffinity excludes, {verb} in the same {key}"
+                )
         for key, count in _too_near(cluster, self._excluding(cluster, pod), row):
             noun, verb = ("pod", "is") if count == 1 else ("pods", "are")
             parts.append(
@@ -221,6 +223,33 @@ class InterPodAffinity:
         return near & keyed
 
 
+def _missing(view: Snapshot, pod: PodClass, terms: AffinityTerms) -> str:
+    """Describe why no pod that the terms require is in the domains of the first row of a view."""
+    keys = dict.fromkeys(term.topology_key for term in terms.affinity)
+    unlabelled = [key for key in keys if view.label(key)[0][0] < 0]
+    if unlabelled:
+        return f"it has no label {', '.join(unlabelled)}"
+    scope = _joint_scope(terms.affinity)
+    named = scope.phrase("pod", pod.namespace)
+    if view.cluster.count_pods(scope).any():
+        return f"no {named}, which its podAffinity requires, is in the same {', '.join(keys)}"
+    return f"no {named}, which its podAffinity requires, is on any node{_hint(view, scope)}"
+
+
+def _hint(view: Snapshot, scope: PodScope) -> str:
+    """Return a similar label of some pod if no pod has one that a scope requires."""
+    required = dict(scope.selector.match_labels) if scope.selector else {}
+    known = set(view.pod_labels) if required else set()
+    for key, value in required.items():
+        if (key, value) in known:
+            continue
+        alike = did_you_mean(value, {other for name, other in known if name == key})
+        named = key if alike else did_you_mean(key, {name for name, _ in known} - {key})
+        if named:
+            return f" (did you mean {named}={alike or value}?)"
+    return ""
+
+
 def _too_near(
     cluster: Snapshot, rules: Iterable[tuple[str, IntArray]], row: int
 ) -> list[tuple[str, int]]:
@@ -231,9 +260,14 @@ def _too_near(
 
 def _covered_by_all(snapshot: Snapshot, terms: tuple[Term, ...]) -> IntArray:
     """Return ``(n,)``: the number of pods on each row that match every term."""
+    return snapshot.count_pods(_joint_scope(terms))
+
+
+def _joint_scope(terms: tuple[Term, ...]) -> PodScope:
+    """Return the scope of the pods that match every term."""
     scopes = {term.scope.identity: term.scope for term in terms}
     first, *others = scopes.values()
-    return snapshot.count_pods(replace(first, also=tuple(others)))
+    return replace(first, also=tuple(others))
 
 
 def _around(snapshot: Snapshot, counts: IntArray, topology_key: str) -> IntArray:

@@ -119,7 +119,9 @@ class PodTopologySpread:
     def detail(self, view: Snapshot, pod: PodClass) -> str:
         """Return per broken constraint the pods in this domain and in the emptiest one."""
         return "; ".join(
-            f"{one.key}={value} has {here} such pods, {others}, maxSkew is {one.max_skew}"
+            f"{one.key}={value} has {here} "
+            f"{one.scope.phrase('pod' if here == 1 else 'pods', pod.namespace)}, {others}, "
+            f"maxSkew is {one.max_skew}"
             if value
             else f"it has no label {one.key}"
             for one, value, here, others in self._broken(view, pod)

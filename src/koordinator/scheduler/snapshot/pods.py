@@ -193,6 +193,11 @@ class PodTable:
                 self._labelsets_by_label[label].append(entry)
         return known
 
+    @property
+    def known_labels(self) -> Iterator[tuple[str, str]]:
+        """Keys and values of the labels that pods have, placed or not."""
+        return (label for label, entries in self._labelsets_by_label.items() if entries)
+
     def set_namespace(self, name: str, labels: Mapping[str, str] | None) -> bool:
         """Set a namespace's labels (None: it was deleted); return whether any count changed."""
         if self.namespaces.get(name) == labels:

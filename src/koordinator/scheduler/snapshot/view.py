@@ -3,7 +3,7 @@
 The whole cluster or some of its rows, with the same attributes.
 """
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from typing import TypeVar
 
@@ -484,6 +484,11 @@ class Snapshot:
                 counts[hold.row] -= self.is_covered(hold.placed.pod_class, scope)
         counts.flags.writeable = False
         return counts
+
+    @property
+    def pod_labels(self) -> Iterator[tuple[str, str]]:
+        """Keys and values of the labels that pods have, placed or not."""
+        return self._state.pods.known_labels
 
     def namespace_labels(self, name: str) -> Mapping[str, str]:
         """Return the labels of a namespace; none of one that is not known."""

@@ -37,12 +37,15 @@ ON_NODE: dict[str, tuple[str, set[str], str]] = {
     "spread": (
         "web-1",
         {"node(s) didn't match pod topology spread constraints"},
-        "zone=a has 2 such pods, another domain 0, maxSkew is 1",
+        "zone=a has 2 pods with app=web, another domain 0, maxSkew is 1",
     ),
     "anti-affinity": (
         "web-1",
         {"node(s) didn't match pod anti-affinity rules"},
-        "2 pods that its podAntiAffinity excludes are in the same kubernetes.io/hostname",
+        (
+            "2 pods with app=web, which its podAntiAffinity excludes, are in the same "
+            "kubernetes.io/hostname"
+        ),
     ),
     "port": (
         "web-1",
