@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
+from koordinator.api.kube_version import NEWEST, KubeVersion
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.cluster.port import Cluster
@@ -25,6 +26,7 @@ class Bed:
     create_manifest: Callable[[JsonObject], KubeObject]  # POST, whatever fields it has
     raw: Callable[[type[KubeObject], str, str], JsonObject]  # GET, with all fields
     break_watches: Callable[[], None]  # cut every stream, and forget what happened since
+    release: KubeVersion = NEWEST  # whose API server it is
 
 
 def memory_bed() -> Bed:

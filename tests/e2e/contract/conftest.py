@@ -6,7 +6,9 @@ from contextlib import suppress
 import pytest
 from tests.contract.cluster.conftest import Bed
 from tests.e2e.controlplane import ApiError, ControlPlane
+from tests.e2e.controlplane.binaries import kubernetes_minor
 
+from koordinator.api.kube_version import KubeVersion
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import find_kind
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
@@ -80,4 +82,5 @@ def bed_of(controlplane: ControlPlane, cluster: KubernetesCluster) -> Bed:
         )
         return response
 
-    return Bed(cluster, create_manifest, raw, controlplane.compact_history)
+    release = KubeVersion(kubernetes_minor())
+    return Bed(cluster, create_manifest, raw, controlplane.compact_history, release)

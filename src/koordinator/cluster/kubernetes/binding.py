@@ -1,9 +1,9 @@
 """Bindings in flight, and the outcome of those whose response was lost.
 
-A binding is one POST.  Without a response its outcome is unknown, and the pod is read instead.  The
-API server drops a request that takes longer than its ``timeout``, counted from its arrival;
-``Transport`` bounds the time until the arrival.  So a binding of a former leader takes effect
-before another replica can lead, or never.
+A binding is one POST; before Kubernetes 1.35 a PATCH writes its labels first.  Without a response
+its outcome is unknown, and the pod is read instead.  The API server drops a request that takes
+longer than its ``timeout``, counted from its arrival; ``Transport`` bounds the time until the
+arrival.  So a binding of a former leader takes effect before another replica can lead, or never.
 Source of what the server answers: kubernetes pkg/registry/core/pod/storage/storage.go
 ``BindingREST``.
 """
@@ -16,15 +16,22 @@ from http import HTTPStatus
 
 import msgspec
 
+from koordinator.api.kube_version import OLDEST, V1_35, KubeVersion
 from koordinator.api.pod import Pod
 from koordinator.cluster.kubernetes.background import Backoff, WorkerPool
 from koordinator.cluster.kubernetes.failures import FencedError, UnreachableError, read_status
 from koordinator.cluster.kubernetes.reports import Reports
 from koordinator.cluster.kubernetes.resources import object_path, with_query
 from koordinator.cluster.kubernetes.transport import BINDING_SHARE, Request, Transport
+from koordinator.cluster.kubernetes.writes import MERGE_PATCH
 from koordinator.cluster.port import Binding
 from koordinator.foundation.decoders import decode_json
-from koordinator.foundation.errors import ClusterError, ConflictError
+from koordinator.foundation.errors import (
+    ClusterError,
+    ConflictError,
+    InvalidError,
+    NotFoundError,
+)
 from koordinator.foundation.lazy_dataclass import dataclass
 
 _SERVER_S = 5  # how long the server may work on one binding
@@ -85,6 +92,7 @@ class BindingSender:
         self._in_flight = in_flight
         self._jobs: deque[_Job] = deque()
         self._worker_pool = WorkerPool(self._work)
+        self._server: KubeVersion | None = None  # None: not asked yet
 
     @property
     def is_busy(self) -> bool:
@@ -117,6 +125,11 @@ class BindingSender:
 
     async def _bind(self, binding: Binding) -> ClusterError | None:
         await self._reports.settled(binding.namespace, binding.name)
+        if binding.labels:
+            try:
+                await self._write_labels(binding)
+            except ClusterError as error:
+                return error
         loop = asyncio.get_running_loop()
         deadline_s = loop.time() + self._transport.timeout_s
         backoff = Backoff(_FIRST_DELAY_S, _LAST_DELAY_S, self._transport.chance)
@@ -138,6 +151,24 @@ class BindingSender:
             if tried.is_final or delay_s >= left_s:
                 return tried.error
             await self._transport.pause(delay_s)
+
+    async def _write_labels(self, binding: Binding) -> None:
+        """Write the labels of a binding to the pod, if the API server drops them from bindings.
+
+        Before 1.35 it does, as its gate PodTopologyLabelsAdmission is off.
+        """
+        if self._server is None:
+            try:
+                self._server = await self._transport.server_version()
+            except (NotFoundError, InvalidError):
+                self._server = OLDEST  # unknown: on any release the labels may come first
+        if self._server >= V1_35:
+            return
+        path = object_path(Pod, binding.name, binding.namespace)
+        path = with_query(path, timeout=self._transport.server_time(_SERVER_S, BINDING_SHARE))
+        metadata = {"uid": binding.uid} if binding.uid else {}
+        body = msgspec.json.encode({"metadata": {**metadata, "labels": dict(binding.labels)}})
+        await self._transport.call(Request("PATCH", path, body, MERGE_PATCH))
 
     async def _try(self, request: Request) -> "_Tried":
         try:

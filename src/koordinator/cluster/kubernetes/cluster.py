@@ -345,14 +345,7 @@ class KubernetesCluster:
 
         Raises ClusterError if there is no answer, and for an answer without a version.
         """
-        request = Request("GET", "/version")
-        body = self._background.run(self._transport.call(request, patience_s=patience_s))
-        try:
-            return KubeVersion.parse(decode_json(body, dict[str, str])["gitVersion"])
-        except (InputError, KeyError, msgspec.MsgspecError) as error:
-            raise ClusterError(
-                f"GET /version: no version of Kubernetes in the answer: {error}"
-            ) from None
+        return self._background.run(self._transport.server_version(patience_s))
 
     def unserved(self, kind_types: Sequence[type[KubeObject]]) -> Sequence[type[KubeObject]]:
         """Return the kinds that the API server does not serve in their version, in order.

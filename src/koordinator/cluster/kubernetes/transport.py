@@ -25,9 +25,11 @@ from urllib.parse import urlsplit
 from weakref import WeakSet
 
 import aiohttp
+import msgspec
 import numpy as np
 from yarl import URL
 
+from koordinator.api.kube_version import KubeVersion
 from koordinator.cluster.kubernetes.background import Backoff, TokenBucket
 from koordinator.cluster.kubernetes.credentials import Access, Credentials
 from koordinator.cluster.kubernetes.failures import (
@@ -37,7 +39,8 @@ from koordinator.cluster.kubernetes.failures import (
     error_of,
     read_status,
 )
-from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.decoders import decode_json
+from koordinator.foundation.errors import ClusterError, InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 
 
@@ -342,6 +345,19 @@ class Transport:
                 reply = await self._send(_READYZ, await self._access(), CONNECT_S)
                 if reply.code < HTTPStatus.INTERNAL_SERVER_ERROR:
                     self._note_outage(None)
+
+    async def server_version(self, patience_s: float | None = None) -> KubeVersion:
+        """Return the minor release of the API server; wait ``patience_s`` at most.
+
+        Raises ClusterError if there is no answer, and for an answer without a version.
+        """
+        body = await self.call(Request("GET", "/version"), patience_s=patience_s)
+        try:
+            return KubeVersion.parse(decode_json(body, dict[str, str])["gitVersion"])
+        except (InputError, KeyError, msgspec.MsgspecError) as error:
+            raise ClusterError(
+                f"GET /version: no version of Kubernetes in the answer: {error}"
+            ) from None
 
     async def attempt(
         self, request: Request, timeout_s: float, *, rate_limited: bool = True

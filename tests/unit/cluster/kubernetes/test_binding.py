@@ -29,7 +29,9 @@ BIND, GET = (
 DONE = reply({"kind": "Status", "status": "Success"}, HTTPStatus.CREATED)
 CONFLICT = fail(HTTPStatus.CONFLICT, "Conflict", "pod a is already assigned")
 BROKEN_OFF = fail(HTTPStatus.CONFLICT, "Conflict", "rpc error: error reading from server: EOF")
-BINDING = Binding("default", "a", "n1", uid="a", annotations={"k": "v"}, labels={"l": "m"})
+BINDING = Binding("default", "a", "n1", uid="a", annotations={"k": "v"})
+LABELLED = Binding("default", "a", "n1", uid="a", annotations={"k": "v"}, labels={"l": "m"})
+VERSION, LABEL = "GET /version", "PATCH /api/v1/namespaces/default/pods/a"
 
 
 def bound(node: str = "n1", **annotations: str) -> Answer:
@@ -39,18 +41,25 @@ def bound(node: str = "n1", **annotations: str) -> Answer:
     return reply(result)
 
 
-def outcome(server: ScriptedServer, **options: float) -> ClusterError | None:
+def outcome(
+    server: ScriptedServer, binding: Binding = BINDING, **options: float
+) -> ClusterError | None:
     with server.cluster(**options) as cluster:
-        (result,) = cluster.bind([BINDING]).results()
+        (result,) = cluster.bind([binding]).results()
     return result
+
+
+def release(version: str) -> Answer:
+    return reply({"gitVersion": version})
 
 
 def test_everything_travels_in_one_request(server: ScriptedServer) -> None:
     """With the uid as precondition, and seconds after which the server shall not do it any more."""
+    server.on(VERSION, release("v1.35.0"))
     server.on(BIND, DONE)
-    assert outcome(server) is None
+    assert outcome(server, LABELLED) is None
 
-    (sent,) = server.received
+    _, sent = server.received
     assert json.loads(sent.body) == {
         "apiVersion": "v1",
         "kind": "Binding",
@@ -64,6 +73,32 @@ def test_everything_travels_in_one_request(server: ScriptedServer) -> None:
         "target": {"apiVersion": "v1", "kind": "Node", "name": "n1"},
     }
     assert sent.query == {"timeout": "5s"}
+
+
+@pytest.mark.parametrize("version", [release("v1.34.4"), release("v1.33.13"), not_found])
+def test_labels_come_first_where_the_server_drops_those_of_bindings(
+    server: ScriptedServer, version: Answer
+) -> None:
+    """The server is asked once for its version; without labels it is not asked at all."""
+    server.on(VERSION, version)
+    server.on(LABEL, reply(pod("a")))
+    server.on(BIND, DONE)
+    with server.cluster() as cluster:
+        for binding in (BINDING, LABELLED, LABELLED):
+            assert cluster.bind([binding]).results() == [None]
+
+    assert [str(each) for each in server.received] == [BIND, VERSION, LABEL, BIND, LABEL, BIND]
+    sent = server.received[2]
+    assert json.loads(sent.body) == {"metadata": {"uid": "a", "labels": {"l": "m"}}}
+    assert sent.headers["Content-Type"] == "application/merge-patch+json"
+    assert sent.query == {"timeout": "5s"}
+
+
+def test_a_pod_whose_labels_are_refused_is_not_bound(server: ScriptedServer) -> None:
+    server.on(VERSION, release("v1.34.4"))
+    server.on(LABEL, fail(HTTPStatus.CONFLICT, "Conflict", "the UID in the precondition differs"))
+    assert isinstance(outcome(server, LABELLED), ConflictError)
+    assert server.count(BIND) == 0
 
 
 @pytest.mark.parametrize("lost", [hang_up, fail(500), fail(504), BROKEN_OFF])
