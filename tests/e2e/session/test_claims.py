@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from tests.e2e.claims import PREFIX, release_claims
 from tests.e2e.controlplane import ControlPlane
+from tests.e2e.controlplane.binaries import kubernetes_minor
 from tests.e2e.controlplane.errors import ApiError
 from tests.e2e.session.manifests import Manifest, node, pod
 from tests.e2e.session.user import User
@@ -182,6 +183,11 @@ ACCEPTED = (
     f"cidr('10.0.0.0/8').containsIP({A}.address) && isCIDR('::/0')",
     f"{A}.exists(name, value, name == 'ecc' && value)",
     "{'a': 1}.transformMap(k, v, v > 0, v + 1).a == 2",
+    "[2, 1].transformList(i, v, i + v) == [2, 2]",
+)
+#: An API server takes new expressions that the release before can read as well, so 1.35 and later.
+#: A scheduler reads all that its own release knows.
+SINCE_34 = (
     "[2, 1].transformList(i, v, i + v).sort() == [2, 2]",
     "[[1], [2]].flatten().slice(0, 1).reverse() == [1] && lists.range(2).size() == 2",
     "['aa', 'b'].sortBy(t, size(t)).first().value() == strings.quote('b')",
@@ -227,6 +233,9 @@ def test_selectors_are_accepted_and_refused_as_by_the_api_server(
             not isinstance(selector, InputError) and bool(expression),
         )
         assert is_taken is (expression in ACCEPTED), expression
+    for expression in SINCE_34:
+        assert is_accepted(controlplane, expression) is (kubernetes_minor() > 34), expression
+        assert not isinstance(compile_selector(expression), InputError), expression
     for expression in BEYOND:
         assert is_accepted(controlplane, expression)
         assert "undeclared reference to" in str(compile_selector(expression))

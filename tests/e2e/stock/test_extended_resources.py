@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 from tests.e2e.conftest import running_controlplane
 from tests.e2e.controlplane import ControlPlane
-from tests.e2e.controlplane.binaries import kubernetes_gates
+from tests.e2e.controlplane.binaries import kubernetes_gates, kubernetes_minor
 from tests.e2e.leftovers import Leftovers
 from tests.e2e.scheduler_process import SchedulerProcess
 from tests.e2e.suites.cluster import Manifest, SuiteCluster
@@ -34,6 +34,10 @@ DRIVERS = {"gpu": "gpu.example.com", "nic": "nic.example.com"}
 IMPLICIT = "deviceclass.resource.kubernetes.io/"
 _PATIENCE_S = 8.0  # until a scheduler knows what became of the pod before
 FINAL = {"gracePeriodSeconds": 0, "propagationPolicy": "Background"}
+
+pytestmark = pytest.mark.skipif(
+    kubernetes_minor() < 35, reason="claims are made as by Kubernetes 1.35 and later"
+)
 
 
 @pytest.fixture(scope="session")
