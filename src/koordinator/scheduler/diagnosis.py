@@ -128,8 +128,9 @@ def amount_text(name: str, amount: int) -> str:
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """Return the known name that is most like an unknown one; empty if none is alike.
 
-    The parts before and after a slash must be alike each, where both names have them.  Numbers and
-    single letters are not misspelt: ``zone-a`` is no typing error of ``zone-b``.
+    The parts before and after a slash must be alike each.  A name without a slash must be equal to
+    what follows the other's: ``gpu`` may mean ``nvidia.com/gpu``, ``amd.com/gpu`` does not mean
+    ``cpu``.  Numbers and single letters are not misspelt: ``zone-b`` does not mean ``zone-a``.
     """
     likeness = {one: _likeness(name.lower(), one.lower()) for one in sorted(known)}
     best = max(likeness, key=lambda one: likeness[one], default="")
@@ -145,7 +146,9 @@ def _likeness(name: str, other: str) -> float:
     if sorted(_SERIAL.findall(name)) != sorted(_SERIAL.findall(other)):
         return 0
     (first, _, last), (other_first, _, other_last) = name.rpartition("/"), other.rpartition("/")
-    if not (first and other_first):
+    if bool(first) != bool(other_first):
+        return float(last == other_last)  # the domain was forgotten, or does not belong there
+    if not first:
         return SequenceMatcher(None, last, other_last).ratio()
     domain = SequenceMatcher(None, first, other_first).ratio()
     own = SequenceMatcher(None, last, other_last).ratio()

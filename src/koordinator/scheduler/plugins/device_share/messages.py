@@ -1,24 +1,37 @@
 """Explanations for nodes whose devices do not suffice."""
 
 from collections.abc import Iterator, Mapping
+from typing import Final
 
 import numpy as np
 from msgspec import Struct
 
-from koordinator.api.resource_names import WHOLE_DEVICE
+from koordinator.api.resource_names import (
+    FPGA,
+    GPU,
+    GPU_CORE,
+    GPU_MEMORY_RATIO,
+    RDMA,
+    WHOLE_DEVICE,
+)
 from koordinator.domain.devices.allocation import NAMES
 from koordinator.domain.devices.pod_request import DeviceTypeRequest, PodDeviceRequest
 from koordinator.domain.devices.requests import CALLED, names_of
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.snapshot import Snapshot
 
+#: Resources with 100 for each whole device.
+_IN_PERCENT: Final = frozenset({GPU, GPU_CORE, GPU_MEMORY_RATIO, RDMA, FPGA})
+
 
 class Count(Struct, frozen=True):
     """Number of devices of a type, and how many have enough left."""
 
     there: int
+    large: int  # devices that have the requested amounts when they are healthy and free
     enough: int  # devices with the requested amounts left
     unhealthy: tuple[int, ...]  # minors
+    repairable: tuple[int, ...]  # minors of unhealthy devices that would have enough left
 
 
 def shortage_in_words(view: Snapshot, pod_request: PodDeviceRequest) -> str:
@@ -47,10 +60,10 @@ def to_repair(view: Snapshot, pod_request: PodDeviceRequest) -> str:
     node, steps = view.node_names[0], []
     for want in pod_request.wants:
         count = _count(view, want)
-        if count is None or count.enough + len(count.unhealthy) < want.request.count:
+        if count is None or count.enough + len(count.repairable) < want.request.count:
             return ""
         if count.enough < want.request.count:
-            named = ", ".join(map(str, count.unhealthy))
+            named = ", ".join(map(str, count.repairable))
             steps.append(f"repair {CALLED[want.kind]} {named} of {node}, reported as unhealthy")
     return " and ".join(steps)
 
@@ -79,15 +92,50 @@ def fewer_devices(
     ]
 
 
+def smaller_shares(
+    view: Snapshot, pod_request: PodDeviceRequest, requests: Mapping[str, int]
+) -> list[dict[str, int]]:
+    """Return the request for one device, reduced to what a device has left; the largest first.
+
+    Resources whose amounts no device reports by that name keep their request.
+    """
+    if len(pod_request.wants) != 1 or pod_request.wants[0].request.count != 1:
+        return []
+    kind, row = pod_request.wants[0].kind, int(view.row_numbers[0])
+    report = view.devices.reports.get(row)
+    if report is None or report.model.group(kind) is None:
+        return []
+    healthy, left = report.healthy.get(kind, 0), view.devices.columns[kind].left[row].tolist()
+    shares = {
+        tuple(
+            (name, min(requests[name], amount))
+            for name, amount in zip(NAMES[kind], amounts, strict=True)
+            if name in requests
+        )
+        for minor, amounts in enumerate(left)
+        if healthy >> minor & 1
+    }
+    usable = [share for share in shares if share and all(amount > 0 for _, amount in share)]
+    return [dict(share) for share in sorted(usable, reverse=True)]
+
+
+def whole_devices(requests: Mapping[str, int]) -> dict[str, int]:
+    """Return requests in percent for neither a part of a device nor whole ones, rounded down."""
+    return {
+        name: amount - amount % WHOLE_DEVICE
+        for name, amount in requests.items()
+        if name in _IN_PERCENT and amount > WHOLE_DEVICE and amount % WHOLE_DEVICE
+    }
+
+
 def size_in_words(view: Snapshot, pod_request: PodDeviceRequest) -> str:
-    """Return the number of devices a node must have; empty if the number suffices."""
+    """Return the devices that a node must have; empty if it has enough that are large enough."""
     parts = []
     for want in pod_request.wants:
         counts = _count(view, want)
-        there = 0 if counts is None else counts.there
-        if there >= want.request.count:
-            return ""
-        parts.append(f"{_request(want)} (it has {there})")
+        large = 0 if counts is None else counts.large
+        if large < want.request.count:
+            parts.append(f"{_request(want)} (it has {large})")
     return " and ".join(parts)
 
 
@@ -116,8 +164,14 @@ def _count(view: Snapshot, want: DeviceTypeRequest) -> Count | None:
     reported = [device.minor for device in group.devices]
     unhealthy = tuple(minor for minor in reported if not healthy >> minor & 1)
     amounts = np.array(want.request.amounts)
-    enough = sum(bool((left[m] >= amounts).all()) for m in reported if m not in unhealthy)
-    return Count(len(reported), enough, unhealthy)
+    healthy_left = group.totals - columns.used[row, : group.width]
+    return Count(
+        there=len(reported),
+        large=sum(bool((group.totals[m] >= amounts).all()) for m in reported),
+        enough=sum(bool((left[m] >= amounts).all()) for m in reported if m not in unhealthy),
+        unhealthy=unhealthy,
+        repairable=tuple(m for m in unhealthy if (healthy_left[m] >= amounts).all()),
+    )
 
 
 def _short(view: Snapshot, want: DeviceTypeRequest) -> str:

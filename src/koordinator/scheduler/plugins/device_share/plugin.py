@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import Any, ClassVar, Final
 
 import numpy as np
+from msgspec.structs import replace
 
 from koordinator.api.annotations.reservation import RESERVE_POD
 from koordinator.api.core import ConfigMap
@@ -26,6 +27,7 @@ from koordinator.api.labels import (
     POD_PRIORITY_CLASS,
     POD_QOS_CLASS,
 )
+from koordinator.api.pod import Pod
 from koordinator.domain.devices.allocation import (
     NOT_TOGETHER,
     Allocation,
@@ -63,8 +65,10 @@ from koordinator.scheduler.plugins.device_share.messages import (
     fewer_devices,
     shortage_in_words,
     size_in_words,
+    smaller_shares,
     to_repair,
     together_in_words,
+    whole_devices,
 )
 from koordinator.scheduler.plugins.device_share.on_model import KEEP
 from koordinator.scheduler.plugins.device_share.requests import (
@@ -83,6 +87,7 @@ from koordinator.scheduler.plugins.device_share.rows import (
 )
 from koordinator.scheduler.rules.numa.align import ResourceHints, TopologyHint
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
+from koordinator.scheduler.rules.smaller_pods import asking_at_most
 from koordinator.scheduler.snapshot import PodAllocation, PodClass, ResourceAxis, Snapshot
 from koordinator.scheduler.snapshot.axis import PODS
 
@@ -187,13 +192,29 @@ class DeviceShare:
         return to_repair(view, entry.pod_request) if isinstance(entry, RequestEntry) else ""
 
     def size_remedies(self, view: Snapshot, pod: PodClass) -> SizeRemedies:
-        """Return requests for fewer devices, and the devices that a node must have."""
+        """Return requests for less, and the devices that a node must have."""
         entry = self.templates.pod_request(view, pod)
         if not isinstance(entry, RequestEntry):
             return SizeRemedies()
         names = view.resources
-        requests = fewer_devices(view, entry.pod_request, {names[c]: n for c, n in pod.demand})
-        return SizeRemedies(tuple(requests), size_in_words(view, entry.pod_request))
+        demand = {names[c]: n for c, n in pod.demand}
+        requests = (
+            *fewer_devices(view, entry.pod_request, demand),
+            *smaller_shares(view, entry.pod_request, demand),
+        )
+        return SizeRemedies(requests, size_in_words(view, entry.pod_request))
+
+    def pod_remedies(self, view: Snapshot, pod: PodClass, it: Pod) -> list[tuple[str, Pod]]:
+        """Return the pod with whole devices if it requests neither a part of one nor whole ones."""
+        if isinstance(self.templates.pod_request(view, pod), RequestEntry):
+            return []
+        names = view.resources
+        whole = whole_devices({names[c]: n for c, n in pod.demand})
+        spec = asking_at_most(it.spec, whole) if whole else None
+        if spec is None:
+            return []
+        listed = " and ".join(f"{amount} of {name}" for name, amount in whole.items())
+        return [(f"request {listed}", replace(it, spec=spec))]
 
     def score(self, snapshot: Snapshot, pod: PodClass) -> IntArray:
         """Return ``(n,)``: the utilisation of the devices, summed over the types."""
