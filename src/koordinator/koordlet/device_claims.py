@@ -1,16 +1,19 @@
 """Preparation of resource claims: a DRA kubelet plugin for the node's GPUs.
 
-A response depends only on the claim and the node's devices, so a restart loses no state and
-unpreparing undoes nothing.  The runtime knows GPUs from the CDI specification written by the
-vendor's toolkit.  The runtime hook that serves pods with a GPU share sets the limits of the
-container at its creation.
+A response depends only on the claim and the node's devices, so unpreparing undoes nothing.
+Prepared claims are kept in a file: a restarted agent knows them while the API server is
+unavailable.  The runtime knows GPUs from the CDI specification of the vendor's toolkit.  The
+runtime hook that serves pods with a GPU share sets the limits of the container at its creation.
 Source: k8s.io/kubelet pkg/apis/dra/v1/api.proto; pkg/apis/pluginregistration/v1/api.proto.
 """
 
+import logging
+import threading
 from collections.abc import Callable, Mapping
 from typing import Annotated, Final
 
 from koordinator.api.annotations.devices import DeviceAllocation
+from koordinator.api.codec import decode, encode
 from koordinator.api.device import Device, DeviceInfo, DeviceType
 from koordinator.api.dynamic_resources import DeviceRequestAllocationResult, ResourceClaim
 from koordinator.api.pod import Container, Pod
@@ -24,10 +27,19 @@ from koordinator.domain.dynamic_resources.node_gpus import (
     claimed_gpus,
     minor_of,
 )
-from koordinator.foundation.errors import ClusterError, HostError
+from koordinator.foundation.errors import (
+    ClusterError,
+    HostError,
+    InputError,
+    MissingFileError,
+    NotFoundError,
+)
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.protobuf import FieldNumber, decode_message, encode_message
+from koordinator.host.port import Files
 from koordinator.koordlet.view.pods import ContainerCreation
+
+log = logging.getLogger(__name__)
 
 PLUGIN_TYPE: Final = "DRAPlugin"
 SERVICE: Final = "v1.DRAPlugin"  # as announced at the registration
@@ -97,10 +109,68 @@ _NOTHING: Final = b""
 _GPU: Final = DeviceType.GPU
 
 
+class PreparedClaims:
+    """Claims that the kubelet has had prepared, also in a file; thread-safe.
+
+    An empty ``path`` keeps them in memory only.
+    """
+
+    def __init__(self, files: Files, path: str) -> None:
+        """Read the file of an agent that ran before; empty if it is missing or unreadable."""
+        self._files = files
+        self._path = path
+        self._lock = threading.Lock()  # the kubelet prepares several claims at once
+        self._claims: dict[str, ResourceClaim] = {}  # by key
+        if not path:
+            return
+        try:
+            lines = files.read(path).splitlines()
+            claims = [decode(line.encode(), ResourceClaim) for line in lines]
+        except MissingFileError:
+            return
+        except (HostError, InputError) as error:
+            log.warning("prepared claims not restored", extra={"error": str(error)})
+            return
+        self._claims = {claim.key: claim for claim in claims}
+
+    def get(self, namespace: str, name: str, uid: str = "") -> ResourceClaim | None:
+        """Return a claim if it is prepared; with a ``uid`` only that one."""
+        claim = self._claims.get(f"{namespace}/{name}")
+        return claim if claim is not None and uid in ("", claim.metadata.uid) else None
+
+    def put(self, claim: ResourceClaim) -> None:
+        """Keep a claim before the kubelet learns that it is prepared."""
+        with self._lock:
+            if self._claims.get(claim.key) != claim:
+                self._claims[claim.key] = claim
+                self._save()
+
+    def drop(self, claim: ResourceClaim) -> None:
+        """Forget a claim that was unprepared."""
+        with self._lock:
+            if self._claims.pop(claim.key, None) is not None:
+                self._save()
+
+    def _save(self) -> None:
+        if not self._path:
+            return
+        try:
+            text = "\n".join(encode(claim).decode() for claim in self._claims.values())
+            self._files.replace(self._path, text)
+        except HostError as error:
+            log.warning("prepared claims not written", extra={"error": str(error)})
+
+
 class GpuClaims:
     """Handler of the kubelet's calls; thread-safe.  ``publish`` sets the GPUs of the node."""
 
-    def __init__(self, cluster: Cluster, node: str, on_registered: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        cluster: Cluster,
+        node: str,
+        on_registered: Callable[[], None],
+        prepared: PreparedClaims,
+    ) -> None:
         """Call ``on_registered`` when the kubelet has registered the plugin.
 
         The kubelet deletes ResourceSlices of a driver that was not registered for a while.
@@ -108,8 +178,8 @@ class GpuClaims:
         self._cluster, self._node = cluster, node
         self._on_registered = on_registered
         self._gpus: Mapping[int, DeviceInfo] = {}  # by minor; replaced, never changed
-        #: By key, until unprepared: containers restart while the API server is unavailable.
-        self._prepared_claims: dict[str, ResourceClaim] = {}
+        #: Until unprepared: containers restart while the API server is unavailable.
+        self._prepared_claims = prepared
         # Without an endpoint the kubelet calls on the socket on which it requested the info.
         self._info = PluginInfo(type=PLUGIN_TYPE, name=DRIVER, versions=(SERVICE,))
 
@@ -145,21 +215,36 @@ class GpuClaims:
     def _unprepare(self, request: bytes) -> bytes:
         references = decode_message(ClaimReferences, request).claims
         for each in references:
-            known = self._prepared_claims.get(f"{each.namespace}/{each.name}")
-            if known is not None and known.metadata.uid == each.uid:
-                self._prepared_claims.pop(known.key, None)
+            known = self._prepared_claims.get(each.namespace, each.name, each.uid)
+            if known is not None:
+                self._prepared_claims.drop(known)
         answers = tuple(ClaimAnswer(uid=each.uid) for each in references)
         return encode_message(ClaimAnswers(claims=answers))
 
     def _prepare_claim(self, reference: ClaimReference) -> PreparedClaim:
         try:
-            claim = self._cluster.get(ResourceClaim, reference.name, reference.namespace)
+            claim = self._current(reference)
             devices = tuple(self._devices(claim, reference.uid))
             if devices:
-                self._prepared_claims[claim.key] = claim
+                self._prepared_claims.put(claim)
             return PreparedClaim(devices=devices)
         except (ClusterError, HostError) as error:
             return PreparedClaim(error=str(error))
+
+    def _current(self, reference: ClaimReference) -> ResourceClaim:
+        """Return a claim; as it was prepared before, while the API server is unavailable.
+
+        A restarted kubelet has the claims of running pods prepared again.  Raises ClusterError.
+        """
+        try:
+            return self._cluster.get(ResourceClaim, reference.name, reference.namespace)
+        except NotFoundError:
+            raise
+        except ClusterError:
+            known = self._prepared_claims.get(reference.namespace, reference.name, reference.uid)
+            if known is None:
+                raise
+            return known
 
     def _devices(self, claim: ResourceClaim, uid: str) -> list[PreparedDevice]:
         """Return the devices of a claim.  Raises HostError for one that this node can't prepare."""
@@ -217,7 +302,7 @@ class GpuClaims:
         return current, next((each for each in every if each.name == container.name), container)
 
     def _gpus_in(self, namespace: str, name: str, request: str) -> tuple[ClaimedGpu, ...]:
-        claim = self._prepared_claims.get(f"{namespace}/{name}")
+        claim = self._prepared_claims.get(namespace, name)
         if claim is None:
             claim = self._cluster.get(ResourceClaim, name, namespace)
         return claimed_gpus(claim, request).get(self._node, ())

@@ -34,11 +34,12 @@ from koordinator.host.linux.sockets import (
     PodResourcesSettings,
     SocketCopilot,
 )
-from koordinator.host.linux.trees import Trees, trees_of
+from koordinator.host.linux.trees import Tree, Trees, trees_of
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 from koordinator.koordlet.app import KoordletOptions, Outbox, assemble_agent
 from koordinator.koordlet.app.device_hooks import DeviceHolders, device_expectations, device_hooks
 from koordinator.koordlet.app.metrics import NodeGauges
+from koordinator.koordlet.app.node_state import PREPARED_CLAIMS
 from koordinator.koordlet.app.options import MEANINGLESS, parse_gates
 from koordinator.koordlet.app.outbox import KUBELET_SILENT, node_event
 from koordinator.koordlet.cgroup_tree import CgroupTree, find_pod_uids, find_version
@@ -270,9 +271,17 @@ class _Process:
         options = self._settings.options
         if "GPUResourceSlices" not in options.gates:
             return None
-        from koordinator.koordlet.device_claims import GpuClaims  # noqa: PLC0415 -- seldom used
+        from koordinator.koordlet.device_claims import (  # noqa: PLC0415 -- seldom used
+            GpuClaims,
+            PreparedClaims,
+        )
 
-        return GpuClaims(self._connect(), options.node_name, self._forget_slices)
+        folder = options.checkpoint_folder
+        prepared = PreparedClaims(
+            LinuxHost(kept_open=0, trees=Trees([Tree(folder)] if folder else [])),
+            f"{folder}/{PREPARED_CLAIMS}" if folder else "",
+        )
+        return GpuClaims(self._connect(), options.node_name, self._forget_slices, prepared)
 
     def _forget_slices(self) -> None:
         self._agent.slices.forget()

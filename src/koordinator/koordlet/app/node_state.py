@@ -28,6 +28,7 @@ from koordinator.koordlet.view.slo import effective_slo
 log = logging.getLogger(__name__)
 
 FILE: Final = "node-state.json"
+PREPARED_CLAIMS: Final = "prepared-claims.json"  # in the same folder: ``device_claims``
 _PERIOD_S: Final = 10.0
 
 

@@ -27,6 +27,7 @@ from koordinator.foundation.files import path_component
 from koordinator.host.port import Files
 from koordinator.koordlet.app.discovery import Hardware
 from koordinator.koordlet.app.node_state import FILE as NODE_STATE
+from koordinator.koordlet.app.node_state import PREPARED_CLAIMS
 from koordinator.koordlet.app.outbox import Job, Outbox
 from koordinator.koordlet.metrics import Metric, MetricStore
 from koordinator.koordlet.prediction.models import (
@@ -270,7 +271,7 @@ class Forecasts:
             return
         checkpoints = []
         for name in self._files.names(self._folder):
-            if name == NODE_STATE:
+            if name in (NODE_STATE, PREPARED_CLAIMS):
                 continue
             try:
                 text = self._files.read(f"{self._folder}/{name}")

@@ -13,10 +13,12 @@ from tests.worlds import made
 
 from koordinator.api.annotations.devices import ALLOCATED
 from koordinator.api.codec import decode
+from koordinator.api.device import Device
 from koordinator.api.dynamic_resources import PoolDevice, ResourceClaim, ResourceSlice
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.pod import Container, Pod, PodSpec
-from koordinator.foundation.errors import HostError, NotFoundError
+from koordinator.cluster.memory.server import MemoryCluster
+from koordinator.foundation.errors import ClusterError, HostError, NotFoundError
 from koordinator.foundation.protobuf import decode_message, encode_message
 from koordinator.host.gpus import Gpu, GpuProblem, NoGpus
 from koordinator.koordlet.adjustments import ContainerAdjustment
@@ -27,6 +29,7 @@ from koordinator.koordlet.device_claims import (
     ClaimReferences,
     GpuClaims,
     PreparedClaim,
+    PreparedClaims,
 )
 from koordinator.koordlet.hooks.devices import HamiCoreSettings, gpu_adjustment
 from koordinator.koordlet.view.pods import ContainerCreation, ContainerView, pod_view
@@ -199,7 +202,8 @@ def prepared(claims: GpuClaims, claim: ResourceClaim, uid: str = "") -> Prepared
 
 def claims_of(world: World, driver: Driver) -> GpuClaims:
     """Return the handler of the kubelet's calls, with the devices that an agent has published."""
-    claims = GpuClaims(world.cluster, "n1", lambda: None)
+    kept = PreparedClaims(world.tree.host, "/checkpoints/claims")
+    claims = GpuClaims(world.cluster, "n1", lambda: None, kept)
     world.agent = world.start(gpus=driver, gpu_claims=claims)
     deliver_after(world)
     return claims
@@ -389,10 +393,7 @@ def test_a_share_is_known_before_the_pod_is_and_while_no_server_answers() -> Non
     assert prepared(claims, claim).error == ""
     world.cluster.delete(ResourceClaim, "c", "default")
     assert wanted.items() <= limits(claims, known).env.items()
-    claim_reference = ClaimReference(namespace="default", name="c", uid=claim.metadata.uid)
-    claims.methods["NodeUnprepareResources"](
-        encode_message(ClaimReferences(claims=(claim_reference,)))
-    )
+    unprepare(claims, claim)
     with pytest.raises(NotFoundError):
         limits(claims, known)
     other = clone(
@@ -400,6 +401,60 @@ def test_a_share_is_known_before_the_pod_is_and_while_no_server_answers() -> Non
     )
     with pytest.raises(HostError, match="another one"):
         limits(claims, other)
+
+
+class Away(MemoryCluster):
+    """Unreachable API server."""
+
+    def get(self, kind: Any, name: str, namespace: str = "") -> Any:
+        raise ClusterError(f"{kind.KIND} {namespace}/{name}: connection refused")
+
+
+def test_prepared_claims_outlive_an_agent_that_is_killed_while_no_server_answers() -> None:
+    """Containers have their limits, and the kubelet its devices, until it unprepares the claim."""
+    world, claims, claim = sharing(share("r", 0, 25, "4Gi"))
+    wanted = limits(claims, claiming({"name": "gpu"}))
+    before = prepared(claims, claim)
+    world.cluster = Away(world.clock)
+
+    fresh = restarted(world)
+    assert limits(fresh, claiming({"name": "gpu"})) == wanted
+    assert prepared(fresh, claim) == before
+    assert "connection refused" in prepared(fresh, claim, "another").error
+    unprepare(fresh, claim)
+    for agent in (fresh, restarted(world)):
+        with pytest.raises(ClusterError, match="refused"):
+            limits(agent, claiming({"name": "gpu"}))
+
+
+def test_a_broken_checkpoint_of_claims_counts_as_none() -> None:
+    """The API server has them; a file that can't be written keeps no claim from its pod."""
+    world, claims, claim = sharing(share("r", 0, 25, "4Gi"))
+    world.tree.host.put("/checkpoints/claims", "{}\n{")
+    world.tree.host.read_only.add("/checkpoints/claims")
+    fresh = restarted(world)
+    assert fresh.gpus_of(claiming({"name": "gpu"})) == claims.gpus_of(claiming({"name": "gpu"}))
+    assert prepared(fresh, claim) == prepared(claims, claim)
+
+
+def restarted(world: World) -> GpuClaims:
+    """Return the handler of the next process, which has found the GPU."""
+    kept = PreparedClaims(world.tree.host, "/checkpoints/claims")
+    claims = GpuClaims(world.cluster, "n1", lambda: None, kept)
+    resources = {"koordinator.sh/gpu-core": "100", "koordinator.sh/gpu-memory": "16Gi"}
+    gpu = {"type": "gpu", "minor": 0, "id": "GPU-0", "resources": resources}
+    device = made("Device", "n1", "scheduling.koordinator.sh/v1alpha1", spec={"devices": [gpu]})
+    assert isinstance(device, Device)
+    claims.publish(device)
+    return claims
+
+
+def unprepare(claims: GpuClaims, claim: ResourceClaim) -> None:
+    """Unprepare a claim, as the kubelet does after the end of its pods."""
+    meta = claim.metadata
+    reference = ClaimReference(namespace=meta.namespace, name=meta.name, uid=meta.uid)
+    request = encode_message(ClaimReferences(claims=(reference,)))
+    claims.methods["NodeUnprepareResources"](request)
 
 
 def test_a_driver_that_fails_is_no_reason_to_offer_less() -> None:

@@ -18,7 +18,7 @@ from koordinator.host.gpus import Gpu, Gpus, GpusOnDemand, NoGpus
 from koordinator.koordlet.adjustments import LinuxResources
 from koordinator.koordlet.app import node_state
 from koordinator.koordlet.app.agent import Koordlet
-from koordinator.koordlet.app.node_state import NodeState
+from koordinator.koordlet.app.node_state import PREPARED_CLAIMS, NodeState
 from koordinator.koordlet.app.options import gates_of
 from koordinator.koordlet.runtime_hooks.outcomes import StartingContainer, StartingPod
 from koordinator.koordlet.runtime_hooks.runtime_hooks import RuntimeHooks
@@ -310,9 +310,12 @@ def test_the_copy_outlives_the_predictions() -> None:
     """They are kept in the same folder, and remove what belongs to no pod."""
     node = Node()
     node.world.seconds(200)
+    claims = f"{FOLDER}/{PREPARED_CLAIMS}"
+    node.world.tree.host.put(claims, "{}")
 
     agent, _ = node.restart(away=True)
     node.world.seconds(100)
 
     assert node.world.tree.host.exists(f"{FOLDER}/node-state.json")
+    assert node.world.tree.host.exists(claims)
     assert agent.state.is_known
