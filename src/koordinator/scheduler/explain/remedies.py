@@ -309,17 +309,18 @@ def _fewer_pods(question: Question) -> Iterator[Remedy]:
     node = question.state.nodes.names[best[0].row]
     top, own = max(placed.priority for placed in best), question.pod.spec.priority or 0
     text = f"{node} takes it when {_ended(question, best)}"
+    them = "them" if len(best) > 1 else "that pod"
     # Preemption respects budgets only if it finds other victims.
     anyway = " in spite of that" if budgets_against(question, best) else ""
     if not _can_be_preempted(question, best):
         kind = "fewer-pods"
     elif top >= own:
-        text += f"; with a priority above {top} (it has {own}) it could preempt them{anyway}"
+        text += f"; with a priority above {top} (it has {own}) it could preempt {them}{anyway}"
         kind = "fewer-pods"
     else:
         never = question.pod.spec.preemption_policy == "Never"
-        text += "; its priority is higher"
-        text += ", but its preemptionPolicy is Never" if never else f": it may preempt them{anyway}"
+        may = ", but its preemptionPolicy is Never" if never else f": it may preempt {them}{anyway}"
+        text += f"; its priority is higher{may}"
         kind = "preempt"
     yield _remedy(question, kind, text, (node,), best)
 
