@@ -126,6 +126,32 @@ def test_locked_gates_keep_their_default_and_others_change(data: st.DataObject) 
         assert (name in gates) == value
 
 
+@pytest.mark.parametrize(
+    ("text", "level", "is_accepted"),
+    [
+        ("GangScheduling=true", V1_35, False),
+        ("DRADeviceBindingConditions=true,DRAResourceClaimDeviceStatus=false", V1_35, False),
+        (
+            "DRADeviceBindingConditions=true,DRAResourceClaimDeviceStatus=false",
+            KubeVersion(34),
+            True,
+        ),
+        ("AuthorizeWithSelectors=false", KubeVersion(33), True),
+        ("AtomicFIFO=false", V1_36, False),
+        ("AtomicFIFO=false", V1_37, False),
+    ],
+)
+def test_gates_without_what_they_need_are_refused_from_1_35_on(
+    text: str, level: KubeVersion, *, is_accepted: bool
+) -> None:
+    """As by kube-scheduler, which did not check it before."""
+    if is_accepted:
+        FeatureGates.parse(text, level)
+        return
+    with pytest.raises(InputError, match="is enabled, but depends on features that are disabled"):
+        FeatureGates.parse(text, level)
+
+
 def _is_entangled(name: str, level: KubeVersion) -> bool:
     gates = kubernetes_gates(level)
     return bool(gates[name].needs) or any(name in spec.needs for spec in gates.values())

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Final
 
-from koordinator.api.kube_version import OLDEST, SERVED, KubeVersion
+from koordinator.api.kube_version import OLDEST, SERVED, V1_35, KubeVersion
 from koordinator.foundation.lazy_dataclass import dataclass
 
 
@@ -30,7 +30,7 @@ def kubernetes_gates(level: KubeVersion) -> Mapping[str, GateSpec]:
         state = states[level.minor - OLDEST.minor]
         if state != _ABSENT:
             needed = tuple(
-                gate for gate, _, since in needs if level.minor >= int(since or OLDEST.minor)
+                gate for gate, _, since in needs if level.minor >= int(since or _NEEDS_SINCE.minor)
             )
             gates[name] = GateSpec(state[0], state[1] == "+", state.endswith("L"), needed)
     return gates
@@ -56,9 +56,11 @@ def _rows() -> list[tuple[str, list[str], list[_Need]]]:
 
 
 _ABSENT: Final = "."
+_NEEDS_SINCE: Final = V1_35  # earlier releases do not check what a gate needs
 
-#: Name, one state per release from 1.33 on, and needed gates (">=36": from 1.36 on).  A state is
-#: the stage, + or - for the default, and L where the default is locked.
+#: Name, one state per release from 1.33 on, and the gates that it needs from 1.35 on (">=36": from
+#: 1.36 on), without locked ones.  A state is the stage, + or - for the default, and L where the
+#: default is locked.
 _TABLE: Final = """
 APIResponseCompression B+ B+ B+ B+ B+
 APIServerIdentity B+ B+ B+ B+ B+
@@ -154,7 +156,7 @@ ElasticIndexedJob G+L . . . .
 EmptyDirVolumeMode . . . . A-
 EnvFiles . A- B+ B+ B+
 EtcdRangeStream . . . . B+
-EventedPLEG A- A- A- A- A- PLEGOnDemandRelist
+EventedPLEG A- A- A- A- A- PLEGOnDemandRelist>=37
 EvictionRequestAPI . . . . A-
 ExcludeAdmissionWebhookVirtualResources . . . . B+
 ExecProbeTimeout G+ G+ G+L G+L G+L
@@ -234,7 +236,7 @@ MutatingAdmissionPolicy A- B- B- G+ G+
 NFTablesNetlink . . . . B+
 NFTablesProxyMode G+L G+L G+L G+L G+L
 NativeHistograms . . . A- B+
-NodeControllerLeaseCircuitBreaker . . . . B+
+NodeControllerLeaseCircuitBreaker . . . . B+ AtomicFIFO
 NodeDeclaredFeatures . . A- B+ G+L
 NodeInclusionPolicyInPodTopologySpread G+L G+L G+L G+L G+L
 NodeLifecycleConditions . . . . A-
@@ -307,11 +309,11 @@ ShardedListAndWatch . . . A- A-
 SidecarContainers G+L G+L G+L G+L .
 SizeBasedListCostEstimate . B+ B+ B+ B+
 SizeMemoryBackedVolumes G+L G+L . . .
-StaleControllerConsistencyDaemonSet . . . B+ B+
-StaleControllerConsistencyHPA . . . . B+
-StaleControllerConsistencyJob . . . B+ B+
-StaleControllerConsistencyReplicaSet . . . B+ B+
-StaleControllerConsistencyStatefulSet . . . B+ B+
+StaleControllerConsistencyDaemonSet . . . B+ B+ AtomicFIFO
+StaleControllerConsistencyHPA . . . . B+ AtomicFIFO
+StaleControllerConsistencyJob . . . B+ B+ AtomicFIFO
+StaleControllerConsistencyReplicaSet . . . B+ B+ AtomicFIFO
+StaleControllerConsistencyStatefulSet . . . B+ B+ AtomicFIFO
 StatefulSetAutoDeletePVC G+L G+L . . .
 StatefulSetRecreateStrategy . . . . A-
 StatefulSetStartOrdinal G+L . . . .
