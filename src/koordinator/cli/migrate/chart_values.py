@@ -191,14 +191,47 @@ _DEFAULTS: Final = (
         "set deviceDaemon.enabled=true for nodes with NPUs, MLUs, XPUs or MetaX GPUs",
     ),
 )
-#: Fields that Helm's templates accept as text of a number.
-_NUMBERS: Final = ("level", "port", "replicas", "timeoutSeconds")
+#: Types of settings by their last name.  The original's templates print numbers and booleans, and
+#: therefore accept their text; the schema of this chart does not.
+TYPES: Final[Mapping[str, type]] = MappingProxyType(
+    {
+        **dict.fromkeys(("level", "port", "replicas", "timeoutSeconds"), int),
+        **dict.fromkeys(
+            ("enableJobPreemption", "enableServiceMonitor", "hostNetwork", "monitorEnabled"), bool
+        ),
+        **dict.fromkeys(("featureGates", "features", "runtimeClassName"), str),
+        **dict.fromkeys(("annotations", "log", "nodeAffinity", "nodeSelector", "resources"), dict),
+        **dict.fromkeys(("gpuShareUnsupportedModels", "tolerations"), list),
+    }
+)
+_TYPE_NAMES: Final[Mapping[type, str]] = MappingProxyType(
+    {int: "an integer", bool: "true or false", str: "text", dict: "a mapping", list: "a list"}
+)
+#: A top-level value of each of the original's other charts.
+_OTHER_CHARTS: Final[Mapping[str, str]] = MappingProxyType(
+    {
+        "daemon": "hami-daemon",
+        "hadoopVersion": "hadoop-yarn",
+        "koordYarnOperator": "koordinator-yarn-copilot",
+        "oversellrate": "koord-queue",
+    }
+)
 
 
 def is_values(document: Document) -> bool:
-    """Return whether a document contains values of the original's chart."""
-    is_manifest = bool(document.kind or document.api_version)
-    return not is_manifest and bool(document.data.keys() & _ROOTS)
+    """Return whether a document contains values of the original's chart.
+
+    Raises InputError if it contains values of another chart of the original.
+    """
+    if document.kind or document.api_version:
+        return False
+    for root, chart in _OTHER_CHARTS.items():
+        if root in document.data:
+            raise InputError(
+                f"must be values of the original's chart koordinator, got values of {chart}",
+                source=document.source,
+            )
+    return bool(document.data.keys() & _ROOTS)
 
 
 def settings_in(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Setting | None]]:
@@ -207,20 +240,21 @@ def settings_in(values: Mapping[str, Any]) -> Iterator[tuple[str, Any, Setting |
 
 
 def target_of(path: str, value: Any) -> tuple[str, Any] | None:
-    """Return path and value in this chart; None if there is nothing to set."""
+    """Return path and value in this chart; None if there is nothing to set, or no valid value."""
     covering = _covering(path)
     setting = SETTINGS.get(covering)
     if setting is None or not setting.target or value is None:
         return None
+    try:
+        value = _typed(path, value)
+    except InputError:
+        return None
     if setting.gates is not None:
-        value = ",".join(part.strip() for part in str(value).split(",") if part.strip())
+        value = ",".join(part.strip() for part in value.split(",") if part.strip())
         if not value and setting.target != path:
             return None
-    if path == "imagePullSecrets" and not value:
+    if value is None or (path == "imagePullSecrets" and not value):
         return None
-    name = path.rpartition(".")[2]
-    if name in _NUMBERS and isinstance(value, str) and value.isdecimal():
-        value = int(value)
     return setting.target + path.removeprefix(covering), value
 
 
@@ -228,9 +262,7 @@ def check_values(document: Document) -> Iterator[MigrationFinding]:
     """Yield the findings about values of the original's chart."""
     for path, value, setting in settings_in(document.data):
         if setting is None:
-            hint = did_you_mean(path, SETTINGS)
-            message = f"not a value of the original's charts 1.4 to 1.8{hint}"
-            yield _finding(document, path, FindingStatus.ACTION, message, "remove or correct it")
+            yield _finding(document, path, *_unknown(path, value))
         else:
             yield _finding(document, path, *_judged(path, value, setting))
     if "deviceDaemon" in document.data:
@@ -241,13 +273,48 @@ def check_values(document: Document) -> Iterator[MigrationFinding]:
             yield _finding(document, path, FindingStatus.DIFFERS, message, action)
 
 
+def _unknown(path: str, value: Any) -> tuple[FindingStatus, str, str]:
+    """Return status, message and action of a path that is no setting."""
+    known = ""
+    for name in path.split("."):
+        inner = [each.removeprefix(known) for each in SETTINGS if each.startswith(known)]
+        names = sorted({each.partition(".")[0] for each in inner})
+        if name not in names:
+            message = f"not a value of the original's charts 1.4 to 1.8{did_you_mean(name, names)}"
+            return FindingStatus.ACTION, message, "remove or correct it"
+        known += f"{name}."
+    return FindingStatus.ACTION, f"must be a mapping, got {value!r}", "correct it"
+
+
+def _typed(path: str, value: Any) -> Any:
+    """Return a value in the type of its setting; None for an empty one of another type.
+
+    Raises InputError if it has another type.
+    """
+    wanted = TYPES.get(path.rpartition(".")[2])
+    if wanted is None or type(value) is wanted:
+        return value
+    if isinstance(value, str):
+        if wanted is int and value.isdecimal():
+            return int(value)
+        if wanted is bool and value in ("true", "false"):
+            return value == "true"
+    if not value and wanted in (dict, list):  # the original's templates leave it out
+        return None
+    raise InputError(f"must be {_TYPE_NAMES[wanted]}, got {value!r}")
+
+
 def _judged(path: str, value: Any, setting: Setting) -> tuple[FindingStatus, str, str]:
     """Return status, message and action of a setting."""
     if value in setting.harmless or value is None:
         return FindingStatus.SAME, "", ""
+    try:
+        value_here = _typed(path, value)
+    except InputError as error:
+        return FindingStatus.ACTION, error.problem, "correct it"
     if setting.gates is not None:
         try:
-            setting.gates(str(value))
+            setting.gates(value_here)
         except InputError as error:
             return FindingStatus.ACTION, error.problem, "remove or correct the feature gate"
     target = target_of(path, value)
@@ -257,7 +324,13 @@ def _judged(path: str, value: Any, setting: Setting) -> tuple[FindingStatus, str
         message = "; ".join(filter(None, (setting.message, f"here {target[0]}")))
         return setting.status, message, setting.action
     status = FindingStatus.CONVERTED if setting.status is FindingStatus.SAME else setting.status
-    return status, f"here the number {target[1]}", setting.action
+    return status, f"here {_shown(target[1])}", setting.action
+
+
+def _shown(value: Any) -> str:
+    if isinstance(value, bool):
+        return f"the boolean {str(value).lower()}"
+    return f"the number {value}" if isinstance(value, int) else str(value)
 
 
 def _finding(

@@ -9,9 +9,10 @@ import yaml
 from tests.unit.cli.migrate.invocation import check_trees, document, run
 from tests.unit.deploy.installed import CHART
 
-from koordinator.cli.migrate.chart_values import SETTINGS, check_values, is_values
+from koordinator.cli.migrate.chart_values import SETTINGS, TYPES, check_values, is_values
 from koordinator.cli.migrate.conversion import converted_values
 from koordinator.cli.migrate.documents import FindingStatus
+from koordinator.foundation.errors import InputError
 
 CHARTS = os.environ.get("KOORDINATOR_CHARTS", "")  # a checkout of the original's charts
 RELEASES = ("1.4.1", "1.5.0", "1.6.0", "1.7.0", "1.8.0")
@@ -36,6 +37,12 @@ def statuses(values: Any) -> dict[str, FindingStatus]:
         ({"koordlet": {"enableServiceMonitor": True}}, {"koordlet": {"monitorEnabled": True}}),
         ({"scheduler": {"log": {"level": "5"}}}, {"scheduler": {"log": {"level": 5}}}),
         ({"manager": {"webhook": {"port": "9876"}}}, {"manager": {"webhook": {"port": 9876}}}),
+        ({"manager": {"hostNetwork": "true"}}, {"manager": {"hostNetwork": True}}),
+        ({"scheduler": {"featureGates": "A=true, B=true"}},
+         {"scheduler": {"featureGates": "A=true,B=true"}}),
+        ({"manager": {"nodeSelector": "", "tolerations": {}}}, {}),
+        ({"scheduler": {"replicas": "three", "hostNetwork": "yes", "log": "4"}}, {}),
+        ({"featureGates": {"A": True}}, {}),
         ({"deviceDaemon": {"image": {"tag": "v1.8.0"}}}, {"deviceDaemon": {"enabled": True}}),
         ({"imagePullSecrets": [{"name": "a"}]}, {"imagePullSecrets": [{"name": "a"}]}),
         ({"imagePullSecrets": {}}, {}),
@@ -56,6 +63,87 @@ def test_output_of_helm_get_values_is_read_with_its_title(tmp_path: Path, title:
     file.write_text(f"{title}\nmanager:\n  replicas: 3\n")
 
     assert yaml.safe_load(run("values", str(file)).stdout) == {"manager": {"replicas": 3}}
+
+
+@pytest.mark.parametrize(
+    ("values", "field", "status", "message"),
+    [
+        ({"scheduler": {"log": {"level": "5"}}}, "scheduler.log.level",
+         "converted", "here the number 5"),
+        ({"scheduler": {"hostNetwork": "false"}}, "scheduler.hostNetwork",
+         "converted", "here the boolean false"),
+        ({"scheduler": {"featureGates": "ResizePod=true, MultiQuotaTree=true"}},
+         "scheduler.featureGates", "converted", "here ResizePod=true,MultiQuotaTree=true"),
+        ({"scheduler": {"replicas": "three"}}, "scheduler.replicas",
+         "action", "must be an integer, got 'three'"),
+        ({"scheduler": {"replicas": True}}, "scheduler.replicas",
+         "action", "must be an integer, got True"),
+        ({"scheduler": {"hostNetwork": "yes"}}, "scheduler.hostNetwork",
+         "action", "must be true or false, got 'yes'"),
+        ({"scheduler": {"log": "4"}}, "scheduler.log", "action", "must be a mapping, got '4'"),
+        ({"featureGates": {"A": True}}, "featureGates",
+         "action", "must be text, got {'A': True}"),
+        ({"koordlet": 5, "manager": {}}, "koordlet", "action", "must be a mapping, got 5"),
+        ({"manager": {"tolerations": {"operator": "Exists"}}}, "manager.tolerations",
+         "action", "must be a list, got {'operator': 'Exists'}"),
+    ],
+)  # fmt: skip
+def test_values_of_another_type_are_converted_or_reported(
+    values: Any, field: str, status: str, message: str
+) -> None:
+    """Text of numbers and booleans works in the original's templates; the schema rejects it."""
+    (finding,) = [each for each in check_values(document(values)) if each.field == field]
+
+    assert (finding.status, finding.message) == (status, message)
+
+
+def test_types_of_settings_are_those_of_the_schema() -> None:
+    """Of every setting with a counterpart."""
+    schema = yaml.load((CHART / "values.schema.json").read_text("utf-8"), yaml.CSafeLoader)
+    names = {int: "integer", bool: "boolean", str: "string", dict: "object", list: "array"}
+    for setting in SETTINGS.values():
+        if not setting.target:
+            continue
+        node = schema
+        for name in setting.target.split("."):
+            node = _resolved(schema, node)["properties"][name]
+        node = _resolved(schema, node)
+        accepted = node.get("type", "string")  # an enum is one of texts
+        wanted = TYPES.get(setting.target.rpartition(".")[2], str)
+        if "anyOf" not in node and setting.target != "imagePullSecrets":
+            assert accepted == names[wanted], setting.target
+
+
+@pytest.mark.parametrize(
+    ("values", "hint"),
+    [
+        ({"scheduler": {"replica": 3}}, '"replicas"?'),
+        ({"koordlet": {"featureGates": ""}}, '"features"?'),
+        ({"manager": {"webhok": {"port": 1}}}, '"webhook"?'),
+        ({"koordlet": {"tolerations": []}}, ""),
+        ({"koordlet": {"extraArgs": []}}, ""),
+    ],
+)  # fmt: skip
+def test_suggestions_are_of_the_same_component(values: Any, hint: str) -> None:
+    """A setting of another component would not do the same."""
+    (finding,) = [each for each in check_values(document(values)) if each.status == "action"]
+
+    assert finding.message.partition("did you mean ")[2] == hint
+
+
+@pytest.mark.parametrize(
+    ("root", "chart"),
+    [
+        ("koordYarnOperator", "koordinator-yarn-copilot"),
+        ("hadoopVersion", "hadoop-yarn"),
+        ("daemon", "hami-daemon"),
+        ("oversellrate", "koord-queue"),
+    ],
+)  # fmt: skip
+def test_values_of_another_chart_of_the_original_are_rejected(root: str, chart: str) -> None:
+    """They have names in common with the chart koordinator."""
+    with pytest.raises(InputError, match=f"got values of {chart}"):
+        is_values(document({"installation": {"namespace": "a"}, root: {}}))
 
 
 @pytest.mark.parametrize(
@@ -132,7 +220,7 @@ def test_misspelt_setting_gets_a_suggestion(tmp_path: Path) -> None:
     report = check_trees(tmp_path, {"scheduler": {"replica": 3}})
 
     assert report.status == 1
-    assert 'did you mean "scheduler.replicas"?' in report.of("scheduler.replica")["message"]
+    assert 'did you mean "replicas"?' in report.of("scheduler.replica")["message"]
 
 
 def test_values_are_recognized_by_their_names() -> None:
