@@ -8,6 +8,7 @@ DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent))
 
 from docs.generate.__main__ import write_pages  # noqa: E402 # needs the path above
+from docs.search_index import index_names  # noqa: E402 # needs the path above
 from sphinx.application import Sphinx  # noqa: E402
 
 write_pages(DOCS / "reference/generated")
@@ -25,6 +26,7 @@ suppress_warnings = ["myst.xref_missing", "myst.header"]
 html_theme = "furo"
 html_title = f"koordinator {release}"
 html_copy_source = False
+html_search_scorer = "search_ranking.js"
 html_show_sphinx = False
 
 myst_enable_extensions = ["colon_fence", "deflist"]
@@ -35,8 +37,12 @@ autodoc_typehints = "description"
 
 
 def setup(app: Sphinx) -> None:
-    """Register the reading of module docstrings, which list their parts in aligned columns."""
+    """Register index entries of names, and the reading of module docstrings.
+
+    Module docstrings list their parts in aligned columns.
+    """
     app.connect("autodoc-process-docstring", _keep_columns)
+    app.connect("doctree-read", index_names)
 
 
 def _keep_columns(

@@ -25,7 +25,7 @@ def chart_values() -> str:
         "Values of the chart",
         "The file `charts/koordinator/values.yaml`: every value with its default. The values of "
         "Koordinator's own chart are accepted, too: "
-        "[Move from the original](../../how-to/move-from-the-original.md).",
+        "[Migrate from the original](../../how-to/move-from-the-original.md).",
         f"```yaml\n{_VALUES.read_text('utf-8').strip()}\n```",
     )
 
