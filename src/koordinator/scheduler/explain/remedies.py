@@ -32,6 +32,7 @@ from koordinator.scheduler.explain.pods import (
     smaller_requests,
 )
 from koordinator.scheduler.explain.question import Question
+from koordinator.scheduler.explain.sentences import reported_in
 from koordinator.scheduler.explain.victims import (
     budgets_against,
     candidates,
@@ -46,6 +47,7 @@ TRIED = 3  # nearest nodes on which removing pods is tried
 SELECTING = "NodeAffinity"
 HARD = "DoNotSchedule"
 LEAVE_MORE = "leave-more"  # depends on measured usage, not tried
+REPORT = "report"  # depends on what koordlet will report, not tried
 HIGHEST_OF_USERS = 1_000_000_000  # highest value of a user's PriorityClass
 NAMED = 3  # nodes or pods listed in a text
 
@@ -85,7 +87,7 @@ def remedies(question: Question, gang: Sequence[Member] = ()) -> Iterator[Remedy
         if not gang:
             yield from _raised_with_fewer_pods(question)
         return
-    if _is_rejected(question) and not (nodes and nodes[0].kind != LEAVE_MORE):
+    if _is_rejected(question) and not (nodes and nodes[0].kind not in (LEAVE_MORE, REPORT)):
         return
     if not _is_rejected(question) and gang and not all_fit(question, gang):
         return
@@ -155,6 +157,7 @@ def _for_nodes(question: Question) -> Iterator[Remedy]:
     if not gate and not is_pinned(question.pod_class, question.state.objects):
         yield from [*_one_node_more(question)] or _larger_node(question)
     yield from _more_left_by_others(question)
+    yield from _missing_reports(question)
 
 
 def _for_refusals(question: Question, gang: Sequence[Member]) -> Iterator[Remedy]:
@@ -433,6 +436,20 @@ def _more_left_by_others(question: Question) -> Iterator[Remedy]:
     yield Remedy(kind=LEAVE_MORE, text=text, sufficient=False, tried=False)
 
 
+def _missing_reports(question: Question) -> Iterator[Remedy]:
+    """Name the nodes on which koordlet has to run; what it will report is not known."""
+    obstacles = question.obstacles
+    silent: dict[str, BoolArray] = {}
+    for index, cause in enumerate(obstacles.causes):
+        kind = reported_in(cause.reason) if cause in obstacles.decisive else ""
+        if kind:
+            silent[kind] = silent.get(kind, False) | obstacles.blocked[index]
+    for kind, mask in silent.items():
+        nodes = [obstacles.names[place] for place in mask.nonzero()[0].tolist()]
+        text = f"run koordlet on {_some(nodes)}: it reports the {kind} of its node"
+        yield Remedy(kind=REPORT, text=text, sufficient=False, tried=False)
+
+
 def _remedy(
     question: Question,
     kind: str,
@@ -521,7 +538,10 @@ def _ended(question: Question, pods: Sequence[PlacedPod]) -> str:
 
 
 def _listed(pods: Sequence[PlacedPod]) -> str:
-    names = [display_name(placed.pod) for placed in pods]
+    return _some([display_name(placed.pod) for placed in pods])
+
+
+def _some(names: Sequence[str]) -> str:
     more = len(names) - NAMED
     return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
 

@@ -403,6 +403,13 @@ def _patterns() -> tuple[tuple[re.Pattern[str], str], ...]:
     return tuple((re.compile(pattern), words) for pattern, words in SENTENCES)
 
 
+#: Reasons of nodes about which koordlet has not reported enough, with the kind of the report.
+_REPORTS: Final = (
+    (r"node\(s\) (?:missing NUMA resources|invalid CPU Topology)", "NodeResourceTopology"),
+    (r"insufficient resources on NUMA Node", "NodeResourceTopology"),
+    (r"node\(s\) missing GPU (?:Partition Table|Device Topology Tree)", "Device"),
+)
+
 #: Numbers, and ``namespace/name`` or ``layer/domain``; a resource's first part has a dot.
 _PARTICULAR: Final = re.compile(
     r"(?<![\w./-])(?:\d+(?:\.\d+)?(?![\w/-])|[A-Za-z0-9](?:[A-Za-z0-9-]*[A-Za-z0-9])?/[A-Za-z0-9][A-Za-z0-9.-]*)"
@@ -424,6 +431,11 @@ def sentence(reason: str) -> str:
             text = words.format(*(group or "" for group in match.groups()))
             return f"{text} beside reservations" if by_node else text
     return reason
+
+
+def reported_in(reason: str) -> str:
+    """Return the kind in which koordlet reports what such a node lacks; empty for other reasons."""
+    return next((kind for pattern, kind in _REPORTS if re.fullmatch(pattern, reason)), "")
 
 
 def without_names(text: str) -> str:
