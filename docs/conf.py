@@ -26,7 +26,7 @@ suppress_warnings = ["myst.xref_missing", "myst.header"]
 html_theme = "furo"
 html_title = f"koordinator {release}"
 html_copy_source = False
-html_search_scorer = "search_ranking.js"
+html_search_scorer = str(DOCS / "search_ranking.js")  # otherwise relative to the working directory
 html_show_sphinx = False
 
 myst_enable_extensions = ["colon_fence", "deflist"]
