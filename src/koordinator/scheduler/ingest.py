@@ -203,20 +203,20 @@ class Ingest:
     def is_bare_bind(self, placed: PlacedPod, new: Pod) -> bool:
         """Return whether a pod has been bound where it is placed, without any other change.
 
-        Compares by identity: parts that are not the same object may differ.
+        Compares by identity: parts that are not the same object may differ.  Annotations that state
+        the devices and CPUs charged for the pod are part of the bind.
         """
         old, a, b = placed.pod, placed.pod.spec, new.spec
         return (
             b.node_name == self._state.nodes.names[placed.row]
             and not a.node_name
-            and placed.pod_allocation is NO_ALLOCATION
             and a.containers is b.containers
             and a.init_containers is b.init_containers
             and a.overhead is b.overhead
             and a.resources is b.resources
             and a.priority == b.priority
             and old.metadata.labels is new.metadata.labels
-            and old.metadata.annotations is new.metadata.annotations
+            and _states(placed.pod_allocation, old.metadata.annotations, new.metadata.annotations)
             and OPERATING_MODE not in new.metadata.labels
             and new.metadata.deletion_timestamp is None
             and not new.status.container_statuses
@@ -294,6 +294,15 @@ def _version(obj: KubeObject) -> int:
     """Return the resourceVersion, which Kubernetes 1.35 promises to be a growing number."""
     text = obj.metadata.resource_version
     return int(text) if text.isdecimal() else 0
+
+
+def _states(known: PodAllocation, old: Mapping[str, str], new: Mapping[str, str]) -> bool:
+    """Return whether the new annotations are the old ones with exactly this allocation."""
+    if known is NO_ALLOCATION:
+        return old is new
+    if known.uses or known.offer is not None or known.takes_over or known.claimed:
+        return False  # other pods or objects depend on it
+    return bool(known.annotations) and new == {**old, **known.annotations}
 
 
 def _same_to_plugins(old: Pod, new: Pod) -> bool:

@@ -1,14 +1,19 @@
 """Events of our own binds, in any form."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace as with_fields
+from typing import Any
+from unittest.mock import patch
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec.structs import replace
+from tests.equipped_nodes import PLACES, bound_pod, machine, machine_pods, machines
 from tests.examples import examples
 from tests.unit.scheduler.watches import restarted
-from tests.worlds import START_S, node, pod, world
+from tests.worlds import START_S, embedded, node, pod, renamed, world
 
 from koordinator.api.codec import decode_object, encode
 from koordinator.api.labels import OPERATING_MODE
@@ -19,7 +24,10 @@ from koordinator.cluster.port import NO_SELECTORS, EventType, Watch, WatchEvent
 from koordinator.foundation.clock import VirtualClock, to_datetime
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.loop import Outcome
+from koordinator.scheduler.loop.intake import PodIntake
 from koordinator.scheduler.snapshot import ClusterState
+from koordinator.scheduler.snapshot.pod_allocation import NO_ALLOCATION, read_pod_allocation
+from koordinator.simulator import Embedded
 from koordinator.testing.strategies import clusters, pods
 
 
@@ -119,3 +127,92 @@ def test_modified_bind_is_processed_fully(wakeup: Pod, *, is_bare: bool) -> None
     placed = state.place(PENDING.key, PENDING, state.classes.of(PENDING), state.nodes.rows["n"])
 
     assert Ingest(state).is_bare_bind(placed, wakeup) is is_bare
+
+
+def _placed(one: Embedded) -> list[tuple[object, ...]]:
+    return sorted(
+        (key, placed.row, encode(placed.pod), placed.pod_allocation.devices)
+        for key, placed in one.state.pods.by_key.items()
+    )
+
+
+@settings(max_examples=examples(20), deadline=None)
+@given(data=st.data())
+def test_own_binds_with_allocations_are_recognized(data: st.DataObject) -> None:
+    """The resulting state is that of processing their events fully."""
+    cluster = [obj for name in ("m0", "m1") for obj in data.draw(machines(name))]
+    drawn = data.draw(st.lists(machine_pods(), min_size=1, max_size=6))
+    pending = [renamed(one, f"p{at}") for at, one in enumerate(drawn)]
+    quick, full = (embedded(*cluster, *pending, config=PLACES, report=False) for _ in range(2))
+    quick.run_to_fixed_point()
+    with patch.object(Ingest, "is_bare_bind", return_value=False):
+        full.run_to_fixed_point()
+    for one in (quick, full):
+        one.scheduler.validate()
+
+    assert _placed(quick) == _placed(full)
+    assert quick.scheduler.queue.counts() == full.scheduler.queue.counts()
+    assert np.array_equal(quick.state.nodes.requested, full.state.nodes.requested)
+    for kind, columns in quick.state.nodes.devices.columns.items():
+        assert np.array_equal(columns.left, full.state.nodes.devices.columns[kind].left)
+
+
+def test_bind_of_devices_and_cpus_is_not_processed_fully() -> None:
+    """The events of these binds only confirm what has been charged."""
+    pods_taken: list[str] = []
+    one = embedded(
+        *machine("m", gpus=2),
+        bound_pod("both", 2, requests={"nvidia.com/gpu": 1}),
+        config=PLACES,
+        report=False,
+    )
+    take = PodIntake.take
+
+    def counted(intake: PodIntake, event: WatchEvent, taken: Pod) -> None:
+        pods_taken.append(taken.key)
+        take(intake, event, taken)
+
+    with patch.object(PodIntake, "take", counted):
+        one.run_to_fixed_point()
+
+    assert one.state.pods.by_key["default/both"].pod.spec.node_name == "m"
+    assert one.state.pods.by_key["default/both"].pod_allocation is not NO_ALLOCATION
+    assert not pods_taken
+
+
+DEVICES = {
+    "scheduling.koordinator.sh/device-allocated": (
+        '{"gpu":[{"minor":0,"resources":{"koordinator.sh/gpu-core":"100"}}]}'
+    )
+}
+
+
+@pytest.mark.parametrize(
+    ("annotations", "parts", "is_bare"),
+    [
+        pytest.param(DEVICES, {}, True, id="as charged"),
+        pytest.param({}, {}, False, id="without"),
+        pytest.param({**DEVICES, "a": "b"}, {}, False, id="one more"),
+        pytest.param(
+            {key: text.replace('"minor":0', '"minor":1') for key, text in DEVICES.items()},
+            {},
+            False,
+            id="another device",
+        ),
+        pytest.param(DEVICES, {"uses": "uid"}, False, id="of a reservation"),
+        pytest.param(DEVICES, {"takes_over": frozenset({"uid"})}, False, id="of another pod"),
+        pytest.param(DEVICES, {"annotations": {}}, False, id="unknown annotations"),
+    ],
+)
+def test_bind_with_other_annotations_is_processed_fully(
+    annotations: Mapping[str, str], parts: Mapping[str, Any], *, is_bare: bool
+) -> None:
+    """The shortcut applies only if the annotations state exactly what is charged."""
+    state = world(*machine("n", gpus=2))
+    bound = replace(BOUND, metadata=replace(BOUND.metadata, annotations=DEVICES))
+    allocation = read_pod_allocation(bound.metadata, [])
+    pod_class, row = state.classes.of(PENDING), state.nodes.rows["n"]
+    placed = state.place(PENDING.key, PENDING, pod_class, row, allocation)
+    placed.pod_allocation = with_fields(allocation, **parts)
+
+    assert Ingest(state).is_bare_bind(placed, _with_meta(annotations=annotations)) is is_bare
