@@ -162,7 +162,8 @@ def audit(
 ) -> None:
     """Summarize scheduling decisions: slow plugins, rejected jobs and flapping nodes."""
     if bool(paths) is bool(of.server):
-        raise InputError("must be given either files or --server, not both", source="audit")
+        given = "both" if paths else "neither"
+        raise InputError(f"must be given either files or --server, got {given}", source="audit")
     of.check()
     choice, most = chosen.choice(), limit or (1000 if list_entries else 10)
     if of.server:

@@ -62,7 +62,7 @@ def test_files_or_a_server() -> None:
     done = CliRunner().invoke(app, ["audit"])
 
     assert isinstance(done.exception, InputError)
-    assert "--server" in str(done.exception)
+    assert "must be given either files or --server, got neither" in str(done.exception)
 
 
 def test_a_folder_without_a_trail_is_a_mistake(tmp_path: Path) -> None:

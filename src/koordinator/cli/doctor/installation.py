@@ -1,6 +1,7 @@
 """Installed components: their workloads, replicas, versions, flags, and recent writes."""
 
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, ClassVar, Final
 
 from koordinator.api.control_plane import Lease
@@ -65,14 +66,20 @@ class Installation:
     kubernetes: KubeVersion
 
     def flag(self, component: str, name: str) -> str:
-        """Return the value of a flag ``--name=value`` of a component; empty if it is not set."""
-        start = f"--{name}="
+        """Return the values of a flag of a component, joined by commas; empty if it is not set.
+
+        The original's manifests write flags with one dash.
+        """
+        values = []
         spec = _dict(_dict(self.workloads[component].spec, "template"), "spec")
         for container in spec.get("containers") or ():
-            for argument in container.get("args") or ():
-                if str(argument).startswith(start):
-                    return str(argument).removeprefix(start)
-        return ""
+            line = (*(container.get("command") or ()), *(container.get("args") or ()))
+            words = [str(word) for word in line]
+            for word, following in pairwise((*words, "")):
+                written, equals, value = word.partition("=")
+                if written in (f"--{name}", f"-{name}"):
+                    values.append(value if equals else following)
+        return ",".join(filter(None, values))
 
 
 def read_installation(
@@ -204,7 +211,7 @@ def metric_findings(
         yield _finding(
             METRIC_CHECK,
             named(missing),
-            f"{len(missing)} nodes have no NodeMetric: koord-manager has not created it",
+            f"{_counted(missing)} no NodeMetric: koord-manager has not created it",
             _see_log("koord-manager", namespace),
         )
     stale = [name for name in names if name in by_node and _is_stale(by_node[name], now_s)]
@@ -212,11 +219,15 @@ def metric_findings(
         yield _finding(
             METRIC_CHECK,
             named(stale),
-            f"{len(stale)} nodes have not reported their usage for {_MISSED} intervals, so they "
-            "get no batch resources",
+            f"{_counted(stale)} not reported any usage for {_MISSED} intervals, and so no batch "
+            "resources",
             f"kubectl -n {namespace} get pods -l koord-app=koordlet -o wide, and run koord doctor "
             "node in the pod of the node",
         )
+
+
+def _counted(names: Sequence[str]) -> str:
+    return "1 node has" if len(names) == 1 else f"{len(names)} nodes have"
 
 
 def _is_stale(metric: NodeMetric, now_s: float) -> bool:

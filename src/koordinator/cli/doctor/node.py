@@ -37,7 +37,7 @@ def _has_module(name: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckedMachine:
-    """CheckedMachine that is checked; the last fields read what is no regular file."""
+    """Machine that is checked; the last fields read what is no regular file."""
 
     files: Files
     roots: Roots
@@ -119,7 +119,7 @@ NEEDS: Final = (
     FeatureNeed(
         ("GPUResourceSlices", "DRAConsumableCapacity"),
         "the kubelet's folder of plugins",
-        "mount /var/lib/kubelet/plugins_registry into the agent: koordlet.hostPaths of the chart",
+        "mount its plugins_registry into the agent: koordlet.hostDirs.kubeletLibDir of the chart",
         lambda machine, _, __: machine.files.exists(f"{machine.roots.kubelet}/plugins_registry"),
     ),
     FeatureNeed(

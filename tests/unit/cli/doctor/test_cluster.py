@@ -251,9 +251,9 @@ def test_nodes_without_fresh_metrics_are_counted(
     code, report = doctor()
 
     assert code == 1
-    assert [(about, text[:23]) for _, about, text in problems(report)] == [
-        ("n3", "1 nodes have no NodeMet"),
-        ("n2", "1 nodes have not report"),
+    assert [(about, text[:24]) for _, about, text in problems(report)] == [
+        ("n3", "1 node has no NodeMetric"),
+        ("n2", "1 node has not reported "),
     ]
 
 
@@ -287,6 +287,29 @@ def test_gate_that_cannot_work_is_found(
 
     assert exit_code == code
     assert any(problem in text for _, _, text in problems(report)), report["findings"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        ["-feature-gates=AuditEvents=true,Nonsense=true"],
+        ["--feature-gates", "Nonsense=true", "--v=4"],
+        ["--feature-gates=AuditEvents=true", "--feature-gates=Nonsense=true"],
+    ],
+)
+@pytest.mark.parametrize("place", ["command", "args"])
+def test_gates_are_read_in_every_form_of_the_flag(
+    server: ScriptedServer, doctor: Callable[..., tuple[int, Any]], place: str, line: list[str]
+) -> None:
+    """The original's manifests have ``-feature-gates=``; a repeated flag adds its gates."""
+    ready = {"desiredNumberScheduled": 2, "numberReady": 2}
+    agent = deepcopy(healthy.workload("DaemonSet", "koordlet", **ready))
+    agent["spec"]["template"]["spec"]["containers"] = [{"name": "koordlet", place: line}]
+    server.on(f"{healthy.APPS}/daemonsets/koordlet", reply(agent))
+    code, report = doctor()
+
+    assert code == 1
+    assert [check for check, _, text in problems(report) if "Nonsense" in text] == ["feature gates"]
 
 
 def test_missing_replicas_and_old_releases_are_found(
