@@ -20,6 +20,7 @@ from koordinator.scheduler.features.deferred_resizes import DeferredResizeFeatur
 from koordinator.scheduler.features.explanation import AnswerFeature, ExplanationFeature
 from koordinator.scheduler.features.extenders import ExtenderFeature
 from koordinator.scheduler.features.gangs import GangFeature, NoPlaces
+from koordinator.scheduler.features.load_reports import LoadReportFeature
 from koordinator.scheduler.features.nodes import NodePagesFeature
 from koordinator.scheduler.features.quotas import (
     JobQueueFeature,
@@ -33,6 +34,7 @@ from koordinator.scheduler.loop import Scheduler, SchedulerOptions
 from koordinator.scheduler.loop.feature import Feature
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.plugins.elastic_quota import ElasticQuotaPlugin
+from koordinator.scheduler.plugins.load_aware import LoadAwareScheduling
 from koordinator.scheduler.plugins.reservation import Reservations
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -122,6 +124,7 @@ def build_scheduler(
             )
         )
     features += _resizes(handle, profiles, caches)
+    features += _load_reports(handle, profiles)
     if extenders:
         features.append(ExtenderFeature(handle, extenders))
     features += [*_explanations(handle), NodePagesFeature(handle)]
@@ -141,6 +144,14 @@ def _resizes(
     handle: SchedulerHandle, profiles: Sequence[Profile], gangs: Sequence[GangCache]
 ) -> list[Feature]:
     feature = DeferredResizeFeature(handle, profiles, gangs)
+    return [feature] if feature.is_needed else []
+
+
+def _load_reports(handle: SchedulerHandle, profiles: Sequence[Profile]) -> list[Feature]:
+    plugins = [active.plugin for profile in profiles for active in profile.filter]
+    feature = LoadReportFeature(
+        handle, [plugin for plugin in plugins if isinstance(plugin, LoadAwareScheduling)]
+    )
     return [feature] if feature.is_needed else []
 
 

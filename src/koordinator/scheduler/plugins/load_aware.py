@@ -68,6 +68,11 @@ class LoadAwareScheduling:
     reads: ClassVar = Reads.USAGE
 
     @property
+    def accepts_expired(self) -> bool:
+        """Whether the filter accepts each node whose report has expired."""
+        return not self.options[Option.REFUSE_EXPIRED] and not self.options[Option.USE_EXPIRED]
+
+    @property
     def hints(self) -> PluginHints:
         return PluginHints(
             key=self._key,

@@ -83,6 +83,7 @@ class LoadLedger:
         self._windows: dict[int, Window | None] = {}  # that are limited, of nodes with limits
         self._expires_s: npt.NDArray[np.float64] = np.full(capacity, inf)
         self.next_expiry_s = inf  # of a report, at the earliest
+        self.expired = 0  # number of reports that have expired so far
 
     # -- reading -----------------------------------------------------------------------------
 
@@ -194,6 +195,7 @@ class LoadLedger:
         fresh = self.facts[expired, Fact.STATUS] == Status.FRESH
         self.facts[expired, Fact.STATUS] = np.where(fresh, Status.EXPIRED, Status.EMPTY)
         self._expires_s[expired] = inf
+        self.expired += len(expired)
         self.next_expiry_s = float(self._expires_s.min(initial=inf))
         return expired
 

@@ -9,7 +9,8 @@ import pytest
 from tests.keywords import as_keywords
 from tests.unit.scheduler.conftest import NewEmbedded, World
 from tests.unit.scheduler.questions import built, refused, scored
-from tests.worlds import START_S, add, configuration, metric, node, pod, used
+from tests.unit.scheduler.test_gangs import placed
+from tests.worlds import START_S, add, configuration, embedded, metric, node, pod, used
 
 from koordinator.api.meta import Condition
 from koordinator.api.node_metric import NodeMetric
@@ -94,6 +95,26 @@ def test_an_expired_report(world: World, args: dict[str, Any], verdict: dict[str
     state.advance(START_S)
 
     assert why(state, pod("new"), **args) == verdict
+
+
+@pytest.mark.parametrize("wakes", [True, False])
+def test_pod_is_tried_again_when_the_report_that_refused_it_expires(*, wakes: bool) -> None:
+    """Where nodes with expired reports are accepted; otherwise an expiry changes nothing."""
+    args = {"enableScheduleWhenNodeMetricsExpired": wakes, "usageThresholds": {"cpu": 50}}
+    config = configuration(
+        pluginConfig=[{"name": "LoadAwareScheduling", "args": args}],
+        plugins={"multiPoint": {"enabled": [{"name": "LoadAwareScheduling"}]}},
+    )
+    one = embedded(node("n", 10), metric("n", cpu=9), pod("p", 1), config=config)
+    one.run_to_fixed_point()
+    assert placed(one) == {}
+    due_s = one.scheduler.next_wakeup_s()  # 20 s old at START_S
+    one.clock.advance_to(START_S + 160)
+    one.run_to_fixed_point()
+
+    assert placed(one) == ({"p": "n"} if wakes else {})
+    assert (due_s == START_S + 160) == wakes
+    assert one.scheduler.attempts == (2 if wakes else 1)
 
 
 def test_a_report_expires_as_time_passes(world: World) -> None:
