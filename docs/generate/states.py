@@ -63,6 +63,7 @@ EVENTS = (
             "KUBELET_MEMORY_QOS",
             "POLICY_RAISED",
             "CGROUPS_MISSING",
+            "CPUS_UNREADABLE",
             "KUBELET_SILENT",
             "HOOK_FAILED",
             "UNPREPARED",

@@ -24,6 +24,7 @@ from koordinator.koordlet.app.object_intents import plan_all
 from koordinator.koordlet.app.outbox import (
     BAD_SLO,
     CGROUPS_MISSING,
+    CPUS_UNREADABLE,
     KUBELET_MEMORY_QOS,
     POLICY_RAISED,
     NodeWarnings,
@@ -160,8 +161,11 @@ class Koordlet:
         now_s = self._clock.now_s()
         if not self.state.is_synced and not self._started_offline:
             self.serve_from_checkpoint()
+        knows_cpus = self._hardware.read_cpus()  # including CPUs that the kubelet has allocated
+        self._warnings.update(CPUS_UNREADABLE, self._hardware.cpu_problem)
         if self.state.is_known:
             self._publish_pods()  # first: a container may be waiting for it to be created
+        if self.state.is_known and knows_cpus:
             self._timers.run(now_s)
             self._publish_hooks(self._clock.now_s())
         if self.state.is_synced:

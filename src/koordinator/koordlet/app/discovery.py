@@ -75,7 +75,7 @@ def read_hardware(
     """Read the hardware.  ``gpus`` None skips the driver's GPUs, an empty ``xpu_folder`` XPUs.
 
     If the GPU driver fails, the GPUs of ``before`` are kept, because pods still use them.
-    Raises HostError if the CPUs can't be read.
+    Raises HostError if the CPUs can't be read, or which of them the kubelet has allocated.
     """
     cpus = read_cpus(files, roots.sys)
     read = replace(
@@ -83,7 +83,7 @@ def read_hardware(
         cpus=cpus,
         basics=_basics(files, roots, cpus),
         zones=_zones(files, roots, cpus, with_huge_pages=with_huge_pages),
-        kubelet=read_kubelet_state(files, roots.kubelet),
+        kubelet=read_kubelet_state(files, roots.kubelet, before.kubelet if before.cpus else None),
         kubelet_config=read_kubelet_config(files, roots),
     )
     return refresh_accelerators(
@@ -304,6 +304,12 @@ class NodeHardware:
         #: The last machine and the objects that it was derived from (compared by identity).
         self._machine: tuple[tuple[object, ...], Machine] | None = None
         self._cannot_mount = False
+        self._cpu_problem = ""  # why the CPUs are not known
+
+    @property
+    def cpu_problem(self) -> str:
+        """Why the CPUs, or those that the kubelet has allocated, could not be read just now."""
+        return self.last.kubelet.problem if self.last.cpus else self._cpu_problem
 
     @property
     def kubelet_problem(self) -> str:
@@ -323,7 +329,7 @@ class NodeHardware:
                     host, roots, None, self.last, with_cards=False, with_huge_pages=False
                 )
             except HostError as error:
-                log.warning("CPUs not readable", extra={"error": error})
+                self._cpu_problem = str(error)
         return bool(self.last.cpus)
 
     def refresh(self) -> bool:

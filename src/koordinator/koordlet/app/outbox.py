@@ -30,6 +30,7 @@ BAD_SLO = "NodeSLONotFollowed"  # Node: its NodeSLO is invalid; the last valid o
 KUBELET_MEMORY_QOS = "KubeletMemoryQoS"  # Node: kubelet and koordlet write the same memory files
 POLICY_RAISED = "NodeMetricPolicyRaised"  # Node: an interval or window was raised to its minimum
 CGROUPS_MISSING = "PodCgroupsNotFound"  # Node: pods are neither measured nor enforced
+CPUS_UNREADABLE = "CPUsNotReadable"  # Node: CPUs, or those that the kubelet has allocated
 KUBELET_SILENT = "KubeletNotAsked"  # Node: the kubelet does not answer, so pods are not updated
 HOOK_FAILED = "RuntimeHookFailed"  # Pod: a hook failed; the failure policy decides on the start
 UNPREPARED = "StartedWithoutRuntimeHook"  # Pod: a container started while hooks were unavailable

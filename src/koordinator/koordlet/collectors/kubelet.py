@@ -6,7 +6,7 @@ pkg/kubelet/cm/cpumanager/state/checkpoint.go; koordinator states_noderesourceto
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import field
+from dataclasses import field, replace
 
 import msgspec
 import yaml
@@ -14,7 +14,7 @@ import yaml
 from koordinator.domain.cgroups.layout import cgroup_root_parts
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.decoders import convert, decode_json
-from koordinator.foundation.errors import HostError, InputError
+from koordinator.foundation.errors import HostError, InputError, MissingFileError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.host.port import Files, Roots
 from koordinator.koordlet.collectors.context import read_text
@@ -137,24 +137,40 @@ class _Checkpoint(msgspec.Struct, rename="camel"):
 
 @dataclass(frozen=True, slots=True)
 class KubeletState:
-    """Allocations of the CPU manager: policy none or static, and masks by pod UID."""
+    """Allocations of the CPU manager: policy none or static, and masks by pod UID.
+
+    ``problem`` is why an earlier reading is in effect; empty if the allocations are current.
+    """
 
     policy: str = "none"
     cpus: Mapping[str, int] = field(default_factory=dict)
+    problem: str = ""
 
 
-def read_kubelet_state(files: Files, kubelet_root: str) -> KubeletState:
-    """Read the state of the CPU manager; policy none if it is missing or invalid."""
+def read_kubelet_state(
+    files: Files, kubelet_root: str, before: KubeletState | None
+) -> KubeletState:
+    """Read the state of the CPU manager; policy none if the file is missing.
+
+    A file that can't be read leaves ``before`` in effect: the kubelet still holds those CPUs.
+    Raises HostError if there is no ``before``.
+    """
+    path = f"{kubelet_root}/cpu_manager_state"
     try:
-        text = files.read(f"{kubelet_root}/cpu_manager_state")
+        text = files.read(path)
         checkpoint = decode_json(text, _Checkpoint)
         if checkpoint.data:
             checkpoint = decode_json(checkpoint.data, _Checkpoint)
         masks = {uid: _union(sets.values()) for uid, sets in checkpoint.entries.items()}
         for uid, entry in checkpoint.pod_entries.items():
             masks[uid] = masks.get(uid, 0) | parse_cpu_list(entry.cpu_set)
-    except (HostError, InputError, msgspec.DecodeError, msgspec.ValidationError):
+    except MissingFileError:
         return KubeletState()
+    except (HostError, InputError, msgspec.DecodeError, msgspec.ValidationError) as error:
+        problem = f"{path} must be a state of the kubelet's CPU manager: {error}"
+        if before is None:
+            raise HostError(problem) from None
+        return replace(before, problem=problem)
     return KubeletState(checkpoint.policy_name, {uid: mask for uid, mask in masks.items() if mask})
 
 

@@ -1,11 +1,13 @@
 """CPUs that the kubelet gave to containers and, from Kubernetes 1.37 on, to whole pods."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from tests.memory_host import MemoryHost
 
+from koordinator.foundation.errors import HostError
 from koordinator.koordlet.collectors.kubelet import KubeletState, read_kubelet_state
 
 STATE: dict[str, Any] = {
@@ -16,11 +18,11 @@ STATE: dict[str, Any] = {
 WITH_PODS = STATE | {"podEntries": {"uid-a": {"cpuSet": "2-5"}, "uid-b": {"cpuSet": "6"}}}
 
 
-def read(state: object) -> KubeletState:
+def read(state: object, before: KubeletState | None = None) -> KubeletState:
     """Return what is read of a checkpoint."""
     host = MemoryHost()
     host.put("/kubelet/cpu_manager_state", json.dumps(state))
-    return read_kubelet_state(host, "/kubelet")
+    return read_kubelet_state(host, "/kubelet", before)
 
 
 @pytest.mark.parametrize(
@@ -37,6 +39,18 @@ def test_every_version_of_the_checkpoint_is_read(state: object, cpus: dict[str, 
     assert read(state) == KubeletState("static", cpus)
 
 
-def test_a_checkpoint_that_can_not_be_read_is_none() -> None:
-    """The kubelet may be writing it."""
-    assert read(STATE | {"data": "{"}) == KubeletState()
+def test_unreadable_checkpoint_leaves_the_last_one_in_effect() -> None:
+    """The kubelet still holds those CPUs; without an earlier reading it is an error."""
+    before, broken = read(STATE), STATE | {"data": "{"}
+    kept = read(broken, before)
+
+    assert replace(kept, problem="") == before
+    assert kept.problem.startswith("/kubelet/cpu_manager_state must be a state of the kubelet's")
+    assert read(STATE, kept) == before
+    with pytest.raises(HostError, match="cpu_manager_state"):
+        read(broken)
+
+
+def test_missing_checkpoint_is_that_of_no_cpu_manager() -> None:
+    """An administrator deletes it to change the policy."""
+    assert read_kubelet_state(MemoryHost(), "/kubelet", read(STATE)) == KubeletState()
