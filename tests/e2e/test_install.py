@@ -248,6 +248,20 @@ def test_switches_add_and_take_away_objects(helm: Helm) -> None:
     assert {kind for kind, _ in usual} - {kind for kind, _ in other} == {"PriorityClass"}
 
 
+def test_alerts_are_of_the_installed_components(helm: Helm) -> None:
+    """The leader of a component that is not installed would be missing for ever."""
+
+    def groups(*settings: str) -> list[Any]:
+        objects = rendered(helm, "--set=alerts.enabled=true", *settings)
+        listed: list[Any] = objects["PrometheusRule", "koordinator"]["spec"]["groups"]
+        return listed
+
+    every = yaml.safe_load((ROOT / "charts/koordinator/files/alerts.yaml").read_text("utf-8"))
+    assert groups() == every["groups"]
+    left = groups("--set=manager.enabled=false,descheduler.enabled=false,koordlet.enabled=false")
+    assert [group["name"] for group in left] == ["koordinator.scheduler", "koordinator.processes"]
+
+
 def test_access_can_be_restricted(helm: Helm, controlplane: ControlPlane) -> None:
     """The API server accepts network policies, monitors and the clients allowed to send reviews."""
     objects = rendered(
