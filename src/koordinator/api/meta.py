@@ -51,6 +51,16 @@ class ObjectMeta(ApiStruct, frozen=True, kw_only=True):
     owner_references: tuple[OwnerReference, ...] = ()
     finalizers: tuple[str, ...] = ()
 
+    @property
+    def controller(self) -> OwnerReference | None:
+        """The reference to the owner that controls the object, None without a controller."""
+        return next((each for each in self.owner_references if each.controller), None)
+
+    def is_controlled_by(self, uid: str) -> bool:
+        """Return whether the owner with this UID controls the object."""
+        owner = self.controller
+        return owner is not None and owner.uid == uid
+
 
 class LabelSelectorRequirement(ApiStruct, frozen=True, kw_only=True):
     """``operator`` is In, NotIn, Exists or DoesNotExist."""

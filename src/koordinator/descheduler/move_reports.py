@@ -54,6 +54,7 @@ class MoveTrail:
 def entry_of(verdict: MoveVerdict, now_s: float) -> AuditEntry:
     """Return the audit entry of a verdict; ``node`` is the node of the pod."""
     pod = verdict.pod
+    owner = pod.metadata.controller
     parts = [verdict.reason]
     if verdict.skipped is not None:
         parts.append(str(verdict.skipped))
@@ -69,12 +70,5 @@ def entry_of(verdict: MoveVerdict, now_s: float) -> AuditEntry:
         node=pod.spec.node_name,
         plugin=verdict.plugin,
         reason="; ".join(filter(None, parts)),
-        job=_owner(verdict),
+        job="" if owner is None else f"{pod.metadata.namespace}/{owner.name}",
     )
-
-
-def _owner(verdict: MoveVerdict) -> str:
-    """Return the controller of the pod as ``namespace/name``; empty if it has none."""
-    meta = verdict.pod.metadata
-    name = next((owner.name for owner in meta.owner_references if owner.controller), "")
-    return f"{meta.namespace}/{name}" if name else ""

@@ -54,12 +54,12 @@ def lineage_of(pod: Pod) -> str:
     For a StatefulSet it includes the name of the pod, which replacements keep.  A pod without a
     controller has no replacement.
     """
-    for owner in pod.metadata.owner_references:
-        if owner.controller:
-            uid = owner.uid or f"{pod.metadata.namespace}/{owner.kind}/{owner.name}"
-            sticky = owner.kind == "StatefulSet"
-            return f"{uid}/{pod.metadata.name}" if sticky else uid
-    return pod.metadata.uid
+    meta = pod.metadata
+    owner = meta.controller
+    if owner is None:
+        return meta.uid
+    uid = owner.uid or f"{meta.namespace}/{owner.kind}/{owner.name}"
+    return f"{uid}/{meta.name}" if owner.kind == "StatefulSet" else uid
 
 
 class MoveMemory:

@@ -18,6 +18,7 @@ from koordinator.api.annotations.reservation import (
     RESERVATION_NODE,
     RESERVE_POD,
 )
+from koordinator.api.conditions import is_condition_true
 from koordinator.api.core import ResourceList, ResourceRequirements, Taint
 from koordinator.api.defaults import with_defaults
 from koordinator.api.kubescheduler import DEFAULT_SCHEDULER_NAME
@@ -97,8 +98,7 @@ def holds_for_others(pod: Pod) -> bool:
     """Return whether a pod offers its amounts now: it must be running and ready."""
     if not is_for_others(pod.metadata.labels):
         return False
-    is_ready = any(c.type == "Ready" and c.status == "True" for c in pod.status.conditions)
-    return pod.status.phase == "Running" and is_ready
+    return pod.status.phase == "Running" and is_condition_true(pod.status.conditions, "Ready")
 
 
 def is_active(reservation: Reservation) -> bool:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 
 from msgspec.structs import replace
 
+from koordinator.api.conditions import find_condition
 from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.pod import (
     DEFERRED,
@@ -20,6 +21,7 @@ from koordinator.api.pod import (
     ContainerStatus,
     Pod,
     PodSpec,
+    PodStatus,
 )
 from koordinator.domain.pod_requests import (
     NONZERO_DEFAULTS,
@@ -102,19 +104,18 @@ def placed_defaults(spec: PodSpec, requests: Mapping[str, int]) -> Mapping[str, 
 
 def is_infeasible(pod: Pod) -> bool:
     """Return whether the pod's node found its resize infeasible."""
-    return _why_pending(pod) == INFEASIBLE
+    return why_pending(pod.status) == INFEASIBLE
 
 
 def is_deferred(pod: Pod) -> bool:
     """Return whether the pod's node has too little room for its resize."""
-    return _why_pending(pod) == DEFERRED
+    return why_pending(pod.status) == DEFERRED
 
 
-def _why_pending(pod: Pod) -> str:
-    for condition in pod.status.conditions:
-        if condition.type == RESIZE_PENDING:
-            return condition.reason
-    return ""
+def why_pending(status: PodStatus) -> str:
+    """Return the reason why the kubelet has not applied a resize; empty without a resize."""
+    condition = find_condition(status.conditions, RESIZE_PENDING)
+    return "" if condition is None else condition.reason
 
 
 def effective_requests(

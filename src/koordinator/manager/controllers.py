@@ -30,6 +30,7 @@ from koordinator.api.annotations.quota import (
 )
 from koordinator.api.codec import merge_patch, subject_of, to_manifest
 from koordinator.api.colocation import ClusterColocationProfile
+from koordinator.api.conditions import is_condition_true
 from koordinator.api.core import Namespace, ResourceList
 from koordinator.api.elastic_quota import (
     ElasticQuota,
@@ -307,8 +308,7 @@ def tree_id(key: str) -> str:
 
 
 def _is_schedulable(node: Node) -> bool:
-    ready = next((each for each in node.status.conditions if each.type == _READY), None)
-    return not node.spec.unschedulable and ready is not None and ready.status == "True"
+    return not node.spec.unschedulable and is_condition_true(node.status.conditions, _READY)
 
 
 def _sum(nodes: Iterable[Node], ratio: float | None) -> ResourceList:

@@ -20,9 +20,10 @@ from koordinator.api.labels import OPERATING_MODE
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.node_metric import NodeMetric
-from koordinator.api.pod import RESIZE_PENDING, TERMINAL_PHASES, ContainerStatus, Pod, PodStatus
+from koordinator.api.pod import TERMINAL_PHASES, ContainerStatus, Pod, PodStatus
 from koordinator.api.reservation import Reservation
 from koordinator.domain.reserve_pod import display_name, holds_for_others, is_reserve_pod
+from koordinator.domain.resized_pods import why_pending
 from koordinator.domain.transforms import transform_node
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
@@ -339,7 +340,7 @@ def _same_amounts(old: PodStatus, new: PodStatus) -> bool:
         and old.resources == new.resources
         and old.node_allocatable_resource_claim_statuses
         == new.node_allocatable_resource_claim_statuses
-        and (old.conditions == new.conditions or _pending_resize(old) == _pending_resize(new))
+        and (old.conditions == new.conditions or why_pending(old) == why_pending(new))
     )
 
 
@@ -352,13 +353,6 @@ def _same_in_containers(old: tuple[ContainerStatus, ...], new: tuple[ContainerSt
         and a.resources == b.resources
         for a, b in zip(old, new, strict=True)
     )
-
-
-def _pending_resize(status: PodStatus) -> str:
-    for condition in status.conditions:
-        if condition.type == RESIZE_PENDING:
-            return condition.reason
-    return ""
 
 
 def node_changes(old: Node, new: Node) -> Action:

@@ -10,6 +10,7 @@ from dataclasses import replace
 import numpy as np
 from msgspec import structs
 
+from koordinator.api.conditions import find_condition
 from koordinator.api.labels import PREEMPTION_POLICY
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.policy import PodDisruptionBudget
@@ -190,7 +191,7 @@ def _is_ending_victim(placed: PlacedPod) -> bool:
     pod = placed.pod
     if pod.metadata.deletion_timestamp is None:
         return False
-    target = next((c for c in pod.status.conditions if c.type == DISRUPTION_TARGET), None)
+    target = find_condition(pod.status.conditions, DISRUPTION_TARGET)
     return target is not None and (target.status, target.reason) == ("True", PREEMPTED)
 
 

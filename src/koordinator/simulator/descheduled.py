@@ -27,7 +27,6 @@ from koordinator.descheduler.contract import DeschedulerPluginSpec
 from koordinator.descheduler.evictor import MoveObserver
 from koordinator.descheduler.migration.decisions import deadline_s
 from koordinator.descheduler.migration.jobs import is_live
-from koordinator.descheduler.migration.workloads import controller_of
 from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.clock import VirtualClock
 from koordinator.foundation.errors import FaultHandler, FaultLog, raise_fault
@@ -256,7 +255,7 @@ class PodReplacements:
                 self._cluster.overwrite(structs.replace(pod, status=status))
 
     def _replace(self, deleted: Pod) -> None:
-        owner, meta = controller_of(deleted), deleted.metadata
+        owner, meta = deleted.metadata.controller, deleted.metadata
         if owner is None or owner.kind == DaemonSet.KIND or is_terminal(deleted):
             return
         name = meta.name

@@ -13,6 +13,7 @@ from typing import Final
 import msgspec
 import numpy as np
 
+from koordinator.api.conditions import find_condition
 from koordinator.api.device import DeviceType
 from koordinator.api.labels import QUOTA_NAME
 from koordinator.api.pod import DISRUPTION_TARGET, Pod
@@ -208,10 +209,10 @@ def _bar(
 
 def _job_of(pod: Pod) -> BarJob:
     meta = pod.metadata
-    owners = [owner.name for owner in meta.owner_references if owner.controller]
+    owner = meta.controller
     name = gang_id(meta, group_reference(pod.spec))
     if not name:
-        name = f"{meta.namespace}/{owners[0] if owners else original_name(meta.name)}"
+        name = f"{meta.namespace}/{original_name(meta.name) if owner is None else owner.name}"
     template = f"-{meta.labels.get(POD_TEMPLATE_HASH, '')}"
     is_replica_set = len(template) > 1 and name.endswith(template)
     workload = name.removesuffix(template) if is_replica_set else _NUMBERS.sub("", name)
@@ -225,7 +226,7 @@ _NUMBERS: Final = re.compile(r"([-.][0-9a-f]*[0-9][0-9a-f]*)+$")
 
 def why_disrupted(pod: Pod) -> str:
     """Return reason and message of its condition DisruptionTarget; empty without one that holds."""
-    for condition in pod.status.conditions:
-        if condition.type == DISRUPTION_TARGET and condition.status == "True":
-            return ": ".join(filter(None, (condition.reason, condition.message)))
-    return ""
+    condition = find_condition(pod.status.conditions, DISRUPTION_TARGET)
+    if condition is None or condition.status != "True":
+        return ""
+    return ": ".join(filter(None, (condition.reason, condition.message)))

@@ -25,7 +25,6 @@ from koordinator.cluster.port import Cluster, EventType, Watch
 from koordinator.domain.dynamic_resources.allocation import (
     PODS,
     claim_name_of,
-    is_made_for_pod,
     is_reserved_for,
     is_shared,
     without_allocation,
@@ -202,15 +201,15 @@ class DeviceClaimController:
         for claim in list(self._claims.values()):
             if claim.metadata.namespace != owner.metadata.namespace:
                 continue
-            if not is_reserved_for(claim, owner.metadata.uid) and not is_made_for_pod(
-                claim, owner.metadata
-            ):
+            uid = owner.metadata.uid
+            is_own = claim.metadata.is_controlled_by(uid)
+            if not is_own and not is_reserved_for(claim, uid):
                 continue
             with suppress(NotFoundError):
-                self._end_use(claim, owner.metadata.uid)
+                self._end_use(claim, uid)
                 did = True
                 # Without its finalizer a claim in deletion may already be removed.
-                if is_made_for_pod(claim, owner.metadata) and is_deleted:
+                if is_own and is_deleted:
                     meta = claim.metadata
                     self._cluster.delete(ResourceClaim, meta.name, meta.namespace)
         return did

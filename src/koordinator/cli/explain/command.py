@@ -12,6 +12,7 @@ import msgspec
 import typer
 from msgspec.structs import replace
 
+from koordinator.api.conditions import find_condition
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod, is_terminal
@@ -89,7 +90,7 @@ def _explained_by_condition(pod: Pod) -> Explanation:
     if pod.spec.node_name:
         summary = f"it runs on {pod.spec.node_name}"
         return Explanation(pod=pod.key, verdict="placed", summary=summary, node=pod.spec.node_name)
-    condition = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
+    condition = find_condition(pod.status.conditions, SCHEDULED)
     message = (condition.message or condition.reason) if condition is not None else ""
     gates = " ".join(gate.name for gate in pod.spec.scheduling_gates)
     if gates:

@@ -280,7 +280,8 @@ def moves_of(
     wanted = dict.fromkeys(names, "")
     for obj in objects:
         if isinstance(obj, Pod) and obj.key in wanted:
-            wanted[obj.key] = _workload(obj)
+            owner = obj.metadata.controller
+            wanted[obj.key] = f"{obj.metadata.namespace}/{owner.name}" if owner is not None else ""
     moves: dict[str, list[AuditEntry]] = {name: [] for name in wanted}
     for entry in read_entries(paths) if wanted else ():
         if entry.outcome not in _ABOUT_MOVES:
@@ -310,8 +311,3 @@ def entry_text(entry: AuditEntry) -> str:
         where = f"{entry.node} -> {pod.node}" if pod.node else f"away from {entry.node}"
         return f"{at} {pod.pod} moved {where} by {entry.plugin}: {entry.reason}"
     return f"{at} {pod.pod} stayed on {entry.node}; {entry.plugin}: {entry.reason}"
-
-
-def _workload(pod: Pod) -> str:
-    name = next((each.name for each in pod.metadata.owner_references if each.controller), "")
-    return f"{pod.metadata.namespace}/{name}" if name else ""

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from msgspec.structs import replace
 
+from koordinator.api.conditions import find_condition
 from koordinator.api.crd import has_status_subresource
 from koordinator.api.defaults import DEFAULT_GRACE_PERIOD_S, DEFAULT_NAMESPACE
 from koordinator.api.meta import Condition, JsonObject, KubeObject, OwnerReference
@@ -203,14 +204,6 @@ def with_condition(status: PodStatus, condition: Condition, now: dt.datetime) ->
     return replace(status, conditions=(*conditions, fresh))
 
 
-def condition_status(status: PodStatus, condition_type: str) -> str:
-    """Return True, False or Unknown, or nothing if there is no condition of the type."""
-    for condition in status.conditions:
-        if condition.type == condition_type:
-            return condition.status
-    return ""
-
-
 _SCHEDULED = Condition(type="PodScheduled", status="True")
 
 
@@ -343,8 +336,8 @@ def needs_no_budget(pod: Pod) -> bool:
 
 def is_ready(pod: Pod) -> bool:
     """Return whether the pod serves."""
-    ready = condition_status(pod.status, "Ready")
-    return ready == "True" or (not ready and pod.status.phase == "Running")
+    ready = find_condition(pod.status.conditions, "Ready")
+    return pod.status.phase == "Running" if ready is None else ready.status == "True"
 
 
 def _unhealthy_may_go(budget: PodDisruptionBudget) -> bool:
@@ -393,7 +386,7 @@ def _expected_scale(store: Store, pods: Sequence[Pod]) -> int:
     wanted: dict[str, int] = {}
     unknown = 0
     for pod in pods:
-        owner = _controller_of(pod)
+        owner = pod.metadata.controller
         if owner is None:
             continue
         workload = _find_workload(store, pod.metadata.namespace, owner)
@@ -409,9 +402,5 @@ def _find_workload(store: Store, namespace: str, owner: OwnerReference) -> KubeO
     """Return the controller; of the ReplicaSet of a Deployment, the Deployment."""
     kind_type = BY_NAME.get((owner.api_version, owner.kind))
     workload = store.find(kind_type, namespace, owner.name) if kind_type else None
-    above = _controller_of(workload) if isinstance(workload, ReplicaSet) else None
+    above = workload.metadata.controller if isinstance(workload, ReplicaSet) else None
     return workload if above is None else _find_workload(store, namespace, above)
-
-
-def _controller_of(obj: KubeObject) -> OwnerReference | None:
-    return next((owner for owner in obj.metadata.owner_references if owner.controller), None)

@@ -37,7 +37,7 @@ from koordinator.descheduler.migration.jobs import (
 from koordinator.descheduler.migration.transitions import (
     JobEvent,
 )
-from koordinator.descheduler.migration.workloads import controller_of, resolved_limit
+from koordinator.descheduler.migration.workloads import resolved_limit
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import (
     ClusterError,
@@ -62,7 +62,7 @@ class ArbitratedJob:
     @property
     def group(self) -> str:
         """Uid of the batch Job that owns the pod, else empty."""
-        owner = None if self.pod is None else controller_of(self.pod)
+        owner = None if self.pod is None else self.pod.metadata.controller
         return owner.uid if owner is not None and owner.kind == Job.KIND else ""
 
 
@@ -284,7 +284,7 @@ class ObjectLimiters:
 
     def next_eviction_s(self, pod: Pod, now_s: float) -> float:
         """Return the earliest time at which a pod may be evicted."""
-        owner = controller_of(pod)
+        owner = pod.metadata.controller
         keys = self._keys("" if owner is None else owner.uid, pod.metadata.namespace)
         return max((self._next_s(kind, name, now_s) for kind, _, name in keys), default=now_s)
 

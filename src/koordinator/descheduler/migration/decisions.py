@@ -14,6 +14,7 @@ from koordinator.api.annotations.scheduling import (
     USED_RESERVATION,
     EvictionAttempt,
 )
+from koordinator.api.conditions import find_condition
 from koordinator.api.core import ObjectReference
 from koordinator.api.labels import RESERVATION_ORDER
 from koordinator.api.meta import Condition
@@ -29,7 +30,6 @@ from koordinator.api.reservation import (
 )
 from koordinator.descheduler.migration.jobs import (
     attempt_of,
-    condition_of,
     has_second_reservation,
     mode_of,
 )
@@ -227,7 +227,7 @@ def _evict(seen: JobSituation) -> JobDecision:
 
 def _reserve(seen: JobSituation) -> JobDecision:
     job, pod = seen.job, seen.its_pod
-    scheduled = condition_of(job, Step.RESERVATION_SCHEDULED)
+    scheduled = find_condition(job.status.conditions, Step.RESERVATION_SCHEDULED)
     if scheduled is not None and scheduled.status == "True":  # of the first reservation
         used = ObjectReference(name=job.metadata.annotations.get(USED_RESERVATION, ""))
         return Transition(JobEvent.RESERVATION_USED, EventFacts(reservation=used))
@@ -286,7 +286,7 @@ def _await_assignment(seen: JobSituation, reservation: Reservation) -> JobDecisi
     pod = seen.its_pod
     if pod is None:
         return Transition(JobEvent.POD_MISSING)
-    scheduled = next((c for c in pod.status.conditions if c.type == "PodScheduled"), None)
+    scheduled = find_condition(pod.status.conditions, "PodScheduled")
     if scheduled is not None and scheduled.status != "False":
         return Transition(JobEvent.POD_ASSIGNED, EventFacts(node=pod.spec.node_name))
     bound = bound_reference(reservation)
@@ -423,7 +423,7 @@ def is_evicted(pod: Pod | None, attempt: EvictionAttempt) -> bool:
 def _has_condition(
     job: PodMigrationJob, kind: Step, status: str, reason: str = "", message: str = ""
 ) -> bool:
-    known = condition_of(job, kind)
+    known = find_condition(job.status.conditions, kind)
     return known is not None and (known.status, known.reason, known.message) == (
         status,
         reason,

@@ -29,7 +29,6 @@ from koordinator.descheduler.migration.jobs import JobIndex, has_passed, pod_key
 from koordinator.descheduler.migration.workloads import (
     Workloads,
     WorkloadScale,
-    controller_of,
     resolved_limit,
 )
 from koordinator.foundation.lazy_dataclass import dataclass
@@ -155,7 +154,7 @@ class MoveFilter:
         return MoveRefusal(EvictionGate.LABEL_SELECTOR)
 
     def _expected_replicas(self, pod: Pod) -> MoveRefusal | None:
-        owner = controller_of(pod)
+        owner = pod.metadata.controller
         if owner is None or self._args.skip_check_expected_replicas:
             return None
         replicas = self._workloads.scale_of(owner, pod.metadata.namespace).replicas
@@ -196,7 +195,7 @@ class MoveFilter:
         return _above(EvictionGate.MAX_MIGRATING_PER_NAMESPACE, count, most)
 
     def _of_workload(self, pod: Pod, arbitrating: bool) -> MoveRefusal | None:
-        args, owner = self._args, controller_of(pod)
+        args, owner = self._args, pod.metadata.controller
         limits_moves = not args.skips(EvictionGate.MAX_MIGRATING_PER_WORKLOAD)
         limits_absence = not args.skips(EvictionGate.MAX_UNAVAILABLE_PER_WORKLOAD)
         if owner is None or not (limits_moves or limits_absence):
@@ -234,7 +233,7 @@ class MoveFilter:
             if job.spec.pod_ref.uid == pod.metadata.uid or (arbitrating and not has_passed(job)):
                 continue
             other = pods.get(pod_key(job.spec.pod_ref))
-            controller = None if other is None else controller_of(other)
+            controller = None if other is None else other.metadata.controller
             if other is not None and controller is not None and controller.uid == owner.uid:
                 migrating.add(other.key)
         return migrating

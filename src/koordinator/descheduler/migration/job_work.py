@@ -19,6 +19,7 @@ from koordinator.api.annotations.scheduling import (
     EvictionAttempt,
 )
 from koordinator.api.codec import merge_patch
+from koordinator.api.conditions import find_condition
 from koordinator.api.core import ObjectReference
 from koordinator.api.labels import RESERVATION_ORDER, reservation_order
 from koordinator.api.meta import JsonObject, KubeObject
@@ -59,7 +60,6 @@ from koordinator.descheduler.migration.jobs import (
     JobAnnouncement,
     JobIndex,
     attempt_of,
-    condition_of,
     descheduled,
     event_about,
     is_live,
@@ -85,7 +85,7 @@ from koordinator.descheduler.migration.transitions import (
     apply_event,
     state_of,
 )
-from koordinator.descheduler.migration.workloads import Workloads, controller_of
+from koordinator.descheduler.migration.workloads import Workloads
 from koordinator.foundation.clock import to_datetime, to_epoch_s
 from koordinator.foundation.errors import (
     AlreadyExistsError,
@@ -205,7 +205,7 @@ class JobWork:
         if bound is not None and is_live(job):
             self._job_of[pod_key(bound)] = name
         if meta.uid not in self._counted_jobs and attempt_of(job) is not None:
-            eviction = condition_of(job, PodMigrationJobConditionType.EVICTION)
+            eviction = find_condition(job.status.conditions, PodMigrationJobConditionType.EVICTION)
             if eviction is None:
                 self._unknown_evictions[name] = None
             else:
@@ -617,7 +617,7 @@ class JobWork:
         log.info("pod evicted", extra=extra)
 
     def _attempt(self, pod: Pod) -> EvictionAttempt:
-        owner, uid = controller_of(pod), pod.metadata.uid
+        owner, uid = pod.metadata.controller, pod.metadata.uid
         if owner is None:
             return EvictionAttempt(pod_uid=uid)
         scale = self._workloads.scale_of(owner, pod.metadata.namespace)

@@ -22,7 +22,7 @@ from koordinator.api.annotations.scheduling import (
 )
 from koordinator.api.core import ObjectReference
 from koordinator.api.event import Event, new_event, reference_to
-from koordinator.api.meta import Condition, KubeObject
+from koordinator.api.meta import KubeObject
 from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import (
     PodMigrationJob,
@@ -62,11 +62,6 @@ def mode_of(job: PodMigrationJob, default: str) -> PodMigrationJobMode:
     if (job.spec.mode or default) == PodMigrationJobMode.EVICT_DIRECTLY:
         return PodMigrationJobMode.EVICT_DIRECTLY
     return PodMigrationJobMode.RESERVATION_FIRST
-
-
-def condition_of(job: PodMigrationJob, kind: str) -> Condition | None:
-    """Return the condition of a type, None if the job has none."""
-    return next((each for each in job.status.conditions if each.type == kind), None)
 
 
 def reservation_ref(job: PodMigrationJob) -> ObjectReference | None:

@@ -30,7 +30,6 @@ from koordinator.api.reservation import (
     ReservationOwner,
 )
 from koordinator.descheduler.migration.jobs import has_second_reservation
-from koordinator.descheduler.migration.workloads import controller_of
 from koordinator.domain.placement_fork import OF_ITS_NODE
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
@@ -100,7 +99,7 @@ def owners_of(pod: Pod) -> tuple[ReservationOwner, ...]:
             kind=Pod.KIND, namespace=meta.namespace, name=meta.name, uid=meta.uid
         )
         return (ReservationOwner(object=itself),)
-    controller = controller_of(pod)
+    controller = pod.metadata.controller
     if controller is None:
         return ()
     reference = ReservationControllerReference(

@@ -28,6 +28,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from koordinator.api.annotations.scheduling import PASSED_ARBITRATION, USED_RESERVATION
+from koordinator.api.conditions import find_condition, is_condition_true
 from koordinator.api.core import ObjectReference
 from koordinator.api.meta import Condition
 from koordinator.api.pod_migration_job import (
@@ -40,7 +41,6 @@ from koordinator.api.pod_migration_job import PodMigrationJobConditionType as St
 from koordinator.api.pod_migration_job import PodMigrationJobReason as Reason
 from koordinator.descheduler.migration.jobs import (
     JobAnnouncement,
-    condition_of,
     has_passed,
     has_second_reservation,
     has_started,
@@ -142,7 +142,7 @@ def state_of(job: PodMigrationJob, default_mode: str) -> JobState:
     if phase != PodMigrationJobPhase.RUNNING:
         return _ENDED.get(phase, JobState.ABORTED)  # jobs of unknown phases are not touched
     if mode_of(job, default_mode) is PodMigrationJobMode.EVICT_DIRECTLY:
-        has_begun = condition_of(job, Step.EVICTION) is not None
+        has_begun = find_condition(job.status.conditions, Step.EVICTION) is not None
         return JobState.DIRECT_EVICTING if has_begun else JobState.DIRECT
     return _reserving_state(job)
 
@@ -521,14 +521,15 @@ _ENDED: Final[Mapping[str, JobState]] = MappingProxyType(
 
 def _reserving_state(job: PodMigrationJob) -> JobState:
     """Return the state of a running job with a reservation: that of its last step."""
-    eviction, reference = condition_of(job, Step.EVICTION), reservation_ref(job)
+    conditions, reference = job.status.conditions, reservation_ref(job)
+    eviction = find_condition(conditions, Step.EVICTION)
     if eviction is None and reference is None and has_second_reservation(job):
         return JobState.UNRESERVED  # even if the status still describes the first reservation
     for reached, state in (
-        (_is_true(condition_of(job, Step.RESERVATION_BOUND)), JobState.BOUND),
-        (_is_true(eviction), JobState.EVICTED),
+        (is_condition_true(conditions, Step.RESERVATION_BOUND), JobState.BOUND),
+        (is_condition_true(conditions, Step.EVICTION), JobState.EVICTED),
         (eviction is not None, JobState.EVICTING),
-        (_is_true(condition_of(job, Step.RESERVATION_SCHEDULED)), JobState.RESERVED),
+        (is_condition_true(conditions, Step.RESERVATION_SCHEDULED), JobState.RESERVED),
         (reference is not None, JobState.RESERVING),
     ):
         if reached:
@@ -579,7 +580,7 @@ def _with_condition(
         message=message,
         last_transition_time=now,
     )
-    old = condition_of(job, kind)
+    old = find_condition(job.status.conditions, kind)
     conditions: tuple[Condition, ...]
     if old is None:
         conditions = (*job.status.conditions, new)
@@ -594,10 +595,6 @@ def _with_condition(
             return job
         conditions = tuple(new if each is old else each for each in job.status.conditions)
     return replace(job, status=replace(job.status, conditions=conditions))
-
-
-def _is_true(condition: Condition | None) -> bool:
-    return condition is not None and condition.status == "True"
 
 
 def _pod(job: PodMigrationJob) -> str:

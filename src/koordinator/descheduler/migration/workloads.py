@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
+from koordinator.api.conditions import is_condition_true
 from koordinator.api.meta import KubeObject, OwnerReference
 from koordinator.api.pod import Pod, is_terminal
 from koordinator.api.workload import Deployment, ReplicaSet, ReplicationController, StatefulSet
@@ -65,7 +66,7 @@ class Workloads:
             for reference in obj.metadata.owner_references:
                 self._unavailable.pop(reference.uid, None)
         elif isinstance(obj, ReplicaSet):
-            owner = controller_of(obj)
+            owner = obj.metadata.controller
             uid = obj.metadata.uid
             before = self._deployment_of.pop(uid, None)
             if before is not None:
@@ -85,7 +86,7 @@ class Workloads:
         workload = self._find(owner, namespace)
         if workload is None:
             return UNKNOWN_SCALE
-        above = controller_of(workload) if isinstance(workload, ReplicaSet) else None
+        above = workload.metadata.controller if isinstance(workload, ReplicaSet) else None
         if above is None or above.kind != Deployment.KIND:
             return _scale(workload, (workload.metadata.uid,))
         deployment = self._find(above, namespace)
@@ -116,11 +117,6 @@ class Workloads:
         return workload
 
 
-def controller_of(obj: KubeObject) -> OwnerReference | None:
-    """Return the owner reference to the controller of an object, None if it has none."""
-    return next((each for each in obj.metadata.owner_references if each.controller), None)
-
-
 def is_unavailable(pod: Pod) -> bool:
     """Return whether a pod is a replica that is finished, terminating or not ready.
 
@@ -135,7 +131,7 @@ def is_unavailable(pod: Pod) -> bool:
 
 def is_ready(pod: Pod) -> bool:
     """Return whether the condition Ready of the pod is true."""
-    return any(each.type == "Ready" and each.status == "True" for each in pod.status.conditions)
+    return is_condition_true(pod.status.conditions, "Ready")
 
 
 def resolved_limit(replicas: int, amount: int | str | None) -> int:

@@ -199,13 +199,6 @@ def is_reserved_for(claim: ResourceClaim, uid: str) -> bool:
     return any(one.uid == uid for one in claim.status.reserved_for)
 
 
-def is_made_for_pod(claim: ResourceClaim, pod: ObjectMeta) -> bool:
-    """Return whether a claim made from a template is controlled by exactly this pod."""
-    return any(
-        owner.controller and owner.uid == pod.uid for owner in claim.metadata.owner_references
-    )
-
-
 def with_allocation(claim: ResourceClaim, allocation: ClaimAllocation) -> ResourceClaim:
     """Return the claim with an allocation and the finalizer against deletion."""
     meta = claim.metadata

@@ -52,10 +52,8 @@ def is_made_for_resources(claim: ResourceClaim) -> bool:
 
 def owner_of(claim: ResourceClaim) -> str:
     """Return the uid of the pod whose extended resources the claim is for; empty if none."""
-    if not is_made_for_resources(claim):
-        return ""
-    owners = claim.metadata.owner_references
-    return next((owner.uid for owner in owners if owner.controller), "")
+    owner = claim.metadata.controller if is_made_for_resources(claim) else None
+    return "" if owner is None else owner.uid
 
 
 def claim_names_of(pod: ObjectMeta) -> Iterator[str]:

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from koordinator.api.annotations.gang import QUEUE_POSITION, QUEUE_REASON
 from koordinator.api.cluster_network_topology import DEFAULT_NAME, ClusterNetworkTopology
+from koordinator.api.conditions import find_condition
 from koordinator.api.labels import parse_int32
 from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
@@ -215,5 +216,5 @@ def _why(gang: Gang, pod: Pod) -> str:
     """Return the message of the pod's PodScheduled condition, unless it has a node."""
     if gang.members[pod.key].state is MemberState.BOUND:
         return ""
-    conditions = (c for c in pod.status.conditions if c.type == _SCHEDULED and c.status == "False")
-    return next((condition.message for condition in conditions), "")
+    condition = find_condition(pod.status.conditions, _SCHEDULED)
+    return condition.message if condition is not None and condition.status == "False" else ""

@@ -16,6 +16,7 @@ from typing import Final
 from msgspec.structs import replace as replace_struct
 
 from koordinator.api.annotations.numa import CpuSharedPool
+from koordinator.api.conditions import is_condition_true
 from koordinator.api.core import ResourceList
 from koordinator.api.pod import Container, ContainerStatus, Pod, PodSpec
 from koordinator.api.qos import KubeQos, QosClass, kube_qos_of
@@ -64,12 +65,12 @@ def stated_cpu_requests(pod: Pod) -> dict[str, int]:
 
 def is_resize_pending(pod: Pod) -> bool:
     """Return whether the kubelet has not accepted a resize: it is deferred or infeasible."""
-    return _has_condition(pod, _PENDING)
+    return is_condition_true(pod.status.conditions, _PENDING)
 
 
 def is_resize_in_progress(pod: Pod) -> bool:
     """Return whether the kubelet has accepted a resize and is applying it."""
-    return _has_condition(pod, _IN_PROGRESS)
+    return is_condition_true(pod.status.conditions, _IN_PROGRESS)
 
 
 def startable_containers(pod: Pod, running: Collection[str]) -> list[str]:
@@ -105,10 +106,6 @@ def _has_completed(pod: Pod, container: Container, status: ContainerStatus) -> b
         return ended.exit_code == 0
     policy = pod.spec.restart_policy
     return policy == "Never" or (policy == "OnFailure" and ended.exit_code == 0)
-
-
-def _has_condition(pod: Pod, kind: str) -> bool:
-    return any(each.type == kind and each.status == "True" for each in pod.status.conditions)
 
 
 def _limits(pod: Pod, spec: PodSpec) -> CpuLimits:

@@ -25,6 +25,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
+from koordinator.api.conditions import find_condition, is_condition_true
 from koordinator.api.crd import StandardCondition
 from koordinator.api.queue_unit import (
     AdmissionCheckState,
@@ -255,9 +256,7 @@ def _wait(unit: QueueUnit, job: WaitingJob, now_s: float) -> UnitStep:
     status = unit.status
     if job.is_suspended:
         return UnitStep(replace(status, phase=UnitPhase.ENQUEUED))
-    if unit.spec.active is False or any(
-        it.type == EVICTED and it.status == "True" for it in status.conditions
-    ):
+    if unit.spec.active is False or is_condition_true(status.conditions, EVICTED):
         return UnitStep(status, "suspend")  # an earlier write of the job has failed
     return UnitStep(_adopted(unit, job, now_s))
 
@@ -427,17 +426,14 @@ def _counted(status: QueueUnitStatus, job: WaitingJob) -> QueueUnitStatus:
 
 def _is_reserved(status: QueueUnitStatus) -> bool:
     """Return whether a unit has reserved quota; schedulers may not preserve its conditions."""
-    known = [it.status == "True" for it in status.conditions if it.type == QUOTA_RESERVED]
-    return next(iter(known), bool(status.admissions))
+    known = find_condition(status.conditions, QUOTA_RESERVED)
+    return bool(status.admissions) if known is None else known.status == "True"
 
 
 def _deadline(status: QueueUnitStatus, times: UnitTimes) -> float | None:
-    started = [
-        it.last_transition_time
-        for it in status.conditions
-        if it.type == ADMITTED and it.status == "True"
-    ]
-    since = next(iter(started), status.last_allocate_time)
+    admitted, since = find_condition(status.conditions, ADMITTED), status.last_allocate_time
+    if admitted is not None and admitted.status == "True":
+        since = admitted.last_transition_time
     if times.pods_ready_s is None or since is None:
         return None
     return to_epoch_s(since) + times.pods_ready_s
@@ -453,10 +449,10 @@ def _ends_s(unit: QueueUnit, now_s: float) -> float | None:
 
 def _running_s(status: QueueUnitStatus, now_s: float) -> float:
     """Return the seconds since all pods of the current admission have been running."""
-    for condition in status.conditions:
-        if condition.type == PODS_READY and condition.status == "True":
-            return max(now_s - to_epoch_s(condition.last_transition_time), 0.0)
-    return 0.0
+    ready = find_condition(status.conditions, PODS_READY)
+    if ready is None or ready.status != "True":
+        return 0.0
+    return max(now_s - to_epoch_s(ready.last_transition_time), 0.0)
 
 
 def with_condition(
@@ -469,7 +465,7 @@ def with_condition(
     message: str = "",
 ) -> QueueUnitStatus:
     """Return the status with a condition; its transition time changes only with its value."""
-    known = next((it for it in status.conditions if it.type == kind), None)
+    known = find_condition(status.conditions, kind)
     if known is None and value == "False":
         return status
     if known is not None and (known.status, known.reason, known.message) == (

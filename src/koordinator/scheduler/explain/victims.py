@@ -49,7 +49,7 @@ def candidates(question: Question, row: int) -> Iterator[PlacedPod]:
 def workload_of(pod: Pod) -> Workload | None:
     """Return the workload of a pod: the Deployment of its ReplicaSet, or its controller."""
     meta = pod.metadata
-    owner = next((each for each in meta.owner_references if each.controller), None)
+    owner = meta.controller
     if owner is None:
         return None
     group, _, _ = owner.api_version.rpartition("/")

@@ -402,7 +402,7 @@ class Audit(Feature):
             if gang is not None:
                 return gang.id
         meta = pod.metadata
-        owner = next((it for it in meta.owner_references if it.controller), None)
+        owner = meta.controller
         return f"{meta.namespace}/{owner.name}" if owner is not None else ""
 
 

@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from koordinator.api.annotations.reservation import AFFINITY, RESERVE_POD
 from koordinator.api.cluster_network_topology import ClusterNetworkTopology
 from koordinator.api.codec import merge_patch
+from koordinator.api.conditions import find_condition
 from koordinator.api.core import MicroTime, ObjectReference
 from koordinator.api.crd import StandardCondition, has_status_subresource
 from koordinator.api.elastic_quota import ElasticQuota
@@ -123,7 +124,7 @@ class Reporter:
         self._report_failure(pod, message)
         if is_reserve_pod(pod.metadata):
             return  # its condition is the reservation's
-        known = next((c for c in pod.status.conditions if c.type == SCHEDULED), None)
+        known = find_condition(pod.status.conditions, SCHEDULED)
         generation = pod.metadata.generation
         if known is not None and (
             known.status,
@@ -167,7 +168,7 @@ class Reporter:
 
     def judged(self, about: Judged, problem: str) -> None:
         """Write the condition about the validity of an object; none if it always was valid."""
-        known = next((one for one in about.status.conditions if one.type == VALID), None)
+        known = find_condition(about.status.conditions, VALID)
         status: Literal["True", "False"] = "False" if problem else "True"
         text = shortened(problem)
         if not self._enabled or (known is None and not problem):

@@ -57,12 +57,6 @@ def named_claims(volumes: tuple[Volume, ...]) -> Iterator[str]:
             yield volume.persistent_volume_claim.claim_name
 
 
-def is_made_for(claim: PersistentVolumeClaim, pod_uid: str) -> bool:
-    """Return whether the claim of an ephemeral volume is controlled by exactly this pod."""
-    owner = next((o for o in claim.metadata.owner_references if o.controller), None)
-    return owner is not None and owner.uid == pod_uid
-
-
 def claim_not_found(name: str) -> str:
     """Return the message for a pod whose claim does not exist."""
     return f'persistentvolumeclaim "{name}" not found'

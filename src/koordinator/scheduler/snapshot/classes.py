@@ -271,7 +271,7 @@ class PodClasses:
         self, pod: Pod, spec: PodSpec, annotations: dict[str, str], served: _Served
     ) -> PodClass:
         meta = pod.metadata
-        owner = next((o for o in meta.owner_references if o.controller), None)
+        owner = meta.controller
         requests = pod_requests(spec)
         nonzero = pod_requests(spec, NONZERO_DEFAULTS)
         defaults = placed_defaults(spec, requests)

@@ -17,6 +17,7 @@ from tests.unit.descheduler.migration.world import job, profile_with, replicas
 from tests.worlds import START_S, made, node
 
 from koordinator.api.annotations.scheduling import EVICTION_ATTEMPT
+from koordinator.api.conditions import find_condition
 from koordinator.api.labels import reservation_order
 from koordinator.api.meta import Condition, JsonObject, KubeObject, ObjectMeta
 from koordinator.api.pod import Pod, PodStatus
@@ -26,7 +27,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.migration.decisions import is_evicted
-from koordinator.descheduler.migration.jobs import condition_of, is_live
+from koordinator.descheduler.migration.jobs import is_live
 from koordinator.descheduler.migration.reservation_template import job_uid_of
 from koordinator.domain.resized_pods import ResizeRules
 from koordinator.foundation.clock import VirtualClock, to_datetime
@@ -239,7 +240,7 @@ def test_reservation_is_closed_after_a_refused_eviction() -> None:
 
     assert [each.spec.unschedulable for each in world.reservations()] == [True] * 3
     assert world.evictions <= 9  # the next attempts are due after their backoff
-    assert all(condition_of(each, "Eviction") is None for each in world.jobs())
+    assert all(find_condition(each.status.conditions, "Eviction") is None for each in world.jobs())
 
 
 def test_reservation_opened_by_a_killed_process_is_closed_before_other_jobs_evict() -> None:

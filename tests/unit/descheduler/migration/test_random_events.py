@@ -18,6 +18,7 @@ from tests.unit.descheduler.migration.world import job, profile_with, replicas
 from tests.worlds import START_S, node
 
 from koordinator.api.annotations.scheduling import EVICTION_ATTEMPT, PASSED_ARBITRATION
+from koordinator.api.conditions import find_condition
 from koordinator.api.meta import Condition, ObjectMeta
 from koordinator.api.pod import Pod, PodStatus
 from koordinator.api.pod_migration_job import PodMigrationJob
@@ -26,7 +27,7 @@ from koordinator.cluster.memory.server import MemoryCluster
 from koordinator.descheduler.app import Descheduler
 from koordinator.descheduler.configuration import decode_descheduler_configuration
 from koordinator.descheduler.contract import EvictOptions
-from koordinator.descheduler.migration.jobs import condition_of, has_passed, is_live
+from koordinator.descheduler.migration.jobs import has_passed, is_live
 from koordinator.descheduler.migration.reservation_template import job_uid_of
 from koordinator.domain.resized_pods import ResizeRules
 from koordinator.foundation.clock import VirtualClock, to_datetime
@@ -301,7 +302,7 @@ class MigrationMachine(RuleBasedStateMachine):
             if is_live(each)
             and (attempt := EVICTION_ATTEMPT.read(each.metadata)) is not None
             and attempt.pod_uid == pod.metadata.uid
-            and condition_of(each, "Eviction") is None
+            and find_condition(each.status.conditions, "Eviction") is None
         ]
         assert about, "evicted without having written so"
         if all(each.spec.mode != "EvictDirectly" for each in about):

@@ -11,6 +11,7 @@ from typing import Final, Literal
 
 from msgspec.structs import replace
 
+from koordinator.api.conditions import find_condition
 from koordinator.api.crd import StandardCondition
 from koordinator.api.kube_version import V1_37
 from koordinator.api.kubescheduler import FeatureGates
@@ -132,8 +133,7 @@ def _kind(stored: SchedulingPodGroup) -> str:
 
 
 def _condition(stored: SchedulingPodGroup) -> StandardCondition | None:
-    kind = _kind(stored)
-    return next((one for one in stored.status.conditions if one.type == kind), None)
+    return find_condition(stored.status.conditions, _kind(stored))
 
 
 UNSCHEDULABLE: Final = "pod group is unschedulable"

@@ -32,7 +32,6 @@ from koordinator.domain.dynamic_resources.allocation import (
     claim_names,
     consumer_of,
     is_made_for_group,
-    is_made_for_pod,
     is_reserved_for,
     is_reserved_for_group,
 )
@@ -233,7 +232,7 @@ def _find(
     claim = objects.get(ResourceClaim, f"{pod.namespace}/{name}")
     if claim is None:
         return f'resourceclaim.resource.k8s.io "{name}" not found'
-    if entry.resource_claim_name is not None or is_made_for_pod(claim, pod):
+    if entry.resource_claim_name is not None or claim.metadata.is_controlled_by(pod.uid):
         return claim
     if is_made_for_group(claim, group):
         return claim
@@ -312,7 +311,7 @@ def _is_of(pod: Pod, claim: ResourceClaim) -> bool:
     group = pod.spec.scheduling_group
     if group is not None and is_made_for_group(claim, group.pod_group_name):
         return True
-    return is_made_for_pod(claim, pod.metadata) or any(
+    return claim.metadata.is_controlled_by(pod.metadata.uid) or any(
         name == claim.metadata.name for _, name in named
     )
 

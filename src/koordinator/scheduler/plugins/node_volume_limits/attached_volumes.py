@@ -29,7 +29,6 @@ from koordinator.scheduler.rules.volumes import (
     DRIVERS,
     claim_name,
     in_tree_volume,
-    is_made_for,
     migrated_plugins,
     storage_class_name,
 )
@@ -247,7 +246,9 @@ def _volumes(placed: PlacedPod, cluster: Snapshot) -> Iterator[Attachable]:
         name = claim_name(meta.name, volume)
         if name:
             claim = cluster.objects.get(PersistentVolumeClaim, f"{meta.namespace}/{name}")
-            if claim is None or (volume.ephemeral and not is_made_for(claim, meta.uid)):
+            if claim is None:
+                continue
+            if volume.ephemeral and not claim.metadata.is_controlled_by(meta.uid):
                 continue
             attachable = behind_claim(cluster.objects, claim)
         else:

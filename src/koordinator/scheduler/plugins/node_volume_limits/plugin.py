@@ -42,7 +42,6 @@ from koordinator.scheduler.rules.volumes import (
     claim_name,
     claim_not_found,
     claim_of_another,
-    is_made_for,
     uses_claim,
 )
 from koordinator.scheduler.snapshot import PodClass, ResourceAxis, Snapshot
@@ -172,7 +171,7 @@ def _unusable_claim(snapshot: Snapshot, pod: PodClass) -> str:
         claim = snapshot.objects.get(PersistentVolumeClaim, key)
         if claim is None:
             return f"looking up PVC {key}: {claim_not_found(name)}"
-        if volume.ephemeral and not is_made_for(claim, pod.uid):
+        if volume.ephemeral and not claim.metadata.is_controlled_by(pod.uid):
             return claim_of_another(claim, pod.name)
     return ""
 

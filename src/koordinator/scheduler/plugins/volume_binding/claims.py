@@ -51,7 +51,6 @@ from koordinator.scheduler.rules.volumes import (
     is_available_for,
     is_bound,
     is_large_enough,
-    is_made_for,
     is_meant_for,
     migrated_plugins,
     requested,
@@ -111,7 +110,7 @@ def _claim_behind(
     problem = _problem(claim)
     if problem:
         return Refusal(f'persistentvolumeclaim "{name}" {problem}')
-    if volume.ephemeral and not is_made_for(claim, pod.uid):
+    if volume.ephemeral and not claim.metadata.is_controlled_by(pod.uid):
         return Refusal(claim_of_another(claim, pod.name))
     return claim
 

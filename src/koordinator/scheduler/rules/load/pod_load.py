@@ -16,6 +16,7 @@ from koordinator.api.annotations.pod_qos import (
     ESTIMATED_SECONDS_AFTER_SCHEDULED,
 )
 from koordinator.api.annotations.reservation import RESERVE_POD
+from koordinator.api.conditions import find_condition
 from koordinator.api.meta import ObjectMeta
 from koordinator.api.node_metric import PodUsage
 from koordinator.api.pod import Pod, PodSpec
@@ -210,8 +211,7 @@ def _beyond(estimate: int, usage: int) -> int:
 
 
 def _true_since(pod: Pod, kind: str) -> float | None:
-    for condition in pod.status.conditions:
-        if condition.type == kind:
-            since = condition.last_transition_time
-            return to_epoch_s(since) if since and condition.status == "True" else None
-    return None
+    condition = find_condition(pod.status.conditions, kind)
+    if condition is None or condition.status != "True" or condition.last_transition_time is None:
+        return None
+    return to_epoch_s(condition.last_transition_time)

@@ -17,6 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from koordinator.api.annotations.reservation import RESIZE_ALLOCATABLE
+from koordinator.api.conditions import find_condition
 from koordinator.api.core import ObjectReference, ResourceList
 from koordinator.api.meta import Condition
 from koordinator.api.pod import Pod
@@ -60,7 +61,7 @@ def unschedulable(
     reservation: Reservation, message: str, now: dt.datetime
 ) -> ReservationStatus | None:
     """Return the status of an unschedulable reservation; None if it is unchanged or placed."""
-    known = _find(reservation, SCHEDULED)
+    known = find_condition(reservation.status.conditions, SCHEDULED)
     if known is not None and (known.status == "True" or known.message == message):
         return None
     since = known.last_transition_time if known is not None else None
@@ -129,7 +130,7 @@ def is_collectable(reservation: Reservation) -> bool:
     """
     if reservation.status.phase == ReservationPhase.SUCCEEDED:
         return True
-    ready = _find(reservation, READY)
+    ready = find_condition(reservation.status.conditions, READY)
     return (
         reservation.status.phase == ReservationPhase.FAILED
         and ready is not None
@@ -171,10 +172,6 @@ def _ended(
         return reservation.status
     condition = _condition(READY, reason, now)
     return replace(reservation.status, phase=phase, conditions=_with(reservation, condition))
-
-
-def _find(reservation: Reservation, kind: str) -> Condition | None:
-    return next((c for c in reservation.status.conditions if c.type == kind), None)
 
 
 def _with(reservation: Reservation, new: Condition) -> tuple[Condition, ...]:
