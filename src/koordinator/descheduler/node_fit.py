@@ -12,9 +12,10 @@ from koordinator.api.core import Namespace
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.descheduler.contract import ClusterView
+from koordinator.domain.amounts import bounded
 from koordinator.domain.node_selection import FORBIDDING, admits_pod, untolerated
 from koordinator.domain.pod_affinity import PodScope, scope_of
-from koordinator.domain.pod_requests import Requests, bounded, pod_requests
+from koordinator.domain.pod_requests import Requests, pod_requests
 
 
 def is_ready(node: Node) -> bool:

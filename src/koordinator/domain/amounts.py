@@ -16,12 +16,14 @@ from typing import Any, Final
 
 from koordinator.api.core import ResourceList
 from koordinator.api.resource_names import CPU, MEMORY
-from koordinator.domain.pod_requests import canonical
-from koordinator.foundation.quantity import Quantity
+from koordinator.foundation.quantity import NANOS, NANOS_PER_MILLI, Quantity
 
-#: Upper bound of parsed amounts (256 Ti), above any NUMA node or device: sums that are amplified
-#: and multiplied by 100 must not overflow 64 bits.
-LARGEST: Final = 1 << 48
+#: Upper bound of a parsed amount (1 Pi), above any node's capacity: the sum over a node's pods must
+#: not overflow 64 bits.
+LARGEST: Final = 1 << 50
+#: Upper bound of the amounts of a NUMA node or device (256 Ti): sums that are amplified and
+#: multiplied by 100 must not overflow 64 bits.
+LARGEST_OF_PART: Final = 1 << 48
 
 #: Canonical amounts by resource name.
 Amounts = Mapping[str, int]
@@ -36,10 +38,30 @@ _FIELDS = {
 }
 
 
-def read_amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
-    """Convert quantities of an object to amounts, clipped to 0..LARGEST."""
+def canonical(name: str, quantity: Quantity) -> int:
+    """Return milli-CPU for ``cpu``, whole units (rounded up) for everything else."""
+    return quantity.milli() if name == "cpu" else quantity.value()
+
+
+def nanos_of_one(name: str) -> int:
+    """Return the nanos of one canonical unit of a resource."""
+    return NANOS_PER_MILLI if name == "cpu" else NANOS
+
+
+def bounded(name: str, quantity: Quantity) -> int:
+    """Return the canonical amount, clipped to 0..LARGEST."""
+    return max(min(canonical(name, quantity), LARGEST), 0)
+
+
+def canonical_amounts(resources: ResourceList | None) -> dict[str, int]:
+    """Return the canonical amounts of a resource list, each clipped to 0..LARGEST."""
+    return {name: bounded(name, quantity) for name, quantity in (resources or {}).items()}
+
+
+def read_amounts(resources: ResourceList) -> dict[str, int]:
+    """Return the amounts of a NUMA node or device, each clipped to 0..LARGEST_OF_PART."""
     return {
-        name: min(max(canonical(name, quantity), 0), LARGEST)
+        name: min(max(canonical(name, quantity), 0), LARGEST_OF_PART)
         for name, quantity in resources.items()
     }
 

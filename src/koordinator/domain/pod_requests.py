@@ -6,33 +6,15 @@ pkg/scheduler/util/pod_resources.go.
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Final
 
 from koordinator.api.pod import Container, NodeAllocatableResourceClaimStatus, PodSpec
-from koordinator.foundation.quantity import NANOS, NANOS_PER_MILLI, Quantity
+from koordinator.domain.amounts import add, bounded, canonical_amounts
+from koordinator.foundation.quantity import Quantity
 
 Requests = dict[str, int]  # resource name -> canonical amount (milli for cpu)
 
 NONZERO_DEFAULTS: Requests = {"cpu": 100, "memory": 200 * 1024 * 1024}
-#: Upper bound of a parsed amount (1 Pi), above any node's capacity: the sum over a node's pods must
-#: not overflow 64 bits.
-LARGEST: Final = 1 << 50
 POD_LEVEL = ("cpu", "memory")  # and hugepages-*
-
-
-def canonical(name: str, quantity: Quantity) -> int:
-    """Return milli-CPU for ``cpu``, whole units (rounded up) for everything else."""
-    return quantity.milli() if name == "cpu" else quantity.value()
-
-
-def nanos_of_one(name: str) -> int:
-    """Return the nanos of one canonical unit of a resource."""
-    return NANOS_PER_MILLI if name == "cpu" else NANOS
-
-
-def bounded(name: str, quantity: Quantity) -> int:
-    """Return the canonical amount, clipped to 0..LARGEST."""
-    return max(min(canonical(name, quantity), LARGEST), 0)
 
 
 def pod_requests(
@@ -83,18 +65,18 @@ def most_together(spec: PodSpec, of: Callable[[Container], Requests]) -> Request
     """Return the maximum of ``of`` over the containers at any time."""
     running: Requests = {}
     for container in spec.containers:
-        add_amounts(running, of(container))
+        add(running, of(container))
 
     sidecars: Requests = {}
     starting: Requests = {}
     for container in spec.init_containers:
         requests = dict(of(container))
         if container.restart_policy == "Always":
-            add_amounts(running, requests)
-            add_amounts(sidecars, requests)
+            add(running, requests)
+            add(sidecars, requests)
             raise_to(starting, sidecars)
         else:
-            add_amounts(requests, sidecars)
+            add(requests, sidecars)
             raise_to(starting, requests)
     raise_to(running, starting)
     return running
@@ -107,15 +89,10 @@ def with_missing(requests: Requests, defaults: Mapping[str, int] | None) -> Requ
     return requests
 
 
-def canonical_amounts(amounts: Mapping[str, Quantity] | None) -> Requests:
-    """Return the canonical amounts of a resource list, each clipped to 0..LARGEST."""
-    return {name: bounded(name, quantity) for name, quantity in (amounts or {}).items()}
-
-
 def add_overhead(total: Requests, spec: PodSpec, *, only: Collection[str] | None = None) -> None:
     """Add the pod's overhead, restricted to ``only`` if given."""
     overhead = canonical_amounts(spec.overhead)
-    add_amounts(total, {n: amount for n, amount in overhead.items() if only is None or n in only})
+    add(total, {n: amount for n, amount in overhead.items() if only is None or n in only})
 
 
 def claimed_amounts(statuses: Iterable[NodeAllocatableResourceClaimStatus]) -> Requests:
@@ -133,12 +110,6 @@ def claimed_amounts(statuses: Iterable[NodeAllocatableResourceClaimStatus]) -> R
                 nanos += each.per_container.nanos * len(status.containers)
             total[each.name] = total.get(each.name, 0) + nanos
     return {name: bounded(name, Quantity(nanos)) for name, nanos in total.items()}
-
-
-def add_amounts(total: Requests, more: Requests) -> None:
-    """Add amounts to a total."""
-    for name, amount in more.items():
-        total[name] = total.get(name, 0) + amount
 
 
 def raise_to(total: Requests, floor: Mapping[str, int]) -> None:

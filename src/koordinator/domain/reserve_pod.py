@@ -31,7 +31,8 @@ from koordinator.api.reservation import (
     ReservationOwner,
     ReservationPhase,
 )
-from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.amounts import canonical
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.quantity import Quantity
 
 

@@ -23,12 +23,11 @@ from koordinator.api.pod import (
     PodSpec,
     PodStatus,
 )
+from koordinator.domain.amounts import add, canonical_amounts
 from koordinator.domain.pod_requests import (
     NONZERO_DEFAULTS,
     Requests,
-    add_amounts,
     add_overhead,
-    canonical_amounts,
     claimed_amounts,
     is_pod_level,
     most_together,
@@ -251,7 +250,7 @@ def effective_limits(pod: Pod, rules: ResizeRules) -> Requests:
             wanted = most_together(spec, lambda c: canonical_amounts(c.resources.limits))
             for name, amount in _claimed(pod, rules).items():
                 if name in wanted or name.startswith("hugepages-"):
-                    add_amounts(wanted, {name: amount})
+                    add(wanted, {name: amount})
             raise_to(amounts, wanted)
     else:
         amounts = most_together(spec, _greatest(pod, statuses, limits=True))
@@ -406,14 +405,14 @@ def _sums_of_pod(pod: Pod, rules: ResizeRules, defaults: Mapping[str, int] | Non
 
     claimed = _claimed(pod, rules)
     sums: Requests = {} if refused else together(wanted)
-    add_amounts(sums, {} if refused else claimed)
+    add(sums, {} if refused else claimed)
     own = status.resources.requests if status.resources else {}
     if rules.pod_level and status.allocated_resources and own:
         raise_to(sums, canonical_amounts(status.allocated_resources))
         raise_to(sums, canonical_amounts(own))
     else:
         known = together(granted)  # without the claims; what is in force has them
-        add_amounts(known, claimed)
+        add(known, claimed)
         raise_to(sums, known)
         raise_to(sums, together(in_force))
     return sums

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY
-from koordinator.domain.pod_requests import LARGEST, bounded
+from koordinator.domain.amounts import LARGEST, bounded
 from koordinator.foundation.quantity import Quantity
 
 MILLI_PER_VCORE: Final = 1000

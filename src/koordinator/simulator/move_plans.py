@@ -31,7 +31,8 @@ from koordinator.api.selectors import matches
 from koordinator.descheduler.configuration import DeschedulerConfiguration
 from koordinator.descheduler.contract import DeschedulerPluginSpec, SkippedMove
 from koordinator.descheduler.evictor import MoveVerdict
-from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.amounts import canonical
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.resized_pods import DEFAULT_RULES, effective_requests
 from koordinator.foundation.errors import FaultLog
 from koordinator.foundation.lazy_dataclass import dataclass

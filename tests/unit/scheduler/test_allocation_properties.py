@@ -17,7 +17,7 @@ from koordinator.api.device import Device
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.pod import Pod
-from koordinator.domain.pod_requests import canonical
+from koordinator.domain.amounts import canonical
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.rules.numa.node import read_topology

@@ -19,7 +19,8 @@ from koordinator.api.kubescheduler import KubeSchedulerConfiguration
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
-from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.amounts import canonical
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.scheduler.contract import Profile
 from koordinator.scheduler.cycle import NodeChoice, SchedulingCycle
 from koordinator.scheduler.ingest import Ingest

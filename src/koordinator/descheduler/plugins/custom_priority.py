@@ -27,7 +27,7 @@ from koordinator.descheduler.configuration import (
 )
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle, MoveGain, Relocation
 from koordinator.descheduler.node_fit import fits, free_on
-from koordinator.domain.pod_requests import canonical
+from koordinator.domain.amounts import canonical
 from koordinator.foundation.errors import ClusterError
 from koordinator.foundation.lazy_dataclass import dataclass
 

@@ -32,7 +32,8 @@ from koordinator.descheduler.contract import (
     Relocation,
 )
 from koordinator.descheduler.node_fit import fits_elsewhere
-from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.amounts import canonical
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.lazy_dataclass import dataclass
 
 _DEFAULT = ("cpu", "memory")

@@ -20,8 +20,9 @@ from koordinator.api.pod import Pod
 from koordinator.descheduler.candidates import in_low_priority_order
 from koordinator.descheduler.configuration import DeschedulerPluginArgs, NamespaceLists, field_error
 from koordinator.descheduler.contract import ClusterView, DeschedulerPluginSpec, Handle
+from koordinator.domain.amounts import canonical
 from koordinator.domain.node_selection import untolerated
-from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.lazy_dataclass import dataclass
 
 ONLY_THRESHOLDING_RESOURCES: Final = "OnlyThresholdingResources"

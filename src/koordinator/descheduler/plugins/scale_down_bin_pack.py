@@ -24,7 +24,7 @@ from koordinator.descheduler.configuration import (
     field_error,
 )
 from koordinator.descheduler.contract import DeschedulerPluginSpec, Handle, MoveGain, Relocation
-from koordinator.domain.pod_requests import canonical
+from koordinator.domain.amounts import canonical
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ClusterError
 from koordinator.foundation.lazy_dataclass import dataclass

@@ -62,7 +62,7 @@ Value = TypeVar("Value")
 
 
 def amounts_of(kind: DeviceType, resources: ResourceList) -> DeviceAmounts:
-    """Return the amounts, clipped to 0..LARGEST.
+    """Return the amounts, each clipped to 0..LARGEST_OF_PART.
 
     Missing names count as 0; former names are accepted.
     """

@@ -26,7 +26,7 @@ from koordinator.api.dynamic_resources import (
 from koordinator.api.meta import ObjectMeta, OwnerReference
 from koordinator.api.pod import Container, ContainerExtendedResourceRequest, Pod, PodSpec
 from koordinator.api.resource_validation import is_extended
-from koordinator.domain.pod_requests import bounded
+from koordinator.domain.amounts import bounded
 from koordinator.foundation.lazy_dataclass import dataclass
 
 UNNAMED: Final = "<extended-resources>"  # name in messages before the claim is created

@@ -21,14 +21,12 @@ from koordinator.api.pod import (
     PodResourceClaimStatus,
     PodSpec,
 )
+from koordinator.domain.amounts import add, canonical, canonical_amounts
 from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.dynamic_resources.requests import AllocationError
 from koordinator.domain.pod_requests import (
     Requests,
-    add_amounts,
     add_overhead,
-    canonical,
-    canonical_amounts,
     claimed_amounts,
     is_pod_level,
     most_together,
@@ -143,7 +141,7 @@ def checked_requests(spec: PodSpec, statuses: Statuses) -> Requests:
     Pod-level requests replace the sum.
     """
     total = most_together(spec, lambda each: canonical_amounts(each.resources.requests))
-    add_amounts(total, claimed_amounts(statuses))
+    add(total, claimed_amounts(statuses))
     total |= {name: n for name, n in stated_requests(spec).items() if is_pod_level(name)}
     add_overhead(total, spec)
     ordered = (*CHECKED, *sorted(name for name in total if name.startswith(HUGE_PAGES)))
@@ -156,7 +154,7 @@ def uncovered(spec: PodSpec, statuses: Statuses) -> str:
         return ""
     claimed = claimed_amounts(statuses)
     total = most_together(spec, lambda each: canonical_amounts(each.resources.requests))
-    add_amounts(total, claimed)
+    add(total, claimed)
     for name, amount in sorted(canonical_amounts(spec.resources.requests).items()):
         if is_pod_level(name) and total.get(name, 0) > amount:
             return (
@@ -165,7 +163,7 @@ def uncovered(spec: PodSpec, statuses: Statuses) -> str:
             )
     limits = canonical_amounts(spec.resources.limits)
     total = most_together(spec, lambda each: canonical_amounts(each.resources.limits))
-    add_amounts(total, {name: n for name, n in claimed.items() if name.startswith(HUGE_PAGES)})
+    add(total, {name: n for name, n in claimed.items() if name.startswith(HUGE_PAGES)})
     for name, amount in sorted(total.items()):
         if name.startswith(HUGE_PAGES) and amount > limits.get(name, amount):
             return (

@@ -21,7 +21,8 @@ from koordinator.api.core import ResourceList
 from koordinator.api.pod import Container, ContainerStatus, Pod, PodSpec
 from koordinator.api.qos import KubeQos, QosClass, kube_qos_of
 from koordinator.api.resource_names import CPU
-from koordinator.domain.pod_requests import bounded, pod_limits
+from koordinator.domain.amounts import bounded
+from koordinator.domain.pod_requests import pod_limits
 from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.files import PathComponent
 from koordinator.foundation.lazy_dataclass import dataclass

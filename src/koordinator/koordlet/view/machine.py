@@ -17,7 +17,7 @@ from koordinator.api.annotations.numa import (
     SystemQosResource,
 )
 from koordinator.api.node import Node
-from koordinator.domain.pod_requests import canonical
+from koordinator.domain.amounts import canonical
 from koordinator.foundation.cpu_list import cpu_ids, parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass

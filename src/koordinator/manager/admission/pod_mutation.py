@@ -34,7 +34,8 @@ from koordinator.api.resource_names import (
     NPU_CORE,
     WHOLE_DEVICE,
 )
-from koordinator.domain.pod_requests import canonical_amounts, pod_requests
+from koordinator.domain.amounts import canonical_amounts
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.errors import FaultHandler, InputError, fault_of, raise_fault
 from koordinator.foundation.quantity import Quantity
 from koordinator.manager.admission.gates import ManagerFeature

@@ -7,10 +7,10 @@ from msgspec.structs import replace
 from koordinator.api.core import ResourceRequirements
 from koordinator.api.labels import HOSTNAME
 from koordinator.api.pod import Pod
-from koordinator.domain.amounts import to_quantities
+from koordinator.domain.amounts import add, to_quantities
 from koordinator.domain.gangs import Gang, GangCache, GroupTree
 from koordinator.domain.gangs.gang import MemberState
-from koordinator.domain.pod_requests import Requests, add_amounts, add_overhead, pod_requests
+from koordinator.domain.pod_requests import Requests, add_overhead, pod_requests
 from koordinator.scheduler.contract import AllocationResult
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.reserve import reserve
@@ -33,7 +33,7 @@ def together(members: Sequence[Member]) -> Pod:
     requests: Requests = {}
     overhead: Requests = {}
     for pod, _ in members:
-        add_amounts(requests, pod_requests(pod.spec, overhead=False))
+        add(requests, pod_requests(pod.spec, overhead=False))
         add_overhead(overhead, pod.spec)
     whole = replace(
         first.spec.containers[0],

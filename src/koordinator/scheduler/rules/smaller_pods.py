@@ -8,12 +8,8 @@ from msgspec.structs import replace
 from koordinator.api.core import ResourceRequirements
 from koordinator.api.pod import Container, PodSpec
 from koordinator.api.resource_names import CPU
-from koordinator.domain.pod_requests import (
-    canonical_amounts,
-    is_pod_level,
-    pod_requests,
-    stated_requests,
-)
+from koordinator.domain.amounts import canonical_amounts
+from koordinator.domain.pod_requests import is_pod_level, pod_requests, stated_requests
 from koordinator.foundation.quantity import Quantity
 
 _SIDECAR: Final = "Always"  # restartPolicy of an init container that runs beside the others

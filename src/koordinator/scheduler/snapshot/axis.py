@@ -4,7 +4,7 @@ from collections.abc import Collection, Iterable, Mapping
 
 import numpy as np
 
-from koordinator.domain.pod_requests import bounded
+from koordinator.domain.amounts import bounded
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.quantity import Quantity
 

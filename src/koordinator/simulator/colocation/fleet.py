@@ -13,7 +13,8 @@ from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.qos import PriorityBand, QosClass, band_of, qos_of
 from koordinator.api.resource_names import BAND_RESOURCES, CPU, MEMORY
-from koordinator.domain.pod_requests import canonical, pod_requests
+from koordinator.domain.amounts import canonical
+from koordinator.domain.pod_requests import pod_requests
 from koordinator.foundation.arrays import FloatArray, IntArray, extended
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity

@@ -19,11 +19,12 @@ from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY_RATIO
 from koordinator.descheduler.contract import ClusterView
 from koordinator.descheduler.node_fit import acceptance_key, accepts, free_on
 from koordinator.descheduler.plugins.gpu_defragmentation.room import RoomCluster, RoomPod
+from koordinator.domain.amounts import bounded
 from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.gangs.terms import group_reference
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.domain.gpus.options import GpuRequestError, gpu_request
-from koordinator.domain.pod_requests import Requests, bounded
+from koordinator.domain.pod_requests import Requests
 from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass

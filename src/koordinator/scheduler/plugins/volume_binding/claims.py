@@ -32,7 +32,7 @@ from koordinator.api.volume import (
     StorageClass,
     Volume,
 )
-from koordinator.domain.pod_requests import bounded
+from koordinator.domain.amounts import bounded
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo

@@ -11,7 +11,7 @@ import numpy as np
 
 from koordinator.api.meta import KubeObject
 from koordinator.api.volume import PersistentVolume, PersistentVolumeClaim
-from koordinator.domain.pod_requests import bounded
+from koordinator.domain.amounts import bounded
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.contract import Rejections

@@ -14,7 +14,7 @@ import msgspec
 
 from koordinator.api.annotations.node import CustomUsageThresholds
 from koordinator.api.node_metric import AggregatedUsage, NodeMetric, PodUsage
-from koordinator.domain.pod_requests import LARGEST, nanos_of_one
+from koordinator.domain.amounts import LARGEST, nanos_of_one
 from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity

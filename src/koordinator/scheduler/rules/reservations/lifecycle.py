@@ -28,7 +28,7 @@ from koordinator.api.reservation import (
     ReservationReason,
     ReservationStatus,
 )
-from koordinator.domain.pod_requests import canonical
+from koordinator.domain.amounts import canonical
 from koordinator.domain.reserve_pod import OVER, is_available, template_requests
 from koordinator.domain.resized_pods import ResizeRules, effective_requests
 from koordinator.foundation.clock import to_epoch_s

@@ -28,9 +28,8 @@ from koordinator.api.reservation import (
 )
 from koordinator.api.resource_names import CPU
 from koordinator.api.selectors import matches
-from koordinator.domain.amounts import Amounts, remaining, total
+from koordinator.domain.amounts import Amounts, bounded, remaining, total
 from koordinator.domain.devices.allocation import NO_DEVICE, Allocation, Taken
-from koordinator.domain.pod_requests import bounded
 from koordinator.domain.reserve_pod import template_requests
 from koordinator.domain.resized_pods import least_requests
 from koordinator.foundation.cpu_list import parse_cpu_list
