@@ -31,8 +31,9 @@ from koordinator.cli.input.live import is_live, with_cluster
 from koordinator.cli.output import console, warn
 from koordinator.domain.devices.allocation import RATIO
 from koordinator.domain.devices.model import DeviceGroup
-from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list
+from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.masks import bits_of
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.ingest import Ingest
 from koordinator.scheduler.rules.cpus.layout import CpuLayout
@@ -142,11 +143,11 @@ def _zone(
 ) -> Iterator[RenderableType]:
     yield _amounts(numa, zone)
     cpus = layout.numa_nodes[zone]
-    cores = list(cpu_ids(layout.cores_of(cpus)))
+    cores = list(bits_of(layout.cores_of(cpus)))
     for start in range(0, len(cores), CORES_PER_LINE):
         line = Text("  CPUs ")
         for core in cores[start : start + CORES_PER_LINE]:
-            for cpu in cpu_ids(layout.cpus_of(1 << core)):
+            for cpu in bits_of(layout.cpus_of(1 << core)):
                 line.append(*_cpu(numa, cpu, letters))
             line.append(" ")
         yield line

@@ -17,7 +17,7 @@ from koordinator.dashboard.timeline import ClusterChanges
 from koordinator.domain.gangs import GangDefaults, GangSummary, gang_summaries
 from koordinator.domain.quota.figures import counted_quotas
 from koordinator.foundation.clock import to_epoch_s
-from koordinator.foundation.cpu_list import cpu_ids
+from koordinator.foundation.masks import bits_of
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.snapshot import ClusterState
 
@@ -135,7 +135,7 @@ def _devices(state: ClusterState) -> Iterator[AttentionItem]:
     for row, report in sorted(state.nodes.devices.reports.items()):
         name = state.nodes.names[row]
         for group in report.model.groups:
-            broken = list(cpu_ids(group.mask & ~report.healthy.get(group.kind, 0)))
+            broken = list(bits_of(group.mask & ~report.healthy.get(group.kind, 0)))
             if broken:
                 minors = ", ".join(map(str, broken))
                 yield AttentionItem(

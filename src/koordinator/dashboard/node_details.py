@@ -16,8 +16,9 @@ from koordinator.api.resource_names import (
 from koordinator.dashboard.access import ViewScope
 from koordinator.domain.devices.allocation import RATIO
 from koordinator.domain.devices.model import DeviceGroup
-from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list
+from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.errors import NotFoundError
+from koordinator.foundation.masks import bits_of
 from koordinator.scheduler.diagnosis import quantity
 from koordinator.scheduler.loop.handle import SchedulerHandle
 from koordinator.scheduler.rules.numa.node import NumaNode
@@ -121,16 +122,16 @@ def _numa(numa: NumaNode, pods: list[PlacedPod]) -> list[dict[str, Any]]:
         cpu: place
         for place, placed in enumerate(pods)
         if placed.pod_allocation.numa is not None
-        for cpu in cpu_ids(placed.pod_allocation.numa.cpus)
+        for cpu in bits_of(placed.pod_allocation.numa.cpus)
     }
-    unusable = set(cpu_ids(numa.unusable))
+    unusable = set(bits_of(numa.unusable))
     zones = []
     for zone, amounts in numa.zones.items():
         cores: list[list[list[int]]] = []
         cpus = layout.numa_nodes.get(zone, 0) if layout is not None else 0
         if layout is not None and cpus:
-            for core in cpu_ids(layout.cores_of(cpus)):
-                threads = cpu_ids(layout.cpus_of(1 << core))
+            for core in bits_of(layout.cores_of(cpus)):
+                threads = bits_of(layout.cpus_of(1 << core))
                 cores.append(
                     [[cpu, holder.get(cpu, -2 if cpu in unusable else -1)] for cpu in threads]
                 )

@@ -58,7 +58,7 @@ def canonical_amounts(resources: ResourceList | None) -> dict[str, int]:
     return {name: bounded(name, quantity) for name, quantity in (resources or {}).items()}
 
 
-def read_amounts(resources: ResourceList) -> dict[str, int]:
+def read_amounts(resources: Mapping[str, Quantity]) -> dict[str, int]:
     """Return the amounts of a NUMA node or device, each clipped to 0..LARGEST_OF_PART."""
     return {
         name: min(max(canonical(name, quantity), 0), LARGEST_OF_PART)

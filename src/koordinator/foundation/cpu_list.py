@@ -3,7 +3,6 @@
 Source: koordinator pkg/util/cpuset/cpuset.go; man 7 cpuset, "Formats".
 """
 
-from collections.abc import Iterator
 from typing import Final
 
 from koordinator.foundation.errors import InputError
@@ -39,28 +38,6 @@ def format_cpu_list(mask: int) -> str:
         ranges.append(f"{first}-{last}" if last > first else str(first))
         mask &= above
     return ",".join(ranges)
-
-
-def cpu_ids(mask: int) -> Iterator[int]:
-    """Yield the CPUs in ascending order."""
-    while mask:
-        lowest_bit = mask & -mask
-        yield lowest_bit.bit_length() - 1
-        mask ^= lowest_bit
-
-
-def lowest(mask: int, count: int) -> int:
-    """Return the ``count`` lowest bits of a mask; all of them if it has fewer."""
-    if mask.bit_count() <= count:
-        return mask
-    low, high = 0, mask.bit_length()
-    while low < high:  # the narrowest window from bit 0 with that many bits
-        middle = (low + high) // 2
-        if (mask & ((1 << middle) - 1)).bit_count() < count:
-            low = middle + 1
-        else:
-            high = middle
-    return mask & ((1 << low) - 1)
 
 
 def _cpu_id(digits: str, text: str) -> int:

@@ -4,13 +4,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from koordinator.foundation.cpu_list import (
-    cpu_ids,
-    format_cpu_list,
-    lowest,
-    parse_cpu_list,
-)
+from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.masks import bits_of, lowest
 
 masks = st.integers(0, 1 << 200)
 
@@ -28,7 +24,7 @@ masks = st.integers(0, 1 << 200)
 )
 def test_lists_and_ranges_in_any_order(text: str, cpus: list[int]) -> None:
     """As Linux and kubelet write them."""
-    assert list(cpu_ids(parse_cpu_list(text))) == cpus
+    assert list(bits_of(parse_cpu_list(text))) == cpus
 
 
 @pytest.mark.parametrize(
@@ -56,4 +52,4 @@ def test_the_shortest_list_is_printed() -> None:
 @given(masks, st.integers(0, 210))
 def test_the_lowest_bits(mask: int, count: int) -> None:
     """All of them if there are fewer."""
-    assert list(cpu_ids(lowest(mask, count))) == list(cpu_ids(mask))[:count]
+    assert list(bits_of(lowest(mask, count))) == list(bits_of(mask))[:count]

@@ -34,9 +34,9 @@ from koordinator.api.resource_names import (
 )
 from koordinator.domain.amounts import read_amounts
 from koordinator.domain.devices.vendors import VENDORS
-from koordinator.domain.masks import MAX_MINOR
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import MAX_MINOR
 from koordinator.foundation.quantity import Quantity
 
 DeviceAmounts = tuple[int, ...]  # one per name of the device type, whole units

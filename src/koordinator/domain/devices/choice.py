@@ -27,8 +27,8 @@ from koordinator.domain.devices.allocation import (
 from koordinator.domain.devices.model import DeviceGroup, NodeModel, model_key
 from koordinator.domain.devices.partitions import Partition, PartitionRequest, choose_partition
 from koordinator.domain.devices.pod_request import DevicePart, PodDeviceRequest
-from koordinator.domain.masks import minors_of
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import bits_of
 
 
 def best_first(minors: Sequence[int], scores: Sequence[int]) -> list[int]:
@@ -182,7 +182,7 @@ class Chooser:
             if chosen is None:
                 chosen = scopes.choose(part.count, level, standing.fit, standing.used)
             if chosen is not None:
-                return tuple(minors_of(chosen))
+                return tuple(bits_of(chosen))
         return NO_SCOPE if self.pod_request.scope else NO_GPU
 
     @property
@@ -205,7 +205,7 @@ class Chooser:
     ) -> tuple[int, ...] | DeviceShortage:
         """Take up to ``most`` devices of the list, but no fewer than ``count``."""
         standing = self.standings[part.kind]
-        minors = list(minors_of(standing.offered))
+        minors = list(bits_of(standing.offered))
         if self.ranking is not None:
             minors = best_first(minors, self.ranking(part, minors, in_scopes=False))
         if standing.preferred:

@@ -13,10 +13,10 @@ from koordinator.api.device import DeviceType
 from koordinator.domain.devices.allocation import Allocation, DeviceAmounts, Taken
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.pod_request import DevicePart
-from koordinator.domain.masks import mask_of, minors_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import bits_of, mask_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ def _headroom(
         used |= is_used << minor
     if only is not None:
         offered &= mask_of(only)
-        for minor in minors_of(offered):
+        for minor in bits_of(offered):
             most = only[minor].amounts
             free[minor] = tuple(min(pair) for pair in zip(free[minor], most, strict=True))
             used |= (list(free[minor]) != totals[minor].tolist()) << minor

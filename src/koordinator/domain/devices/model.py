@@ -28,10 +28,10 @@ from koordinator.api.meta import LabelSelector
 from koordinator.api.selectors import matches
 from koordinator.domain.devices.allocation import NAMES, DeviceAmounts
 from koordinator.domain.devices.partitions import PartitionTable
-from koordinator.domain.masks import lowest, mask_of, minors_of, subsets, zones_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import bits_of, lowest, mask_of, subsets, zones_of
 from koordinator.foundation.yaml_documents import yaml_document
 
 #: Levels from the largest scope to the smallest; level 4 has no scopes and can't be satisfied.
@@ -136,7 +136,7 @@ class Scopes:
             if number > most:
                 most, minors = number, []
             if number == most:
-                minors += minors_of(scope.mask & fit)
+                minors += bits_of(scope.mask & fit)
         return minors
 
     def _able(self, count: int, level: int, fit: int) -> list[Scope]:

@@ -14,9 +14,9 @@ from koordinator.domain.devices.allocation import (
     NO_PARTITION_TABLE,
     DeviceShortage,
 )
-from koordinator.domain.masks import mask_of, minors_of
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import bits_of, mask_of
 from koordinator.foundation.quantity import Quantity
 
 #: Value of an unused partition by size: a larger one outweighs all smaller ones.
@@ -93,7 +93,7 @@ def check_partitions(table: GpuPartitionTable, known: int) -> None:
             if len(minors) != size or len(set(minors)) != size:
                 raise _refusal(minors, f"{size} different minors", path)
             if any(minor < 0 or not known >> minor & 1 for minor in minors):
-                accepted = f"minors of GPUs of the node: {list(minors_of(known))}"
+                accepted = f"minors of GPUs of the node: {list(bits_of(known))}"
                 raise _refusal(minors, accepted, path)
             if frozenset(minors) in seen:
                 raise _refusal(minors, "a unique set of GPUs", path)

@@ -26,8 +26,8 @@ from koordinator.domain.devices.pod_request import (
     early_parts_of,
     parts_of,
 )
-from koordinator.domain.masks import mask_of
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.masks import mask_of
 
 #: Alternating masks for each early part of a request: devices that fit, devices in use.
 State = tuple[int, ...]

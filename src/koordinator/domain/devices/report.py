@@ -29,8 +29,8 @@ from koordinator.domain.devices.model import (
 )
 from koordinator.domain.devices.partitions import check_partitions, partition_table
 from koordinator.domain.devices.vendors import vendor_named
-from koordinator.domain.masks import MAX_MINOR, MAX_ZONE, mask_of
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.masks import MAX_MINOR, MAX_ZONE, mask_of
 
 
 def node_devices(device: Device, node_labels: Mapping[str, str], models: NodeModels) -> NodeDevices:

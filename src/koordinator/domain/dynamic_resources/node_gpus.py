@@ -22,7 +22,7 @@ from koordinator.domain.devices.allocation import (
 )
 from koordinator.domain.dynamic_resources.allocation import devices_of
 from koordinator.domain.dynamic_resources.inventory import DeviceId
-from koordinator.domain.masks import MAX_MINOR
+from koordinator.foundation.masks import MAX_MINOR
 from koordinator.foundation.quantity import NANOS
 
 DRIVER: Final = "gpu.koordinator.sh"

@@ -18,9 +18,10 @@ from koordinator.api.node import Node
 from koordinator.api.qos import QosClass
 from koordinator.domain.cgroups.layout import CgroupLayout
 from koordinator.domain.devices.requests import Xpu
-from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list, parse_cpu_list
+from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import bits_of
 from koordinator.host.gpus import Gpu, Gpus
 from koordinator.host.port import Files, Host, Roots
 from koordinator.koordlet.app.metrics import NodeGauges
@@ -264,7 +265,7 @@ def read_cpus(files: Files, sys_root: str) -> tuple[CpuInfo, ...]:
     except InputError as error:
         raise HostError(f"invalid CPU list in {folder}/online: {error}") from None
     cpus, cores = [], dict[tuple[int, int, int], int]()
-    for cpu in cpu_ids(online):
+    for cpu in bits_of(online):
         topology = f"{folder}/cpu{cpu}/topology"
         socket = max(_number(files, f"{topology}/physical_package_id", 0), 0)
         die = max(_number(files, f"{topology}/die_id", 0), 0)

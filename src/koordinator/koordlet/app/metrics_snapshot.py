@@ -20,8 +20,8 @@ from koordinator.api.core import ResourceList
 from koordinator.api.node_metric import NodeMetricStatus, ResourceMap
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.cgroups.files import CgroupFile
-from koordinator.foundation.cpu_list import cpu_ids
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import bits_of
 from koordinator.koordlet.collectors.performance import CYCLE, INSTRUCTION, Pressures
 from koordinator.koordlet.hooks.batch_resources import plan_oom_scores
 from koordinator.koordlet.intents import SetOomScore
@@ -252,7 +252,7 @@ def _pool_cpus(
 ) -> Callable[[MetricsSnapshot], Iterable[Row]]:
     def rows(snapshot: MetricsSnapshot) -> Iterable[Row]:
         chosen = mask(snapshot) if snapshot.shows_each_cpu else 0
-        return [((str(cpu),), 1.0) for cpu in cpu_ids(chosen)]
+        return [((str(cpu),), 1.0) for cpu in bits_of(chosen)]
 
     return rows
 

@@ -17,9 +17,9 @@ from collections.abc import Iterable, Mapping
 from koordinator.api.qos import QosClass
 from koordinator.api.resource_names import BATCH_CPU
 from koordinator.domain.cgroups.files import CFS_PERIOD_US, CgroupFile
-from koordinator.foundation.cpu_list import cpu_ids
 from koordinator.foundation.errors import HostError, InputError
 from koordinator.foundation.files import path_component
+from koordinator.foundation.masks import bits_of
 from koordinator.host.port import Files
 from koordinator.koordlet.collectors.context import CollectionContext, Counters, read_text
 from koordinator.koordlet.kernel_readings import busy_ticks, cpu_usage_ns, memory_info, memory_stat
@@ -56,7 +56,7 @@ class NodeCollector:
 
     @staticmethod
     def _sum_of(ticks: Mapping[str, int], mask: int) -> int | None:
-        numbers = [ticks.get(f"cpu{cpu}") for cpu in cpu_ids(mask)]
+        numbers = [ticks.get(f"cpu{cpu}") for cpu in bits_of(mask)]
         return None if None in numbers else sum(number for number in numbers if number is not None)
 
     def _rate(

@@ -44,7 +44,7 @@ from koordinator.domain.dynamic_resources.node_gpus import (
     MEMORY_CAPACITY,
     device_name,
 )
-from koordinator.domain.masks import MAX_MINOR
+from koordinator.foundation.masks import MAX_MINOR
 from koordinator.foundation.quantity import Quantity
 from koordinator.koordlet.report.topology import owner_of
 

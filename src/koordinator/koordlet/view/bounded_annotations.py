@@ -51,8 +51,9 @@ from koordinator.domain.devices.requests import (
 )
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.resized_pods import least_requests
-from koordinator.foundation.cpu_list import lowest, parse_cpu_list
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.masks import lowest
 from koordinator.foundation.quantity import Quantity
 
 BatchResources = Mapping[str, ExtendedContainerResources]  # by name of the container

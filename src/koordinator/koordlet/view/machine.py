@@ -18,9 +18,10 @@ from koordinator.api.annotations.numa import (
 )
 from koordinator.api.node import Node
 from koordinator.domain.amounts import canonical
-from koordinator.foundation.cpu_list import cpu_ids, parse_cpu_list
+from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import bits_of
 
 
 @dataclass(frozen=True)
@@ -159,5 +160,5 @@ def _mask(text: str) -> int:
 
 def infos_of(mask: int, cpus: Sequence[CpuInfo]) -> list[CpuInfo]:
     """Return the CPUs of a mask, in the order of ``cpus``."""
-    chosen = set(cpu_ids(mask))
+    chosen = set(bits_of(mask))
     return [cpu for cpu in cpus if cpu.id in chosen]

@@ -27,8 +27,9 @@ from koordinator.domain.amounts import ZoneAmounts, go_amounts
 from koordinator.domain.devices.allocation import NAMES
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.clock import to_datetime
-from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list
+from koordinator.foundation.cpu_list import format_cpu_list
 from koordinator.foundation.errors import NotFoundError
+from koordinator.foundation.masks import bits_of
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.loop.feature import Ask, Feature, Page
 from koordinator.scheduler.loop.handle import SchedulerHandle
@@ -310,7 +311,7 @@ def _cpus(topology: CpuTopology | None, node: NumaNode) -> Cpus:
         for cpu in (topology.detail if topology else ())
     }
     for allocation in node.ledger.cpus:
-        for cpu_id in cpu_ids(allocation.cpus):
+        for cpu_id in bits_of(allocation.cpus):
             info = cpus.get(str(cpu_id))
             if info is not None:
                 info["refCount"] += 1

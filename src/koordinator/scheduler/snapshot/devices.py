@@ -14,10 +14,10 @@ from koordinator.domain.devices.allocation import NAMES, Allocation
 from koordinator.domain.devices.free_devices import FreeDevices
 from koordinator.domain.devices.model import NodeDevices, NodeModels
 from koordinator.domain.devices.report import node_devices
-from koordinator.domain.masks import mask_of
 from koordinator.foundation.arrays import BoolArray, IntArray, extended
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import mask_of
 
 GPUS_AT_FIRST = 8
 SPARE_MODELS = 16

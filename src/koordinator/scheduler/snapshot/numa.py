@@ -17,10 +17,10 @@ from koordinator.api.labels import CPU_BIND_POLICY, NUMA_TOPOLOGY_POLICY
 from koordinator.api.node import Node, NodeResourceTopology
 from koordinator.api.resource_names import CPU
 from koordinator.domain.amounts import ZoneAmounts
-from koordinator.domain.masks import MAX_COMBINED, zones_of
 from koordinator.foundation.arrays import FloatArray, extended
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import MAX_COMBINED, zones_of
 from koordinator.scheduler.rules.cpus.binding import node_bind_policy, packs
 from koordinator.scheduler.rules.numa.align import node_policy
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger

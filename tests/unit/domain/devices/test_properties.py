@@ -41,7 +41,7 @@ from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan, State
 from koordinator.domain.devices.pod_request import PodDeviceRequest
-from koordinator.domain.masks import lowest, mask_of, minors_of
+from koordinator.foundation.masks import bits_of, lowest, mask_of
 
 pytestmark = pytest.mark.slow
 
@@ -256,9 +256,9 @@ def test_masks_are_sets(minors: set[int], count: int) -> None:
     """Listed ascending; the lowest of them are the first listed."""
     mask = mask_of(minors)
 
-    assert list(minors_of(mask)) == sorted(minors)
+    assert list(bits_of(mask)) == sorted(minors)
     count = min(count, len(minors))
-    assert list(minors_of(lowest(mask, count))) == sorted(minors)[:count]
+    assert list(bits_of(lowest(mask, count))) == sorted(minors)[:count]
 
 
 def test_wide_minors_need_no_special_case() -> None:

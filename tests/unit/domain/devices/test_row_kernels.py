@@ -13,8 +13,8 @@ from koordinator.domain.devices.scorer import (
     SELECTED,
     judge_devices,
 )
-from koordinator.domain.masks import masks_of
 from koordinator.foundation.arrays import IntArray
+from koordinator.foundation.masks import masks_of
 
 ROWS, MINORS, AMOUNTS = 4, 5, 3
 amounts = st.sampled_from((0, 1, 30, 100, 2**35))

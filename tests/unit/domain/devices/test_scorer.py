@@ -29,7 +29,7 @@ from koordinator.domain.devices.free_devices import DeviceUsage, headrooms
 from koordinator.domain.devices.model import NodeDevices
 from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.scorer import Scorer, percentages_left, scorer_of
-from koordinator.domain.masks import minors_of
+from koordinator.foundation.masks import bits_of
 
 NIC = "koordinator.sh/rdma"
 SMALL = {CORE: "100", MEMORY: "40Gi", RATIO: "100"}
@@ -50,7 +50,7 @@ def score(
     points, room_of = 0, headrooms(on, used)
     for part in DevicePlan(on.model, pod_request(requests)).early:
         headroom = room_of[part.kind]
-        rows = list(minors_of(part.candidates(headroom.offered, numa)))
+        rows = list(bits_of(part.candidates(headroom.offered, numa)))
         total = on.totals[part.kind][rows].sum(axis=0).tolist()
         free = np.array(headroom.free, np.int64)[rows].sum(axis=0).tolist()
         points += scorer.scores(part.kind, part.amounts, [total], [free])[0]

@@ -22,9 +22,9 @@ from koordinator.domain.devices.scorer import (
     Scorer,
     judge_devices,
 )
-from koordinator.domain.masks import mask_of, masks_of
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import mask_of, masks_of
 from koordinator.scheduler.rules.numa.rows_align import OtherHints
 from koordinator.scheduler.snapshot import Snapshot
 

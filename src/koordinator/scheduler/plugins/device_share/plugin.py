@@ -41,8 +41,8 @@ from koordinator.domain.devices.plan import DevicePlan
 from koordinator.domain.devices.pod_request import DevicePart, sharing_shortage
 from koordinator.domain.devices.requests import DEVICE_NAMES
 from koordinator.domain.devices.scorer import Scorer, scorer_of
-from koordinator.domain.masks import mask_of, zones_of
 from koordinator.foundation.arrays import BoolArray, IntArray
+from koordinator.foundation.masks import mask_of, zones_of
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     NOTHING,
@@ -394,12 +394,12 @@ class DeviceShare:
 
 def _first(node: Snapshot) -> First:
     """Return the devices held for the pod, which it takes before others."""
-    minors_of: dict[DeviceType, frozenset[int]] = {}
+    bits_of: dict[DeviceType, frozenset[int]] = {}
     for hold in node.restored:
         for kind, devices in hold.left.devices.items():
             minors = frozenset(device.minor for device in devices)
-            minors_of[kind] = minors_of.get(kind, frozenset()) | minors
-    return minors_of
+            bits_of[kind] = bits_of.get(kind, frozenset()) | minors
+    return bits_of
 
 
 def _key(pod: PodClass) -> Hashable:

@@ -6,9 +6,9 @@ from functools import cache
 import numpy as np
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
-from koordinator.domain.masks import subsets
 from koordinator.foundation.arrays import BoolArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import subsets
 from koordinator.foundation.memo import Memo
 from koordinator.scheduler.contract import (
     NumaHintProvider,

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Sequence
 from msgspec import Struct
 
 from koordinator.api.annotations.numa import CpuBindPolicy, CpuExclusivePolicy
-from koordinator.foundation.cpu_list import lowest
+from koordinator.foundation.masks import lowest
 from koordinator.scheduler.rules.cpus.layout import CpuLayout
 from koordinator.scheduler.rules.cpus.ledger import FreeCpus
 

@@ -25,8 +25,8 @@ from koordinator.api.annotations.numa import (
     NumaTopologySpec,
 )
 from koordinator.api.labels import NUMA_TOPOLOGY_POLICY
-from koordinator.domain.masks import mask_of, mask_text, subsets, zones_of
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.masks import mask_of, mask_text, subsets, zones_of
 
 
 class TopologyHint(NamedTuple):

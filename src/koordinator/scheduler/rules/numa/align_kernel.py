@@ -16,9 +16,9 @@ from koordinator.api.annotations.numa import (
     NumaTopologyPolicy,
 )
 from koordinator.api.resource_names import CPU
-from koordinator.domain.masks import subsets
 from koordinator.foundation.arrays import BoolArray, IntArray, Kernel
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import subsets
 from koordinator.scheduler.rules.numa.node import NumaRequest
 from koordinator.scheduler.rules.numa.rows import POLICIES, NumaRows
 from koordinator.scheduler.rules.numa.rows_align import OtherHints

@@ -30,10 +30,10 @@ from koordinator.domain.amounts import (
     read_amounts,
     remaining,
 )
-from koordinator.domain.masks import MAX_ZONE
 from koordinator.foundation.cpu_list import parse_cpu_list
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import MAX_ZONE
 from koordinator.scheduler.rules.cpus.binding import CpuBinding
 from koordinator.scheduler.rules.cpus.layout import CpuLayout, read_layout
 from koordinator.scheduler.rules.cpus.ledger import FreeCpus

@@ -14,9 +14,9 @@ import numpy.typing as npt
 
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.api.resource_names import CPU
-from koordinator.domain.masks import MAX_COMBINED, subsets, zones_of
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import MAX_COMBINED, subsets, zones_of
 from koordinator.scheduler.rules.cpus.binding import usable_under
 from koordinator.scheduler.rules.cpus.layout import CpuLayout
 from koordinator.scheduler.rules.numa.align import ZoneState

@@ -11,8 +11,8 @@ from typing import Final
 from koordinator.api.annotations.numa import CpuBindPolicy
 from koordinator.api.resource_names import CPU
 from koordinator.domain.amounts import ZoneAmounts
-from koordinator.domain.masks import zones_of
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import zones_of
 from koordinator.scheduler.rules.cpus.binding import CpuBinding, obeys, usable_under
 from koordinator.scheduler.rules.cpus.layout import CpuLayout
 from koordinator.scheduler.rules.cpus.take import CpuPreference, take_preferred_cpus

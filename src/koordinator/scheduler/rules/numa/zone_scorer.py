@@ -17,8 +17,8 @@ from koordinator.domain.amounts import (
     remaining,
     total,
 )
-from koordinator.domain.masks import MAX_ZONE, subsets, zones_of
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.masks import MAX_ZONE, subsets, zones_of
 from koordinator.scheduler.rules.numa.align import TopologyHint
 from koordinator.scheduler.rules.numa.trial import NumaTrial
 

@@ -7,8 +7,9 @@ from tests.machines import cpu_infos, machine
 
 from koordinator.api.annotations.numa import CPU_TOPOLOGY, CpuInfo, CpuTopology
 from koordinator.api.meta import ObjectMeta
-from koordinator.foundation.cpu_list import cpu_ids, format_cpu_list, parse_cpu_list
+from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.masks import bits_of
 from koordinator.scheduler.rules.cpus.layout import CpuLayout, layout_of, read_layout
 
 
@@ -39,7 +40,7 @@ def test_cores_and_their_cpus_are_found_in_any_numbering(detail: list[CpuInfo], 
     cores = layout.cores_of(cpus)
 
     assert cores.bit_count() == len(chosen)
-    assert set(cpu_ids(layout.cpus_of(cores))) == {c.id for c in detail if c.core in chosen}
+    assert set(bits_of(layout.cpus_of(cores))) == {c.id for c in detail if c.core in chosen}
     by_count = [cores.bit_count() for cores in layout.cores_by_count(cpus)]
     assert by_count == [list(among.values()).count(n) for n in range(len(by_count))]
     ranks = layout.threads(cpus)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from koordinator.api.annotations.numa import NumaTopologyPolicy
-from koordinator.domain.masks import (
+from koordinator.foundation.masks import (
     mask_of,
     mask_text,
     subsets,

@@ -12,8 +12,8 @@ from tests.machines import GIB, machine, numa_node
 
 from koordinator.api.annotations.numa import CpuBindPolicy, NumaTopologyPolicy
 from koordinator.domain.amounts import amplified
-from koordinator.domain.masks import mask_of, zones_of
 from koordinator.foundation.cpu_list import format_cpu_list, parse_cpu_list
+from koordinator.foundation.masks import mask_of, zones_of
 from koordinator.scheduler.rules.cpus.binding import CpuBinding
 from koordinator.scheduler.rules.numa.align import TopologyHint, align
 from koordinator.scheduler.rules.numa.ledger import NumaAllocation, NumaLedger

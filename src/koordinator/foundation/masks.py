@@ -1,4 +1,4 @@
-"""Sets of NUMA nodes or of devices as bit masks: bit i represents NUMA node i, or minor i.
+"""Sets of CPUs, NUMA nodes or devices as bit masks: bit i is the CPU, NUMA node or minor i.
 
 Source: koordinator pkg/util/bitmask/bitmask.go.
 """
@@ -70,19 +70,31 @@ def masks_of(sets: npt.NDArray[np.bool_]) -> list[int]:
     ]
 
 
-def minors_of(mask: int) -> Iterator[int]:
-    """Yield the minors of a set, ascending."""
+_FEW: Final = 8
+
+
+def bits_of(mask: int) -> Iterator[int]:
+    """Yield the members of a set, ascending."""
     while mask:
-        lowest = mask & -mask
-        yield lowest.bit_length() - 1
-        mask ^= lowest
+        lowest_bit = mask & -mask
+        yield lowest_bit.bit_length() - 1
+        mask ^= lowest_bit
 
 
 def lowest(mask: int, count: int) -> int:
-    """Return the ``count`` lowest minors of a set that has at least as many."""
-    taken = 0
-    for _ in range(count):
-        bit = mask & -mask
-        taken |= bit
-        mask ^= bit
-    return taken
+    """Return the ``count`` lowest members of a set; all of them if it has fewer."""
+    if mask.bit_count() <= count:
+        return mask
+    if count <= _FEW:  # faster than the search
+        left = mask
+        for _ in range(count):
+            left &= left - 1
+        return mask ^ left
+    low, high = 0, mask.bit_length()
+    while low < high:  # the narrowest window from bit 0 with that many bits
+        middle = (low + high) // 2
+        if (mask & ((1 << middle) - 1)).bit_count() < count:
+            low = middle + 1
+        else:
+            high = middle
+    return mask & ((1 << low) - 1)
