@@ -154,7 +154,20 @@ def merge_patch(before: KindT, after: KindT) -> JsonObject:
     Fields that our types don't have survive, but not inside of lists: a changed list replaces the
     whole list.
     """
-    return _difference(to_manifest(before), to_manifest(after))
+    return difference(to_manifest(before), to_manifest(after))
+
+
+def difference(before: Mapping[str, Any], after: Mapping[str, Any]) -> JsonObject:
+    """Return the merge patch between two dictionaries; empty if they are equal."""
+    patch: JsonObject = {key: None for key in before if key not in after}
+    for key, new in after.items():
+        old = before.get(key)
+        if isinstance(old, dict) and isinstance(new, dict):
+            if inner := difference(old, new):
+                patch[key] = inner
+        elif old != new:
+            patch[key] = new
+    return patch
 
 
 def apply_merge_patch(target: JsonObject, patch: JsonObject) -> JsonObject:
@@ -272,18 +285,6 @@ def _parse_micro_time(value: object) -> MicroTime:
             f"must be a time such as 2024-01-31T08:00:00.000000Z, got {_show(value)}"
         ) from None
     return MicroTime.combine(time.date(), time.timetz()).astimezone(dt.UTC)
-
-
-def _difference(before: JsonObject, after: JsonObject) -> JsonObject:
-    patch: JsonObject = {key: None for key in before if key not in after}
-    for key, new in after.items():
-        old = before.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            if inner := _difference(old, new):
-                patch[key] = inner
-        elif old != new:
-            patch[key] = new
-    return patch
 
 
 # What follows runs only after msgspec refused the input.

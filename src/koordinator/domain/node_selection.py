@@ -13,6 +13,7 @@ from koordinator.api.core import (
     Taint,
     Toleration,
 )
+from koordinator.api.dynamic_resources import DeviceTaint, DeviceToleration
 from koordinator.api.node import Node
 from koordinator.api.pod import PodSpec
 
@@ -20,8 +21,8 @@ UNSCHEDULABLE = Taint(key="node.kubernetes.io/unschedulable", effect="NoSchedule
 FORBIDDING = ("NoSchedule", "NoExecute")
 
 
-def tolerates(toleration: Toleration, taint: Taint) -> bool:
-    """Return whether the toleration matches the taint.
+def tolerates(toleration: Toleration | DeviceToleration, taint: Taint | DeviceTaint) -> bool:
+    """Return whether the toleration matches the taint of a node or device.
 
     An empty effect or key matches all; ``Exists`` matches every value.
     """

@@ -28,7 +28,7 @@ from koordinator.api.annotations.quota import (
     TOTAL_RESOURCE,
     UNSCHEDULABLE_RESOURCE,
 )
-from koordinator.api.codec import merge_patch, subject_of, to_manifest
+from koordinator.api.codec import difference, merge_patch, subject_of, to_manifest
 from koordinator.api.colocation import ClusterColocationProfile
 from koordinator.api.conditions import is_condition_true
 from koordinator.api.core import Namespace, ResourceList
@@ -56,7 +56,7 @@ from koordinator.manager.admission.profiles import is_left_out, relabelled, with
 from koordinator.manager.configuration import ranges
 from koordinator.manager.configuration.reader import SloConfig
 from koordinator.manager.configuration.strategies import Strategies, is_valid, render_slo
-from koordinator.manager.writes import Create, Delete, Patch, Write, difference
+from koordinator.manager.writes import Create, Delete, Patch, Write
 
 _PERCENTS = 100
 

@@ -6,7 +6,6 @@ Source: koordinator pkg/controller/colocationprofile/colocationprofile_controlle
 """
 
 from collections.abc import Hashable
-from typing import Any
 
 from msgspec.structs import replace
 
@@ -51,19 +50,6 @@ class Delete:
 
 
 Write = Create | Patch | Delete
-
-
-def difference(before: Any, after: Any) -> JsonObject:
-    """Return the merge patch between two dictionaries; empty if they are equal."""
-    patch: JsonObject = {key: None for key in before if key not in after}
-    for key, new in after.items():
-        old = before.get(key)
-        if isinstance(old, dict) and isinstance(new, dict):
-            if inner := difference(old, new):
-                patch[key] = inner
-        elif old != new:
-            patch[key] = new
-    return patch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

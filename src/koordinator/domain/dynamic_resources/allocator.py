@@ -23,8 +23,6 @@ from koordinator.api.dynamic_resources import (
     RESULTS_MAX,
     SUBREQUESTS_MAX,
     DeviceConstraint,
-    DeviceTaint,
-    DeviceToleration,
 )
 from koordinator.domain.dynamic_resources.inventory import DeviceId, InventoryDevice, Pool
 from koordinator.domain.dynamic_resources.requests import (
@@ -41,7 +39,7 @@ from koordinator.domain.dynamic_resources.shares import (
     consumption,
     limits_of,
 )
-from koordinator.domain.node_selection import FORBIDDING
+from koordinator.domain.node_selection import FORBIDDING, tolerates
 from koordinator.foundation.lazy_dataclass import dataclass
 
 
@@ -573,17 +571,7 @@ def is_allocatable(device: InventoryDevice, gates: AllocatorGates) -> bool:
 def is_tolerated(option: RequestOption, device: InventoryDevice) -> bool:
     """Return whether a request tolerates all NoSchedule and NoExecute taints of a device."""
     return all(
-        any(_tolerates(toleration, taint) for toleration in option.tolerations)
+        any(tolerates(toleration, taint) for toleration in option.tolerations)
         for taint in device.spec.taints
         if taint.effect in FORBIDDING
     )
-
-
-def _tolerates(toleration: DeviceToleration, taint: DeviceTaint) -> bool:
-    if toleration.effect and toleration.effect != taint.effect:
-        return False
-    if toleration.key and toleration.key != taint.key:
-        return False
-    if toleration.operator == "Exists":
-        return True
-    return bool(toleration.key) and toleration.value == taint.value

@@ -19,7 +19,7 @@ from koordinator.api.annotations.node import (
     cpu_normalization_entry,
     read_cpu_normalization_ratio,
 )
-from koordinator.api.codec import encode_part
+from koordinator.api.codec import difference, encode_part
 from koordinator.api.core import ResourceList
 from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.api.node import Node, NodeResourceTopology
@@ -43,7 +43,7 @@ from koordinator.manager.node_resources.calculation import (
 )
 from koordinator.manager.node_resources.node import CpuMemory, milli, units
 from koordinator.manager.node_resources.ratios import is_another_ratio
-from koordinator.manager.writes import Patch, Write, difference
+from koordinator.manager.writes import Patch, Write
 
 _NOTHING = Quantity(0)
 _MILLIS = 1000
