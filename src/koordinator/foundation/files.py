@@ -66,6 +66,24 @@ def unpacked(content: bytes, source: str, largest_bytes: int = LARGEST_BYTES) ->
         raise InputError(f"cannot be unpacked by gzip: {error}", source=source) from None
 
 
+def read_packed(path: Path, largest_bytes: int = LARGEST_BYTES) -> bytes:
+    """Return what a file holds or, where it is missing, its twin packed by gzip.
+
+    A file whose name ends in ``.gz`` is unpacked.  Raises InputError.
+    """
+    is_packed = path.suffix == PACKED
+    try:
+        if not is_packed and path.exists():
+            return read_file(path, largest_bytes)
+        with gzip.open(path if is_packed else path.with_name(path.name + PACKED)) as file:
+            return read_stream(file, str(path), largest_bytes)
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None)
+        where = "" if reason else "line 1"  # what is packed is wrong: no line is known
+        problem = f"cannot be read: {reason or error}"
+        raise InputError(problem, source=str(path), subject=where) from error
+
+
 def bounded_lines(file: BinaryIO, source: str, longest_bytes: int) -> Iterator[bytes]:
     """Yield the lines of a file, their ends included.
 

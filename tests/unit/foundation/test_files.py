@@ -1,5 +1,6 @@
 """Files are read within bounds; what is private stays so."""
 
+import gzip
 import io
 import os
 from pathlib import Path
@@ -7,7 +8,13 @@ from pathlib import Path
 import pytest
 
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.files import bounded_lines, open_private, read_file, read_stream
+from koordinator.foundation.files import (
+    bounded_lines,
+    open_private,
+    read_file,
+    read_packed,
+    read_stream,
+)
 
 
 def test_a_file_within_the_bound_is_read(tmp_path: Path) -> None:
@@ -65,3 +72,31 @@ def test_pipe_keeps_its_permissions(tmp_path: Path) -> None:
     os.close(open_private(pipe, os.O_RDWR))
 
     assert pipe.stat().st_mode & 0o777 == 0o666
+
+
+def test_missing_file_is_read_from_its_packed_twin(tmp_path: Path) -> None:
+    """A name that ends in .gz is unpacked, too."""
+    (tmp_path / "trace.csv.gz").write_bytes(gzip.compress(b"a,b"))
+    (tmp_path / "plain.csv").write_bytes(b"c")
+
+    assert read_packed(tmp_path / "trace.csv") == b"a,b"
+    assert read_packed(tmp_path / "trace.csv.gz") == b"a,b"
+    assert read_packed(tmp_path / "plain.csv") == b"c"
+
+
+@pytest.mark.parametrize("broken", ["data", "end", "header", "missing"])
+def test_corrupt_packed_file_is_an_input_error_with_its_name(tmp_path: Path, broken: str) -> None:
+    """Each layer of gzip raises an error of its own, zlib.error for the data."""
+    packed = bytearray(gzip.compress(bytes(range(256)) * 40))
+    if broken == "data":
+        packed[12:40] = b"\xff" * 28
+    elif broken == "end":
+        del packed[-12:]
+    elif broken == "header":
+        packed[:2] = b"PK"
+    path = tmp_path / "trace.csv.gz"
+    if broken != "missing":
+        path.write_bytes(bytes(packed))
+
+    with pytest.raises(InputError, match=r"trace\.csv\.gz: .*cannot be read"):
+        read_packed(path)

@@ -7,7 +7,6 @@ import sys
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from enum import StrEnum
-from pathlib import Path
 from typing import Any, BinaryIO, Final
 
 import msgspec
@@ -29,10 +28,9 @@ from koordinator.cli.input.live import connected, find_cluster
 from koordinator.cli.output import warn
 from koordinator.foundation.decoders import check_keys, decode_json
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.files import read_file, read_stream, unpacked
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.yaml_documents import yaml_documents
-from koordinator.simulator.manifests.reader import STDIN, files_below
+from koordinator.simulator.manifests.reader import read_texts
 
 CLUSTER: Final = "cluster"
 
@@ -107,7 +105,7 @@ def file_documents(paths: Sequence[str], stdin: BinaryIO | None = None) -> Itera
     is no document at all.
     """
     is_empty = bool(paths)
-    for source, text in _texts(paths, stdin or sys.stdin.buffer):
+    for source, text in read_texts(paths, stdin or sys.stdin.buffer):
         for index, tree in enumerate(_trees(source, text), start=1):
             if tree is None:
                 continue
@@ -140,19 +138,6 @@ def cluster_documents(kubeconfig: str, context: str) -> Iterator[Document]:
                     break
                 header = {"apiVersion": kind.API_VERSION, "kind": kind.KIND}
                 yield from (Document(CLUSTER, header | item) for item in listed)
-
-
-def _texts(paths: Iterable[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
-    for name in paths:
-        if name == STDIN:
-            yield "standard input", unpacked(read_stream(stdin, name), name)
-            continue
-        for file in files_below(Path(name)):
-            try:
-                yield str(file), unpacked(read_file(file), str(file))
-            except OSError as error:
-                problem = f"cannot be read: {error.strerror}; must be a file, a folder or -"
-                raise InputError(problem, source=str(file)) from None
 
 
 def _trees(source: str, text: bytes) -> Iterator[Any]:

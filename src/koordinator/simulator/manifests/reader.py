@@ -115,7 +115,7 @@ def read_input_objects(
         given, specs = InputObjects(), SharedSpecs()
         places = dict[tuple[type[KubeObject], str], tuple[str, int]]()
         try:
-            for source, text in _texts(paths, stdin or sys.stdin.buffer):
+            for source, text in read_texts(paths, stdin or sys.stdin.buffer):
                 for place, manifest, list_kind in _manifests(source, text, progress):
                     parts = None
                     if not isinstance(manifest, dict):
@@ -377,7 +377,8 @@ def _header(manifest: JsonObject | bytes | msgspec.Raw, list_kind: _ListKind) ->
     return header.api_version or list_kind.api_version, header.kind or list_kind.kind
 
 
-def _texts(paths: Sequence[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
+def read_texts(paths: Iterable[str], stdin: BinaryIO) -> Iterator[tuple[str, bytes]]:
+    """Yield the texts of files, of manifests below folders and of ``-``, with their sources."""
     for name in paths:
         if name == STDIN:
             text = unpacked(read_stream(stdin, _STANDARD_INPUT), _STANDARD_INPUT)

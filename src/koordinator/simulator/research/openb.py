@@ -7,14 +7,12 @@ the user's: nothing of them is kept here.
 """
 
 import csv
-import gzip
 import io
 import itertools
-import zlib
 from collections.abc import Callable, Iterator, Mapping
 from functools import cached_property
 from pathlib import Path
-from typing import BinaryIO, TextIO, TypeVar, cast
+from typing import TextIO, TypeVar
 
 import msgspec
 import numpy as np
@@ -23,7 +21,7 @@ from koordinator.domain.gpus.mix import ANY_MODEL, WHOLE_GPU, GpuClass
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.files import read_file, read_stream
+from koordinator.foundation.files import read_packed
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.simulator.research.openb_order import (
     PUBLISHED_RATIO,
@@ -217,7 +215,7 @@ def _published(folder: Path, trace: OpenbTrace, seed: int) -> PublishedOrder | N
         return None
     key = f"{trace.name}/{seed}"
     try:
-        raw = decode_json(_content(path), dict[str, msgspec.Raw])
+        raw = decode_json(read_packed(path, LARGEST_BYTES), dict[str, msgspec.Raw])
         if key not in raw:
             return None
         entry = decode_json(raw[key], PublishedOrder)
@@ -320,23 +318,10 @@ def _pod(line: _Line) -> TracePod:
 
 
 def _read(path: Path, required: tuple[str, ...], parse: Callable[[_Line], Value]) -> list[Value]:
-    with io.TextIOWrapper(io.BytesIO(_content(path)), encoding="utf-8", newline="") as file:
+    with io.TextIOWrapper(
+        io.BytesIO(read_packed(path, LARGEST_BYTES)), encoding="utf-8", newline=""
+    ) as file:
         return [parse(line) for line in _lines(path, file, required)]
-
-
-def _content(path: Path) -> bytes:
-    """Return what a file holds or, where it is missing, its gzipped twin."""
-    zipped = path if path.suffix == ".gz" else path.with_name(path.name + ".gz")
-    try:
-        if path.suffix == ".gz" or not path.exists():
-            with gzip.open(zipped) as file:
-                return read_stream(cast("BinaryIO", file), str(path), LARGEST_BYTES)
-        return read_file(path, LARGEST_BYTES)
-    except (OSError, EOFError, zlib.error) as error:
-        reason = getattr(error, "strerror", None)
-        where = "" if reason else "line 1"  # what is packed is wrong: no line is known
-        text = f"cannot be read: {reason or error}"
-        raise InputError(text, source=str(path), subject=where) from error
 
 
 def _lines(path: Path, file: TextIO, required: tuple[str, ...]) -> Iterator[_Line]:

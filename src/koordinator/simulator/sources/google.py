@@ -14,6 +14,7 @@ import msgspec
 
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import read_packed
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.generation import Outage
@@ -22,7 +23,6 @@ from koordinator.simulator.sources.trace_jobs import (
     Machines,
     TraceJob,
     TraceTask,
-    content,
     counted,
     jobs_source,
 )
@@ -197,7 +197,7 @@ def _events(folder: Path, table: str, kind: Any) -> Iterator[Any]:
         raise InputError(text, source=str(folder))
     events = []
     for path in files:
-        for line, row in enumerate(content(path).splitlines(), start=1):
+        for line, row in enumerate(read_packed(path).splitlines(), start=1):
             if not row.strip():
                 continue
             try:

@@ -17,13 +17,13 @@ import msgspec
 
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.files import read_packed
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.sources.source import Source
 from koordinator.simulator.sources.trace_jobs import (
     Machines,
     TraceJob,
     TraceTask,
-    content,
     counted,
     epoch_s,
     find_trace,
@@ -71,7 +71,7 @@ def philly_source(folder: Path) -> Source:
     """
     log = find_trace(folder, "cluster_job_log", "cluster_job_log.json", get=PHILLY_AT)
     try:
-        listed = decode_json(content(log), list[_PhillyJob])
+        listed = decode_json(read_packed(log), list[_PhillyJob])
     except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
         raise InputError(f"must be a JSON list of jobs: {error}", source=str(log)) from None
     left_out: Counter[str] = Counter()

@@ -1,14 +1,13 @@
 """Jobs and machines of a trace as a source: what the readers of formats have in common."""
 
 import csv
-import gzip
 import io
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from math import inf
 from pathlib import Path
-from typing import BinaryIO, Final, cast
+from typing import Final
 
 from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.defaults import with_defaults
@@ -19,7 +18,7 @@ from koordinator.api.pod_groups import PodGroup, PodGroupSpec
 from koordinator.api.policy import PriorityClass
 from koordinator.api.resource_names import CPU, GPU_CORE, GPU_MEMORY_RATIO, MEMORY, NVIDIA_GPU
 from koordinator.foundation.errors import InputError
-from koordinator.foundation.files import read_file, read_stream
+from koordinator.foundation.files import read_packed
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
 from koordinator.simulator.generation import POOL, Outage, SimulationPlan, node_objects
@@ -29,7 +28,6 @@ from koordinator.simulator.stages import PodLife
 from koordinator.simulator.workload import NodePool
 from koordinator.simulator.world import Submission
 
-LARGEST_BYTES: Final = 1 << 30  # of a file, unpacked
 _NAMESPACE: Final = "trace"
 _SAMPLES: Final = 400
 _WHOLE: Final = 100
@@ -182,19 +180,6 @@ def _kind(job: TraceJob) -> str:
 # -- files -----------------------------------------------------------------------------------
 
 
-def content(path: Path) -> bytes:
-    """Return what a file, or its gzipped twin, holds.  Raises InputError."""
-    zipped = path if path.suffix == ".gz" else path.with_name(path.name + ".gz")
-    try:
-        if path.suffix != ".gz" and path.exists():
-            return read_file(path, LARGEST_BYTES)
-        with gzip.open(zipped) as file:
-            return read_stream(cast("BinaryIO", file), str(zipped), LARGEST_BYTES)
-    except (OSError, EOFError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise InputError(f"cannot be read: {reason}", source=str(path)) from None
-
-
 def find_trace(folder: Path, *names: str, get: str) -> Path:
     """Return the first of the files in a folder or below it, also gzipped.
 
@@ -210,7 +195,7 @@ def find_trace(folder: Path, *names: str, get: str) -> Path:
 def rows(path: Path, columns: Sequence[str]) -> Iterator[tuple[int, Mapping[str, str]]]:
     """Yield line numbers and rows of a CSV file with these columns.  Raises InputError."""
     try:
-        text = content(path).decode("utf-8-sig")
+        text = read_packed(path).decode("utf-8-sig")
     except UnicodeDecodeError:
         raise InputError("must be UTF-8 text", source=str(path)) from None
     reader = csv.DictReader(io.StringIO(text), skipinitialspace=True)
