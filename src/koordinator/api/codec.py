@@ -25,6 +25,7 @@ from koordinator.foundation.clock import Duration
 from koordinator.foundation.decoders import JsonDecoder, convert, decode_json, decoder_of
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.quantity import Quantity
+from koordinator.foundation.text import cut
 
 ItemT = TypeVar("ItemT")
 KindT = TypeVar("KindT", bound=KubeObject)
@@ -428,8 +429,7 @@ def _subject(kind: str, namespace: str, name: str, namespaced: bool) -> str:
 
 
 def _show(value: object) -> str:
-    shown = msgspec.json.encode(value, enc_hook=str).decode()
-    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+    return cut(msgspec.json.encode(value, enc_hook=str).decode(), _SHOWN)
 
 
 class LazySequence(Sequence[ItemT]):

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.text import cut
 from koordinator.foundation.yaml_documents import to_yaml
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def warn(about: object) -> None:
 def one_line(error: object) -> str:
     """Return a message as one line without control characters."""
     text = "".join(char if char.isprintable() else " " for char in str(error))
-    return text if len(text) <= LONGEST_MESSAGE else f"{text[:LONGEST_MESSAGE]}…"
+    return cut(text, LONGEST_MESSAGE)
 
 
 def print_with_reasons(

@@ -15,6 +15,7 @@ from threading import Lock
 from typing import Final, Protocol
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.text import cut
 
 _CORRECT_EVERY_S: Final = 0.1
 
@@ -189,12 +190,9 @@ def _parse_text(text: str) -> Duration:
 
 
 def _not_a_duration(value: object) -> InputError:
-    shown = repr(value)
-    if len(shown) > _MAX_TEXT:
-        shown = shown[:_MAX_TEXT] + "…"
     return InputError(
-        f"{shown} is not a duration; must be numbers with a unit ns, us, ms, s, m or h "
-        "(examples: 90s, 1h30m, 500ms)"
+        f"{cut(repr(value), _MAX_TEXT)} is not a duration; must be numbers with a unit "
+        "ns, us, ms, s, m or h (examples: 90s, 1h30m, 500ms)"
     )
 
 

@@ -25,6 +25,7 @@ from importlib import import_module
 from typing import Any
 
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.text import cut
 
 
 class KoordinatorError(Exception):
@@ -133,8 +134,7 @@ class Fault:
     def problem(self) -> str:
         """Text of the fault for logs, events and conditions."""
         where = f'{self.stage} of "{self.source}"' if self.source else self.stage
-        text = str(self.error)
-        text = text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…"
+        text = cut(str(self.error), _SHOWN)
         return f"internal error: {where}: {type(self.error).__name__}: {text}".removesuffix(": ")
 
     def __str__(self) -> str:

@@ -12,6 +12,7 @@ from functools import lru_cache, total_ordering
 from typing import Final, final
 
 from koordinator.foundation.errors import InputError
+from koordinator.foundation.text import cut
 
 NANOS: Final = 10**9  # in one
 NANOS_PER_MILLI: Final = 10**6
@@ -192,13 +193,10 @@ def _parse_any(text: str) -> Quantity:
 
 
 def _not_a_quantity(value: object) -> InputError:
-    shown = repr(value)
-    if len(shown) > _MAX_TEXT:
-        shown = shown[:_MAX_TEXT] + "…"
     return InputError(
-        f"{shown} is not a quantity; must be a number with an optional suffix n, u, m, k, M, "
-        "G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, or exponent of at most two digits such as e3 "
-        "(examples: 500m, 1.5, 2Gi)"
+        f"{cut(repr(value), _MAX_TEXT)} is not a quantity; must be a number with an optional "
+        "suffix n, u, m, k, M, G, T, P, E, Ki, Mi, Gi, Ti, Pi, Ei, or exponent of "
+        "at most two digits such as e3 (examples: 500m, 1.5, 2Gi)"
     )
 
 

@@ -17,6 +17,7 @@ from urllib.parse import quote
 import msgspec
 
 from koordinator.foundation.decoders import decode_json
+from koordinator.foundation.text import one_line
 from koordinator.hadoop.amounts import YarnResource
 from koordinator.hadoop.configuration import HostPort
 from koordinator.hadoop.port import (
@@ -137,11 +138,8 @@ def _shown(text: bytes) -> str:
         message = json.loads(text)["RemoteException"]["message"]
     except (ValueError, LookupError, TypeError):
         message = text.decode(errors="replace")
-    whole = (
-        str(message).encode(errors="replace").decode()
-    )  # JSON may have halves of surrogate pairs
-    line = " ".join(whole.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    # JSON may have halves of surrogate pairs.
+    return one_line(str(message).encode(errors="replace").decode(), _SHOWN)
 
 
 _CLUSTER = "/ws/v1/cluster"

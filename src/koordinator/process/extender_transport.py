@@ -17,6 +17,7 @@ from urllib.parse import urlsplit
 
 from koordinator.api.kubescheduler import Extender, ExtenderTLSConfig
 from koordinator.foundation.errors import ExtenderError, InputError, SilentExtenderError
+from koordinator.foundation.text import one_line
 
 DEFAULT_TIMEOUT_S: Final = 5.0
 LARGEST_ANSWER: Final = 128 << 20
@@ -201,5 +202,4 @@ def _silence(error: Exception) -> SilentExtenderError:
 
 def _line(text: bytes | str) -> str:
     shown = text.decode(errors="replace") if isinstance(text, bytes) else text
-    line = " ".join(shown.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return one_line(shown, _SHOWN)

@@ -26,6 +26,7 @@ from koordinator.api.pod import Pod, PodSpec
 from koordinator.foundation.clock import Clock
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import ExtenderError, InputError, SilentExtenderError
+from koordinator.foundation.text import one_line
 from koordinator.scheduler.contract import ExtenderVerdict
 from koordinator.scheduler.post_filter import ProposedVictims
 
@@ -350,7 +351,7 @@ def _reasons(result: Mapping[str, Any], key: str, where: str) -> dict[str, str]:
     reasons = result.get(key) or {}
     if not isinstance(reasons, dict) or not all(isinstance(it, str) for it in reasons.values()):
         raise _wrong(where, reasons, "an object with reasons by node")
-    return {node: _line(reason) for node, reason in reasons.items()}
+    return {node: one_line(reason, _SHOWN) for node, reason in reasons.items()}
 
 
 def _wrong(where: str, value: object, accepted: str) -> ExtenderError:
@@ -358,9 +359,4 @@ def _wrong(where: str, value: object, accepted: str) -> ExtenderError:
 
 
 def _shown(value: object) -> str:
-    return _line(value if isinstance(value, str) else repr(value))
-
-
-def _line(text: str) -> str:
-    line = " ".join(text.split())
-    return line if len(line) <= _SHOWN else f"{line[: _SHOWN - 1]}…"
+    return one_line(value if isinstance(value, str) else repr(value), _SHOWN)

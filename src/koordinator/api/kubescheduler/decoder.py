@@ -35,6 +35,7 @@ from koordinator.foundation.decoders import convert
 from koordinator.foundation.errors import BugError, InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.quantity import Quantity
+from koordinator.foundation.text import cut
 
 V1BETA2: Final = "kubescheduler.config.k8s.io/v1beta2"
 FORMER_VERSIONS: Final = (V1BETA2, "kubescheduler.config.k8s.io/v1beta3")
@@ -411,5 +412,4 @@ def _wrong(value: object, accepted: str, path: str) -> InputError:
 
 
 def _show(value: object) -> str:
-    shown = json.dumps(value, default=str, skipkeys=True, ensure_ascii=False)
-    return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+    return cut(json.dumps(value, default=str, skipkeys=True, ensure_ascii=False), _SHOWN)

@@ -11,6 +11,7 @@ from rich.text import Text
 from koordinator.cli.output import Output, console, print_data
 from koordinator.cluster.kubernetes.failures import ForbiddenError
 from koordinator.foundation.errors import ClusterError
+from koordinator.foundation.text import listed
 
 MAX_NAMED: Final = 5  # names in a text; the others are counted
 
@@ -57,10 +58,7 @@ def unreadable(check: str, about: str, error: ClusterError) -> Finding:
 
 def named(names: Iterable[str]) -> str:
     """Return sorted names as a text, with a count for those beyond the first few."""
-    every = sorted(names)
-    shown = ", ".join(every[:MAX_NAMED])
-    more = len(every) - MAX_NAMED
-    return f"{shown} and {more} more" if more > 0 else shown
+    return listed(sorted(names), MAX_NAMED)
 
 
 def print_report(target: str, checks: Sequence[CheckResult], output: Output) -> None:

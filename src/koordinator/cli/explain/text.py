@@ -15,6 +15,7 @@ from koordinator.cli.audit import read_entries
 from koordinator.domain.audit import AuditEntry, AuditOutcome
 from koordinator.foundation.clock import UTC
 from koordinator.foundation.quantity import Quantity
+from koordinator.foundation.text import listed
 from koordinator.scheduler.diagnosis import amount_text
 from koordinator.scheduler.explain import (
     Explanation,
@@ -109,7 +110,7 @@ def _overview(
 
 def _lines(one: Explanation, pods: Sequence[str]) -> Iterator[IndentedLine]:
     verb = one.verdict if len(pods) == 1 else {"waits": "wait", "fits": "fit"}.get(one.verdict)
-    yield 0, f"{_listed(pods)} {verb or one.verdict}: {_headline(one)}"
+    yield 0, f"{listed(pods, NAMED)} {verb or one.verdict}: {_headline(one)}"
     yield from _causes(one)
     yield from _nearest(one)
     shown = {cause.reason for cause in one.causes if not cause.nodes}
@@ -204,7 +205,7 @@ def _in_short(events: Sequence[str]) -> str:
     things = list(dict.fromkeys(filter(None, map(changed_object, events))))
     parts = [event for event in events if not changed_object(event)]
     if things:
-        parts.append(f"{_listed(things, EVENTS_NAMED)} changes")
+        parts.append(f"{listed(things, EVENTS_NAMED)} changes")
     return ", or ".join(parts)
 
 
@@ -216,11 +217,6 @@ def _alike(one: Explanation) -> object:
         return one.pod
     state = one.queue.state if one.queue is not None else ""
     return msgspec.json.encode((one.causes, one.nearest, one.remedies, state))
-
-
-def _listed(names: Sequence[str], most: int = NAMED) -> str:
-    more = len(names) - most
-    return ", ".join(names[:most]) + (f" and {more} more" if more > 0 else "")
 
 
 def _listed_with_gangs(names: Sequence[str], gangs: Mapping[str, str]) -> str:

@@ -37,6 +37,7 @@ from koordinator.api.resource_names import (
     RDMA,
 )
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.text import number_of_named
 from koordinator.scheduler.contract import PluginSpec
 from koordinator.scheduler.profile import plugin_names
 
@@ -159,8 +160,9 @@ def _of_pods(
             by_profile.setdefault(pod.spec.scheduler_name, []).append(pod.key)
     for profile, keys in by_profile.items():
         yield (
-            f"{_counted('pod', keys)} {'asks' if len(keys) == 1 else 'ask'} for {feature.called}, "
-            f"which has no effect: profile {profile} has no plugin {feature.plugin}; {hint}"
+            f"{number_of_named(keys, 'pod', SHOWN)} {'asks' if len(keys) == 1 else 'ask'} "
+            f"for {feature.called}, which has no effect: profile {profile} has no plugin "
+            f"{feature.plugin}; {hint}"
         )
 
 
@@ -176,7 +178,7 @@ def _of_missing_quotas(
             missing.setdefault(name, []).append(pod.key)
     for name, keys in missing.items():
         yield (
-            f"there is no ElasticQuota {name!r}, which {_counted('pod', keys)} "
+            f"there is no ElasticQuota {name!r}, which {number_of_named(keys, 'pod', SHOWN)} "
             f"{'names' if len(keys) == 1 else 'name'}: counted for {DEFAULT_QUOTA}"
         )
 
@@ -186,11 +188,6 @@ def _of_objects(feature: _Feature, given: Iterable[KubeObject], hint: str) -> It
         keys = [obj.key for obj in given if isinstance(obj, kind)]
         if keys:
             yield (
-                f"{_counted(kind.KIND, keys)} without effect on pending pods: none is of a profile "
-                f"with the plugin {feature.plugin}; {hint}"
+                f"{number_of_named(keys, kind.KIND, SHOWN)} without effect on pending pods: "
+                f"none is of a profile with the plugin {feature.plugin}; {hint}"
             )
-
-
-def _counted(what: str, keys: Sequence[str]) -> str:
-    more = ", …" if len(keys) > SHOWN else ""
-    return f"{len(keys)} {what}{'' if len(keys) == 1 else 's'} ({', '.join(keys[:SHOWN])}{more})"

@@ -11,6 +11,7 @@ from koordinator.domain.amounts import add, to_quantities
 from koordinator.domain.gangs import Gang, GangCache, GroupTree
 from koordinator.domain.gangs.gang import MemberState
 from koordinator.domain.pod_requests import Requests, add_overhead, pod_requests
+from koordinator.foundation.text import listed
 from koordinator.scheduler.contract import AllocationResult
 from koordinator.scheduler.cycle.evaluation import view_for
 from koordinator.scheduler.cycle.reserve import reserve
@@ -238,14 +239,13 @@ def _more_members(
     """Yield remedies for one short gang; ``there`` are all ungated members of its group."""
     blocked = sorted(k for k, one in gang.members.items() if one.state is MemberState.BLOCKED)
     own, missing = _unblocked(gang), _missing_count(gang)
-    listed = ", ".join(own[:NAMED]) or "none"
-    listed += f" and {len(own) - NAMED} more" if len(own) > NAMED else ""
+    present = listed(own, NAMED) or "none"
     if blocked:
         text = f"remove the scheduling gates of {', '.join(blocked[:NAMED])}, members of {gang.id}"
         enough = alone and len(blocked) >= missing and start_together([*there, *blocked], {})
         yield Remedy(kind="open-gates", text=text, sufficient=enough)
     verb = "is" if len(own) == 1 else "are"
-    text = f"create {missing} more {_members_of(missing, gang)}: there {verb} {listed}"
+    text = f"create {missing} more {_members_of(missing, gang)}: there {verb} {present}"
     copies = {_example(gang, explained): missing}
     yield Remedy(kind="gang", text=text, sufficient=alone and start_together(there, copies))
     if alone and gang.present and start_together(there, {}):

@@ -16,6 +16,7 @@ from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, MID_CPU, MID_MEMORY
 from koordinator.domain.reserve_pod import display_name
 from koordinator.foundation.arrays import BoolArray
+from koordinator.foundation.text import listed
 from koordinator.scheduler.contract import ActivePlugin, Refusal, plugins_with
 from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.gangs import all_fit, nodes_for_all
@@ -446,7 +447,7 @@ def _missing_reports(question: Question) -> Iterator[Remedy]:
             silent[kind] = silent.get(kind, False) | obstacles.blocked[index]
     for kind, mask in silent.items():
         nodes = [obstacles.names[place] for place in mask.nonzero()[0].tolist()]
-        text = f"run koordlet on {_some(nodes)}: it reports the {kind} of its node"
+        text = f"run koordlet on {listed(nodes, NAMED)}: it reports the {kind} of its node"
         yield Remedy(kind=REPORT, text=text, sufficient=False, tried=False)
 
 
@@ -538,12 +539,7 @@ def _ended(question: Question, pods: Sequence[PlacedPod]) -> str:
 
 
 def _listed(pods: Sequence[PlacedPod]) -> str:
-    return _some([display_name(placed.pod) for placed in pods])
-
-
-def _some(names: Sequence[str]) -> str:
-    more = len(names) - NAMED
-    return ", ".join(names[:NAMED]) + (f" and {more} more" if more > 0 else "")
+    return listed([display_name(placed.pod) for placed in pods], NAMED)
 
 
 def _have(pods: Sequence[PlacedPod]) -> str:

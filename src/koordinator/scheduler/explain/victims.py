@@ -15,6 +15,7 @@ from koordinator.domain.dynamic_resources.allocation import claim_names
 from koordinator.domain.pod_requests import pod_requests
 from koordinator.domain.reserve_pod import display_name, is_reserve_pod, reservation_name
 from koordinator.domain.resized_pods import granted_requests, least_requests, with_least_requests
+from koordinator.foundation.text import listed
 from koordinator.scheduler.diagnosis import amount_text
 from koordinator.scheduler.explain.explanation import Remedy
 from koordinator.scheduler.explain.question import Question
@@ -72,9 +73,8 @@ def budgets_against(question: Question, pods: Sequence[PlacedPod]) -> str:
         allowed = max(budget.status.disruptions_allowed, 0)
         if len(covered) > allowed:
             many = f"only {allowed} eviction{'s' * (allowed > 1)}" if allowed else "no eviction"
-            names = ", ".join(display_name(placed.pod) for placed in covered[:NAMED])
-            more = f" and {len(covered) - NAMED} more" if len(covered) > NAMED else ""
-            texts.append(f"PodDisruptionBudget {budget.key} allows {many} of {names}{more} now")
+            names = listed([display_name(placed.pod) for placed in covered], NAMED)
+            texts.append(f"PodDisruptionBudget {budget.key} allows {many} of {names} now")
     return " and ".join(texts)
 
 

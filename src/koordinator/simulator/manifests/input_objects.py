@@ -19,6 +19,7 @@ from koordinator.api.selectors import matches
 from koordinator.api.workload import PodController
 from koordinator.cluster.memory.admission import SYSTEM_PRIORITY_CLASSES, shipped_priority_classes
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.text import number_of_named
 from koordinator.simulator.operator_workloads import OperatorWorkload
 from koordinator.simulator.pod_controllers import not_simulated, with_pods
 
@@ -95,9 +96,7 @@ def _of_refusals(objects: Sequence[KubeObject], pods: Sequence[Pod]) -> Iterator
 
 
 def _listed(pods: Sequence[Pod]) -> str:
-    names = ", ".join(pod.key for pod in pods[:SHOWN])
-    more = ", …" if len(pods) > SHOWN else ""
-    return f"{len(pods)} pod{'' if len(pods) == 1 else 's'} ({names}{more})"
+    return number_of_named([pod.key for pod in pods], "pod", SHOWN)
 
 
 #: Kinds by which an API server's admission sets requests, overhead or selectors, or refuses pods.
@@ -223,8 +222,7 @@ def with_known_priorities(
 def _of_missing(
     name: str, keys: Sequence[str], shipped: Mapping[str, KubeObject], default: int
 ) -> str:
-    pods = f"{len(keys)} pod{'' if len(keys) == 1 else 's'} ({', '.join(keys[:SHOWN])}"
-    pods += ", …)" if len(keys) > SHOWN else ")"
+    pods = number_of_named(keys, "pod", SHOWN)
     shipped_class = shipped.get(name)
     if isinstance(shipped_class, PriorityClass):
         what = f"taken as the chart installs it, with {shipped_class.value}"

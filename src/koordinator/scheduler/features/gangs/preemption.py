@@ -8,6 +8,7 @@ from koordinator.domain.gangs import GangAttempt
 from koordinator.foundation.arrays import IntArray
 from koordinator.foundation.errors import ClusterError
 from koordinator.foundation.lazy_dataclass import dataclass
+from koordinator.foundation.text import listed
 from koordinator.scheduler.contract import ActivePlugin
 from koordinator.scheduler.cycle import (
     UNBOUNDED,
@@ -186,12 +187,11 @@ def headroom_message(headroom: GangHeadroom, node: str, error: ClusterError | No
     """Return the preemption message for a member; ``node`` is its nominated node, if any."""
     if not headroom.pods:
         return headroom.message
-    names = ", ".join(victim.key for victim in headroom.victims[:SHOWN])
-    more = f" and {len(headroom.victims) - SHOWN} more" if len(headroom.victims) > SHOWN else ""
+    names = listed([victim.key for victim in headroom.victims], SHOWN)
     if error is not None:
-        text = f"preemption: not all of {names}{more} could be evicted: {error}"
+        text = f"preemption: not all of {names} could be evicted: {error}"
     elif headroom.victims:
-        text = f"preemption: {names}{more} evicted for {len(headroom.pods)} members of the gang"
+        text = f"preemption: {names} evicted for {len(headroom.pods)} members of the gang"
     else:
         text = f"preemption: {len(headroom.pods)} members of the gang wait for terminating pods"
     return f"{text}; it is nominated to node {node}" if node else text
