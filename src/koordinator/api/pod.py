@@ -10,6 +10,9 @@ from msgspec import field
 
 from koordinator.api.core import (
     Affinity,
+    NodeAffinity,
+    NodeSelector,
+    PodAffinityTerm,
     ResourceList,
     ResourceRequirements,
     Toleration,
@@ -119,6 +122,29 @@ class PodSpec(ApiStruct, frozen=True, kw_only=True):
     runtime_class_name: str | None = None
     workload_ref: WorkloadReference | None = None  # of Kubernetes 1.35
     scheduling_group: SchedulingGroup | None = None  # from Kubernetes 1.36 on
+
+    @property
+    def node_affinity(self) -> NodeAffinity | None:
+        """Required and preferred node affinity, None without any."""
+        return None if self.affinity is None else self.affinity.node_affinity
+
+    @property
+    def required_node_affinity(self) -> NodeSelector | None:
+        """Required node affinity, None without it."""
+        terms = self.node_affinity
+        return None if terms is None else terms.required_during_scheduling_ignored_during_execution
+
+    @property
+    def required_pod_affinity(self) -> tuple[PodAffinityTerm, ...]:
+        """Required terms of pod affinity."""
+        terms = None if self.affinity is None else self.affinity.pod_affinity
+        return () if terms is None else terms.required_during_scheduling_ignored_during_execution
+
+    @property
+    def required_pod_anti_affinity(self) -> tuple[PodAffinityTerm, ...]:
+        """Required terms of pod anti-affinity."""
+        terms = None if self.affinity is None else self.affinity.pod_anti_affinity
+        return () if terms is None else terms.required_during_scheduling_ignored_during_execution
 
 
 class ContainerStateWaiting(ApiStruct, frozen=True, kw_only=True):

@@ -35,7 +35,7 @@ def accepts(node: Node, pod: Pod) -> bool:
 def acceptance_key(pod: Pod) -> Hashable:
     """Return the fields of a pod that ``accepts`` reads, as a key for caches."""
     spec = pod.spec
-    affinity = spec.affinity.node_affinity if spec.affinity else None
+    affinity = spec.node_affinity
     if not (spec.node_selector or affinity or spec.tolerations):
         return b""
     return msgspec.msgpack.encode((sorted(spec.node_selector.items()), affinity, spec.tolerations))
@@ -86,9 +86,7 @@ def fits_beside(node: Node, pod: Pod, view: ClusterView) -> bool:
 
 
 def _is_repelled(node: Node, pod: Pod, view: ClusterView) -> bool:
-    affinity = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None
-    terms = affinity.required_during_scheduling_ignored_during_execution if affinity else ()
-    for term in terms:
+    for term in pod.spec.required_pod_anti_affinity:
         if term.topology_key not in node.metadata.labels:
             continue
         scope = scope_of(term, pod.metadata.namespace, pod.metadata.labels)

@@ -60,14 +60,13 @@ def admits_pod(node: Node, spec: PodSpec) -> bool:
     labels = node.metadata.labels
     if any(labels.get(key) != value for key, value in spec.node_selector.items()):
         return False
-    affinity = spec.affinity.node_affinity if spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    required = spec.required_node_affinity
     return required is None or matches_node_selector(required, node)
 
 
 def preferred_weight(node: Node, spec: PodSpec) -> int:
     """Return the sum of weights of the preferred terms that the node matches."""
-    affinity = spec.affinity.node_affinity if spec.affinity else None
+    affinity = spec.node_affinity
     if affinity is None:
         return 0
     return sum(

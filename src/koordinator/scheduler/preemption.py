@@ -15,7 +15,6 @@ from koordinator.api.labels import PREEMPTION_POLICY
 from koordinator.api.pod import DISRUPTION_TARGET, PREEMPTED, Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.api.selectors import matches
-from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import ExtenderError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.post_filter import (
@@ -63,7 +62,7 @@ class PreemptionCandidate:
     def cost(self) -> tuple[int, int, int, int, float]:
         """Smaller is better; a tie goes to the candidate found first."""
         top = self.victims[0].priority
-        starts = [_started_s(v) for v in self.victims if v.priority == top]
+        starts = [v.started_s for v in self.victims if v.priority == top]
         return (
             self.violations,
             top,
@@ -324,12 +323,4 @@ def by_importance(placed: PlacedPod) -> tuple[int, float, str]:
 
     The pod's key comes last: the order of the pods on a row depends on what was tried before.
     """
-    return -placed.priority, _started_s(placed), placed.key
-
-
-def _started_s(placed: PlacedPod) -> float:
-    """Return when the pod started.
-
-    One that has not started counts as starting now: later than all that have.
-    """
-    return to_epoch_s(placed.pod.status.start_time, default=float("inf"))
+    return -placed.priority, placed.started_s, placed.key

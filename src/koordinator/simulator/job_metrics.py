@@ -367,8 +367,7 @@ def _models(spec: PodSpec) -> tuple[str, ...]:
     selected = spec.node_selector.get(GPU_MODEL)
     if selected:
         return (selected,)
-    node = spec.affinity.node_affinity if spec.affinity is not None else None
-    required = node.required_during_scheduling_ignored_during_execution if node else None
+    required = spec.required_node_affinity
     models = {
         value
         for term in (required.node_selector_terms if required else ())

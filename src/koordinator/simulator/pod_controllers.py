@@ -610,8 +610,7 @@ def _pinned(spec: PodSpec, node: str) -> PodSpec:
 
 def _only_node(pod: Pod) -> str:
     """Return the node that a DaemonSet's pod is for; empty if it does not say."""
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    required = pod.spec.required_node_affinity
     terms = required.node_selector_terms if required else ()
     named = [v for term in terms for field in term.match_fields for v in field.values]
     return pod.spec.node_name or (named[0] if named else "")

@@ -93,7 +93,7 @@ def _feasible_nodes(by_node: Mapping[str, Sequence[Pod]], nodes: Sequence[Node])
     for pods in by_node.values():
         for pod in pods:
             spec = pod.spec
-            affinity = spec.affinity.node_affinity if spec.affinity else None
+            affinity = spec.node_affinity
             read = (sorted(spec.node_selector.items()), affinity, spec.tolerations)
             kinds.setdefault(msgspec.msgpack.encode(read), pod)
     feasible: set[str] = set()

@@ -6,7 +6,6 @@ pkg/utils/predicates.go ``CheckPodsWithAntiAffinityExist``.
 
 from collections.abc import Mapping, Sequence
 
-from koordinator.api.core import PodAffinityTerm
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.descheduler.candidates import (
@@ -40,7 +39,8 @@ class RemovePodsViolatingInterPodAntiAffinity:
         }
         pods = {pod.key: pod for there in on.values() for pod in there}
         for name in by_name:
-            for pod in in_low_priority_order(filter(_required, on[name])):
+            repelling = (pod for pod in on[name] if pod.spec.required_pod_anti_affinity)
+            for pod in in_low_priority_order(repelling):
                 if (
                     self._is_too_near(pod, pods, by_name)
                     and self.candidates.may_go(pod)
@@ -50,7 +50,7 @@ class RemovePodsViolatingInterPodAntiAffinity:
 
     def _is_too_near(self, pod: Pod, pods: Mapping[str, Pod], nodes: Mapping[str, Node]) -> bool:
         here = nodes[pod.spec.node_name]
-        for term in _required(pod):
+        for term in pod.spec.required_pod_anti_affinity:
             scope = scope_of(term, pod.metadata.namespace, pod.metadata.labels)
             for other in pods.values():
                 if (
@@ -67,11 +67,6 @@ def build_remove_pods_violating_inter_pod_anti_affinity(
 ) -> RemovePodsViolatingInterPodAntiAffinity:
     """Build the plugin."""
     return RemovePodsViolatingInterPodAntiAffinity(handle, scoped_candidates(handle, args))
-
-
-def _required(pod: Pod) -> Sequence[PodAffinityTerm]:
-    affinity = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity else None
-    return affinity.required_during_scheduling_ignored_during_execution if affinity else ()
 
 
 def _are_together(one: Node, other: Node, key: str) -> bool:

@@ -79,15 +79,12 @@ def build_remove_pods_violating_node_affinity(
 
 def _is_unfit(pod: Pod, node: Node, _: Sequence[Node]) -> bool:
     """Return whether a pod with required terms is on a node that does not match."""
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    if affinity is None or affinity.required_during_scheduling_ignored_during_execution is None:
-        return False
-    return not admits_pod(node, pod.spec)
+    return pod.spec.required_node_affinity is not None and not admits_pod(node, pod.spec)
 
 
 def _is_worse(pod: Pod, node: Node, nodes: Sequence[Node]) -> bool:
     """Return whether another node has a higher preferred weight."""
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+    affinity = pod.spec.node_affinity
     if affinity is None or not affinity.preferred_during_scheduling_ignored_during_execution:
         return False
     here = preferred_weight(node, pod.spec)

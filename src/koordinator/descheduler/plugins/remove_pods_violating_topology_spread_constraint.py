@@ -75,10 +75,7 @@ class _Constraint:
     def identity(self) -> bytes:
         """Return a key that is equal for equal constraints."""
         spec = self.example.spec
-        affinity = spec.affinity.node_affinity if spec.affinity else None
-        required = (
-            affinity.required_during_scheduling_ignored_during_execution if affinity else None
-        )
+        required = spec.required_node_affinity
         return msgspec.msgpack.encode(
             (
                 self.max_skew,
@@ -227,7 +224,7 @@ def _movable_last(pods: Sequence[Pod], may_go: Callable[[Pod], bool]) -> list[Po
     """
 
     def key(pod: Pod) -> tuple[bool, bool, bool, int]:
-        affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
+        affinity = pod.spec.node_affinity
         is_bound = bool(pod.spec.node_selector) or affinity is not None
         priority = pod.spec.priority
         return may_go(pod), not is_bound, priority is not None, priority or 0

@@ -131,14 +131,11 @@ def _share_claims(members: Sequence[Member]) -> bool:
 
 def _is_cluster_scoped(pod: Pod) -> bool:
     """Return whether the pod has rules about other nodes, which new nodes would change."""
-    affinity = pod.spec.affinity
-    near = affinity.pod_affinity if affinity is not None else None
-    apart = affinity.pod_anti_affinity if affinity is not None else None
-    terms = apart.required_during_scheduling_ignored_during_execution if apart is not None else ()
+    spec = pod.spec
     return (
-        any(c.when_unsatisfiable == "DoNotSchedule" for c in pod.spec.topology_spread_constraints)
-        or (near is not None and bool(near.required_during_scheduling_ignored_during_execution))
-        or any(term.topology_key != HOSTNAME for term in terms)
+        any(c.when_unsatisfiable == "DoNotSchedule" for c in spec.topology_spread_constraints)
+        or bool(spec.required_pod_affinity)
+        or any(term.topology_key != HOSTNAME for term in spec.required_pod_anti_affinity)
     )
 
 

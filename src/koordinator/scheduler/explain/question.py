@@ -151,9 +151,7 @@ class Question:
     @property
     def has_required_pod_affinity(self) -> bool:
         """Whether the pod has required pod affinity."""
-        affinity = self.pod.spec.affinity
-        near = affinity.pod_affinity if affinity is not None else None
-        return near is not None and bool(near.required_during_scheduling_ignored_during_execution)
+        return bool(self.pod.spec.required_pod_affinity)
 
     def shortfall_of(self, index: int) -> dict[str, int]:
         """Return the missing amounts of the pod's requests on a node, by resource.

@@ -156,11 +156,9 @@ def _owner_text(owner: ReservationOwner) -> str:
 
 def is_pinned(pod: PodClass, objects: ObjectTable) -> bool:
     """Return whether the pod names its nodes, or its volumes or allocated claims do."""
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity is not None else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
     return (
         HOSTNAME in pod.spec.node_selector
-        or _names_nodes(required)
+        or _names_nodes(pod.spec.required_node_affinity)
         or SCHEDULING_HINT.is_in(pod.annotations)
         or any(_volume_names_nodes(objects, claim) for claim in _claims(pod, objects))
         or any(map(_is_allocated_on_nodes, _device_claims(pod, objects)))

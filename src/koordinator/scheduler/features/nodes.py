@@ -201,7 +201,7 @@ def node_page(state: ClusterState, name: str) -> dict[str, Any]:
         "pods": _infos(pods),
         "podsWithAffinity": _infos(p for p in pods if _has_affinity(p.pod)),
         "podsWithRequiredAntiAffinity": _infos(
-            p for p in pods if _has_required_anti_affinity(p.pod)
+            p for p in pods if p.pod.spec.required_pod_anti_affinity
         ),
         "usedPorts": _ports(pods),
         "requested": _amounts(state, requested),
@@ -234,11 +234,6 @@ def _has_affinity(pod: Pod) -> bool:
     return affinity is not None and (
         affinity.pod_affinity is not None or affinity.pod_anti_affinity is not None
     )
-
-
-def _has_required_anti_affinity(pod: Pod) -> bool:
-    apart = pod.spec.affinity.pod_anti_affinity if pod.spec.affinity is not None else None
-    return apart is not None and bool(apart.required_during_scheduling_ignored_during_execution)
 
 
 def _ports(pods: Iterable[PlacedPod]) -> dict[str, list[dict[str, Any]]]:

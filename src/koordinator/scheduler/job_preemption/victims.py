@@ -13,7 +13,6 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import field
-from math import inf
 
 import numpy as np
 
@@ -22,7 +21,6 @@ from koordinator.api.pod import Pod
 from koordinator.api.policy import PodDisruptionBudget
 from koordinator.domain.gangs import Gang, GangCache
 from koordinator.foundation.arrays import BoolArray, FloatArray, IntArray
-from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.job_preemption.freed import correct_for_holds
 from koordinator.scheduler.post_filter import Allows
@@ -221,7 +219,7 @@ class _Columns:
     def __init__(self, placed_pods: _PlacedPods, rank: IntArray, violating: BoolArray) -> None:
         self._placed_pods, self.rank, self.violating = placed_pods, rank, violating
         self.priority = placed_pods.priority
-        self.started_s = np.array([_started_s(placed) for placed in placed_pods.pods], float)
+        self.started_s = np.array([placed.started_s for placed in placed_pods.pods], float)
         self.price = np.ones(len(rank))
         self.whole = rank.copy()
         self.job = np.full(len(rank), -1)
@@ -390,15 +388,9 @@ def _violating(placed_pods: _PlacedPods, budgets: Sequence[PodDisruptionBudget])
             for at in np.flatnonzero(of_kind[kinds] & ~terminating).tolist()
             if placed_pods.pods[at].pod.metadata.name not in budget.status.disrupted_pods
         ]
-        covered.sort(key=lambda at: (priority[at], -_started_s(placed_pods.pods[at])))
+        covered.sort(key=lambda at: (priority[at], -placed_pods.pods[at].started_s))
         out[covered[max(budget.status.disruptions_allowed, 0) :]] = True
     return out
-
-
-def _started_s(placed: PlacedPod) -> float:
-    """Return when the pod started; one that has not started counts as later than all others."""
-    start = placed.pod.status.start_time
-    return inf if start is None else to_epoch_s(start)
 
 
 @dataclass(frozen=True, slots=True)

@@ -296,12 +296,8 @@ def _read(pod: PodClass) -> AffinityTerms:
             for term, weight in listed
         )
 
-    required = terms(
-        (t, 0) for t in (near.required_during_scheduling_ignored_during_execution if near else ())
-    )
-    forbidden = terms(
-        (t, 0) for t in (apart.required_during_scheduling_ignored_during_execution if apart else ())
-    )
+    required = terms((term, 0) for term in pod.spec.required_pod_affinity)
+    forbidden = terms((term, 0) for term in pod.spec.required_pod_anti_affinity)
     preferred = terms(
         (weighted.pod_affinity_term, sign * weighted.weight)
         for side, sign in ((near, 1), (apart, -1))

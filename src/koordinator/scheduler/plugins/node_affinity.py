@@ -71,16 +71,12 @@ class NodeAffinityPlugin:
         )
 
     def _filters(self, _snapshot: Snapshot, pod: PodClass) -> bool:
-        own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-        terms = (own, self.added)
-        return bool(pod.spec.node_selector) or any(
-            t is not None and t.required_during_scheduling_ignored_during_execution for t in terms
-        )
+        required = (pod.spec.required_node_affinity, self._enforced)
+        return bool(pod.spec.node_selector) or any(terms is not None for terms in required)
 
     def prefilter(self, _snapshot: Snapshot, pod: PodClass) -> Refusal | Shortlist | None:
         """Return the nodes that the pod names, as pods of DaemonSets do."""
-        own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-        required = own.required_during_scheduling_ignored_during_execution if own else None
+        required = pod.spec.required_node_affinity
         if required is None or not required.node_selector_terms:
             return None
         listed = [_named(term) for term in required.node_selector_terms]
@@ -182,10 +178,9 @@ class NodeAffinityPlugin:
         return added.required_during_scheduling_ignored_during_execution if added else None
 
     def _preferred(self, pod: PodClass) -> tuple[PreferredSchedulingTerm, ...]:
-        own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
         return tuple(
             term
-            for terms in (own, self.added)
+            for terms in (pod.spec.node_affinity, self.added)
             if terms is not None
             for term in terms.preferred_during_scheduling_ignored_during_execution
         )
@@ -199,8 +194,7 @@ def _missing_labels(view: Snapshot, pod: PodClass) -> list[tuple[str, str]]:
 
 def _unmatched_terms(view: Snapshot, pod: PodClass) -> tuple[NodeSelectorTerm, ...]:
     """Return the required terms of the pod if a node matches none of them."""
-    own = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    required = own.required_during_scheduling_ignored_during_execution if own else None
+    required = pod.spec.required_node_affinity
     if required is None or matches_selector(view, required)[0]:
         return ()
     return required.node_selector_terms
@@ -208,14 +202,9 @@ def _unmatched_terms(view: Snapshot, pod: PodClass) -> tuple[NodeSelectorTerm, .
 
 def _domain_keys(view: Snapshot, pod: PodClass) -> frozenset[str]:
     """Return the topology keys of pod affinity: relabelling could break rules of other pods."""
-    affinity = pod.spec.affinity
-    sides = (affinity.pod_affinity, affinity.pod_anti_affinity) if affinity else ()
-    own = {
-        term.topology_key
-        for side in sides
-        if side is not None
-        for term in side.required_during_scheduling_ignored_during_execution
-    }
+    spec = pod.spec
+    terms = (*spec.required_pod_affinity, *spec.required_pod_anti_affinity)
+    own = {term.topology_key for term in terms}
     others = view.cluster.terms_about(pod, TermKind.ANTI_AFFINITY)
     return frozenset(own.union(term.topology_key for term in others))
 

@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field, replace
 from enum import StrEnum
+from math import inf
 from typing import Generic, TypeVar
 
 import numpy as np
@@ -19,6 +20,7 @@ from koordinator.api.pod import Pod
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.domain.reserve_pod import HIGHEST_PRIORITY
 from koordinator.foundation.arrays import IntArray, extended
+from koordinator.foundation.clock import to_epoch_s
 from koordinator.foundation.errors import BugError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.foundation.memo import Memo
@@ -68,6 +70,11 @@ class PlacedPod(Struct, eq=False):  # a struct: one is made per pod
     def renew(self, pod: Pod) -> None:
         """Take over another version of the pod."""
         self.pod, self._since_s = pod, None
+
+    @property
+    def started_s(self) -> float:
+        """Start time; infinity before the start, so that the pod counts as the latest."""
+        return to_epoch_s(self.pod.status.start_time, default=inf)
 
     @property
     def priority(self) -> int:

@@ -25,8 +25,8 @@ def affinity_key(pod: PodClass) -> bytes:
 
 
 def _affinity_key(pod: PodClass) -> bytes:
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    return msgspec.msgpack.encode((sorted(pod.spec.node_selector.items()), affinity))
+    spec = pod.spec
+    return msgspec.msgpack.encode((sorted(spec.node_selector.items()), spec.node_affinity))
 
 
 def matches_required(snapshot: Snapshot, pod: PodClass) -> BoolArray:
@@ -51,8 +51,7 @@ def _required(snapshot: Snapshot, pod: PodClass) -> BoolArray:
     mask = np.ones(len(snapshot), bool)
     for key, value in pod.spec.node_selector.items():
         mask &= has_label(snapshot, key, (value,))
-    affinity = pod.spec.affinity.node_affinity if pod.spec.affinity else None
-    required = affinity.required_during_scheduling_ignored_during_execution if affinity else None
+    required = pod.spec.required_node_affinity
     if required is not None:
         mask &= matches_selector(snapshot, required)
     return mask
