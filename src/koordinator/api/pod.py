@@ -166,6 +166,12 @@ class ContainerState(ApiStruct, frozen=True, kw_only=True):
     waiting: ContainerStateWaiting | None = None
     terminated: ContainerStateTerminated | None = None
 
+    @property
+    def reasons(self) -> tuple[str, ...]:
+        """Reasons why the container does not run, empty if none is stated."""
+        states = (self.waiting, self.terminated)
+        return tuple(state.reason for state in states if state is not None and state.reason)
+
 
 class ContainerStatus(ApiStruct, frozen=True, kw_only=True):
     """Report of a node about a container.

@@ -5,10 +5,13 @@ Source: k8s.io/apimachinery pkg/util/validation/validation.go.
 """
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import lru_cache
+from typing import TypeVar
 
 from koordinator.foundation.errors import InputError
+
+Item = TypeVar("Item")
 
 _MAX_LABEL = 63
 _MAX_SUBDOMAIN = 253
@@ -105,6 +108,21 @@ def check_annotation_keys(annotations: Mapping[str, str], path: str) -> None:
     for key in annotations:
         if not is_label_key(key) and not is_label_key(key.lower()):
             raise invalid_value(path, key, _LABEL_KEY_RULE)
+
+
+def numbered(items: Iterable[Item], path: str) -> Iterator[tuple[str, Item]]:
+    """Yield the items of a list with their paths."""
+    for index, item in enumerate(items):
+        yield f"{path}[{index}]", item
+
+
+def check_unique(values: Iterable[object], path: str, field: str = "") -> None:
+    """Raise InputError for a value that occurs twice; ``field`` is its path in the item."""
+    seen: set[object] = set()
+    for place, value in numbered(values, path):
+        if value in seen:
+            raise InputError(f"must be unique, got {value!r} again", path=f"{place}{field}")
+        seen.add(value)
 
 
 def check_one_of(text: str, accepted: Collection[str], path: str) -> None:

@@ -1,7 +1,5 @@
 """Command ``koord gang``: gangs, their members, and the reasons for which they wait."""
 
-import sys
-from collections.abc import Sequence
 from dataclasses import field
 from typing import Annotated
 
@@ -22,7 +20,6 @@ from koordinator.api.kubescheduler.gates import (
     GENERIC_WORKLOAD,
     TOPOLOGY_PLACEMENTS,
 )
-from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.cli.component.dataclass_flags import with_flags
 from koordinator.cli.component.flags import KUBECONFIG_CONTEXT, READ_CLUSTER, Files, Print
@@ -33,14 +30,13 @@ from koordinator.cli.input.configuration import (
     NAMED_CONFIGURATION,
     read_configuration,
 )
-from koordinator.cli.input.live import LiveObjects, is_live, readable_objects
+from koordinator.cli.input.live import LiveObjects, is_live, read_objects
 from koordinator.cli.input.scope import ScopeFlags
-from koordinator.cli.output import Output, console, print_data, print_with_reasons, warn
+from koordinator.cli.output import Output, console, print_data, print_with_reasons
 from koordinator.domain.gangs import GangDefaults, GangSummary, LayerSummary, gang_summaries
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.explain import Explanation
 from koordinator.simulator.explanations import explain_pods
-from koordinator.simulator.manifests.reader import read_manifests
 
 #: Gates with which gangs of every kind are scheduled, by all that their objects state.
 _GATES = FeatureGates(
@@ -76,7 +72,7 @@ class GangFlags:
 @with_flags
 def list_gangs(flags: GangFlags) -> None:
     """Print a line per gang: the members that it needs and has, and why it waits."""
-    live = _read(flags)
+    live = read_objects(flags.files, flags.kubeconfig, flags.context, flags.scope)
     gangs = [one for one in _summaries(flags, live) if _is_selected(one, flags, live)]
     if flags.output is not Output.TABLE:
         print_data({"gangs": [_as_data(one) for one in gangs]}, flags.output)
@@ -100,7 +96,7 @@ def show_gang(
     flags: GangFlags,
 ) -> None:
     """Print one gang with all its members."""
-    live = _read(flags)
+    live = read_objects(flags.files, flags.kubeconfig, flags.context, flags.scope)
     gangs = {one.gang: one for one in _summaries(flags, live)}
     one = gangs[flags.scope.gang_name(name, gangs, live.namespace, "gang show")]
     if flags.output is not Output.TABLE:
@@ -135,17 +131,6 @@ def _layer_text(layer: LayerSummary) -> str:
     counts = ", ".join(f"{name} {count}" for name, count in layer.domains.items())
     words = f" ({', '.join(rules)})" if rules else ""
     return f"{layer.layer}{words}: {counts or 'no pods yet'}"
-
-
-def _read(flags: GangFlags) -> LiveObjects:
-    flags.scope.check()
-    files, kubeconfig, context = flags.files, flags.kubeconfig, flags.context
-    objects: Sequence[KubeObject] = (
-        read_manifests(files, sys.stdin.buffer, on_notice=warn) if files else []
-    )
-    if not is_live(files, kubeconfig, context):
-        return LiveObjects(objects, "")
-    return readable_objects(objects, kubeconfig, context, flags.scope.namespace)
 
 
 def _is_selected(one: GangSummary, flags: GangFlags, live: LiveObjects) -> bool:

@@ -1,6 +1,5 @@
 """Command ``koord quota tree``: usage and limits of quotas, and loans between them."""
 
-import sys
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import field
 from typing import Annotated
@@ -33,7 +32,7 @@ from koordinator.cli.input.configuration import (
     NAMED_CONFIGURATION,
     read_configuration,
 )
-from koordinator.cli.input.live import LiveObjects, is_live, read_gates, readable_objects
+from koordinator.cli.input.live import LiveObjects, read_gates, read_objects
 from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.output import Output, console, print_data, warn
 from koordinator.domain.amounts import Amounts
@@ -55,7 +54,6 @@ from koordinator.domain.quota.figures import (
     quotas_as_data,
 )
 from koordinator.foundation.lazy_dataclass import dataclass
-from koordinator.simulator.manifests.reader import read_manifests
 
 KINDS: tuple[type[KubeObject], ...] = (Node, ElasticQuota, Pod)
 BAR = 24  # characters
@@ -97,13 +95,7 @@ class QuotaFlags:
 
     def read(self) -> LiveObjects:
         """Return the objects of manifests and cluster.  Raises InputError if neither is given."""
-        self.scope.check()
-        objects: Sequence[KubeObject] = (
-            read_manifests(self.files, sys.stdin.buffer, on_notice=warn) if self.files else []
-        )
-        if not is_live(self.files, self.kubeconfig, self.context):
-            return LiveObjects(objects, "")
-        return readable_objects(objects, self.kubeconfig, self.context, self.scope.namespace, KINDS)
+        return read_objects(self.files, self.kubeconfig, self.context, self.scope, KINDS)
 
 
 @app.command()

@@ -4,9 +4,10 @@ Source: koordinator pkg/descheduler/node/node.go, ``NodeFit``; kubernetes-sigs/d
 pkg/descheduler/node/node.go for ``fits_beside``.
 """
 
-from collections.abc import Hashable, Iterable
+from collections.abc import Hashable, Iterable, Sequence
 
 import msgspec
+import numpy as np
 
 from koordinator.api.core import Namespace
 from koordinator.api.node import Node
@@ -16,6 +17,7 @@ from koordinator.domain.amounts import bounded
 from koordinator.domain.node_selection import FORBIDDING, admits_pod, untolerated
 from koordinator.domain.pod_affinity import PodScope, scope_of
 from koordinator.domain.pod_requests import Requests, pod_requests
+from koordinator.foundation.arrays import BoolArray
 
 
 def is_ready(node: Node) -> bool:
@@ -32,8 +34,25 @@ def accepts(node: Node, pod: Pod) -> bool:
     )
 
 
-def acceptance_key(pod: Pod) -> Hashable:
-    """Return the fields of a pod that ``accepts`` reads, as a key for caches."""
+class AcceptingNodes:
+    """Nodes whose cordon, labels and taints admit a pod, kept for pods with the same rules."""
+
+    def __init__(self, nodes: Sequence[Node]) -> None:
+        self._nodes = nodes
+        self._by_key: dict[Hashable, BoolArray] = {}
+
+    def of(self, pod: Pod) -> BoolArray:
+        """Return ``(n_nodes,)``: the node admits the pod."""
+        key = _acceptance_key(pod)
+        known = self._by_key.get(key)
+        if known is None:
+            known = np.array([accepts(node, pod) for node in self._nodes], bool)
+            self._by_key[key] = known
+        return known
+
+
+def _acceptance_key(pod: Pod) -> Hashable:
+    """Return the fields of a pod that ``accepts`` reads."""
     spec = pod.spec
     affinity = spec.node_affinity
     if not (spec.node_selector or affinity or spec.tolerations):

@@ -53,6 +53,12 @@ def bounded(name: str, quantity: Quantity) -> int:
     return max(min(canonical(name, quantity), LARGEST), 0)
 
 
+def value_of(resources: ResourceList, name: str) -> int:
+    """Return a quantity in whole units; 0 if it is missing or negative."""
+    quantity = resources.get(name)
+    return max(quantity.value(), 0) if quantity is not None else 0
+
+
 def canonical_amounts(resources: ResourceList | None) -> dict[str, int]:
     """Return the canonical amounts of a resource list, each clipped to 0..LARGEST."""
     return {name: bounded(name, quantity) for name, quantity in (resources or {}).items()}

@@ -103,16 +103,15 @@ def whole_units(amounts: BatchAmounts) -> YarnResource:
     return YarnResource(vcores, amounts.memory_bytes // BYTES_PER_MIB)
 
 
-def units_that_cover(amounts: BatchAmounts) -> YarnResource:
+def units_that_cover(amounts: BatchAmounts, bytes_per_mb: int = BYTES_PER_MIB) -> YarnResource:
     """Return the fewest whole vcores and MiB that are not less than an amount."""
     vcores = min(-(-amounts.cpu_milli // MILLI_PER_VCORE), _MOST_VCORES)
-    return YarnResource(vcores, -(-amounts.memory_bytes // BYTES_PER_MIB))
+    return YarnResource(vcores, -(-amounts.memory_bytes // bytes_per_mb))
 
 
 def original_units(amounts: BatchAmounts) -> YarnResource:
     """Return the original's conversion: both rounded up, memory in megabytes of 10^6 bytes."""
-    vcores = min(-(-amounts.cpu_milli // MILLI_PER_VCORE), _MOST_VCORES)
-    return YarnResource(vcores, -(-amounts.memory_bytes // _BYTES_PER_MEGABYTE))
+    return units_that_cover(amounts, _BYTES_PER_MEGABYTE)
 
 
 __all__ = [

@@ -339,11 +339,20 @@ class PodDemands:
 
     def expected(self, pods: Iterable[Pod]) -> list[dict[str, Any]]:
         """Return the mix of pods as the argument ``expected`` of GPU policies."""
-        counts = Counter((*self.of(pod), _models(pod.spec)) for pod in pods)
-        return [
-            {"count": n, "cpuMilli": cpu, "gpus": gpus, "gpuMilli": milli, "models": list(models)}
-            for (cpu, gpus, milli, models), n in sorted(counts.items())
-        ]
+        return expected_argument((*self.of(pod), _models(pod.spec)) for pod in pods)
+
+
+def expected_argument(
+    demands: Iterable[tuple[int, int, int, tuple[str, ...]]],
+) -> list[dict[str, Any]]:
+    """Return a mix of pods as the argument ``expected`` of GPU policies.
+
+    A demand is the CPU milli, the number of GPUs, the milli of each and the accepted models.
+    """
+    return [
+        {"count": n, "cpuMilli": cpu, "gpus": gpus, "gpuMilli": milli, "models": list(models)}
+        for (cpu, gpus, milli, models), n in sorted(Counter(demands).items())
+    ]
 
 
 def _demand(spec: PodSpec) -> tuple[int, int, int]:

@@ -3,15 +3,15 @@
 ``decode_struct`` checks types and unknown fields; this module checks everything else.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable
 from importlib.resources import files
 from itertools import islice
 from pathlib import Path
-from typing import TypeVar
 
 from koordinator.api.kubescheduler import decode_struct
 from koordinator.api.meta import KubeObject
 from koordinator.api.slo_config import CONFIG_NAME, CONFIG_NAMESPACE
+from koordinator.api.syntax import check_unique, numbered
 from koordinator.api.validation import validate
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
@@ -32,7 +32,6 @@ from koordinator.simulator.workload import (
     YarnSettings,
 )
 
-Item = TypeVar("Item")
 _MIN_STEP = Duration(seconds=10)  # time in which the suppression of a node converges
 
 
@@ -67,21 +66,21 @@ def demo_workload() -> Workload:
 def _check(workload: Workload) -> None:
     if not workload.node_pools:
         raise InputError("must have at least one pool", path="nodePools")
-    _check_unique((pool.name for pool in workload.node_pools), "nodePools")
-    _check_unique((stream.name for stream in workload.pod_streams), "podStreams")
+    check_unique((pool.name for pool in workload.node_pools), "nodePools", ".name")
+    check_unique((stream.name for stream in workload.pod_streams), "podStreams", ".name")
     _check_span(workload.horizon, "horizon", positive=True)
     _check_span(workload.sample_every, "sampleEvery", positive=True)
     _check_span(workload.grace_period, "gracePeriod")
     _check_span(workload.toleration, "toleration")
-    for path, pool in _numbered(workload.node_pools, "nodePools"):
+    for path, pool in numbered(workload.node_pools, "nodePools"):
         _check_amount(pool.cpu, f"{path}.cpu")
         _check_amount(pool.memory, f"{path}.memory")
         if pool.gpus is not None:
             _check_amount(pool.gpus.memory, f"{path}.gpus.memory")
-        _check_unique(pool.zones, f"{path}.zones", field="")
+        check_unique(pool.zones, f"{path}.zones")
         for obj in islice(nodes_of(pool), 2):  # a node and its Device; the others differ in numbers
             _check_object(obj, path)
-    for path, stream in _numbered(workload.pod_streams, "podStreams"):
+    for path, stream in numbered(workload.pod_streams, "podStreams"):
         _check_stream(stream, path)
         for blueprint in blueprints_of(stream, workload):
             _check_object(blueprint.pod, path)
@@ -101,10 +100,10 @@ def _check_yarn(workload: Workload, yarn: YarnSettings) -> None:
         raise InputError(problem, path="yarn")
     if not yarn.queues:
         raise InputError("must have at least one queue", path="yarn.queues")
-    _check_unique((queue.name for queue in yarn.queues), "yarn.queues")
-    _check_unique(yarn.pools, "yarn.pools", field="")
+    check_unique((queue.name for queue in yarn.queues), "yarn.queues", ".name")
+    check_unique(yarn.pools, "yarn.pools")
     pools = [pool.name for pool in workload.node_pools]
-    for path, name in _numbered(yarn.pools, "yarn.pools"):
+    for path, name in numbered(yarn.pools, "yarn.pools"):
         if name not in pools:
             accepted = ", ".join(pools)
             raise InputError(f"must be one of {accepted}, got {name!r}", path=path)
@@ -114,7 +113,7 @@ def _check_yarn(workload: Workload, yarn: YarnSettings) -> None:
         parse_grace_s(yarn.shrink_grace_period)
     except InputError as error:
         raise error.within(path="yarn.shrinkGracePeriod") from None
-    for path, queue in _numbered(yarn.queues, "yarn.queues"):
+    for path, queue in numbered(yarn.queues, "yarn.queues"):
         if not queue.name:
             raise InputError("must not be empty", path=f"{path}.name")
         _check_arrival(queue.arrival, f"{path}.arrival")
@@ -125,12 +124,12 @@ def _check_yarn(workload: Workload, yarn: YarnSettings) -> None:
 
 def _check_failures(workload: Workload) -> None:
     pools = {pool.name: pool for pool in workload.node_pools}
-    for path, failure in _numbered(workload.failures, "failures"):
+    for path, failure in numbered(workload.failures, "failures"):
         _check_pool(failure.pool, pools, path)
         _check_span(failure.mtbf, f"{path}.mtbf", positive=True)
         _check_distribution(failure.repair, f"{path}.repair")
-    _check_unique((failure.pool for failure in workload.failures), "failures", field=".pool")
-    for path, outage in _numbered(workload.outages, "outages"):
+    check_unique((failure.pool for failure in workload.failures), "failures", ".pool")
+    for path, outage in numbered(workload.outages, "outages"):
         _check_pool(outage.pool, pools, path)
         _check_span(outage.at, f"{path}.at")
         _check_distribution(outage.repair, f"{path}.repair")
@@ -147,7 +146,7 @@ def _check_colocation(workload: Workload, config: ColocationSettings) -> None:
     if config.step < _MIN_STEP:
         raise InputError(f"must be at least {_MIN_STEP}, got {config.step}", path="colocation.step")
     streams = [stream.name for stream in workload.pod_streams]
-    for path, spike in _numbered(config.spikes, "colocation.spikes"):
+    for path, spike in numbered(config.spikes, "colocation.spikes"):
         if spike.stream not in streams:
             accepted = ", ".join(streams)
             raise InputError(
@@ -207,7 +206,7 @@ def _check_stream(stream: PodStream, path: str) -> None:
         _check_distribution(stream.duration, f"{path}.duration")
     _check_span(stream.resubmit.after, f"{path}.resubmit.after")
     _check_template(stream.template, f"{path}.template")
-    for place, variant in _numbered(stream.variants, f"{path}.variants"):
+    for place, variant in numbered(stream.variants, f"{path}.variants"):
         _check_template(variant, place)
         if variant.duration is not None:
             _check_distribution(variant.duration, f"{place}.duration")
@@ -226,7 +225,7 @@ def _check_arrival(arrival: ArrivalConfig, path: str) -> None:
         _check_rate(low, f"{path}.diurnal.lowPerHour")
         _check_rate(high, f"{path}.diurnal.highPerHour", at_least=low)
         _check_span(arrival.diurnal.peak_at, f"{path}.diurnal.peakAt")
-    for place, burst in _numbered(arrival.bursts, f"{path}.bursts"):
+    for place, burst in numbered(arrival.bursts, f"{path}.bursts"):
         _check_span(burst.at, f"{place}.at")
         _check_span(burst.over, f"{place}.over")
 
@@ -275,10 +274,6 @@ def _check_distribution(config: DistributionConfig, path: str) -> None:
             )
 
 
-def _numbered(items: Sequence[Item], path: str) -> Iterator[tuple[str, Item]]:
-    return ((f"{path}[{index}]", item) for index, item in enumerate(items))
-
-
 def _check_span(span: Duration, path: str, *, positive: bool = False) -> None:
     if span < Duration(0) or (positive and span == Duration(0)):
         accepted = "more than 0s" if positive else "at least 0s"
@@ -300,11 +295,3 @@ def _check_pool(name: str, pools: Iterable[str], path: str) -> None:
     if name not in pools:
         accepted = ", ".join(pools)
         raise InputError(f"must be one of {accepted}, got {name!r}", path=f"{path}.pool")
-
-
-def _check_unique(names: Iterable[str], path: str, *, field: str = ".name") -> None:
-    seen: set[str] = set()
-    for index, name in enumerate(names):
-        if name in seen:
-            raise InputError(f"must be unique, got {name!r} again", path=f"{path}[{index}]{field}")
-        seen.add(name)

@@ -1,6 +1,7 @@
 """Objects and release of a live cluster, read once; feature gates of a Kubernetes release."""
 
 import logging
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -17,12 +18,14 @@ from koordinator.api.meta import KubeObject
 from koordinator.api.node import Node
 from koordinator.api.pod import Pod
 from koordinator.api.policy import PriorityClass
+from koordinator.cli.input.scope import ScopeFlags
 from koordinator.cli.output import warn
 from koordinator.foundation.clock import SystemClock
 from koordinator.foundation.errors import ClusterError, InputError, InvalidError, NotFoundError
 from koordinator.foundation.feature_gates import SOURCE
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.scheduler.profile import SELECTORS, WATCHED
+from koordinator.simulator.manifests.reader import read_manifests
 
 if TYPE_CHECKING:
     from koordinator.cluster.kubernetes.cluster import KubernetesCluster
@@ -118,6 +121,24 @@ def readable_objects(
     replaced = {(type(obj), obj.key) for obj in given}
     there = [obj for obj in existing if (type(obj), obj.key) not in replaced]
     return LiveObjects([*there, *given], own, tuple(unreadable))
+
+
+def read_objects(
+    files: Sequence[str] | None,
+    kubeconfig: str,
+    context: str,
+    scope: ScopeFlags,
+    kinds: Sequence[type[KubeObject]] = KINDS,
+) -> LiveObjects:
+    """Return the objects of manifests and of what the user may read of the cluster.
+
+    Raises InputError if neither is given.
+    """
+    scope.check()
+    given = read_manifests(files, sys.stdin.buffer, on_notice=warn) if files else ()
+    if not is_live(files, kubeconfig, context):
+        return LiveObjects(given, "")
+    return readable_objects(given, kubeconfig, context, scope.namespace, kinds)
 
 
 def server_version(kubeconfig: str, context: str) -> KubeVersion:

@@ -30,7 +30,7 @@ from koordinator.api.reservation import (
     ReservationOwner,
 )
 from koordinator.descheduler.migration.jobs import has_second_reservation
-from koordinator.domain.placement_fork import OF_ITS_NODE
+from koordinator.domain.placement_fork import replacement_of
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import InputError
 
@@ -168,15 +168,7 @@ def _metadata(job: PodMigrationJob, meta: ObjectMeta, now_s: float) -> ObjectMet
 
 def _template_of(pod: Pod) -> JsonObject:
     """Return metadata and spec of the pod without the allocations on its node."""
-    meta = pod.metadata
-    annotations = {k: v for k, v in meta.annotations.items() if k not in OF_ITS_NODE}
-    kept = ObjectMeta(
-        name=meta.name,
-        namespace=meta.namespace,
-        labels=meta.labels,
-        annotations=annotations,
-        owner_references=meta.owner_references,
-    )
+    kept = replacement_of(pod, pod.metadata.name).metadata
     return {"metadata": _json(kept), "spec": _json(pod.spec)}
 
 

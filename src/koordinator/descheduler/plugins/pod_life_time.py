@@ -162,7 +162,7 @@ class PodLifeTime:
         return any(
             reason in states
             for each in self._statuses(pod, ephemeral=self.args.including_ephemeral_containers)
-            for reason in _reasons(each)
+            for reason in each.state.reasons
         )
 
     def _has_exit_code(self, pod: Pod) -> bool:
@@ -183,12 +183,6 @@ class PodLifeTime:
 def build_pod_life_time(args: PodLifeTimeArgs, handle: Handle) -> PodLifeTime:
     """Build the plugin."""
     return PodLifeTime(args, handle, scoped_candidates(handle, args))
-
-
-def _reasons(status: ContainerStatus) -> Iterable[str]:
-    for state in (status.state.waiting, status.state.terminated):
-        if state is not None and state.reason:
-            yield state.reason
 
 
 def _is_owned(pod: Pod, kinds: OwnerKinds) -> bool:

@@ -3,11 +3,11 @@
 Source: kubernetes-sigs/descheduler pkg/framework/plugins/removefailedpods.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from koordinator.api.kubescheduler.structs import Int32, Seconds
 from koordinator.api.node import Node
-from koordinator.api.pod import ContainerStatus, Pod
+from koordinator.api.pod import Pod
 from koordinator.descheduler.candidates import (
     CandidateFilter,
     ScopedPluginArgs,
@@ -59,7 +59,8 @@ class RemoveFailedPods:
         if args.including_init_containers:
             statuses += pod.status.init_container_statuses
         if args.reasons:
-            reasons = {*_reasons(statuses), *filter(None, (pod.status.reason,))}
+            reasons = {reason for each in statuses for reason in each.state.reasons}
+            reasons.update(filter(None, (pod.status.reason,)))
             if reasons.isdisjoint(args.reasons):
                 return False
         ended = [each.state.terminated for each in statuses if each.state.terminated is not None]
@@ -69,13 +70,6 @@ class RemoveFailedPods:
 def build_remove_failed_pods(args: RemoveFailedPodsArgs, handle: Handle) -> RemoveFailedPods:
     """Build the plugin."""
     return RemoveFailedPods(args, handle, scoped_candidates(handle, args))
-
-
-def _reasons(statuses: Iterable[ContainerStatus]) -> Iterable[str]:
-    for status in statuses:
-        for state in (status.state.waiting, status.state.terminated):
-            if state is not None and state.reason:
-                yield state.reason
 
 
 REMOVE_FAILED_PODS = DeschedulerPluginSpec(

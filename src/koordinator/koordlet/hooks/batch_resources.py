@@ -17,6 +17,7 @@ from koordinator.api.core import ResourceList, ResourceRequirements
 from koordinator.api.pod import Container, PodSpec
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_names import BATCH_CPU, BATCH_MEMORY, CPU, MEMORY
+from koordinator.domain.amounts import value_of
 from koordinator.domain.cgroups.files import (
     UNLIMITED,
     CgroupFile,
@@ -78,11 +79,11 @@ def pod_batch_resources(view: NodeView, pod: PodView) -> Iterator[Intent]:
             continue
         owner, values = f"{pod.key}/{container.name}", {}
         if not _is_native(container.spec, part, BATCH_CPU):
-            request, limit = _amount(part.requests, BATCH_CPU), _amount(part.limits, BATCH_CPU)
+            request, limit = value_of(part.requests, BATCH_CPU), value_of(part.limits, BATCH_CPU)
             yield _container_shares(view, container.folder, shares_of_milli(request), owner)
             values[CgroupFile.CFS_QUOTA] = quota(limit)
         if not _is_native(container.spec, part, BATCH_MEMORY):
-            limit = _amount(part.limits, BATCH_MEMORY)
+            limit = value_of(part.limits, BATCH_MEMORY)
             values[CgroupFile.MEMORY_LIMIT] = limit or UNLIMITED
         yield from _writes(container.folder, values, owner)
 
@@ -138,7 +139,7 @@ def _is_native(container: Container, part: ExtendedContainerResources, name: str
     if name in part.requests or name in part.limits:
         return False
     own = container.resources
-    return bool(_amount(own.requests, _NATIVE[name]) or _amount(own.limits, _NATIVE[name]))
+    return bool(value_of(own.requests, _NATIVE[name]) or value_of(own.limits, _NATIVE[name]))
 
 
 def _take_native(amounts: ResourceList, name: str, into: dict[str, Quantity]) -> None:
@@ -154,14 +155,9 @@ def _pod_limit(spec: PodSpec, name: str) -> int:
     """
     sidecars = (each for each in spec.init_containers if each.restart_policy == "Always")
     containers = (*spec.containers, *sidecars)
-    if not all(_amount(each.resources.limits, name) for each in containers):
+    if not all(value_of(each.resources.limits, name) for each in containers):
         return UNLIMITED
     return pod_limits(spec).get(name, UNLIMITED)
-
-
-def _amount(amounts: ResourceList, name: str) -> int:
-    quantity = amounts.get(name)
-    return max(quantity.value(), 0) if quantity is not None else 0
 
 
 def _writes(folder: str, values: Mapping[CgroupFile, int], owner: str) -> Iterator[Intent]:

@@ -8,11 +8,11 @@ from types import MappingProxyType
 from typing import Final
 
 from koordinator.api.bounds import ANY, Bounds, accepted_by
-from koordinator.api.core import ResourceList
 from koordinator.api.node_slo import SystemStrategy
 from koordinator.api.qos import KubeQos, QosClass
 from koordinator.api.resource_names import BATCH_MEMORY, MEMORY
 from koordinator.api.resource_qos import MemoryQos, MemorySettings, ResourceQos
+from koordinator.domain.amounts import value_of
 from koordinator.domain.cgroups.files import MAX_INT64, PAGE_BYTES, UNLIMITED, CgroupFile
 from koordinator.domain.pod_requests import pod_limits
 from koordinator.foundation.lazy_dataclass import dataclass
@@ -81,13 +81,13 @@ def container_values(
     """
     values = _direct(settings)
     name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
-    request = _amount(container.requests, name)
+    request = value_of(container.requests, name)
     _protect(values, request, settings)
     percent = settings.throttling_percent
     if percent is not None:
         whole = pod.pod.spec.resources
-        of_pod = _amount(whole.limits, name) if whole is not None else 0
-        bound = _amount(container.limits, name) or of_pod or allocatable_bytes
+        of_pod = value_of(whole.limits, name) if whole is not None else 0
+        bound = value_of(container.limits, name) or of_pod or allocatable_bytes
         high = MAX_INT64
         if percent and bound:
             high = (request + (bound - request) * percent // 100) // PAGE_BYTES * PAGE_BYTES
@@ -161,16 +161,11 @@ def _pod_limit(pod: PodView) -> int:
     name = BATCH_MEMORY if pod.labelled_qos is QosClass.BE else MEMORY
     spec = pod.pod.spec
     parts = [each.resources for each in (*spec.containers, *spec.init_containers)]
-    if spec.resources is not None and _amount(spec.resources.limits, name):
+    if spec.resources is not None and value_of(spec.resources.limits, name):
         parts = [spec.resources]
-    if not parts or not all(_amount(part.limits, name) for part in parts):
+    if not parts or not all(value_of(part.limits, name) for part in parts):
         return UNLIMITED
     return pod_limits(spec).get(name, UNLIMITED)
-
-
-def _amount(amounts: ResourceList, name: str) -> int:
-    quantity = amounts.get(name)
-    return max(quantity.value(), 0) if quantity is not None else 0
 
 
 def _added(before: int | None, request: int, percent: int | None) -> int | None:

@@ -4,7 +4,7 @@
 """
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from itertools import product
 from math import inf
@@ -15,6 +15,7 @@ import msgspec
 from msgspec import structs
 
 from koordinator.api.kubescheduler import ConfigStruct, decode_struct, did_you_mean
+from koordinator.api.syntax import check_unique, numbered
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.files import LARGEST_CONFIGURATION_BYTES, read_file
@@ -202,16 +203,16 @@ def _resolved(experiment: Experiment, path: Path) -> Experiment:
     for field in ("sources", "policies"):
         if not getattr(experiment, field):
             raise InputError("must have at least one item", path=field)
-    sources = tuple(_source(s, at, folder) for at, s in _numbered(experiment.sources, "sources"))
-    policies = tuple(_policy(p, at, folder) for at, p in _numbered(experiment.policies, "policies"))
-    _check_unique((as_file_name(source.name) for source in sources), "sources", ".name")
-    _check_unique((policy.name for policy in policies), "policies", ".name")
-    for at, seed in _numbered(experiment.seeds, "seeds"):
+    sources = tuple(_source(s, at, folder) for at, s in numbered(experiment.sources, "sources"))
+    policies = tuple(_policy(p, at, folder) for at, p in numbered(experiment.policies, "policies"))
+    check_unique((as_file_name(source.name) for source in sources), "sources", ".name")
+    check_unique((policy.name for policy in policies), "policies", ".name")
+    for at, seed in numbered(experiment.seeds, "seeds"):
         if seed < 0:
             raise InputError(f"must be at least 0, got {seed}", path=at)
-    _check_unique(experiment.seeds, "seeds")
-    _check_unique(experiment.bars, "bars")
-    for at, figure in _numbered(experiment.bars, "bars"):
+    check_unique(experiment.seeds, "seeds")
+    check_unique(experiment.bars, "bars")
+    for at, figure in numbered(experiment.bars, "bars"):
         _name(figure, at)
     _check_parameters(experiment.parameters, sources)
     return structs.replace(
@@ -263,7 +264,7 @@ def _policy(policy: ExperimentPolicy, at: str, folder: Path) -> ExperimentPolicy
     if policy.policy and not policy.plugins:  # names of plugins are known once their file has run
         _check_one_of(policy.policy, tuple(POLICIES), f"{at}.policy")
     plugins = []
-    for where, plugin in _numbered(policy.plugins, f"{at}.plugins"):
+    for where, plugin in numbered(policy.plugins, f"{at}.plugins"):
         file = _existing(_plugin_file(plugin), folder, where)
         plugins.append(f"{file}:{_plugin_name(plugin)}" if _plugin_name(plugin) else file)
     config = policy.config
@@ -280,11 +281,11 @@ def _check_parameters(
     parameters: ExperimentParameters, sources: Sequence[ExperimentSource]
 ) -> None:
     for name in parameters.__struct_fields__:
-        _check_unique(getattr(parameters, name), f"parameters.{name}")
-    for at, demand in _numbered(parameters.demand, "parameters.demand"):
+        check_unique(getattr(parameters, name), f"parameters.{name}")
+    for at, demand in numbered(parameters.demand, "parameters.demand"):
         if not 0 < demand < inf:
             raise InputError(f"must be a ratio over 0, got {demand}", path=at)
-    for at, moves in _numbered(parameters.migrate, "parameters.migrate"):
+    for at, moves in numbered(parameters.migrate, "parameters.migrate"):
         if not 0 <= moves < inf:
             raise InputError(f"must be at least 0, got {moves}", path=at)
     for source in sources:
@@ -302,25 +303,11 @@ def _has_colocation(source: ExperimentSource) -> bool:
     return is_workload and read_workload(path).colocation is not None
 
 
-def _numbered(items: Iterable[Any], path: str) -> Iterator[tuple[str, Any]]:
-    for number, item in enumerate(items):
-        yield f"{path}[{number}]", item
-
-
 def _check_one_of(value: str, accepted: Sequence[str], path: str) -> None:
     if value not in accepted:
         hint = did_you_mean(value, accepted)
         text = f"must be one of {', '.join(accepted)}, got {value!r}{hint}"
         raise InputError(text, path=path)
-
-
-def _check_unique(values: Iterable[object], path: str, field: str = "") -> None:
-    known: set[object] = set()
-    for number, value in enumerate(values):
-        if value in known:
-            text = f"must be given once, got {value!r} twice"
-            raise InputError(text, path=f"{path}[{number}]{field}")
-        known.add(value)
 
 
 def as_file_name(name: str) -> str:

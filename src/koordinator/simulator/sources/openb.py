@@ -9,7 +9,6 @@ such machines: two GPUs per PCIe root, half of the roots on each of two NUMA nod
 between neighbours in groups of two, four and eight.
 """
 
-from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import replace as changed
 from math import inf
@@ -37,6 +36,7 @@ from koordinator.foundation.errors import InputError
 from koordinator.foundation.quantity import Quantity
 from koordinator.scheduler.snapshot.gpu_view import MODEL_LABEL
 from koordinator.simulator.generation import SimulationPlan
+from koordinator.simulator.job_metrics import expected_argument
 from koordinator.simulator.policies import TRACE_CONFIGURATION
 from koordinator.simulator.research.openb import Arrivals, OpenbTrace, TraceNode, TracePod, arrivals
 from koordinator.simulator.sources.source import ARRIVING, Source, arriving
@@ -123,11 +123,7 @@ def pod_spec(pod: TracePod) -> PodSpec:
 
 def expected_pods(trace: OpenbTrace) -> list[dict[str, Any]]:
     """Return the pod list as the policy argument ``expected``."""
-    counts = Counter((p.cpu_milli, p.num_gpu, p.gpu_milli, p.gpu_spec) for p in trace.pods)
-    return [
-        {"count": count, "cpuMilli": cpu, "gpus": gpus, "gpuMilli": milli, "models": list(models)}
-        for (cpu, gpus, milli, models), count in sorted(counts.items())
-    ]
+    return expected_argument((p.cpu_milli, p.num_gpu, p.gpu_milli, p.gpu_spec) for p in trace.pods)
 
 
 def place_of(minor: int, gpus: int) -> DeviceTopology:

@@ -61,7 +61,7 @@ def test_grid_has_every_combination_in_order(write: Write) -> None:
         ({"sources": [{"trace": "openbb"}]}, "sources[0].trace", 'did you mean "openb"?'),
         ({"sources": [{"trace": "openb"}]}, "sources[0].data", "is required with trace"),
         ({"sources": [{}]}, "sources[0]", "must have one of workload"),
-        ({"sources": [SOURCE, SOURCE]}, "sources[1].name", "must be given once, got 'cluster'"),
+        ({"sources": [SOURCE, SOURCE]}, "sources[1].name", "must be unique, got 'cluster'"),
         ({"sources": [SOURCE | {"name": "=1"}]}, "sources[0].name", "begin with a letter"),
         ({"sources": [SOURCE | {"pods": "x"}]}, "sources[0].pods", "requires trace: openb"),
         (
@@ -76,14 +76,14 @@ def test_grid_has_every_combination_in_order(write: Write) -> None:
         (
             {"sources": [SOURCE | {"name": "a b"}, SOURCE | {"name": "a/b"}]},
             "sources[1].name",
-            "must be given once, got 'a-b' twice",
+            "must be unique, got 'a-b' again",
         ),
         ({"sources": [SOURCE | {"name": "a" * 129}]}, "sources[0].name", "at most 128 bytes"),
-        ({"seeds": [1, 1]}, "seeds[1]", "must be given once, got 1 twice"),
+        ({"seeds": [1, 1]}, "seeds[1]", "must be unique, got 1 again"),
         (
             {"bars": ["moves", "moves", ""]},
             "bars[1]",
-            "must be given once, got 'moves' twice",
+            "must be unique, got 'moves' again",
         ),
         ({"bars": ["moves", ""]}, "bars[1]", "begin with a letter or digit, got ''"),
         ({"parameters": {"demand": [1.3]}}, "parameters.demand", "requires sources with trace"),

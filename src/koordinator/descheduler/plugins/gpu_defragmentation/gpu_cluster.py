@@ -4,7 +4,7 @@ Volumes, pod affinity and topology spread are not represented: pods with these a
 the proof of the moves verifies that the pending members can be placed.
 """
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
@@ -17,7 +17,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.reservation import Reservation, ReservationPhase
 from koordinator.api.resource_names import GPU_CORE, GPU_MEMORY_RATIO
 from koordinator.descheduler.contract import ClusterView
-from koordinator.descheduler.node_fit import acceptance_key, accepts, free_on
+from koordinator.descheduler.node_fit import AcceptingNodes, free_on
 from koordinator.descheduler.plugins.gpu_defragmentation.room import RoomCluster, RoomPod
 from koordinator.domain.amounts import bounded
 from koordinator.domain.devices.requests import DEVICE_NAMES
@@ -25,7 +25,6 @@ from koordinator.domain.gangs.terms import group_reference
 from koordinator.domain.gpus.mix import WHOLE_GPU
 from koordinator.domain.gpus.options import GpuRequestError, gpu_request
 from koordinator.domain.pod_requests import Requests
-from koordinator.foundation.arrays import BoolArray
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 
@@ -42,7 +41,7 @@ class GpuCluster:
     resources: Sequence[str]  # columns
     room: RoomCluster
     devices: Sequence[Device | None]  # by row
-    _accepting: dict[Hashable, BoolArray]
+    accepting: AcceptingNodes
 
     @classmethod
     def of(
@@ -65,7 +64,7 @@ class GpuCluster:
             resources,
             RoomCluster(amounts.reshape(len(nodes), len(resources)), gpu_free, ()),
             devices,
-            {},
+            AcceptingNodes(nodes),
         )
         return made._with_pods(view, may_move)
 
@@ -77,15 +76,6 @@ class GpuCluster:
         ):
             return None
         return np.array([wanted.get(name, 0) for name in self.resources], np.int64)
-
-    def accepting(self, pod: Pod) -> BoolArray:
-        """Return ``(n_nodes,)``: labels, taints and cordon admit the pod."""
-        key = acceptance_key(pod)
-        known = self._accepting.get(key)
-        if known is None:
-            known = np.array([accepts(node, pod) for node in self.nodes], bool)
-            self._accepting[key] = known
-        return known
 
     def partitions(self, gpus: int) -> SlotGroups:
         """Return by row the GPU partitions of the size ``gpus``, from the Device objects."""
@@ -125,7 +115,7 @@ class GpuCluster:
             self._deduct(reservation, rows)
         np.maximum(self.room.gpu_free, -1, out=self.room.gpu_free)
         room = RoomCluster(self.room.free, self.room.gpu_free, tuple(placed))
-        return GpuCluster(self.nodes, pods, self.resources, room, self.devices, self._accepting)
+        return GpuCluster(self.nodes, pods, self.resources, room, self.devices, self.accepting)
 
     def _room_pod(
         self, pod: Pod, requests: Requests, row: int, may_move: Callable[[Pod], bool]
@@ -147,7 +137,7 @@ class GpuCluster:
             requests=np.zeros(len(self.resources), np.int64) if amounts is None else amounts,
             gpus=tuple(sorted(allocated)),
             gpu_milli=milli,
-            accepts=self.accepting(pod),
+            accepts=self.accepting.of(pod),
             may_move=amounts is not None
             and len(set(allocated.values())) <= 1
             and _is_plain(pod, requests)

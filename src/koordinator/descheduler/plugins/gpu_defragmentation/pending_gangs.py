@@ -85,12 +85,12 @@ def request_of(gang: PendingGang, cluster: GpuCluster, view: ClusterView) -> Roo
     wanted = cluster.amounts(pod_requests(first.spec))
     if wanted is None:
         return None
-    allowed = cluster.accepting(first)
+    allowed = cluster.accepting.of(first)
     for pod in gang.pods[1:]:
         amounts = cluster.amounts(pod_requests(pod.spec))
         if amounts is None or not np.array_equal(amounts, wanted):
             raise InputError("its members have different requests", source=gang.name)
-        allowed = allowed & cluster.accepting(pod)
+        allowed = allowed & cluster.accepting.of(pod)
     return RoomRequest(
         members=len(gang.pods),
         gpus=gang.gpus,

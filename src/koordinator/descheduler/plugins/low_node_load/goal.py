@@ -20,7 +20,7 @@ from koordinator.api.pod import Pod
 from koordinator.api.pod_migration_job import PodMigrationJob, PodMigrationJobPhase
 from koordinator.descheduler.candidates import is_terminating
 from koordinator.descheduler.contract import ClusterView, MoveGain, Relocation
-from koordinator.descheduler.node_fit import acceptance_key, accepts, has_headroom
+from koordinator.descheduler.node_fit import AcceptingNodes, has_headroom
 from koordinator.descheduler.plugins.low_node_load.usage import (
     CPU,
     PODS,
@@ -256,12 +256,12 @@ class Targets:
         self._nodes = [nodes[row] for row in rows]
         self._rows, self._usage, self._view = rows, usage, view
         self._headroom = high[rows] - usage[rows]
-        self._accepting: dict[Hashable, Mask] = {}  # by ``acceptance_key``
+        self._accepting = AcceptingNodes(self._nodes)
         self._refusing: dict[Hashable, Mask] = {}  # nodes without room, by requests
 
     def take(self, pod: Pod, amounts: NodeAmounts) -> bool:
         """Assign a pod with a usage of ``(n_resources,)`` to a node; return whether one fits."""
-        candidates = self._accepted(pod)
+        candidates = self._accepting.of(pod)
         requests = tuple(sorted(pod_requests(pod.spec).items()))
         full = self._refusing.get(requests)
         if full is None:
@@ -277,11 +277,3 @@ class Targets:
                     return True
                 full[place] = True
         return False
-
-    def _accepted(self, pod: Pod) -> Mask:
-        key = acceptance_key(pod)
-        known = self._accepting.get(key)
-        if known is None:
-            known = np.array([accepts(node, pod) for node in self._nodes], np.bool_)
-            self._accepting[key] = known
-        return known
