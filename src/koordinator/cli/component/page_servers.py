@@ -5,23 +5,63 @@ listens on a loopback address.
 """
 
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 
+from prometheus_client import CollectorRegistry
 from starlette.types import ASGIApp
 
 from koordinator.cli.component.page_settings import PageSettings
+from koordinator.cli.component.process import ComponentProcess
 from koordinator.foundation.clock import Clock
 from koordinator.process.authorization import Authorizer, Reviewer
 from koordinator.process.certificates import (
     context_of_files,
     self_signed_context,
 )
+from koordinator.process.endpoints import Answer, Endpoints, application, probes, thread_stacks
 from koordinator.process.guard import Guard
+from koordinator.process.health import Check, shutdown_check
 from koordinator.process.http_server import HttpServer, is_loopback
+from koordinator.process.logs import set_verbosity
 
 #: As in the kubelet: every node is scraped, and most scrapes should not need the API server.
 ANSWERS_CACHED_S = 120.0
 REVIEWS_PER_S = 20.0  # protects the API server from a flood of unauthenticated requests
+
+
+def process_servers(
+    parts: ComponentProcess,
+    settings: PageSettings,
+    connect: Callable[[], Reviewer],
+    name: str,
+    *,
+    alive: Sequence[Check],
+    ready: Sequence[Check],
+    metrics: Mapping[str, CollectorRegistry] | None = None,
+    pages: Mapping[str, Answer] | None = None,
+    probe_address: tuple[str, int] | None = None,
+) -> list[HttpServer]:
+    """Return the servers of a component's health, metrics and debugging pages, not started yet.
+
+    ``metrics`` are the component's own by default; ``pages`` are added to the stacks of threads.
+    At ``probe_address`` only health is served.  Raises InputError as ``page_servers``.
+    """
+    checks = {
+        "healthz": alive,
+        "livez": alive,
+        "readyz": [*ready, shutdown_check(parts.stopping)],
+    }
+    endpoints = Endpoints(
+        health=checks,
+        metrics={"/metrics": parts.registry} if metrics is None else metrics,
+        pages={"/debug/threads": thread_stacks, **(pages or {})},
+        flags={"v": set_verbosity},
+        on_fault=parts.faults,
+    )
+    servers = page_servers(application(endpoints), settings, connect, parts.clock, name)
+    if probe_address is not None:
+        servers.append(HttpServer(probes(checks), *probe_address))
+    return servers
 
 
 def page_servers(

@@ -12,7 +12,7 @@ from functools import partial
 
 from koordinator.api.kubescheduler import FeatureGates
 from koordinator.cli.component.election import Election, run_terms
-from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
+from koordinator.cli.component.page_servers import REVIEWS_PER_S, process_servers
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.descheduler.flags import SCHEDULER_GATES, DeschedulerFlags
 from koordinator.cli.descheduler.plugins import descheduler_plugins_for
@@ -24,10 +24,9 @@ from koordinator.descheduler.evictor import MoveObserver
 from koordinator.descheduler.metrics import DeschedulerMetrics
 from koordinator.descheduler.move_reports import MoveTrail
 from koordinator.domain.placement_fork import PlacementFork
-from koordinator.process.endpoints import Endpoints, application, configz, probes, thread_stacks
-from koordinator.process.health import PING, Check, shutdown_check
-from koordinator.process.http_server import HttpServer
-from koordinator.process.logs import RotatedFile, set_verbosity
+from koordinator.process.endpoints import configz
+from koordinator.process.health import PING, Check
+from koordinator.process.logs import RotatedFile
 from koordinator.scheduler.features.audit import AUDIT_FILE
 from koordinator.scheduler.fork import follow_cluster
 
@@ -144,37 +143,23 @@ class _Process:
         return MoveTrail(self._clock, kept.write).observe
 
     def _serve(self) -> None:
-        health = self._health()
-        pages = Endpoints(
-            health=health,
-            metrics={"/metrics": self._parts.registry},
-            pages={
-                "/configz": configz(lambda: self._configuration),
-                "/debug/threads": thread_stacks,
-            },
-            flags={"v": set_verbosity},
-            on_fault=self._parts.faults,
-        )
-        configuration = self._configuration
+        configuration, parts = self._configuration, self._parts
+        alive = [PING, parts.heartbeat.check, *self._election.checks()]
         plain = parse_socket_address(configuration.metrics_bind_address, "metricsBindAddress")
-        servers = page_servers(
-            application(pages),
-            self._flags.pages.settings(plain),
-            lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
-            self._clock,
-            NAME,
-        )
+        probed = None
         if configuration.healthz_bind_address != configuration.metrics_bind_address:
             probed = parse_socket_address(configuration.healthz_bind_address, "healthzBindAddress")
-            if probed is not None:
-                servers.append(HttpServer(probes(health), *probed))
-        self._parts.start(servers)
-
-    def _health(self) -> dict[str, list[Check]]:
-        alive = [PING, self._parts.heartbeat.check, *self._election.checks()]
-        synced = Check("cluster-sync", self._not_synced)
-        ready = [*alive, synced, shutdown_check(self._parts.stopping)]
-        return {"healthz": alive, "livez": alive, "readyz": ready}
+        servers = process_servers(
+            parts,
+            self._flags.pages.settings(plain),
+            lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
+            NAME,
+            alive=alive,
+            ready=[*alive, Check("cluster-sync", self._not_synced)],
+            pages={"/configz": configz(lambda: self._configuration)},
+            probe_address=probed,
+        )
+        parts.start(servers)
 
     def _not_synced(self) -> str:
         if self._descheduler is not None and self._descheduler.is_synced:

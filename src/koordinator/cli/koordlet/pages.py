@@ -8,18 +8,17 @@ from collections.abc import Callable, Mapping
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from koordinator.cli.component.page_servers import page_servers
+from koordinator.cli.component.page_servers import process_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess
 from koordinator.foundation.errors import InputError
 from koordinator.foundation.lazy_dataclass import dataclass
 from koordinator.koordlet.executor.audit import AgentAuditTrail
 from koordinator.process.authorization import Reviewer
-from koordinator.process.endpoints import Answer, Endpoints, application, joined, thread_stacks
-from koordinator.process.health import PING, Check, shutdown_check
+from koordinator.process.endpoints import joined
+from koordinator.process.health import PING, Check
 from koordinator.process.http_server import HttpServer
 from koordinator.process.inquiries import Inquiries
-from koordinator.process.logs import set_verbosity
 
 _EVENTS, _MOST_EVENTS = 256, 2048
 
@@ -41,28 +40,23 @@ class AgentPages:
 
     def servers(self) -> list[HttpServer]:
         """Return the servers, not started yet.  Raises InputError as ``page_servers``."""
-        parts = self.parts
-        pages: dict[str, Answer] = {"/debug/threads": thread_stacks}
+        parts, pages = self.parts, {}
         if self.audit is not None:
             pages["/events"] = self.events
-        alive = [PING, parts.heartbeat.check]
-        endpoints = Endpoints(
-            health={
-                "healthz": alive,
-                "livez": alive,
-                "readyz": [Check("measured", self.not_ready), shutdown_check(parts.stopping)],
-            },
+        return process_servers(
+            parts,
+            self.settings,
+            self.connect,
+            "koordlet",
+            alive=[PING, parts.heartbeat.check],
+            ready=[Check("measured", self.not_ready)],
             metrics={
                 "/metrics": joined(parts.registry, self.external),
                 "/internal-metrics": parts.registry,
                 "/external-metrics": self.external,
             },
             pages=pages,
-            flags={"v": set_verbosity},
-            on_fault=parts.faults,
         )
-        app = application(endpoints)
-        return page_servers(app, self.settings, self.connect, parts.clock, "koordlet")
 
     def events(self, parameters: Mapping[str, str]) -> object:
         """Return the newest changes of the machine, for /events.  Raises InputError."""

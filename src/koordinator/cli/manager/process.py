@@ -24,7 +24,7 @@ from koordinator.api.control_plane import (
 )
 from koordinator.cli.component.election import Election, run_leader_loop
 from koordinator.cli.component.flags import parse_list
-from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
+from koordinator.cli.component.page_servers import REVIEWS_PER_S, process_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.cli.manager.flags import ManagerFlags
@@ -59,11 +59,9 @@ from koordinator.process.admission_reviews import (
 from koordinator.process.authorization import Authorizer
 from koordinator.process.certificates import ReplaceableContext
 from koordinator.process.connections import ConnectionLimits
-from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
-from koordinator.process.health import PING, Check, shutdown_check
+from koordinator.process.health import PING, Check
 from koordinator.process.http_server import HttpServer
 from koordinator.process.inquiries import Inquiries
-from koordinator.process.logs import set_verbosity
 from koordinator.process.serving_secret import ServingSecret
 
 log = logging.getLogger(__name__)
@@ -209,27 +207,19 @@ class _Process:
             self._cluster.wait(self._parts.wait_s(wakeup_s))
 
     def _serve(self) -> None:
-        settings = self._settings
-        alive = [PING, self._parts.heartbeat.check, *self._election.checks()]
-        ready = [*alive, self._webhooks.check, shutdown_check(self._parts.stopping)]
-        checks = {"healthz": alive, "livez": alive, "readyz": ready}
-        pages = Endpoints(
-            health=checks,
-            metrics={"/metrics": self._parts.registry, "/all-metrics": self._parts.registry},
-            pages={"/debug/threads": thread_stacks},
-            flags={"v": set_verbosity},
-            on_fault=self._parts.faults,
-        )
-        servers = page_servers(
-            application(pages),
+        settings, parts = self._settings, self._parts
+        alive = [PING, parts.heartbeat.check, *self._election.checks()]
+        servers = process_servers(
+            parts,
             settings.pages,
             lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
-            self._clock,
             "koord-manager",
+            alive=alive,
+            ready=[*alive, self._webhooks.check],
+            metrics={"/metrics": parts.registry, "/all-metrics": parts.registry},
+            probe_address=settings.health_address,
         )
-        if settings.health_address is not None:
-            servers.append(HttpServer(probes(checks), *settings.health_address))
-        self._parts.start(servers)
+        parts.start(servers)
 
 
 class Webhooks:

@@ -5,7 +5,7 @@ Source: HAMi cmd/vGPUmonitor/main.go.
 
 from functools import partial
 
-from koordinator.cli.component.page_servers import page_servers
+from koordinator.cli.component.page_servers import process_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, run_component
 from koordinator.cli.vgpu_monitor.flags import VgpuMonitorFlags
@@ -17,9 +17,7 @@ from koordinator.host.linux.host import LinuxHost
 from koordinator.host.linux.nvml import find_gpus
 from koordinator.host.linux.vgpu_regions import LinuxRegionFolders
 from koordinator.host.port import HOST
-from koordinator.process.endpoints import Endpoints, application, thread_stacks
-from koordinator.process.health import PING, Check, shutdown_check
-from koordinator.process.logs import set_verbosity
+from koordinator.process.health import PING, Check
 from koordinator.vgpu_monitor.metrics import VgpuCollector
 from koordinator.vgpu_monitor.monitor import VgpuMonitor
 
@@ -91,19 +89,15 @@ class _Process:
 
     def _serve(self) -> None:
         parts = self._parts
-        endpoints = Endpoints(
-            health={
-                "healthz": [PING, parts.heartbeat.check],
-                "livez": [PING, parts.heartbeat.check],
-                "readyz": [Check("pods", self._not_ready), shutdown_check(parts.stopping)],
-            },
-            metrics={"/metrics": parts.registry},
-            pages={"/debug/threads": thread_stacks},
-            flags={"v": set_verbosity},
-            on_fault=parts.faults,
+        servers = process_servers(
+            parts,
+            self._pages,
+            self._connect,
+            "vgpu-monitor",
+            alive=[PING, parts.heartbeat.check],
+            ready=[Check("pods", self._not_ready)],
         )
-        app = application(endpoints)
-        parts.start(page_servers(app, self._pages, self._connect, parts.clock, "vgpu-monitor"))
+        parts.start(servers)
 
     def _not_ready(self) -> str:
         return "" if self._monitor.is_ready else "the pods of the node are not known yet"

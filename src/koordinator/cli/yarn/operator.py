@@ -31,7 +31,7 @@ from koordinator.cli.component.flags import (
     parse_bool,
     parse_seconds,
 )
-from koordinator.cli.component.page_servers import REVIEWS_PER_S, page_servers
+from koordinator.cli.component.page_servers import REVIEWS_PER_S, process_servers
 from koordinator.cli.component.page_settings import PageSettings
 from koordinator.cli.component.process import ComponentProcess, LeaseTerms, run_component
 from koordinator.foundation.errors import InputError
@@ -42,10 +42,8 @@ from koordinator.hadoop.configuration import (
     read_clusters,
 )
 from koordinator.hadoop.connection import YarnApi, YarnClientOptions, connector
-from koordinator.process.endpoints import Endpoints, application, probes, thread_stacks
-from koordinator.process.health import PING, Check, shutdown_check
-from koordinator.process.http_server import STOPPED_WITHIN_S, HttpServer
-from koordinator.process.logs import set_verbosity
+from koordinator.process.health import PING, Check
+from koordinator.process.http_server import STOPPED_WITHIN_S
 from koordinator.yarn.account import (
     NEVER,
     SMALLEST_NODE_MANAGER,
@@ -367,25 +365,15 @@ class _Process:
     def _serve(self) -> None:
         settings, parts = self._settings, self._parts
         alive = [PING, parts.heartbeat.check, *self._election.checks()]
-        taken_in = Check("cluster", self._operator.problem)
-        ready = [*alive, taken_in, shutdown_check(parts.stopping)]
-        checks = {"healthz": alive, "livez": alive, "readyz": ready}
-        pages = Endpoints(
-            health=checks,
-            metrics={"/metrics": parts.registry},
-            pages={"/debug/threads": thread_stacks},
-            flags={"v": set_verbosity},
-            on_fault=parts.faults,
-        )
-        servers = page_servers(
-            application(pages),
+        servers = process_servers(
+            parts,
             settings.pages,
             lambda: self._connect(qps=REVIEWS_PER_S, timeout_s=10.0),
-            parts.clock,
             NAME,
+            alive=alive,
+            ready=[*alive, Check("cluster", self._operator.problem)],
+            probe_address=settings.health_address,
         )
-        if settings.health_address is not None:
-            servers.append(HttpServer(probes(checks), *settings.health_address))
         parts.start(servers)
 
 
