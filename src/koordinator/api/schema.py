@@ -9,6 +9,8 @@ pkg/apis/apiextensions/v1/types.go.
 
 import inspect
 import re
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 import msgspec
 from msgspec import NODEFAULT
@@ -36,6 +38,7 @@ from koordinator.api.crd import CustomResource
 from koordinator.api.field_comments import field_comments, with_values
 from koordinator.api.meta import JsonObject, KubeObject
 from koordinator.api.registry import KINDS
+from koordinator.api.syntax import join_path
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.decoders import decode_json
 from koordinator.foundation.errors import BugError
@@ -264,3 +267,26 @@ def _explain_fields(struct: StructType, properties: JsonObject) -> None:
 
 def _present(**limits: object) -> JsonObject:
     return {name: limit for name, limit in limits.items() if limit is not None}
+
+
+def missing_fields(
+    expected: Mapping[str, Any], actual: Mapping[str, Any], path: str = "", *, skipped: str = ""
+) -> Iterator[str]:
+    """Yield the paths of fields that an API server with the actual schema drops, outermost first.
+
+    Fields named ``skipped`` are not compared, at any depth.
+    """
+    if actual.get(_KEEPS_UNKNOWN):
+        return
+    properties = actual.get("properties") or {}
+    for name, inner in (expected.get("properties") or {}).items():
+        below = join_path(path, name)
+        if name == skipped:
+            continue
+        if name in properties:
+            yield from missing_fields(inner, properties[name], below, skipped=skipped)
+        elif not isinstance(actual.get("additionalProperties"), dict):
+            yield below
+    for key, mark in (("items", "[]"), ("additionalProperties", "[*]")):
+        if isinstance(expected.get(key), dict) and isinstance(actual.get(key), dict):
+            yield from missing_fields(expected[key], actual[key], path + mark, skipped=skipped)

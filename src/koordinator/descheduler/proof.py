@@ -80,7 +80,9 @@ class MoveMemory:
         self._left_s[lineage, node] = max(known_s, at_s)
         self._notes += 1
         if self._notes % SWEPT_EVERY == 0:
-            self._sweep(at_s)
+            self._left_s = {
+                key: left_s for key, left_s in self._left_s.items() if at_s - left_s < self._lasts_s
+            }
 
     def observe(self, job: PodMigrationJob) -> None:
         """Record the move of a job, which may be from an earlier process."""
@@ -97,12 +99,6 @@ class MoveMemory:
         if left_s is None or now_s - left_s >= self._lasts_s:
             return None
         return now_s - left_s
-
-    def _sweep(self, now_s: float) -> None:
-        kept: Mapping[tuple[str, str], float] = {
-            key: at_s for key, at_s in self._left_s.items() if now_s - at_s < self._lasts_s
-        }
-        self._left_s = dict(kept)
 
 
 class MoveProver:

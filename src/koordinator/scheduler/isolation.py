@@ -4,7 +4,8 @@ The loop and the bindings catch them; see ``docs/decisions/0007``.
 """
 
 from collections.abc import Iterable, Sequence
-from types import FrameType, FunctionType, TracebackType
+from traceback import walk_tb
+from types import FunctionType, TracebackType
 
 from koordinator.api.codec import subject_of
 from koordinator.api.meta import KubeObject
@@ -32,7 +33,7 @@ class PluginIsolation:
     def fault(self, stage: str, error: Exception, about: str) -> Fault:
         """Return the fault; raise what is none: the cluster's refusals, and lack of memory."""
         fault = fault_of(stage, error, about=about)
-        for frame in _frames(error.__traceback__):
+        for frame, _ in walk_tb(error.__traceback__):
             if frame.f_code in self._functions:
                 name, hint = self._functions[frame.f_code]
                 return Fault(hint, error, name, about)
@@ -92,9 +93,3 @@ def _actives(profile: Profile) -> Iterable[ActivePlugin]:
         value = getattr(profile, name)
         if isinstance(value, tuple):
             yield from value
-
-
-def _frames(trace: TracebackType | None) -> Iterable[FrameType]:
-    while trace is not None:
-        yield trace.tb_frame
-        trace = trace.tb_next

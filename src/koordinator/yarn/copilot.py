@@ -131,7 +131,7 @@ class YarnCopilot:
         left = list(self._source.containers())
         released = NOTHING
         problem: YarnError | HostError | None = None
-        while missing := _positive(need.minus(released)):
+        while (missing := need.minus(released)) != NOTHING:
             chosen = choose_containers(
                 left,
                 missing,
@@ -215,10 +215,6 @@ class YarnCopilot:
             cgroup_dir=self._folder(container.container_id),
             resources=CopilotResources(limits=resources, requests=resources),
         )
-
-
-def _positive(amounts: BatchAmounts) -> BatchAmounts | None:
-    return amounts if amounts != NOTHING else None
 
 
 class CopilotSocket:

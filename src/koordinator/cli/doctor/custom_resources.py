@@ -6,7 +6,7 @@ from typing import Any, Final
 from koordinator.api.control_plane import CustomResourceDefinition
 from koordinator.api.crd import CustomResource
 from koordinator.api.registry import KINDS
-from koordinator.api.schema import all_crds
+from koordinator.api.schema import all_crds, missing_fields
 from koordinator.cli.doctor.findings import CheckResult, Finding, named
 from koordinator.cluster.kubernetes.cluster import KubernetesCluster
 from koordinator.cluster.kubernetes.failures import ForbiddenError
@@ -14,7 +14,6 @@ from koordinator.cluster.kubernetes.resources import INSTALL_COMMAND
 
 CHECK: Final = "custom resources"
 _UPGRADE: Final = f"{INSTALL_COMMAND} --force-conflicts"
-_KEEPS_UNKNOWN: Final = "x-kubernetes-preserve-unknown-fields"
 
 
 def check_custom_resources(cluster: KubernetesCluster) -> CheckResult:
@@ -69,30 +68,12 @@ def _compare(
         if served is None or not served.get("served"):
             yield _finding(name, f"does not serve version {version['name']}", _UPGRADE)
             continue
-        missing = sorted(_missing_fields(_schema(version), _schema(served), ""))
+        missing = sorted(missing_fields(_schema(version), _schema(served)))
         if missing:
             problem = (
                 f"{version['name']} lacks fields, which the API server drops: {named(missing)}"
             )
             yield _finding(name, problem, _UPGRADE)
-
-
-def _missing_fields(
-    expected: Mapping[str, Any], actual: Mapping[str, Any], path: str
-) -> Iterator[str]:
-    """Yield the paths of fields that the found schema would drop, outermost first."""
-    if actual.get(_KEEPS_UNKNOWN):
-        return
-    properties = actual.get("properties") or {}
-    for name, inner in (expected.get("properties") or {}).items():
-        below = f"{path}.{name}" if path else name
-        if name in properties:
-            yield from _missing_fields(inner, properties[name], below)
-        elif not isinstance(actual.get("additionalProperties"), dict):
-            yield below
-    for key, mark in (("items", "[]"), ("additionalProperties", ".*")):
-        if isinstance(expected.get(key), dict) and isinstance(actual.get(key), dict):
-            yield from _missing_fields(expected[key], actual[key], path + mark)
 
 
 def _schema(version: Mapping[str, Any]) -> Mapping[str, Any]:

@@ -173,7 +173,9 @@ def _slo_sections(config_map: ConfigMap, document: Document) -> Iterator[Migrati
             action = "correct the section; until then the manager uses its default"
         elif key not in _SECTIONS:
             status, message = FindingStatus.IGNORED, "no component reads this key"
-        elif unknown := _unknown_fields(decode_json(text or "{}"), _SECTIONS[key]):
+        elif unknown := list(
+            _unknown(decode_json(text or "{}"), inspect.type_info(_SECTIONS[key]), "")
+        ):
             status, message = FindingStatus.IGNORED, f"fields without effect: {', '.join(unknown)}"
         yield MigrationFinding(
             kind="ConfigMap",
@@ -192,11 +194,6 @@ def _slo_sections(config_map: ConfigMap, document: Document) -> Iterator[Migrati
         message="manager.config of the chart replaces it",
         action="copy sections that were changed: koord migrate values prints them",
     )
-
-
-def _unknown_fields(tree: Any, struct: type[msgspec.Struct]) -> list[str]:
-    """Return the paths of fields that a type does not have, at any depth."""
-    return list(_unknown(tree, inspect.type_info(struct), ""))
 
 
 def _unknown(tree: Any, node: inspect.Type, path: str) -> Iterator[str]:

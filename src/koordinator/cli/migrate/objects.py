@@ -16,7 +16,7 @@ from koordinator.api.defaults import with_defaults
 from koordinator.api.meta import JsonObject, ObjectMeta
 from koordinator.api.qos import SHIPPED_PRIORITY_CLASSES
 from koordinator.api.registry import BY_NAME
-from koordinator.api.schema import all_crds
+from koordinator.api.schema import all_crds, missing_fields
 from koordinator.api.validation import validate
 from koordinator.cli.migrate.configurations import check_config_map
 from koordinator.cli.migrate.documents import Document, FindingStatus, MigrationFinding
@@ -151,8 +151,8 @@ def _definition(document: Document) -> Iterator[MigrationFinding]:
             )
             continue
         theirs = (version.get("schema") or {}).get("openAPIV3Schema") or {}
-        lost = sorted(set(_lost_fields(theirs, versions[name]["schema"]["openAPIV3Schema"], "")))
-        for path in lost:
+        ours = versions[name]["schema"]["openAPIV3Schema"]
+        for path in sorted(set(missing_fields(theirs, ours, skipped="metadata"))):
             yield _finding(
                 document,
                 FindingStatus.DIFFERS,
@@ -166,25 +166,6 @@ def _definition(document: Document) -> Iterator[MigrationFinding]:
         message="this chart has the CRD; objects stay",
         action="keep the CRDs of the release: docs/how-to/move-from-the-original.md",
     )
-
-
-def _lost_fields(theirs: Any, ours: Any, path: str) -> Iterator[str]:
-    """Yield the fields of a schema that another schema does not have."""
-    if not isinstance(theirs, dict) or ours.get("x-kubernetes-preserve-unknown-fields"):
-        return
-    own = ours.get("properties")
-    for name, inner in (theirs.get("properties") or {}).items():
-        where = f"{path}.{name}" if path else name
-        if where == "metadata":
-            continue
-        if own is None or name not in own:
-            if not isinstance(ours.get("additionalProperties"), dict):
-                yield where
-            continue
-        yield from _lost_fields(inner, own[name], where)
-    for key, mark in (("items", "[]"), ("additionalProperties", "[*]")):
-        if isinstance(theirs.get(key), dict) and isinstance(ours.get(key), dict):
-            yield from _lost_fields(theirs[key], ours[key], path + mark)
 
 
 @cache

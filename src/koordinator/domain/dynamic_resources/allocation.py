@@ -170,7 +170,8 @@ def _node_selector(
         by_device = device.slice.per_device_node_selection
         place = device.spec if by_device else device.slice
         if place.node_name or (gates.binding_conditions and device.spec.binds_to_node):
-            return NodeSelector(node_selector_terms=(_only(node),))
+            name = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
+            return NodeSelector(node_selector_terms=(NodeSelectorTerm(match_fields=(name,)),))
         if place.node_selector is not None:
             for term in place.node_selector.node_selector_terms:
                 expressions |= dict.fromkeys(term.match_expressions)
@@ -179,11 +180,6 @@ def _node_selector(
         return None
     term = NodeSelectorTerm(match_expressions=tuple(expressions), match_fields=tuple(fields))
     return NodeSelector(node_selector_terms=(term,))
-
-
-def _only(node: str) -> NodeSelectorTerm:
-    name = NodeSelectorRequirement(key="metadata.name", operator="In", values=(node,))
-    return NodeSelectorTerm(match_fields=(name,))
 
 
 # -- stored claims -------------------------------------------------------------------------------

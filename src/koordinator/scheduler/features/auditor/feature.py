@@ -6,7 +6,7 @@ Source: koordinator pkg/scheduler/frameworkext/workloadauditor.
 """
 
 import logging
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import field
 from functools import partial
 from time import perf_counter
@@ -254,16 +254,13 @@ class WorkloadAuditor(Feature):
         life.end(now_s)
         self._metrics.ended(workload.labels, life.counts.items(), how)
         self._workloads.pop(workload.key, None)
-        self._forget(workload.members)
+        for key in workload.members:
+            self._of_pod.pop(key, None)
         for victim in workload.victims:
             waiting = self._by_victim.get(victim, set())
             waiting.discard(workload.key)
             if not waiting:
                 self._by_victim.pop(victim, None)
-
-    def _forget(self, pods: Iterable[str]) -> None:
-        for key in pods:
-            self._of_pod.pop(key, None)
 
     @property
     def _now_s(self) -> float:

@@ -112,7 +112,9 @@ class PlacementPlacer:
                 count = already + len(decision.placed)
                 able.append(placement)
                 scores.append(self.scores(cycle, placement.rows, count))
-            self._forget(decision)
+            for assumed in reversed(decision.placed):
+                self._binder.forget(assumed)
+            decision.placed.clear()
         if not able:
             if first is None or not first.is_lost:
                 first = self._none(cycle, group_attempt, members, first)
@@ -148,11 +150,6 @@ class PlacementPlacer:
         mask[placement.rows] = True
         with cycle.restricted_to(mask):
             return self._placer.place(cycle, group_attempt, members, merges=False)
-
-    def _forget(self, decision: GangDecision) -> None:
-        for assumed in reversed(decision.placed):
-            self._binder.forget(assumed)
-        decision.placed.clear()
 
     def _none(
         self,

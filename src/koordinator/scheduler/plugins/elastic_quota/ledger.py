@@ -78,7 +78,9 @@ class QuotaLedger:
         nodes = (state.layout, state.node_log.position)
         if nodes != self._nodes:
             self._nodes = nodes
-            self._set_total(_total(state))
+            self.trees.set_total(_total(state))
+            self.version += 1
+            self.changes += 1
         if changed.objects:
             for _, key in sorted(changed.objects, key=lambda item: item[1]):
                 self._take_in_quota(key, state.objects.get(ElasticQuota, key))
@@ -129,11 +131,6 @@ class QuotaLedger:
         """Drop deleted quotas from the touched ones once they may be the majority."""
         if len(self._touched) > 2 * len(self.objects) + _SPARE:
             self._touched.intersection_update(self.objects)
-
-    def _set_total(self, total: Amounts) -> None:
-        self.trees.set_total(total)
-        self.version += 1
-        self.changes += 1
 
     def _take_in_quota(self, key: str, quota: ElasticQuota | None) -> None:
         name = self._names.pop(key, None) if quota is None else quota.metadata.name

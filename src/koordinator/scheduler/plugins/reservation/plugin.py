@@ -378,12 +378,9 @@ class Reservations:
                 return result
             messages.append(result.message)
             keeps_nomination = result.keeps_nomination
-        messages += self._summary(attempt)
-        return PostFilterResult(", ".join(messages), keeps_nomination=keeps_nomination)
-
-    def _summary(self, attempt: Attempt) -> list[str]:
         snapshot, pod = attempt.what_if.snapshot, attempt.pod_class
-        return self._reasons(snapshot, pod, lambda row: attempt.what_if.why_not(pod, row, ()))
+        messages += self._reasons(snapshot, pod, lambda row: attempt.what_if.why_not(pod, row, ()))
+        return PostFilterResult(", ".join(messages), keeps_nomination=keeps_nomination)
 
     def node_shortfall(self, view: Snapshot, pod: PodClass) -> dict[str, int] | None:
         known, restorable = self._known(view, pod), view.restorable
