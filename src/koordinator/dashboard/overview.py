@@ -39,7 +39,6 @@ COLUMNS = (
 )
 UNKNOWN = -1
 _WHOLE = 1000
-_GPU_PERCENT = 100
 
 IntColumns = npt.NDArray[np.int32]
 

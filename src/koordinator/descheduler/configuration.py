@@ -22,7 +22,7 @@ from koordinator.api.kubescheduler import (
 from koordinator.api.kubescheduler.structs import ConfigStruct, Count, fill
 from koordinator.api.meta import LabelSelector
 from koordinator.api.selectors import check_label_selector
-from koordinator.api.syntax import invalid_value, is_dns_subdomain, join_path
+from koordinator.api.syntax import invalid_value, is_dns_subdomain
 from koordinator.foundation.clock import Duration
 from koordinator.foundation.errors import InputError
 
@@ -127,10 +127,10 @@ def check_selector(selector: LabelSelector | None, path: str) -> None:
     check_label_selector(selector, path)
 
 
-def check_pod_selectors(selectors: Sequence[NamedPodSelector], path: str) -> None:
-    """Raise InputError for the first invalid selector."""
+def check_pod_selectors(selectors: Sequence[NamedPodSelector]) -> None:
+    """Raise InputError for the first invalid selector of ``podSelectors``."""
     for index, each in enumerate(selectors):
-        check_label_selector(each.selector, join_path(f"{path}[{index}]", "selector"))
+        check_label_selector(each.selector, f"podSelectors[{index}].selector")
 
 
 # -- configuration file ----------------------------------------------------------------------

@@ -118,15 +118,11 @@ def why_pending(status: PodStatus) -> str:
 
 
 def effective_requests(
-    pod: Pod,
-    rules: ResizeRules,
-    defaults: Mapping[str, int] | None = None,
-    *,
-    overhead: bool = True,
+    pod: Pod, rules: ResizeRules, defaults: Mapping[str, int] | None = None
 ) -> Requests:
-    """Return the requests that the pod holds on its node; parameters as in ``pod_requests``."""
+    """Return the requests that the pod holds on its node; ``defaults`` as in ``pod_requests``."""
     if not _is_resized(pod, rules):
-        return pod_requests(pod.spec, defaults, overhead=overhead)
+        return pod_requests(pod.spec, defaults)
     sums = _sums_of_pod if rules.sums_per_pod else _sum_of_containers
     amounts = sums(pod, rules, defaults)
     spec, status = pod.spec, pod.status
@@ -140,8 +136,7 @@ def effective_requests(
             if not rules.sums_per_pod:
                 effective = {name: effective.get(name, 0) for name in stated}
         amounts |= effective
-    if overhead:
-        add_overhead(amounts, spec)
+    add_overhead(amounts, spec)
     return amounts
 
 

@@ -13,7 +13,7 @@ Hadoop ContainerId.
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from koordinator.foundation.errors import KoordinatorError
@@ -113,9 +113,6 @@ class YarnContainer:
     resource: YarnResource
     user: str = ""
     node_id: str = ""
-
-
-ClusterNodes = Mapping[str, YarnNode]
 
 
 class ContainerAge(NamedTuple):

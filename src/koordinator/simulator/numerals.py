@@ -62,11 +62,11 @@ def duration(seconds: float) -> str:
     if whole_s < _MINUTE_S:
         return f"{whole_s} s"
     if whole_s < _HOUR_S:
-        return _two_units(whole_s, 1, "s", 60, "min")
+        return _two_units(whole_s, "s", 60, "min")
     minutes = math.floor(seconds / _MINUTE_S + 0.5)
     if minutes < _DAY_S // _MINUTE_S:
-        return _two_units(minutes, 1, "min", 60, "h")
-    return _two_units(math.floor(seconds / _HOUR_S + 0.5), 1, "h", 24, "d")
+        return _two_units(minutes, "min", 60, "h")
+    return _two_units(math.floor(seconds / _HOUR_S + 0.5), "h", 24, "d")
 
 
 def _tenths(number: float) -> float:
@@ -74,6 +74,6 @@ def _tenths(number: float) -> float:
     return math.floor(number * 10 + 0.5) / 10
 
 
-def _two_units(number: int, small: int, small_unit: str, large: int, large_unit: str) -> str:
-    whole, rest = divmod(number, large * small)
+def _two_units(number: int, small_unit: str, large: int, large_unit: str) -> str:
+    whole, rest = divmod(number, large)
     return f"{whole} {large_unit}" + (f" {rest} {small_unit}" if rest else "")

@@ -77,7 +77,8 @@ def test_run_is_the_head_with_its_equal_neighbours() -> None:
     assert names(queue.pop_run(9.0, 10)) == ["p3"]
     assert names(queue.pop_run(9.0, 10)) == ["p4"]
 
-    queue.add_many([(make_pod(f"q{i}"), "x") for i in range(5)], 9.0)
+    for i in range(5):
+        queue.add(make_pod(f"q{i}"), "x", 9.0)
     assert names(queue.pop_run(9.0, 3)) == ["q0", "q1", "q2"]
     queue.validate()
 
@@ -85,7 +86,8 @@ def test_run_is_the_head_with_its_equal_neighbours() -> None:
 def test_a_pod_without_run_key_is_its_own_run() -> None:
     """None means that equality with other pods is unknown."""
     queue = make_queue()
-    queue.add_many([(make_pod("a"), None), (make_pod("b"), None)], 0.0)
+    for name in ("a", "b"):
+        queue.add(make_pod(name), None, 0.0)
 
     assert names(queue.pop_run(0.0, 10)) == ["a"]
 
@@ -93,7 +95,8 @@ def test_a_pod_without_run_key_is_its_own_run() -> None:
 def test_a_pod_can_be_taken_ahead_of_its_turn() -> None:
     """A gang takes its next member, unless that is gated or in flight."""
     queue = make_queue()
-    queue.add_many([(make_pod("a"), None), (make_pod("b"), None)], 0.0)
+    for name in ("a", "b"):
+        queue.add(make_pod(name), None, 0.0)
     queue.add(make_pod("closed", gates=["g"]), None, 0.0)
 
     taken = queue.take("ns/b")
@@ -302,7 +305,8 @@ def test_removal_works_in_every_state() -> None:
     queue.fail(in_flight(queue, "backoff"), "boom", 0.0)
     in_flight(queue, "flying")
     queue.add(make_pod("gated", gates=["g"]), None, 0.0)
-    queue.add_many(((make_pod(f"p{i}"), None) for i in range(1_000)), 0.0)
+    for i in range(1_000):
+        queue.add(make_pod(f"p{i}"), None, 0.0)
     for name in ("unschedulable", "backoff", "flying", "gated", "unknown"):
         queue.remove(f"ns/{name}")
     for i in range(1_000):

@@ -65,7 +65,6 @@ _LARGEST: Final = 10**9
 _DIGITS: Final = 9
 
 AnswerT = TypeVar("AnswerT")
-LoopQuery = Callable[[Callable[[], AnswerT]], AnswerT]
 
 
 def visibility_application(

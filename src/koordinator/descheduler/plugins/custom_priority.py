@@ -82,7 +82,7 @@ class CustomPriorityArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
             _check_percentages(level.reject_threshold, f"{path}.rejectThreshold")
         for index, selector in enumerate(self.pod_selectors):
             check_dns_subdomain(selector.name, f"podSelectors[{index}].name")
-        check_pod_selectors(self.pod_selectors, "podSelectors")
+        check_pod_selectors(self.pod_selectors)
         check_selector(self.node_selector, "nodeSelector")
         check_namespaces(self.evictable_namespaces, "evictableNamespaces")
         if self.mode not in _MODES:

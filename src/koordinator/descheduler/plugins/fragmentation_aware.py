@@ -81,7 +81,7 @@ class FragmentationAwareArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
             if not (math.isfinite(value) and value >= 0):
                 raise field_error(path, value, "must be greater than or equal to 0")
         check_selector(self.node_selector, "nodeSelector")
-        check_pod_selectors(self.named_selectors(), "podSelectors")
+        check_pod_selectors(self.named_selectors())
         check_namespaces(self.evictable_namespaces, "evictableNamespaces")
 
 

@@ -67,7 +67,7 @@ class ScaleDownBinPackArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
             message = "maxPodsToEvict must be positive when strategy is EvictDirectly"
             raise field_error("maxPodsToEvict", self.max_pods_to_evict, message)
         check_selector(self.node_selector, "nodeSelector")
-        check_pod_selectors(self.pod_selectors, "podSelectors")
+        check_pod_selectors(self.pod_selectors)
         check_namespaces(self.evictable_namespaces, "evictableNamespaces")
         for name, weight in (self.resource_weights or {}).items():
             if not (math.isfinite(weight) and weight > 0):

@@ -489,10 +489,6 @@ def _or_value(maybe: OptionalValue, otherwise: Any) -> Any:
     return maybe.value if maybe.is_present else otherwise
 
 
-def _or(maybe: OptionalValue, otherwise: OptionalValue) -> OptionalValue:
-    return maybe if maybe.is_present else otherwise
-
-
 def _value(maybe: OptionalValue) -> Any:
     if not maybe.is_present:
         raise CelError("optional.none() dereference")

@@ -145,9 +145,6 @@ def _inherited_kind(value: object) -> str:
     return type(value).__name__
 
 
-_SIGNATURE = re.compile(r"(?:(?P<target>[a-zA-Z_]+(?:\([^.]*\))?)\.)?(?P<name>[^ (]+)\(")
-
-
 def overload(signature: str, run: Callable[..., Any]) -> Overload:
     """Return what a signature such as ``string.contains(string) -> bool`` declares.
 

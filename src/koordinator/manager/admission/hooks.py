@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import field, replace
 from functools import partial
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 
 import msgspec
 
@@ -52,7 +52,6 @@ VALIDATING_NAME: Final = "koordinator-validating-webhook-configuration"
 _TEMPLATE: Final = "template"
 
 Configuration = MutatingWebhookConfiguration | ValidatingWebhookConfiguration
-ConfigurationT = TypeVar("ConfigurationT", bound=Configuration)
 _Entries = list[dict[str, Any]]
 
 

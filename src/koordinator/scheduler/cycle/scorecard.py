@@ -34,13 +34,6 @@ class Scorecard:
     scores: dict[str, IntArray]  # plugin -> (k,), normalised and weighted
     total: IntArray  # (k,)
 
-    def best_rows(self) -> IntArray:
-        """Return the rows that share the highest total."""
-        if not len(self.feasible):
-            return self.feasible
-        best: IntArray = self.feasible[self.total == self.total.max()]
-        return best
-
     def with_more(
         self,
         rejected: Mapping[int, tuple[str, str]],

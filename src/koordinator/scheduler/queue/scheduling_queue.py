@@ -90,11 +90,6 @@ class SchedulingQueue:
             self._close_gate(queued, gate, "PodAdd")
         self._pools.pods[key] = queued
 
-    def add_many(self, pods: Iterable[tuple[Pod, Hashable]], now_s: float) -> None:
-        """Queue (pod, run key) pairs in this order."""
-        for pod, run_key in pods:
-            self.add(pod, run_key, now_s)
-
     def update(
         self, old: Pod, new: Pod, run_key: Hashable, now_s: float, *, is_other: bool = False
     ) -> None:
@@ -308,11 +303,6 @@ class SchedulingQueue:
             if helps(example):
                 self._pools.needs.touch(group)
         return [queued.key for queued in woken]
-
-    @property
-    def has_changes_for_needs(self) -> bool:
-        """Whether something has happened that may have made enough room for a pod with a need."""
-        return bool(self._pools.needs.touched)
 
     def take_needs(self) -> list[tuple[Group, QueuedPod]]:
         """Return, once, the groups of pods with needs that events may help, with a pod of each."""

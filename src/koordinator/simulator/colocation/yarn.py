@@ -90,10 +90,6 @@ class ColocatedYarn:
         self.manager.end(chosen, ContainerEnd.EVICTED)
         return len(chosen)
 
-    def has_node_manager(self, node: str) -> bool:
-        """Return whether a node runs a NodeManager."""
-        return node_manager_id(node) in self._node_of
-
     def node_failed(self, node: str) -> None:
         """Stop the containers of a node; YARN notices the failure later."""
         node_id = node_manager_id(node)

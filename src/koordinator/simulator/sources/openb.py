@@ -50,7 +50,6 @@ _CARD_MEMORY = Quantity.parse("16Gi")  # the trace does not say; shares are of t
 
 SEED = 42  # of the published experiments' first run
 _WITHOUT_GPUS = "cpu"
-_KIND = "openb"
 
 
 def node_objects(node: TraceNode, *, with_topology: bool = False) -> list[Node | Device]:

@@ -79,7 +79,7 @@ class GPUDefragmentationArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
         if self.pending_for < Duration():
             raise field_error("pendingFor", str(self.pending_for), "must be 0s or more")
         check_selector(self.node_selector, "nodeSelector")
-        check_pod_selectors(self.pod_selectors, "podSelectors")
+        check_pod_selectors(self.pod_selectors)
         check_namespaces(self.evictable_namespaces, "evictableNamespaces")
 
 

@@ -177,7 +177,7 @@ class LowNodeLoadArgs(DeschedulerPluginArgs, frozen=True, kw_only=True):
             value = self.node_metric_expiration_seconds
             raise field_error("nodeMetricExpirationSeconds", value, message)
         check_namespaces(self.evictable_namespaces, "evictableNamespaces")
-        check_pod_selectors(self.pod_selectors, "podSelectors")
+        check_pod_selectors(self.pod_selectors)
         for index, pool in enumerate(self.pools()):
             pool.validate(f"nodePools[{index - 1}]" if index else "")
 
