@@ -59,7 +59,7 @@ from koordinator.scheduler.contract import (
     Spread,
     spread_of,
 )
-from koordinator.scheduler.contract.claimed_gpus import on_claimed_gpus
+from koordinator.scheduler.contract.events import on_claimed_gpus
 from koordinator.scheduler.diagnosis import reasons_of
 from koordinator.scheduler.plugins.device_share.messages import (
     fewer_devices,

@@ -47,7 +47,7 @@ from koordinator.scheduler.contract import (
     Shortlist,
     spread_of,
 )
-from koordinator.scheduler.contract.claimed_gpus import on_claimed_gpus
+from koordinator.scheduler.contract.events import on_claimed_gpus
 from koordinator.scheduler.plugins.reservation.judgement import Judge, Judgement
 from koordinator.scheduler.plugins.reservation.pre_allocation import (
     NO_CANDIDATES,
